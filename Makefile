@@ -32,7 +32,7 @@ test: install ## all tests (real data: $$IDIOM_DATA, else ../shared/data)
 # Numbers are rounded otherwise by a processor's other instructions. What compares them, with those of one that
 # has AVX2 alone (on x86; elsewhere the variables change nothing).
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
-NUMERIC := tests/idiomloss $(addprefix tests/train/,objectives encoder/test_device.py \
+NUMERIC := tests/idiomloss $(addprefix tests/idiomtune/,objectives encoder/test_device.py \
 	$(addprefix benchmarks/test_,corpora.py kept_embeddings.py suite.py) \
 	$(addprefix training/test_,retention.py processes.py sharding.py))
 

@@ -40,10 +40,10 @@ from bench.workload import (
     splits,
     usual_precisions,
 )
-from train.data.idiolink import document_request, query_request
-from train.encoder.loading import load_model
-from train.encoder.reading import Prompts
-from train.factory import resolve_model_path
+from idiomtune.data.idiolink import document_request, query_request
+from idiomtune.encoder.loading import load_model
+from idiomtune.encoder.reading import Prompts
+from idiomtune.factory import resolve_model_path
 
 MODULES = {"ours": "ours", "sentence_transformers": "library", "predecessor": "predecessor"}
 DEFAULT_BATCH_SIZES = [32, 128]

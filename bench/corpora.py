@@ -22,14 +22,14 @@ import torch
 
 from bench.measure import Time, peak_memory
 from bench.workload import ROOT, real_data
+from idiomtune.benchmarks.corpora import embedded
+from idiomtune.benchmarks.own.collections import read_collection
+from idiomtune.benchmarks.own.retrieval import OwnRetrievalBenchmark
+from idiomtune.benchmarks.retrieval import SAMPLE, Search, approximate_ranking
+from idiomtune.encoder.encoder import Encoder
+from idiomtune.io.processes import Processes
+from idiomtune.io.vectors import VectorStore
 from tests.own_data import write, write_lines
-from train.benchmarks.corpora import embedded
-from train.benchmarks.own.collections import read_collection
-from train.benchmarks.own.retrieval import OwnRetrievalBenchmark
-from train.benchmarks.retrieval import SAMPLE, Search, approximate_ranking
-from train.encoder.encoder import Encoder
-from train.io.processes import Processes
-from train.io.vectors import VectorStore
 
 DEPTH = 100
 SHARD_SIZE = 50_000

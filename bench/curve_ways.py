@@ -117,11 +117,11 @@ class Scorer:
     """The scores of the curve: val's queries over the documents of val and train."""
 
     def __init__(self, task: Task) -> None:
-        from train.benchmarks.suite import Suite
-        from train.config import TrainSettings, check
-        from train.config.compose import compose_config
-        from train.factory import build_benchmarks, resolve_model_path
-        from train.factory.data import idiolink_folder
+        from idiomtune.benchmarks.suite import Suite
+        from idiomtune.config import TrainSettings, check
+        from idiomtune.config.compose import compose_config
+        from idiomtune.factory import build_benchmarks, resolve_model_path
+        from idiomtune.factory.data import idiolink_folder
 
         scored = [f"split={SPLIT}", "benchmark.idiolink.bm25_modes=[]"]
         modes = f"benchmark.idiolink.query_modes=[{','.join(MODES)}]"
@@ -133,7 +133,7 @@ class Scorer:
 
     def __call__(self, model: Any) -> dict[str, float]:
         """Scores of a sentence-transformers model, which stays as it is."""
-        from train.encoder.encoder import Encoder
+        from idiomtune.encoder.encoder import Encoder
 
         return self._suite.run(Encoder.around(copy.deepcopy(model))).scores
 
@@ -143,9 +143,9 @@ def ours(task: Task, clock: Clock, folder: Path) -> None:
 
     The cache is empty, so that nothing is known of runs before.
     """
-    from train.__main__ import main as train_main
-    from train.benchmarks.suite import Suite
-    from train.training.run_folder import RunFolder
+    from idiomtune.benchmarks.suite import Suite
+    from idiomtune.commands.train import main as train_main
+    from idiomtune.training.run_folder import RunFolder
 
     score, log = Suite.run, RunFolder.log_metrics
 
@@ -186,7 +186,7 @@ def predecessor(task: Task, clock: Clock, folder: Path) -> None:
 
     with clock.paused():
         from bench.predecessor import embed, score_mode
-        from train.data.idiolink import load_split, read_released, released_file
+        from idiomtune.data.idiolink import load_split, read_released, released_file
 
         scorer = Scorer(task)
         train, val = load_split(scorer.root, "train"), load_split(scorer.root, "val")
@@ -247,7 +247,7 @@ def sentence_transformers(task: Task, clock: Clock, folder: Path) -> None:
     from transformers import TrainerCallback
 
     with clock.paused():
-        from train.data.idiolink import is_relevant, load_split
+        from idiomtune.data.idiolink import is_relevant, load_split
 
         scorer = Scorer(task)
         triplets = drawn_triplets(load_split(scorer.root, "train"), task.seed)

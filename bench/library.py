@@ -33,7 +33,7 @@ from bench.workload import (
     temperature,
     without_dropout,
 )
-from train.factory import resolve_model_path
+from idiomtune.factory import resolve_model_path
 
 
 class _Noted:

@@ -9,15 +9,15 @@ from typing import Any
 
 from bench.measure import Measured, Steps, Time
 from bench.workload import Workload, without_dropout
-from train.benchmarks.suite import Scorecard, Suite
-from train.config import TrainSettings
-from train.encoder.device import place, start_processes
-from train.encoder.encoder import Encoder
-from train.factory import build_benchmarks, build_encoder, build_objective
-from train.training.loop import train_loop
-from train.training.regularization import Retention
-from train.training.run_folder import RunFolder
-from train.training.step import RunContext, Training
+from idiomtune.benchmarks.suite import Scorecard, Suite
+from idiomtune.config import TrainSettings
+from idiomtune.encoder.device import place, start_processes
+from idiomtune.encoder.encoder import Encoder
+from idiomtune.factory import build_benchmarks, build_encoder, build_objective
+from idiomtune.training.loop import train_loop
+from idiomtune.training.regularization import Retention
+from idiomtune.training.run_folder import RunFolder
+from idiomtune.training.step import RunContext, Training
 
 
 class _TimedSuite(Suite):

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import pyarrow
 import pyarrow.parquet
 
-from train.config.compose import compose_config
-from train.data.own.load import OwnSplits, load_own
-from train.declarations.dataset import OwnData
+from idiomtune.config.compose import compose_config
+from idiomtune.data.own.load import OwnSplits, load_own
+from idiomtune.declarations.dataset import OwnData
 
 CHUNK = 50_000
 LENGTH = 200  # characters of a text

@@ -32,9 +32,9 @@ from bench.workload import (
     temperature,
     without_dropout,
 )
-from train.config import TrainSettings
-from train.data.idiolink import INSTRUCTION, Query, Split, is_relevant
-from train.factory import resolve_model_path
+from idiomtune.config import TrainSettings
+from idiomtune.data.idiolink import INSTRUCTION, Query, Split, is_relevant
+from idiomtune.factory import resolve_model_path
 
 
 def run(workload: Workload) -> Measured:

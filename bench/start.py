@@ -63,8 +63,8 @@ def _of_children() -> float:
 
 def main() -> None:
     """Train until the first step is logged."""
-    from train.__main__ import main as train_main
-    from train.training.run_folder import RunFolder
+    from idiomtune.commands.train import main as train_main
+    from idiomtune.training.run_folder import RunFolder
 
     def ended(_: RunFolder, record: dict[str, Any]) -> None:
         if "loss" in record:

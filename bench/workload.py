@@ -14,16 +14,16 @@ from sentence_transformers import SentenceTransformer
 from torch import nn
 from transformers import get_linear_schedule_with_warmup
 
+from idiomtune.config import TrainSettings, check
+from idiomtune.data.idiolink import Split, load_split, read_released, released_file
+from idiomtune.data.names import QueryMode
+from idiomtune.data.own.load import own_splits
+from idiomtune.encoder.device import has_bf16_instructions
+from idiomtune.factory import build_objective
+from idiomtune.factory.data import idiolink_folder
+from idiomtune.objectives.idiolink import IdioLinkOptions
+from idiomtune.objectives.own import OwnOptions
 from tests.tiny_runs import composed
-from train.config import TrainSettings, check
-from train.data.idiolink import Split, load_split, read_released, released_file
-from train.data.names import QueryMode
-from train.data.own.load import own_splits
-from train.encoder.device import has_bf16_instructions
-from train.factory import build_objective
-from train.factory.data import idiolink_folder
-from train.objectives.idiolink import IdioLinkOptions
-from train.objectives.own import OwnOptions
 
 ROOT = Path(__file__).resolve().parent.parent
 MODES: tuple[QueryMode, ...] = ("sentence", "span", "instruction_sentence", "instruction_span")

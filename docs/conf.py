@@ -95,7 +95,7 @@ napoleon_use_ivar = True  # an attribute is listed once
 
 def setup(app: Any) -> None:
     # autodoc imports with TYPE_CHECKING set at first, which pydantic's models do not bear.
-    import train.config  # noqa: F401
+    import idiomtune.config  # noqa: F401
 
     app.connect("source-read", add_navigation)
     app.connect("build-finished", add_index)

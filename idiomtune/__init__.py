@@ -1,6 +1,6 @@
 """Fine-tune and judge idiom-aware embedding models: `import idiomtune as it`, then `it.train("idiolink_ft")`.
 
-The functions, and the classes of what they return, are in :mod:`train.verbs`.
+The functions, and the classes of what they return, are in :mod:`idiomtune.verbs`.
 
 A file `train.py` of the user's own, which is a common name, hides `train` from scripts beside it, but not
 this package: `idiomtune` finds `train` where it was installed, and its modules are those of `train`.
@@ -17,9 +17,9 @@ from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from train import Encoder, __version__
-    from train.errors import UserError
-    from train.verbs import (
+    from idiomtune import Encoder, __version__
+    from idiomtune.errors import UserError
+    from idiomtune.verbs import (
         Comparison,
         Page,
         Run,
@@ -88,7 +88,7 @@ def _original(name: str) -> str:
 
 
 class _SameModules(MetaPathFinder, Loader):
-    """`idiomtune.requests` is `train.requests`, and no second copy of it."""
+    """`idiomtune.requests` is `idiomtune.requests`, and no second copy of it."""
 
     def find_spec(
         self, name: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None
@@ -135,7 +135,7 @@ sys.modules[__name__].__class__ = _Package
 def __getattr__(name: str) -> Any:
     # Lazily, as in train: `idiomtune --help` need not wait for torch.
     if name == "UserError":
-        return importlib.import_module("train.errors").UserError
+        return importlib.import_module("idiomtune.errors").UserError
     if name in __all__ and name not in _train.__all__ and name != "__version__":
-        return getattr(importlib.import_module("train.verbs"), name)
+        return getattr(importlib.import_module("idiomtune.verbs"), name)
     return getattr(_train, name)

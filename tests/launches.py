@@ -22,7 +22,7 @@ from typing import Any
 from tests.warm import Piped
 
 ROOT = Path(__file__).resolve().parent.parent
-EVALUATION = "tests.process_jobs:evaluation"  # the job whose options are those of `train.evaluate`
+EVALUATION = "tests.process_jobs:evaluation"  # the job whose options are those of `idiomtune evaluate`
 
 
 class Launches:

@@ -32,32 +32,36 @@ KINDS: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
         ["tests/idiomloss"],
     ),
     "steps": (
-        ["train/objectives/steps.py", "train/objectives/contrastive.py", "train/objectives/mixture.py"],
-        ["tests/train/objectives"],
+        [
+            "idiomtune/objectives/steps.py",
+            "idiomtune/objectives/contrastive.py",
+            "idiomtune/objectives/mixture.py",
+        ],
+        ["tests/idiomtune/objectives"],
     ),
     "training": (
-        ["train/training/step.py", "train/training/loop.py"],
-        ["tests/train/training/test_loop.py", "tests/train/training/test_selection.py"],
+        ["idiomtune/training/step.py", "idiomtune/training/loop.py"],
+        ["tests/idiomtune/training/test_loop.py", "tests/idiomtune/training/test_selection.py"],
     ),
     "spans": (
-        ["train/encoder/forward.py"],
-        ["tests/train/encoder/test_encoder.py", "tests/train/encoder/test_families.py"],
+        ["idiomtune/encoder/forward.py"],
+        ["tests/idiomtune/encoder/test_encoder.py", "tests/idiomtune/encoder/test_families.py"],
     ),
     "ranking": (
-        ["train/benchmarks/retrieval.py"],
-        ["tests/train/benchmarks"],
+        ["idiomtune/benchmarks/retrieval.py"],
+        ["tests/idiomtune/benchmarks"],
     ),
     "expressions": (
-        ["train/expressions.py"],
-        ["tests/train/test_expressions.py", "tests/train/encoder/test_meanings.py"],
+        ["idiomtune/expressions.py"],
+        ["tests/idiomtune/test_expressions.py", "tests/idiomtune/encoder/test_meanings.py"],
     ),
     "statistics": (
-        ["train/reports/statistics.py", "train/benchmarks/epsilon/scoring.py"],
-        ["tests/train/reports/test_statistics.py", "tests/train/benchmarks/test_epsilon.py"],
+        ["idiomtune/reports/statistics.py", "idiomtune/benchmarks/epsilon/scoring.py"],
+        ["tests/idiomtune/reports/test_statistics.py", "tests/idiomtune/benchmarks/test_epsilon.py"],
     ),
     "checkpoints": (
-        ["train/training/checkpoint.py", "train/training/resume.py"],
-        ["tests/train/training/test_resume.py", "tests/train/training/test_damage.py"],
+        ["idiomtune/training/checkpoint.py", "idiomtune/training/resume.py"],
+        ["tests/idiomtune/training/test_resume.py", "tests/idiomtune/training/test_damage.py"],
     ),
 }
 _COMPARED: Mapping[type[ast.cmpop], type[ast.cmpop]] = {

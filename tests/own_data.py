@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from train.data.idiolink import Split
+from idiomtune.data.idiolink import Split
 
 STS = """sentence1,sentence2,score
 A cat sat.,A cat was sitting.,4.5

@@ -15,24 +15,24 @@ import torch
 from safetensors.torch import save_file
 from torch.distributed.tensor import DTensor
 
+from idiomtune.benchmarks.suite import Suite
+from idiomtune.config import EvaluateSettings, TrainSettings, check
+from idiomtune.encoder.device import place, start_processes
+from idiomtune.encoder.encoder import Encoder
+from idiomtune.encoder.sharding import local_shard, shard
+from idiomtune.errors import UserError
+from idiomtune.factory import build_encoder, build_objective
+from idiomtune.io.processes import Processes
+from idiomtune.objectives import Objective, StepLog
+from idiomtune.objectives.contrastive import ContrastiveObjective
+from idiomtune.objectives.triplets import TripletObjective
+from idiomtune.programs.evaluate import score_model
+from idiomtune.requests import Request
+from idiomtune.training.embedder import TrainableEmbedder
+from idiomtune.training.step import Training, parameter_groups
 from tests.attempts import Attempt, Points
 from tests.tiny_families import CORPUS
 from tests.tiny_runs import composed, resume, train
-from train.benchmarks.suite import Suite
-from train.config import EvaluateSettings, TrainSettings, check
-from train.encoder.device import place, start_processes
-from train.encoder.encoder import Encoder
-from train.encoder.sharding import local_shard, shard
-from train.errors import UserError
-from train.factory import build_encoder, build_objective
-from train.io.processes import Processes
-from train.objectives import Objective, StepLog
-from train.objectives.contrastive import ContrastiveObjective
-from train.objectives.triplets import TripletObjective
-from train.programs.evaluate import score_model
-from train.requests import Request
-from train.training.embedder import TrainableEmbedder
-from train.training.step import Training, parameter_groups
 
 # What accelerate makes of an `fsdp_config`; it does so for GPUs alone.
 FSDP = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_CPU_RAM_EFFICIENT_LOADING": "true"}
@@ -179,8 +179,8 @@ def whole_run(
         return real(suite, *arguments, **named)
 
     Suite.run = watched  # type: ignore[assignment,method-assign]
-    patch("train.training.loop.is_tried", lambda _: True).start()  # as on a GPU: it changes nothing
-    patch("train.reports.screens.show_finished_run").start()  # a third of the time
+    patch("idiomtune.training.loop.is_tried", lambda _: True).start()  # as on a GPU: it changes nothing
+    patch("idiomtune.reports.screens.show_finished_run").start()  # a third of the time
     if go_on:
         resume(Path(folder), *options)
     else:
@@ -188,7 +188,7 @@ def whole_run(
 
 
 def evaluation(options: list[str]) -> None:
-    """`train.evaluate`."""
+    """`idiomtune evaluate`."""
     config = composed("evaluate", *options)
     score_model(check(EvaluateSettings, config), config)
 

@@ -18,7 +18,7 @@ from bench.cases import grown, own_files
 from bench.measure import Measured, Time, useful_operations
 from bench.report import Run, Work, disagreements, summary, table
 from bench.workload import Kind, Workload, splits
-from train.encoder.encoder import Encoder
+from idiomtune.encoder.encoder import Encoder
 
 pytestmark = pytest.mark.slow
 

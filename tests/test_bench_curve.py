@@ -24,8 +24,8 @@ from bench.curve_ways import (
     predecessor,
     sentence_transformers,
 )
-from train.data.idiolink import load_split
-from train.data.sources import SAMPLE_ROOT
+from idiomtune.data.idiolink import load_split
+from idiomtune.data.sources import SAMPLE_ROOT
 
 pytestmark = pytest.mark.slow
 

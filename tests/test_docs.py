@@ -21,20 +21,27 @@ from hydra.core.override_parser.types import IntervalSweep, Override
 from omegaconf import OmegaConf
 from PIL import Image
 
-import train.explore
-import train.gate
-import train.report
+import idiomtune.commands.explore
+import idiomtune.commands.gate
+import idiomtune.commands.report
 from docs import conf, results, terms
+from idiomtune.config import (
+    EvaluateSettings,
+    ExportSettings,
+    LearnSettings,
+    PushSettings,
+    TrainSettings,
+    check,
+)
+from idiomtune.config.compose import CONF, chosen_by_default, config_names, plain, register_resolvers
+from idiomtune.config.sections import SearchSettings
+from idiomtune.data.idiolink import Document
+from idiomtune.declarations.options import Section
+from idiomtune.encoder.encoder import Encoder
+from idiomtune.programs.launch import rewrite_arguments
+from idiomtune.training.resume import saved_config
 from tests.doc_pages import PAGES, blocks, inline, messages, page_files, shell_lines
 from tests.programs import ROOT
-from train.config import EvaluateSettings, ExportSettings, LearnSettings, PushSettings, TrainSettings, check
-from train.config.compose import CONF, chosen_by_default, config_names, plain, register_resolvers
-from train.config.sections import SearchSettings
-from train.data.idiolink import Document
-from train.declarations.options import Section
-from train.encoder.encoder import Encoder
-from train.programs.launch import rewrite_arguments
-from train.training.resume import saved_config
 
 pytestmark = pytest.mark.slow
 
@@ -47,9 +54,9 @@ PROGRAMS: dict[str, tuple[str, type[Section]]] = {
     "train.push": ("push", PushSettings),
 }
 PARSERS: dict[str, Callable[[list[str]], object]] = {
-    "train.explore": train.explore.parse,
-    "train.report": train.report.parse,
-    "train.gate": train.gate.parse,
+    "train.explore": idiomtune.commands.explore.parse,
+    "train.report": idiomtune.commands.report.parse,
+    "train.gate": idiomtune.commands.gate.parse,
 }
 # Of other people, or of the shell: nothing of ours to check.
 OTHERS = re.compile(
@@ -283,7 +290,7 @@ def test_snippets_of_the_ecosystem(tiny_path: Path, tmp_path: Path, monkeypatch:
 
 @pytest.mark.filterwarnings("ignore:The `get_sentence_embedding_dimension`:FutureWarning")
 def test_snippets_of_mteb(tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from train.integrations.mteb import IdioLinkRetrieval  # mteb takes seconds to import
+    from idiomtune.integrations.mteb import IdioLinkRetrieval  # mteb takes seconds to import
 
     monkeypatch.chdir(tmp_path)
     *_, names = run_snippets("docs/mteb.md", tiny_path)

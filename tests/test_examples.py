@@ -27,8 +27,8 @@ from idiomloss.sentence_transformers import (
     RankingTrainerLoss,
     group_columns,
 )
+from idiomtune.integrations.sentence_transformers import SCORES_FILE
 from tests.programs import run
-from train.integrations.sentence_transformers import SCORES_FILE
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -90,7 +90,7 @@ def test_mteb_example(
     tiny_path: Path,
     tmp_path: Path,
 ) -> None:
-    from train.integrations.mteb import IdioLinkRetrieval  # mteb takes seconds to import
+    from idiomtune.integrations.mteb import IdioLinkRetrieval  # mteb takes seconds to import
 
     example("mteb_scores", monkeypatch).main(str(tiny_path), str(tmp_path))
     assert "IdioLink val default 0." in capsys.readouterr().out

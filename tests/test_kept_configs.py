@@ -7,7 +7,7 @@ from hydra._internal import config_loader_impl
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from omegaconf import OmegaConf
 
-from train.config.compose import compose_config
+from idiomtune.config.compose import compose_config
 
 CASES = [
     *(("config", "seed=1"), ("config", "trainer.batch_size=8", "+sweep=idiolink_ft")),

@@ -15,25 +15,25 @@ from typing import Any
 
 import pytest
 
-import train.check
-import train.evaluate
-import train.explore
-import train.export
-import train.gate
-import train.learn
-import train.report
+import idiomtune.commands.check
+import idiomtune.commands.evaluate
+import idiomtune.commands.explore
+import idiomtune.commands.export
+import idiomtune.commands.gate
+import idiomtune.commands.learn
+import idiomtune.commands.report
+from idiomtune.config import TrainSettings, check
+from idiomtune.encoder.glossary import read_glossary, saved_meanings
+from idiomtune.encoder.idiom_tokens import read_expressions
+from idiomtune.errors import UserError
+from idiomtune.expressions import expression_pattern
+from idiomtune.io.files import parse_yaml
+from idiomtune.io.tables import read_rows
+from idiomtune.programs.prepare import prepare
 from tests.mistakes import PLACEHOLDERS, configured, table
 from tests.own_data import write, write_collection
 from tests.planted_runs import plant
 from tests.tiny_runs import composed
-from train.config import TrainSettings, check
-from train.encoder.glossary import read_glossary, saved_meanings
-from train.encoder.idiom_tokens import read_expressions
-from train.errors import UserError
-from train.expressions import expression_pattern
-from train.io.files import parse_yaml
-from train.io.tables import read_rows
-from train.programs.prepare import prepare
 
 pytestmark = pytest.mark.usefixtures("shown")
 
@@ -129,15 +129,17 @@ REPORTED = [
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working folder; on a processor without instructions for bfloat16."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("train.encoder.device.has_bf16_instructions", lambda: False)
-    monkeypatch.setattr("train.programs.prepare.describe_memory", lambda *_: [])  # takes longer than the rest
+    monkeypatch.setattr("idiomtune.encoder.device.has_bf16_instructions", lambda: False)
+    monkeypatch.setattr(
+        "idiomtune.programs.prepare.describe_memory", lambda *_: []
+    )  # takes longer than the rest
     return tmp_path
 
 
 @pytest.mark.parametrize(("file", "options", "named"), REFUSED)
 def test_a_mistake_is_refused(file: str, options: str, named: str, tiny_path: Path) -> None:
     with pytest.raises(UserError) as refused:
-        train.check.run(configured(file, options, tiny_path))
+        idiomtune.commands.check.run(configured(file, options, tiny_path))
     assert all(part in str(refused.value) for part in named.split("|")), refused.value
 
 
@@ -151,7 +153,7 @@ def test_a_doubtful_choice_is_reported(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     caplog.set_level("INFO")
-    train.check.run(configured(file, options, tiny_path))
+    idiomtune.commands.check.run(configured(file, options, tiny_path))
     lines = [*(record.getMessage() for record in caplog.records), *capsys.readouterr().out.splitlines()]
     assert any(all(part in line for part in named.split("|")) for line in lines), lines
 
@@ -206,8 +208,16 @@ TAKEN: list[tuple[str, str, Files, str]] = [
     ("gate", "~nosuch/r floor=a:0", {}, "there is no home folder for ~nosuch"),
 ]
 PROGRAMS: dict[str, Callable[[Any], Any]] = {
-    **{"evaluate": train.evaluate.run, "export": train.export.run, "learn": train.learn.run},
-    **{"explore": train.explore.main, "report": train.report.main, "gate": train.gate.main},
+    **{
+        "evaluate": idiomtune.commands.evaluate.run,
+        "export": idiomtune.commands.export.run,
+        "learn": idiomtune.commands.learn.run,
+    },
+    **{
+        "explore": idiomtune.commands.explore.main,
+        "report": idiomtune.commands.report.main,
+        "gate": idiomtune.commands.gate.main,
+    },
 }
 
 
@@ -234,7 +244,7 @@ def test_what_is_there_already_is_refused_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nothing is computed, and no file is changed, made or removed."""
-    monkeypatch.setattr("train.encoder.encoder.Encoder.embed", None)
+    monkeypatch.setattr("idiomtune.encoder.encoder.Encoder.embed", None)
     for file, content in files.items():
         write(here / file, content)
     before = contents(here)
@@ -250,7 +260,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def evaluate(tiny: Path, *options: str) -> None:
-    train.evaluate.run(composed("evaluate", *options, "model=pretrained", f"model.path={tiny}"))
+    idiomtune.commands.evaluate.run(composed("evaluate", *options, "model=pretrained", f"model.path={tiny}"))
 
 
 def test_what_may_be_written_is(here: Path, tiny_path: Path) -> None:
@@ -265,7 +275,7 @@ def test_what_may_be_written_is(here: Path, tiny_path: Path) -> None:
     evaluate(tiny_path, *EVALUATE, "output=empty", "overwrite=true")
     assert json.loads(Path("empty").read_text())["scores"] == before
     for _ in range(2):  # a report is made again of the same scores
-        assert train.report.main(["empty", "output=report"]) == 0
+        assert idiomtune.commands.report.main(["empty", "output=report"]) == 0
     assert not [path for path in here.rglob("*") if path.name.startswith(".")]
 
 
@@ -313,7 +323,10 @@ def test_an_extension_that_cannot_be_imported_is_named(
     content, cause = EXTENSIONS[name]
     write(here / f"ext_{name}.py", content)
     monkeypatch.syspath_prepend(str(here))
-    for program, check_ in ((train.report.main, []), (train.gate.main, ["floor=x/y:0"])):
+    for program, check_ in (
+        (idiomtune.commands.report.main, []),
+        (idiomtune.commands.gate.main, ["floor=x/y:0"]),
+    ):
         assert program([str(here), f"extensions=ext_{name}", *check_]) == 2
         printed = capsys.readouterr().err
         assert printed.startswith(f"error: extensions: ext_{name} cannot be imported: ")
@@ -328,8 +341,8 @@ def test_a_record_that_is_nested_too_deep_is_damaged(
     run = plant(here / "run")
     write(run / name, "[" * 100_000)
     for status in (
-        train.report.main([str(run)]),
-        train.gate.main([str(run), "floor=idiolink/val/sentence/ndcg@10:0"]),
+        idiomtune.commands.report.main([str(run)]),
+        idiomtune.commands.gate.main([str(run), "floor=idiolink/val/sentence/ndcg@10:0"]),
     ):
         assert status == (0 if name == "config.yaml" else 2)
     printed = capsys.readouterr()
@@ -340,8 +353,12 @@ def test_a_record_that_is_nested_too_deep_is_damaged(
 
 def test_paths_are_printed_without_escapes(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run, nowhere = plant(here / "run\x1b[31m"), str(here / "none\x1b[31m")
-    assert train.report.main([str(run)]) == 0
-    assert train.report.main([nowhere]) == train.gate.main([nowhere, "floor=own_val/score:0"]) == 2
+    assert idiomtune.commands.report.main([str(run)]) == 0
+    assert (
+        idiomtune.commands.report.main([nowhere])
+        == idiomtune.commands.gate.main([nowhere, "floor=own_val/score:0"])
+        == 2
+    )
     printed = capsys.readouterr()
     assert "\x1b" not in printed.out + printed.err
     assert printed.out.count("\\x1b[31m") > 0 < printed.err.count("\\x1b[31m")

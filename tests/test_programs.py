@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-import train
+import idiomtune
+from idiomtune.config.compose import config_names
+from idiomtune.programs.console import PROGRAMS
 from tests.mistakes import PAIRS
 from tests.own_data import mixture_options, write, write_pairs
 from tests.programs import ROOT, assert_explained, run
 from tests.tiny_runs import WIDE
-from train.config.compose import config_names
-from train.programs.console import PROGRAMS
 
 EXPERIMENTS = config_names("experiment")
 OF_HELP = 1.0  # seconds of processor time: 0.45 are usual
@@ -42,7 +42,7 @@ def test_help_is_quick_and_lists_what_there_is(program: str, tmp_path: Path) -> 
         assert run("train", cwd=tmp_path, environment=HERE).stdout == done.stdout
         assert not list(tmp_path.iterdir())
     assert run(program, "--help", "device=cpu").stdout == done.stdout  # as Hydra has it
-    assert run(program, "--version").stdout.strip() == f"idiomtune {train.__version__}"
+    assert run(program, "--version").stdout.strip() == f"idiomtune {idiomtune.__version__}"
 
 
 OWN = "+experiment=own data.train=train.csv trainer.batch_size=16 trainer.max_epochs=1 data.val_share=0.25"
@@ -51,7 +51,7 @@ SEARCH = f"-m {OWN} hydra/sweeper=optuna hydra.sweeper.n_trials=1 trainer.learni
 FINISHED = '{"status": "finished", "experiment": "own"}'
 SECRET = "hf_" + "aB3" * 12
 LEAVES = """
-from train.declarations.benchmark import BenchmarkOptions, BenchmarkType
+from idiomtune.declarations.benchmark import BenchmarkOptions, BenchmarkType
 
 class Options(BenchmarkOptions):
     def score_keys(self, splits):
@@ -299,11 +299,11 @@ def test_the_package_by_its_other_name(tmp_path: Path) -> None:
     write(tmp_path / "train.py", "raise SystemExit('the wrong one')\n")
     write(
         tmp_path / "script.py",
-        "import idiomtune\nfrom idiomtune.requests import Request\nimport train.requests\n"
-        "print(Request is train.requests.Request, idiomtune.__version__, train.requests.__spec__.name)\n",
+        "import idiomtune\nfrom idiomtune.requests import Request\nimport idiomtune.requests\n"
+        "print(Request is idiomtune.requests.Request, idiomtune.__version__, idiomtune.requests.__spec__.name)\n",
     )
     done = run("script.py", cwd=tmp_path, environment=HERE, cold=True)
-    assert done.stdout.split() == ["True", train.__version__, "train.requests"], done.stderr
+    assert done.stdout.split() == ["True", idiomtune.__version__, "idiomtune.requests"], done.stderr
     done = run("idiomtune.report", "--help", cwd=tmp_path, environment=HERE, cold=True)
     assert "idiomtune report" in done.stdout, done.stderr
     write(tmp_path / "late.py", "import sys; sys.modules['train'] = sys; import idiomtune")
@@ -324,7 +324,7 @@ def test_the_console_command(tmp_path: Path) -> None:
 
     described = idiomtune("--help").stdout
     assert all(f"  {name} " in described for name in PROGRAMS)
-    assert idiomtune("--version").stdout.strip() == f"idiomtune {train.__version__}"
+    assert idiomtune("--version").stdout.strip() == f"idiomtune {idiomtune.__version__}"
     assert_explained(idiomtune("evalute"), "'evalute'", "idiomtune evaluate")
     assert "+experiment=" in idiomtune("train").stdout
     assert_explained(idiomtune("evaluate", "extensions=[mine]"), "mine declares nothing")

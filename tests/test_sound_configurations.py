@@ -9,11 +9,11 @@ from unittest.mock import patch
 
 import pytest
 
-import train.check
+import idiomtune.commands.check
+from idiomtune.config import TrainSettings, check
+from idiomtune.programs.fine_tune import fine_tune
+from idiomtune.training.run_folder import RunFolder
 from tests.mistakes import configured
-from train.config import TrainSettings, check
-from train.programs.fine_tune import fine_tune
-from train.training.run_folder import RunFolder
 
 INFONCE, TRIPLET = "objective.infonce", "objective.triplet"
 MIXTURE = "+experiment=mixture +objective.parts.faq.data.train={pairs}"
@@ -114,8 +114,10 @@ def test_it_is_in_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("train.programs.prepare.describe_memory", lambda *_: [])  # takes longer than the rest
-    train.check.run(configured(file, small(file, options), tiny_path))
+    monkeypatch.setattr(
+        "idiomtune.programs.prepare.describe_memory", lambda *_: []
+    )  # takes longer than the rest
+    idiomtune.commands.check.run(configured(file, small(file, options), tiny_path))
     assert "in order" in capsys.readouterr().out
     assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []
 
@@ -129,7 +131,7 @@ def test_it_learns(
     monkeypatch.chdir(tmp_path)
     quick = "trainer.max_steps=2 trainer.warmup_ratio=0 trainer.learning_rate=1e-3"
     config = configured(file, f"{small(file, options)} {quick}", tiny_path)
-    with patch("train.reports.plots.draw_figures"):
+    with patch("idiomtune.reports.plots.draw_figures"):
         fine_tune(check(TrainSettings, config), config, "own", RunFolder(tmp_path / "run"))
     meta = json.loads((tmp_path / "run" / "scores.json").read_text(encoding="utf-8"))["meta"]
     assert not any("weights" in warning for warning in meta["warnings"])

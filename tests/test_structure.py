@@ -60,17 +60,17 @@ _MODELS = ["sentence_transformers", "transformers", "accelerate"]
 _HEAVY = ["torch", *_MODELS, "numpy", "scipy", "matplotlib"]
 WALLS = {
     "idiomloss": ["train", "transformers", "sentence_transformers", "hydra", "accelerate", "pydantic"],
-    "objectives": ["train.encoder", "train.config", *_MODELS],
-    "benchmarks": ["train.encoder", "train.config", *_MODELS],
-    "reports": ["train.encoder", "train.benchmarks", "torch", *_MODELS],
-    "integrations": ["train.programs.launch"],
+    "objectives": ["idiomtune.encoder", "idiomtune.config", *_MODELS],
+    "benchmarks": ["idiomtune.encoder", "idiomtune.config", *_MODELS],
+    "reports": ["idiomtune.encoder", "idiomtune.benchmarks", "torch", *_MODELS],
+    "integrations": ["idiomtune.programs.launch"],
     "config": _HEAVY,
     **{f"programs/{name}.py": _HEAVY for name in ("launch", "ending", "folders", "console")},
 }
 # What embeds for the benchmarks; and what is imported once the settings are checked.
 EXCEPTIONS = {
-    *((f"benchmarks/{name}.py", "train.encoder") for name in ("suite", "embeddings", "corpora")),
-    ("benchmarks/suite.py", "train.config"),
+    *((f"benchmarks/{name}.py", "idiomtune.encoder") for name in ("suite", "embeddings", "corpora")),
+    ("benchmarks/suite.py", "idiomtune.config"),
     ("programs/launch.py", "sentence_transformers"),
 }
 TOUCH_HYDRA = ["programs/", "config/compose.py", "training/sweeper.py", "training/search.py"]
@@ -78,7 +78,7 @@ TOUCH_MATPLOTLIB = ["reports/plots.py", "training/search.py"]
 
 
 def room(path: Path) -> str:
-    """`train/io/files.py` is in `io`, `train/errors.py` in `errors`."""
+    """`idiomtune/io/files.py` is in `io`, `idiomtune/errors.py` in `errors`."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     return parts[0] if parts[0] == "idiomloss" else parts[1]
 
@@ -111,7 +111,7 @@ def test_imports_run_down() -> None:
 
 
 def module(path: Path) -> str:
-    """`train/io/__init__.py` is `train.io`."""
+    """`idiomtune/io/__init__.py` is `idiomtune.io`."""
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
@@ -126,7 +126,7 @@ def test_no_circle_of_modules() -> None:
             own = {name for name in imports(path) if name.startswith(f"{module(path)}.")}
             graph[module(path)] -= own - imports(path, top_level=True)
     known = graph.keys()
-    # `from train.data import astitch` names a module too, but only its package is seen: no harm.
+    # `from idiomtune.data import astitch` names a module too, but only its package is seen: no harm.
     TopologicalSorter({name: sorted(found & known - {name}) for name, found in graph.items()}).prepare()
 
 
@@ -158,12 +158,12 @@ def test_mteb_is_asked_for_on_demand_alone() -> None:
         *("data/own/table.py", "factory/mining.py", "integrations/mteb.py"),
     ]
 
-    asked = ("train.integrations.mteb", "idiomloss.sentence_transformers")
+    asked = ("idiomtune.integrations.mteb", "idiomloss.sentence_transformers")
     assert not [inside(p) for p in SOURCES if touches(p, *asked)]
 
 
 ENTRY_POINTS = (
-    *("train", "train.__main__", "train.check", "train.evaluate", "train.learn", "train.report"),
+    *("train", "idiomtune.commands.train", "train.check", "train.evaluate", "train.learn", "train.report"),
     *("train.gate", "train.push", "train.explore", "train.export"),
 )
 HEAVY = {

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-import train
+import idiomtune
 from tests.programs import ROOT
 
 
 def test_the_losses_have_a_wheel_of_their_own(tmp_path: Path) -> None:
     wheel, names = built(tmp_path, ROOT / "packaging" / "idiomloss")
-    assert wheel.name.startswith(f"idiomloss-{train.__version__}-")
+    assert wheel.name.startswith(f"idiomloss-{idiomtune.__version__}-")
     sources = {f"idiomloss/{path.name}" for path in (ROOT / "idiomloss").glob("*.py")}
     assert {*sources, "idiomloss/py.typed", "idiomloss/LICENSE"} == {
         n for n in names if ".dist-info" not in n
@@ -40,11 +40,15 @@ def test_installed_wheel_works_elsewhere(tmp_path: Path, tiny_path: Path) -> Non
     expected = {
         *("train/py.typed", "idiomtune/py.typed", "idiomtune/__main__.py", "idiomloss/py.typed"),
         *("conf/config.yaml", "conf/experiment/idiolink_ft.yaml", "conf/learn.yaml"),
-        *("train/reports/report.html.j2", "train/hub/card.md.j2", "train/explorer/page.html.j2"),
-        *("train/explorer/page.css", "train/explorer/page.js", "train/encoder/glossaries/idiolink.tsv"),
-        "train/data/sample/idiolink/train/indexes.json",
-        "train/data/sample/semeval2022_task2b/SubTaskB/EvaluationData/dev.gold.csv",
-        "train/data/sample/ncimp/human_compositionality scores.xlsx",
+        *("idiomtune/reports/report.html.j2", "idiomtune/hub/card.md.j2", "idiomtune/explorer/page.html.j2"),
+        *(
+            "idiomtune/explorer/page.css",
+            "idiomtune/explorer/page.js",
+            "idiomtune/encoder/glossaries/idiolink.tsv",
+        ),
+        "idiomtune/data/sample/idiolink/train/indexes.json",
+        "idiomtune/data/sample/semeval2022_task2b/SubTaskB/EvaluationData/dev.gold.csv",
+        "idiomtune/data/sample/ncimp/human_compositionality scores.xlsx",
     }
     assert expected <= names
     assert not [name for name in names if name.startswith(("tests/", "checkpoints/", "packaging/"))]
@@ -65,7 +69,7 @@ def test_installed_wheel_works_elsewhere(tmp_path: Path, tiny_path: Path) -> Non
         return done.stdout
 
     (elsewhere / "train.py").write_text("raise SystemExit('the wrong one')\n", encoding="utf-8")
-    assert python("-m", "idiomtune", "--version").strip() == f"idiomtune {train.__version__}"
+    assert python("-m", "idiomtune", "--version").strip() == f"idiomtune {idiomtune.__version__}"
     where = python("-c", "import idiomtune, train, idiomloss; print(train.__file__, idiomloss.__file__)")
     assert all(path.startswith(str(site)) for path in where.split())
     (elsewhere / "train.py").unlink()

@@ -13,9 +13,9 @@ from sentence_transformers.base.modules import Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import AutoTokenizer, BertModel, PreTrainedModel, PreTrainedTokenizerBase
 
-from train.data.idiolink import INSTRUCTION
-from train.data.sources import SAMPLE_ROOT
-from train.encoder.reading import Prompts
+from idiomtune.data.idiolink import INSTRUCTION
+from idiomtune.data.sources import SAMPLE_ROOT
+from idiomtune.encoder.reading import Prompts
 
 _TEXTS = {".json", ".csv"}
 _COMMON = 4000  # BERT's tokens stand in the order of their frequency, after signs and letters

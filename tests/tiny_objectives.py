@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from idiomtune.data.idiolink import Document, Split, TrainingTuple
+from idiomtune.data.own.load import OwnSplits
+from idiomtune.data.semeval2022 import Group
+from idiomtune.declarations.registry import objective_types
+from idiomtune.objectives.idiolink import IdioLinkObjective
+from idiomtune.objectives.own import OwnContrastiveObjective
+from idiomtune.objectives.triplets import AdaptiveTripletObjective
 from tests.tiny_runs import composed
-from train.data.idiolink import Document, Split, TrainingTuple
-from train.data.own.load import OwnSplits
-from train.data.semeval2022 import Group
-from train.declarations.registry import objective_types
-from train.objectives.idiolink import IdioLinkObjective
-from train.objectives.own import OwnContrastiveObjective
-from train.objectives.triplets import AdaptiveTripletObjective
 
 _SECTIONS = {
     name: composed("config", f"objective={name}")["objective"]

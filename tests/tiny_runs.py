@@ -17,14 +17,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from train.config import TrainSettings, check
-from train.config.compose import compose_config
-from train.errors import Interrupted
-from train.programs.fine_tune import fine_tune
-from train.training import step
-from train.training.checkpoint import checkpoints, read_state
-from train.training.resume import saved_config
-from train.training.run_folder import RunFolder
+from idiomtune.config import TrainSettings, check
+from idiomtune.config.compose import compose_config
+from idiomtune.errors import Interrupted
+from idiomtune.programs.fine_tune import fine_tune
+from idiomtune.training import step
+from idiomtune.training.checkpoint import checkpoints, read_state
+from idiomtune.training.resume import saved_config
+from idiomtune.training.run_folder import RunFolder
 
 WholeRun = Callable[[list[str]], Path]  # see the fixture `whole_run`
 KEY = "idiolink/val/sentence/ndcg@10"
@@ -65,7 +65,7 @@ def _run(
 ) -> float:
     with ExitStack() as held:
         if not draws:
-            held.enter_context(patch("train.reports.plots.draw_figures"))
+            held.enter_context(patch("idiomtune.reports.plots.draw_figures"))
         return fine_tune(settings, config, experiment, RunFolder(folder))
 
 

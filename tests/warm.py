@@ -256,10 +256,10 @@ def serve(address: str) -> None:
     import sentence_transformers
     import torch
 
-    import train.programs.evaluate
-    import train.programs.fine_tune
-    import train.report
-    import train.training.sweeper  # noqa: F401
+    import idiomtune.commands.report
+    import idiomtune.programs.evaluate
+    import idiomtune.programs.fine_tune
+    import idiomtune.training.sweeper  # noqa: F401
 
     del accelerate, optuna, sentence_transformers
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
@@ -297,11 +297,11 @@ def _warm_up(folder: Path) -> None:
     """Do once what is slow the first time it is done in a process; nothing that starts a thread."""
     from transformers.conversion_mapping import get_checkpoint_conversion_mapping
 
+    from idiomtune.config.compose import compose_config
+    from idiomtune.hub.card import template
+    from idiomtune.reports.page import _template
+    from idiomtune.reports.plots import Curves, learning_curve
     from tests.kept_configs import keep_configs
-    from train.config.compose import compose_config
-    from train.hub.card import template
-    from train.reports.page import _template
-    from train.reports.plots import Curves, learning_curve
 
     get_checkpoint_conversion_mapping("bert")  # type: ignore[no-untyped-call]
     keep_configs()

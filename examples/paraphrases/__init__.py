@@ -13,18 +13,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from train.benchmarks import Embed, Result
-from train.data.fields import FilledCell, TableRow
-from train.declarations.benchmark import OptionsWithSplit
-from train.declarations.dataset import DatasetType
-from train.declarations.objective import ObjectiveOptions, ObjectiveType
-from train.declarations.options import Temperature
-from train.declarations.registry import benchmark
-from train.declarations.score import Metric, Score
-from train.errors import DataMissingError
-from train.io.tables import read_table
-from train.objectives import Batch, ObjectiveLoss
-from train.requests import Request
+from idiomtune.benchmarks import Embed, Result
+from idiomtune.data.fields import FilledCell, TableRow
+from idiomtune.declarations.benchmark import OptionsWithSplit
+from idiomtune.declarations.dataset import DatasetType
+from idiomtune.declarations.objective import ObjectiveOptions, ObjectiveType
+from idiomtune.declarations.options import Temperature
+from idiomtune.declarations.registry import benchmark
+from idiomtune.declarations.score import Metric, Score
+from idiomtune.errors import DataMissingError
+from idiomtune.io.tables import read_table
+from idiomtune.objectives import Batch, ObjectiveLoss
+from idiomtune.requests import Request
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,7 +45,7 @@ class Row(TableRow):
 
 def read_rows(settings: Any, split: str) -> tuple[Path, list[Row]]:
     """A split's file and its rows; `read_table` reports what is wrong in it by file, row and field."""
-    from train.data.places import folder_of  # what is heavy is imported where it is used
+    from idiomtune.data.places import folder_of  # what is heavy is imported where it is used
 
     folder = folder_of(settings, NAME)
     if folder is None or not (path := folder / f"{split}.csv").is_file():
@@ -114,7 +114,7 @@ class ParaphraseObjective:
     def epoch_steps(self, epoch: int, shards: int) -> list[list[list[int]]]:
         import numpy as np
 
-        from train.objectives.steps import in_shards, shuffled_steps
+        from idiomtune.objectives.steps import in_shards, shuffled_steps
 
         rng = np.random.default_rng([self.seed, epoch])
         return in_shards(shuffled_steps(range(len(self._rows)), self.batch_size, rng), shards)

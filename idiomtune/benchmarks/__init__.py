@@ -1,0 +1,225 @@
+"""A module a benchmark: it asks for embeddings and gives scores. Knows no model."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from idiomtune.declarations.examples import Distributions
+from idiomtune.declarations.registry import benchmark_type, resolve
+from idiomtune.declarations.score import Score
+from idiomtune.errors import DataMissingError, UserError
+from idiomtune.requests import Request
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from idiomtune.io.vectors import VectorStore
+
+__all__ = [
+    "Benchmark",
+    "BenchmarkResult",
+    "Corpus",
+    "Distributions",
+    "Embed",
+    "Embeddings",
+    "Result",
+    "Score",
+    "requests_of",
+]
+
+log = logging.getLogger(__name__)
+
+Embed = Callable[[Sequence[Request]], "Tensor"]  # (R, D), in float32 on the CPU, row i for request i
+
+_REHEARSAL_WIDTH = 8  # of the random embeddings in a rehearsal
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a benchmark gives for one checkpoint.
+
+    Attributes:
+        per_query: one record for each query (or item) and mode.
+        predictions: file name → text, in the task's submission format.
+        plots: name → what to draw.
+        notes: how to read the scores, a sentence each.
+        maps: one record for each group of texts: their places in two dimensions, for a figure.
+    """
+
+    scores: list[Score] = field(default_factory=list)
+    per_query: list[dict[str, Any]] = field(default_factory=list)
+    predictions: dict[str, str] = field(default_factory=dict)
+    plots: dict[str, Distributions] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    maps: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def by_key(self) -> dict[str, float]:
+        """Key → value."""
+        return {str(score): score.value for score in self.scores}
+
+
+@dataclass(frozen=True)
+class BenchmarkResult(Result):
+    """The result of a benchmark that states its requests: its scores are key → value."""
+
+    scores: dict[str, float]  # type: ignore[assignment]
+
+    @property
+    def by_key(self) -> dict[str, float]:
+        return self.scores
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Documents whose embeddings are stored in files, because memory may not hold them.
+
+    A benchmark lists them in `corpora`, and gets each from :meth:`Embeddings.stored`.
+
+    Attributes:
+        name: for people.
+        folder: for the embeddings.
+        option: the option that sets the folder, for messages.
+        requests: the N documents; each call starts from the first.
+        size: N.
+        digest: SHA-256 of the documents, in their order.
+        shard_size: documents a file, and in memory at a time.
+    """
+
+    name: str
+    folder: Path
+    option: str
+    requests: Callable[[], Iterable[Request]]
+    size: int
+    digest: str
+    shard_size: int
+
+
+class Embeddings(Protocol):
+    """The :data:`Embed` that a suite hands to benchmarks, which also has the embeddings of their corpora."""
+
+    def __call__(self, requests: Sequence[Request], /) -> Tensor:
+        """(R, D), row i for request i. Equal requests are embedded once, whichever benchmark asks."""
+        ...
+
+    def stored(self, corpus: Corpus) -> VectorStore:
+        """Row i for the corpus' i-th document."""
+        ...
+
+
+class Benchmark(Protocol):
+    """A benchmark asks for the embeddings that it needs, and gives scores.
+
+    It may also have:
+
+    - `announced`, the requests that it will ask for: those of all benchmarks are embedded in one pass, which
+      reads each text once, in whatever pooling or span it is asked for;
+    - `corpora`, a list of :class:`Corpus`;
+    - `takes_whole_embeddings = True`, if it cannot score embeddings that are cut to fewer dimensions.
+
+    The earlier contract still works: an attribute `requests`, and a method `score(embeddings)` that gets
+    their rows (and the stores of its corpora, if it has any) and returns a :class:`BenchmarkResult`.
+    """
+
+    @property
+    def name(self) -> str:
+        """First part of its score keys."""
+        ...
+
+    @property
+    def files(self) -> Sequence[Path]:
+        """The data files that were read, for the run's record."""
+        ...
+
+    @property
+    def without_gold(self) -> Sequence[str]:
+        """Splits that give predictions, but no scores."""
+        ...
+
+    def score(self, embed: Any, /) -> Any:
+        """A :class:`Result`, from what `embed` (an :class:`Embeddings`) gives when it is asked."""
+        ...
+
+
+def is_stated(benchmark: Benchmark) -> bool:
+    """Whether a benchmark is written to the earlier contract: it states its requests."""
+    return hasattr(benchmark, "requests")
+
+
+def announced(benchmark: Benchmark) -> Sequence[Request]:
+    """The requests that a benchmark is known to ask for, before it is scored."""
+    requests: Sequence[Request] = getattr(benchmark, "requests" if is_stated(benchmark) else "announced", ())
+    return requests
+
+
+def requests_of(benchmark: Benchmark) -> Sequence[Request]:
+    """The requests that a benchmark will ask for: announced, or found by a rehearsal on random numbers."""
+    if found := announced(benchmark):
+        return found
+    import torch
+
+    asked: dict[Request, Tensor] = {}
+    generator = torch.Generator().manual_seed(0)
+
+    def embed(requests: Sequence[Request]) -> Tensor:
+        for request in requests:
+            if request not in asked:
+                asked[request] = torch.randn(_REHEARSAL_WIDTH, generator=generator)
+        rows = [asked[request] for request in requests]
+        return torch.stack(rows) if rows else torch.zeros(0, _REHEARSAL_WIDTH)
+
+    benchmark.score(embed)
+    return list(asked)
+
+
+def scored(benchmark: Benchmark, embed: Embeddings) -> Result:
+    """The result of a benchmark of either contract."""
+    result: Result
+    if not is_stated(benchmark):
+        result = benchmark.score(embed)
+    else:
+        stores = [embed.stored(corpus) for corpus in getattr(benchmark, "corpora", ())]
+        rows = embed(announced(benchmark))
+        result = benchmark.score(rows, stores) if stores else benchmark.score(rows)  # type: ignore[call-arg]
+    return result
+
+
+def build_benchmarks(
+    settings: Any, names: Sequence[str] | None = None
+) -> tuple[list[Benchmark], dict[str, str]]:
+    """The benchmarks, their data read and checked.
+
+    Args:
+        settings: :class:`idiomtune.config.Common`.
+        names: those to build, whose data must be there; by default all.
+
+    Returns:
+        The benchmarks, and for each benchmark whose data is missing the reason why it is not scored.
+
+    Raises:
+        UserError: if data is wrong, or is missing for a named benchmark, or for all benchmarks.
+    """
+    benchmarks: list[Benchmark] = []
+    missing: dict[str, str] = {}
+    for name in settings.benchmark.names if names is None else names:
+        try:
+            benchmark = resolve(benchmark_type(name).build)(settings, settings.benchmark.sections[name])
+        except DataMissingError as error:
+            if names is not None:
+                raise
+            missing[name] = str(error)
+            log.warning("benchmark %s is NOT SCORED: %s", name, error)
+            continue
+        benchmarks.append(benchmark)
+        if is_stated(benchmark):
+            log.warning("benchmark %s: `requests` is the earlier contract: docs/adding-a-benchmark.md", name)
+        if benchmark.without_gold:
+            splits = ", ".join(benchmark.without_gold)
+            log.warning("%s has no gold on %s: predictions, no scores", benchmark.name, splits)
+    if not benchmarks:
+        raise UserError("no benchmark could be scored:\n" + "\n".join(missing.values()))
+    return benchmarks, missing

@@ -1,0 +1,341 @@
+"""AdMIRe: which of five images shows what a compound means?"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_args
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from idiomtune.benchmarks import Embed, Result
+from idiomtune.data.admire import FOLDER, NUM_IMAGES, Item, ItemSplit, find_image, read_items
+from idiomtune.data.names import ADMIRE_CV_SPLIT, ADMIRE_SENSES, AdmireSplit, AStitchSplit, ExpertsMode
+from idiomtune.data.places import admire_split
+from idiomtune.declarations.benchmark import BenchmarkOptions, QueryResult, results_of
+from idiomtune.declarations.examples import Answer, Example, Examples, QueryRecords
+from idiomtune.declarations.options import as_list
+from idiomtune.declarations.registry import benchmark
+from idiomtune.declarations.score import Metric, Score
+from idiomtune.errors import UserError
+from idiomtune.requests import Request
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+AdmireMode = Literal["caption", "caption_span"]
+MAJORITY = "majority"  # the mode of a classifier that always gives the split's most frequent sense
+GOLD_SENSE = "gold_sense"  # appended to an experts mode: items go to their expert by the gold sense
+_RANK_METRICS = ("top1_accuracy", "rank_difference", "ndcg@5")
+_METRICS = [
+    Metric("top1_accuracy", title="top-1", is_drawn=True),
+    Metric("rank_difference", "lower", title="rank difference"),
+    Metric("ndcg@5", title="nDCG@5"),
+    Metric("sense_accuracy", title="sense accuracy"),
+    Metric("sense_macro_f1", role="compared", title="sense macro-F1", statistic="macro_f1"),
+]
+_PER_LIST = 3  # items shown as worst and best
+
+
+def admire_keys(splits: Iterable[str], modes: Sequence[str]) -> list[str]:
+    """Every key that the benchmark `admire` can give for these splits and modes."""
+    parts = product(splits, modes, _RANK_METRICS, ("", *ADMIRE_SENSES))
+    return [str(Score("admire", *of_score)) for of_score in parts]
+
+
+def experts_keys(splits: Iterable[str], mode: ExpertsMode) -> list[str]:
+    """Every key that AdMIRe's experts can give for these splits, of either dataset."""
+    keys = []
+    for split in splits:
+        if split in get_args(AStitchSplit):
+            keys += [str(Score("admire", split, m, "sense_macro_f1")) for m in (mode, MAJORITY)]
+        else:
+            keys += admire_keys([split], [mode, f"{mode}_{GOLD_SENSE}"])
+        of_sense = product((mode, MAJORITY), ["sense_accuracy"], ("", *ADMIRE_SENSES))
+        keys += [str(Score("admire", split, *parts)) for parts in of_sense]
+    return keys
+
+
+def _refined(score: Score) -> Score:
+    """Experts are also compared by sense: each sense has an expert of its own."""
+    if score.mode == MAJORITY:
+        return replace(score, role="constant")
+    is_experts = score.slice and score.mode in get_args(ExpertsMode)
+    return replace(score, role="compared") if is_experts else score
+
+
+def _read_record(record: Mapping[str, Any]) -> Iterator[QueryResult]:
+    """What a record adds to each score."""
+    one = {name: record[name] for name in ("split", "mode", "id", "compound")}
+    one |= {metric: record[metric] for metric in _RANK_METRICS if metric in record}  # without gold: none
+    if record.get("sense") in ADMIRE_SENSES:
+        one["sense"] = record["sense"]
+        if "predicted_sense" in record:
+            predicted, gold = (float(record[name] == "literal") for name in ("predicted_sense", "sense"))
+            one["sense_accuracy"] = float(predicted == gold)
+            if record["split"] in get_args(AStitchSplit):
+                one |= {"predicted": predicted, "gold": gold}
+    return results_of(one, "admire", _METRICS, cluster="compound", slices="sense")
+
+
+def _examples(run: QueryRecords) -> Examples | None:
+    """Items that were ordered worst and best, with their images; None without gold."""
+    items = [item for item in run.read(_Record) if item.gold]
+    if not items:
+        return None
+    scored = list(dict.fromkeys((item.split, item.mode) for item in items))
+    # A system that was trained for it says more than plain captions.
+    split, mode = next((pair for pair in scored if pair[1].startswith("experts_")), scored[0])
+    items = [item for item in items if (item.split, item.mode) == (split, mode)]
+    items.sort(key=lambda item: item.rank_difference)
+    number = min(_PER_LIST, len(items) // 2) or 1
+    table = "train" if split == ADMIRE_CV_SPLIT else split
+    captions, folder, notes = _captions(run.files, table)
+    lists = {
+        heading: [_example(item, table, captions, folder) for item in chosen]
+        for heading, chosen in (("Worst", items[::-1][:number]), ("Best", items[:number]))
+    }
+    subtitle = f"AdMIRe {split}, {mode}; best first, with the rank each should have"
+    return Examples("Images it orders", subtitle, lists, notes, as_pictures=True)
+
+
+class _Record(BaseModel):
+    """A record of the per-query file."""
+
+    model_config = ConfigDict(strict=True)
+
+    id: str
+    split: str
+    mode: str
+    compound: str
+    sense: str | None = None
+    # Missing if the sense alone was predicted.
+    sentence: str = ""
+    order: list[str] = []
+    gold: list[str] | None = None
+    rank_difference: float = 0.0
+
+    @model_validator(mode="after")
+    def _gold_comes_with_the_rest(self) -> Self:
+        if self.gold and not {"sentence", "rank_difference"} <= self.model_fields_set:
+            raise ValueError("an item with gold has no sentence or no rank_difference")
+        return self
+
+
+def _captions(
+    files: Mapping[str, str], split: str
+) -> tuple[dict[tuple[str, str], str], Path | None, list[str]]:
+    """(compound, image) → caption, and the data's folder, if it is on this machine."""
+    table = f"subtask_a_{split}.tsv"
+    paths = [Path(path) for path in files if Path(path).name == table]
+    try:
+        if not paths or split not in ("train", "dev"):
+            raise OSError
+        folder = paths[0].parent.parent if paths[0].parent.name == split else paths[0].parent
+        items = read_items(folder, "train" if split == "train" else "dev").items
+    except (OSError, UserError):
+        return {}, None, [f"images are shown by their names: {FOLDER}'s {table} is not here"]
+    return {(i.compound, c.name): c.caption for i in items for c in i.candidates}, folder, []
+
+
+def _example(
+    item: _Record, split: str, captions: Mapping[tuple[str, str], str], folder: Path | None
+) -> Example:
+    gold = item.gold or []
+    answers = []
+    for rank, name in enumerate(item.order, 1):
+        gold_rank = gold.index(name) + 1 if name in gold else 0
+        should_be = " ✓" if rank == gold_rank else f" ✗ should be {gold_rank}" if gold_rank else ""
+        caption = captions.get((item.compound, name), name)
+        image = find_image(folder, split, item.compound, name) if folder else None
+        answers.append(Answer(caption, f"{rank}{should_be}", rank == gold_rank, image=image))
+    return Example(
+        item.sentence,
+        kind=item.sense or "",
+        topic=f"compound “{item.compound}”",
+        metric="rank difference",
+        score=f"{item.rank_difference:g}",
+        remark=" (0 is right)",
+        answers=answers,
+    )
+
+
+@benchmark(
+    "admire",
+    title="AdMIRe",
+    metrics=_METRICS,
+    refine=_refined,
+    read_record=_read_record,
+    examples=_examples,
+    hub_dataset="admire",
+    hub_task="sentence-ranking",
+)
+class AdmireBenchmarkOptions(BenchmarkOptions):
+    known_splits: ClassVar[tuple[str, ...]] = get_args(AdmireSplit)
+    fold_split: ClassVar[str] = ADMIRE_CV_SPLIT
+
+    name: Literal["admire"]
+    split: Annotated[list[AdmireSplit], BeforeValidator(as_list), Field(min_length=1)]
+    modes: Annotated[list[AdmireMode], BeforeValidator(as_list), Field(min_length=1)]
+
+    def score_keys(self, splits: Sequence[str]) -> list[str]:
+        return admire_keys(splits, self.modes)
+
+    def build(self, settings: Any) -> AdmireBenchmark:
+        wanted = settings.splits("admire")
+        splits = [admire_split(settings, name) for name in get_args(AdmireSplit) if name in wanted]
+        return AdmireBenchmark(splits, self.modes)
+
+
+class AdmireBenchmark:
+    """Ranks an item's five images by the cosine of their captions with its sentence.
+
+    This is what a text encoder can do without seeing an image. Scores are means over items, all and by sense.
+    Among equal cosines the first image of the table ranks first.
+
+    Args:
+        splits: from :func:`idiomtune.data.admire.read_items`; one without gold gives predictions only.
+        modes: what is compared with the captions: `caption` = the item's sentence, `caption_span` = its
+            compound in the sentence (or the sentence, if the compound was not found there).
+
+    References:
+        Pickard et al. 2025, arXiv 2503.15358 (the task).
+    """
+
+    name = "admire"
+
+    def __init__(self, splits: Sequence[ItemSplit], modes: Sequence[AdmireMode]) -> None:
+        self.splits = list(splits)
+        self.modes = list(modes)
+        self.files: list[Path] = [path for split in splits for path in split.files]
+        self.without_gold = [split.name for split in splits if not split.has_gold]
+
+    @property
+    def announced(self) -> list[Request]:
+        """Of each item its modes and captions."""
+        return [request for split in self.splits for request in self._asked(split)]
+
+    def _asked(self, split: ItemSplit) -> list[Request]:
+        return [
+            request
+            for item in split.items
+            for request in (
+                *(_item_request(item, mode) for mode in self.modes),
+                *(Request(candidate.caption) for candidate in item.candidates),
+            )
+        ]
+
+    def score(self, embed: Embed) -> Result:
+        """The scores of all splits and modes, and predictions for them."""
+        from torch.nn import functional
+
+        result = Result()
+        for split in self.splits:
+            rows = embed(self._asked(split)).double()
+            vectors = rows.view(len(split.items), len(self.modes) + NUM_IMAGES, -1)  # (Q, modes + 5, D)
+            captions = vectors[:, len(self.modes) :]  # (Q, 5, D)
+            for number, mode in enumerate(self.modes):
+                cosine = functional.cosine_similarity(vectors[:, number, None], captions, dim=2)
+                add_order(split, mode, cosine, result)
+        add_scores(result)
+        return result
+
+
+def _item_request(item: Item, mode: AdmireMode) -> Request:
+    if mode == "caption_span" and item.span is not None:
+        return Request(item.sentence, item.span, role="query", pooling="span")
+    return Request(item.sentence, role="query")
+
+
+def add_order(split: ItemSplit, mode: str, scores: Tensor, result: Result) -> list[dict[str, Any]]:
+    """Add to the result the order of each item's images by `scores` (Q, 5); returns its records."""
+    import torch
+
+    from idiomtune.benchmarks.retrieval import rank
+
+    order = rank(scores)
+    metrics = (
+        order_metrics(order, torch.tensor([item.gold_ranks for item in split.items]))
+        if split.has_gold
+        else {}
+    )
+    columns = {name: values.tolist() for name, values in metrics.items()}
+    orders = [
+        [item.candidates[i].name for i in row] for item, row in zip(split.items, order.tolist(), strict=True)
+    ]
+    records = [
+        {
+            "split": split.name,
+            "mode": mode,
+            "id": item.id,
+            "compound": item.compound,
+            "sentence": item.sentence,
+            "sense": item.sense,
+            **{metric: values[i] for metric, values in columns.items()},
+            "order": orders[i],
+            "gold": None if item.gold_ranks is None else _names(item, item.gold_ranks),
+        }
+        for i, item in enumerate(split.items)
+    ]
+    result.per_query.extend(records)
+    file = io.StringIO(newline="")  # in the form in which the task's tables have the gold order
+    writer = csv.writer(file, delimiter="\t", lineterminator="\n")
+    writer.writerow(["compound", "expected_order"])
+    writer.writerows([item.compound, str(row)] for item, row in zip(split.items, orders, strict=True))
+    result.predictions[f"admire_{split.name}_{mode}.tsv"] = file.getvalue()
+    return records
+
+
+def order_metrics(order: Tensor, gold: Tensor) -> dict[str, Tensor]:
+    """Metrics of the order of N candidates: (Q,), float64, each.
+
+    Top-1 accuracy; the sum over candidates of |predicted rank − gold rank|; nDCG of the whole order, with the
+    gain N − 1 − gold rank.
+
+    Args:
+        order: int (Q, N), candidates, best first.
+        gold: int (Q, N), the rank of each candidate, from 0.
+    """
+    from idiomtune.benchmarks.retrieval import ndcg_of_gains
+
+    size = gold.shape[1]
+    gains = (size - 1 - gold).gather(1, order)
+    return {
+        "top1_accuracy": (gains[:, 0] == size - 1).double(),
+        "rank_difference": (order.argsort(1) - gold).abs().sum(1).double(),
+        "ndcg@5": ndcg_of_gains(gains, gains.sort(1, descending=True).values, size),
+    }
+
+
+def _names(item: Item, ranks: Sequence[int]) -> list[str]:
+    """The item's images in the order of their ranks."""
+    return [item.candidates[i].name for i in sorted(range(len(ranks)), key=ranks.__getitem__)]
+
+
+def add_scores(result: Result) -> None:
+    """Add the scores: of what the records add to each, the mean, or the macro-F1 of predicted and gold."""
+    results: dict[str, list[QueryResult]] = {}
+    for record in result.per_query:
+        for one in _read_record(record):
+            results.setdefault(one.key, []).append(one)
+    for key, of_key in results.items():
+        pairs = [one.pair for one in of_key if one.pair is not None]
+        values = [one.value for one in of_key if one.value is not None]
+        value = macro_f1(pairs) if pairs else sum(values) / len(values)
+        result.scores.append(replace(AdmireBenchmarkOptions.declared.score(key), value=value))
+
+
+def macro_f1(pairs: Sequence[tuple[float, float]]) -> float:
+    """The mean of both classes' F1, from (predicted, gold), 0 or 1 each.
+
+    A class that is neither predicted nor there has F1 0.
+    """
+    counts = Counter(pairs)
+    wrong = counts[0.0, 1.0] + counts[1.0, 0.0]
+    right = (counts[sense, sense] for sense in (0.0, 1.0))
+    return sum(2 * both / (2 * both + wrong) if both else 0.0 for both in right) / 2

@@ -1,0 +1,246 @@
+"""Embeddings for benchmarks: asked for by all processes, remembered, and kept in the user's cache.
+
+Runs from one model, and the explorer, compute them once. Embeddings are kept rather than scores, since fewer
+things decide them: neither gold data nor a benchmark's options and code. Scores made of them are the same bit
+for bit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import platform
+import re
+import time
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from idiomtune.benchmarks import Corpus
+from idiomtune.encoder.encoder import Encoder
+from idiomtune.encoder.fingerprint import model_digest
+from idiomtune.encoder.forward import cut_spans_note
+from idiomtune.encoder.parallel import embed_all
+from idiomtune.errors import UserError
+from idiomtune.io.cache import put_tensors, read_tensors
+from idiomtune.io.files import cache_folder, package_versions
+from idiomtune.io.processes import Processes
+from idiomtune.io.terminal import progress_bar
+from idiomtune.io.vectors import VectorStore
+from idiomtune.requests import Request
+
+log = logging.getLogger(__name__)
+
+_MAX_BYTES = 4 * 2**30
+_CPUINFO = Path("/proc/cpuinfo")
+# Of our code, what decides embeddings, and how they are kept.
+_CODE = ("encoder", "expressions.py", "requests.py", "io/cache.py")
+# Packages whose code a version identifies.
+_KNOWN = ("torch", "transformers", "sentence_transformers", "train")
+_EQUAL = 1e-6  # of the largest number in an embedding: rounding differs by more where texts do
+
+
+def embed_or_read(encoder: Encoder, requests: Sequence[Request], processes: Processes, what: str) -> Tensor:
+    """(R, D), on the CPU: from the user's cache, else computed and written there. All processes call it.
+
+    What is in the cache only the main process reads: the others then have no rows.
+
+    Args:
+        encoder: in evaluation mode. It notes cut spans also if they are not embedded again.
+        what: is embedded, for the progress bar.
+    """
+    path = processes.from_main(lambda: kept_file(encoder, requests, processes.count))
+    if path is None:
+        return embed_now(encoder, requests, processes, what)
+    kept = read_tensors(path) if processes.is_main else None
+    if not processes.any(kept is not None):
+        embeddings = embed_now(encoder, requests, processes, what)
+        if processes.is_main:
+            cut = [row for row, request in enumerate(requests) if request in encoder.cut_spans]
+            numbers = torch.tensor(cut, dtype=torch.long)
+            put_tensors(path, {"embeddings": embeddings, "cut_spans": numbers}, _MAX_BYTES)
+        return embeddings
+    if kept is None:
+        return torch.zeros(0, encoder.dimension)
+    log.info("the model's embeddings are those that an earlier run kept (eval.cache=false: not): %s", path)
+    if cut_spans := {requests[row] for row in kept["cut_spans"].tolist()}:
+        spans = {request for request in requests if request.pooling == "span"}
+        log.warning("%s", cut_spans_note(len(cut_spans), len(spans), encoder.model.max_seq_length))
+        encoder.cut_spans |= cut_spans
+    return kept["embeddings"].clone()  # in memory aligned as that of computed ones: it decides rounding
+
+
+def kept_file(encoder: Encoder, requests: Sequence[Request], num_processes: int) -> Path | None:
+    """The file for these embeddings, whether it is there or not; None if they are not to be kept.
+
+    Those of a model with code of its own, which no sum identifies, are not; nor is what would not fit.
+    """
+    if len(requests) * encoder.dimension * 4 > _MAX_BYTES:
+        return None
+    if any(type(module).__module__.partition(".")[0] not in _KNOWN for module in encoder.modules()):
+        return None
+    try:
+        folder = cache_folder() / "embeddings"
+    except UserError as error:
+        log.warning("no embeddings are kept: %s", error)
+        return None
+    digest = hashlib.sha256()
+    for fact in _facts(encoder, requests, num_processes):
+        digest.update(f"{len(fact)} {fact}".encode("utf-8", "surrogatepass"))
+    return folder / f"{digest.hexdigest()}.safetensors"
+
+
+def embed_now(encoder: Encoder, requests: Sequence[Request], processes: Processes, what: str) -> Tensor:
+    """(R, D), in float32, on the CPU, in all processes, each of which embeds a part."""
+    with progress_bar(what, num_texts(encoder, requests)) as advance:
+        return embed_all(encoder, requests, processes, advance).float().cpu()
+
+
+def num_texts(encoder: Encoder, requests: Sequence[Request]) -> int:
+    """How many distinct texts are read for these requests."""
+    return len({encoder.prompts.render(request)[0] for request in requests})
+
+
+def check_finite(embeddings: Tensor, what: str = "") -> None:
+    """Raise UserError if an embedding is not finite: its ranks would look like a score."""
+    if not embeddings.isfinite().all():
+        raise UserError(
+            f"{what}the model gives embeddings that are not finite (NaN or infinite): its weights are "
+            "broken, or the precision is too low for it (precision=fp32 is the safe one)"
+        )
+
+
+class Remembered:
+    """The embeddings that benchmarks ask for, in the main process; equal requests are embedded once.
+
+    Args:
+        encoder: in evaluation mode.
+        cached: take the embeddings from the user's cache, and write new ones there.
+
+    Attributes:
+        stores: of the benchmarks' corpora.
+        seconds: that embedding took.
+    """
+
+    def __init__(self, encoder: Encoder, processes: Processes, *, cached: bool) -> None:
+        self._encoder, self._processes = encoder, processes
+        self._embed = embed_or_read if cached else embed_now
+        self._rows: dict[Request, int] = {}
+        self._table = torch.zeros(0, encoder.dimension)
+        self.seconds = 0.0
+        self._autocast = torch.get_autocast_dtype("cpu"), torch.is_autocast_enabled("cpu")
+        self.stores: dict[Corpus, VectorStore] = {}
+
+    @property
+    def dimension(self) -> int:
+        return self._encoder.dimension
+
+    @property
+    def num_texts(self) -> int:
+        """How many distinct texts were read."""
+        return num_texts(self._encoder, list(self._rows))
+
+    def add(self, requests: Sequence[Request]) -> None:
+        """Embed requests. All processes call it, with the same ones."""
+        start = time.perf_counter()
+        dtype, is_lowered = self._autocast  # scoring itself runs in full precision
+        with torch.autocast("cpu", dtype, enabled=is_lowered):
+            new = self._embed(self._encoder, requests, self._processes, "scoring")
+        if self._processes.is_main:
+            for row, request in enumerate(requests, len(self._table)):
+                self._rows.setdefault(request, row)
+            self._table = torch.cat([self._table, new]) if len(self._table) else new
+        self.seconds += time.perf_counter() - start
+
+    def __call__(self, requests: Sequence[Request]) -> Tensor:
+        """(R, D). The other processes get what is new from the main one, and :meth:`add` it too."""
+        new = list(dict.fromkeys(request for request in requests if request not in self._rows))
+        if new:
+            self._processes.from_main(lambda: new)
+            self.add(new)
+        rows = [self._rows[request] for request in requests]
+        first = rows[0] if rows else 0
+        is_stretch = rows == list(range(first, first + len(rows)))  # a view: of a large corpus no second copy
+        found = self._table[first : first + len(rows)] if is_stretch else self._table[rows]
+        check_finite(found)
+        return found
+
+    def stored(self, corpus: Corpus) -> VectorStore:
+        """See :class:`idiomtune.benchmarks.Embeddings`."""
+        return self.stores[corpus]
+
+    def remarks(self) -> list[str]:
+        """What puts all scores in doubt."""
+        table, notes = self._table, []
+        if len(table) > 1 and len({request.text for request in self._rows}) > 1:
+            spread = table.amax(0) - table.amin(0)
+            if spread.max() <= _EQUAL * table.abs().max():
+                notes.append(
+                    f"ALL {len(table)} EMBEDDINGS ARE EQUAL, whatever the text: the scores mean nothing. "
+                    "The model's weights are broken, or it was trained until nothing was left (too high a "
+                    "trainer.learning_rate)"
+                )
+                log.warning("%s", notes[-1])
+        spans = {request for request in self._rows if request.pooling == "span"}
+        if num_cut := len(spans & self._encoder.cut_spans):
+            notes.append(cut_spans_note(num_cut, len(spans), self._encoder.model.max_seq_length))
+        return notes
+
+
+class Cut:
+    """The same embeddings, cut to their first `size` dimensions."""
+
+    def __init__(self, embed: Remembered, size: int) -> None:
+        self._embed, self._size = embed, size
+
+    def __call__(self, requests: Sequence[Request]) -> Tensor:
+        return self._embed(requests)[:, : self._size]
+
+    def stored(self, corpus: Corpus) -> VectorStore:
+        return self._embed.stored(corpus).cut(self._size)
+
+
+def _facts(encoder: Encoder, requests: Sequence[Request], num_processes: int) -> Iterator[str]:
+    """All that decides the embeddings, rounding included."""
+    device = encoder.device
+    yield model_digest(encoder)
+    for name, buffer in encoder.named_buffers():
+        yield name
+        yield hashlib.sha256(buffer.cpu().reshape(-1).view(torch.uint8).numpy().tobytes()).hexdigest()
+    yield _code_digest()
+    yield str(package_versions())
+    yield str(device)
+    yield torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
+    yield f"{torch.get_num_threads()} threads, {torch.get_float32_matmul_precision()}"
+    is_lowered = torch.is_autocast_enabled(device.type)
+    yield str(torch.get_autocast_dtype(device.type) if is_lowered else torch.float32)
+    yield f"{encoder.tokens_per_forward} tokens, {num_processes} processes"
+    for request in requests:
+        yield repr(request)
+
+
+@cache
+def _processor() -> str:
+    """The CPU's name: of two with the same instructions for torch, its libraries may still use others."""
+    try:
+        described = _CPUINFO.read_text(encoding="utf-8", errors="replace")
+    except OSError:  # no Linux
+        described = ""
+    found = re.search(r"^model name\s*: (.*)$", described, re.MULTILINE)
+    name = found.group(1) if found else f"{platform.machine()} {platform.processor()}"
+    return f"{name}, {torch.backends.cpu.get_cpu_capability()}"
+
+
+@cache
+def _code_digest() -> str:
+    """SHA-256 of our code that computes embeddings."""
+    root = Path(__file__).resolve().parents[1]
+    digest = hashlib.sha256()
+    for name in _CODE:
+        path = root / name
+        for source in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            digest.update(source.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,183 @@
+"""ε-compositionality: does a compound stay apart from its rewordings? Declared here, scored in `scoring`."""
+
+from __future__ import annotations
+
+import csv
+import logging
+from collections.abc import Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from idiomtune.data.names import EPSILON_CLASSES, LANGUAGE_NAMES, EpsilonLanguage
+from idiomtune.data.ncimp import FILES, WORDS, read_ncimp
+from idiomtune.data.places import data_files
+from idiomtune.declarations.benchmark import BenchmarkOptions, Place, Published, PublishedRow
+from idiomtune.declarations.options import Count, Text, as_list
+from idiomtune.declarations.registry import benchmark
+from idiomtune.declarations.score import Metric, Score
+
+if TYPE_CHECKING:
+    from idiomtune.benchmarks.epsilon.scoring import EpsilonBenchmark
+
+log = logging.getLogger(__name__)
+
+ALL = "all"  # classes
+SIGNIFICANT = 0.05
+WEAK = 0.10  # at this p of C, as S-GPT's .100, a model is no longer called human-aligned
+_INSTRUCTION = "Given a sentence, encode its semantic properties."  # the paper's
+# What has another value gives no counterpart of the published figures.
+_OPTIONS: Mapping[str, Sequence[Any]] = {
+    "benchmark.epsilon.classes": ["type"],
+    "benchmark.epsilon.phrases": ["word"],
+    "benchmark.epsilon.versions": ["same_word"],
+    "model.glossary": [None, []],
+    "model.idiom_tokens": [None],
+}
+# The paper's three kinds of models.
+KINDS = {
+    "anti-compositional": "even compositional compounds stay apart from rewordings",
+    "human-aligned": "not or partly compositional compounds stay apart from rewordings, others do not",
+    "compositionally-inclined": "compounds of no class stay apart from rewordings",
+}
+# Of a class, by pairs: also of one word's synonyms alone.
+_OF_PAIRS = (
+    *("rank_biserial", "p_value", "rank_biserial_signed"),
+    *(f"rank_biserial_order_free{end}" for end in ("", "_low", "_high")),
+    *("p_value_order_free", "num_pairs"),
+)
+_DISTANCES = tuple(f"{what}_distance_{how}" for what in ("phrase", "context") for how in ("mean", "std"))
+_FACTS = ("num_compounds", *_DISTANCES)  # of a class or all of them
+
+
+def epsilon_score(
+    language: EpsilonLanguage, class_: str, metric: str, word: str = "", value: float = 0.0
+) -> Score:
+    """`epsilon/<class>/<metric>[/modifier|/head]`; Portuguese under `epsilon/pt/`."""
+    mode = class_ if language == "en" else f"{language}/{class_}"
+    return Score("epsilon", "", mode, metric, word, value)
+
+
+def kind_of(p_values: Mapping[str, float]) -> str:
+    """The kind of a model, by a rule that gives each of the paper's models the kind that it has there.
+
+    Anti-compositional if C stays apart from its rewordings (p ≤ 0.10), else human-aligned if PC or NC does
+    (p < 0.05), else compositionally-inclined.
+
+    Args:
+        p_values: of the classes C, PC and NC.
+    """
+    if p_values["C"] <= WEAK:
+        return "anti-compositional"
+    if min(p_values["PC"], p_values["NC"]) < SIGNIFICANT:
+        return "human-aligned"
+    return "compositionally-inclined"
+
+
+def _place(score: Score) -> Place | None:
+    if score.slice or score.metric not in ("rank_biserial", "p_value"):
+        return None
+    *language, class_ = score.mode.split("/")
+    return LANGUAGE_NAMES["".join(language) or "en"], class_, score.metric
+
+
+def _published() -> Published:
+    """The models of the ε-compositionality paper with all figures that it prints, from `published.tsv`.
+
+    Figures are as printed, but shares rather than percent. `pooling` is written into the command, if the
+    model's configuration does not have it; `poolings` are all that are this row's; `instruction`, whether
+    each text has the paper's. (For Qwen3 the paper says mean; the model's card says last token.)
+    """
+
+    def keys(metric: str, words: Sequence[str] = ("",)) -> list[str]:
+        return [str(epsilon_score("en", *one)) for one in product(EPSILON_CLASSES, [metric], words)]
+
+    p_values = keys("p_value")
+    by_class = product(("p", "rank-biserial"), EPSILON_CLASSES)
+    by_word = [*product(EPSILON_CLASSES, WORDS), *product(("phrase", "context"), ("mean", "sd"))]
+    distances = [str(epsilon_score("en", ALL, metric)) for metric in _DISTANCES]
+    classes = dict(zip(by_class, (*p_values, *keys("rank_biserial")), strict=True))
+    words = dict(zip(by_word, (*keys("rank_biserial", WORDS), *distances), strict=True))
+    rows = []
+    with (Path(__file__).parent / "published.tsv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file, delimiter="\t"):
+            columns = ("p", "rank_biserial", "rank_biserial_by_word", "distances")
+            figures = map(float, " ".join(row[name] for name in columns).split())
+            instruction = _INSTRUCTION if row["instruction"] == "yes" else None
+            overrides = [f"model={row['model']}", "benchmarks=[epsilon]"]
+            overrides += [f"model.pooling={row['pooling']}"] if row["pooling"] else []
+            overrides += [f"benchmark.epsilon.instruction='{instruction}'"] if instruction else []
+            options = {
+                **_OPTIONS,
+                "model.pooling": [None if name == "null" else name for name in row["poolings"].split()],
+                "benchmark.epsilon.instruction": [instruction],
+            }
+            scores = dict(zip((*classes.values(), *words.values()), figures, strict=True))
+            rows.append(PublishedRow(row["name"], overrides, row["checkpoints"].split(), options, scores))
+    title = "ε-compositionality, ours and the published"
+    return Published(
+        source="Wold, Simon, Velldal and Øvrelid, on ε-compositionality",
+        tables={
+            ("epsilon-published", f"{title}: p; rank-biserial correlation (0.5 = no effect)"): classes,
+            (
+                "epsilon-published-words",
+                f"{title}: rank-biserial correlation by the word that has synonyms; cosine distances",
+            ): words,
+        },
+        rows=rows,
+        kind=lambda scores: (
+            kind_of({c: scores[key] for c, key in zip(EPSILON_CLASSES, p_values, strict=True)})
+            if all(key in scores for key in p_values)
+            else ""
+        ),
+    )
+
+
+@benchmark(
+    "epsilon",
+    title="epsilon-compositionality on NCIMP",
+    metrics=[
+        Metric("rank_biserial", "", is_drawn=True, title="rank-biserial"),  # 0.5 = no effect
+        Metric("p_value", "", title="p"),
+        *(Metric(name, "", "detail") for name in (*_OF_PAIRS[2:], *_FACTS)),
+    ],
+    has_splits=False,
+    rows="language",
+    place=_place,
+    published=_published,
+    hub_dataset="ncimp",
+)
+class EpsilonBenchmarkOptions(BenchmarkOptions):
+    name: Literal["epsilon"]
+    languages: Annotated[list[EpsilonLanguage], BeforeValidator(as_list), Field(min_length=1)]
+    classes: Literal["type", "token"]
+    phrases: Literal["word", "compound"]
+    versions: Literal["same_word", "any_word"]
+    instruction: Text | None
+    orders: Count
+
+    @model_validator(mode="after")
+    def _two_words_share_no_synonyms(self) -> Self:
+        if self.versions == "any_word" and self.phrases == "word":
+            raise ValueError("versions=any_word compares whole compounds: it needs phrases=compound")
+        return self
+
+    def score_keys(self, splits: Sequence[str]) -> list[str]:  # noqa: ARG002
+        scores = []
+        for language in dict.fromkeys(self.languages):
+            words = ("", *WORDS) if self.versions == "same_word" and language == "en" else ("",)
+            names = [*product(EPSILON_CLASSES, _OF_PAIRS, words), (ALL, "num_pairs", "")]
+            names += product([*EPSILON_CLASSES, ALL], _FACTS, [""])
+            scores += [epsilon_score(language, class_, metric, word) for class_, metric, word in names]
+        return list(map(str, scores))
+
+    def build(self, settings: Any) -> EpsilonBenchmark:
+        from idiomtune.benchmarks.epsilon.scoring import EpsilonBenchmark
+
+        files = data_files(settings, FILES)
+        data = [read_ncimp(files, language) for language in dict.fromkeys(self.languages)]
+        for read in data:
+            log.info("%s", read.describe())
+        return EpsilonBenchmark(data, self)

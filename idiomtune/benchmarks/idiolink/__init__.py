@@ -1,0 +1,324 @@
+"""IdioLink: which documents convey what the idiom means in the query? Declared here, scored in `scoring`."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import product
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
+
+from idiomtune.data.names import CV_SPLIT, QueryMode
+from idiomtune.data.places import idiolink_folder, idiolink_split
+from idiomtune.declarations.benchmark import BenchmarkOptions, Place
+from idiomtune.declarations.examples import (
+    Answer,
+    Example,
+    Examples,
+    Figures,
+    Gain,
+    Gains,
+    Maps,
+    Panel,
+    QueryRecords,
+    Shares,
+)
+from idiomtune.declarations.options import Count, Names, as_list
+from idiomtune.declarations.registry import benchmark
+from idiomtune.declarations.score import Metric, Score
+from idiomtune.io.files import fingerprint
+
+if TYPE_CHECKING:
+    from idiomtune.benchmarks.idiolink.scoring import IdioLinkBenchmark
+
+Bm25Mode = Literal["bm25_sentence", "bm25_span"]
+MultivectorMode = Literal["span_window", "span_late"]  # several vectors a document
+
+METRICS = ("r_precision", "ndcg@10")
+SLICES = ("literal", "idiomatic", "gold", "silver")
+VECTORS_PER_DOCUMENT = "vectors_per_document"
+USAGES = ("literal", "idiomatic", "simplification", "sense")
+RELEVANT_USAGES = USAGES[1:]  # of an idiomatic query
+_BM25 = "bm25_"  # before a mode
+
+_name = partial(Score, "idiolink")
+_PER_LIST = 4  # queries shown as worst, best, …
+_FIRST = 5  # documents shown of each
+_PER_END = 3  # idioms that gained most, and that lost most
+_OTHER = "other idiom"
+
+
+def _refined(score: Score) -> Score:
+    """BM25 is a separate model, and does not depend on training."""
+    return replace(score, role="constant") if score.mode.startswith(_BM25) else score
+
+
+def _place(score: Score) -> Place | None:
+    if score.metric not in METRICS or score.slice:
+        return None
+    return "BM25" if score.is_constant else "", score.mode.removeprefix(_BM25), score.metric
+
+
+class _Document(BaseModel, strict=True):
+    id: str
+    usage: str
+    relevant: bool
+
+
+class _Query(BaseModel, strict=True):
+    """A record of `idiolink.jsonl`: a query in one mode."""
+
+    id: str
+    split: str
+    mode: str
+    idiom: str
+    sentence: str
+    usage: str
+    ndcg: float = Field(alias="ndcg@10")
+    r_precision: float
+    recall_at_r: dict[str, float] = Field(default_factory=dict)
+    top: list[_Document]
+
+
+class _Point(BaseModel, strict=True):
+    usage: str
+    x: float
+    y: float
+
+
+class _Map(BaseModel, strict=True):
+    """A record of `idiolink.map.jsonl`: the documents of an idiom."""
+
+    split: str
+    idiom: str
+    explained: list[float] = Field(min_length=2, max_length=2)
+    points: list[_Point]
+
+    @property
+    def panel(self) -> dict[str, list[tuple[float, float]]]:
+        places: dict[str, list[tuple[float, float]]] = defaultdict(list)
+        for point in self.points:
+            places[point.usage].append((point.x, point.y))
+        return places
+
+
+_Texts = Mapping[str, tuple[str, str]]  # id of a document → sentence, idiom
+_Pairs = Sequence[tuple[_Query, _Query]]  # a query's record before and after training
+
+
+def _shown(run: QueryRecords) -> tuple[list[_Query], dict[str, _Query]]:
+    """The queries of one split and mode, and those of the untrained model by id.
+
+    It is the split and mode that picked the best checkpoint, else the first that was scored.
+    """
+    after, before = run.read(_Query), run.read(_Query, untrained=True)
+    scored = list(dict.fromkeys(f"idiolink/{query.split}/{query.mode}/" for query in after))
+    monitored = (one for key in run.monitor for one in scored if key.startswith(one))
+    chosen = next(monitored, scored[0] if scored else "")
+    after, before = (
+        [query for query in side if f"idiolink/{query.split}/{query.mode}/" == chosen]
+        for side in (after, before)
+    )
+    return after, {query.id: query for query in before}
+
+
+def _examples(run: QueryRecords) -> Examples | None:
+    """Worst and best queries by nDCG@10, and those that training changed most; None without records."""
+    queries, untrained = _shown(run)
+    if not queries:
+        return None
+    texts, notes = _documents(run.files)
+    ordered = sorted(queries, key=lambda query: query.ndcg)
+    number = min(_PER_LIST, len(ordered) // 2) or 1
+    changes = [(q.ndcg - untrained[q.id].ndcg, q) for q in ordered if q.id in untrained]
+    changes.sort(key=lambda pair: pair[0])
+    lists = {
+        "Worst": ordered[:number],
+        "Best": ordered[::-1][:number],
+        "Lost most by training": [query for change, query in changes[:number] if change < 0],
+        "Gained most by training": [query for change, query in changes[::-1][:number] if change > 0],
+    }
+    shown = {
+        heading: [_example(query, untrained.get(query.id), texts) for query in chosen]
+        for heading, chosen in lists.items()
+        if chosen
+    }
+    where = f"IdioLink {queries[0].split}, {queries[0].mode}"
+    return Examples("What it retrieves", where, shown, notes, _shares(queries, texts))
+
+
+def _documents(files: Mapping[str, str]) -> tuple[_Texts, list[str]]:
+    """The documents in the run's own data files, if these have not changed since."""
+    texts: dict[str, tuple[str, str]] = {}
+    missing = []
+    for path, checksum in ((Path(name), checksum) for name, checksum in files.items()):
+        if path.name != "indexes.json":
+            continue
+        try:
+            if fingerprint(path) != checksum:
+                missing.append(f"{path.parent.name}/{path.name} has changed since")
+                continue
+            for record in json.loads(path.read_text(encoding="utf-8")):
+                texts[record["id"]] = record["sentence"], record["idiom"]
+        except (OSError, ValueError, KeyError, TypeError):
+            missing.append(f"{path.parent.name}/{path.name} is not here")
+    return texts, [f"documents are shown by their ids: {', '.join(missing)}"] if missing else []
+
+
+def _example(query: _Query, before: _Query | None, texts: _Texts) -> Example:
+    answers = []
+    for document in query.top[:_FIRST]:
+        text, idiom = texts.get(document.id, (document.id, query.idiom))
+        mark = "✓ relevant" if document.relevant else "✗ not relevant"
+        label = document.usage if idiom == query.idiom else f"{document.usage}, of “{idiom}”"
+        answers.append(Answer(text, mark, document.relevant, document.usage, label))
+    return Example(
+        query.sentence,
+        kind=query.usage,
+        topic=f"idiom “{query.idiom}”",
+        metric="nDCG@10",
+        score=f"{query.ndcg:.3f}",
+        remark="" if before is None else f", untrained {before.ndcg:.3f}",
+        answers=answers,
+    )
+
+
+def _shares(queries: Sequence[_Query], texts: _Texts) -> Shares:
+    kinds = [*RELEVANT_USAGES, "literal", *([_OTHER] if texts else [])]
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for query in queries:
+        for document in query.top:
+            _, idiom = texts.get(document.id, ("", query.idiom))
+            counts[query.usage][document.usage if idiom == query.idiom else _OTHER] += 1
+    rows = {usage: [count[kind] / max(1, count.total()) for kind in kinds] for usage, count in counts.items()}
+    return Shares("The first ten documents, by the query's own usage:", kinds, rows)
+
+
+def _figures(run: QueryRecords) -> Figures:
+    """Recall by usage, and the documents of an idiom in two dimensions; none without both records."""
+    queries, untrained = _shown(run)
+    pairs = [(untrained[query.id], query) for query in queries if query.id in untrained]
+    return Figures(_gains(pairs), _maps(run, pairs)) if pairs else Figures()
+
+
+def _gains(pairs: _Pairs) -> Gains:
+    def gain(usage: str, values: Sequence[tuple[float | None, float | None]]) -> list[Gain]:
+        both = [(b, a) for b, a in values if b is not None and a is not None]
+        return [Gain(usage, [b for b, _ in both], [a for _, a in both])] if both else []
+
+    of_queries = [
+        gain(usage, [(b.r_precision, a.r_precision) for b, a in pairs if a.usage == usage])
+        for usage in ("literal", "idiomatic")
+    ]
+    of_documents = [
+        gain(usage, [(b.recall_at_r.get(usage), a.recall_at_r.get(usage)) for b, a in pairs])
+        for usage in RELEVANT_USAGES
+    ]
+    groups = {
+        "queries, by usage": [one for of_it in of_queries for one in of_it],
+        "relevant documents of idiomatic queries, by usage": [one for of_it in of_documents for one in of_it],
+    }
+    return Gains(
+        f"IdioLink {pairs[0][1].split}, {pairs[0][1].mode}: recall by usage",
+        "recall@R: share of the relevant documents that\nare among the first R (R: how many there are)",
+        {heading: gains for heading, gains in groups.items() if gains},
+    )
+
+
+def _maps(run: QueryRecords, pairs: _Pairs) -> Maps | None:
+    """Those of the idioms that training changed most; None where a model has none."""
+    split, mode = pairs[0][1].split, pairs[0][1].mode
+    untrained, trained = (
+        {one.idiom: one for one in run.read(_Map, untrained=side, part="map") if one.split == split}
+        for side in (True, False)
+    )
+    scores: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for before, after in pairs:
+        if after.idiom in untrained and after.idiom in trained:
+            scores[after.idiom].append((before.ndcg, after.ndcg))
+    means = {
+        idiom: (fmean(b for b, _ in values), fmean(a for _, a in values)) for idiom, values in scores.items()
+    }
+    if not means:
+        return None
+    ordered = sorted(means, key=lambda idiom: means[idiom][0] - means[idiom][1])
+    is_choice = len(ordered) > 2 * _PER_END
+    chosen = [*ordered[:_PER_END], *ordered[-_PER_END:]] if is_choice else ordered
+    which = f"the {_PER_END} that gained most and the {_PER_END} that gained least" if is_choice else "all"
+    return Maps(
+        f"IdioLink {split}: documents of an idiom, by usage",
+        USAGES,
+        [
+            (
+                _panel(untrained[idiom], f"“{idiom}”\nuntrained, nDCG@10 {means[idiom][0]:.3f}"),
+                _panel(trained[idiom], f"trained, nDCG@10 {means[idiom][1]:.3f}"),
+            )
+            for idiom in chosen
+        ],
+        f"Idioms: {which}, by nDCG@10 of their queries ({mode}), the largest gain first. Each panel has its "
+        "own principal components (PC): of this idiom's documents by this model, as unit vectors. "
+        "Each is turned so that idiomatic meanings are to the right and up.",
+    )
+
+
+def _panel(one: _Map, heading: str) -> Panel:
+    first, second = (f"PC {n} ({share:.0%} of variance)" for n, share in enumerate(one.explained, 1))
+    return Panel(heading, one.panel, (first, second))
+
+
+@benchmark(
+    "idiolink",
+    title="IdioLink",
+    metrics=[
+        Metric("r_precision", title="R-Precision"),
+        Metric("ndcg@10", title="nDCG@10", is_drawn=True),
+        Metric("median_rank", "lower", "detail"),
+    ],
+    refine=_refined,
+    percent=True,
+    place=_place,
+    cluster="idiom",
+    slices="usage",
+    examples=_examples,
+    figures=_figures,
+    hub_dataset="Intellexus/IdioLink",
+    hub_task="information-retrieval",
+)
+class IdioLinkBenchmarkOptions(BenchmarkOptions):
+    known_splits: ClassVar[tuple[str, ...]] = ("train", "val", "test")
+    fold_split: ClassVar[str] = CV_SPLIT
+    has_others: ClassVar[bool] = True
+
+    name: Literal["idiolink"]
+    split: Names
+    query_modes: list[QueryMode]
+    bm25_modes: list[Bm25Mode]
+    multivector_modes: Annotated[list[MultivectorMode], BeforeValidator(as_list)]
+    window_words: Count
+    diagnosis: bool
+
+    @model_validator(mode="after")
+    def _something_is_scored(self) -> Self:
+        if not (self.query_modes or self.bm25_modes or self.multivector_modes):
+            raise ValueError("query_modes, bm25_modes and multivector_modes are all empty: nothing is scored")
+        return self
+
+    def score_keys(self, splits: Sequence[str]) -> list[str]:
+        modes = [*self.query_modes, *self.bm25_modes, *self.multivector_modes]
+        parts = [*product(METRICS, ("", *SLICES)), *product(["recall_at_r"], RELEVANT_USAGES)]
+        scores = [_name(split, mode, *part) for split in splits for mode in modes for part in parts]
+        scores += [_name(s, m, VECTORS_PER_DOCUMENT) for s in splits for m in self.multivector_modes]
+        return list(map(str, scores))
+
+    def build(self, settings: Any) -> IdioLinkBenchmark:
+        from idiomtune.benchmarks.idiolink.scoring import IdioLinkBenchmark
+
+        root = idiolink_folder(settings)
+        splits = [idiolink_split(settings, root, name) for name in settings.splits("idiolink")]
+        return IdioLinkBenchmark(splits, self)

@@ -1,0 +1,237 @@
+"""Benchmarks on users' own files: retrieval, scored pairs, labelled pairs, rankings.
+
+Declared here; read and scored in a module each.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import model_validator
+
+from idiomtune.declarations.benchmark import BenchmarkOptions, Place, QueryResult, results_of
+from idiomtune.declarations.dataset import HELD_OUT
+from idiomtune.declarations.options import Count, Text
+from idiomtune.declarations.registry import benchmark
+from idiomtune.declarations.score import Metric, Score
+from idiomtune.io.files import expanded
+
+_Reader = Callable[[Mapping[str, Any]], Iterator[QueryResult]]
+
+
+Mode = Literal["sentence", "span"]
+MODES: tuple[Mode, ...] = ("sentence", "span")
+Index = Literal["exact", "hnsw"]
+_SUFFIXES = re.compile(r"(\.(csv|tsv|jsonl|ndjson|parquet))?(\.gz)?$", re.IGNORECASE)  # of tables
+
+RETRIEVAL_METRICS = (
+    *(f"ndcg@{k}" for k in (1, 5, 10, 100)),
+    "map@100",
+    *(f"recall@{k}" for k in (1, 5, 10, 100)),
+    "precision@1",
+    "mrr@10",
+)
+STS_METRICS = ("spearman", "pearson")
+PAIR_METRICS = ("average_precision", "roc_auc", "f1", "accuracy")
+PAIR_THRESHOLDS = ("f1_threshold", "accuracy_threshold")
+RANKING_METRICS = ("ndcg@1", "ndcg@5", "ndcg@10", "mrr", "map", "r_precision", "spearman")
+
+
+def own_score(benchmark: str, name: str, mode: Mode, metric: str, value: float = 0.0) -> Score:
+    """`<benchmark>/<name of the data, if any>/<metric>`; of spans `<benchmark>/<name>/span/<metric>`."""
+    return Score(benchmark, name, "span" if mode == "span" else "", metric, value=value)
+
+
+def own_key(benchmark: str, name: str, mode: Mode, metric: str) -> str:
+    """The key of such a score."""
+    return str(own_score(benchmark, name, mode, metric))
+
+
+def _metrics(names: Sequence[str], compared: Sequence[str]) -> list[Metric]:
+    """Metrics of a table in its order; the first that models are compared by is drawn."""
+    return [
+        Metric(name, role="headline" if name in compared else "detail", is_drawn=name == compared[0])
+        for name in names
+    ]
+
+
+_RETRIEVAL = _metrics(RETRIEVAL_METRICS, ("ndcg@10", "map@100", "recall@100", "mrr@10"))
+_STS = [Metric(name, is_drawn=name == STS_METRICS[0], statistic=name) for name in STS_METRICS]
+_PAIRS = [
+    Metric("average_precision", is_drawn=True, statistic="average_precision"),
+    Metric("roc_auc", statistic="roc_auc"),
+    Metric("f1", role="detail"),
+    Metric("accuracy", column="is_right"),
+    *(Metric(name, better="", role="detail") for name in PAIR_THRESHOLDS),
+]
+_RANKING = _metrics(RANKING_METRICS, ("ndcg@10", "map", "mrr", "r_precision", "spearman"))
+_HELD_OUT = [
+    Metric("score", role="compared", is_drawn=True),
+    *(replace(metric, is_drawn=False) for metric in _metrics(RETRIEVAL_METRICS, ("ndcg@10", "mrr@10"))),
+    Metric("spearman", statistic="spearman"),
+    Metric("pearson", role="detail", statistic="pearson"),
+]
+
+
+def _place(score: Score) -> Place:
+    return score.mode or "sentence", "", score.metric
+
+
+def _reader(benchmark: str, metrics: Sequence[Metric]) -> _Reader:
+    def read(record: Mapping[str, Any]) -> Iterator[QueryResult]:
+        place = {"split": record["name"], "mode": "span" if record["mode"] == "span" else ""}
+        record = {**record, **place, "id": f"{record['name']}/{record['id']}"}
+        return results_of(record, benchmark, metrics, cluster="group")
+
+    return read
+
+
+def _read_held_out(record: Mapping[str, Any]) -> Iterator[QueryResult]:
+    for result in _reader(HELD_OUT, _HELD_OUT[1:])(record):
+        yield result
+        if record.get("is_main") and result.key.rpartition("/")[2] in ("ndcg@10", "spearman"):
+            yield replace(result, key=own_key(HELD_OUT, record["name"], "sentence", "score"))
+
+
+def _declared(name: str, title: str, metrics: Sequence[Metric], build: str, **facts: Any) -> Any:
+    return benchmark(
+        name,
+        title=title,
+        metrics=metrics,
+        place=_place,
+        read_record=_reader(name, metrics),
+        build=f"idiomtune.benchmarks.own.{build}",
+        **facts,
+    )
+
+
+class OwnOptions(BenchmarkOptions):
+    """Options of a benchmark on the user's own data."""
+
+    places: ClassVar[tuple[str, ...]] = ("path",)
+
+    path: Text | dict[Text, Text] | None
+    instruction: Text | None
+
+    @model_validator(mode="after")
+    def _data_is_named(self) -> Self:
+        if not self.path:
+            raise ValueError(
+                f"names no data: benchmark.{self.name}.path=<its file or folder>, or several with names: "
+                f"benchmark.{self.name}.path={{mine: <…>, theirs: <…>}}"
+            )
+        for name in self.paths:
+            if not name or "/" in name:
+                raise ValueError(
+                    f"path: {name!r} cannot be a name for data, because it is part of score keys: "
+                    f"benchmark.{self.name}.path={{<a name without />: <path>}}"
+                )
+        return self
+
+    @property
+    def paths(self) -> dict[str, Path]:
+        """Name of the data → its file or folder."""
+        option = f"benchmark.{self.name}.path"
+        if isinstance(self.path, dict):
+            return {name: expanded(path, option) for name, path in self.path.items()}
+        path = expanded(self.path or "", option)
+        name = path.name if path.name not in ("", "..") else path.resolve().name
+        return {_SUFFIXES.sub("", name): path}
+
+    @property
+    def default_splits(self) -> list[str]:
+        return list(self.paths)
+
+    @property
+    def score_modes(self) -> list[str]:
+        return ["", "span"]
+
+
+class OwnTableOptions(OwnOptions):
+    """Options of a benchmark on a table.
+
+    Attributes:
+        columns: role → column, where the names of the file's columns are not understood as they are.
+    """
+
+    columns: dict[Text, Text] | None
+
+
+@_declared("own_sts", "Own scored pairs", _STS, "pairs:build", hub_task="semantic-similarity")
+class OwnStsOptions(OwnTableOptions):
+    name: Literal["own_sts"]
+
+
+@_declared("own_pairs", "Own labelled pairs", _PAIRS, "pairs:build", hub_task="binary-classification")
+class OwnPairsOptions(OwnTableOptions):
+    name: Literal["own_pairs"]
+
+
+@_declared("own_ranking", "Own rankings", _RANKING, "ranking:build", hub_task="reranking")
+class OwnRankingOptions(OwnTableOptions):
+    name: Literal["own_ranking"]
+
+
+@_declared(
+    "own_retrieval",
+    "Own retrieval",
+    _RETRIEVAL,
+    "retrieval:build",
+    percent=True,
+    hub_task="information-retrieval",
+)
+class OwnRetrievalOptions(OwnOptions):
+    places: ClassVar[tuple[str, ...]] = ("path", "store")
+
+    name: Literal["own_retrieval"]
+    judgements: Text | None
+    exclude_self: bool
+    store: Text | None
+    shard_size: Count
+    index: Index
+
+    @model_validator(mode="after")
+    def _index_is_of_a_store(self) -> Self:
+        if self.index != "exact" and self.store is None:
+            raise ValueError(
+                f"index={self.index} is of embeddings on the disk: name a folder for them with "
+                "benchmark.own_retrieval.store="
+            )
+        if self.index != "exact" and find_spec("usearch") is None:
+            raise ValueError(f"index={self.index} needs the package usearch: pip install 'idiomtune[ann]'")
+        return self
+
+
+@benchmark(
+    HELD_OUT,
+    title="Held out of the training data",
+    metrics=_HELD_OUT,
+    has_splits=False,
+    rows="part and mode",
+    read_record=_read_held_out,
+    build="idiomtune.benchmarks.own.pairs:build_held_out",
+)
+class OwnValOptions(BenchmarkOptions):
+    """Options of the benchmark on what is held out of the user's own training data.
+
+    Its splits are the parts of a mixture, each scored by itself; else it has none.
+
+    Attributes:
+        max_queries, max_documents: taken at most, the same in every run.
+    """
+
+    name: Literal["own_val"]
+    max_queries: Count
+    max_documents: Count
+
+    def score_keys(self, splits: Sequence[str]) -> list[str]:
+        metrics = (*RETRIEVAL_METRICS, *STS_METRICS)
+        keys = [
+            own_key(HELD_OUT, part, mode, m) for part in splits or [""] for mode in MODES for m in metrics
+        ]
+        return [f"{HELD_OUT}/score", *(f"{HELD_OUT}/{part}/score" for part in splits), *keys]

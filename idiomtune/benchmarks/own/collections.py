@@ -1,0 +1,347 @@
+"""A corpus, queries and relevance judgements as BEIR, TREC and mteb lay them out; in memory or read again."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from idiomtune.benchmarks.own import Mode
+from idiomtune.data.own.forms import DOCUMENTS, JUDGEMENTS, QUERIES, Form, normalised
+from idiomtune.data.own.store import number_for
+from idiomtune.data.own.table import Record, Table, unique
+from idiomtune.errors import UserError
+from idiomtune.io.files import is_file, is_folder, raise_problems
+from idiomtune.io.tables import Row, read_rows, text_lines_of
+from idiomtune.requests import Request, Role
+
+
+@dataclass(frozen=True)
+class Query:
+    """A query, and the documents or candidates that were judged for it.
+
+    Attributes:
+        grades: position of a document, or text of a candidate → its grade.
+        group: what it belongs to in a resample; None if it is by itself.
+        relevant_above: documents with a greater grade are relevant.
+        left_out: positions of documents that it does not search.
+    """
+
+    id: str
+    text: Request
+    grades: dict[Any, float]
+    group: str | None = None
+    relevant_above: float = 0.0
+    left_out: Sequence[int] = ()
+
+
+def request_of(
+    record: Record,
+    text: str = "text",
+    span: str = "span",
+    instruction: str | None = None,
+    role: Role = "query",
+) -> Request:
+    """A text with its row's instruction, else the given one. Raises FieldError.
+
+    Args:
+        text, span: roles of columns.
+    """
+    return Request(*record.marked(text, span), role, record.optional_text("instruction") or instruction)
+
+
+def modes_of(requests: Iterable[Request]) -> list[Mode]:
+    """By whole sentences, and by spans if one of the texts has a span."""
+    return ["sentence", "span"] if any(request.span for request in requests) else ["sentence"]
+
+
+def in_mode(requests: Iterable[Request], mode: Mode) -> Iterator[Request]:
+    """In the mode `span`, a text without a span is embedded whole."""
+    return (replace(r, pooling="span") if mode == "span" and r.span else r for r in requests)
+
+
+def span_note(requests: Iterable[Request], key: str) -> list[str]:
+    """How many texts the mode `span` embeds whole; nothing if all do, or none does, have a span."""
+    have = [request.span is not None for request in requests]
+    if all(have) or not any(have):
+        return []
+    return [f"{key}: {have.count(False)} of {len(have)} texts have no span and are embedded as a whole"]
+
+
+_CORPUS = ("corpus", "collection", "documents", "docs")
+_QUERIES = ("queries", "topics")
+_JUDGEMENTS = ("qrels", "default", "judgements", "judgments")
+_TABLES = (".jsonl", ".ndjson", ".tsv", ".csv", ".parquet")
+_PLAIN = (".tsv", ".txt", ".trec", ".qrels")  # lines of fields between tabs or blanks
+_SHARD = re.compile(r"-\d+-of-\d+$")
+_USUAL_SPLIT = "test"
+_START_AGAIN = "start again, and do not change the files meanwhile"
+
+T = TypeVar("T")
+
+Check = Callable[[Record, str], str]  # of a document's row and id, which it returns; raises FieldError
+
+
+class Documents:
+    """Documents by their ids: in memory, or read again each time, since their texts may not fit in memory.
+
+    About 50 bytes are held of each; a list and a dict of the ids alone would take four times as much. Each
+    reading is checked against the first by 8 bytes a document: files may change in between.
+
+    Args:
+        read: reads from the start: each document's id and text. It takes a check of ids.
+        in_memory: keep the texts.
+
+    Attributes:
+        numbers: int64 (N,), of the ids.
+        has_spans: whether one of them has a span.
+        digest: SHA-256 of texts and spans, in their order.
+
+    Raises:
+        UserError: as `read` does; if an id occurs twice.
+    """
+
+    def __init__(
+        self, read: Callable[[Check | None], Iterable[tuple[str, Request]]], *, in_memory: bool = True
+    ) -> None:
+        self._read = read
+        self._texts: list[Request] | None = [] if in_memory else None
+        self._ids, self._ends = bytearray(), array("Q", [0])
+        self._hashes = array("q")
+        self.has_spans = False
+        numbers, digest = array("q"), hashlib.sha256()
+        for id_, document in read(None):
+            self._ids += id_.encode()
+            self._ends.append(len(self._ids))
+            numbers.append(number_for(id_))
+            self._hashes.append(hash(document))
+            self.has_spans |= document.span is not None
+            digest.update(f"{len(document.text)} {document.text} {document.span}".encode())
+            if self._texts is not None:
+                self._texts.append(document)
+        self.digest = digest.hexdigest()
+        self.numbers = np.frombuffer(numbers, np.int64)
+        self._order = self.numbers.argsort(kind="stable")
+        again = self._order[1:][np.diff(self.numbers[self._order]) == 0]
+        if twice := {self.id(n) for n in again.tolist()}:
+            check = unique()
+            for _ in read(lambda record, id_: check(record, id_) if id_ in twice else id_):
+                pass  # to name the rows
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __iter__(self) -> Iterator[Request]:
+        """The documents, read again if they are not in memory.
+
+        Raises:
+            UserError: if they are no longer those of the first reading.
+        """
+        if self._texts is not None:
+            yield from self._texts
+            return
+        number = 0
+        for number, (id_, document) in enumerate(self._read(None), 1):
+            if number > len(self) or self._hashes[number - 1] != hash(document):
+                raise UserError(f"document {id_!r} changed after it was first read: {_START_AGAIN}")
+            yield document
+        if number < len(self):
+            raise UserError(f"the last {len(self) - number} documents no longer exist: {_START_AGAIN}")
+
+    def id(self, position: int) -> str:
+        """The id of a document."""
+        return self._ids[self._ends[position] : self._ends[position + 1]].decode()
+
+    def find(self, id_: str) -> int | None:
+        """The position of a document; None if there is no such id."""
+        place = int(np.searchsorted(self.numbers, number := number_for(id_), sorter=self._order))
+        position = int(self._order[place]) if place < len(self) else 0
+        return position if len(self) and self.numbers[position] == number else None
+
+
+@dataclass(frozen=True)
+class Collection:
+    """A folder's documents and queries, checked.
+
+    Attributes:
+        name: in score keys.
+        queries: those with a relevant document, by positions of documents; grades are above 0.
+        num_left_out: queries without one, which are not scored.
+    """
+
+    name: str
+    documents: Documents
+    queries: list[Query]
+    num_left_out: int
+    files: list[Path]
+
+    @property
+    def modes(self) -> list[Mode]:
+        """Also by spans, if there is one."""
+        return ["sentence", "span"] if self.documents.has_spans else modes_of(q.text for q in self.queries)
+
+    def document_mode(self, mode: Mode) -> Mode:
+        """Documents without any span are whole sentences in either mode."""
+        return mode if self.documents.has_spans else "sentence"
+
+
+def read_collection(
+    name: str,
+    folder: Path,
+    judgements: str | None = None,
+    instruction: str | None = None,
+    *,
+    exclude_self: bool = False,
+    streamed: bool = False,
+) -> Collection:
+    """A corpus, its queries and their relevance judgements.
+
+    Each is a file (`corpus.jsonl`, `queries.tsv`, `qrels.txt`, …) or a folder of that name; see
+    docs/own-data-scoring.md for all names and columns. A document's text is its title and its text.
+
+    Args:
+        name: in score keys.
+        judgements: which of several files of judgements, such as `test`; None for the only one, or `test`.
+        instruction: before queries whose row has none.
+        exclude_self: a document with the query's id is not a result of the query (as in BEIR, where some
+            queries are documents of the corpus); a query with nothing else to find is not scored.
+        streamed: keep no document's text in memory: they are read again when needed.
+
+    Raises:
+        UserError: naming file, row and field of all problems in a file.
+    """
+    if not is_folder(folder):
+        raise UserError("there is no such folder, with corpus, queries and qrels in it", file=folder)
+    corpus, query_files = _parts(folder, _CORPUS), _parts(folder, _QUERIES)
+    judged = _judged(folder, judgements)
+
+    def each_document(check: Check | None) -> Iterator[tuple[str, Request]]:
+        def document(record: Record) -> tuple[str, Request]:
+            id_ = record.name("id")
+            return check(record, id_) if check else id_, request_of(record, role="document")
+
+        return _read(corpus, DOCUMENTS, ("id text", "id title text"), document)
+
+    documents = Documents(each_document, in_memory=not streamed)
+    check = unique()
+
+    def query(record: Record) -> tuple[str, Query]:
+        id_ = check(record, record.name("id"))
+        request = request_of(record, instruction=instruction)
+        return id_, Query(id_, request, {}, record.optional_name("group"))
+
+    queries = dict(_read(query_files, QUERIES, ("id text",), query))
+
+    def judge(record: Record) -> None:
+        query, document = record.name("query"), record.name("document")
+        grade = record.number_in("relevance") if "relevance" in record.names else 1.0
+        if query not in queries:
+            raise record.error("query", f"there is no query {query!r}")
+        position = documents.find(document)
+        if position is None:
+            raise record.error("document", f"there is no document {document!r} in the corpus")
+        if position in queries[query].grades:
+            raise record.error("document", f"{document!r} is judged twice for the query {query!r}")
+        queries[query].grades[position] = grade
+
+    layouts = ("query document", "query document relevance", "query iteration document relevance")
+    for _ in _read(judged, JUDGEMENTS, layouts, judge):
+        pass
+    scored = []
+    for asked in queries.values():
+        itself = documents.find(asked.id) if exclude_self else None
+        if grades := {n: grade for n, grade in asked.grades.items() if grade > 0 and n != itself}:
+            left_out = () if itself is None else (itself,)
+            scored.append(replace(asked, grades=grades, left_out=left_out))
+    if not scored:
+        but = " other than itself (benchmark.own_retrieval.exclude_self=true)" if exclude_self else ""
+        raise UserError(f"no query has a relevant document{but}: nothing can be scored", file=judged[0])
+    files = [*corpus, *query_files, *judged]
+    return Collection(name, documents, scored, len(queries) - len(scored), files)
+
+
+def _unpacked(path: Path) -> Path:
+    return path.with_suffix("") if path.suffix.lower() == ".gz" else path
+
+
+def _parts(folder: Path, names: Sequence[str], suffixes: Sequence[str] = _TABLES) -> list[Path]:
+    """The files of a part: those in a folder of its name, or the file of that name."""
+    for name in names:
+        part = folder / name
+        if is_file(part):
+            return [part]
+        paths = part.iterdir() if is_folder(part) else folder.glob(f"{name}.*")
+        files = sorted(p for p in paths if _unpacked(p).suffix.lower() in suffixes and is_file(p))
+        if len(files) > 1 and not is_folder(part) and names is not _JUDGEMENTS:
+            several = " and ".join(path.name for path in files)
+            raise UserError(f"{several} could each be the {names[0]}: keep only one of them", file=folder)
+        if files:
+            return files
+    raise UserError(
+        f"needs {' or '.join(names)}, as a file with one of {', '.join(suffixes)} or a folder of such files",
+        file=folder,
+    )
+
+
+def _judged(folder: Path, split: str | None) -> list[Path]:
+    """The files of one split of the judgements."""
+    by_split: dict[str, list[Path]] = {}
+    for path in _parts(folder, _JUDGEMENTS, (*_TABLES, *_PLAIN)):
+        by_split.setdefault(_SHARD.sub("", _unpacked(path).stem.removeprefix("qrels.")), []).append(path)
+    if split is None:
+        split = next(iter(by_split)) if len(by_split) == 1 else _USUAL_SPLIT
+    if split not in by_split:
+        raise UserError(
+            f"there are judgements for {', '.join(by_split)}, and none for {split}: choose with "
+            "benchmark.own_retrieval.judgements=<one of them>",
+            file=folder,
+        )
+    return by_split[split]
+
+
+def _read(
+    paths: Sequence[Path], form: Form, layouts: Sequence[str], make: Callable[[Record], T]
+) -> Iterator[T]:
+    """What `make` returns for each row.
+
+    Args:
+        layouts: roles of the fields in files without a header, which their number tells apart.
+
+    Raises:
+        UserError: after the last row of a file, naming all problems in it.
+    """
+    for path in paths:
+        is_plain = _unpacked(path).suffix.lower() in (*_PLAIN, "")
+        rows = _plain_rows(path, form, {layout.count(" ") + 1: layout.split() for layout in layouts})
+        yield from Table(path, [form]).read(make, rows if is_plain else None)
+
+
+def _plain_rows(path: Path, form: Form, layouts: dict[int, list[str]]) -> Iterator[Row]:
+    """Rows of fields between tabs, of judgements also between blanks, with or without a header."""
+
+    def fields(line: str) -> list[str]:
+        return line.split() if form is JUDGEMENTS and "\t" not in line else line.rstrip("\r\n").split("\t")
+
+    header = [*map(normalised, fields(next(text_lines_of(path), "")))]
+    has_header = form.recognise(header, {}).keys() >= set(form.required)
+    if has_header and _unpacked(path).suffix.lower() == ".tsv":
+        yield from read_rows(path)
+        return
+    if has_header:
+        layouts = {len(header): header}
+    problems: list[str] = []
+    for number, line in enumerate(text_lines_of(path), 1):
+        values = fields(line)
+        if not line.strip() or (has_header and number == 1):
+            continue
+        if len(values) in layouts:
+            yield Row(number, dict(zip(layouts[len(values)], values, strict=True)))
+        else:
+            problems.append(f"row {number}: needs {' or '.join(map(str, layouts))} fields, got {len(values)}")
+    raise_problems(problems, path)

@@ -1,0 +1,382 @@
+"""The user's own pairs of sentences, scored or labelled: the cosine of each pair, and metrics of all."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from itertools import permutations
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from idiomtune.benchmarks import Embed, Embeddings, Result, Score
+from idiomtune.benchmarks.own import (
+    Mode,
+    OwnPairsOptions,
+    OwnStsOptions,
+    OwnValOptions,
+    own_key,
+    own_score,
+)
+from idiomtune.benchmarks.own.collections import (
+    Collection,
+    Documents,
+    Query,
+    in_mode,
+    modes_of,
+    request_of,
+    span_note,
+)
+from idiomtune.benchmarks.own.retrieval import OwnRetrievalBenchmark
+from idiomtune.benchmarks.pairs import (
+    average_precision,
+    best_accuracy,
+    best_f1,
+    cosines,
+    pearson,
+    roc_auc,
+    spearman,
+)
+from idiomtune.data.own.forms import LABELLED_PAIRS, SPAN_PARTS, STS
+from idiomtune.data.own.load import own_splits
+from idiomtune.data.own.store import Examples
+from idiomtune.data.own.table import Record, Table, as_number, unique
+from idiomtune.declarations.dataset import HELD_OUT
+from idiomtune.errors import UserError
+from idiomtune.requests import Request
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+log = logging.getLogger(__name__)
+
+_WORDS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
+
+
+class Pair(NamedTuple):
+    """Two sentences.
+
+    Attributes:
+        gold: their score; of labelled pairs 1 or 0.
+        group: what it belongs to in a resample; None if it is by itself.
+    """
+
+    id: str
+    first: Request
+    second: Request
+    gold: float
+    group: str | None
+
+
+def build(_settings: Any, options: OwnStsOptions | OwnPairsOptions) -> OwnPairBenchmark:
+    """`own_sts` or `own_pairs` on all its files."""
+    paths, how = options.paths, (options.name, options.columns, options.instruction)
+    data = {name: read_pairs(path, *how) for name, path in paths.items()}
+    return OwnPairBenchmark(options.name, data, list(paths.values()))
+
+
+def read_pairs(
+    path: Path,
+    benchmark: str = "own_sts",
+    columns: Mapping[str, str] | None = None,
+    instruction: str | None = None,
+) -> list[Pair]:
+    """Pairs with scores of any range (`own_sts`): the greater, the more alike; or with labels (`own_pairs`).
+
+    A label is 1 (or true, yes) for alike; 0 or -1 (or false, no) for different.
+
+    Args:
+        columns: role → column, where the names of the file's columns are not understood as they are.
+        instruction: before sentences whose row has none.
+
+    Raises:
+        UserError: naming file, row and field of all problems.
+    """
+    are_labelled, check = benchmark == "own_pairs", unique()
+
+    def sentence(record: Record, number: int) -> Request:
+        request = request_of(record, f"sentence{number}", f"span{number}", instruction)
+        return request if request.instruction else Request(request.text, request.span)  # as a document
+
+    def pair(record: Record) -> Pair:
+        for role in SPAN_PARTS:
+            if record.has(role):
+                raise record.error(role, "of which sentence? Name the column as span1 or span2")
+        id_ = check(record, record.name("id") if "id" in record.names else str(record.number))
+        first, second = sentence(record, 1), sentence(record, 2)
+        gold = _label(record) if are_labelled else record.number_in("score")
+        return Pair(id_, first, second, gold, record.optional_name("group"))
+
+    form = LABELLED_PAIRS if are_labelled else STS
+    pairs = list(Table(path, [form], columns, f"benchmark.{benchmark}.columns").read(pair))
+    golds = sorted({pair.gold for pair in pairs})
+    if are_labelled and golds not in ([0, 1], [-1, 1]):
+        raise UserError(
+            f"needs the two labels 1 and 0, got {', '.join(f'{gold:g}' for gold in golds)}", file=path
+        )
+    if len(golds) < 2:
+        raise UserError(f"all scores are {golds[0]:g}: there is nothing to correlate with", file=path)
+    return [pair._replace(gold=float(pair.gold == 1)) for pair in pairs] if are_labelled else pairs
+
+
+def _label(record: Record) -> float:
+    value = record.cell("label")
+    number = as_number(int(value) if isinstance(value, bool) else value)
+    if number in (0, -1, 1):
+        return float(number)
+    word = value.strip().lower() if isinstance(value, str) else ""
+    if word not in _WORDS:
+        raise record.error("label", f"must be 1 or 0, true or false, yes or no, got {value!r}")
+    return _WORDS[word]
+
+
+def correlations(predicted: Sequence[float], gold: Sequence[float]) -> dict[str, float]:
+    """Spearman's and Pearson's; NaN where all predictions are equal."""
+    values = {"spearman": spearman(predicted, gold), "pearson": pearson(predicted, gold)}
+    return {name: math.nan if value is None else value for name, value in values.items()}
+
+
+def separation(predicted: Sequence[float], gold: Sequence[float]) -> dict[str, float]:
+    """Metrics of binary labels. F1 and accuracy are those of their best threshold on these very pairs."""
+    f1, accuracy = best_f1(predicted, gold), best_accuracy(predicted, gold)
+    return {
+        "average_precision": average_precision(predicted, gold),
+        "roc_auc": roc_auc(predicted, gold),
+        "f1": f1.value,
+        "f1_threshold": f1.threshold,
+        "accuracy": accuracy.value,
+        "accuracy_threshold": accuracy.threshold,
+    }
+
+
+class OwnPairBenchmark:
+    """Metrics of the cosines of pairs, by whole sentences, and by spans if there are any.
+
+    Scored pairs: do cosines order them as their scores do? Labelled pairs (`own_pairs`): do cosines separate
+    pairs that are alike from the others? The records then say which are right, by the best threshold.
+
+    Args:
+        name: first part of the score keys.
+        data: name in score keys → pairs.
+        files: that were read.
+    """
+
+    without_gold: Sequence[str] = ()
+
+    def __init__(self, name: str, data: Mapping[str, Sequence[Pair]], files: Sequence[Path] = ()) -> None:
+        self.name, self.data, self.files = name, data, files
+
+    @property
+    def announced(self) -> list[Request]:
+        """First and second sentences, by each mode."""
+        return [
+            request
+            for pairs in self.data.values()
+            for mode in modes_of(_sentences(pairs))
+            for request in in_mode(_sentences(pairs), mode)
+        ]
+
+    def score(self, embed: Embed) -> Result:
+        """The scores of all data and modes."""
+        result = Result()
+        for name, pairs in self.data.items():
+            sentences = _sentences(pairs)
+            for mode in modes_of(sentences):
+                requests = [*in_mode(sentences, mode)]
+                predicted = cosines(embed(requests[: len(pairs)]), embed(requests[len(pairs) :]))
+                self._score_mode(name, pairs, mode, predicted, result)
+            result.notes.extend(span_note(sentences, "/".join(filter(None, (self.name, name, "span")))))
+        return result
+
+    def _score_mode(
+        self, name: str, pairs: Sequence[Pair], mode: Mode, predicted: Sequence[float], result: Result
+    ) -> None:
+        gold = [pair.gold for pair in pairs]
+        values = (separation if self.name == "own_pairs" else correlations)(predicted, gold)
+        result.scores.extend(own_score(self.name, name, mode, metric, v) for metric, v in values.items())
+        for pair, cosine in zip(pairs, predicted, strict=True):
+            item = {
+                **{"name": name, "mode": mode, "id": pair.id, "group": pair.group},
+                **{"sentence1": pair.first.text, "sentence2": pair.second.text},
+                **{"predicted": cosine, "gold": pair.gold},
+            }
+            if self.name == "own_pairs":
+                item["is_right"] = (cosine > values["accuracy_threshold"]) == (pair.gold == 1)
+            result.per_query.append(item)
+
+
+def _sentences(pairs: Sequence[Pair]) -> list[Request]:
+    """All first ones, then all second ones."""
+    return [pair.first for pair in pairs] + [pair.second for pair in pairs]
+
+
+def build_held_out(settings: Any, options: OwnValOptions) -> OwnValBenchmark:
+    """What is held out of the training data: of a mixture, of each part on the user's own."""
+    names = settings.splits(HELD_OUT)  # only a mixture has some
+    data = {name: settings.objective.parts[name].data for name in names}
+    splits = {name: own_splits(part) for name, part in (data or {"": settings.data.own}).items()}
+    for (name, one), (other, training) in permutations(splits.items(), 2):
+        held_out, trained = (part.store.text_ids[part.anchors] for part in (one.val, training.train))
+        if shared := np.isin(held_out, trained).sum():  # their scores are of rows that the model has seen
+            log.warning("%d rows that are held out of part %s are trained on in %s", shared, name, other)
+    files = [path for part in splits.values() for path in part.files]
+    return OwnValBenchmark({name: part.val for name, part in splits.items()}, files, options)
+
+
+class OwnValBenchmark:
+    """The held-out rows, scored as `own_retrieval` or `own_sts` score a user's files.
+
+    Pairs: each anchor searches all held-out positives and negatives for its positives. Sentences: each
+    searches all others for those of its label, or of its group and meaning. A document with the query's own
+    text that is not relevant is left out of its search. Scored pairs: correlation of cosine and score.
+
+    Args:
+        parts: name in score keys ("" for none) → held-out rows. `own_val/score` is the mean over parts.
+        files: that were read.
+        options: how many queries and documents are taken, at most.
+    """
+
+    name = HELD_OUT
+    without_gold: Sequence[str] = ()
+
+    def __init__(self, parts: dict[str, Examples], files: Sequence[Path], options: OwnValOptions) -> None:
+        self.files = list(files)
+        self._parts = [
+            (name, examples.store.has_spans, _benchmark(name, examples, options))
+            for name, examples in parts.items()
+        ]
+
+    @property
+    def announced(self) -> list[Request]:
+        """The requests of the parts."""
+        return [request for _, _, part in self._parts for request in part.announced]
+
+    def score(self, embed: Embeddings) -> Result:
+        """The scores of all parts, and their mean."""
+        result = Result()
+        main_scores = []
+        for name, has_spans, part in self._parts:
+            scored = part.score(embed)
+            result.scores.extend(scored.scores)
+            result.notes.extend(scored.notes)
+            mode: Mode = "span" if has_spans else "sentence"
+            metric = "spearman" if isinstance(part, OwnPairBenchmark) else "ndcg@10"
+            value = scored.by_key[own_key(HELD_OUT, name, mode, metric)]
+            main_scores.append(Score(HELD_OUT, name, "", "score", value=value))
+            result.per_query.extend({**item, "is_main": item["mode"] == mode} for item in scored.per_query)
+        result.scores.extend(main_scores)
+        if [name for name, _, _ in self._parts] != [""]:
+            mean = float(np.mean([score.value for score in main_scores]))
+            result.scores.append(Score(HELD_OUT, "", "", "score", value=mean))
+        return result
+
+
+def _benchmark(
+    name: str, examples: Examples, options: OwnValOptions
+) -> OwnRetrievalBenchmark | OwnPairBenchmark:
+    section = f"objective.parts.{name}.data" if name else "data"
+    if examples.form == "scored":
+        pairs = _pairs(examples)
+        if len({pair.gold for pair in pairs}) < 2:
+            raise UserError(f"all held-out scores are equal: name other data with {section}.val=")
+        return OwnPairBenchmark(HELD_OUT, {name: pairs})
+    collected = _of_pairs if examples.form == "pairs" else _of_sentences
+    collection = collected(name, examples, options)
+    queries = collection.queries
+    if not queries:
+        raise UserError(
+            "the held-out rows contain nothing similar that a query could find: set "
+            f"{section}.val= to other data"
+        )
+    is_certain = all(len(q.grades) + len(q.left_out) == len(collection.documents) for q in queries)
+    if is_certain or len(queries) == 1:
+        why = "all that its queries can find is relevant" if is_certain else "it is one query"
+        log.warning("the held-out data cannot choose a checkpoint: %s; hold out more: %s.val=", why, section)
+    return OwnRetrievalBenchmark([collection], name=HELD_OUT)
+
+
+def _pairs(examples: Examples) -> list[Pair]:
+    store, pairs = examples.store, []
+    for row, first in enumerate(examples.anchors.tolist()):
+        (name,) = examples.names([row])
+        one, other = (Request(store.read_text(text), store.span(text)) for text in (first, first + 1))
+        pairs.append(Pair(name, one, other, float(store.scores[examples.rows[row]]), name))
+    return pairs
+
+
+def _query(examples: Examples, row: int, relevant: Sequence[int], ids: NDArray[Any]) -> Query:
+    """The anchor of a row.
+
+    Args:
+        relevant: positions of documents.
+        ids: of all documents' texts; those of the anchor's own text that are not relevant are left out.
+    """
+    store, number = examples.store, int(examples.rows[row])
+    anchor = int(examples.anchors[row])
+    request = Request(store.read_text(anchor), store.span(anchor), "query", store.instruction(number))
+    grades: dict[Any, float] = dict.fromkeys(relevant, 1.0)
+    same = np.flatnonzero(ids == store.text_ids[anchor]).tolist()
+    left_out = [position for position in same if position not in grades]
+    return Query(store.name(number), request, grades, str(store.groups[number]), left_out=left_out)
+
+
+def _sampled(numbers: NDArray[Any], limit: int) -> NDArray[Any]:
+    """At most this many, the same in every run, in their order."""
+    if len(numbers) <= limit:
+        return numbers
+    return np.sort(np.random.default_rng(0).choice(numbers, limit, replace=False))
+
+
+def _of_pairs(part: str, examples: Examples, options: OwnValOptions) -> Collection:
+    """Queries are the distinct anchors; documents all distinct positives and negatives."""
+    store = examples.store
+    ids = store.text_ids
+    _, which, row_query = np.unique(ids[examples.anchors], return_index=True, return_inverse=True)
+    chosen = set(_sampled(np.arange(len(which)), options.max_queries).tolist())
+    # Rows of the chosen queries first: all that is relevant to them is then among the documents.
+    order = sorted(range(len(examples)), key=lambda row: (int(row_query[row]) not in chosen, row))
+    documents: dict[tuple[int, tuple[int, int] | None], int] = {}  # text, span → its position
+    texts: list[int] = []
+    relevant: dict[int, list[int]] = {}
+    for row in order:
+        query = int(row_query[row])
+        if query not in chosen and len(texts) >= options.max_documents:
+            break
+        num_positives = int(store.num_positives[examples.rows[row]])
+        for place, text in enumerate(examples.texts(row)[1:]):
+            position = documents.setdefault((int(ids[text]), store.span(text)), len(texts))
+            if position == len(texts):
+                texts.append(text)
+            if query in chosen and place < num_positives:
+                relevant.setdefault(query, []).append(position)
+    queries = [
+        _query(examples, int(which[query]), found, ids[texts]) for query, found in sorted(relevant.items())
+    ]
+    return _collection(part, examples, texts, queries)
+
+
+def _of_sentences(part: str, examples: Examples, options: OwnValOptions) -> Collection:
+    """Every sentence is a document, and each one with another of its label is a query."""
+    rows = _sampled(np.arange(len(examples)), options.max_documents)
+    examples = Examples(examples.store, examples.rows[rows])
+    store, anchors = examples.store, examples.anchors
+    labels = store.label_ids[examples.rows] if store.has_labels else store.labels[anchors]
+    label = np.unique(labels, axis=0, return_inverse=True)[1].ravel()
+    candidates = np.flatnonzero(np.bincount(label)[label] > 1)
+    queries = []
+    for row in _sampled(candidates, options.max_queries).tolist():
+        alike = np.flatnonzero(label == label[row])
+        queries.append(_query(examples, row, alike[alike != row].tolist(), store.text_ids[anchors]))
+    return _collection(part, examples, anchors.tolist(), queries, len(examples) - len(candidates))
+
+
+def _collection(
+    part: str, examples: Examples, texts: Sequence[int], queries: list[Query], num_left_out: int = 0
+) -> Collection:
+    """Documents are called by text and span, so that ties do not depend on the order of rows."""
+    store = examples.store
+    names = [f"{store.text_ids[text]} {store.span(text)}" for text in texts]
+    requests = [Request(store.read_text(text), store.span(text)) for text in texts]
+    return Collection(part, Documents(lambda _: zip(names, requests, strict=True)), queries, num_left_out, [])

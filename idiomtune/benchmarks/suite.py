@@ -1,0 +1,244 @@
+"""The shared evaluation hook: embed every distinct text once, score every benchmark."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from idiomtune.benchmarks import Benchmark, Corpus, Distributions, Result, announced, scored
+from idiomtune.benchmarks.corpora import embedded
+from idiomtune.benchmarks.embeddings import Cut, Remembered
+from idiomtune.config import ModelSettings
+from idiomtune.declarations.registry import score_of
+from idiomtune.declarations.score import at_dimension
+from idiomtune.encoder.building import embedding_width
+from idiomtune.encoder.encoder import Encoder
+from idiomtune.errors import UserError
+from idiomtune.io.processes import Processes
+from idiomtune.requests import Request
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Scorecard:
+    """Scores of one checkpoint on all benchmarks.
+
+    Attributes:
+        scores: flat key → finite number; see :class:`idiomtune.declarations.score.Score`.
+        per_query: benchmark → one record a query and mode, as JSON can hold it.
+        maps: benchmark → one record for each group of texts: their places in two dimensions.
+        predictions: file name → text, in a task's submission format.
+        plots: name → what to draw.
+        notes: how to read the scores, a sentence each.
+        seconds: wall time, and of it the encoder's.
+        num_texts: distinct texts that were embedded.
+        undefined: flat key → NaN or an infinity, for scores that a benchmark could not give. JSON has no such
+            numbers, and no comparison with them means anything, so they are kept out of `scores`.
+    """
+
+    scores: dict[str, float]
+    per_query: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    maps: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    predictions: dict[str, str] = field(default_factory=dict)
+    plots: dict[str, Distributions] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    encoder_seconds: float = 0.0
+    num_texts: int = 0
+    undefined: dict[str, float] = field(default_factory=dict)
+
+
+class Suite:
+    """All benchmarks that every checkpoint is scored on.
+
+    Args:
+        benchmarks: what they announce is embedded in one pass, and equal requests once. Several may have one
+            name (that of a data set), under which their results are put together.
+        processes: that share the texts; the main one scores. The others get the scores, and none of what is
+            only written to files: records by query, maps, predictions and plots.
+        dimensions: the same embeddings cut to this many leading dimensions are scored too, with keys that end
+            in `/dim=<n>`; scores only, and of benchmarks that hold no module of the full width.
+        keep_stores: leave the embeddings of corpora in their files; else they are deleted after scoring, as
+            those of a checkpoint, which no other model has.
+    """
+
+    def __init__(
+        self,
+        benchmarks: Sequence[Benchmark],
+        processes: Processes | None = None,
+        dimensions: Sequence[int] = (),
+        *,
+        keep_stores: bool = False,
+    ) -> None:
+        self.benchmarks = list(benchmarks)
+        self._keep_stores = keep_stores
+        self.dimensions = list(dimensions)
+        self._processes = processes or Processes()
+
+    def run(self, encoder: Encoder, only: Sequence[str] | None = None, *, keep: bool = False) -> Scorecard:
+        """Score `encoder` (in evaluation mode, in float32, without gradient).
+
+        Args:
+            encoder: its train/eval mode is restored.
+            only: names of benchmarks to run; by default all.
+            keep: take the embeddings from the user's cache, and write new ones there.
+
+        Raises:
+            UserError: if an embedding is not finite, or a benchmark gives something other than a score; if
+                embeddings do not have more dimensions than they are to be cut to.
+        """
+        start = time.perf_counter()
+        chosen = [b for b in self.benchmarks if only is None or b.name in only]
+        was_training = encoder.training
+        encoder.eval()
+        try:
+            with ExitStack() as held:
+                embed = Remembered(encoder, self._processes, cached=keep)
+                if requests := [request for benchmark in chosen for request in announced(benchmark)]:
+                    embed.add(requests)
+                for corpus in (corpus for benchmark in chosen for corpus in _corpora(benchmark)):
+                    store = embedded(corpus, encoder, self._processes, keep=self._keep_stores)
+                    embed.stores[corpus] = held.enter_context(store)
+                with torch.autocast("cpu", enabled=False):  # a lower precision is the model's alone
+                    card = self._scored_by_main(chosen, embed)
+        finally:
+            encoder.train(was_training)
+        return replace(card, seconds=time.perf_counter() - start)
+
+    def _scored_by_main(self, chosen: Sequence[Benchmark], embed: Remembered) -> Scorecard:
+        whole: list[Scorecard] = []
+
+        def shared() -> Scorecard:
+            whole.append(self._score(chosen, embed))
+            return replace(whole[0], per_query={}, maps={}, predictions={}, plots={})
+
+        answer: Scorecard | list[Request] = self._processes.from_main(shared)
+        while isinstance(answer, list):  # another process: a benchmark asks for more, so embed a part of it
+            embed.add(answer)
+            answer = self._processes.from_main(shared)
+        return whole[0] if whole else answer
+
+    def _score(self, chosen: Sequence[Benchmark], embed: Remembered) -> Scorecard:
+        for size in self.dimensions:
+            if size >= embed.dimension:
+                raise too_few_dimensions(size, embed.dimension)
+        card = Scorecard({})
+        given_by: dict[str, str] = {}
+        times = []
+        for benchmark in chosen:
+            began = time.perf_counter()
+            result = scored(benchmark, embed)
+            values = _checked(benchmark, result, given_by) | self._scores_when_cut(benchmark, embed)
+            given_by |= dict.fromkeys(values, benchmark.name)
+            for gathered, records in ((card.per_query, result.per_query), (card.maps, result.maps)):
+                gathered.setdefault(benchmark.name, []).extend(_as_json(benchmark.name, r) for r in records)
+            card.predictions.update(result.predictions)
+            card.plots.update(result.plots)
+            card.notes.extend(result.notes)
+            for key, value in values.items():
+                (card.scores if math.isfinite(value) else card.undefined)[key] = value
+            times.append(f"{benchmark.name} {time.perf_counter() - began:.1f} s")
+        num_texts = embed.num_texts + sum(corpus.size for b in chosen for corpus in _corpora(b))
+        log.info("%d texts embedded in %.1f s, then scored: %s", num_texts, embed.seconds, ", ".join(times))
+        card.notes[:0] = embed.remarks()
+        for key, value in card.undefined.items():
+            log.warning("benchmark %s: %s is %s, which is not a score: left out", given_by[key], key, value)
+            card.notes.append(f"{key} is {value}, which is not a score: left out.")
+        return replace(card, encoder_seconds=embed.seconds, num_texts=num_texts)
+
+    def _scores_when_cut(self, benchmark: Benchmark, embed: Remembered) -> dict[str, float]:
+        """Its scores on the first dimensions, at each size."""
+        if getattr(benchmark, "takes_whole_embeddings", False):
+            return {}
+        return {
+            at_dimension(key, size): value
+            for size in self.dimensions
+            for key, value in _checked(benchmark, scored(benchmark, Cut(embed, size)), {}).items()
+            if not score_of(key).is_constant
+        }
+
+
+def _corpora(benchmark: Benchmark) -> Sequence[Corpus]:
+    """The documents whose embeddings it wants in files."""
+    corpora: Sequence[Corpus] = getattr(benchmark, "corpora", ())
+    return corpora
+
+
+def too_few_dimensions(size: int, width: int) -> UserError:
+    """The error for embeddings that cannot be cut."""
+    return UserError(
+        f"embeddings of {width} dimensions cannot be cut to {size}: name fewer (the full embedding is always "
+        "trained and scored) in trainer.matryoshka, eval.dimensions or dimensions"
+    )
+
+
+def check_dimensions(model: ModelSettings, dimensions: Sequence[int]) -> None:
+    """Check, before anything is computed, that the embeddings can be cut to this many dimensions.
+
+    Raises:
+        UserError: if they have no more.
+    """
+    if dimensions and max(dimensions) >= (width := embedding_width(model)):
+        raise too_few_dimensions(max(dimensions), width)
+
+
+def _checked(benchmark: Benchmark, result: Result, given_by: Mapping[str, str]) -> dict[str, float]:
+    """A benchmark's scores by key, as plain numbers, which may not be finite.
+
+    Args:
+        given_by: key → benchmark, of earlier scores.
+
+    Raises:
+        UserError: if a key is not one, or not new, or a value is not a number.
+    """
+    name = benchmark.name
+    values: dict[str, float] = {}
+    for key, value in result.by_key.items():
+        if not isinstance(key, str) or "/" not in key:
+            raise UserError(
+                f"benchmark {name}: the key {key!r} of a score is not of the form {name}/accuracy"
+            )
+        if key in given_by:
+            other = "another benchmark of this name" if given_by[key] == name else given_by[key]
+            raise UserError(
+                f"benchmark {name}: it gives the score {key!r}, and so does {other}: rename one of them"
+            )
+        number = value.item() if isinstance(value, np.generic) else value
+        if isinstance(number, bool) or not isinstance(number, int | float):
+            raise UserError(
+                f"benchmark {name}: the score {key!r} is {value!r}, a {type(value).__name__}: give a number, "
+                "of a tensor its .item()"
+            )
+        values[key] = number
+    return values
+
+
+def _as_json(name: str, value: Any) -> Any:
+    """A per-query record as JSON can hold it: NumPy's numbers are plain ones, and NaN and infinities null.
+
+    Raises:
+        UserError: if there is anything else in it.
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _as_json(name, part) for key, part in value.items()}
+    if isinstance(value, Sequence):
+        return [_as_json(name, part) for part in value]
+    raise UserError(
+        f"benchmark {name}: a per-query record contains {value!r}, a {type(value).__name__}, which JSON "
+        "cannot represent: use numbers, strings, lists and dicts"
+    )

@@ -1,0 +1,69 @@
+"""What does a model find, and why? `idiomtune explore <run or model>…`: a page on this machine."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from idiomtune.config import ExploreSettings, check
+from idiomtune.errors import UserError
+from idiomtune.io.files import printable
+from idiomtune.programs.ending import names_and_options, run_plain
+
+HELP = """Search a corpus with several models side by side, on a page in the browser.
+
+  idiomtune explore <run or model>… [option=value …]
+
+A model is a run folder (its model before and after training), a checkpoint or any model's folder, a name of
+idiomtune evaluate --help, or a model on the Hugging Face Hub.
+
+corpus=<path>       what to search: a text file (one text per line); a CSV, TSV, JSONL or Parquet file with a
+                    column text, or as for data.train=; a folder with corpus, queries and qrels, or with
+                    IdioLink's splits; sample. By default the data that the run was scored on
+split=<name>        of IdioLink's splits (val)
+glossary=<file>     every model reads the meanings of this glossary (of several: a.tsv,b.tsv); none: no model
+                    reads any. By default each reads its own
+queries=300         how many of the corpus's queries are listed, the worst first
+neighbours=10       how many texts are shown per query
+device=auto         auto | cpu | cuda | mps
+port=8765           of the page, http://127.0.0.1:8765; another one if it is in use
+output=<page.html>  write one file that needs neither server nor network, with the answers to the queries
+space=<folder>      write that file and a README.md as a static Space for the Hugging Face Hub
+overwrite=true      replace the files of output= or space=
+
+Embeddings are cached in the folder of the environment variable IDIOM_CACHE (by default ~/.cache/idiomtune),
+under explore/, which may be deleted at any time. Ctrl-C ends the page."""
+
+
+def parse(arguments: Sequence[str]) -> ExploreSettings:
+    """The command line, checked.
+
+    Raises:
+        UserError: for an unknown option or a value that it cannot have, or if no model is named.
+    """
+    names = [name for name in ExploreSettings.model_fields if name not in ("models", "name")]
+    models, given = names_and_options(arguments, names)
+    if not models:
+        raise UserError("give a run folder or a model (see --help)")
+    options: ExploreSettings = check(
+        ExploreSettings, {"models": models, **{name: values[-1] for name, values in given.items()}}
+    )
+    return options
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command line; returns the exit status."""
+    return run_plain(_run, arguments, HELP)
+
+
+def _run(arguments: Sequence[str]) -> int:
+    options = parse(arguments)
+    print(printable(f"exploring {', '.join(options.models)}"), file=sys.stderr, flush=True)
+    from idiomtune.programs.explore import explore  # heavy: after the command line is known to be right
+
+    explore(options)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

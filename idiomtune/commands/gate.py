@@ -1,0 +1,177 @@
+"""May a model replace another? `idiomtune gate <run> against=<run>|baseline margin=<…>`, for CI."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from idiomtune.errors import UserError
+from idiomtune.io.files import expanded, printable
+from idiomtune.programs.ending import MISTAKE, names_and_options, names_in, run_plain
+
+if TYPE_CHECKING:
+    from idiomtune.reports.checks import Verdict
+
+HELP = """Check whether one model can replace another.
+
+  idiomtune gate <run>… [against=<run>|baseline] check… [option=value …]
+
+A run is a run folder, a folder of runs (one recipe with several seeds: each query's mean counts), or the JSON
+file that idiomtune evaluate wrote (output=) with its per_query= file. Checks; each may be given several times:
+
+floor=<score>:<value>             the score is at least this (for errors and ranks: at most)
+margin=[<score>:]<margin>         it is worse than before by at most this, in its own unit; without a score:
+                                  the same for all scores by which models are compared
+cluster_margin=[<score>:]<margin> the same for each idiom, compound or expression separately
+
+against=<run>       what to compare with; baseline: the run's own model before training
+output=<file.json>  also write the table there
+extensions=<module>[,<module>…]  your own modules with benchmarks of these runs
+
+Exit status: 0 it passes; 1 a check fails; 3 a check cannot tell: the margin is within the 95%
+interval of the difference (idioms, compounds or expressions are resampled); 2 the command is wrong,
+or the program failed."""
+
+_CHECKS = ("floor", "margin", "cluster_margin")
+_BASELINE = "baseline"
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """The command line.
+
+    Attributes:
+        limits: check → score key ("" for all) → floor or margin.
+    """
+
+    folders: list[Path]
+    against: list[Path]
+    untrained: bool
+    limits: Mapping[str, Mapping[str, float]]
+    output: Path | None
+    extensions: list[str]
+
+
+def parse(arguments: Sequence[str]) -> Arguments:
+    """The command line, checked.
+
+    Raises:
+        UserError: for an unknown option or value, or if no run or no check is given.
+    """
+    folders, given = names_and_options(arguments, (*_CHECKS, "against", "output", "extensions"))
+    limits: dict[str, dict[str, float]] = {kind: {} for kind in _CHECKS}
+    for kind in _CHECKS:
+        for value in given.get(kind, ()):
+            key, limit = _limit(kind, value)
+            if key in limits[kind]:
+                raise UserError(f"{kind}={value}: {key or kind} is given twice")
+            limits[kind][key] = limit
+    against = given.get("against", [])
+    if not folders:
+        raise UserError("give the run to check (see --help)")
+    if not any(limits.values()):
+        raise UserError("name a check: floor=<score>:<value>, margin=[<score>:]<margin> or cluster_margin=")
+    if (limits["margin"] or limits["cluster_margin"]) and not against:
+        raise UserError("margin= and cluster_margin= need against=<run>, or against=baseline")
+    if _BASELINE in against and len(against) > 1:
+        raise UserError("against=baseline: the untrained model and a run at once; name one of them")
+    return Arguments(
+        folders=[expanded(folder, "run") for folder in folders],
+        against=[expanded(path, "against") for path in against if path != _BASELINE],
+        untrained=_BASELINE in against,
+        limits=limits,
+        output=expanded(given["output"][-1], "output") if "output" in given else None,
+        extensions=names_in(given.get("extensions", [""])[-1]),
+    )
+
+
+def _limit(kind: str, value: str) -> tuple[str, float]:
+    """The score's key and its limit."""
+    key, _, number = value.rpartition(":")
+    try:
+        limit = float(number)
+    except ValueError:
+        limit = math.nan
+    if kind == "floor" and not (math.isfinite(limit) and key):
+        raise UserError(f"{kind}={value}: must be <score>:<number>, as {kind}=idiolink/val/span/ndcg@10:0.85")
+    if kind != "floor" and not 0 <= limit < math.inf:
+        raise UserError(f"{kind}={value}: must be [<score>:]<number of 0 or more>")
+    return key, limit
+
+
+def gate(arguments: Arguments) -> Verdict:
+    """Check, print the table, and write the file.
+
+    Returns:
+        The verdict.
+
+    Raises:
+        UserError: if a run or score does not exist, or the file cannot be written.
+    """
+    # Pandas takes a second: not for --help and typos.
+    from idiomtune.declarations.registry import load_extensions
+    from idiomtune.io.files import write_json
+    from idiomtune.reports import checks as checking
+    from idiomtune.reports import frames, tables
+    from idiomtune.reports.runs import find_runs, read_runs
+
+    load_extensions(arguments.extensions)
+    paths, notes = find_runs(arguments.folders)
+    others, more = find_runs(arguments.against)
+    if both := sorted(set(paths) & set(others)):
+        raise UserError(f"against={both[0]}: that is the run to check")
+    runs = read_runs([*paths, *others])
+    ours = frames.one_group(runs[: len(paths)])
+    theirs = frames.one_group(runs[len(paths) :]) if others else None
+    if arguments.untrained and not any(run.baseline for run in ours.runs):
+        raise UserError(f"against={_BASELINE}: {ours.name} has no scores of its untrained model")
+    notes = [
+        *frames.data_notes(runs),
+        *notes,
+        *more,
+        *(f"{run.name}: {note}" for run in runs for note in run.notes),
+    ]
+    notes += [note for group in (ours, theirs) if group for note in group.notes()]
+    checks, of_checks = checking.run_checks(ours, theirs, arguments.limits, untrained=arguments.untrained)
+    notes = list(dict.fromkeys([*notes, *of_checks]))
+    verdict = checking.worst(check.verdict for check in checks)
+    against = "its untrained model" if arguments.untrained else theirs.name if theirs else ""
+    title = f"{ours.name} against {against}" if against else ours.name
+    tables.print_table(checking.check_table(checks, title))
+    tables.print_notes(notes)
+    print(printable(f"{ours.name}: {verdict}"))
+    if arguments.output is not None:
+        content = {
+            "verdict": verdict,
+            "status": checking.STATUS[verdict],
+            "run": list(map(str, paths)),
+            "against": _BASELINE if arguments.untrained else list(map(str, others)),
+            "checks": [asdict(check) for check in checks],
+            "notes": notes,
+        }
+        try:
+            write_json(arguments.output, content)
+        except OSError as error:
+            raise UserError(f"output={arguments.output}: cannot be written ({error.strerror})") from None
+    return verdict
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command line; returns the exit status."""
+    # Python's status would be 1, which says that a check failed.
+    return run_plain(_run, arguments, HELP, unexpected=MISTAKE)
+
+
+def _run(arguments: Sequence[str]) -> int:
+    verdict = gate(parse(arguments))
+    from idiomtune.reports.checks import STATUS
+
+    return STATUS[verdict]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

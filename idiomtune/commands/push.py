@@ -1,0 +1,22 @@
+"""`idiomtune push`: a run's model, card and scores to the Hugging Face Hub, and a page about it."""
+
+from typing import Any
+
+from idiomtune.config import PushSettings, check
+from idiomtune.programs.launch import launch
+
+
+def run(config: dict[str, Any]) -> None:
+    """Push one checkpoint, or show what would be pushed."""
+    settings: PushSettings = check(PushSettings, config)
+    from idiomtune.programs.publish import publish  # heavy: after the configuration is checked
+
+    publish(settings)
+
+
+def main() -> None:
+    launch("push", run)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,215 @@
+"""Tables, comparisons and a page: `idiomtune report <run or multirun folder>… [output=<folder>]`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+from idiomtune.errors import UserError
+from idiomtune.io.files import expanded, printable
+from idiomtune.programs.ending import names_and_options, names_in, run_plain
+
+HELP = """Compare finished runs.
+
+  idiomtune report <run or multirun folder>… [option=value …]
+
+Runs that differ only in their seed are one row, mean ± standard deviation; the folds of a cross-validation
+are averaged within each seed. A JSON file that idiomtune evaluate wrote (output=) is a separate row.
+
+output=<folder>     where report.html and table.md, .csv, .tex go; by default the run's own folder, for
+                    several runs <the folder they share>/report
+against=<folder>    compare every other group with this run's group, query by query; by default with the first
+group=seeds|none    none: each run separately
+scores=main|all     all: print every score, not only the papers' tables (files always have all)
+published=<name>    instead of a report: the scores of these runs on this benchmark (epsilon) next to those
+                    that its paper prints for the same models, and the commands for missing ones
+modes=<a>,<b>       instead of a report: two modes of a benchmark's scores in the same runs, query by
+                    query, such as modes=experts_text,caption (AdMIRe) or modes=sentence,span (IdioLink);
+                    split=<name>: on this split (train_cv by default)
+extensions=<module>[,<module>…]  your own modules with benchmarks of these runs"""
+
+# What is made instead of a report → the options that it takes.
+_TAKES = {
+    "modes": ("modes", "split", "extensions"),
+    "published": ("published", "output", "extensions"),
+    "": ("output", "against", "group", "scores", "extensions"),
+}
+_VALUES = {"group": ("seeds", "none"), "scores": ("main", "all")}  # the first is the default
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """The command line.
+
+    Attributes:
+        kind: what is made: `modes`, `published`, or "" for a report.
+        options: as they were given; the last one counts.
+    """
+
+    folders: list[Path]
+    kind: str
+    options: Mapping[str, str]
+
+    def path(self, option: str) -> Path | None:
+        """An option that is a path."""
+        return expanded(self.options[option], option) if self.options.get(option) else None
+
+
+def parse(arguments: Sequence[str]) -> Arguments:
+    """The command line, checked.
+
+    Raises:
+        UserError: for an unknown option or value, or if no folder is given.
+    """
+    folders, given = names_and_options(arguments, list(dict.fromkeys(chain(*_TAKES.values()))))
+    options = {option: values[-1] for option, values in given.items()}
+    kind = next((name for name in _TAKES if name in options), "")
+    if idle := [f"{option}=" for option in options if option not in _TAKES[kind]]:
+        raise UserError(f"{', '.join(idle)}: has no effect with {(kind and f'{kind}=') or 'a report'}")
+    for option, allowed in _VALUES.items():
+        if options.get(option, allowed[0]) not in allowed:
+            raise UserError(f"{option}={options[option]}: must be {' or '.join(allowed)}")
+    if not folders and kind != "published":
+        raise UserError("give at least one run folder, or a folder of runs (see --help)")
+    if kind == "modes" and len(names_in(options["modes"])) != 2:
+        raise UserError(f"modes={options['modes']}: name two modes, as modes=experts_text,caption")
+    return Arguments([expanded(folder, "run") for folder in folders], kind, options)
+
+
+def report(arguments: Arguments) -> Path:
+    """Print the tables, and write the files.
+
+    Returns:
+        The folder with the files.
+
+    Raises:
+        UserError: if there is nothing to report, or the files cannot be written.
+    """
+    # Pandas and matplotlib take seconds: not for --help and typos.
+    from idiomtune.reports import compare, frames, page, runs, score_tables, tables
+
+    against = arguments.path("against")
+    paths, notes = runs.find_runs([*arguments.folders, *([against] if against else [])])
+    read = runs.read_runs(paths)
+    scored = [run for run in read if run.is_scored]
+    notes += [f"{run.name} ({run.status}): {note}" for run in scored for note in run.notes]
+    if not scored:
+        reasons = [*compare.not_counted(read), *notes]
+        raise UserError("none of these runs has scores to report:\n  " + "\n  ".join(reasons))
+    groups = frames.group_runs(scored, by_seed=arguments.options.get("group") != "none")
+    chosen = runs.find_runs([against])[0] if against else paths
+    first = next((group for group in groups if any(run.path in chosen for run in group.runs)), None)
+    if first is None:
+        raise UserError(f"against={against}: that run has no scores")
+    compared = [compare.compare(group, first) for group in groups if group is not first]
+    compared = [one for one in [*compared, *map(compare.compare, groups)] if one.differences]
+    notes = [*frames.data_notes(scored), *notes, *(note for group in groups for note in group.notes())]
+    notes += compare.without_common_scores(groups, first, compared)
+    all_notes = [*notes, *compare.not_counted(read), *compare.comparison_notes(compared)]
+    all_notes = list(dict.fromkeys(all_notes))
+
+    papers = score_tables.paper_tables(groups)
+    every = groups if arguments.options.get("scores") == "all" else ()
+    printed = [*papers, *map(score_tables.group_table, every)]
+    for one in compared:
+        folds = [table for table in score_tables.detail_tables(one) if table.columns[0] == "fold"]
+        printed += [score_tables.paired_table(one), *folds] if one.is_tested else []
+    for table in [*printed, score_tables.untested_table(compared)]:
+        if table.rows:
+            tables.print_table(table)
+    tables.print_notes(all_notes)
+    for sentence in compare.head_verdicts(groups, compared):
+        print(printable(sentence))
+
+    folder = arguments.path("output") or _default_output(paths)
+    contents = {
+        "table.md": score_tables.as_markdown(groups, papers, compared, all_notes),
+        "table.csv": score_tables.as_csv(groups, compared),
+        "table.tex": tables.latex_document(papers, all_notes),
+        page.PAGE: page.page(groups, read, compared, notes),
+    }
+    _write(folder, contents, replaces=page.PAGE)
+    return folder
+
+
+def _default_output(paths: Sequence[Path]) -> Path:
+    """A single run's own folder; else `report` in the folder that all have in common."""
+    if len(paths) == 1:
+        return paths[0] if paths[0].is_dir() else paths[0].parent / "report"
+    folders = [path if path.is_dir() else path.parent for path in paths]
+    common = Path(os.path.commonpath([folder.parent for folder in folders]))
+    if common == Path(common.anchor):
+        raise UserError("the runs have no folder in common: name one for the report with output=")
+    return common / "report"
+
+
+def _write(folder: Path, contents: Mapping[str, str], replaces: str) -> None:
+    """Write files, all of which are claimed first.
+
+    Args:
+        replaces: the file that shows that the folder has an earlier report, which is replaced.
+
+    Raises:
+        UserError: if another file is in the way, or they cannot be written.
+    """
+    from idiomtune.io.claims import claimed
+    from idiomtune.io.files import write_text
+
+    overwrite = (folder / replaces).is_file() or None
+    with ExitStack() as held:
+        files = [held.enter_context(claimed("output", folder / n, overwrite=overwrite)) for n in contents]
+        for file, text in zip(files, contents.values(), strict=True):
+            write_text(file, text)
+
+
+def _show_modes(arguments: Arguments) -> None:
+    """Print a comparison of two modes."""
+    from idiomtune.reports import compare, runs, score_tables, tables
+
+    ours, theirs = names_in(arguments.options["modes"])
+    read = runs.read_runs(runs.find_runs(arguments.folders)[0])
+    compared = compare.compare_modes(read, ours, theirs, arguments.options.get("split", "train_cv"))
+    tables.print_table(score_tables.paired_table(compared))
+
+
+def _show_published(arguments: Arguments) -> None:
+    """Print our scores and the published ones; with `output` also into `published.md` there."""
+    from idiomtune.reports import runs, score_tables, tables
+
+    paths, notes = runs.find_runs(arguments.folders)
+    scored = [run for run in runs.read_runs(paths) if run.is_scored]
+    figures, more = score_tables.published_tables(arguments.options["published"], scored)
+    for table in figures:
+        tables.print_table(table)
+    tables.print_notes([*notes, *more])
+    if (output := arguments.path("output")) is not None:
+        parts = [f"{table.title}\n\n{tables.markdown(table)}" for table in figures]
+        _write(output, {"published.md": "\n\n".join([*parts, *more]) + "\n"}, "published.md")
+
+
+def _run(arguments: Sequence[str]) -> int:
+    parsed = parse(arguments)
+    from idiomtune.declarations.registry import load_extensions  # heavy: after the options are checked
+
+    load_extensions(names_in(parsed.options.get("extensions", "")))
+    if parsed.kind == "modes":
+        _show_modes(parsed)
+    elif parsed.kind == "published":
+        _show_published(parsed)
+    else:
+        print(printable(str(report(parsed))))
+    return 0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command line; returns the exit status."""
+    return run_plain(_run, arguments, HELP)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

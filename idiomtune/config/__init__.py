@@ -1,0 +1,33 @@
+"""The configuration, checked: types, ranges, and what must fit together. Imports nothing heavy.
+
+Defaults and the meaning of options are in `conf/` and nowhere else; here is what is allowed.
+"""
+
+from idiomtune.config.sections import EvalSettings, ModelSettings, RetainSettings, TrainerSettings
+from idiomtune.config.settings import (
+    Common,
+    EvaluateSettings,
+    ExploreSettings,
+    ExportSettings,
+    HubSettings,
+    LearnSettings,
+    PushSettings,
+    TrainSettings,
+)
+from idiomtune.config.validation import check
+
+__all__ = [
+    "Common",
+    "EvalSettings",
+    "EvaluateSettings",
+    "ExploreSettings",
+    "ExportSettings",
+    "HubSettings",
+    "LearnSettings",
+    "ModelSettings",
+    "PushSettings",
+    "RetainSettings",
+    "TrainSettings",
+    "TrainerSettings",
+    "check",
+]

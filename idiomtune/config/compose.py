@@ -1,0 +1,278 @@
+"""The parts of a mixture, with every option that they do not name filled in."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+
+from idiomtune.errors import UserError
+
+Compose = Callable[..., Mapping[str, Any]]  # (override) → the configuration that it makes
+
+
+def with_parts_filled(config: dict[str, Any], compose: Compose) -> dict[str, Any]:
+    """The configuration, each part of a mixture as its experiment or objective has it, and as it says.
+
+    Of an experiment the objective is taken with its options; what it says of the model, the trainer and the
+    benchmarks is not, since a run has one of each.
+
+    Args:
+        config: the composed configuration; without a mixture it comes back as it is.
+        compose: raises UserError for a choice that there is not.
+
+    Raises:
+        UserError: naming the part.
+    """
+    objective = config.get("objective")
+    if not isinstance(objective, dict) or objective.get("name") != "mixture":
+        return config
+    parts, each = objective.get("parts"), objective.get("each_part")
+    if not isinstance(parts, dict) or not isinstance(each, dict):
+        return config  # refused where types are checked
+    filled, models = {}, {}
+    for key, given in parts.items():
+        name = str(key)
+        filled[name], models[name] = _filled(f"objective.parts.{name}", given, each, compose)
+    _check_idiom_tokens(config, filled, models)
+    return config | {"objective": objective | {"parts": filled}}
+
+
+def _filled(
+    place: str, given: Any, each: dict[str, Any], compose: Compose
+) -> tuple[dict[str, Any], Mapping[str, Any]]:
+    """A part, and the section `model` of its experiment."""
+    if not isinstance(given, dict):
+        raise UserError(
+            f"{place}={given}: a part has options, such as {place}.data.train=<file> or "
+            f"{place}.experiment=<name>"
+        )
+    experiment, name = given.get("experiment"), given.get("objective")
+    override = f"+experiment={experiment}" if experiment else f"objective={name or each.get('objective')}"
+    try:
+        base = compose(override)
+    except UserError as error:
+        raise UserError(f"{place}: {error}") from error
+    objective = base["objective"]["name"]
+    if objective == "mixture":
+        raise UserError(f"{place}: {override.lstrip('+')} is a mixture; give its parts next to this one")
+    if experiment and name not in (None, objective):
+        raise UserError(
+            f"{place}: experiment={experiment} has the objective {objective}, not {name}: give one of them"
+        )
+    options = _merged(base["objective"], given.get("options") or {})
+    part = _merged(each, given) | {"experiment": experiment, "objective": objective, "options": options}
+    return part, base["model"] if experiment else {}
+
+
+def _merged(base: Any, given: Any) -> Any:
+    """`given` over `base`, section by section; where `base` has an empty section, any names may be given."""
+    if not isinstance(base, dict) or not isinstance(given, dict):
+        return given
+    return base | {key: _merged(base.get(key), value) for key, value in given.items()}
+
+
+def _check_idiom_tokens(
+    config: dict[str, Any], parts: Mapping[str, dict[str, Any]], models: Mapping[str, Mapping[str, Any]]
+) -> None:
+    """Check that the model has the idiom tokens that experiments among the parts train."""
+    needed = {
+        name: model["idiom_tokens_start"] for name, model in models.items() if model.get("idiom_tokens")
+    }
+    chosen = (config.get("model") or {}).get("idiom_tokens")
+    of_one = chosen if isinstance(chosen, str) and chosen.startswith("train/") else None
+    for name in needed:
+        if chosen is None or (of_one and of_one != f"train/{name}"):
+            part = parts[name]
+            raise UserError(
+                f"objective.parts.{name}: experiment={part['experiment']} reads each of its idioms as "
+                f"one token, but model.idiom_tokens={'null' if chosen is None else chosen}: give "
+                f"model.idiom_tokens={'train' if len(needed) > 1 else f'train/{name}'}, or give "
+                "only its objective, which needs none: "
+                f"objective.parts.{name}.objective={part['objective']}"
+            )
+    if len(set(needed.values())) > 1:
+        ways = ", ".join(f"objective.parts.{name}: {start}" for name, start in needed.items())
+        raise UserError(
+            f"model.idiom_tokens_start: experiments among the parts need different tokens ({ways}), and a "
+            "model has one kind: leave one of them out, or name its objective instead"
+        )
+
+
+# Composing `conf/` with overrides by Hydra, and explaining its errors.
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+# What Hydra says of two slips, in words of its configuration files and with backslashes that no shell takes.
+_SEVERAL = re.compile(r"Ambiguous value for argument '(([^=']+)=(.*))'$", re.MULTILINE)
+_TWICE = re.compile(r"Multiple values for (\S+)\. To override a value use 'override [^:]+: (.*)'")
+
+
+def compose_config(config_name: str, *overrides: str) -> dict[str, Any]:
+    """`conf/<config_name>.yaml` with overrides, for use from Python.
+
+    Raises:
+        UserError: if an override is wrong.
+    """
+    register_resolvers()
+    try:
+        with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+            return plain(hydra.compose(config_name, list(overrides)), throw_on_missing=False)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise UserError(explained(error)) from error
+
+
+def plain(config: DictConfig, *, throw_on_missing: bool) -> dict[str, Any]:
+    """A composed configuration as plain, resolved containers, the parts of a mixture filled in.
+
+    Args:
+        throw_on_missing: refuse options that must be given and are not, by an error of OmegaConf's.
+
+    Raises:
+        UserError: if a part is wrong.
+    """
+    resolved = OmegaConf.to_container(config, resolve=True, throw_on_missing=throw_on_missing)
+    assert isinstance(resolved, dict)
+    return with_parts_filled({str(key): value for key, value in resolved.items()}, _composed_beside)
+
+
+def _composed_beside(override: str) -> dict[str, Any]:
+    """Objective and model of the training configuration with this override, from where Hydra reads now."""
+    has_begun = GlobalHydra.instance().is_initialized()
+    try:
+        with nullcontext() if has_begun else hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+            config = hydra.compose("config", [override])
+    except (HydraException, OmegaConfBaseException) as error:
+        raise UserError(explained(error)) from error
+    sections = {name: OmegaConf.to_container(config[name], resolve=True) for name in ("objective", "model")}
+    return {name: section for name, section in sections.items() if isinstance(section, dict)}
+
+
+def config_names(group: str) -> list[str]:
+    """The choices in a config group of the project."""
+    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+
+
+def chosen_by_default(config_name: str, group: str) -> list[str]:
+    """The choices of a config group that `conf/<config_name>.yaml` makes; none of a group that it has not."""
+    config = OmegaConf.to_container(OmegaConf.load(CONF / f"{config_name}.yaml"))
+    assert isinstance(config, dict)
+    chosen = [entry[group] for entry in config["defaults"] if isinstance(entry, dict) and group in entry]
+    return [str(name) for choice in chosen for name in ([choice] if isinstance(choice, str) else choice)]
+
+
+def help_text(config_name: str) -> str:
+    """What `--help` shows, as Hydra would, which first lists all config groups, for half of its time."""
+    register_resolvers()
+    (name,) = chosen_by_default(config_name, "override hydra/help")
+    config = OmegaConf.create({"hydra": {"help": OmegaConf.load(CONF / "hydra" / "help" / f"{name}.yaml")}})
+    return str(config.hydra.help.template)
+
+
+def register_resolvers() -> None:
+    """Register the interpolations that `conf/` uses in addition to Hydra's."""
+    resolvers: dict[str, Callable[..., Any]] = {
+        "experiments": lambda: " | ".join(config_names("experiment")),
+        "searches": lambda: " | ".join(config_names("sweep")),
+        "experts_mode": lambda clip: "experts_text" if clip is None else "experts_image",
+        "models": _models,
+    }
+    for name, resolver in resolvers.items():
+        OmegaConf.register_new_resolver(name, resolver, use_cache=False, replace=True)
+
+
+def _models() -> str:
+    """The names of the models, wrapped for the help texts."""
+    names = " | ".join(name for name in config_names("model") if name != "pretrained")
+    return textwrap.fill(names, width=105, subsequent_indent=" " * 17, break_on_hyphens=False)
+
+
+def explained(error: Exception) -> str:
+    """An error of Hydra's as a message for people.
+
+    For an unknown option or choice it names the likely intended one; for others it has Hydra's message and
+    its cause, without advice that does not apply here.
+    """
+    cause = error.__cause__
+    if isinstance(cause, ConfigAttributeError | ConfigKeyError) and isinstance(cause.parent_node, DictConfig):
+        section, _, name = str(cause.full_key).rpartition(".")
+        if not section and (options := _options_like(name, cause.parent_node)):
+            return f"{name}: there is no such option. Did you mean {' or '.join(options)}?"
+        return _unknown("option", section, name, [str(key) for key in cause.parent_node if key != "hydra"])
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        group, _, name = str(error.missing_cfg_file).rpartition("/")
+        if names := config_names(group):
+            return _unknown("choice", group, name, names)
+    if isinstance(error, OverrideParseException) and "=" not in error.override:
+        return f"{error.override}: an option is written name=value, without blanks around ="
+    if several := _SEVERAL.match(str(error)):
+        given, name, values = several.groups()
+        return (
+            f"{given}: with -m, each of these values is a separate run. Write one list in brackets, "
+            f"{name}=[{values}]; text with a comma in quotation marks, \"{name}='{values}'\""
+        )
+    if twice := _TWICE.match(str(error)):
+        group, name = twice.groups()
+        return (
+            f"{group}={name}: one is chosen already, which this replaces without a + before it: "
+            f"{group}={name} (in a file of yours: `override /{group}: {name}`)"
+        )
+    reason = f"\n{cause}" if isinstance(cause, OmegaConfBaseException) else ""
+    text = f"{error}{reason}".partition("Config search path:")[0]
+    # Its advice about `+` is wrong for options, and only right for experiments and debug.
+    lines = [line for line in text.splitlines() if not line.startswith("To append to your config")]
+    if isinstance(error, OverrideParseException):
+        lines.append(
+            "A value with a comma, = or brackets, such as a path, needs quotation marks within those of the "
+            "shell: \"data.train=['my (1).csv', other.csv]\""
+        )
+    return "\n".join(lines).strip()
+
+
+# What other libraries call some options.
+_CALLED = {
+    "lr": "learning_rate",
+    "epochs": "max_epochs",
+    "num_train_epochs": "max_epochs",
+    "steps": "max_steps",
+}
+
+
+def _options_like(name: str, config: DictConfig) -> list[str]:
+    """The options in any section with this name, for one that was given without its section."""
+    resolved = OmegaConf.to_container(config, resolve=False)
+    assert isinstance(resolved, dict)
+    keys = list(_option_names({key: value for key, value in resolved.items() if key != "hydra"}))
+    name = _CALLED.get(name, name)
+    return [key for key in keys if key.rpartition(".")[2] == name][:3]
+
+
+def _option_names(section: Mapping[Any, Any], above: str = "") -> Iterator[str]:
+    for name, value in section.items():
+        yield f"{above}{name}"
+        if isinstance(value, dict):
+            yield from _option_names(value, f"{above}{name}.")
+
+
+def _unknown(kind: str, place: str, name: str, choices: Sequence[str]) -> str:
+    """The message for an unknown option of a section or choice of a group, with those that exist."""
+    if kind == "option":
+        given, sign, there = f"{place}.{name}".lstrip("."), ".", place or "the configuration"
+    else:
+        given, sign, there = f"{place}={name}", "=", place
+    near = difflib.get_close_matches(name, choices, n=1)
+    guess = f" Did you mean {place}{sign if place else ''}{near[0]}?" if near else ""
+    # What has a slash, or is a folder, was taken as such before.
+    addition = "; it also takes a folder, or <owner>/<name> on the Hub" if given.startswith("model=") else ""
+    return f"{given}: there is no such {kind}.{guess}" + (
+        f"\n{there} has {', '.join(choices)}{addition}" if choices else ""
+    )

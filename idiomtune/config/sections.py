@@ -1,0 +1,445 @@
+"""The sections of the configuration: types, ranges, and what must fit together in each."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    RootModel,
+    ValidationError,
+    field_validator,
+)
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from idiomtune.declarations.benchmark import BenchmarkOptions
+from idiomtune.declarations.dataset import OwnData
+from idiomtune.declarations.models import model_names, model_values, near_model_names, needs_its_code
+from idiomtune.declarations.options import (
+    Count,
+    CountFromZero,
+    Dimensions,
+    Factor,
+    Names,
+    Ratio,
+    Section,
+    Text,
+    Weight,
+    as_list,
+    located,
+)
+from idiomtune.declarations.registry import benchmark_types, dataset_types, score_of
+from idiomtune.expressions import expression_words
+from idiomtune.io.files import is_folder
+
+
+def _sections(value: Any) -> Any:
+    """Each section as the class that its benchmark declares.
+
+    An experiment may set options of a benchmark that is not chosen; such a section has no name.
+    """
+    if not isinstance(value, dict):
+        return value
+    types = benchmark_types()
+    checked: dict[str, BenchmarkOptions] = {}
+    problems: list[InitErrorDetails] = []
+    for name, section in value.items():
+        if isinstance(section, BenchmarkOptions):
+            checked[name] = section
+        elif name not in types:
+            what = PydanticCustomError("extra_forbidden", "there is no such benchmark")
+            problems.append(InitErrorDetails(type=what, loc=(name,), input=section))
+        elif not isinstance(section, dict) or "name" in section:
+            try:
+                checked[name] = types[name].options.model_validate(section)
+            except ValidationError as error:
+                problems += located(error, name)
+    if problems:
+        raise ValidationError.from_exception_data("benchmark", problems)
+    if not checked:
+        raise ValueError(f"choose one or more: benchmark=[{', '.join(types)}]")
+    # In the order of the declarations.
+    return {name: checked[name] for name in types if name in checked}
+
+
+class BenchmarkSettings(RootModel[Annotated[dict[str, BenchmarkOptions], BeforeValidator(_sections)]]):
+    """The benchmarks that `benchmark=[...]` chose."""
+
+    @property
+    def sections(self) -> dict[str, BenchmarkOptions]:
+        """Name → options of the chosen benchmarks."""
+        return self.root
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the chosen benchmarks."""
+        return list(self.root)
+
+    def splits(self, name: str, wanted: Sequence[str]) -> list[str]:
+        """Those of the splits `wanted` that this benchmark has, else its options'; [] if it is not chosen."""
+        section = self.root.get(name)
+        if section is None:
+            return []
+        others = {s for other in self.root.values() if other is not section for s in other.known_splits}
+        chosen = [
+            split
+            for split in dict.fromkeys(wanted)
+            if split in section.known_splits or (section.has_others and split not in others)
+        ]
+        return chosen or section.default_splits
+
+
+def _is_benchmark(name: str) -> str:
+    names = [repr(name) for name in benchmark_types()]
+    if repr(name) not in names:
+        raise ValueError(f"must be one of {', '.join(names[:-1])} or {names[-1]}, got {name!r}")
+    return name
+
+
+BenchmarkNames = Annotated[
+    list[Annotated[str, AfterValidator(_is_benchmark)]], BeforeValidator(as_list), Field(min_length=1)
+]
+
+
+# The section `data`: where the data lies, and which of it there is.
+
+
+class DataSettings(OwnData):
+    """Options that are not declared here name where a data set lies, see :meth:`place`."""
+
+    model_config = ConfigDict(extra="allow")
+
+    sample: bool
+    glossary: Text
+    extra: Literal["pie", "astitch"] | None
+    fold: CountFromZero | None
+    folds: Annotated[int, Field(ge=2, le=2**31 - 1)]
+
+    def problems(self) -> Iterator[str]:
+        options = {dataset.setting.partition(".")[2] for dataset in dataset_types().values()}
+        for name, value in (self.model_extra or {}).items():
+            if name not in options:
+                yield f"there is no option data.{name}; data sets: {', '.join(sorted(options))}"
+            if value is not None and not (isinstance(value, str) and value.strip()):
+                yield f"data.{name}: must not be empty, but a folder or file, got {value!r}"
+        for dataset in dataset_types().values():
+            if self.sample and dataset.in_sample and self.place(dataset.name) is not None:
+                yield f"data=sample and {dataset.setting} exclude each other: give one of them"
+        if self.sample and self.extra is not None:
+            yield f"data=sample holds no {self.extra} data: leave data.extra={self.extra} out"
+
+    @property
+    def own(self) -> OwnData:
+        """The user's own data, without the places of others."""
+        return OwnData(**{name: getattr(self, name) for name in OwnData.model_fields})
+
+    def place(self, dataset: str) -> str | None:
+        """The folder or file that the user gave for a data set, or None."""
+        option = dataset_types()[dataset].setting.partition(".")[2]
+        path: str | None = (self.model_extra or {}).get(option)
+        return path
+
+
+# The section `model`.
+
+
+def _is_a_template(prompt: str) -> str:
+    if prompt.count("{query}") != 1 or prompt.count("{instruction}") > 1:
+        raise ValueError(
+            f"must hold {{query}} exactly once, and {{instruction}} at most once, got {prompt!r}"
+        )
+    return prompt
+
+
+InstructionPrompt = Annotated[str, AfterValidator(_is_a_template)]
+
+
+class ModelFacts(Section):
+    """Facts about a model in `conf/model/`; docs/models.md has more.
+
+    Attributes:
+        licence: from its page; None if it states none.
+        remote_code: whether Python code that comes with the checkpoint is `needed` to load it properly, or
+            `offered` as an alternative to the library's class.
+    """
+
+    model_config = ConfigDict(extra="ignore")  # runs of earlier versions recorded more
+
+    licence: Text | None = None
+    remote_code: Literal["needed", "offered"] | None = None
+
+
+class ModelSettings(Section):
+    path: Text
+    revision: Text | None
+    pooling: Text | None
+    pool_prompts: bool | None
+    bidirectional: bool | None
+    span: Literal["raw"] | None
+    max_length: Count | None
+    query_prompt: str | None
+    document_prompt: str | None
+    instruction_prompt: InstructionPrompt | None
+    trust_remote_code: bool
+    convert_weights: bool
+    tokens_per_forward: Count | None
+    idiom_tokens: str | list[str] | None
+    idiom_tokens_start: Literal["pieces", "random"]
+    replace_expressions: bool | None
+    glossary: Annotated[list[Text], BeforeValidator(as_list)] | None
+    glossary_form: Literal["beside", "in_place"] | None
+    glossary_senses: Count | None
+    glossary_weight: Weight | None
+    glossary_gate: bool | None
+    glossary_brief: bool | None
+    glossary_max_similarity: Ratio | None
+    glossary_dropout: Ratio
+    about: ModelFacts | None
+
+    @field_validator("path")
+    @classmethod
+    def _is_no_name(cls, value: str) -> str:
+        if value in model_names() and not is_folder(Path(value)):
+            raise ValueError(f"{value} is the name of a model, not a folder or Hub id: give model={value}")
+        return value
+
+    def problems(self) -> Iterator[str]:
+        if self.about is not None and self.about.remote_code == "needed" and not self.trust_remote_code:
+            yield f"{needs_its_code(self.path)} model.trust_remote_code=true runs it"
+
+    @field_validator("idiom_tokens", mode="before")
+    @classmethod
+    def _expressions(cls, value: Any) -> Any:
+        if value is None or (isinstance(value, str) and value.strip()):
+            return value
+        if not isinstance(value, list) or not value:
+            raise ValueError(f"must be train, a list of expressions, or a text file of them, got {value!r}")
+        for expression in map(str, value):
+            expression_words(expression)
+        return value
+
+
+def named_model(name: str) -> ModelSettings:
+    """The settings of a model that an option names: as in `conf/model/`, else a folder or Hub id.
+
+    Raises:
+        ValueError: if there is none of that name, or it needs an option.
+    """
+    if name in model_names():
+        return ModelSettings.model_validate(model_values(name))
+    if "/" not in name and not is_folder(Path(name)):
+        hint = near_model_names(name) or f"the names of models are {', '.join(model_names())}"
+        raise ValueError(f"{name} is not a folder, Hub id or name of a model: {hint}")
+    return ModelSettings.model_validate(model_values("pretrained") | {"path": name})
+
+
+# The sections `trainer`, `retain` and `eval`.
+
+LearningRate = Annotated[float, Field(gt=0, le=1)]
+
+
+class TrainerSettings(Section):
+    batch_size: Count
+    accumulation: Count
+    max_epochs: Count
+    max_steps: Count | None
+    learning_rate: LearningRate
+    modules_learning_rate: LearningRate | None
+    idiom_tokens_learning_rate: LearningRate | None
+    freeze_encoder: bool
+    only_idiom_tokens: bool
+    weight_decay: Ratio
+    no_decay: list[Literal["bias", "norm"]]
+    schedule: Literal["linear", "cosine", "constant"]
+    warmup_ratio: Ratio
+    warmup_steps: CountFromZero | None
+    clip_norm: Factor | None
+    gradient_caching: bool
+    activation_checkpointing: bool
+    dropout_masks: Literal["bytes", "torch"]
+    memory_check: Literal["stop", "warn", "off"]
+    matryoshka: Annotated[Dimensions, Field(min_length=1)] | None
+    matryoshka_weights: list[Weight] | None
+    monitor: Names
+    patience: Count | None
+    min_delta: Weight
+    max_empty_steps: Count
+    keep_checkpoints: Count
+    log_every: Count
+
+    def problems(self) -> Iterator[str]:
+        if self.freeze_encoder and self.only_idiom_tokens:
+            yield (
+                "freeze_encoder=true trains nothing of the encoder, only_idiom_tokens=true some of it: give "
+                "one of them"
+            )
+        weights, dimensions = self.matryoshka_weights, self.matryoshka
+        if weights is not None and dimensions is None:
+            yield "matryoshka_weights has nothing to weigh without matryoshka=[<dimensions>]"
+        elif weights is not None and dimensions is not None and len(weights) != 1 + len(dimensions):
+            yield (
+                f"matryoshka_weights has {len(weights)} numbers, but needs {1 + len(dimensions)}: "
+                f"the full embedding's, then one for each of matryoshka={dimensions}"
+            )
+        if weights is not None and not any(weights):
+            yield "matryoshka_weights: with all weights 0 there is no loss"
+        if self.batch_size % self.accumulation:
+            yield (
+                f"batch_size={self.batch_size} cannot be cut into accumulation={self.accumulation} "
+                "equal parts"
+            )
+
+
+class LoraSettings(Section):
+    rank: Count | None
+    alpha: Factor | None
+    dropout: Annotated[float, Field(ge=0, lt=1)]
+    target_modules: Names | None
+
+
+class RetainSettings(Section):
+    interpolation: Ratio
+    distillation: Weight
+    teacher: Text | None
+    teacher_texts: Literal["plain", "all"]
+    lora: LoraSettings
+
+    def problems(self) -> Iterator[str]:
+        if self.teacher is not None and not self.distillation:
+            yield f"teacher={self.teacher} is followed with the weight distillation=, which is 0"
+        if self.teacher is None and self.teacher_texts == "all":
+            yield "teacher_texts=all is for a teacher: held to the base model, nothing is learnt"
+        self.teacher_model  # noqa: B018  reported now if there is no such model
+        if self.lora.rank is not None and self.interpolation != 1.0:
+            yield (
+                f"lora.rank={self.lora.rank} and interpolation={self.interpolation} exclude each other: the "
+                "adapters in best/ would not be those of its model; limit what adapters change by lora.rank "
+                "and lora.alpha"
+            )
+
+    @property
+    def teacher_model(self) -> ModelSettings | None:
+        """The settings of the teacher; None = the base model is followed."""
+        return None if self.teacher is None else named_model(self.teacher)
+
+    @property
+    def moves_back(self) -> bool:
+        """Whether the model that is scored and saved has other weights than those that are trained."""
+        return self.interpolation != 1.0 or self.lora.rank is not None
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there is any remedy."""
+        return self.moves_back or self.distillation > 0
+
+
+class EvalSettings(Section):
+    every: Literal["epoch", "end"] | Count
+    benchmarks: Literal["monitored", "all"] | BenchmarkNames | None
+    dimensions: Dimensions | None
+    cache: bool
+    per_query: bool
+    predictions: bool
+
+
+# The section `tracking`: where metrics go in addition to `metrics.jsonl`.
+
+
+class WandbSettings(Section):
+    name: Literal["wandb"]
+    project: Annotated[str, Field(min_length=1)]
+    entity: str | None
+    group: str | None
+    tags: Annotated[list[str], BeforeValidator(as_list)]
+    mode: Literal["auto", "online", "offline"]
+    log_model: Literal["best"] | None = None
+    registry: str | None = None
+
+    def problems(self) -> Iterator[str]:
+        if self.registry is not None and self.log_model is None:
+            yield f"registry={self.registry} links the model that log_model=best logs: add that"
+
+
+class TensorBoardSettings(Section):
+    name: Literal["tensorboard"]
+    scores: Literal["main", "all"] = "main"
+
+
+class TrackingSettings(Section):
+    """The trackers that `tracking=[...]` chose; the others are None."""
+
+    wandb: WandbSettings | None = None
+    tensorboard: TensorBoardSettings | None = None
+
+    def problems(self) -> Iterator[str]:
+        for name in type(self).model_fields:
+            if getattr(self, name) is not None and importlib.util.find_spec(name) is None:
+                yield (
+                    f"tracking={name} needs the package {name}, which is not installed: "
+                    f"pip install 'idiomtune[{name}]' (or {name} only), or leave it out"
+                )
+
+
+# The options of a search over hyperparameters, `hydra.sweeper` in a sweep with Optuna.
+
+Direction = Literal["maximize", "minimize"]
+
+
+def _as_text(value: Any) -> Any:
+    """A parameter's plain value (`true`, 3) as on the command line."""
+    return (
+        {k: v if isinstance(v, str) else str(v) for k, v in value.items()}
+        if isinstance(value, dict)
+        else value
+    )
+
+
+class SearchSettings(Section):
+    study: Annotated[str, Field(min_length=1)]
+    storage: str | None
+    n_trials: PositiveInt
+    n_jobs: PositiveInt
+    objectives: Names | None
+    directions: Annotated[list[Direction] | None, BeforeValidator(as_list)]
+    params: Annotated[dict[str, str], BeforeValidator(_as_text)]
+    sampler: Literal["tpe", "random", "nsgaii"]
+    seed: NonNegativeInt
+    startup_trials: NonNegativeInt
+    pruner: Literal["none", "median", "hyperband"]
+    pruner_startup_trials: NonNegativeInt
+    pruner_evaluations: PositiveInt
+
+    @property
+    def num_objectives(self) -> int:
+        """One, unless several scores are given."""
+        return len(self.objectives or [""])
+
+    @property
+    def known_directions(self) -> list[Direction]:
+        """One for each objective."""
+        if self.directions is not None:
+            return self.directions
+        return [
+            "minimize" if key and score_of(key).better == "lower" else "maximize"
+            for key in self.objectives or [""]  # "" is trainer.monitor
+        ]
+
+    def problems(self) -> Iterator[str]:
+        if self.directions is not None and len(self.directions) != self.num_objectives:
+            yield (
+                f"directions: {len(self.directions)} for {self.num_objectives} objectives; give one each, "
+                "or leave them out"
+            )
+        if self.pruner != "none" and self.num_objectives > 1:
+            yield (
+                f"pruner={self.pruner}: with several objectives no trial is hopeless after an evaluation; "
+                "use hydra.sweeper.pruner=none"
+            )

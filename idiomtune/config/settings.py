@@ -1,0 +1,455 @@
+"""All settings of each program, and what must fit together in them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from idiomtune.config.sections import (
+    BenchmarkNames,
+    BenchmarkSettings,
+    DataSettings,
+    EvalSettings,
+    ModelSettings,
+    RetainSettings,
+    TrackingSettings,
+    TrainerSettings,
+)
+from idiomtune.config.validation import no_such_score
+from idiomtune.declarations.options import Count, Dimensions, Factor, Names, Ratio, Section, Text, as_list
+from idiomtune.declarations.registry import ObjectiveSettings, load_extensions, score_of
+from idiomtune.declarations.score import at_dimension
+from idiomtune.io.files import expanded
+
+ABOUT_FOLDS = (
+    "cross-validation needs data.fold=<number>, split=cv and, in training, objective.split=cv together: "
+    "add, after +experiment=, +protocol=cross_validation data.fold=0,1,2,3 (with -m). Over AdMIRe's "
+    "compounds both splits are train_cv: +protocol=cross_validation_admire data.fold=0,1,2,3,4"
+)
+
+
+class Common(Section):
+    extensions: list[Text]
+    model: ModelSettings
+    data: DataSettings
+    benchmark: BenchmarkSettings
+    device: Literal["auto", "cpu", "cuda", "mps"]
+    precision: Literal["auto", "fp32", "bf16", "fp16"]
+    split: Names | None
+    scores: Literal["main", "all"]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _extensions_come_first(cls, value: Any) -> Any:
+        """So that all other sections can name what they declare."""
+        modules = value.get("extensions", []) if isinstance(value, dict) else []
+        if isinstance(modules, list) and all(isinstance(module, str) for module in modules):
+            load_extensions(modules)
+        return value
+
+    def problems(self) -> Iterator[str]:
+        for split in self.split or []:
+            if not any(split in self.splits(name) for name in self.benchmark.names):
+                yield (
+                    f"split={split}: none of the benchmarks {', '.join(self.benchmark.names)} has that split"
+                )
+        given_by: dict[str, str] = {}
+        for name, options in self.benchmark.sections.items():
+            for key in options.score_keys(self.splits(name)):
+                if given_by.setdefault(key, name) != name:
+                    yield (f"benchmark: {given_by[key]} and {name} both give the score {key!r}: rename one")
+        if (self.data.fold is not None) != bool(self.scored_folds):
+            yield ABOUT_FOLDS
+
+    @property
+    def scored_folds(self) -> list[str]:
+        """The splits to score that belong to a fold."""
+        sections = self.benchmark.sections.items()
+        return [options.fold_split for name, options in sections if options.fold_split in self.splits(name)]
+
+    def check_named(self, option: str, benchmarks: Sequence[str] | None) -> None:
+        """Raises ValueError for a name that `benchmark=[...]` leaves out."""
+        for name in benchmarks or []:
+            if name not in self.benchmark.names:
+                raise ValueError(
+                    f"{option}: {name} is not among benchmark=[{', '.join(self.benchmark.names)}]"
+                )
+
+    def splits(self, benchmark: str) -> list[str]:
+        """The splits that a benchmark is scored on: those of `split=` that it has, else its options'."""
+        return self.benchmark.splits(benchmark, self.split or [])
+
+    @property
+    def cut_dimensions(self) -> list[int]:
+        """To how many leading dimensions embeddings are cut, to be scored so too."""
+        return []
+
+    def score_keys(self, benchmarks: Sequence[str] | None) -> list[str]:
+        """Every score key that these settings can give."""
+        keys = [
+            key
+            for name, options in self.benchmark.sections.items()
+            if benchmarks is None or name in benchmarks
+            for key in options.score_keys(self.splits(name))
+        ]
+        varying = [key for key in keys if not score_of(key).is_constant]
+        return keys + [at_dimension(key, n) for n in self.cut_dimensions for key in varying]
+
+
+# All settings of a training run, and what must fit together in them.
+
+
+class TrainSettings(Common):
+    objective: ObjectiveSettings
+    trainer: TrainerSettings
+    retain: RetainSettings
+    eval: EvalSettings
+    hub: HubSettings
+    tracking: TrackingSettings = TrackingSettings()
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1)]  # what torch and numpy take
+    run_dir: Text | None
+    name: Text | None = None
+    resume: Text | None
+
+    def splits(self, benchmark: str) -> list[str]:
+        """The splits that a benchmark is scored on; those that the objective brings come first."""
+        brought = self.objective.splits(benchmark) if benchmark in self.benchmark.names else []
+        return brought or super().splits(benchmark)
+
+    def score_keys(self, benchmarks: Sequence[str] | None) -> list[str]:
+        """Every score key that these settings can give, including those of an objective's modules."""
+
+        def splits(benchmark: str) -> list[str]:
+            is_left_out = benchmarks is not None and benchmark not in benchmarks
+            return [] if is_left_out else self.splits(benchmark)
+
+        return [*super().score_keys(benchmarks), *self.objective.score_keys(splits)]
+
+    @property
+    def checkpoint_benchmarks(self) -> list[str] | None:
+        """The benchmarks that checkpoints are scored on while training; None = all."""
+        if self.eval.benchmarks == "monitored":
+            return list(dict.fromkeys(key.partition("/")[0] for key in self.trainer.monitor))
+        return self.eval.benchmarks if isinstance(self.eval.benchmarks, list) else None
+
+    @property
+    def cut_dimensions(self) -> list[int]:
+        dimensions = self.trainer.matryoshka if self.eval.dimensions is None else self.eval.dimensions
+        return dimensions or []
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        if self.trainer.matryoshka and self.objective.trains_modules:
+            yield (
+                f"trainer.matryoshka={self.trainer.matryoshka}: the objective {self.objective.name} trains "
+                "modules that need full embeddings; leave it out"
+            )
+        if self.trainer.freeze_encoder and not self.objective.trains_modules:
+            yield (
+                f"trainer.freeze_encoder=true: the objective {self.objective.name} trains nothing but the "
+                "encoder"
+            )
+        if self.trainer.freeze_encoder and (self.retain.is_on or self.model.idiom_tokens is not None):
+            yield (
+                "trainer.freeze_encoder=true does not change the encoder: retain.* and model.idiom_tokens "
+                "have no effect; leave them out"
+            )
+        if self.hub.push is not None and self.data.sample and not self.hub.allow_sample:
+            yield (
+                f"hub.push={self.hub.push} with data=sample publishes a model that was only trained as a "
+                "test: if you mean it, add hub.allow_sample=true"
+            )
+        if self.retain.lora.rank is not None and self.model.idiom_tokens is not None:
+            yield (
+                "retain.lora.rank and model.idiom_tokens exclude each other: adapters do not "
+                "change token embeddings, so the new tokens would learn nothing"
+            )
+        if self.trainer.only_idiom_tokens and self.retain.is_on:
+            yield (
+                "trainer.only_idiom_tokens=true changes nothing else: retain.* has no effect; leave it out"
+            )
+        trained = self.objective.fold_split
+        if (trained is None) != (self.data.fold is None) or (trained and self.scored_folds != [trained]):
+            yield ABOUT_FOLDS
+        if self.data.negatives.corpus is not None and self.objective.name not in ("own", "mixture"):
+            yield (
+                "data.negatives.corpus: hard negatives are mined for your own pairs, but the objective is "
+                f"{self.objective.name}: add +experiment=own, or leave it out"
+            )
+        self.objective.check_with(self)
+        names = self.eval.benchmarks if isinstance(self.eval.benchmarks, list) else None
+        self.check_named("eval.benchmarks", names)
+        keys = self.score_keys(names)
+        for key in self.trainer.monitor:
+            if key not in keys:
+                yield (
+                    f"trainer.monitor: {no_such_score(key, keys)}. This run scores "
+                    + "; ".join(self._scored_on(name) for name in self.benchmark.names)
+                    + ": with split= set trainer.monitor= too"
+                )
+            if score_of(key).better == "lower":
+                yield (
+                    f"trainer.monitor={key}: the greatest is taken as the best, and of this score the "
+                    "smallest is; choose another, as top1_accuracy or ndcg@5"
+                )
+
+    def _scored_on(self, benchmark: str) -> str:
+        splits = ", ".join(self.splits(benchmark))
+        return f"{benchmark} on {splits}" if splits else benchmark
+
+
+# All settings of an evaluation, and what must fit together in them.
+
+
+class EvaluateSettings(Common):
+    benchmarks: BenchmarkNames | None
+    dimensions: Dimensions | None
+    per_query: Text | None
+    predictions: Text | None
+    plots: Text | None
+    output: Text | None
+    overwrite: bool
+
+    @property
+    def cut_dimensions(self) -> list[int]:
+        return self.dimensions or []
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        self.check_named("benchmarks", self.benchmarks)
+        tokens = self.model.idiom_tokens
+        if isinstance(tokens, str) and tokens.partition("/")[0] == "train":
+            yield (f"model.idiom_tokens={tokens}: there is no training data here; list the expressions")
+        if self.data.extra is not None:
+            yield f"data.extra={self.data.extra} is training data: leave it out"
+
+
+# Settings of `idiomtune export`.
+
+
+class ExportSettings(Common):
+    format: Literal["onnx", "int8", "static"]
+    output: Text
+    truncate_dim: Count | None
+    overwrite: bool
+    device: Literal["cpu"]
+    precision: Literal["fp32"]
+
+    @field_validator("format", "output", mode="before")
+    @classmethod
+    def _is_given(cls, value: object, info: ValidationInfo) -> object:
+        if value is None:
+            example = "onnx|int8|static" if info.field_name == "format" else "<folder>"
+            raise ValueError(f"is needed: {info.field_name}={example}")
+        return value
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        if self.model.idiom_tokens is not None:
+            yield ("model.idiom_tokens adds tokens that were never trained: export a model that has them")
+
+
+# Settings of `idiomtune learn`.
+
+
+class TaughtModel(ModelSettings):
+    """The model of `idiomtune learn`: its options of a glossary say how `glossary=` is learnt."""
+
+    glossary_brief: Annotated[bool, BeforeValidator(lambda value: False if value is None else value)]
+
+
+class LearnSettings(Section):
+    model: TaughtModel
+    glossary: Annotated[list[Text], BeforeValidator(as_list)]
+    output: Text | None
+    corpus: Text | None
+    into: Literal["tokens", "weights"]
+    sentences: Count | None
+    steps: Count
+    epochs: Count
+    learning_rate: Factor | None
+    literal: Ratio | None
+    remove: Annotated[list[Text], BeforeValidator(as_list)]
+    precision: Literal["fp32", "bf16"]
+    device: Literal["auto", "cpu", "cuda", "mps"]
+
+    def problems(self) -> Iterator[str]:
+        if not self.glossary and not self.remove:
+            yield "there is nothing to learn: give glossary=<file> (or remove=[<expression>])"
+        if self.into == "weights" and self.remove:
+            yield (
+                "remove: what weights have learnt cannot be taken out of them: teach the original model "
+                "again, with the glossary that remains"
+            )
+        if self.into == "weights" and self.corpus is None:
+            yield (
+                "into=weights: needs your own sentences, with the expressions and without "
+                "(corpus=<text file>)"
+            )
+        if self.into == "tokens" and self.precision != "fp32":
+            yield (f"precision={self.precision}: tokens are learnt in fp32; into=weights takes both")
+        if self.model.glossary:
+            yield "model.glossary is what a model reads after expressions: here, give glossary="
+        for option in ("glossary_form", "glossary_weight", "glossary_gate", "glossary_dropout"):
+            if getattr(self.model, option):
+                yield (
+                    f"model.{option} is for meanings that are read from a glossary, not learnt: leave it out"
+                )
+
+
+# Settings of a push to the Hugging Face Hub: those of `idiomtune push`, and a training's section `hub`.
+
+
+def _is_identifier(value: str) -> str:
+    if not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", value):
+        raise ValueError(
+            f"must be an identifier of the Hub's, such as apache-2.0 or cc-by-nc-sa-4.0, got {value!r}"
+        )
+    return value
+
+
+def _is_repository(repo_id: str) -> str:
+    from huggingface_hub.errors import HFValidationError  # takes half a second to start
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
+
+    if repo_id.count("/") != 1:
+        raise ValueError(f"must be <user or organisation>/<name>, got {repo_id!r}")
+    try:
+        validate_repo_id(repo_id)
+    except HFValidationError as error:
+        raise ValueError(f"{error}") from None
+    return repo_id
+
+
+def _is_branch(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)*", value) or ".." in value:
+        raise ValueError(f"must be the name of a branch (letters, digits, . _ - /), got {value!r}")
+    if re.fullmatch(r"[0-9a-f]{40}", value):
+        raise ValueError("is a commit, and a push makes a new one: give the name of a branch")
+    return value
+
+
+def _is_comparison(value: list[str]) -> list[str]:
+    if len(value) < 2:
+        raise ValueError("the page compares a sentence with others: give two sentences or more")
+    return value
+
+
+RepositoryName = Annotated[str, AfterValidator(_is_repository)]
+
+
+class _Target(Section):
+    """Visibility, licence, and what is allowed."""
+
+    private: bool
+    license: Annotated[str, AfterValidator(_is_identifier)] | None
+    overwrite: bool
+    allow_sample: bool
+
+
+class HubSettings(_Target):
+    push: Literal["best", "every"] | None
+    repo_id: RepositoryName | None
+
+    def problems(self) -> Iterator[str]:
+        if self.push is not None and self.repo_id is None:
+            yield f"push={self.push} needs hub.repo_id=<user/name>"
+
+
+class PushSettings(_Target):
+    checkpoint: str
+    repo_id: RepositoryName | None
+    space: RepositoryName | None
+    corpus: str | None
+    texts_license: Annotated[str, AfterValidator(_is_identifier)] | None
+    revision: Annotated[str, AfterValidator(_is_branch)] | None
+    examples: Annotated[list[str], AfterValidator(_is_comparison)] | None
+    dry_run: bool
+
+    @field_validator("checkpoint", mode="before")
+    @classmethod
+    def _is_given(cls, value: object) -> object:
+        if value is None:
+            raise ValueError("is needed: checkpoint=<run folder>")
+        return value
+
+    def problems(self) -> Iterator[str]:
+        if self.repo_id is None and self.space is None:
+            yield "repo_id=<user/name> is needed, or space=<user/name> for only the page"
+        of_model = {"license": self.license, "revision": self.revision, "examples": self.examples}
+        if self.repo_id is None and (
+            given := [name for name, value in of_model.items() if value is not None]
+        ):
+            yield (
+                f"{', '.join(given)}: of the model, which is not pushed without repo_id=<user/name>. The "
+                "licence of a Space's texts is texts_license="
+            )
+        if self.space is None and (self.corpus, self.texts_license) != (None, None):
+            yield "corpus and texts_license are of a Space: give its name too, space=<user/name>"
+
+
+# Settings of `idiomtune explore`.
+
+
+def _names_of_files(value: Any) -> Any:
+    """`a.tsv,b.tsv`, in brackets or not; `none` = no files."""
+    if not isinstance(value, str):
+        return value
+    names = value.strip("[]")
+    return [] if names in ("", "none") else [name.strip() for name in names.split(",")]
+
+
+def _output_path(value: Any) -> Any:
+    return expanded(value, "output") if isinstance(value, str) and value else value
+
+
+OutputPath = Annotated[Path, BeforeValidator(_output_path)]
+
+
+class ExploreSettings(Section):
+    """The command line of `idiomtune explore`.
+
+    Attributes:
+        models: run folders, folders of models, names of configurations or of models on the Hub.
+        corpus: what is searched; None = what the first run was scored on.
+        split: of IdioLink; None = the one that the first run was scored on, else val.
+        glossary: files that all models read instead of their own; [] = none; None = their own.
+        queries: how many of the corpus's queries are listed.
+        neighbours: how many are shown of a query.
+        output: the file to write instead of serving the page.
+        space: the folder to write for a static Space on the Hub.
+        overwrite: replaces the files of `output` or `space`.
+        name: of the models, in the page's title; "" = what `models` names.
+        port: None = 8765, or any that is free.
+    """
+
+    model_config = ConfigDict(strict=False)  # values of a command line are text
+
+    models: list[str]
+    corpus: Text | None = None
+    split: Text | None = None
+    glossary: Annotated[list[str], BeforeValidator(_names_of_files)] | None = None
+    queries: Annotated[int, Field(ge=1, le=100_000)] = 300
+    neighbours: Annotated[int, Field(ge=1, le=100)] = 10
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    output: OutputPath | None = None
+    space: OutputPath | None = None
+    overwrite: bool = False
+    name: str = ""
+    port: Annotated[int, Field(ge=1, le=65_535)] | None = None
+
+    def problems(self) -> Iterator[str]:
+        if self.output is not None and self.space is not None:
+            yield "output= and space= write the same page: give one of them"

@@ -1,0 +1,199 @@
+"""AdMIRe (SemEval-2025 Task 1, subtask A, English): sentences with a compound, and five images each.
+
+Pickard et al. 2025, arXiv 2503.15358; https://semeval2025-task1.github.io.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, cast
+
+from idiomtune.data.names import ADMIRE, ADMIRE_SENSES, AdmireSplit, held_out
+from idiomtune.errors import UserError
+from idiomtune.expressions import find_expression, plain_expression
+from idiomtune.io.files import is_file, is_plain_name, leads_out, parse_list
+from idiomtune.io.tables import Row, read_made
+
+log = logging.getLogger(__name__)
+
+FOLDER = ADMIRE.name
+WEBSITE = "https://semeval2025-task1.github.io"
+NUM_IMAGES = 5
+Sense = Literal["idiomatic", "literal"]
+
+_NAMES, _CAPTIONS = ([f"image{i}_{what}" for i in range(1, NUM_IMAGES + 1)] for what in ("name", "caption"))
+_COLUMNS = ("compound", "sentence", "sentence_type", "expected_order", *_NAMES, *_CAPTIONS)
+_MUST_HAVE_GOLD = ("train",)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An image that may show what the sentence means.
+
+    Attributes:
+        name: as the table has it.
+        caption: machine-made; on one line.
+        path: the file, where images were asked for.
+    """
+
+    name: str
+    caption: str
+    path: Path | None
+
+
+@dataclass(frozen=True)
+class Item:
+    """A sentence with a compound, and the images to rank by how well they show its sense there.
+
+    Attributes:
+        id: split and row of the table.
+        span: offsets of the compound in the sentence; None if it was not found.
+        sense: None where it is not public.
+        candidates: five, in the order of the table.
+        gold_ranks: of each candidate, 0 = best; None where they are not public.
+    """
+
+    id: str
+    compound: str
+    sentence: str
+    span: tuple[int, int] | None
+    sense: Sense | None
+    candidates: tuple[Candidate, ...]
+    gold_ranks: tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
+class ItemSplit:
+    """A split's items; all of them have gold, or none."""
+
+    name: AdmireSplit
+    items: tuple[Item, ...]
+    files: tuple[Path, ...]
+
+    @property
+    def has_gold(self) -> bool:
+        return self.items[0].gold_ranks is not None
+
+
+def read_items(folder: Path, split: AdmireSplit, *, check_images: bool = False) -> ItemSplit:
+    """A split's items.
+
+    The table is `subtask_a_<split>.tsv` in `folder` or in `<folder>/<split>`. An image `<stem>.png` of it is
+    `images/<split>/<compound>/<stem>.jpg` or `.png`, or is as published, in `<split>/<compound>/` or
+    `<compound>/`; an apostrophe in a compound may be `_` in its folder's name.
+
+    Args:
+        check_images: find the images too; captions need none.
+
+    Raises:
+        UserError: naming file, row and field of what is wrong: an empty field, an unknown sense, an image
+            twice, a gold order that is not one of the item's five images, gold for some items only, a missing
+            image, a name that is a path. An image outside of `folder` counts as missing.
+    """
+    path = _table(folder, split)
+
+    def item(row: Row) -> Item:
+        cells = {column: row.values[column].strip() for column in _COLUMNS}
+        # Captions have line breaks as a backslash and an n.
+        cells |= {column: " ".join(cells[column].replace("\\n", " ").split()) for column in _CAPTIONS}
+        for field in ("compound", "sentence", *_NAMES, *_CAPTIONS):
+            if not cells[field]:
+                raise ValueError(f"field {field!r}: is empty")
+        for field in ("compound", *_NAMES):
+            if not is_plain_name(cells[field]):
+                raise ValueError(f"field {field!r}: {cells[field]!r} is not the name of a file or folder")
+        compound, sentence, sense, order = (cells[column] for column in _COLUMNS[:4])
+        has_gold = split in _MUST_HAVE_GOLD
+        if sense not in ADMIRE_SENSES and (sense or has_gold):
+            raise ValueError(f"field 'sentence_type': must be idiomatic or literal, got {sense!r}")
+        names = [cells[column] for column in _NAMES]
+        if len(set(names)) < NUM_IMAGES:
+            raise ValueError("fields 'image1_name' to 'image5_name': an image occurs twice")
+        listed = parse_list(order) if order or has_gold else names
+        if listed is None or sorted(map(repr, listed)) != sorted(map(repr, names)):
+            raise ValueError(f"field 'expected_order': {order!r} is not an order of {', '.join(names)}")
+        paths = [find_image(folder, split, compound, name) if check_images else None for name in names]
+        if check_images and None in paths:
+            field, name = _NAMES[paths.index(None)], names[paths.index(None)]
+            expected = folder / "images" / split / _folder_name(compound)
+            raise ValueError(f"field {field!r}: there is no image {name} in {expected} or as published")
+        return Item(
+            f"{split}_{row.number}",
+            compound,
+            sentence,
+            find_expression(sentence, compound),
+            cast(Sense, sense) if sense else None,
+            tuple(map(Candidate, names, (cells[column] for column in _CAPTIONS), paths)),
+            tuple(map(listed.index, names)) if order else None,
+        )
+
+    items = tuple(read_made(path, _COLUMNS, item))
+    if len({item.gold_ranks is None for item in items}) > 1:
+        raise UserError("is empty in some rows and not in others", file=path, field="expected_order")
+    without = [item for item in items if item.span is None]
+    if without:
+        log.warning(
+            "%s: the compound was not found in %d of %d sentences (the first: %r in %r)",
+            *(path, len(without), len(items), without[0].compound, without[0].sentence),
+        )
+    return ItemSplit(split, items, (path,))
+
+
+def _table(folder: Path, split: str) -> Path:
+    name = f"subtask_a_{split}.tsv"
+    for path in (folder / name, folder / split / name):
+        if path.is_file():
+            return path
+    raise UserError(
+        f"there is no such file, nor one in {folder / split}; {folder} must be the folder with the tables of "
+        f"AdMIRe's subtask A ({ADMIRE.setting}=, or {FOLDER}/ in IDIOM_DATA)",
+        file=folder / name,
+    )
+
+
+def find_image(folder: Path, split: str, compound: str, name: str) -> Path | None:
+    """The file of an image, in any of the places of :func:`read_items`; None if it is missing.
+
+    A file outside of `folder` counts as missing: only the data's own images are opened and shown.
+    """
+    if not all(map(is_plain_name, (split, compound, name))):
+        return None
+    for above in (folder / "images" / split, folder / split, folder):
+        for inside in (_folder_name(compound), compound):
+            for file in (f"{Path(name).stem}.jpg", name):
+                if is_file(path := above / inside / file) and not leads_out(path, folder):
+                    return path
+    return None
+
+
+def _folder_name(compound: str) -> str:
+    return compound.replace("'", "_").replace("’", "_")
+
+
+def fold_items(split: ItemSplit, fold: int, folds: int) -> tuple[ItemSplit, ItemSplit]:
+    """Cross-validation over compounds: what fold number `fold` trains on, and what it scores.
+
+    Compounds, sorted by name, are shuffled with a fixed seed and dealt out, so that a fold is the same in
+    every run; all items of a compound go together.
+
+    Returns:
+        The training items, of the split's own name, and the held-out ones, named `train_cv`.
+
+    Raises:
+        UserError: if there is no such fold.
+    """
+    names = [plain_expression(item.compound) for item in split.items]
+    scored = held_out(names, fold, folds, f"compounds in AdMIRe's {split.name}")
+
+    def part(*, is_scored: bool) -> ItemSplit:
+        items = tuple(i for i in split.items if (plain_expression(i.compound) in scored) == is_scored)
+        return replace(split, items=items)
+
+    return part(is_scored=False), replace(part(is_scored=True), name="train_cv")
+
+
+def first_words(caption: str, number: int) -> str:
+    """The caption's first `number` words."""
+    return " ".join(caption.split()[:number])

@@ -1,0 +1,152 @@
+"""AStitchInLanguageModels, English: sentences whose compound is idiomatic or literal; meanings of compounds.
+
+Tayyar Madabushi et al. 2021, Findings of EMNLP, doi 10.18653/v1/2021.findings-emnlp.294; GitHub
+`H-TayyarMadabushi/AStitchInLanguageModels`, subtask A without context, and the Extended Noun Compound Senses.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field
+
+from idiomtune.data.fields import FilledCell, TableRow, WordedCell
+from idiomtune.data.names import ASTITCH, AStitchFile
+from idiomtune.data.sources import DataFiles, GitHubData, PublishedFile, published_files
+from idiomtune.expressions import find_expression, plain_expression
+from idiomtune.io.tables import Row, read_made, read_table
+
+log = logging.getLogger(__name__)
+
+FOLDER = ASTITCH.name
+SENSES_FILE = "EN_Extended_Noun_Compound_Senses_Dataset.csv"
+
+_NO_MEANING = ("", "None")
+_SENSES_COLUMNS = (
+    "Multiword Expression",
+    "Literal Meaning",
+    *(f"Non-Literal Meaning {i}" for i in (1, 2, 3)),
+)
+_USAGES_FOLDER = "Dataset/Task1/SubTaskA/EN/ContextExcluded_IdiomIncluded"
+_SENSES_FOLDER = "Dataset/Extended_Noun_Compound_Senses_Dataset"
+FILES = GitHubData(
+    ASTITCH,
+    "H-TayyarMadabushi/AStitchInLanguageModels",
+    "EN/ and the senses table",
+    {
+        **published_files(
+            "41a640d9525f4fd02157af6d79a01d9adc206d73",
+            {
+                "EN/train_zero_shot.csv": "c00ba8005775a1741f04f5ac8865154b39c7187172037e6d8e650e4c115c4cb4",
+                "EN/train_one_shot.csv": "1cd65cd2a88db5165145e3897929e277b4410c2605be0c311216c017e336d00c",
+                "EN/train_few_shot.csv": "6188b26ff94179e111aedeb46acab8835859460e3c216e12b82f3df218db2056",
+                "EN/dev.csv": "be12f778d0cad2ba33217319eda8f66ca1c21360672473c094fd1becb3a64af0",
+                "EN/test.csv": "9682af47aa9844a4fff960b93c56d91e5802291e25315781a288329c6d57bbd4",
+            },
+            path=lambda name: f"{_USAGES_FOLDER}/{Path(name).name}",
+        ),
+        SENSES_FILE: PublishedFile(
+            # Its name at that commit.
+            f"{_SENSES_FOLDER}/EN_Extended_Noun_Compound_Paraphrase_Dataset.csv",
+            "b269f245e96df756c80ea19aec1e7a97b2b3b862",
+            "bb02e669a83b7b8a9b8a1f970d65d7029de7bb54f35a7d715a9abfc4382808e8",
+        ),
+    },
+)
+
+
+@dataclass(frozen=True)
+class Usage:
+    """A sentence with a compound.
+
+    Attributes:
+        id: file and row.
+        phrase: the compound, as the table names it.
+        span: its offsets in the sentence; None if it was not found.
+    """
+
+    id: str
+    phrase: str
+    sentence: str
+    span: tuple[int, int] | None
+    is_idiomatic: bool
+
+
+@dataclass(frozen=True)
+class UsageCorpus:
+    """Sentences of one file or several."""
+
+    usages: tuple[Usage, ...]
+    files: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class Meanings:
+    """What a compound may mean.
+
+    Attributes:
+        literal: its literal meaning, or how it would be read word by word.
+        non_literal: up to three; none where it only means what its words say.
+    """
+
+    compound: str
+    literal: str
+    non_literal: tuple[str, ...]
+
+
+def usages_file(name: AStitchFile) -> str:
+    """Where a file of labelled sentences is in the data set's folder."""
+    return f"EN/{name}.csv"
+
+
+class _UsageRow(TableRow):
+    phrase: WordedCell = Field(alias="sentence2")
+    sentence: FilledCell = Field(alias="sentence1")
+    label: Annotated[Literal["0", "1"], BeforeValidator(str.strip)]
+
+
+def read_usages(
+    files: DataFiles, names: Sequence[AStitchFile], *, keep_repeated: bool = False
+) -> UsageCorpus:
+    """Labelled sentences (0 = idiomatic, 1 = literal), in the order of the files.
+
+    Args:
+        keep_repeated: also rows that say the same as an earlier one (all of `train_one_shot` are in
+            `train_few_shot` too).
+
+    Raises:
+        UserError: naming file, row and field of what is wrong: an empty field, an unknown label.
+    """
+    usages: dict[object, Usage] = {}
+    paths = [files(usages_file(name)) for name in names]
+    for name, path in zip(names, paths, strict=True):
+        for number, row in read_table(path, _UsageRow):
+            id_, span = f"{name}_{number}", find_expression(row.sentence, row.phrase)
+            key = id_ if keep_repeated else (plain_expression(row.phrase), row.sentence)
+            usages.setdefault(key, Usage(id_, row.phrase, row.sentence, span, row.label == "0"))
+    without = [usage for usage in usages.values() if usage.span is None]
+    if without:
+        log.info(
+            "AStitchInLanguageModels: the compound was not found in %d of %d sentences (the first: %r in %r)",
+            *(len(without), len(usages), without[0].phrase, without[0].sentence),
+        )
+    return UsageCorpus(tuple(usages.values()), tuple(paths))
+
+
+def read_senses(path: Path) -> dict[str, Meanings]:
+    """Meanings by compound, as :func:`~idiomtune.expressions.plain_expression` spells it.
+
+    Raises:
+        UserError: naming file, row and field of an empty compound.
+    """
+
+    def meanings(row: Row) -> tuple[str, Meanings]:
+        compound, literal, *others = (row.values[column].strip() for column in _SENSES_COLUMNS)
+        non_literal = tuple(dict.fromkeys(meaning for meaning in others if meaning not in _NO_MEANING))
+        return plain_expression(compound), Meanings(compound, literal, non_literal)
+
+    return dict(read_made(path, _SENSES_COLUMNS, meanings))

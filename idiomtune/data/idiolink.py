@@ -1,0 +1,514 @@
+"""IdioLink: where it is, its records and splits, how they are embedded, and training tuples.
+
+Hashiloni et al. 2026, arXiv 2605.22247; Hugging Face dataset `Intellexus/IdioLink`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, TypeVar, cast
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+
+from idiomtune.data.fields import TableRow
+from idiomtune.data.names import (
+    DECLARED,
+    IDIOLINK,
+    QueryMode,
+    TrainDocumentMode,
+    TrainQueryMode,
+    held_out,
+)
+from idiomtune.data.sources import SAMPLE_ROOT, warn_if_altered
+from idiomtune.errors import DataMissingError, UserError
+from idiomtune.expressions import expression_words, plain_expression
+from idiomtune.io.files import (
+    cache_folder,
+    expanded,
+    fingerprint,
+    is_file,
+    is_folder,
+    made,
+    raise_problems,
+    read_json,
+    write_json,
+)
+from idiomtune.io.tables import Row, read_made
+from idiomtune.requests import Pooling, Request, Role, find_span
+
+log = logging.getLogger(__name__)
+
+Text = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
+Meaning = Literal["literal", "idiomatic"]
+_D = TypeVar("_D", bound="Document")
+
+# "literal/idiomatic" is this very string for every query: the gold usage is not given away.
+INSTRUCTION = (
+    "Based on the literal/idiomatic usage of the span '{span}' in the query, retrieve documents "
+    "that contain a span conveying the same conceptual meaning."
+)
+
+REPO = str(IDIOLINK.hub)
+REVISION = "main"  # all files are fetched from the commit that it means at the time
+REVISION_BY = "IDIOM_IDIOLINK_REVISION"  # names another; its files have no known sums
+_SUMS = {  # of the public files at the default revision; others have no known sum
+    "train/indexes.json": "9f43e6283f1b6848637402b8ce3c9ca33d4368be1b140a44d126dc9f4bbae802",
+    "train/queries.json": "4d812bec88305b65193995edca2072601d23e00a12abb68af23c5ff8453a21f7",
+    "train/triplets_train_full.jsonl": "fd1af6e3f25ae709574145d644548dc31ac1cb56396f1edb8439c194fc6ed054",
+    "train/triplets_train_span.jsonl": "392be542db3588f02ed22cf8c72947987195cc272817fb0109ba8d5606f63481",
+    "val/indexes.json": "6e6e014bc3db4b2acfd06c2aef7492e4ed5a1a36e8038065a1eefa4f522278dc",
+    "val/queries.json": "7f3db8377ad83d14880afd346aaf016eececf5f166aec7e74734048ed3a43538",
+    "val/triplets_val_full.jsonl": "6fd9e86680fa3edab8c9bfd6800c49f653cbf2a316b924a23ec9b3ac0cc20b79",
+}
+SHA256 = {f"data/{name}": known for name, known in _SUMS.items()}
+_FILE = re.compile(r"data/[\w-]+/(indexes\.json|queries\.json|triplets_[\w-]+\.jsonl)", re.ASCII)
+_CHECKSUMS = "checksums.json"  # of the download; written last, so that its presence means that it is complete
+_TIMEOUT = 10.0  # seconds
+
+
+class Document(BaseModel):
+    """A sentence of the corpus."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    id: Text
+    sentence: Text
+    idiom: Text
+    span: Text
+    subject: Annotated[str, StringConstraints(pattern="")]  # so that its Unicode is checked too
+    usage: Literal["literal", "idiomatic", "simplification", "sense"]
+    is_gold: bool
+
+    @model_validator(mode="after")
+    def _span_in_sentence(self) -> Self:
+        if self.span not in self.sentence:
+            raise ValueError(f"field 'span': {self.span!r} does not occur in the sentence {self.sentence!r}")
+        return self
+
+    @field_validator("idiom")
+    @classmethod
+    def _idiom_is_of_words(cls, idiom: str) -> str:
+        expression_words(idiom)
+        return idiom
+
+    @property
+    def span_offsets(self) -> tuple[int, int]:
+        """Character offsets of the span: its first occurrence as whole words, else the first."""
+        offsets = find_span(self.sentence, self.span)
+        assert offsets is not None  # checked when the record was read
+        return offsets
+
+    @property
+    def meaning(self) -> Meaning:
+        """Which of the idiom's two meanings the sentence conveys."""
+        return "literal" if self.usage == "literal" else "idiomatic"
+
+
+class Query(Document):
+    """A sentence to search with; it uses the idiom itself."""
+
+    usage: Literal["literal", "idiomatic"]
+
+
+@dataclass(frozen=True)
+class Split:
+    """Documents and queries of one split, or of several joined (`val+train`).
+
+    Attributes:
+        name: `val`, or `val+train`: val's queries over the documents of both.
+        files: the files that were read.
+    """
+
+    name: str
+    documents: tuple[Document, ...]
+    queries: tuple[Query, ...]
+    files: tuple[Path, ...]
+
+
+def idiolink_root(root: str | None, *, sample: bool) -> Path:
+    """The folder with IdioLink's splits.
+
+    The first that applies: the sample; `root`; `$IDIOM_DATA`; the download. `root` and `IDIOM_DATA`
+    may be the folder with the splits, or one with `idiolink/` (or, inside it, `data/`) above them.
+
+    Raises:
+        UserError: if what is named is not a folder.
+        DataMissingError: if nothing is named and the download fails, or the folder has only other datasets.
+    """
+    if sample:
+        return SAMPLE_ROOT / IDIOLINK.name
+    for named, by in ((root, IDIOLINK.setting), (os.environ.get("IDIOM_DATA"), "IDIOM_DATA")):
+        if not named:
+            continue
+        folder = expanded(named, by)
+        if not is_folder(folder):
+            raise UserError("there is no such folder", option=by, file=folder)
+        for candidate in (folder / "idiolink", folder, folder / "data", folder / "idiolink" / "data"):
+            if any(candidate.glob("*/indexes.json")):
+                return candidate
+        # A folder of other datasets is not a mistake.
+        others = by == "IDIOM_DATA" or any((folder / d.name).is_dir() for d in DECLARED if d != IDIOLINK)
+        raise (DataMissingError if others else UserError)(
+            "found no IdioLink split there: it needs <split>/indexes.json and <split>/queries.json, directly "
+            "or under idiolink/",
+            option=by,
+            file=folder,
+        )
+    return _downloaded()
+
+
+def _downloaded() -> Path:
+    """IdioLink's splits from the cache, or from the Hub."""
+    revision = os.environ.get(REVISION_BY)
+    if revision and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", revision):
+        raise UserError(
+            "is neither a commit nor the name of a branch or tag", option=REVISION_BY, file=revision
+        )
+    folder = cache_folder() / (f"idiolink-{revision}" if revision else "idiolink")
+    known = {} if revision else SHA256
+    if not is_file(folder / _CHECKSUMS):
+        log.info("downloading the dataset %s from the Hugging Face Hub to %s", REPO, folder)
+        _download(folder, revision or REVISION, known)
+    for name, expected in {**read_json(folder / _CHECKSUMS), **known}.items():
+        warn_if_altered(folder / name, expected, f" Delete the folder {folder} to download it again.")
+    return folder / "data"
+
+
+def _download(folder: Path, revision: str, known: Mapping[str, str]) -> None:
+    """Download the files of all splits, all of one commit, and record their sums.
+
+    Raises:
+        DataMissingError: if they cannot be downloaded, or one is not the published file.
+    """
+    from huggingface_hub import HfApi, hf_hub_download  # heavy, and needed once
+
+    from idiomtune.io.hub import CLIENT_ERRORS, reason_for
+
+    sums: dict[str, str] = {}
+    try:
+        info = HfApi().dataset_info(REPO, revision=revision, timeout=_TIMEOUT)
+        published = {file.rfilename for file in info.siblings or ()}
+        for name in sorted(filter(_FILE.fullmatch, published | known.keys())):
+            hf_hub_download(REPO, name, repo_type="dataset", revision=info.sha, local_dir=folder)
+            sums[name] = fingerprint(folder / name)
+            if sums[name] != known.get(name, sums[name]):
+                (folder / name).unlink()  # the next start would take it for the right one
+                raise OSError(f"{name} (revision {info.sha}): its SHA-256 is {sums[name]}, not {known[name]}")
+        if not sums:
+            raise FileNotFoundError(f"the dataset on the Hub (revision {revision}) has no split")
+        write_json(folder / _CHECKSUMS, sums)
+    except CLIENT_ERRORS as error:
+        raise DataMissingError(
+            "the IdioLink data is not here and could not be downloaded from the Hugging Face Hub "
+            f"({REPO}).\n"
+            "  - a local copy: data.root=<folder with train/ and val/>, or the environment variable "
+            "IDIOM_DATA=<folder with idiolink/>\n"
+            "  - another revision of the dataset: the environment variable "
+            f"{REVISION_BY}=<commit or branch>\n"
+            "  - no data at hand: data=sample runs on the small set that comes with the project\n"
+            f"  Reason: {reason_for(error)}"
+        ) from error
+
+
+def load_split(root: Path, name: str) -> Split:
+    """Read and check a split.
+
+    Args:
+        root: folder with one sub-folder a split, each with `indexes.json` and `queries.json`.
+        name: a split, or several joined by `+`: the queries of the first over the documents of all.
+
+    Raises:
+        UserError: for anything that is wrong with the files, naming file, record and field.
+    """
+    names = name.split("+")
+    if len(set(names)) < len(names):
+        raise UserError(f"split {name!r} names a split twice")
+    parts = [_read_split(root, part) for part in names]
+    split = replace(_joined(name, parts), queries=parts[0].queries)
+    _check_relevance(split)
+    return split
+
+
+def fold_splits(root: Path, fold: int, folds: int) -> tuple[Split, Split]:
+    """Cross-validation over the idioms of train and val: what fold number `fold` trains on and scores.
+
+    The idioms, sorted by name, are shuffled with a fixed seed and dealt out, so that a fold is the same
+    in every run. Scored are the fold's queries over the documents of *all* idioms (as `val+train` does
+    for val's queries); trained on is everything of the other folds' idioms.
+
+    Returns:
+        The training split and the scored split, both named `cv`.
+    """
+    parts = [_read_split(root, name) for name in ("train", "val")]
+    scored_idioms = held_out(
+        (d.idiom for part in parts for d in part.documents), fold, folds, "idioms in train and val"
+    )
+    both = _joined("cv", parts)
+    training = replace(
+        both,
+        documents=tuple(d for d in both.documents if d.idiom not in scored_idioms),
+        queries=tuple(q for q in both.queries if q.idiom not in scored_idioms),
+    )
+    scored = replace(both, queries=tuple(q for q in both.queries if q.idiom in scored_idioms))
+    _check_relevance(scored)
+    return training, scored
+
+
+def _joined(name: str, parts: Sequence[Split]) -> Split:
+    check_disjoint(parts)
+    return Split(
+        name,
+        tuple(document for part in parts for document in part.documents),
+        tuple(query for part in parts for query in part.queries),
+        tuple(path for part in parts for path in part.files),
+    )
+
+
+def check_disjoint(splits: Sequence[Split]) -> None:
+    """No id and no idiom in two splits: idioms must be unseen when they are scored.
+
+    Raises:
+        UserError: naming what occurs twice, and where.
+    """
+    problems = []
+    home: dict[tuple[str, str], str] = {}
+    for split in splits:
+        records = (*split.documents, *split.queries)
+        idioms = dict.fromkeys(("idiom", record.idiom) for record in records)
+        for what, name in (*idioms, *(("id", record.id) for record in records)):
+            # An idiom in another spelling is the same one.
+            key = what, plain_expression(name) if what == "idiom" else name
+            other = home.setdefault(key, split.name)
+            if other != split.name:
+                problems.append(f"{what} {name!r} is in the splits {other} and {split.name}")
+    raise_problems(problems, "splits overlap (field 'idiom' or 'id')")
+
+
+def available_splits(root: Path) -> list[str]:
+    """Names of the splits in `root`."""
+    if not root.is_dir():
+        return []
+    return sorted(p.name for p in root.iterdir() if (p / "indexes.json").is_file())
+
+
+def _read_split(root: Path, name: str) -> Split:
+    folder = root / name
+    if not name or not is_folder(folder):
+        names = ", ".join(available_splits(root)) or "none"
+        raise UserError(f"IdioLink split {name!r} is not in {root} (splits there: {names})")
+    files = folder / "indexes.json", folder / "queries.json"
+    documents, queries = _read_records(files[0], Document), _read_records(files[1], Query)
+    first: dict[str, str] = {}
+    for path, records in ((files[0], documents), (files[1], queries)):
+        problems = []
+        for number, record in enumerate(records, 1):
+            where = f"record {number} of {path.name}"
+            if (other := first.setdefault(record.id, where)) != where:
+                problems.append(f"{_record_name(number, record.id)}, field 'id': already used by {other}")
+        raise_problems(problems, path)
+    return Split(name, tuple(documents), tuple(queries), files)
+
+
+def _read_records(path: Path, kind: type[_D]) -> list[_D]:
+    """A JSON list of objects as records.
+
+    Raises:
+        UserError: naming file, record (position and id) and field of each problem.
+    """
+    raw = read_json(path)
+    if not isinstance(raw, list) or not raw:
+        content = type(raw).__name__ if raw else "an empty one"
+        raise UserError(f"expected a list of records, got {content}", file=path)
+
+    def where(numbered: tuple[int, Any]) -> str:
+        number, entry = numbered
+        return _record_name(number, entry.get("id") if isinstance(entry, dict) else None)
+
+    return list(made(enumerate(raw, 1), lambda numbered: kind.model_validate(numbered[1]), path, where))
+
+
+def _record_name(number: int, id_: object) -> str:
+    """`record 12 (id 017_s01_lit_01)`."""
+    return f"record {number}" + (f" (id {id_})" if isinstance(id_, str) else "")
+
+
+def _check_relevance(split: Split) -> None:
+    meanings = {(d.idiom, d.meaning) for d in split.documents}
+    problems = [
+        f"{_record_name(number, q.id)}, field 'idiom': no document uses {q.idiom!r} in the {q.meaning} "
+        "meaning, so the query has no relevant document"
+        for number, q in enumerate(split.queries, 1)
+        if (q.idiom, q.meaning) not in meanings
+    ]
+    raise_problems(problems, split.files[1])
+
+
+def is_relevant(query: Document, document: Document) -> bool:
+    """Same idiom in the same meaning."""
+    return query.idiom == document.idiom and query.meaning == document.meaning
+
+
+def query_request(record: Document, mode: QueryMode) -> Request:
+    """How a sentence with its span is embedded as a query in one of the four modes."""
+    with_instruction = mode.startswith("instruction_")
+    pooling: Pooling = "span" if mode.endswith("span") else "sentence"
+    return Request(
+        record.sentence,
+        record.span_offsets,
+        role="query",
+        instruction=INSTRUCTION.replace("{span}", record.span) if with_instruction else None,
+        pooling=pooling,
+    )
+
+
+def document_request(record: Document) -> Request:
+    """Documents are always embedded as plain sentences."""
+    return Request(record.sentence, role="document")
+
+
+def training_request(
+    record: Document, mode: TrainQueryMode | TrainDocumentMode, role: Role, mask: str = "[MASK]"
+) -> Request:
+    """How a sentence is embedded in training, as a query or as a document.
+
+    In addition to the benchmark's modes, a document may be embedded by its `span`, and either by its sentence
+    with the span hidden: `masked_sentence`, or `masked_span`, the embedding of the mask in its place.
+    """
+    pooling: Pooling = "span" if mode.endswith("span") else "sentence"
+    start, end = record.span_offsets
+    if mode in ("masked_sentence", "masked_span"):
+        if end - start < len(record.sentence):  # else nothing would be left: it stays
+            text = record.sentence[:start] + mask + record.sentence[end:]
+            return Request(text, (start, start + len(mask)), role=role, pooling=pooling)
+    elif role == "query":
+        return query_request(record, cast(QueryMode, mode))
+    elif mode == "sentence":
+        return document_request(record)
+    return Request(record.sentence, (start, end), role=role, pooling=pooling)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingTuple:
+    """Records by id, never by text.
+
+    Attributes:
+        anchor: id of the query (or of a document that serves as one).
+        positives: ids of documents of the same idiom in the same meaning.
+        hard: ids of documents of the same idiom in the opposite meaning.
+        soft: ids of documents of other idioms.
+    """
+
+    anchor: str
+    positives: tuple[str, ...]
+    hard: tuple[str, ...]
+    soft: tuple[str, ...]
+
+
+class _Released(TableRow):
+    query: str
+    positive: str
+    negatives: Annotated[list[str], Field(min_length=1)]
+
+
+def released_file(root: Path, split: str) -> Path:
+    """Where the authors' released tuples of a split are."""
+    return root / split / f"triplets_{split}_full.jsonl"
+
+
+def read_released(path: Path, split: Split) -> list[TrainingTuple]:
+    """The authors' released tuples, their texts mapped to ids.
+
+    Raises:
+        UserError: if the file is missing, a line is not JSON, a field is missing, or a text is not
+            that of a record of the split.
+    """
+    if not path.is_file():
+        raise UserError(
+            "there are no released training tuples; use objective.tuples=drawn, or put the authors' file "
+            "there",
+            file=path,
+        )
+    by_text: dict[str, list[Document]] = defaultdict(list)
+    for record in (*split.documents, *split.queries):
+        by_text[record.sentence].append(record)
+
+    def tuple_of(row: Row) -> TrainingTuple:
+        released = _Released.model_validate(row.values)
+        texts = [released.query, released.positive, *released.negatives]
+        for text in texts:
+            if (count := len(by_text.get(text, ()))) != 1:
+                what = "is the sentence of several records" if count else "is not a sentence"
+                raise ValueError(f"{text!r} {what} of split {split.name}")
+        query, positive, *negatives = (by_text[text][0] for text in texts)
+        relevant = [positive.id != query.id and is_relevant(query, positive)]
+        relevant += [is_relevant(query, negative) for negative in negatives]
+        if relevant != [True] + [False] * len(negatives):
+            raise ValueError(f"has a positive or negative that is not one of {query.id}")
+        return TrainingTuple(
+            query.id,
+            (positive.id,),
+            tuple(n.id for n in negatives if n.idiom == query.idiom),
+            tuple(n.id for n in negatives if n.idiom != query.idiom),
+        )
+
+    return list(read_made(path, ("query", "positive", "negatives"), tuple_of))
+
+
+def draw_tuples(
+    anchors: Sequence[Document],
+    documents: Sequence[Document],
+    *,
+    num_positives: int,
+    num_hard: int,
+    num_soft: int,
+    seed: Sequence[int],
+) -> list[TrainingTuple]:
+    """One tuple an anchor, drawn without replacement; a function of the seed alone.
+
+    An anchor for which there are fewer documents of a kind than asked gets those there are; one
+    without any positive gets a tuple without positives (the caller counts and leaves it out). An
+    anchor is never its own positive.
+
+    Args:
+        anchors: queries, or documents that serve as queries.
+        documents: where positives and negatives are drawn from.
+        num_positives, num_hard, num_soft: how many of each an anchor gets at most.
+        seed: non-negative integers, as for `numpy.random.default_rng`.
+    """
+    import numpy as np  # heavy; declarations import this module
+
+    rng = np.random.default_rng(seed)
+    by_class: dict[tuple[str, str], list[int]] = defaultdict(list)
+    by_idiom: dict[str, list[int]] = defaultdict(list)
+    for i, document in enumerate(documents):
+        by_class[document.idiom, document.meaning].append(i)
+        by_idiom[document.idiom].append(i)
+    everything = np.arange(len(documents))
+    others = {idiom: np.delete(everything, numbers) for idiom, numbers in by_idiom.items()}
+
+    def draw(pool: Any, count: int) -> tuple[str, ...]:
+        if not len(pool):
+            return ()
+        chosen = rng.choice(pool, size=min(count, len(pool)), replace=False)
+        return tuple(documents[i].id for i in chosen.tolist())
+
+    opposite = {"literal": "idiomatic", "idiomatic": "literal"}
+    tuples = []
+    for anchor in anchors:
+        same_class = by_class.get((anchor.idiom, anchor.meaning), [])
+        positives = [i for i in same_class if documents[i].id != anchor.id]
+        tuples.append(
+            TrainingTuple(
+                anchor.id,
+                draw(positives, num_positives),
+                draw(by_class.get((anchor.idiom, opposite[anchor.meaning]), []), num_hard),
+                draw(others.get(anchor.idiom, everything), num_soft),
+            )
+        )
+    return tuples

@@ -1,0 +1,271 @@
+"""A user's tables in one form, checked, and split into the training data and the held-out data."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from tempfile import SpooledTemporaryFile
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from idiomtune.data.own.store import (
+    MAX_IN_MEMORY,
+    Examples,
+    Mined,
+    OwnTable,
+    Store,
+    read_mined,
+    with_negatives,
+)
+from idiomtune.data.own.table import Source, find_sources
+from idiomtune.declarations.dataset import NO_DATA, OwnData
+from idiomtune.errors import UserError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+log = logging.getLogger(__name__)
+
+_MAX_NAMED = 3
+_LOOKED_AT = 1000  # rows whose texts may turn out to be numbers of rows
+_TEXT_ROLES = {"pairs": ("anchor", "positive"), "scored": ("sentence1", "sentence2"), "sentences": ("text",)}
+
+
+@dataclass(frozen=True)
+class OwnSplits:
+    """The training data, and the held-out data.
+
+    Attributes:
+        train: without rows whose anchor is held out.
+        files: that were read, for the run's record.
+        revisions: data set of the Hub → commit.
+        notes: what a user should know of the data, a line each.
+    """
+
+    train: Examples
+    val: Examples
+    files: Sequence[Path]
+    revisions: Mapping[str, str] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+
+
+def check_heads(data: OwnData) -> None:
+    """Check what takes no time: that each file exists, its columns and its first row.
+
+    Data sets of the Hub are not checked.
+
+    Raises:
+        UserError: as :func:`load_own`.
+    """
+    named = {"train": data.train, "val": data.val, "negatives.corpus": data.negatives.corpus}
+    for option, names in named.items():
+        files = [name for name in names or [] if not name.startswith("hf:")]
+        for source in find_sources(files, f"data.{option}"):
+            if option != "negatives.corpus":
+                # Problems are raised after the last row, which is here the first.
+                next(OwnTable(source, data.columns, data.form).examples(islice(source.rows(), 1)), None)
+
+
+def own_splits(data: OwnData) -> OwnSplits:
+    """As :func:`load_own`, with the negatives that were mined, read once per program."""
+    return _read_once(data.model_dump_json(), data.negatives.mined)
+
+
+def forget_own_data() -> None:
+    """Let go of the tables that an earlier job of this process has read; they may also have changed since."""
+    _read_once.cache_clear()
+
+
+@lru_cache(maxsize=32)
+def _read_once(data: str, mined: tuple[Path, ...]) -> OwnSplits:
+    options = OwnData.model_validate_json(data)
+    if mined:
+        splits = load_own(options, negatives=read_mined(mined[-1]))
+        return replace(splits, files=[*splits.files, *mined])
+    splits = load_own(options)
+    for note in splits.notes:
+        log.info("%s", note)
+    return splits
+
+
+def load_own(data: OwnData, *, negatives: Mined = MappingProxyType({})) -> OwnSplits:
+    """The tables of `train` and `val`.
+
+    Args:
+        negatives: that were mined for the pairs of `train`.
+
+    Raises:
+        UserError: naming file, row and field of a problem, or the option.
+    """
+    if data.train is None:
+        raise UserError(NO_DATA)
+    train_sources = find_sources(data.train, "data.train")
+    val_sources = find_sources(data.val or [], "data.val")
+    if both := {s.name for s in train_sources} & {s.name for s in val_sources}:
+        raise UserError(f"data.train and data.val both name {min(both)}")
+    notes: list[str] = []
+    train = _read(train_sources, data, notes, negatives)
+    _check_text_columns(train.store, train_sources[0].name)
+    if val_sources:
+        val = _read(val_sources, data, notes, {})
+        if val.form != train.form:
+            raise UserError(
+                f"has {val.form}, but {train_sources[0].name} has {train.form}", file=val_sources[0].name
+            )
+    else:
+        train, val = _split(train.store, data.val_share, notes)
+    train = _without_held_out(train, val, notes)
+    if not len(train):
+        raise UserError("data.train: no row is left to train on: all of them are in data.val too")
+    notes += _oddities(train)
+    sources = [*train_sources, *val_sources]
+    return OwnSplits(
+        train,
+        val,
+        [s.path for s in sources if s.path is not None],
+        {s.name: s.revision for s in sources if s.revision is not None},
+        notes,
+    )
+
+
+def _read(sources: Sequence[Source], data: OwnData, notes: list[str], mined: Mined) -> Examples:
+    """All rows of some tables, which must be of one form."""
+    store: Store | None = None
+    with SpooledTemporaryFile(MAX_IN_MEMORY) as file:
+        for source in sources:
+            table = OwnTable(source, data.columns, data.form)
+            for example in table.examples():
+                store = store or Store(table.form.name, file)
+                if table.form.name != store.form:
+                    raise UserError(
+                        f"has {table.form.name}, but {sources[0].name} has {store.form}: train on both as "
+                        "parts of a mixture (+experiment=mixture), or leave one out",
+                        file=source.name,
+                    )
+                store.add(source.name, with_negatives(example, mined) if mined else example)
+            notes.append(table.about())
+        assert store is not None  # a table without rows is an error
+        store.close()
+    unlabelled = np.flatnonzero(store.label_ids == 0)
+    if store.has_labels and len(unlabelled):
+        raise UserError(
+            f"{store.name(unlabelled[0])}: has a group but no label, while other rows have labels"
+        )
+    return Examples(store, np.arange(len(store.numbers)))
+
+
+def _check_text_columns(store: Store, source: str) -> None:
+    """Raises UserError where a column of texts has one value in all rows, or numbers the rows."""
+    for place, role in enumerate(_TEXT_ROLES[store.form]):
+        numbers = store.first[:-1] + place
+        texts = [store.read_text(text) for text in numbers[:_LOOKED_AT].tolist()]
+        counts = [int(text) for text in texts if text.isdecimal() and len(text) < 10]
+        are_equal = len(texts) > 1 and (store.text_ids[numbers] == store.text_ids[numbers[0]]).all()
+        if are_equal or (len(counts) == len(texts) > 2 and (np.diff(counts) == 1).all()):
+            raise UserError(
+                f"the {role} is {'one text in all rows' if are_equal else 'the number of the row'} "
+                f"({texts[0]!r}, {texts[1]!r}, …): name another, 'data.columns={{{role}: <column>}}'",
+                file=source,
+            )
+
+
+def _split(store: Store, share: float, notes: list[str]) -> tuple[Examples, Examples]:
+    """Hold out whole groups, the same in every run: those of the smallest numbers, which are hashes."""
+    what = "groups" if store.has_groups else "labels" if store.has_labels else "anchors"
+    distinct, counts = np.unique(store.groups, return_counts=True)
+    # A single label can neither be learnt nor found; for anything else two tell more than one.
+    is_by_label = store.form == "sentences" and (what == "labels" or not store.has_meanings)
+    if len(distinct) < (4 if is_by_label else 2):
+        raise UserError(
+            f"data.val: whole {what} are held out, and {len(distinct)} are too few to hold out some: "
+            f"give a file with data.val="
+        )
+    # A group that is larger than all that is to be held out stays in training.
+    wanted = share * len(store.groups)
+    fitting = np.flatnonzero(counts <= wanted)
+    enough = int(np.searchsorted(np.cumsum(counts[fitting]), wanted)) + 1
+    fitting = fitting[: min(enough, len(distinct) - 1)]
+    least = 2 if len(distinct) >= 4 else 1
+    if len(fitting) < least:
+        fitting = np.argsort(counts, kind="stable")[:least]
+    is_held_out = np.isin(store.groups, distinct[fitting])
+    notes.append(
+        f"held out: {int(is_held_out.sum())} of {len(is_held_out)} rows, {len(fitting)} of {len(distinct)} "
+        f"{what} (data.val_share={share:g})"
+    )
+    return Examples(store, np.flatnonzero(~is_held_out)), Examples(store, np.flatnonzero(is_held_out))
+
+
+def _without_held_out(train: Examples, val: Examples, notes: list[str]) -> Examples:
+    """Rows of which the anchor (of scored pairs: both sentences) is not held out."""
+    is_in_both = np.isin(_keys(train), _keys(val))
+    if is_in_both.any():
+        notes.append(f"left out of training, since they are held out too: {_rows(train, is_in_both)}")
+    if train.store.has_groups and val.store.has_groups:
+        shared = len(np.intersect1d(train.store.groups[train.rows], val.store.groups[val.rows]))
+        if shared:
+            notes.append(
+                f"{shared} groups are both trained on and held out: the scores are of groups seen in training"
+            )
+    train = Examples(train.store, train.rows[~is_in_both])
+    if train.form == "pairs":
+        trained = train.store.text_ids[[text for row in range(len(train)) for text in train.texts(row)]]
+        is_trained = np.isin(val.store.text_ids[val.anchors + 1], trained)
+        if is_trained.any():
+            notes.append(f"held-out answers that are trained on too: {_rows(val, is_trained)}")
+    return train
+
+
+def _keys(examples: Examples) -> Any:
+    """int64 (R,), equal for rows that are the same: by the anchor, or the two sentences of a scored pair."""
+    ids = examples.store.text_ids
+    anchors = ids[examples.anchors]
+    if examples.form != "scored":
+        return anchors
+    others = ids[examples.anchors + 1]
+    return _both(np.minimum(anchors, others), np.maximum(anchors, others))
+
+
+def _both(first: Any, second: Any) -> Any:
+    return first * np.int64(31) + second  # wraps around, as hashes may
+
+
+def _oddities(train: Examples) -> Iterator[str]:
+    """What a user may not have meant, a line each; it is trained on nevertheless."""
+    store, first = train.store, train.anchors
+    ids = store.text_ids[first]
+    keys = ids if train.form == "sentences" else _both(ids, store.text_ids[first + 1])
+    is_again = np.ones(len(keys), dtype=bool)
+    is_again[np.unique(keys, return_index=True)[1]] = False
+    if is_again.any():
+        yield f"duplicated in the training data: {_rows(train, is_again)}; they count twice"
+    if train.form == "sentences":
+        what = "label" if store.has_labels else "group and meaning" if store.has_meanings else "group"
+        labels = store.label_ids[train.rows] if store.has_labels else store.labels[first]
+        _, which, counts = np.unique(labels, axis=0, return_inverse=True, return_counts=True)
+        is_alone = counts[which.ravel()] == 1
+        if is_alone.any():
+            yield f"no other sentence of the same {what}: {_rows(train, is_alone)}"
+    if train.form != "scored" and store.has_groups and store.has_meanings:
+        is_trained = np.isin(np.arange(len(store.numbers)), train.rows)
+        pairs = np.unique(store.labels[np.repeat(is_trained, np.diff(store.first))], axis=0)
+        groups, counts = np.unique(pairs[:, 0], return_counts=True)
+        is_one_sided = np.isin(store.labels[first, 0], groups[counts == 1])
+        if is_one_sided.any():
+            yield (
+                f"{int((counts == 1).sum())} of {len(groups)} groups have one meaning, and no hard negative: "
+                f"{_rows(train, is_one_sided)}"
+            )
+
+
+def _rows(examples: Examples, chosen: NDArray[np.bool_]) -> str:
+    """`12 rows (pairs.csv row 3, pairs.csv row 9, …)`."""
+    rows = np.flatnonzero(chosen)
+    names = ", ".join(examples.names(rows[:_MAX_NAMED].tolist())) + ", …" * (len(rows) > _MAX_NAMED)
+    return f"{len(rows)} row{'s' if len(rows) > 1 else ''} ({names})"

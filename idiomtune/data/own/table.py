@@ -1,0 +1,453 @@
+"""The one reader of users' tables: where they are, rows by the roles of their columns, and all problems."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from idiomtune.data.own.forms import SPAN_PARTS, Form, normalised
+from idiomtune.errors import DataMissingError, UserError
+from idiomtune.io.files import expanded, is_file, is_folder, made, parse_json, parse_list
+from idiomtune.io.tables import KINDS, Row, has_header, is_table, name_row, read_rows
+from idiomtune.requests import find_span
+
+T = TypeVar("T")
+Span = tuple[int, int]
+
+_HUB = re.compile(r"hf:(?P<repo>[^/:@]+/[^/:@]+)(/(?P<subset>[^:@]+))?:(?P<split>[^@]+)(@(?P<revision>.+))?")
+_COMMIT = re.compile("[0-9a-f]{40}")
+_ENTRY = ("text", "title", *SPAN_PARTS, "group", "meaning")  # fields of an object in a list
+_NAMING = ("id", "row_id", "expression")  # roles that name a row in messages
+_INVISIBLE = ("Cc", "Cf", "Zs", "Zl", "Zp")  # categories: controls, formats, blanks
+
+
+@dataclass(frozen=True)
+class Source:
+    """One table.
+
+    Attributes:
+        name: for messages: the file's path, or the name of a data set on the Hub, without a revision.
+        path: None for a data set of the Hub.
+        revision: of a data set of the Hub: the commit.
+        hub: its rows.
+    """
+
+    name: str
+    path: Path | None = None
+    revision: str | None = None
+    hub: Any = None
+
+    def rows(self) -> Iterator[Row]:
+        """Its rows, one at a time."""
+        if self.path is not None:
+            yield from read_rows(self.path)
+        else:
+            yield from (Row(number, values) for number, values in enumerate(self.hub, 1))
+
+
+def find_sources(names: Sequence[str], option: str) -> list[Source]:
+    """The tables that an option names; a folder stands for all tables in it, by name.
+
+    Raises:
+        UserError: if one does not exist, a folder contains none, or a data set is unavailable.
+    """
+    sources: list[Source] = []
+    for name in names:
+        path = expanded(name, option)
+        if name.startswith("hf:"):
+            sources.append(_hub_source(name, option))
+        elif is_folder(path):
+            tables = sorted(p for p in path.iterdir() if is_table(p))
+            if not tables:
+                raise UserError(f"the folder contains no table ({KINDS})", option=option, file=name)
+            sources += [Source(str(table), table) for table in tables]
+        elif is_file(path):
+            sources.append(Source(str(path), path))
+        else:
+            several = f"; write several files as a list, '{option}=[{name}]'" if "," in name else ""
+            raise DataMissingError(
+                f"there is no such file or folder{several}. A data set of the Hub: hf:<owner>/<name>:<split>",
+                option=option,
+                file=name,
+            )
+    if twice := {s.name for s in sources if sum(other.name == s.name for other in sources) > 1}:
+        raise UserError(f"names {min(twice)} twice", option=option)
+    return sources
+
+
+def _hub_source(name: str, option: str) -> Source:
+    """A split of a data set of the Hub, at a commit; from the cache if there is no network."""
+    match = _HUB.fullmatch(name)
+    if match is None:
+        problem = "a data set of the Hub is hf:<owner>/<name>[/<subset>]:<split>[@<revision>]"
+        raise UserError(problem, option=option, file=name)
+    repo, revision = match["repo"], match["revision"]
+    try:
+        from datasets import load_dataset
+
+        rows = load_dataset(repo, match["subset"], split=match["split"], revision=revision)
+    except ImportError:
+        problem = "needs the package datasets: pip install 'idiomtune[data]'"
+        raise UserError(problem, option=option, file=name) from None
+    except Exception as error:  # the library raises dozens of kinds
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        problem = f"cannot be loaded from the Hugging Face Hub or its cache: {reason}"
+        raise DataMissingError(problem, option=option, file=name) from None
+    # The library names the folder of its cache by the commit.
+    folders = {Path(file["filename"]).parent.name for file in rows.cache_files}
+    commit = next(filter(_COMMIT.fullmatch, folders), None) if len(folders) == 1 else None
+    if revision is not None and commit != _commit_of(
+        repo, revision
+    ):  # offline, the library takes what it has
+        raise DataMissingError(
+            "the Hugging Face Hub is unavailable, and its cache has another revision, the commit "
+            f"{commit or '(unknown)'}: give that one, or try again with a network",
+            option=option,
+            file=name,
+        )
+    return Source(name.partition("@")[0], None, commit, rows)
+
+
+def _commit_of(repo: str, revision: str) -> str | None:
+    """The commit of a branch or tag; None if the Hub is unavailable."""
+    if _COMMIT.fullmatch(revision):
+        return revision
+    from huggingface_hub import HfApi
+
+    try:
+        return HfApi().dataset_info(repo, revision=revision).sha
+    except Exception:  # of many kinds, too
+        return None
+
+
+class FieldError(ValueError):
+    """A problem of a row, which names the field."""
+
+
+class Record:
+    """A row, by the roles of its columns. All methods raise FieldError for a cell that is wrong.
+
+    Args:
+        number: of the row in its file, as people count there.
+        values: by column.
+        names: role → its columns in this row.
+        column: whose cell contains this entry, for messages; None for a complete row.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        values: Mapping[str, Any],
+        names: Mapping[str, Sequence[str]],
+        column: str | None = None,
+    ) -> None:
+        self.number, self.values, self.names = number, values, names
+        self._column = column
+
+    def error(self, role: str, problem: str) -> FieldError:
+        """A problem of a role's cell."""
+        if self._column is not None:
+            return FieldError(f"field {self._column!r}: its {role!r} {problem}")
+        return FieldError(f"field {self.names.get(role, (role,))[0]!r}: {problem}")
+
+    def has(self, role: str) -> bool:
+        """Whether one of its cells has a value."""
+        for column in self.names.get(role, ()):  # noqa: SIM110  called for each cell: a generator costs more
+            if not is_empty(self.values.get(column)):
+                return True
+        return False
+
+    def cell(self, role: str) -> Any:
+        """Its value, which must not be empty."""
+        if role not in self.names:
+            raise self.error(role, "is missing")
+        value = self.values.get(self.names[role][0])
+        if is_empty(value):
+            raise self.error(role, "is blank" if isinstance(value, str) and value else "is empty")
+        return value
+
+    def text(self, role: str) -> str:
+        """A text with visible characters."""
+        value = self.cell(role)
+        if not isinstance(value, str):
+            raise self.error(role, f"must be a text, got {value!r}")
+        if "\0" in value:
+            raise self.error(role, "contains a NUL character")
+        if not value.isprintable() and all(unicodedata.category(c) in _INVISIBLE for c in value):
+            raise self.error(role, f"contains only invisible characters: {value!a}")
+        return value
+
+    def optional_text(self, role: str) -> str | None:
+        """None if the cell is empty."""
+        return self.text(role) if self.has(role) else None
+
+    def name(self, role: str) -> str:
+        """A name, which may be a whole number."""
+        value = self.cell(role)
+        if isinstance(value, float) and value.is_integer():  # whole numbers in a column with gaps
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            raise self.error(role, f"must be a text or a whole number, got {value!r}")
+        return str(value)
+
+    def optional_name(self, role: str) -> str | None:
+        """None if the cell is empty."""
+        return self.name(role) if self.has(role) else None
+
+    def number_in(self, role: str) -> float:
+        """A finite number, also as text."""
+        number = as_number(self.cell(role))
+        if number is None:
+            raise self.error(role, f"{self.cell(role)!r} is not a number")
+        return number
+
+    def list_in(self, role: str) -> list[Any]:
+        """A list, also as text in JSON's or Python's notation; a plain text is a list of one."""
+        value = items = self.cell(role)
+        if isinstance(value, str):
+            items = (_json_list(value) or parse_list(value)) if value.lstrip().startswith("[") else [value]
+        if not isinstance(items, list):
+            raise self.error(role, f'is not a list, as ["one", "two"]: {value!r}')
+        return items
+
+    def marked(self, role: str = "text", span: str = "span") -> tuple[str, Span | None]:
+        """A text, and the offsets of the span that the row marks in it.
+
+        A title, if there is one, precedes the text, or replaces an empty one; spans count without it.
+
+        Args:
+            span: role of the words; `<span>_start` and `<span>_end` have the ends.
+        """
+        title = self.optional_text("title") if "title" in self.names else None
+        if title is not None and not self.has(role):
+            return title, self._span(title, span)
+        text, before = self.text(role), "" if title is None else f"{title} "
+        ends = self._span(text, span)
+        return before + text, ends and (ends[0] + len(before), ends[1] + len(before))
+
+    def _span(self, text: str, role: str) -> Span | None:
+        """At its ends, or where its words first occur; None if nothing is marked."""
+        start, end = f"{role}_start", f"{role}_end"
+        if not (role in self.names or start in self.names or end in self.names):
+            return None
+        words = self.optional_text(role)
+        if not self.has(start) and not self.has(end):
+            offsets = None if words is None else find_span(text, words)
+            if words is not None and offsets is None:
+                raise self.error(role, f"{words!r} is not in the text {text!r}")
+            return offsets
+        for given, other in ((start, end), (end, start)):
+            if not self.has(other):
+                raise self.error(given, f"needs {other} too")
+        first, last = as_number(self.cell(start)), as_number(self.cell(end))
+        if first is None or last is None or not 0 <= first < last <= len(text) or first % 1 or last % 1:
+            given = f"{self.cell(start)}–{self.cell(end)}"
+            raise self.error(start, f"{given} is not a valid range in a text of {len(text)} characters")
+        offsets = int(first), int(last)
+        if words is not None and text[slice(*offsets)] != words:
+            raise self.error(role, f"is {words!r}, but the text has {text[slice(*offsets)]!r} there")
+        return offsets
+
+    def entries(self, role: str, span: str, *, several: bool = True) -> list[Record]:
+        """The texts of a role, each as a record: a text, or an object.
+
+        An object has `text` or `title`, and perhaps `span`, `group` and `meaning`.
+
+        Args:
+            span: as for :meth:`marked`; the row's is that of a single entry.
+            several: those of all its columns, and of lists in them; otherwise its only one.
+        """
+        if several and role not in self.names:
+            return []
+        if several:
+            cells = [
+                (column, entry)
+                for column in self.names[role]
+                if not is_empty(self.values.get(column))
+                for entry in _listed(self.values[column])
+            ]
+        else:
+            cells = [(self.names.get(role, (role,))[0], self.cell(role))]
+        marks = {
+            part: self.names[name] for part in SPAN_PARTS if self.has(name := part.replace("span", span))
+        }
+        if marks and len(cells) > 1:
+            problem = 'there are several texts; write each as an object: {"text": …, "span": …}'
+            raise self.error(next(iter(marks)).replace("span", span), problem)
+        around = {columns[0]: self.values[columns[0]] for columns in marks.values()}
+        records = []
+        for column, entry in cells:
+            if isinstance(entry, dict):
+                own = {key: [key] for key in entry if key in _ENTRY}
+                names = own if own.keys() & set(SPAN_PARTS) else {**marks, **own}
+                records.append(Record(self.number, {**around, **entry}, names, column))
+            else:
+                records.append(Record(self.number, {**around, column: entry}, {**marks, "text": [column]}))
+        return records
+
+
+class Table:
+    """A table's rows, in the first form that its columns make.
+
+    Args:
+        source: the table, or its file.
+        forms: that it may have.
+        chosen: role → the column that the user says has it.
+        option: with which users choose; without one, of several columns of a role that with its first name
+            is taken.
+
+    Raises:
+        UserError: if the user chose a column for an unknown role, or for two.
+
+    Attributes:
+        form: of its rows, once one was read.
+        kinds: columns of a row → role → those that have it; in JSON lines each row may have others.
+    """
+
+    def __init__(
+        self,
+        source: Source | Path,
+        forms: Sequence[Form],
+        chosen: Mapping[str, str] | None = None,
+        option: str = "",
+    ) -> None:
+        self.source = Source(str(source), source) if isinstance(source, Path) else source
+        self._forms, self._chosen, self._option = forms, chosen or {}, option
+        self.kinds: dict[tuple[str, ...], dict[str, list[str]]] = {}
+        known = dict.fromkeys(role for form in forms for role in form.roles)
+        for role, column in self._chosen.items():
+            if role not in known and not any(form.role_of(role) for form in forms):
+                problem = f"{option}: {role!r} is not one of {', '.join(known)}"
+                raise UserError(problem, file=self.source.name)
+            if others := [other for other, same in self._chosen.items() if same == column][1:]:
+                problem = f"{option}: the column {column!r} is given for {role} and {others[0]}"
+                raise UserError(problem, file=self.source.name)
+
+    @property
+    def form(self) -> Form:
+        return self._forms[0]
+
+    def read(self, make: Callable[[Record], T], rows: Iterator[Row] | None = None) -> Iterator[T]:
+        """What `make` returns for each row; it raises FieldError for a problem.
+
+        Args:
+            rows: in place of the source's.
+
+        Raises:
+            UserError: at once, if the columns make no form; after the last row, naming row and field of all
+                problems.
+        """
+        numbered = self.source.rows() if rows is None else rows
+        records = (Record(row.number, row.values, self._names(tuple(row.values))) for row in numbered)
+        yield from made(records, make, self.source.name, _place)
+        if not self.kinds:
+            raise UserError("there is no row", file=self.source.name)
+        self._check_chosen(list(dict.fromkeys(column for kind in self.kinds for column in kind)))
+
+    def _names(self, header: tuple[str, ...]) -> dict[str, list[str]]:
+        """The columns of each role; the first row's columns choose the form."""
+        if header not in self.kinds:
+            if not self.kinds:
+                self._choose_form(header)
+            names = self.form.recognise(header, self._chosen)
+            for role, columns in names.items():
+                if len(columns) == 1 or role in self.form.several:
+                    continue
+                if self._option:
+                    raise UserError(
+                        f"the columns {' and '.join(map(repr, columns))} could each be the {role}: leave one "
+                        f"out, or choose with {self._option}={{{role}: <column>}}",
+                        file=self.source.name,
+                    )
+                columns.sort(key=lambda column: self.form.roles[role].index(normalised(column)))
+            self.kinds[header] = names
+        return self.kinds[header]
+
+    def _choose_form(self, header: Sequence[str]) -> None:
+        if self.source.path is None or has_header(self.source.path):
+            self._check_chosen(header)
+        known = {alias for form in self._forms for aliases in form.roles.values() for alias in aliases}
+        for form in self._forms:
+            if form.recognise(header, self._chosen).keys() >= set(form.required):
+                self._forms = [form]
+                return
+        names = [(column, normalised(column)) for column in header]
+        near = "".join(
+            f"; {column!r} (is it {match[0]!r}?)"
+            for column, name in names
+            if name not in known and (match := difflib.get_close_matches(name, known, 1, 0.8))
+        )
+        mapping = ", ".join(f"{role}: <column>" for role in self.form.required)
+        how = f", or map them with '{self._option}={{{mapping}}}'" if self._option else ""
+        titles = "; ".join(dict.fromkeys(form.title for form in self._forms))
+        raise UserError(
+            f"its columns ({', '.join(header) or 'none'}) are not those of {titles}. Rename them{how}{near}",
+            file=self.source.name,
+        )
+
+    def _check_chosen(self, header: Sequence[str]) -> None:
+        """Raises UserError if the table does not have a column that the user chose."""
+        for column in self._chosen.values():
+            if column not in header:
+                match = difflib.get_close_matches(column, header, 1)
+                near = f"is it {match[0]!r}?" if match else f"it has {', '.join(header)}"
+                problem = f"there is no column {column!r}, which {self._option} names ({near})"
+                raise UserError(problem, file=self.source.name)
+
+
+def _place(record: Record) -> str:
+    named_by = next((record.names[role][0] for role in _NAMING if role in record.names), "")
+    return name_row(record.number, record.values, named_by)
+
+
+def is_empty(value: Any) -> bool:
+    """Whether a cell has no value, only blanks, or an empty list."""
+    return value is None or (isinstance(value, str) and not value.strip()) or value == []
+
+
+def as_number(value: Any) -> float | None:
+    """A finite number, also as text; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    if isinstance(value, str) and "_" in value:  # which Python accepts: 1_000
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def unique() -> Callable[[Record, str], str]:
+    """A check of ids, each of which only one row may have; it returns the id."""
+    rows: dict[str, int] = {}
+
+    def check(record: Record, id_: str) -> str:
+        if id_ in rows:
+            raise record.error("id", f"{id_!r} occurs twice (first in row {rows[id_]})")
+        rows[id_] = record.number
+        return id_
+
+    return check
+
+
+def _listed(cell: Any) -> list[Any]:
+    """The texts in a cell: a list, also as JSON's in a CSV, or one text such as "[Laughter] No."."""
+    if isinstance(cell, list):
+        return cell
+    parsed = _json_list(cell) if isinstance(cell, str) and cell.lstrip().startswith("[") else None
+    return parsed if parsed and all(isinstance(entry, str | dict) for entry in parsed) else [cell]
+
+
+def _json_list(text: str) -> list[Any] | None:
+    try:
+        parsed = parse_json(text)
+    except ValueError:
+        return None
+    return parsed if isinstance(parsed, list) else None

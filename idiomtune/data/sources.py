@@ -1,0 +1,209 @@
+"""Where a data set is: the sample, a folder that the user names, or downloads that are checked and cached."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import quote
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+from idiomtune.declarations.dataset import DatasetType
+from idiomtune.errors import DataMissingError, UserError
+from idiomtune.io.cache import put
+from idiomtune.io.files import cache_folder, expanded, fingerprint, is_file, is_folder, one_line, write_text
+
+log = logging.getLogger(__name__)
+
+SAMPLE_ROOT = Path(__file__).parent / "sample"
+GITHUB_FILES = "https://raw.githubusercontent.com"
+_TIMEOUT = 20.0  # seconds without a byte
+
+
+@dataclass(frozen=True)
+class PublishedFile:
+    """A file of a public repository.
+
+    It is fetched from a commit rather than from a branch, so that it is the same file for everybody and every
+    day. If its sum is known, nothing else is accepted as a download; if not, what comes must at least be a
+    table with its columns, and the sum of the first download counts from then on.
+
+    Attributes:
+        path: in the repository, at that commit.
+        revision: the commit; `HEAD` if no commit is known to have it.
+        sha256: of its content, in hexadecimal, as it was when this project's results were measured; None
+            if it is not known.
+        columns: of a table whose sum is not known: those that it must have.
+    """
+
+    path: str
+    revision: str
+    sha256: str | None = None
+    columns: tuple[str, ...] = ()
+
+    def check(self, content: bytes) -> None:
+        """Raises ValueError: if this is not the published file; a login page, for example."""
+        if self.sha256 is None:
+            header = content.partition(b"\n")[0].decode(errors="replace")
+            if missing := [name for name in self.columns if name not in header]:
+                raise ValueError(f"the answer is not the published table: it has no column {missing[0]!r}")
+        elif (actual := hashlib.sha256(content).hexdigest()) != self.sha256:
+            raise ValueError(f"its SHA-256 is {actual}, not the {self.sha256} of the published file")
+
+
+def published_files(
+    revision: str, sha256: Mapping[str, str], *, path: Callable[[str], str] = str
+) -> dict[str, PublishedFile]:
+    """Files of one commit by their local paths.
+
+    Args:
+        sha256: of each, by its local path.
+        path: local path → path in the repository.
+    """
+    return {name: PublishedFile(path(name), revision, known) for name, known in sha256.items()}
+
+
+@dataclass(frozen=True)
+class GitHubData:
+    """A data set on GitHub.
+
+    Attributes:
+        dataset: what it is called here.
+        repo: its repository.
+        contents: what a folder of it contains, for messages.
+        files: by their paths in such a folder.
+    """
+
+    dataset: DatasetType
+    repo: str
+    contents: str
+    files: Mapping[str, PublishedFile]
+
+
+@dataclass(frozen=True)
+class DataFiles:
+    """The files of a data set: in a local folder, or downloaded one by one.
+
+    Args:
+        source: where they are published.
+        folder: a local one, which may also be a copy of the repository; None = download.
+    """
+
+    source: GitHubData
+    folder: Path | None
+
+    def __call__(self, name: str) -> Path:
+        """A file that is published. Another one in its place is read, with a warning.
+
+        Args:
+            name: its path in a folder of the data set.
+
+        Raises:
+            DataMissingError: if it cannot be downloaded.
+            UserError: if the folder has no such file.
+        """
+        dataset, file = self.source.dataset, self.source.files[name]
+        if self.folder is None:
+            return _downloaded(self.source, file, cache_folder() / dataset.name / name)
+        published = str(Path(file.path).parent / Path(name).name)
+        for path in (name, published, name.replace(" ", "_"), published.replace(" ", "_")):
+            if is_file(self.folder / path):
+                warn_if_altered(self.folder / path, file.sha256)
+                return self.folder / path
+        raise UserError(
+            f"there is no such file; {self.folder} must be the folder with {self.source.contents} "
+            f"({dataset.setting}=)",
+            file=self.folder / name,
+        )
+
+    def optional(self, name: str) -> Path | None:
+        """A file that is not published, where the user has it."""
+        path = (self.folder or cache_folder() / self.source.dataset.name) / name
+        return path if is_file(path) else None
+
+
+def _downloaded(source: GitHubData, file: PublishedFile, target: Path) -> Path:
+    """A file, downloaded as `target` unless it is there. A sum that is not known is recorded next to it."""
+    record = target.with_name(f"{target.name}.sha256")
+    if not is_file(target):
+        url = f"{GITHUB_FILES}/{source.repo}/{file.revision}/{quote(file.path)}"
+        log.info("downloading %s to %s", url, target)
+        try:
+            put(target, lambda partial: partial.write_bytes(_fetch(url, file)))
+            if file.sha256 is None:
+                write_text(record, fingerprint(target) + "\n")
+        except (OSError, HTTPException, ValueError) as error:  # the last for a bad redirect
+            name, option = source.dataset.name, source.dataset.setting
+            raise DataMissingError(
+                f"{url} could not be downloaded to {target.parent}: {one_line(str(error))}\n"
+                f"  - a local copy: {option}=<folder with {source.contents}>, or "
+                f"IDIOM_DATA=<folder with {name}/>"
+            ) from None
+    recorded = record.read_text(errors="replace").strip() if is_file(record) else None
+    warn_if_altered(target, file.sha256 or recorded, " Delete it to download it again.")
+    return target
+
+
+def _fetch(url: str, file: PublishedFile) -> bytes:
+    try:
+        with build_opener(NoDowngrade).open(url, timeout=_TIMEOUT) as answer:
+            content: bytes = answer.read()
+    except HTTPError as error:
+        error.close()  # it is the answer, too
+        raise
+    file.check(content)
+    return content
+
+
+class NoDowngrade(HTTPRedirectHandler):
+    """Refuses a redirect from https to a connection that anybody on the way can read and change."""
+
+    def redirect_request(
+        self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> Request | None:
+        """The request of the new address."""
+        if req.type == "https" and not newurl.lower().startswith("https:"):
+            raise HTTPError(req.full_url, code, f"redirect to {newurl}, without encryption", headers, fp)
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+@cache
+def warn_if_altered(path: Path, published: str | None, advice: str = "") -> None:
+    """Published files are read without proof-reading: that another one is read is logged, once."""
+    if published is None or path.is_relative_to(SAMPLE_ROOT):
+        return
+    if is_file(path) and fingerprint(path) != published:
+        log.warning("%s is not the published file (another SHA-256): its scores are its own.%s", path, advice)
+
+
+def dataset_folder(dataset: DatasetType, named: str | None, root: str | None, *, sample: bool) -> Path | None:
+    """The folder of a data set other than IdioLink, or None where it is to be downloaded.
+
+    The first that applies: the sample; `named`; `<root>/<name>`; `$IDIOM_DATA/<name>`.
+
+    Args:
+        named: what the user gave for this very data set, by its option: the folder, or one with `<name>/` in
+            it.
+        root: the setting `data.root`.
+
+    Raises:
+        UserError: if `named` is not a folder.
+    """
+    if sample:
+        return SAMPLE_ROOT / dataset.name
+    if named is not None:
+        folder = expanded(named, dataset.setting)
+        if not is_folder(folder):
+            raise UserError("there is no such folder", option=dataset.setting, file=named)
+        return folder / dataset.name if (folder / dataset.name).is_dir() else folder
+    for above, by in ((root, "data.root"), (os.environ.get("IDIOM_DATA"), "IDIOM_DATA")):
+        if above and is_folder(folder := expanded(above, by) / dataset.name):
+            return folder
+    return None

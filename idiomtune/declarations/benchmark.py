@@ -1,0 +1,320 @@
+"""What a benchmark says of itself."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import product
+from typing import Any, ClassVar
+
+from idiomtune.declarations.examples import Examples, Figures, QueryRecords
+from idiomtune.declarations.options import Names, Section
+from idiomtune.declarations.score import Metric, Role, Score, full_key
+
+log = logging.getLogger(__name__)
+
+
+class BenchmarkOptions(Section, ABC):
+    """The options of a benchmark, in `conf/benchmark/<name>.yaml`; `name` is among them.
+
+    Attributes:
+        known_splits: those that it has; none where it has no splits at all.
+        fold_split: the one that is a fold of cross-validation, if it has such.
+        has_others: it may also have splits that no other benchmark knows (in a user's own data).
+        places: options that say where its data lies.
+    """
+
+    known_splits: ClassVar[tuple[str, ...]] = ()
+    fold_split: ClassVar[str] = ""
+    has_others: ClassVar[bool] = False
+    places: ClassVar[tuple[str, ...]] = ()
+
+    declared: ClassVar[BenchmarkType]  # by the decorator `benchmark`
+
+    name: str
+
+    @property
+    def default_splits(self) -> list[str]:
+        """Scored unless `split=` names another one that it has."""
+        return list(dict.fromkeys(getattr(self, "split", ())))
+
+    @property
+    def score_modes(self) -> list[str]:
+        """The modes in which it is scored, as in its keys."""
+        return [""]
+
+    def score_keys(self, splits: Sequence[str]) -> list[str]:
+        """Every score that it can give on these splits, and that can be monitored; facts cannot."""
+        declared = getattr(self, "declared", None)
+        names = [metric.name for metric in declared.metrics if metric.better] if declared else []
+        parts = product(splits or [""], self.score_modes, names)
+        return [str(Score(self.name, *of_score)) for of_score in parts]
+
+    def build(self, settings: Any) -> Any:
+        """The :class:`idiomtune.benchmarks.Benchmark`, its data read and checked.
+
+        Args:
+            settings: :class:`idiomtune.config.Common`.
+
+        Raises:
+            DataMissingError: if the data is missing: the benchmark is left out, unless it was asked for.
+            UserError: if the data is wrong, or does not fit the options.
+        """
+        raise NotImplementedError
+
+
+class OptionsWithSplit(BenchmarkOptions):
+    """Options of a benchmark that needs no more than its splits."""
+
+    has_others: ClassVar[bool] = True
+
+    split: Names
+
+
+@dataclass(frozen=True)
+class QueryResult:
+    """What a record of a per-query file says of one score.
+
+    Attributes:
+        key: of the score.
+        query: which query, pair or item it is of, unique in the score.
+        cluster: what belongs together in a resample: its idiom, compound or expression; None if it is alone.
+        value: the score is the mean of these, …
+        pair: … or a statistic of these (predicted, gold), …
+        statistic: … by its name in :data:`idiomtune.reports.statistics.STATISTICS`.
+    """
+
+    key: str
+    query: str
+    cluster: str | None
+    value: float | None = None
+    pair: tuple[float, float] | None = None
+    statistic: str = "spearman"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A table in the earlier form of a declaration: which key has which column, in which row.
+
+    Attributes:
+        columns: (above, name) of each column; equal names above are one heading.
+        rows: further labels of each row, and the key of each column.
+        name, title, labels, constant, factor, digits: no longer used.
+    """
+
+    name: str
+    title: str
+    columns: Sequence[tuple[str, str]]
+    rows: Sequence[tuple[Sequence[str], Sequence[str]]]
+    labels: Sequence[str] = ()
+    constant: Sequence[tuple[str, Sequence[str]]] = ()
+    factor: float = 1.0
+    digits: int = 3
+
+
+@dataclass(frozen=True)
+class PublishedRow:
+    """A model's figures in a paper, and what gives ours.
+
+    Attributes:
+        name: the model as the paper has it, with what tells its rows apart.
+        overrides: of `idiomtune evaluate`.
+        checkpoints: names of the model; a folder with the last part of one counts as well.
+        options: dotted option → the values that it may have where a scorecard is compared with this row.
+        scores: key → figure.
+    """
+
+    name: str
+    overrides: Sequence[str]
+    checkpoints: Sequence[str]
+    options: Mapping[str, Sequence[Any]]
+    scores: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Published:
+    """A paper's table of models.
+
+    Attributes:
+        source: where it is printed.
+        tables: short name and title → the key of each column, which has a heading and a name.
+        rows: a model each.
+        kind: scores → what the paper calls such a model; "" if the scores do not say.
+    """
+
+    source: str
+    tables: Mapping[tuple[str, str], Mapping[tuple[str, str], str]]
+    rows: Sequence[PublishedRow]
+    kind: Callable[[Mapping[str, float]], str]
+
+
+Place = tuple[str, str, str]  # in a table: the row, the heading above the column, the column
+
+
+@dataclass(frozen=True, eq=False)
+class BenchmarkType:
+    """A benchmark: its options, its metrics, and how its scores and records are read.
+
+    The grammar of keys is the same for all: `<benchmark>/<split>/<mode>/<metric>/<slice>`, without empty
+    parts. What a score is follows from its metric; `refine` has the exceptions.
+
+    Attributes:
+        name: first part of its score keys, and its name in `benchmark=[...]`.
+        options: the class of its section.
+        build: (settings, options) → the benchmark; by default the method of `options`.
+        title: for people.
+        metrics: in the order of its table. Scores of other metrics are details; if none is listed, every
+            score is a headline.
+        has_splits: whether the second part of its keys is a split.
+        refine: a score as its metric has it → as it is.
+        percent: tables show 100 times the score.
+        rows: what a row of its table is.
+        place: a score → its place in the table of its split, None for no place; by default a row a mode.
+        cluster: column of the per-query records: which queries belong together in a resample (an idiom,
+            compound or expression).
+        slices: column of the per-query records with the slice that a query is in.
+        read_record: a record of its per-query file → what comparisons need, if this is more than
+            :func:`results_of` finds. KeyError, TypeError or ValueError for a damaged one.
+        examples: what a run left of it → single queries for the page.
+        figures: what a run left of it → what training changed, drawn at a run's end.
+        published: the figures of a paper, if one prints a table of models.
+        hub_dataset, hub_task: its data set and kind of task in the Hub's lists.
+        smaller_is_better, is_fact, is_headline, is_compared, is_curve, is_constant, layout: the earlier form
+            of `metrics`, `refine` and `place`, which still works. Each takes a key (`layout`: a split and all
+            keys; `smaller_is_better` has the parts of keys that count errors or ranks).
+    """
+
+    name: str
+    options: type[BenchmarkOptions]
+    build: Callable[[Any, Any], Any] | str = lambda settings, options: options.build(settings)
+    title: str = ""
+    has_splits: bool = True
+    metrics: Sequence[Metric] = ()
+    refine: Callable[[Score], Score] = lambda score: score
+    percent: bool = False
+    rows: str = "mode"
+    place: Callable[[Score], Place | None] | None = None
+    cluster: str = "cluster"
+    slices: str = ""
+    read_record: Callable[[Mapping[str, Any]], Iterable[QueryResult]] | None = None
+    examples: Callable[[QueryRecords], Examples | None] | str | None = None
+    figures: Callable[[QueryRecords], Figures] | str | None = None
+    published: Callable[[], Published] | str | None = None
+    hub_dataset: str = ""
+    hub_task: str = "feature-extraction"
+    smaller_is_better: Collection[str] | None = None
+    is_fact: Callable[[str], bool] | None = None
+    is_headline: Callable[[str], bool] | None = None
+    is_compared: Callable[[str], bool] | None = None
+    is_curve: Callable[[str], bool] | None = None
+    is_constant: Callable[[str], bool] | None = None
+    layout: Callable[[str, Sequence[str]], Layout] | None = None
+
+    def __post_init__(self) -> None:
+        earlier = [name for name in _EARLIER if getattr(self, name) is not None]
+        if earlier:
+            what = ", ".join(earlier)
+            log.warning("benchmark %s: %s: earlier form, see docs/adding-a-benchmark.md", self.name, what)
+            object.__setattr__(self, "refine", self._refined_earlier)
+
+    def score(self, key: str) -> Score:
+        """What a key says, and what its score is."""
+        return _score(self, key)
+
+    def results(self, record: Mapping[str, Any]) -> Iterable[QueryResult]:
+        """What a record of the per-query file says of each score."""
+        if self.read_record is not None:
+            return self.read_record(record)
+        return results_of(record, self.name, self.metrics, cluster=self.cluster, slices=self.slices)
+
+    def placed(self, score: Score) -> Place | None:
+        """Its place in the table of its split, under the metric's title; ↓ marks that smaller is better."""
+        if self.layout is not None:
+            return self._placed_earlier(str(score), self.layout(score.split, [str(score)]))
+        metric = next((metric for metric in self.metrics if metric.name == score.metric), None)
+        if self.place is not None:
+            place = self.place(score)
+        else:
+            place = (score.mode, score.slice, score.metric) if metric or not self.metrics else None
+        if place is None or place[2] != score.metric:
+            return place
+        title = (metric and metric.title) or score.metric
+        return *place[:2], f"{title} ↓" if score.better == "lower" else title
+
+    def _placed_earlier(self, key: str, layout: Layout) -> Place | None:
+        for row, keys in [*((" ".join(labels), keys) for labels, keys in layout.rows), *layout.constant]:
+            if key in keys:
+                return row, *layout.columns[list(keys).index(key)]
+        return None
+
+    def _refined_earlier(self, score: Score) -> Score:
+        """By the attributes of the earlier form, each of which says one thing of a key."""
+        key = full_key(str(score))
+        says = {name: of(key) for name in _EARLIER[2:] if (of := getattr(self, name)) is not None}
+        is_lower = not set(self.smaller_is_better or ()).isdisjoint(key.split("/"))
+        role: Role = "headline" if says.get("is_headline", True) else "detail"
+        if role == "detail" and says.get("is_compared", True):
+            role = "compared"
+        return replace(
+            score,
+            better="" if says.get("is_fact") else "lower" if is_lower else "higher",
+            role="constant" if says.get("is_constant") else role,
+            is_drawn=says.get("is_curve", True),
+        )
+
+
+_EARLIER = (
+    *("layout", "smaller_is_better"),
+    *("is_fact", "is_headline", "is_compared", "is_curve", "is_constant"),
+)
+
+
+@lru_cache(maxsize=65536)
+def _score(benchmark: BenchmarkType, key: str) -> Score:
+    whole, _, size = key.partition("/dim=")
+    name, *parts = whole.split("/")
+    metrics = {metric.name: metric for metric in benchmark.metrics}
+    # A metric that is not listed comes after split and mode, as far as there are any.
+    unlisted = min(2 if benchmark.has_splits else 1, len(parts) - 1)
+    at = max((place for place, part in enumerate(parts) if part in metrics), default=unlisted)
+    metric = metrics.get(
+        parts[at], Metric(parts[at], role="detail" if metrics else "headline", is_drawn=not metrics)
+    )
+    before, slice_ = parts[:at], "/".join(parts[at + 1 :])
+    split = before.pop(0) if benchmark.has_splits and before else ""
+    score = Score(name, split, "/".join(before), metric.name, slice_, better=metric.better)
+    is_detail = bool(slice_ and metrics)
+    role: Role = "detail" if is_detail else metric.role
+    score = benchmark.refine(replace(score, role=role, is_drawn=metric.is_drawn and not is_detail))
+    if size:
+        score = replace(score, dimension=int(size), role="detail")
+    return replace(score, is_drawn=False) if size or score.is_constant else score
+
+
+def results_of(
+    record: Mapping[str, Any],
+    benchmark: str,
+    metrics: Sequence[Metric],
+    *,
+    cluster: str = "cluster",
+    slices: str = "",
+) -> Iterator[QueryResult]:
+    """What a record says of the scores: a value for each metric that it has, or a pair for its statistic.
+
+    Args:
+        record: with `id`, as far as there are any `split` and `mode`, and the metrics' columns.
+        cluster, slices: names of columns, as of :class:`BenchmarkType`.
+    """
+    place = benchmark, record.get("split", ""), record.get("mode", "")
+    for metric in metrics:
+        if metric.statistic and "gold" in record:
+            pair = float(record["predicted"]), float(record["gold"])
+            key = str(Score(*place, metric.name))
+            yield QueryResult(key, record["id"], record.get(cluster), None, pair, metric.statistic)
+        elif not metric.statistic and (value := record.get(metric.column or metric.name)) is not None:
+            for slice_ in dict.fromkeys(("", record.get(slices) or "")):
+                key = str(Score(*place, metric.name, slice_))
+                yield QueryResult(key, record["id"], record.get(cluster), float(value))

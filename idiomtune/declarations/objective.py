@@ -1,0 +1,111 @@
+"""What an objective declares."""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from idiomtune.declarations.options import Section
+
+NEEDS_IDIOLINK = (
+    "data.extra={} adds sentences that serve as anchors: it needs the objective idiolink, "
+    "documents_as_queries=true, and tuples that are not the released ones"
+)
+
+
+class ObjectiveOptions(Section, ABC):
+    """The options of an objective, in `conf/objective/<name>.yaml`; `name` is among them.
+
+    Attributes:
+        takes_extra: whether it trains on `data.extra` too, which is otherwise refused.
+    """
+
+    takes_extra: ClassVar[bool] = False
+
+    name: str
+
+    @property
+    def trains_modules(self) -> bool:
+        """Whether it trains anything in addition to the encoder."""
+        return False
+
+    @property
+    def fold_split(self) -> str | None:
+        """The split that it trains on, if that is a fold of cross-validation."""
+        return None
+
+    def splits(self, benchmark: str) -> list[str]:
+        """Splits that it adds to a benchmark, as a mixture its parts."""
+        del benchmark
+        return []
+
+    def score_keys(self, splits: Callable[[str], Sequence[str]]) -> list[str]:
+        """Scores of what it trains in addition to the encoder.
+
+        Args:
+            splits: benchmark → those that are scored; none if the benchmark is left out.
+        """
+        del splits
+        return []
+
+    def build(self, settings: Any) -> Any:
+        """The objective, its data read and checked, of a class that is declared by `@objective`.
+
+        Args:
+            settings: :class:`idiomtune.config.TrainSettings`.
+
+        Raises:
+            UserError: if the data is wrong, or does not fit the options.
+        """
+        raise NotImplementedError
+
+    def check_with(self, settings: Any, section: str = "objective") -> None:
+        """What must fit together with the rest of the configuration.
+
+        Args:
+            settings: :class:`idiomtune.config.TrainSettings`.
+            section: where the options are; they may be those of a mixture's part.
+
+        Raises:
+            ValueError: saying which options do not.
+        """
+        if section == "objective" and settings.data.extra and not self.takes_extra:
+            raise ValueError(NEEDS_IDIOLINK.format(settings.data.extra))
+
+    def check_files(self, settings: Any) -> None:
+        """Check what can be seen of the data files at once, before anything heavy is imported.
+
+        Args:
+            settings: :class:`idiomtune.config.TrainSettings`.
+
+        Raises:
+            UserError: naming the file or option.
+        """
+
+
+@dataclass(frozen=True)
+class ObjectiveType:
+    """An objective: its options, how it is built, and what it trains on.
+
+    Attributes:
+        name: in `objective.name`.
+        options: the class of its section.
+        build: (settings, options) → the objective, its data read and checked; by default the method of
+            `options`. A function, or "module:function" if the module is heavy.
+        datasets: a run's section `objective` → names of the data sets that it trains on, for the licence and
+            the card. None: nothing is known of them, and no licence is concluded.
+        card: the model card's sentence about what is trained in addition to the encoder.
+        saved: of what its modules write into a model's folder (:class:`idiomtune.objectives.Publishes`), the
+            files; a folder that has the first holds such modules.
+        load: "module:function", (folder, :class:`idiomtune.encoder.device.Placement`) → those modules again.
+    """
+
+    name: str
+    options: type[ObjectiveOptions]
+    build: Callable[[Any, Any], Any] | str = lambda settings, options: options.build(settings)
+    datasets: Callable[[Mapping[str, Any]], Sequence[str]] | None = None
+    card: str = ""
+    saved: Sequence[str] = ()
+    load: str = ""

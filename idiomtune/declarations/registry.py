@@ -1,0 +1,227 @@
+"""Benchmarks, objectives and data sets by name: ours, and those of the user's own packages."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import chain
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BeforeValidator, ValidationError
+
+from idiomtune.declarations.benchmark import BenchmarkOptions, BenchmarkType
+from idiomtune.declarations.dataset import PLACE, DatasetType
+from idiomtune.declarations.objective import ObjectiveOptions, ObjectiveType
+from idiomtune.declarations.options import located
+from idiomtune.declarations.score import Score
+from idiomtune.errors import UserError
+
+Declaration = BenchmarkType | ObjectiveType | DatasetType
+Verdict = Literal["better", "worse", ""]
+
+# Modules with a list DECLARED each. They import nothing heavy.
+_OURS = (
+    "idiomtune.data.names",
+    "idiomtune.benchmarks.idiolink",
+    "idiomtune.benchmarks.semeval2022",
+    "idiomtune.benchmarks.epsilon",
+    "idiomtune.benchmarks.admire",
+    "idiomtune.benchmarks.own",
+    "idiomtune.benchmarks.mteb",
+    "idiomtune.objectives.idiolink",
+    "idiomtune.objectives.triplets",
+    "idiomtune.objectives.own",
+    "idiomtune.objectives.mixture",
+    "idiomtune.admire",
+)
+_by_decorator: list[BenchmarkType | ObjectiveType] = []
+_added: dict[str, list[Declaration]] = {}  # by module
+
+Options = TypeVar("Options", bound=type[ObjectiveOptions])
+OfBenchmark = TypeVar("OfBenchmark", bound=type[BenchmarkOptions])
+
+
+def benchmark(name: str, **facts: Any) -> Callable[[OfBenchmark], OfBenchmark]:
+    """Declare a class of options as those of a benchmark, which its method `build` makes.
+
+    Args:
+        name, facts: as of :class:`~idiomtune.declarations.benchmark.BenchmarkType`.
+    """
+
+    def declare(options: OfBenchmark) -> OfBenchmark:
+        options.declared = BenchmarkType(name, options, **facts)
+        _by_decorator.append(options.declared)
+        return options
+
+    return declare
+
+
+def objective(
+    name: str, *, datasets: Callable[[Mapping[str, Any]], Sequence[str]] | None = None, **facts: Any
+) -> Callable[[Options], Options]:
+    """Declare a class of options as those of an objective, which its method `build` makes.
+
+    Args:
+        name, datasets, facts: as of :class:`~idiomtune.declarations.objective.ObjectiveType`.
+    """
+
+    def declare(options: Options) -> Options:
+        _by_decorator.append(ObjectiveType(name, options, datasets=datasets, **facts))
+        return options
+
+    return declare
+
+
+def _declared_in(module: str) -> list[Declaration]:
+    """What a module, or one that is part of it, has declared by a decorator or in its list DECLARED."""
+    imported = importlib.import_module(module)
+    inside = [one for one in _by_decorator if f"{one.options.__module__}.".startswith(f"{module}.")]
+    declared = getattr(imported, "DECLARED", inside)
+    is_list = isinstance(declared, list | tuple) and all(isinstance(one, Declaration) for one in declared)
+    if not is_list or not (declared or inside):
+        raise UserError(
+            f"extensions: {module} declares nothing usable: it needs a @benchmark, an @objective, or a list "
+            "DECLARED of BenchmarkType, ObjectiveType or DatasetType"
+        )
+    return [*declared, *(one for one in inside if one not in declared)]
+
+
+@cache
+def _ours() -> list[Declaration]:
+    return [one for module in _OURS for one in _declared_in(module)]
+
+
+def _all() -> list[Declaration]:
+    return [*_ours(), *chain.from_iterable(_added.values())]
+
+
+def benchmark_types() -> dict[str, BenchmarkType]:
+    """All benchmarks by name, ours first."""
+    return {one.name: one for one in _all() if isinstance(one, BenchmarkType)}
+
+
+def objective_types() -> dict[str, ObjectiveType]:
+    """All objectives by name, ours first."""
+    return {one.name: one for one in _all() if isinstance(one, ObjectiveType)}
+
+
+def dataset_types() -> dict[str, DatasetType]:
+    """All data sets by name, ours first."""
+    return {one.name: one for one in _all() if isinstance(one, DatasetType)}
+
+
+def benchmark_type(name: str) -> BenchmarkType:
+    """A benchmark by name; for one that is not known here (of a user's package) one without metrics.
+
+    Its scores are then errors if their names are those of errors elsewhere.
+    """
+    return benchmark_types().get(name) or _unknown(name)
+
+
+@cache
+def _unknown(name: str) -> BenchmarkType:
+    lower = {m.name for one in benchmark_types().values() for m in one.metrics if m.better == "lower"}
+
+    def build(_settings: Any, _options: Any) -> Any:
+        raise UserError(f"benchmark {name} is not known: name its module with extensions=[<module>]")
+
+    def refine(score: Score) -> Score:
+        return score if lower.isdisjoint(str(score).split("/")) else replace(score, better="lower")
+
+    return BenchmarkType(name, BenchmarkOptions, build, title=name, refine=refine)
+
+
+def benchmark_of(key: str) -> BenchmarkType:
+    """The benchmark that a score is of."""
+    return benchmark_type(key.partition("/")[0])
+
+
+def score_of(key: str) -> Score:
+    """What a score's key says, and what its benchmark declares of it. It has no value."""
+    return benchmark_of(key).score(key)
+
+
+def judge(key: str, change: float) -> Verdict:
+    """Whether a change of a score is for the better; "" for a fact, or if nothing changed."""
+    better = score_of(key).better
+    if not change or not better:
+        return ""
+    return "better" if (change > 0) == (better == "higher") else "worse"
+
+
+def is_place(option: str) -> bool:
+    """Whether an option only names the place of data, so that another value is the same run."""
+    if option.startswith("benchmark."):
+        places = (
+            f"benchmark.{b.name}.{place}" for b in benchmark_types().values() for place in b.options.places
+        )
+        return any(f"{option}.".startswith(f"{place}.") for place in places)  # each of several has a name
+    if PLACE.fullmatch(option):
+        return True
+    return any(option == dataset.setting for dataset in dataset_types().values())
+
+
+def load_extensions(modules: Sequence[str]) -> None:
+    """Import the user's own modules, and take up what each has in its list `DECLARED`.
+
+    Raises:
+        UserError: if a module is not there, has no such list, or declares what there is already.
+    """
+    for module in modules:
+        if module in _added:
+            continue
+        if not all(part.isidentifier() for part in module.split(".")):
+            raise UserError(f"extensions: {module!r} is not a module's name, such as my_package.my_module")
+        try:
+            declared = _declared_in(module)
+        except (KeyboardInterrupt, UserError):
+            raise
+        except BaseException as error:  # whatever its code raises; a status that it exits with is not ours
+            missing = error.name if isinstance(error, ModuleNotFoundError) else None
+            if missing is not None and f"{module}.".startswith(f"{missing}."):
+                raise UserError(
+                    f"extensions: {module} is not installed, and is not in the current folder (or PYTHONPATH)"
+                ) from error
+            why = f"{type(error).__name__}: {error}".rstrip(": ")
+            raise UserError(f"extensions: {module} cannot be imported: {why}") from error
+        names = {(type(one), one.name) for one in _all()}
+        for one in declared:
+            if (type(one), one.name) in names:
+                raise UserError(f"extensions: {module} declares {one.name}, which exists already: rename it")
+        _added[module] = declared
+
+
+def resolve(declared: Any) -> Any:
+    """What a declaration has, or names as "module:name", such as a function."""
+    if not isinstance(declared, str):
+        return declared
+    module, _, name = declared.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def build_objective(settings: Any, options: ObjectiveOptions) -> Any:
+    """The objective of these options, its data read and checked.
+
+    Args:
+        settings: :class:`idiomtune.config.TrainSettings`.
+    """
+    return resolve(objective_types()[options.name].build)(settings, options)
+
+
+def _declared_options(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    known = objective_types()
+    name = value.get("name")
+    if not isinstance(name, str) or name not in known:
+        raise ValueError(f"name must be one of {', '.join(map(repr, known))}, got {name!r}")
+    try:
+        return known[name].options.model_validate(value)
+    except ValidationError as error:
+        raise ValidationError.from_exception_data("objective", located(error)) from None
+
+
+# Options of an objective, checked as the one of their `name` declares them.
+ObjectiveSettings = Annotated[ObjectiveOptions, BeforeValidator(_declared_options)]

@@ -1,0 +1,205 @@
+"""An encoder as the sections `model` and `retain` describe it, and what its options ask for in vain."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from idiomtune.config import ModelSettings
+from idiomtune.config.sections import LoraSettings
+from idiomtune.config.settings import TaughtModel
+from idiomtune.encoder.device import Placement
+from idiomtune.encoder.encoder import Encoder
+from idiomtune.encoder.forward import tokens_of_span
+from idiomtune.encoder.idiom_tokens import read_expressions
+from idiomtune.encoder.loading import fetch_file, locate_checkpoint, resolve_model_path
+from idiomtune.encoder.saved_expressions import given_meanings
+from idiomtune.encoder.trained_parts import add_adapters
+from idiomtune.errors import UserError
+from idiomtune.io.files import expanded, first_of, is_folder
+from idiomtune.requests import Request
+
+log = logging.getLogger(__name__)
+
+_IN_SAVED = ("revision", "pooling", "pool_prompts", "bidirectional")  # a saved model has these in its files
+
+
+def build_encoder(
+    model: ModelSettings,
+    placement: Placement,
+    saved: Path | None = None,
+    *,
+    expressions: Iterable[str] = (),
+    seed: int = 0,
+) -> Encoder:
+    """The encoder, on its device, weights in float32; those of the checkpoint `saved`, if given.
+
+    Args:
+        expressions: those that get idiom tokens; a saved checkpoint already has its tokens.
+        seed: of the start of idiom tokens, where it is drawn.
+
+    Raises:
+        UserError: if the checkpoint cannot be loaded, or its glossary cannot be read as the options say.
+    """
+    changes: dict[str, Any] = {"tokens_per_forward": model.tokens_per_forward or placement.tokens_per_forward}
+    if saved is not None:
+        changes |= {"path": str(saved), "convert_weights": False, **dict.fromkeys(_IN_SAVED)}
+    encoder = Encoder.load(_loadable(model, **changes), device=placement.device)
+    encoder.meanings = given_meanings(encoder, model, is_saved=saved is not None)
+    if saved is None and (names := list(expressions)):
+        encoder.add_idiom_tokens(names, start=model.idiom_tokens_start, seed=seed)
+    if encoder.idiom_tokens is not None and model.replace_expressions is not None:
+        encoder.idiom_tokens.replace = model.replace_expressions
+    if not isinstance(model, TaughtModel):
+        _check_tokens_are_read(encoder)
+    return encoder
+
+
+def empty_encoder(model: ModelSettings) -> Encoder:
+    """The encoder without weights, for checks: it reads requests as the model does, but embeds nothing.
+
+    Raises:
+        UserError: if the model cannot be reached, or not be read as its options say.
+    """
+    folder = Path(resolve_model_path(model.path))
+    changed = folder.stat().st_mtime_ns if is_folder(folder) else 0
+    return _empty_encoder(model.model_dump_json(), type(model), changed)
+
+
+@lru_cache(maxsize=2)
+def _empty_encoder(model_json: str, kind: type[ModelSettings], _: int) -> Encoder:
+    """Read once for several checks, as long as the model's folder keeps its time."""
+    model = kind.model_validate_json(model_json)
+    encoder = Encoder.load(_loadable(model), empty=True)
+    encoder.meanings = given_meanings(encoder, model)
+    return encoder
+
+
+def _loadable(model: ModelSettings, **changes: Any) -> ModelSettings:
+    """The section without what may need idiom tokens, which may only be added to the loaded model."""
+    tokens = {} if model.idiom_tokens is None else {"replace_expressions": None}
+    return model.model_copy(update=changes | tokens)
+
+
+def embedding_width(model: ModelSettings) -> int:
+    """The width D of the embeddings of :func:`build_encoder`, found without the weights."""
+    return empty_encoder(model).dimension
+
+
+def saved_pooling(model: ModelSettings) -> str | None:
+    """The pooling that a checkpoint's files name; None if they name none."""
+    path, offline = locate_checkpoint(resolve_model_path(model.path), model.revision)
+    if fetch_file(path, "modules.json", model.revision, local_files_only=offline) is None:
+        return None
+    return empty_encoder(model.model_copy(update={"pooling": None})).pooling_mode
+
+
+def check_model_options(
+    model: ModelSettings, lora: LoraSettings, requests: Iterable[Iterable[Request]]
+) -> None:
+    """Check the options that loading the model, or the first step, would refuse.
+
+    A model that is out of reach, or cannot be read, is not checked: a check of data may not need it, and
+    loading it reports why.
+
+    Args:
+        requests: of the first step, and of each benchmark.
+
+    Raises:
+        UserError: naming the option.
+    """
+    try:
+        encoder = empty_encoder(model) if lora.rank is None else Encoder.load(_loadable(model), empty=True)
+    except Exception as error:
+        if isinstance(error, UserError) and error.option is not None:
+            raise
+        log.debug("the model's options are not checked", exc_info=True)
+        return
+    if lora.rank is not None:
+        with torch.device("meta"):
+            add_adapters(encoder.transformer, lora)
+    for some in requests:
+        _check_spans(encoder, some)
+
+
+def _check_spans(encoder: Encoder, requests: Iterable[Request]) -> None:
+    """Refuse spans that all begin beyond the maximum length."""
+    problem = None
+    for request in requests:
+        if request.pooling == "span":
+            ((text, span),) = encoder.reader.render([request])
+            try:
+                tokens_of_span(encoder.reader.tokenizer([text])[0], span, request)
+            except UserError as error:
+                problem = problem or error
+            else:
+                return
+    if problem is not None:
+        raise problem
+
+
+# ---------------------------------------------------------------- idiom tokens
+
+
+def idiom_expressions(model: ModelSettings, objective: Any = None) -> tuple[list[str], list[Path]]:
+    """The expressions that are to get idiom tokens, and the file that names them, if one does.
+
+    Args:
+        objective: an `Objective`, whose sentences name their expressions; an evaluation has none, and its
+            settings refuse `train`.
+
+    Raises:
+        UserError: if the file cannot be read or names none, or the training data names none.
+    """
+    value = model.idiom_tokens
+    if value is None or isinstance(value, list):
+        return value or [], []
+    option = f"model.idiom_tokens={value}"
+    source, _, part = value.partition("/")
+    if source == "train" and objective is not None:
+        if part:
+            parts: Mapping[str, Any] = getattr(objective, "parts", {})
+            if part not in parts:
+                known = f"its parts are {', '.join(parts)}" if parts else "it is not a mixture; give train"
+                raise UserError(f"the objective has no part {part}: {known}", option=option)
+            objective = parts[part].objective
+        expressions = list(dict.fromkeys(expression for expression, _ in objective.idiom_sentences))
+        if not expressions:
+            raise UserError("the training data names no expression", option=option)
+        return expressions, []
+    path = expanded(value, "model.idiom_tokens")
+    if not path.is_file():
+        raise UserError(
+            "there is no such file; give train, a list of expressions, or a text file with one per line",
+            option=option,
+        )
+    return read_expressions(path), [path]
+
+
+def _check_tokens_are_read(encoder: Encoder) -> None:
+    """Refuse meanings that are written over expressions before these become their tokens.
+
+    Raises:
+        UserError: if there are any; it names some.
+    """
+    meanings, tokens = encoder.meanings, encoder.idiom_tokens
+    if meanings is None or meanings.form != "in_place" or tokens is None or not tokens.replace:
+        return
+    hidden = [
+        name
+        for token, names in tokens.expressions.items()
+        for name in names
+        if token in tokens.in_text(name) - tokens.in_text(meanings.added(name)[0])
+    ]
+    if hidden:
+        raise UserError(
+            "a meaning would replace expressions that have an idiom token, so their tokens would never be "
+            f"read: {first_of(hidden, 5)}. Take these out of the glossary, or give "
+            "model.glossary_form=beside, model.glossary=[] or model.replace_expressions=false",
+            option="model.glossary_form=in_place",
+        )

@@ -1,0 +1,190 @@
+"""Whether a checkpoint that could be loaded is complete: what the libraries do not complain about.
+
+They also load incomplete checkpoints: layers without weights get random ones, a tokenizer without files knows
+no words, and both could be trained and scored for days.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from idiomtune.errors import UserError
+from idiomtune.io.files import first_of
+
+_BUFFERS = ("position_ids", "inv_freq", "masked_bias", "num_batches_tracked", "cos_cached", "sin_cached")
+_POOLER = "pooler"  # on [CLS], for classification: embeddings do not use it
+_MAX_NAMED = 4  # weights in a message
+_MAX_BARE_PIECES = 1  # what a SentencePiece tokenizer without its file has: the space
+
+Report = tuple[PreTrainedModel, dict[str, Any]]
+
+
+@contextmanager
+def loading_reports(*, empty: bool = False) -> Iterator[list[Report]]:
+    """What transformers reports for each model loaded in this context: which weights were not in its files.
+
+    sentence-transformers loads the model itself and does not pass the report on, so it is taken from
+    `PreTrainedModel.from_pretrained`, by its public option. The library's table in the log, where nobody
+    reads "newly initialized" as "random", is left out. Not thread-safe.
+
+    Args:
+        empty: no weights are read: models are made of their configuration, on torch's device `meta`.
+    """
+    reports: list[Report] = []
+    plain: Any = PreTrainedModel.__dict__["from_pretrained"]
+
+    def from_pretrained(cls: Any, *args: Any, **options: Any) -> Any:
+        if empty:
+            with torch.device("meta"):
+                return cls._from_config(options["config"], dtype=options["dtype"])
+        if options.get("output_loading_info"):
+            return plain.__func__(cls, *args, **options)
+        options["ignore_mismatched_sizes"] = True  # they are reported by name instead
+        model, report = plain.__func__(cls, *args, output_loading_info=True, **options)
+        reports.append((model, report))
+        return model
+
+    def is_no_table(record: logging.LogRecord) -> bool:
+        return "LOAD REPORT" not in record.getMessage()
+
+    logger = logging.getLogger("transformers.modeling_utils")
+    logger.addFilter(is_no_table)
+    patched: Any = PreTrainedModel
+    patched.from_pretrained = classmethod(from_pretrained)
+    try:
+        yield reports
+    finally:
+        patched.from_pretrained = plain
+        logger.removeFilter(is_no_table)
+
+
+def check_complete(
+    path: str, model: nn.Module, reports: list[Report], tokenizer: Any, transformer: Any = None
+) -> None:
+    """Check what the libraries load without complaint: weights, and a tokenizer that belongs to them.
+
+    Weights that embeddings do not use may be missing (a pooler) or extra (the head of another task, the
+    decoder next to an encoder). A missing pooler is set to zero, since a random one would differ each time.
+
+    Args:
+        model: with all that was loaded.
+        reports: from :func:`loading_reports`.
+        tokenizer: has to know words (without its files, transformers makes one that knows none).
+        transformer: has to have an embedding for each of its tokens.
+
+    Raises:
+        UserError: naming all that is wrong.
+    """
+    problems = [problem for report in reports for problem in _weight_problems(*report)]
+    # By the largest absolute value, without a copy in memory; NaN and infinity stay what they are.
+    broken = [
+        name
+        for name, parameter in model.named_parameters()
+        if parameter.numel() and not torch.linalg.vector_norm(parameter.detach(), ord=float("inf")).isfinite()
+    ]
+    if broken:
+        problems.append(f"its weights are NaN or infinite in {first_of(sorted(broken), _MAX_NAMED)}")
+    matrices = [p.detach() for p in model.parameters() if p.dim() > 1]
+    if matrices and all(bool((weight == weight.round()).all()) for weight in matrices):
+        problems.append("all its weights are zero or other whole numbers, as in a quantised model")
+    if tokenizer is not None:
+        vocabulary = tokenizer.get_vocab()
+        matrix = None if transformer is None else transformer.get_input_embeddings()
+        if len(vocabulary.keys() - set(tokenizer.all_special_tokens)) <= _MAX_BARE_PIECES:
+            files = dict.fromkeys(("tokenizer.json", *getattr(tokenizer, "vocab_files_names", {}).values()))
+            problems.append(f"its tokenizer knows no words: {', '.join(files)} are missing or empty")
+        elif matrix is not None and (needed := max(vocabulary.values()) + 1) > len(matrix.weight):
+            problems.append(
+                f"its tokenizer has {needed} tokens, and the model embeddings for {len(matrix.weight)} "
+                "(vocab_size in config.json)"
+            )
+    if problems:
+        raise UserError(
+            f"model {path}: {'; '.join(problems)}. Get config.json, the tokenizer and the weights again"
+        )
+
+
+def _weight_problems(model: PreTrainedModel, report: dict[str, Any]) -> Iterator[str]:
+    """What is missing, of another size, or unexpected; sets a missing pooler to zero."""
+    parts = {name for name, _ in model.named_children()}
+    buffers = {name for name, _ in model.named_buffers()}  # older versions saved some, as GPT-Neo's masks
+    inside = {name: name.removeprefix(f"{model.base_model_prefix}.") for name in report["unexpected_keys"]}
+    problems = {
+        "its weights file lacks": [name for name in report["missing_keys"] if not _is_of_pooler(name)],
+        "config.json disagrees with its weights file about": [
+            f"{name} ({_size(stored)} in the file, {_size(expected)} by config.json)"
+            for name, stored, expected in report["mismatched_keys"]
+        ],
+        # Weights outside the encoder, such as `lm_head`, are a head's; those inside are a part of it.
+        "config.json does not mention what its weights file has": [
+            name
+            for name, own in inside.items()
+            if own.split(".")[0] in parts
+            and not _is_of_pooler(name)
+            and own not in buffers
+            and not name.endswith(_BUFFERS)
+        ],
+    }
+    for problem, names in problems.items():
+        if names:
+            yield f"{problem} {first_of(sorted(names), _MAX_NAMED)}"
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if _is_of_pooler(name) and name in report["missing_keys"]:
+                parameter.zero_()
+
+
+def check_embeddings(path: str, embeddings: Tensor, dimension: int) -> None:
+    """Check that a model tells texts apart.
+
+    Args:
+        embeddings: (N, D') of different texts.
+        dimension: D, that the model's files promise.
+
+    Raises:
+        UserError: if they are all equal, have another width, or are not numbers.
+    """
+    problem = None
+    if embeddings.shape[1] != dimension:
+        problem = f"have {embeddings.shape[1]} numbers, and by its modules' config.json files {dimension}"
+    elif not embeddings.isfinite().all():
+        problem = "are not finite"
+    elif len(embeddings) > 1 and bool((embeddings == embeddings[0]).all()):
+        problem = "are the same for different texts (all zero, or pooled from tokens that see no other)"
+    if problem is not None:
+        raise UserError(
+            f"model {path}: its embeddings {problem}: get the model again, or correct its pooling"
+        )
+
+
+def check_special_token(tokenizer: Any, text: str, option: str) -> None:
+    """Check that a model has a text that an objective puts among words as a special token.
+
+    Args:
+        text: a token in brackets, or plain words, which are always accepted.
+        option: the objective's option that names it; its last part is what it stands for, as in `mask`.
+
+    Raises:
+        UserError: if it looks like the special token of another model.
+    """
+    if text[0] + text[-1] not in ("[]", "<>") or text in tokenizer.all_special_tokens:
+        return
+    is_mask = option.rpartition(".")[2] == "mask"
+    token, words = (tokenizer.mask_token, "something") if is_mask else (tokenizer.sep_token, ":")
+    advice = f"its own is objective.{option}='{token}'" if token else f"it has none; use words, as '{words}'"
+    raise UserError(f"objective.{option}={text!r} is not a token of this model: {advice}")
+
+
+def _size(shape: Sequence[int]) -> str:
+    return " × ".join(map(str, shape))
+
+
+def _is_of_pooler(name: str) -> bool:
+    return _POOLER in name.split(".")

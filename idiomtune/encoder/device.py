@@ -1,0 +1,222 @@
+"""Device, precision and processes: chosen here, once, and for a stated reason; and a device's memory."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import logging
+import os
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, cast
+
+import psutil
+import torch
+import torch.distributed as dist
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+from accelerate.utils import InitProcessGroupKwargs
+
+from idiomtune.encoder.sharding import sharding_of_launch, unseen_by_accelerate
+from idiomtune.errors import UserError
+from idiomtune.io.processes import Processes, has_peers
+
+log = logging.getLogger(__name__)
+
+Precision = Literal["fp32", "bf16", "fp16"]
+_AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The device and precision a model runs in. Weights are always float32.
+
+    Attributes:
+        device: `cpu`, `cuda` or `mps`.
+        precision: of matrix products; `bf16` and `fp16` by autocast.
+        reason: of the choice, for the log and `run.json`.
+    """
+
+    device: str
+    precision: Precision
+    reason: str
+
+    @property
+    def autocast_dtype(self) -> torch.dtype | None:
+        return _AUTOCAST.get(self.precision)
+
+    @property
+    def tokens_per_forward(self) -> int:
+        """Padded tokens per forward pass that keep this device busy without waste.
+
+        On a CPU short passes are fastest (less padding, and the activations stay in its caches; measured
+        with MiniLM, docs/results/speed.md); a GPU needs long ones.
+        """
+        if self.device == "cpu":
+            return 512 if self.precision == "fp32" else 2048
+        return 32768
+
+
+def place(device: str, precision: str) -> Placement:
+    """Resolve `auto`.
+
+    Raises:
+        UserError: if the device is not available, or does not support the requested precision.
+    """
+    is_there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    available = [name for name, value in is_there.items() if value]
+    reason = "the fastest available" if device == "auto" else "as requested"
+    device = available[0] if device == "auto" else device
+    if device not in available:
+        raise UserError(
+            f"is not available on this machine (available: {', '.join(available)})", option=f"device={device}"
+        )
+    bf16 = device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    if precision == "auto":
+        chosen: Precision = "bf16" if bf16 else "fp32"
+        why = "the GPU supports it" if bf16 else "exact; on some processors bf16 is faster"
+    else:
+        if precision == "fp16" and device == "cpu":
+            raise UserError("is not for the CPU; use precision=fp32 or bf16", option="precision=fp16")
+        if precision == "bf16" and device == "cuda" and not bf16:
+            raise UserError("this GPU does not have it; use precision=fp16 or fp32", option="precision=bf16")
+        chosen, why = cast(Precision, precision), "as requested"
+    return Placement(device, chosen, f"device {device}: {reason}; precision {chosen}: {why}")
+
+
+def has_bf16_instructions() -> bool:
+    """Whether this CPU has instructions for bfloat16 matrix products, by the library that computes them."""
+    is_there = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    return is_there and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+def log_placement(placement: Placement) -> None:
+    """Log device and precision, and warn of a precision that slows this processor down."""
+    log.info(placement.reason)
+    if placement.device == "cpu" and placement.precision == "bf16" and not has_bf16_instructions():
+        log.warning(
+            "precision=bf16: this processor has no bfloat16 instructions and would take several times as "
+            "long as in float32: use precision=fp32"
+        )
+
+
+_SUPPORTED = ("NO", "MULTI_CPU", "MULTI_GPU")
+_TIMEOUT = timedelta(hours=2)  # for waiting processes, while another downloads or scores
+
+
+def start_processes(placement: Placement) -> tuple[Accelerator, Processes]:
+    """Set up accelerate for this device and precision; also returns this process' place in the launch.
+
+    Raises:
+        UserError: if the launch asks for a kind of distributed training that is not supported.
+    """
+    if placement.device == "cpu":
+        keep_freed_memory()
+    sharding = sharding_of_launch()
+    if sharding is not None and placement.precision == "fp16":
+        raise UserError(
+            "is not supported with accelerate's fsdp_config; use bf16 or fp32", option="precision=fp16"
+        )
+    if sharding is not None and sharding.offload and placement.device != "cuda":
+        raise UserError(
+            f"is for GPUs, and this run is on the device {placement.device}: set it to false",
+            option="accelerate's fsdp_config: fsdp_offload_params: true",
+        )
+    # In a sweep one process makes several runs, and accelerate would keep the first run's settings.
+    AcceleratorState._reset_state(reset_partial_state=not dist.is_initialized())
+    # With offloading, tensors of both devices are reduced.
+    is_mixed = sharding is not None and sharding.offload and has_peers()
+    backend: dict[str, Any] = {"backend": "cuda:nccl,cpu:gloo"} if is_mixed else {}
+    with unseen_by_accelerate():
+        accelerator = Accelerator(
+            mixed_precision="no" if placement.precision == "fp32" else placement.precision,
+            cpu=placement.device == "cpu",
+            kwargs_handlers=[InitProcessGroupKwargs(timeout=_TIMEOUT, **backend)],
+        )
+    if accelerator.distributed_type.value not in _SUPPORTED:
+        raise UserError(
+            f"this launch asks for {accelerator.distributed_type.value}, which is not supported: every "
+            "process must hold the whole model, or its shard under FSDP version 2 (accelerate config: "
+            "MULTI_GPU, MULTI_CPU, FSDP or NO)"
+        )
+    if dist.is_initialized():
+        atexit.register(lambda: dist.destroy_process_group() if dist.is_initialized() else None)
+    count = accelerator.num_processes
+    return accelerator, Processes(accelerator.process_index, count, sharding if count > 1 else None)
+
+
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of glibc's malloc.h
+
+
+def keep_freed_memory() -> None:
+    """Make glibc keep freed memory instead of returning it to the system.
+
+    Each forward and backward pass needs about the same amount again, and the system zeroes every page that it
+    provides. Does nothing without glibc, or if environment variables already configure its allocator.
+    """
+    if any(name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in os.environ):
+        return
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):
+        return
+    mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+    mallopt(_M_MMAP_MAX, 0)
+
+
+_CGROUP = Path("/sys/fs/cgroup")
+_OWN_CGROUP = Path("/proc/self/cgroup")
+# In a container's `memory.stat`: what is freed where memory is short.
+_RECLAIMED = ("inactive_file", "active_file", "slab_reclaimable")
+
+
+class Memory(NamedTuple):
+    """Bytes of one device.
+
+    Attributes:
+        total: all.
+        free: a process can still take these.
+        swap: it can take these in addition, more slowly.
+    """
+
+    total: int
+    free: int
+    swap: int = 0
+
+
+def device_memory(device: str) -> Memory:
+    """The memory of a device, `cpu`, `cuda` or `mps`, for one process.
+
+    Main memory is that of the container or job, divided by the number of the launch's processes here.
+    """
+    if device == "cuda":
+        free, total = torch.cuda.mem_get_info()
+        return Memory(total, free)
+    if device == "mps":
+        total = torch.mps.recommended_max_memory()
+        return Memory(total, max(total - torch.mps.driver_allocated_memory(), 0))
+    main = psutil.virtual_memory()
+    memory = Memory(main.total, main.available, psutil.swap_memory().free)
+    for group in _control_groups():
+        try:
+            limit = int((group / "memory.max").read_text())
+            used = int((group / "memory.current").read_text())
+            stat = dict(re.findall(r"^(\w+) (\d+)", (group / "memory.stat").read_text(), re.MULTILINE))
+        except (OSError, ValueError):  # no such group here, or one without a limit ("max")
+            continue
+        free = limit - used + sum(int(stat.get(name, 0)) for name in _RECLAIMED)
+        memory = Memory(min(memory.total, limit), max(min(memory.free, free), 0))
+    count = int(os.environ.get("LOCAL_WORLD_SIZE", "1") or 1)
+    return Memory(*(size // count for size in memory))
+
+
+def _control_groups() -> list[Path]:
+    """The control groups (version 2) around this process, from the inside."""
+    try:
+        own = re.search(r"^0::/(.*)$", _OWN_CGROUP.read_text(encoding="utf-8"), re.MULTILINE)
+    except (OSError, ValueError):
+        own = None
+    inner = _CGROUP / own.group(1) if own else _CGROUP
+    return [group for group in (inner, *inner.parents) if group.is_relative_to(_CGROUP)]

@@ -1,0 +1,689 @@
+"""Text, or a span in it → embedding: the one forward path of training and scoring."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypedDict, Unpack, get_args, overload
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Normalize, Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+from torch import Tensor, nn
+
+from idiomtune.config import ModelSettings
+from idiomtune.encoder.checks import check_embeddings
+from idiomtune.encoder.conversion import converted
+from idiomtune.encoder.forward import (
+    ForwardBatch,
+    PooledSentence,
+    add_meanings,
+    cut_spans_note,
+    in_request_order,
+    is_cut,
+    plan_batches,
+    pool_sentences,
+    pool_spans,
+)
+from idiomtune.encoder.glossary import Meanings
+from idiomtune.encoder.idiom_tokens import IdiomTokens, TokenModel, TokenStart, add_idiom_tokens
+from idiomtune.encoder.loading import (
+    keep_attention,
+    load_model,
+    loading_explained,
+    locate_checkpoint,
+    model_settings,
+    resolve_model_path,
+    silence_libraries,
+)
+from idiomtune.encoder.reading import Prompts, Reader, Tokenizer, prompts_of, special_tokens_around
+from idiomtune.encoder.saved_expressions import given_meanings, load_expressions, save_expressions
+from idiomtune.encoder.sharding import compute_device
+from idiomtune.encoder.usage_gate import GatedRequests
+from idiomtune.errors import UserError
+from idiomtune.expressions import Span, find_expression
+from idiomtune.io.files import cache_folder
+from idiomtune.io.tables import written_table
+from idiomtune.io.terminal import progress_bar
+from idiomtune.requests import Request, Role, find_span
+
+log = logging.getLogger(__name__)
+
+_TOKENS_PER_FORWARD = 8192
+_NUM_PROBED = 8  # tokens that are embedded to see whether a loaded model tells them apart
+
+
+Spans = Sequence[str | Span | None] | None
+Comparable = Tensor | NDArray[Any] | str | list[str]
+
+
+class EncodeOptions(TypedDict, total=False):
+    """Options of `Encoder.encode` that do not change the type of what it returns."""
+
+    role: Role
+    instruction: str | None
+    batch_size: int | None
+    show_progress_bar: bool
+
+
+class LoadOptions(TypedDict, total=False):
+    """Options of `Encoder.from_pretrained`, which are those of the section `model`; None = by default.
+
+    Attributes:
+        revision: branch, tag or commit on the Hub.
+        max_length: tokens kept of a text; by default the checkpoint's limit.
+        pooling: replaces the checkpoint's pooling (`mean`, `cls`, `lasttoken`, `cls+sep`, `last2`, …).
+        pool_prompts: whether a prompt's tokens are pooled; by default as in the checkpoint.
+        bidirectional: whether a decoder's tokens also attend to later ones; by default as in the checkpoint.
+        span: `raw` = spans are embedded by the transformer's last hidden states, past the modules after the
+            pooling; by default through these.
+        query_prompt, document_prompt: replace the checkpoint's prompts.
+        instruction_prompt: template of queries with an instruction, see :class:`Prompts`.
+        trust_remote_code: run Python code that comes with the checkpoint.
+        convert_weights: make a copy with safetensors of a checkpoint that has pickled weights alone.
+        tokens_per_forward: see :class:`Encoder`; by default 8192.
+        replace_expressions: whether expressions that have an idiom token are replaced by it; by default as
+            in the checkpoint.
+        glossary: what the model reads after expressions: expression → meaning, or names of files; `[]` = not
+            even what the checkpoint has.
+        glossary_form: `beside` = after the expression, for models trained to read it there; `in_place`.
+        glossary_senses, glossary_weight, glossary_brief, glossary_max_similarity: as in `conf/model/`.
+    """
+
+    revision: str | None
+    max_length: int | None
+    pooling: str | None
+    pool_prompts: bool | None
+    bidirectional: bool | None
+    span: Literal["raw"] | None
+    query_prompt: str | None
+    document_prompt: str | None
+    instruction_prompt: str | None
+    trust_remote_code: bool
+    convert_weights: bool
+    tokens_per_forward: int | None
+    replace_expressions: bool | None
+    glossary: Mapping[str, str | Sequence[str]] | Sequence[str] | None
+    glossary_form: Literal["beside", "in_place"] | None
+    glossary_senses: int | None
+    glossary_weight: float | None
+    glossary_brief: bool | None
+    glossary_max_similarity: float | None
+
+
+class Hit(NamedTuple):
+    """A text that :meth:`Encoder.search` returns, and how similar it is to the query."""
+
+    text: str
+    similarity: float
+
+
+class Encoder(nn.Module):
+    """A sentence-transformers model that also embeds spans, and embeds no text twice.
+
+    A span's embedding is the mean of the last layer's token embeddings whose character offsets
+    overlap the span (late chunking), passed through whatever modules of the checkpoint follow its
+    pooling (a dense layer, normalisation), so that it is in the documents' space. With `raw_spans` it is
+    the mean of the transformer's last hidden states, past all other modules.
+
+    Args:
+        model: transformer → (token-level modules) → pooling → (embedding-level modules); or what
+            :meth:`from_pretrained` takes, with its options: `Encoder("minilm", glossary={...})`.
+        prompts: how this model family writes queries and documents.
+        tokens_per_forward: texts are sorted by length and cut into forward batches of about this many tokens,
+            padding included. This bounds padding and, when scoring, memory; it never changes an embedding.
+        idiom_tokens: of the model, if it has any; they replace expressions in texts.
+        meanings: what the model reads after the expressions of a glossary, if it was given one.
+        raw_spans: embed spans by the transformer's last hidden states alone.
+
+    Attributes:
+        raw_spans: as given.
+        cut_spans: requests so far whose span continues beyond the maximum length; only the part before it
+            is pooled.
+
+    Raises:
+        UserError: if the model has no transformer, no pooling, or no tokenizer with offsets; if raw spans
+            would have another width than its embeddings.
+    """
+
+    def __init__(
+        self,
+        model: SentenceTransformer | str | Path,
+        prompts: Prompts | None = None,
+        *,
+        tokens_per_forward: int | None = None,
+        idiom_tokens: IdiomTokens | None = None,
+        meanings: Meanings | None = None,
+        raw_spans: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        if isinstance(model, str | Path):
+            if prompts or idiom_tokens or meanings or raw_spans:
+                raise TypeError("prompts, idiom_tokens, meanings and raw_spans are those of the checkpoint")
+            loaded = Encoder.from_pretrained(model, tokens_per_forward=tokens_per_forward, **options)
+            self.__dict__ = loaded.__dict__
+            return
+        if options:
+            raise TypeError(f"{', '.join(options)}: only for a model that is loaded by its name or folder")
+        modules = list(model)
+        num_poolings = sum(isinstance(module, Pooling) for module in modules)
+        if not isinstance(modules[0], Transformer | TokenModel) or num_poolings != 1:
+            names = " → ".join(type(module).__name__ for module in modules)
+            raise UserError(
+                f"this model is {names}; span embeddings need a transformer followed by one pooling"
+            )
+        hidden, width = modules[0].get_embedding_dimension(), model.get_embedding_dimension()
+        if raw_spans and hidden != width:
+            raise UserError(
+                f"the model's hidden states have {hidden} dimensions and its embeddings {width}, so they "
+                "cannot be compared: leave model.span unset",
+                option="model.span=raw",
+            )
+        self.raw_spans = raw_spans
+        self.model = model
+        self.prompts = prompts or Prompts()
+        self.tokens_per_forward = tokens_per_forward or _TOKENS_PER_FORWARD
+        self.idiom_tokens = idiom_tokens
+        self.meanings = meanings
+        self._tokenizer = Tokenizer(model)
+        self.cut_spans: set[Request] = set()
+        self.eval()
+
+    # ---------------------------------------------------------------- loading and saving
+
+    @classmethod
+    def from_pretrained(
+        cls, path: str | Path, *, device: str | None = None, **options: Unpack[LoadOptions]
+    ) -> Encoder:
+        """Load a sentence-transformers or plain transformers checkpoint, in float32.
+
+        Args:
+            path: a local folder, a model on the Hugging Face Hub, or a name that `model=` takes on the
+                command line, such as `e5_base`: where no option is given here, that of `conf/model/` holds.
+            device: `cpu`, `cuda` or `mps`; by default the fastest available.
+            options: see :class:`LoadOptions`.
+
+        Raises:
+            UserError: if there is no such model, it cannot be reached, or its kind is not supported; if
+                expressions should be replaced, but the model has no idiom tokens.
+        """
+        if isinstance(glossary := options.get("glossary"), Mapping):
+            options = {**options, "glossary": [written_table(glossary, cache_folder() / "inputs")]}
+        settings = model_settings(path, options)
+        encoder = cls.load(settings, device=device)
+        encoder.meanings = given_meanings(encoder, settings)
+        return encoder
+
+    @classmethod
+    def load(cls, settings: ModelSettings, *, device: str | None = None, empty: bool = False) -> Encoder:
+        """The model of a section `model`, with the glossary and the idiom tokens of the checkpoint itself.
+
+        Args:
+            empty: read no weights: it can read requests and refuse options, but embed nothing.
+
+        Raises:
+            UserError: as :meth:`from_pretrained`.
+        """
+        path = resolve_model_path(settings.path)
+        folder, offline = locate_checkpoint(path, settings.revision)
+        with loading_explained(path):
+            if settings.convert_weights and not empty:
+                copy = converted(folder, settings.revision, local_files_only=offline)
+                if copy != folder:
+                    settings = settings.model_copy(update={"revision": None})
+                    folder, offline = copy, False
+            model = load_model(folder, settings, device=device, local_files_only=offline, empty=empty)
+            idioms, meanings = load_expressions(folder, model, settings, local_files_only=offline)
+            encoder = cls(
+                model,
+                prompts_of(model.prompts, settings),
+                tokens_per_forward=settings.tokens_per_forward or _TOKENS_PER_FORWARD,
+                idiom_tokens=idioms,
+                meanings=meanings,
+                raw_spans=settings.span == "raw",
+            )
+            if not empty:
+                check_embeddings(folder, encoder.embed_some_tokens(), encoder.dimension)
+        return encoder
+
+    @classmethod
+    def around(cls, model: SentenceTransformer, *, tokens_per_forward: int = _TOKENS_PER_FORWARD) -> Encoder:
+        """An encoder of a model in memory, with the model's prompts, in evaluation mode.
+
+        It does not know the idiom tokens in the folder that the model came from; :meth:`from_pretrained`
+        does.
+
+        Raises:
+            UserError: if the model is of an unsupported kind, or its prompts are malformed.
+        """
+        try:
+            return cls(model, prompts_of(model.prompts), tokens_per_forward=tokens_per_forward)
+        except ValueError as error:
+            raise UserError(str(error)) from None
+
+    def add_idiom_tokens(
+        self, expressions: Iterable[str], *, start: TokenStart = "pieces", seed: int = 0
+    ) -> None:
+        """Add a token for each expression, see :func:`idiomtune.encoder.idiom_tokens.add_idiom_tokens`.
+
+        Raises:
+            UserError: if one is not a valid expression, or the tokenizer does not support such tokens.
+        """
+        self.idiom_tokens = add_idiom_tokens(
+            self.model, self.idiom_tokens, expressions, start=start, seed=seed
+        )
+        self._tokenizer.forget()
+
+    def drop_idiom_tokens(self, expressions: Iterable[str]) -> None:
+        """Read these expressions as words again; their tokens stay in the vocabulary, unused."""
+        if self.idiom_tokens is not None:
+            self.idiom_tokens = self.idiom_tokens.without(expressions)
+
+    def save(self, folder: str | Path) -> None:
+        """Write a plain sentence-transformers folder, with prompts, and weights as safetensors."""
+        # Prompts for other tasks are kept: one of them may be the checkpoint's default.
+        self.model.prompts = {
+            **self.model.prompts,
+            "query": self.prompts.query,
+            "document": self.prompts.document,
+            "instruction": self.prompts.instruction,
+        }
+        Tokenizer(self.model)([""])  # its file keeps how it last truncated a text: at the model's length
+        with silence_libraries():
+            self.model.save_pretrained(str(folder), create_model_card=False, safe_serialization=True)
+        keep_attention(self.model, Path(folder))
+        save_expressions(Path(folder), self.model.tokenizer, self.idiom_tokens, self.meanings)
+
+    # ---------------------------------------------------------------- for users
+
+    @overload
+    def encode(
+        self,
+        texts: Iterable[str],
+        spans: Spans = None,
+        *,
+        convert_to_numpy: Literal[False] = False,
+        **options: Unpack[EncodeOptions],
+    ) -> Tensor: ...
+
+    @overload
+    def encode(
+        self,
+        texts: Iterable[str],
+        spans: Spans = None,
+        *,
+        convert_to_numpy: Literal[True],
+        **options: Unpack[EncodeOptions],
+    ) -> NDArray[np.float32]: ...
+
+    @torch.no_grad()
+    def encode(
+        self,
+        texts: Iterable[str],
+        spans: Spans = None,
+        *,
+        role: Role = "document",
+        instruction: str | None = None,
+        batch_size: int | None = None,
+        show_progress_bar: bool = True,
+        convert_to_numpy: bool = False,
+    ) -> Tensor | NDArray[np.float32]:
+        """Embed texts, or spans in their texts.
+
+        Args:
+            texts: N texts.
+            spans: one for each text: character offsets (start, end), the words themselves (their first
+                occurrence as whole words counts), or an expression as a dictionary has it ("kick the bucket"
+                for "kicked the bucket"); None = the whole text, as all are by default.
+            role: picks the model family's prompt; most models have the same for both.
+            instruction: put before every text, in the model family's format; implies `role="query"`.
+            batch_size: the most texts that are read at a time; by default as many as `tokens_per_forward`
+                allows. It changes speed and memory alone.
+            show_progress_bar: on a terminal; elsewhere there is none.
+            convert_to_numpy: an array instead of a tensor.
+
+        Returns:
+            (N, D), float32, on the CPU, in the order of `texts`.
+
+        Raises:
+            TypeError, ValueError: for an argument of another kind than these.
+            UserError: if a span is not in its text, or beyond the model's maximum length.
+        """
+        requests = _requests_for(texts, spans, role, instruction, batch_size)
+        was_training = self.training
+        self.eval()
+        has_bar = show_progress_bar and sys.stderr.isatty()
+        num_texts = len({request.text for request in requests})
+        try:
+            with progress_bar("embedding", num_texts) if has_bar else nullcontext() as advance:
+                embeddings: Tensor = self(requests, advance, batch_size=batch_size).float().cpu()
+        finally:
+            self.train(was_training)
+        return embeddings.numpy() if convert_to_numpy else embeddings
+
+    def similarity(self, first: Comparable, second: Comparable | None = None) -> Tensor:
+        """How similar embeddings are: by their cosine, unless the checkpoint names another function.
+
+        Args:
+            first: (N, D), from :meth:`encode`; or a text, or a list of texts.
+            second: (M, D) or texts; None = `first` once more.
+
+        Returns:
+            (N, M), float32: row i compares the i-th of `first` with all of `second`.
+
+        Raises:
+            TypeError, ValueError: if they are neither, or embeddings differ in length.
+        """
+        a = self._compared("first", first)
+        b = a if second is None else self._compared("second", second)
+        if a.shape[1] != b.shape[1]:
+            raise ValueError(f"embeddings of {a.shape[1]} and of {b.shape[1]} dimensions cannot be compared")
+        return self.model.similarity(a, b)
+
+    def _compared(self, name: str, given: Any) -> Tensor:
+        """(N, D), of embeddings or of texts."""
+        texts = [given] if isinstance(given, str) else given
+        are_texts = isinstance(texts, list) and texts and all(isinstance(text, str) for text in texts)
+        return self.encode(texts) if are_texts else _embeddings(name, given)
+
+    def search(
+        self, query: str, corpus: Iterable[str], *, span: str | Span | None = None, k: int = 5
+    ) -> list[Hit]:
+        """The texts of a corpus that are most similar to a query, the most similar first.
+
+        Args:
+            span: search for what these words (or this range) of the query mean.
+            k: how many; fewer if the corpus has fewer.
+
+        Raises:
+            TypeError, ValueError, UserError: as :meth:`encode`.
+        """
+        texts = _listed("corpus", corpus)
+        if not texts:
+            return []
+        found = self.similarity(self.encode([query], [span], role="query"), self.encode(texts))[0]  # (N,)
+        best = found.argsort(descending=True, stable=True)[:k].tolist()
+        return [Hit(texts[i], found[i].item()) for i in best]
+
+    # ---------------------------------------------------------------- the forward path
+
+    @property
+    def dimension(self) -> int:
+        """D, the length of an embedding."""
+        dimension = self.model.get_embedding_dimension()
+        assert dimension is not None
+        return dimension
+
+    def checkpoint_activations(self) -> None:
+        """Keep no activations within layers in training: the backward pass computes them again.
+
+        Raises:
+            UserError: if the architecture does not support it.
+        """
+        transformer: Any = self.transformer
+        # Renamed in transformers 5.x; the old name is to be removed in 6.
+        new_name, old_name = "activation_checkpointing_enable", "gradient_checkpointing_enable"
+        try:
+            enable = getattr(transformer, new_name, None) or getattr(transformer, old_name)
+            # The reentrant form needs inputs that have a gradient, which token ids do not.
+            enable({"use_reentrant": False})
+        except (AttributeError, ValueError) as error:
+            reason = f"{type(transformer).__name__} cannot ({error})"
+            raise UserError(reason, option="trainer.activation_checkpointing=true") from None
+
+    @property
+    def transformer(self) -> nn.Module:
+        """The transformer alone, without what follows it (pooling, a dense layer)."""
+        first: Any = self.model[0]
+        transformer: nn.Module = first.auto_model
+        return transformer
+
+    @property
+    def device(self) -> torch.device:
+        return compute_device(self.model)
+
+    def forward(
+        self,
+        requests: Sequence[Request],
+        on_progress: Callable[[int], None] | None = None,
+        *,
+        batch_size: int | None = None,
+    ) -> Tensor:
+        """Embed all requests. Each distinct text, prompt included, goes through the model once.
+
+        Args:
+            requests: R embeddings to compute.
+            on_progress: called after each forward pass with the number of its texts; what a gate reads
+                besides does not count.
+            batch_size: see :meth:`forward_batches`.
+
+        Returns:
+            (R, D), row i for request i; with a graph where gradients are enabled.
+
+        Raises:
+            UserError: if a span is missing, outside its text, or beyond the maximum length.
+        """
+        if not requests:
+            return torch.zeros(0, self.dimension, device=self.device)
+        pieces, order = [], []
+        gated = GatedRequests(requests, self.reader, is_on=not self.training)
+        for batch in self.forward_batches(gated.requests, batch_size=batch_size):
+            pieces.append(self.embed(batch))  # (n, D)
+            order += batch.requests
+            if on_progress is not None:
+                on_progress(batch.num_texts_of(len(requests)))
+        return gated.combined(in_request_order(torch.cat(pieces), order))
+
+    @property
+    def reader(self) -> Reader:
+        """How the model reads requests."""
+        how = self.prompts, self.pools_prompts, self.idiom_tokens, self.meanings
+        return Reader(self._tokenizer, self.model.max_seq_length, *how)
+
+    def forward_batches(
+        self, requests: Sequence[Request], *, min_batches: int = 1, batch_size: int | None = None
+    ) -> list[ForwardBatch]:
+        """The forward batches that embed all requests: longest texts first, each view of a text once.
+
+        Args:
+            min_batches: make at least this many, as long as each has about 512 tokens or more.
+            batch_size: the most texts in one; None = as many as `tokens_per_forward` allows.
+
+        Raises:
+            UserError: if a span is missing, outside its text, or beyond the maximum length.
+        """
+        reader = self.reader
+        rendered = reader.render(requests)
+        tokens = self._tokenizer([text for text, _ in rendered])
+        are_cut = {
+            request: span is not None and is_cut(text, span, read, reader.limit)
+            for request, (text, span), read in zip(requests, rendered, tokens, strict=True)
+            if request.pooling == "span"
+        }
+        cut = {request for request, is_so in are_cut.items() if is_so}
+        if cut and not self.cut_spans:  # only the first call that cuts some reports it
+            log.warning("%s", cut_spans_note(len(cut), len(are_cut), reader.limit))
+        self.cut_spans |= cut
+        return plan_batches(
+            requests,
+            rendered,
+            tokens,
+            reader,
+            tokens_per_forward=self.tokens_per_forward,
+            min_batches=min_batches,
+            batch_size=batch_size,
+        )
+
+    @property
+    def _pooling_at(self) -> int:
+        return next(i for i, module in enumerate(self.model) if isinstance(module, Pooling))
+
+    @property
+    def _pooling(self) -> Any:
+        return self.model[self._pooling_at]
+
+    @property
+    def pools_prompts(self) -> bool:
+        """Whether a prompt's tokens are pooled."""
+        pools: bool = self._pooling.include_prompt
+        return pools
+
+    @property
+    def pooling_mode(self) -> str:
+        """`mean`, `cls`, …; of several side by side `cls+lasttoken`."""
+        mode = self._pooling.pooling_mode
+        return mode if isinstance(mode, str) else "+".join(mode)
+
+    @property
+    def averages_tokens(self) -> bool:
+        """Whether a text's embedding is the mean of its tokens' embeddings, up to its length."""
+        mixes = self.meanings is not None and (self.meanings.weight > 0 or self.meanings.gate is not None)
+        after = list(self.model)[self._pooling_at + 1 :]
+        return (
+            self.pooling_mode == "mean"
+            and not mixes
+            and all(isinstance(module, Normalize) for module in after)
+        )
+
+    def forget_texts(self) -> None:
+        """Drop the tokens of all texts that were read so far; they are kept for texts that come again."""
+        self._tokenizer.forget()
+
+    @torch.no_grad()
+    def embed_token_texts(self, ids: Sequence[int]) -> Tensor:
+        """(N, D), each token's embedding as a text of its own, between the special tokens of any text."""
+        before, after = special_tokens_around(self.model.tokenizer)
+        sentences = [PooledSentence(row, row) for row in range(len(ids))]
+        return self._embedded(ForwardBatch([[*before, i, *after] for i in ids], sentences, []))
+
+    def embed_some_tokens(self) -> Tensor:
+        """(N, D), of a few words of the vocabulary, each as a text."""
+        tokenizer: Any = self.model.tokenizer
+        ids = range(0, len(tokenizer), -(-len(tokenizer) // _NUM_PROBED))
+        return self.embed_token_texts([i for i in ids if i not in tokenizer.all_special_ids])
+
+    def embed_tokens(self, texts: list[list[int]]) -> Tensor:
+        """(B, T, D), what is pooled of B texts, given as token ids."""
+        embeddings: Tensor = self._run(texts)[0]["token_embeddings"]
+        return embeddings
+
+    def _run(self, texts: list[list[int]]) -> tuple[dict[str, Any], Tensor]:
+        """The features of texts up to the pooling, and the transformer's last hidden states (B, T, D)."""
+        transformer, *others = list(self.model)[: self._pooling_at]
+        features = transformer(self._tokenizer.pad(texts, self.device))  # (B, T) each
+        hidden = features["token_embeddings"]
+        for module in others:
+            features = module(features)
+        return features, hidden
+
+    def embed(self, batch: ForwardBatch) -> Tensor:
+        """(n, D), row i for the i-th of the batch's `requests`: first its sentences, then its spans."""
+        return self._embedded(batch)
+
+    def _embedded(self, batch: ForwardBatch) -> Tensor:
+        features, hidden = self._run(batch.texts)
+        pooling, *after = list(self.model)[self._pooling_at :]
+        pooled = pool_sentences(pooling, features, [*batch.sentences, *batch.meanings])
+        if batch.spans and not self.raw_spans:
+            means = pool_spans(features["token_embeddings"], batch.spans)  # (S, D)
+            # Once for each of several concatenated poolings, such as those of [CLS] and [SEP].
+            count = self._pooling.pooling_output_dimension // self._pooling.embedding_dimension
+            pooled.append(means.repeat(1, count))
+        pieces: list[Tensor] = []
+        if pooled:
+            features = dict(features, sentence_embedding=torch.cat(pooled))
+            for module in after:
+                features = module(features)
+            rows = features["sentence_embedding"]
+            if batch.meanings and self.meanings is not None:
+                n, m = len(batch.sentences), len(batch.meanings)
+                mixed = add_meanings(rows[:n], rows[n : n + m], batch.meanings_of, self.meanings.weight)
+                rows = torch.cat([mixed, rows[n + m :]])
+            pieces.append(rows)
+        if batch.spans and self.raw_spans:
+            pieces.append(pool_spans(hidden, batch.spans))
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+
+
+# ---------------------------------------------------------------- what people give, checked
+
+
+def _requests_for(
+    texts: Iterable[str], spans: Spans, role: Role, instruction: str | None, batch_size: int | None
+) -> list[Request]:
+    """A request for each text, or for its span: see :meth:`~idiomtune.encoder.encoder.Encoder.encode`.
+
+    Raises:
+        TypeError, ValueError, UserError: naming the argument that is wrong, and what it takes.
+    """
+    texts = _listed("texts", texts)
+    places = [None] * len(texts) if spans is None else _listed("spans", spans)
+    if len(places) != len(texts):
+        raise ValueError(f"{len(texts)} texts but {len(places)} spans: give one span per text")
+    if role not in get_args(Role):
+        raise ValueError(f"role: expected 'query' or 'document', got {role!r}")
+    if not isinstance(instruction, str | None):
+        raise _type_error("instruction", "one string for all texts", instruction)
+    if batch_size is not None and (not isinstance(batch_size, int | np.integer) or batch_size < 1):
+        raise ValueError(f"batch_size: expected a number of texts, 1 or more, got {batch_size!r}")
+    requests = []
+    for i, (text, place) in enumerate(zip(texts, places, strict=True)):
+        if not isinstance(text, str):
+            raise _type_error(f"text {i}", "a string", text)
+        requests.append(
+            Request(
+                text,
+                None if place is None else _span(i, text, place),
+                role="query" if instruction is not None else role,
+                instruction=instruction,
+                pooling="sentence" if place is None else "span",
+            )
+        )
+    return requests
+
+
+def _embeddings(name: str, given: Any) -> Tensor:
+    """(N, D), on the CPU; one embedding may be (D,)."""
+    if isinstance(given, np.ndarray) and given.dtype.kind == "f":
+        given = torch.from_numpy(given)
+    if not isinstance(given, Tensor) or given.dim() not in (1, 2):
+        raise _type_error(name, "embeddings, as encode gives them", given)
+    return given.float().cpu().reshape(-1, given.shape[-1])
+
+
+def _listed(name: str, given: Any) -> list[Any]:
+    """A list, or what can become one; iterating a table would give the names of its columns."""
+    is_table = isinstance(given, Mapping) or hasattr(given, "columns")
+    if is_table or isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise _type_error(name, "a list with one element per text", given)
+    return list(given)
+
+
+def _span(i: int, text: str, given: Any) -> Span:
+    """The span of text `i` as character offsets."""
+    if isinstance(given, str):
+        place = find_span(text, given) or (find_expression(text, given) if given.strip() else None)
+        if place is None:
+            raise UserError(f"span {given!r} is not in text {i}: {text!r}")
+        return place
+    try:
+        start, end = (int(offset) for offset in given)
+        is_span = (start, end) == tuple(given)
+    except (TypeError, ValueError):
+        is_span = False
+    if not is_span:
+        raise _type_error(f"span {i}", "words, or offsets (start, end)", given)
+    if not 0 <= start < end <= len(text):
+        raise UserError(f"span ({start}, {end}) is not in text {i} of {len(text)} characters: {text!r}")
+    return start, end
+
+
+def _type_error(name: str, expected: str, given: Any) -> TypeError:
+    return TypeError(f"{name}: expected {expected}, got the {type(given).__name__} {str(given)[:60]!r}")

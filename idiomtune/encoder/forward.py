@@ -1,0 +1,460 @@
+"""From requests to forward batches, and from token embeddings to those of sentences and spans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cosine_similarity, normalize
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+from idiomtune.encoder.reading import Read, Reader, Rendered, Tokens
+from idiomtune.errors import UserError
+from idiomtune.expressions import Span
+from idiomtune.requests import Request
+
+SHORT_ATTENTION = "sdpa_short_on_cpu"
+_BYTE_ATTENTION = f"{SHORT_ATTENTION}_byte_dropout"
+_MAX_LENGTH = 256  # tokens: memory grows with their square, and the gain shrinks
+_LEVELS = 256  # of a byte
+
+
+def use_short_attention(transformer: PreTrainedModel) -> None:
+    """Make a model on a CPU use this attention instead of PyTorch's; others keep theirs."""
+    if transformer.device.type == "cpu" and transformer.config._attn_implementation == "sdpa":
+        transformer.set_attn_implementation(SHORT_ATTENTION)
+
+
+def attend(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    drop: Callable[[Tensor, float], Tensor] = nn.functional.dropout,
+    **others: Any,
+) -> tuple[Tensor, None]:
+    """The same as transformers' `sdpa_attention_forward`, as exactly; for long texts it is called itself.
+
+    Only the length decides, so that a pass is computed in the same way with and without a graph.
+
+    Args:
+        query: (B, H, T, D); `key` and `value` with as many heads or a divisor of H.
+        attention_mask: bool (B, 1, T, T), true where a token attends; None: to all, or to earlier ones if
+            causal.
+        drop: how short texts' weights (B, H, T, T) are dropped, with the probability `dropout`.
+
+    Returns:
+        (B, T, H, D).
+    """
+    length = query.shape[2]
+    is_plain = attention_mask is None or attention_mask.dtype == torch.bool
+    is_short = length <= _MAX_LENGTH and length == key.shape[2]
+    if not is_short or not is_plain or others.get("position_bias") is not None:
+        options = {"dropout": dropout, "scaling": scaling, "is_causal": is_causal, **others}
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
+    groups = getattr(module, "num_key_value_groups", 1)
+    key, value = repeat_kv(key, groups), repeat_kv(value, groups)
+    if attention_mask is None and (getattr(module, "is_causal", True) if is_causal is None else is_causal):
+        attention_mask = torch.ones(length, length, dtype=torch.bool, device=query.device).tril()
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    with torch.autocast(query.device.type, enabled=False):  # scores in float32, as the fused kernel has them
+        scores = (query.float() * scale) @ key.float().transpose(2, 3)
+        if attention_mask is not None:
+            unseen = torch.zeros_like(attention_mask, dtype=scores.dtype)
+            scores = scores + unseen.masked_fill_(~attention_mask, torch.finfo(scores.dtype).min)
+        weights = scores.softmax(dim=-1).to(value.dtype)
+        if dropout:  # not 0 in training only
+            weights = drop(weights, dropout)
+        return (weights @ value).transpose(1, 2).contiguous(), None
+
+
+def use_byte_dropout(model: nn.Module, transformer: Any) -> None:
+    """Draw eight-bit masks in all `nn.Dropout` of a model on a CPU, and in the attention of short texts.
+
+    Other attention, and dropout that a model calls as a function, keep PyTorch's. Nothing of it is saved.
+
+    Args:
+        model: whose modules are changed in place.
+        transformer: its transformer, a `PreTrainedModel`.
+    """
+    for module in model.modules():
+        if type(module) is nn.Dropout:
+            module.__class__ = ByteDropout
+    if transformer.config._attn_implementation == SHORT_ATTENTION:
+        transformer.set_attn_implementation(_BYTE_ATTENTION)
+
+
+class ByteDropout(nn.Dropout):
+    """`nn.Dropout` by :func:`byte_dropout`; never in place."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The input with some values zeroed in training; itself in evaluation."""
+        return byte_dropout(input, self.p) if self.training else input
+
+
+def byte_dropout(x: Tensor, p: float) -> Tensor:
+    """Zero each value with probability q, which is p rounded to 1/256; scale the others by 1 / (1 - q).
+
+    Where p rounds to 0 or 1, and on other devices, PyTorch's own dropout is used.
+
+    Args:
+        x: any shape; float32 or bfloat16.
+    """
+    threshold = round(_LEVELS * p)
+    if x.device.type != "cpu" or not 0 < threshold < _LEVELS:
+        return nn.functional.dropout(x, p)
+    dropped: Tensor = _ByteDropout.apply(x, random_bytes(x.shape), threshold)  # type: ignore[no-untyped-call]
+    return dropped
+
+
+def random_bytes(shape: torch.Size) -> Tensor:
+    """Uniform uint8 of this shape, from PyTorch's generator."""
+    size = shape.numel()
+    words = torch.empty(-(-size // 8), dtype=torch.int64).random_(-(2**63), None)  # by default 63 bits
+    return words.view(torch.uint8)[:size].view(shape)
+
+
+class _ByteDropout(torch.autograd.Function):
+    """Keeps of the forward pass a byte a value."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, drawn: Tensor, threshold: int) -> Tensor:
+        ctx.save_for_backward(drawn)
+        ctx.threshold = threshold
+        return _mask(x, drawn, threshold)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        (drawn,) = ctx.saved_tensors
+        return _mask(gradient, drawn, ctx.threshold), None, None
+
+
+def _mask(x: Tensor, drawn: Tensor, threshold: int) -> Tensor:
+    """x where `drawn` is not below the threshold, scaled; else 0."""
+    # Not as booleans, which PyTorch compares, converts and multiplies several times as slowly on a CPU.
+    mask = torch.ge(drawn, threshold, out=torch.empty(x.shape, dtype=x.dtype))
+    return torch.addcmul(x.new_zeros(()), x, mask, value=_LEVELS / (_LEVELS - threshold))
+
+
+for _name, _attend in ((SHORT_ATTENTION, attend), (_BYTE_ATTENTION, partial(attend, drop=byte_dropout))):
+    AttentionInterface.register(_name, _attend)
+    AttentionMaskInterface.register(_name, sdpa_mask)
+
+
+_MIN_TOKENS_PER_FORWARD = 512  # smaller batches are not worth dividing among processes
+_MAX_SPAN_ELEMENTS = 2**26  # numbers in memory while spans are pooled: 256 MB in float32
+
+
+class PooledSentence(NamedTuple):
+    """A text of a forward batch that is embedded as a whole.
+
+    Attributes:
+        row: of the text in its batch.
+        request: the request it answers, by its position in the call.
+        num_skipped: tokens at the text's start that are not pooled.
+    """
+
+    row: int
+    request: int
+    num_skipped: int = 0
+
+
+class PooledSpan(NamedTuple):
+    """A span of a text of a forward batch.
+
+    Attributes:
+        row: of the text in its batch.
+        request: the request it answers, by its position in the call.
+        positions: of the span's tokens in the text.
+    """
+
+    row: int
+    request: int
+    positions: list[int]
+
+
+class ForwardBatch(NamedTuple):
+    """Texts that go through the transformer together, and what is pooled from them.
+
+    Attributes:
+        texts: the token ids of each text, the longest first, then those of `meanings`.
+        sentences: what is embedded as a whole.
+        spans: what is embedded by its tokens in a text.
+        meanings: what is embedded as a whole, and added to sentences.
+        meanings_of: of each of the sentences, the meanings that are added to it, by position.
+        is_dummy: the embeddings are thrown away.
+    """
+
+    texts: list[list[int]]
+    sentences: list[PooledSentence]
+    spans: list[PooledSpan]
+    meanings: Sequence[PooledSentence] = ()
+    meanings_of: Sequence[Sequence[int]] = ()
+    is_dummy: bool = False
+
+    @property
+    def requests(self) -> list[int]:
+        """The request that each embedding of the batch answers: the sentences' first, then the spans'."""
+        return [pooled.request for pooled in self._pooled]
+
+    @property
+    def _pooled(self) -> list[PooledSentence | PooledSpan]:
+        return [] if self.is_dummy else [*self.sentences, *self.spans]
+
+    @property
+    def num_tokens(self) -> int:
+        """Padding included."""
+        return len(self.texts) * max(map(len, self.texts))
+
+    @property
+    def num_texts(self) -> int:
+        """Texts whose embeddings are asked for."""
+        return 0 if self.is_dummy else len(self.texts) - len(self.meanings)
+
+    def num_texts_of(self, num_requests: int) -> int:
+        """Of these texts, those whose embeddings answer one of the call's first `num_requests` requests."""
+        return len({pooled.row for pooled in self._pooled if pooled.request < num_requests})
+
+    def dummy(self) -> ForwardBatch:
+        """A short batch for a process that has none left while others run theirs; its gradient is zero."""
+        return ForwardBatch([self.texts[-1]], [PooledSentence(row=0, request=0)], [], is_dummy=True)
+
+
+def plan_batches(
+    requests: Sequence[Request],
+    rendered: Sequence[Rendered],
+    tokens: Sequence[Tokens],
+    reader: Reader,
+    *,
+    tokens_per_forward: int,
+    min_batches: int,
+    batch_size: int | None,
+) -> list[ForwardBatch]:
+    """Which texts go together, and what is pooled from each: see `Encoder.forward_batches`.
+
+    Args:
+        rendered: each request's text as the model reads it, and its span's place there.
+        tokens: of these texts.
+        reader: how the model reads texts.
+        tokens_per_forward, min_batches, batch_size: see :func:`_cut`.
+    """
+    requests_of: dict[tuple[str, int], list[int]] = {}  # each view of a text is a row of its own
+    for i, (text, _) in enumerate(rendered):
+        requests_of.setdefault((text, requests[i].view), []).append(i)
+    rows = list(requests_of.values())
+    meanings_of, read = _added_meanings(requests, reader)
+    lengths = []
+    for answered in rows:
+        added_to_it = next((meanings_of[i] for i in answered if i in meanings_of), [])
+        members = [tokens[answered[0]], *(read[meaning].tokens for meaning in added_to_it)]
+        lengths.append([len(member.input_ids) for member in members])
+    batches = []
+    for chunk in _cut(lengths, tokens_per_forward, min_batches, batch_size):
+        sentences: list[PooledSentence] = []
+        spans: list[PooledSpan] = []
+        for row, number in enumerate(chunk):
+            for i in rows[number]:
+                text, span = rendered[i]
+                if requests[i].pooling == "sentence":
+                    num_skipped = reader.num_skipped(text, tokens[i], requests[i])
+                    sentences.append(PooledSentence(row, i, num_skipped))
+                else:
+                    spans.append(PooledSpan(row, i, tokens_of_span(tokens[i], span, requests[i])))
+        meant = [meanings_of.get(sentence.request, []) for sentence in sentences]
+        position = {m: place for place, m in enumerate(dict.fromkeys(m for some in meant for m in some))}
+        added = [read[meaning] for meaning in position]
+        batches.append(
+            ForwardBatch(
+                [tokens[rows[number][0]].input_ids for number in chunk] + [m.tokens.input_ids for m in added],
+                sentences,
+                spans,
+                [PooledSentence(row, 0, one.num_skipped) for row, one in enumerate(added, len(chunk))],
+                [[position[meaning] for meaning in some] for some in meant],
+            )
+        )
+    return batches
+
+
+def _added_meanings(
+    requests: Sequence[Request], reader: Reader
+) -> tuple[dict[int, list[str]], dict[str, Read]]:
+    """The meanings that are added to requests embedded as sentences (`model.glossary_weight`).
+
+    Returns:
+        The meanings of each such request, by position; how each is read, as a text of its own.
+    """
+    meanings = reader.meanings
+    if meanings is None or not meanings.weight:
+        return {}, {}
+    meanings_of = {
+        i: meanings.in_text(request.text)
+        for i, request in enumerate(requests)
+        if request.pooling == "sentence" and request.with_meanings
+    }
+    distinct = list(dict.fromkeys(m for some in meanings_of.values() for m in some))
+    alone = reader._replace(meanings=None, idiom_tokens=None).read([Request(meaning) for meaning in distinct])
+    return meanings_of, dict(zip(distinct, alone, strict=True))
+
+
+def _cut(
+    lengths: Sequence[Sequence[int]], tokens_per_forward: int, min_batches: int, batch_size: int | None
+) -> list[list[int]]:
+    """Texts, by their numbers, the longest first, cut where the padded size would exceed the budget.
+
+    Args:
+        lengths: of each text, in tokens, and of what is embedded with it, in rows of its own.
+        min_batches: make at least this many, as long as each has `_MIN_TOKENS_PER_FORWARD` or more.
+        batch_size: the most texts in one piece; None = as many as the budget holds.
+    """
+    longest_first = sorted(range(len(lengths)), key=lambda number: max(lengths[number]), reverse=True)
+    budget = tokens_per_forward
+    if min_batches > 1:
+        even_size = -(-sum(map(sum, lengths)) // min_batches)
+        budget = min(budget, max(even_size, _MIN_TOKENS_PER_FORWARD))
+    chunks: list[list[int]] = []
+    num_rows = longest = 0
+    for number in longest_first:
+        num_rows += len(lengths[number])
+        if not chunks or num_rows * longest > budget or len(chunks[-1]) == batch_size:
+            chunks.append([])
+            num_rows, longest = len(lengths[number]), max(lengths[number])
+        chunks[-1].append(number)
+    return chunks
+
+
+def tokens_of_span(tokens: Tokens, span: Span | None, request: Request) -> list[int]:
+    """Positions of the tokens that overlap the span; special tokens have empty offsets.
+
+    Args:
+        tokens: of the request's text as the model reads it.
+        span: the request's span there.
+
+    Raises:
+        UserError: if there is no span, it is not in the text, or is beyond the maximum length.
+    """
+    if span is None or request.span is None or not 0 <= request.span[0] < request.span[1]:
+        raise UserError(f"no span given to embed in {request.text!r}")
+    if request.span[1] > len(request.text):
+        raise UserError(f"span {request.span} ends after the text {request.text!r}")
+    positions = [
+        i
+        for i, (start, end) in enumerate(tokens.offsets)
+        if start < span[1] and end > span[0] and start < end
+    ]
+    if not positions:
+        raise UserError(
+            f"span {request.text[slice(*request.span)]!r} of {request.text[:80]!r}… has no token "
+            f"within the model's maximum length ({len(tokens.input_ids)} tokens): raise "
+            "model.max_length, or shorten the text"
+        )
+    return positions
+
+
+def is_cut(text: str, span: Span, tokens: Tokens, limit: int | None) -> bool:
+    """Whether a span continues beyond the point where its text was truncated, at `limit` tokens."""
+    if limit is None or len(tokens.input_ids) < limit:
+        return False
+    end_of_read = max((end for _, end in tokens.offsets), default=0)
+    # Tokenizers skip spaces and the like, which may be between here and the span's end.
+    return any(character.isalnum() for character in text[end_of_read : span[1]])
+
+
+def cut_spans_note(num_cut: int, num_spans: int, limit: int | None) -> str:
+    """The note on spans that are cut in two."""
+    return (
+        f"{num_cut} of {num_spans} spans continue beyond the model's maximum length ({limit} tokens) and are "
+        "embedded by their words within it: raise model.max_length, if the model can read longer texts"
+    )
+
+
+def in_request_order(rows: Tensor, order: Sequence[int]) -> Tensor:
+    """(R, D), row i for request i.
+
+    Args:
+        rows: (R, D), row j for request `order[j]`.
+    """
+    position = torch.empty(len(order), dtype=torch.long)  # (R,), request → its row in `rows`
+    position[torch.tensor(order, dtype=torch.long)] = torch.arange(len(order))
+    return rows[position.to(rows.device)]  # (R, D)
+
+
+def pool_sentences(
+    pooling: nn.Module, features: dict[str, Any], sentences: Sequence[PooledSentence]
+) -> list[Tensor]:
+    """Pieces (n, D') that together have a row for each of the sentences, in their order.
+
+    Args:
+        pooling: the model's own module; D' is D times its number of poolings side by side.
+        features: with `token_embeddings` (B, T, D) and `attention_mask` (B, T).
+    """
+    if any(sentence.num_skipped for sentence in sentences):
+        tokens, mask = features["token_embeddings"], features["attention_mask"]
+        return [
+            pooling(
+                {
+                    "token_embeddings": tokens[row : row + 1],  # (1, T, D)
+                    "attention_mask": mask[row : row + 1],  # (1, T)
+                    "prompt_length": num_skipped,
+                }
+            )["sentence_embedding"]
+            for row, _, num_skipped in sentences
+        ]
+    if not sentences:
+        return []
+    pooled: Tensor = pooling(features)["sentence_embedding"]  # (B, D')
+    rows = torch.tensor([sentence.row for sentence in sentences], device=pooled.device)  # (n,)
+    return [pooled[rows]]  # (n, D')
+
+
+def pool_spans(token_embeddings: Tensor, spans: Sequence[PooledSpan]) -> Tensor:
+    """(S, D), the mean of each span's token embeddings.
+
+    Args:
+        token_embeddings: (B, T, D).
+        spans: S of them.
+    """
+    device = token_embeddings.device
+    rows = torch.tensor([span.row for span in spans], device=device)  # (S,)
+    weights = torch.zeros(len(spans), token_embeddings.shape[1])  # (S, T)
+    for s, span in enumerate(spans):
+        weights[s, span.positions] = 1.0 / len(span.positions)
+    weights = weights.to(device, token_embeddings.dtype)
+    # (S, T, D) · (S, T, 1) → (S, D); no matrix product, which autocast would round to bfloat16
+    chunk_size = max(_MAX_SPAN_ELEMENTS // token_embeddings[0].numel(), 1)  # spans
+    chunks = zip(torch.split(rows, chunk_size), torch.split(weights, chunk_size), strict=True)
+    return torch.cat([(token_embeddings[r] * w[:, :, None]).sum(1) for r, w in chunks])
+
+
+def add_meanings(
+    sentences: Tensor, meanings: Tensor, meanings_of: Sequence[Sequence[int]], weight: float
+) -> Tensor:
+    """(S, D), sentences with their expressions' meanings, as far as these fit.
+
+    e + w · max(0, cos(e, m)) · |e| · m, at the length of e: a sentence that uses an expression literally is
+    less like its meaning, which then counts for less. Sentences without expressions stay as they are.
+
+    Args:
+        sentences: (S, D), of which each is an e.
+        meanings: (M, D), each embedded alone; m is the mean of a sentence's, of unit length.
+        meanings_of: of each sentence, its rows in `meanings`.
+        weight: w.
+    """
+    pairs = [(row, member) for row, members in enumerate(meanings_of) for member in members]
+    rows, members = torch.tensor(pairs, dtype=torch.long, device=sentences.device).view(-1, 2).T
+    bare = sentences.float()
+    units = normalize(meanings.float(), dim=1)[members]
+    means = normalize(torch.zeros_like(bare).index_add(0, rows, units), dim=1)  # (S, D), 0 without any
+    fit = cosine_similarity(bare, means, dim=1).clamp(min=0)  # (S,)
+    lengths = bare.norm(dim=1, keepdim=True)  # (S, 1)
+    mixed = normalize(bare + weight * fit[:, None] * lengths * means, dim=1) * lengths  # (S, D)
+    has_meaning = torch.tensor([bool(some) for some in meanings_of], device=sentences.device)  # (S,)
+    return torch.where(has_meaning[:, None], mixed.to(sentences.dtype), sentences)

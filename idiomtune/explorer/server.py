@@ -1,0 +1,254 @@
+"""The page on this machine: a server that nobody else reaches."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Annotated, Any
+
+import yaml
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from markupsafe import Markup
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from idiomtune.benchmarks.own import Mode
+from idiomtune.errors import UserError
+from idiomtune.explorer.search import Explorer, Passage
+from idiomtune.requests import find_span
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+
+PORT = 8765  # also in the help of `idiomtune explore`
+FILE = "index.html"  # in a Space
+_CARD = """---
+{metadata}---
+
+What models find for the queries of {corpus}: open the page, and choose a query. {note}Made with idiomtune.
+"""
+
+
+def page(explorer: Explorer, title: str, *, live: bool) -> str:
+    """The page as HTML.
+
+    Args:
+        live: it asks the server that it came from; otherwise the answers to the corpus' queries are in it.
+    """
+    corpus = explorer.corpus
+    data: dict[str, Any] = {
+        "live": live,
+        "models": [
+            {"name": m.name, "about": m.about, "exact": m.encoder.averages_tokens} for m in explorer.models
+        ],
+        "corpus": {"name": corpus.name, "size": len(corpus.documents)},
+        "modes": explorer.modes,
+        "queries": [shown(query) for query in corpus.queries],
+        "scores": explorer.scores(),
+        "usages": list(dict.fromkeys(document.usage for document in corpus.documents if document.usage)),
+        "documents": {},
+    }
+    if not live:
+        data["answers"], data["words"] = explorer.answers()
+        used = {document for words in data["words"] for document in words}
+        data["documents"] = {document: shown(corpus.documents[document]) for document in sorted(used)}
+    return _template().render(title=title, data=_embedded(data))
+
+
+def space_card(title: str, corpus: str, metadata: Mapping[str, Any], note: str) -> str:
+    """The README.md of a static Space.
+
+    Args:
+        metadata: what the Hub reads next to the title, such as a licence.
+        note: a sentence on the texts.
+    """
+    facts = {"title": title, "sdk": "static", "pinned": False, **metadata}
+    front = yaml.safe_dump(facts, sort_keys=False, allow_unicode=True)
+    return _CARD.format(metadata=front, corpus=corpus, note=f"{note} " if note else "")
+
+
+def shown(text: Passage) -> dict[str, Any]:
+    """What the page shows of a text."""
+    return {name: value for name, value in asdict(text).items() if value not in (None, "")}
+
+
+def _embedded(data: Any) -> Markup:
+    """JSON for a page: no text in it can end the element that contains it."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined
+    )
+    return environment.get_template("page.html.j2")
+
+
+_HOST = "127.0.0.1"
+_MAX_CHARACTERS = 20_000
+_MAX_BYTES = 100_000  # of a query, which is two texts at most
+
+
+class Asked(BaseModel):
+    """A query of the page.
+
+    Attributes:
+        words: what is marked; `start` is where they begin, if they occur several times.
+        query: the number of the corpus' query that it is.
+        model, document: whose words are looked at.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    text: Annotated[str, Field(pattern=r"\S", max_length=_MAX_CHARACTERS)]
+    words: str = ""
+    start: int | None = None
+    mode: Mode = "sentence"
+    query: Annotated[int, Field(ge=0)] | None = None
+    model: Annotated[int, Field(ge=0)] = 0
+    document: Annotated[int, Field(ge=0)] = 0
+
+    def text_with_span(self) -> Passage:
+        """Raises UserError if the marked words are not in the text, or needed and not there."""
+        span = None
+        if self.words.strip():
+            start = self.start if self.start is not None and self.start >= 0 else len(self.text)
+            end = start + len(self.words)
+            span = (start, end) if self.text[start:end] == self.words else find_span(self.text, self.words)
+            if span is None:
+                raise UserError(f"the marked words are not in the sentence: {self.words}")
+        if self.mode == "span" and span is None:
+            raise UserError("mark words of the sentence to search for only these")
+        return Passage(self.text, span)
+
+
+def check_can_serve() -> None:
+    """Raises UserError if a package is missing."""
+    for name in ("starlette", "uvicorn"):
+        if find_spec(name) is None:
+            raise UserError(
+                f"the page needs the package {name}: pip install 'idiomtune[explore]', or write the "
+                "page to a file with output=page.html"
+            )
+
+
+def bound_socket(port: int | None) -> socket.socket:
+    """A socket on this machine alone.
+
+    Args:
+        port: None = 8765, or any that is free.
+
+    Raises:
+        UserError: if the given port is unavailable.
+    """
+    for number in (PORT, 0) if port is None else (port,):
+        listening = socket.socket()
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((_HOST, number))
+            listening.listen()  # two that are bound alone may share a port
+        except OSError as error:
+            listening.close()
+            reason = error.strerror
+        else:
+            return listening
+    raise UserError(f"port={port}: cannot be used ({reason}); name another, or leave port= out")
+
+
+def serve(explorer: Explorer, page: str, listening: socket.socket) -> None:
+    """Serve the page until Ctrl-C."""
+    import uvicorn
+
+    print(f"http://{_HOST}:{listening.getsockname()[1]}    (Ctrl-C ends it)", flush=True)
+    config = uvicorn.Config(application(explorer, page), log_level="warning", access_log=False)
+    with contextlib.suppress(KeyboardInterrupt):  # raised again once the server has ended
+        uvicorn.Server(config).run(sockets=[listening])
+
+
+def application(explorer: Explorer, page: str) -> Starlette:
+    """The page at `/`, the answers to its questions at `/search` and `/why`."""
+    from starlette.applications import Starlette
+    from starlette.concurrency import run_in_threadpool
+    from starlette.middleware import Middleware
+    from starlette.middleware.trustedhost import TrustedHostMiddleware
+    from starlette.requests import ClientDisconnect
+    from starlette.responses import HTMLResponse, JSONResponse
+    from starlette.routing import Route
+
+    lock = Lock()  # a model and its tokenizer serve one at a time
+
+    def asked(answer: Callable[[Explorer, Asked], dict[str, Any]]) -> Callable[[Request], Any]:
+        def locked(asked: Asked) -> dict[str, Any]:
+            with lock:
+                return answer(explorer, asked)
+
+        async def endpoint(request: Request) -> Response:
+            try:
+                asked = Asked.model_validate_json(await _body(request))
+                return JSONResponse(await run_in_threadpool(locked, asked))
+            except ValidationError as error:
+                where = ".".join(map(str, error.errors()[0]["loc"]))
+                return JSONResponse({"error": f"{where}: {error.errors()[0]['msg']}"}, 400)
+            except (UserError, ClientDisconnect) as error:  # the latter goes nowhere
+                return JSONResponse({"error": str(error)}, 400)
+
+        return endpoint
+
+    return Starlette(
+        routes=[
+            Route("/", lambda _: HTMLResponse(page)),
+            Route("/search", asked(_search), methods=["POST"]),
+            Route("/why", asked(_why), methods=["POST"]),
+        ],
+        # Or a page elsewhere could reach this one under a name of its own.
+        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=[_HOST, "localhost"])],
+    )
+
+
+async def _body(request: Request) -> bytes:
+    """What the page sends; any page that a browser shows could send something here.
+
+    Raises:
+        UserError: if another page has sent it, or it is longer than a query.
+    """
+    origin = request.headers.get("origin")
+    if origin not in (None, f"http://{request.headers['host']}"):
+        raise UserError(f"only this server's own page may ask it, not {origin}")
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _MAX_BYTES:
+            raise UserError(f"a query may have {_MAX_BYTES:,} bytes")
+    return body
+
+
+def _search(explorer: Explorer, asked: Asked) -> dict[str, Any]:
+    query, number = _query(explorer, asked)
+    answer = explorer.search(query, asked.mode, number)
+    documents = {row["document"] for column in answer["models"] for row in column["rows"]}
+    return {**answer, "documents": {i: shown(explorer.corpus.documents[i]) for i in sorted(documents)}}
+
+
+def _why(explorer: Explorer, asked: Asked) -> dict[str, Any]:
+    if asked.model >= len(explorer.models) or asked.document >= len(explorer.corpus.documents):
+        raise UserError(f"no model {asked.model} or no document {asked.document}")
+    query, _ = _query(explorer, asked)
+    return explorer.why(query, asked.mode, asked.model, asked.document)
+
+
+def _query(explorer: Explorer, asked: Asked) -> tuple[Passage, int | None]:
+    """What is asked; its number if it is one of the corpus' own."""
+    if asked.query is not None and asked.query < len(explorer.corpus.queries):
+        return explorer.corpus.queries[asked.query], asked.query
+    return asked.text_with_span(), None

@@ -1,0 +1,572 @@
+"""Expressions in running text: capitalised, hyphenated, inflected; and other words in their place."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+# Determiners and prepositions have one form. The word after them is a noun or adjective: in "in the can" it
+# is never "canning", in "to boot" never "booted".
+_BEFORE_NOUNS_TEXT = """
+a an the to of in on at by for from with off out up down over under round into onto through
+my your his her its our their one's someone's somebody's
+o os as um uma de do da dos das em no na nos nas por para com ao à sem
+"""
+# Other function words with one form.
+_SMALL = """
+and or but not if so than that this who what it he she we they you me him us them is are was were
+someone somebody something e ou que se não mais
+"""
+# The base form, then the forms that no rule below gives.
+_IRREGULAR_VERBS = """
+be is are am was were been being, bear bore borne, beat beaten, become became, begin began begun, bend bent,
+bind bound, bite bit bitten, bleed bled, blow blew blown, break broke broken, bring brought, build built,
+burn burnt, buy bought, catch caught, choose chose chosen, come came, deal dealt, dig dug, do did done does,
+draw drew drawn, dream dreamt, drink drank drunk, drive drove driven, eat ate eaten, fall fell fallen, feed
+fed, feel felt, fight fought, find found, flee fled, fly flew flown, forget forgot forgotten, forgive
+forgave forgiven, freeze froze frozen, get got gotten, give gave given, go went gone goes, grind ground,
+grow grew grown, hang hung, have had has, hear heard, hide hid hidden, hold held, keep kept, kneel knelt,
+know knew known, lay laid, lead led, leap leapt, learn learnt, leave left, lend lent, lie lay lain, light
+lit, lose lost, make made, mean meant, meet met, pay paid, ride rode ridden, ring rang rung, rise rose
+risen, run ran, say said, see saw seen, sell sold, send sent, shake shook shaken, shine shone, shoot shot,
+show shown, shrink shrank shrunk, sing sang sung, sink sank sunk, sit sat, sleep slept, slide slid, smell
+smelt, speak spoke spoken, spell spelt, spend spent, spill spilt, spin spun, spring sprang sprung, stand
+stood, steal stole stolen, stick stuck, sting stung, strike struck stricken, swear swore sworn, sweep swept,
+swim swam swum, swing swung, take took taken, teach taught, tear tore torn, tell told, think thought, throw
+threw thrown, tread trod trodden, understand understood, wake woke woken, wear wore worn, weave wove woven,
+weep wept, win won, wind wound, wring wrung, write wrote written
+"""
+_IRREGULAR_NOUNS = """
+man men, woman women, child children, foot feet, tooth teeth, goose geese, mouse mice, louse lice, ox oxen,
+person people
+"""
+BEFORE_NOUNS = frozenset(_BEFORE_NOUNS_TEXT.split())
+_ONE_FORM = BEFORE_NOUNS | frozenset(_SMALL.split())
+_VERB_FORMS = {base: forms for base, *forms in map(str.split, _IRREGULAR_VERBS.split(","))}
+_NOUN_FORMS = {base: forms for base, *forms in map(str.split, _IRREGULAR_NOUNS.split(","))}
+
+
+@lru_cache(maxsize=100_000)
+def inflections(word: str, *, as_verb: bool = True) -> tuple[str, ...]:
+    """The word in lower case, then its possible forms, too many rather than too few.
+
+    These are English plurals, third persons, -ed and -ing forms, irregular verbs and nouns; Portuguese and
+    Galician plurals. Not covered: degrees (a bigger fish is not a big fish), genders, Portuguese verbs.
+
+    Args:
+        as_verb: also give -ed and -ing forms, and those of irregular verbs.
+    """
+    word = unicodedata.normalize("NFC", word).lower()
+    irregular = _VERB_FORMS.get(word, []) if as_verb else []
+    if not irregular and (word in _ONE_FORM or len(word) < 2 or not word.isalpha()):
+        return (word,)
+    return tuple(dict.fromkeys([word, *_plurals(word), *irregular, *(_participles(word) if as_verb else ())]))
+
+
+def _plurals(word: str) -> list[str]:
+    """Plurals; for verbs, third persons."""
+    stem, last = word[:-1], word[-1]
+    forms = [] if last == "s" else [word + "s"]
+    if word.endswith(("s", "x", "z", "sh", "ch", "o", "r")):
+        forms.append(word + "es")
+    if last == "y" and stem[-1] not in "aeiou":
+        forms.append(stem + "ies")
+    if word.endswith(("f", "fe")):
+        forms.append(word.removesuffix("e")[:-1] + "ves")
+    forms += _NOUN_FORMS.get(word, [])
+    if word.endswith("ão"):
+        forms += [word[:-2] + "ões", word[:-2] + "ães"]
+    if word.endswith("ês"):
+        forms.append(word[:-2] + "eses")
+    if last == "m":
+        forms.append(stem + "ns")
+    if last == "z":  # Galician: luz, luces
+        forms.append(stem + "ces")
+    if last == "l" and stem[-1] in "aeiou":
+        accented = {"e": "é", "o": "ó"}
+        forms += [stem + "is", stem[:-1] + accented.get(stem[-1], stem[-1]) + "is"]
+    return forms
+
+
+def _participles(word: str) -> list[str]:
+    stem, last = word[:-1], word[-1]
+    if len(word) < 3:
+        return [word + "ing"] if word in _VERB_FORMS else []
+    if word.endswith("ie"):
+        return [word + "d", word[:-2] + "ying"]
+    if last == "e":
+        return [word + "d", (word if stem[-1] in "eoy" else stem) + "ing"]
+    forms = [word + "ed", word + "ing"]
+    if last == "y" and stem[-1] not in "aeiou":
+        forms[0] = stem + "ied"
+    elif last not in "aeiouwxy" and stem[-1] in "aeiou":
+        forms += [word + last + "ed", word + last + "ing"]
+    return forms
+
+
+# Expressions as regular expressions: any spelling, inflected words, and phrases for placeholders.
+
+_HYPHENS = r"\-\u2010\u2011\u2013"  # in a character class
+_APOSTROPHES = "'\u2019\u2018\u02bc"
+_ACCENT = r"[\u0300-\u036f]"
+IN_A_WORD = r"[\w\u0300-\u036f]"  # accents may be characters of their own
+# Spaces, or one hyphen. A dash between spaces divides a sentence, not an expression.
+_GAP = rf"(?:\s+|[{_HYPHENS}])"
+
+# Placeholders in a dictionary's entries, and what fills them in running text.
+Filled = Literal["phrase", "owner", "reflexive"]
+_PLACEHOLDERS: dict[Filled, list[str]] = {
+    "phrase": ["someone", "somebody", "something"],
+    "owner": ["someone's", "somebody's", "one's"],
+    "reflexive": ["oneself"],
+}
+_KIND_OF: dict[str, Filled] = {word: kind for kind, words in _PLACEHOLDERS.items() for word in words}
+_REFLEXIVES_TEXT = "myself yourself himself herself itself oneself ourselves yourselves themselves"
+_PRONOUNS_TEXT = "me you him her it us them this that these those everyone everybody anyone anybody"
+_POSSESSIVES_TEXT = "my your his her its our their whose"
+# These begin a clause, so no phrase contains them.
+_CLAUSE_TEXT = "although because but if though unless until when where whether which while who whom"
+_REFLEXIVES, _PRONOUNS = _REFLEXIVES_TEXT.split(), _PRONOUNS_TEXT.split()
+_POSSESSIVES, _CLAUSE = _POSSESSIVES_TEXT.split(), _CLAUSE_TEXT.split()
+_MAX_FILLERS = 5  # words of a phrase
+_MAX_PLACEHOLDERS = 4  # of an expression; the time that a text takes is multiplied by up to 5 for each
+# Letters and spaces of a phrase are listed, since libraries of regular expressions differ in what \w and \s
+# match. Both cases are listed, and case is not ignored: Oniguruma would also read "ss" as the one letter ß,
+# and try each reading. A word has at most 40 letters; without a limit, long texts of letters would take for
+# ever.
+_LETTERS = (
+    r"(?-i:[0-9A-Za-z\u00aa\u00ba\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f"
+    r"\u0300-\u036f\u0370-\u052f\u1e00-\u1eff]{1,40})"
+)
+_SPACES = r"[ \t\n\r\u00a0]{1,40}"
+_FILLER = rf"[$#@]?{_LETTERS}(?:[{_HYPHENS}{_APOSTROPHES}&]{_LETTERS}){{0,4}}[{_APOSTROPHES}]?"
+_GENITIVE = rf"{_LETTERS}(?:[{_HYPHENS}]{_LETTERS}){{0,4}}(?:[{_APOSTROPHES}]s|(?<=s)[{_APOSTROPHES}])"
+# Signs that belong to a name, at its beginning (.NET, #metoo, $TSLA) and its end (C++, C#, 100%). What else
+# is around an expression is the punctuation of a dictionary or a sentence.
+_SIGN_BEFORE, _SIGNS_AFTER = re.compile(r"(?<!\.)[.#@$]$"), re.compile(r"[+#%]+")
+KEEP = r"\K"  # in Oniguruma: what is matched before it is kept
+
+
+class Word(NamedTuple):
+    """A word of an expression.
+
+    Attributes:
+        forms: the word's inflected forms.
+        stands_for: for a placeholder, what fills it: a phrase, a genitive or possessive pronoun, a reflexive
+            pronoun; None for a fixed word.
+    """
+
+    forms: tuple[str, ...]
+    stands_for: Filled | None = None
+
+
+def lower_case(word: str) -> str:
+    """In lower case, with composed accents."""
+    return unicodedata.normalize("NFC", word).lower()
+
+
+def plain_expression(expression: str) -> str:
+    """An expression in one spelling, as a key: without differences of case, hyphens and apostrophes."""
+    words = re.sub(f"[{_APOSTROPHES}]", "'", lower_case(expression))
+    return " ".join(re.sub(f"[{_HYPHENS}]", " ", words).split())
+
+
+@lru_cache(maxsize=100_000)
+def expression_words(expression: str) -> tuple[Word, ...]:
+    """The words of an expression with their forms.
+
+    Only placeholders between fixed words stand for a phrase: at the ends they become pronouns, alone they are
+    plain words.
+
+    Raises:
+        ValueError: if it holds no letter or digit, or has more than four placeholders between its words.
+    """
+    bare = _without_punctuation(unicodedata.normalize("NFC", expression))
+    written = [word for word in re.split(rf"[\s{_HYPHENS}]+", bare) if word]
+    if not written:
+        raise ValueError(f"{expression!r} contains no letter or digit, so it cannot be an expression")
+    plain = [re.sub(f"[{_APOSTROPHES}]", "'", word.lower()) for word in written]
+    kinds = [_KIND_OF.get(word) for word in plain]
+    fixed = [place for place, kind in enumerate(kinds) if kind is None]
+    pronouns = {
+        "phrase": [*_PLACEHOLDERS["phrase"], *_PRONOUNS],
+        "owner": [*_PLACEHOLDERS["owner"], *_POSSESSIVES],
+        "reflexive": _REFLEXIVES,
+    }
+    words = []
+    for place, (previous, word, kind) in enumerate(zip(["", *plain], written, kinds, strict=False)):
+        forms = inflections(word, as_verb=previous not in BEFORE_NOUNS)
+        if kind is None or not fixed:
+            words.append(Word(forms))
+        elif fixed[0] < place < fixed[-1]:
+            words.append(Word(forms, kind))
+        else:
+            words.append(Word(tuple(dict.fromkeys([*forms, *pronouns[kind]]))))
+    if (count := sum(word.stands_for is not None for word in words)) > _MAX_PLACEHOLDERS:
+        raise ValueError(
+            f"{expression!r} has {count} placeholders (someone, one's, …), and may have {_MAX_PLACEHOLDERS}"
+        )
+    return tuple(words)
+
+
+def has_placeholder(expression: str) -> bool:
+    """Whether any phrase may stand between its words, as in "take someone for a ride"."""
+    return any(word.stands_for for word in expression_words(expression))
+
+
+def _without_punctuation(expression: str) -> str:
+    """An expression from its first letter or digit to its last, with the signs that belong to it."""
+    places = [place for place, letter in enumerate(expression) if unicodedata.category(letter)[0] in "LNM"]
+    if not places:
+        return ""
+    first, last = places[0], places[-1] + 1
+    before, after = _SIGN_BEFORE.search(expression[:first]), _SIGNS_AFTER.match(expression, last)
+    return expression[before.start() if before else first : after.end() if after else last]
+
+
+# ---------------------------------------------------------------- for texts as they are
+
+
+@lru_cache(maxsize=100_000)
+def expression_pattern(expression: str) -> re.Pattern[str]:
+    """What :func:`~idiomtune.expressions.find_expression` looks for, with a group for each run of fixed words.
+
+    Raises:
+        ValueError: as :func:`expression_words`.
+    """
+    runs, gaps = _parts(expression_words(expression))
+    pattern = "".join(f"({run}){gap}" for run, gap in zip(runs, [*gaps, ""], strict=True))
+    return re.compile(_bounded(pattern), re.IGNORECASE)
+
+
+# ---------------------------------------------------------------- for a tokenizer's rules
+
+Normalize = Callable[[str], str]  # what a tokenizer makes of a text: in lower case, without accents
+Step = tuple[str, str]  # a regular expression, and what replaces it
+
+
+def replacements(expression: str, token: str, normalize: Normalize) -> list[Step]:
+    """The steps by which an expression becomes a token, for texts that a tokenizer has normalised.
+
+    The patterns need no flags. Tokenizers (Oniguruma) read them as Python does, except for `\\K`, which
+    Python does not have: what is matched before it is kept. Of an expression with a placeholder the first run
+    of words becomes the token, and the others are removed, the last one first.
+
+    Args:
+        token: as it is in a normalised text.
+    """
+    runs, gaps = _parts(_normalized(expression, normalize))
+    after = "".join(gap + run for gap, run in zip(gaps, runs[1:], strict=True))
+    steps = [(_bounded(runs[0] + (f"(?={after}{_END})" if after else "")), token)]
+    for last in range(len(gaps), 0, -1):
+        between = "".join(gap + run for gap, run in zip(gaps, runs[1:last], strict=False)) + gaps[last - 1]
+        # Removed with the space before it.
+        before = re.escape(token) + between.removesuffix(_GAP)
+        steps.append((_bounded(f"{before}{KEEP}{_GAP}{runs[last]}"), ""))
+    return steps
+
+
+def whole_pattern(expression: str, normalize: Normalize) -> str:
+    """An expression with what fills its placeholders, to be read as the patterns of :func:`replacements`."""
+    runs, gaps = _parts(_normalized(expression, normalize))
+    return _bounded("".join(run + gap for run, gap in zip(runs, [*gaps, ""], strict=True)))
+
+
+def word_end_patterns(expression: str, inserted: str, normalize: Normalize) -> list[str]:
+    """The empty place behind each of an expression's words, and of those that fill its placeholders.
+
+    A mark that is put there, an accent, prevents other expressions from being found within it. The last place
+    comes first, as marks may follow the place that a pattern looks for, and not precede it.
+
+    Args:
+        inserted: what comes after the expression.
+    """
+    words = _normalized(expression, normalize)
+    filler = f"(?:{_filler(_parts(words)[0][0])})"
+    # The words with how many each may stand for; the spaces before a word belong to it.
+    pieces = [(_any_of(words[0].forms), 1)]
+    for word in words[1:]:
+        pieces.append((_GAP + _any_of(word.forms), 1) if word.stands_for is None else (filler, _MAX_FILLERS))
+    patterns = []
+    for place, (piece, most) in reversed(list(enumerate(pieces))):
+        before = [p if n == 1 else f"{p}{{0,{n}}}?" for p, n in pieces[:place]]
+        after = [f"{p}{_ACCENT}?" if n == 1 else f"{p}{{0,{n}}}?" for p, n in pieces[place + 1 :]]
+        for count in range(most, 0, -1):
+            rest = f"{piece}{{0,{most - count}}}?" if count < most else ""
+            behind = f"(?={rest}{''.join(after)}{re.escape(inserted)})"
+            patterns.append(f"{_START}{''.join(before)}{piece * count}{KEEP}{behind}")
+    return patterns
+
+
+def _normalized(expression: str, normalize: Normalize) -> list[Word]:
+    return [
+        word._replace(forms=tuple(dict.fromkeys(map(normalize, word.forms))))
+        for word in expression_words(expression)
+    ]
+
+
+# ---------------------------------------------------------------- pieces of both
+
+_START, _END = rf"(?<!{IN_A_WORD})", rf"(?!{IN_A_WORD})"
+
+
+def _bounded(pattern: str) -> str:
+    """The pattern, for whole words only."""
+    return f"{_START}{pattern}{_END}"
+
+
+def _parts(words: Sequence[Word]) -> tuple[list[str], list[str]]:
+    """Patterns of an expression's runs of fixed words, and of what fills the placeholders between them."""
+    runs, gaps = [""], []
+    for place, word in enumerate(words):
+        if word.stands_for is None:
+            runs[-1] += (_GAP if runs[-1] else "") + _any_of(word.forms)
+        elif words[place - 1].stands_for is None:  # the first of several: one gap for all
+            count = next(n for n, later in enumerate(words[place:]) if later.stands_for is None)
+            gaps.append(_gap(words[place : place + count], runs[0]))
+            runs.append("")
+    return runs, gaps
+
+
+def _gap(placeholders: Sequence[Word], first: str) -> str:
+    """What fills adjacent placeholders, with the spaces around it.
+
+    The shortest match counts, and it does not contain the expression's beginning: in "they take what they
+    take him for" the second "take" counts.
+
+    Args:
+        first: the pattern of the expression's words before its first placeholder.
+    """
+    count = len(placeholders)
+    kind = placeholders[-1].stands_for
+    if kind == "reflexive" and count == 1:
+        return f"{_GAP}{_any_of(_REFLEXIVES)}{_GAP}"
+    filler = _filler(first)
+    if kind != "owner":
+        return f"(?:{filler}){{{count},{_MAX_FILLERS * count}}}?{_GAP}"
+    before = f"(?:{filler}){{{count - 1},{_MAX_FILLERS * (count - 1)}}}?" if count > 1 else ""
+    phrase = f"(?:{filler}){{0,{_MAX_FILLERS - 1}}}?{_SPACES}{_GENITIVE}"
+    return f"{before}(?:{_SPACES}{_any_of(_POSSESSIVES)}(?:{_SPACES}own)?|{phrase}){_GAP}"
+
+
+def _filler(first: str) -> str:
+    """A word of a phrase, with the space before it."""
+    return f"{_SPACES}(?!(?:{_any_of(_CLAUSE)}|{first}){_END}){_FILLER}"
+
+
+def _any_of(forms: Iterable[str]) -> str:
+    return "(?:" + "|".join(map(_spelling, forms)) + ")"
+
+
+@lru_cache(maxsize=100_000)
+def _spelling(form: str) -> str:
+    """A form as a pattern: any apostrophe, accents composed or not."""
+    letters = []
+    for letter in form:
+        apart = unicodedata.normalize("NFD", letter)
+        if letter in _APOSTROPHES:
+            letters.append(f"[{_APOSTROPHES}]")
+        elif apart != letter:
+            letters.append(f"(?:{re.escape(letter)}|{re.escape(apart)})")
+        else:
+            letters.append(re.escape(letter))
+    return "".join(letters)
+
+
+# Where expressions are in a sentence: capitalised, hyphenated, inflected; and other words in their place.
+
+__all__ = [
+    "Edit",
+    "ExpressionIndex",
+    "Span",
+    "contained",
+    "expression_pattern",
+    "expression_words",
+    "find_expression",
+    "has_placeholder",
+    "inflections",
+    "moved",
+    "plain_expression",
+    "rewrite",
+]
+
+_MAX_CACHED_TEXTS = 200_000
+# U+02BC is a letter, but is used as an apostrophe too.
+_RUN = re.compile(rf"(?:(?!\u02bc){IN_A_WORD})+")
+
+
+def find_expression(text: str, expression: str) -> tuple[int, int] | None:
+    """Offsets of the first occurrence of an expression, as people write it.
+
+    Case, the kind of apostrophe, and space or hyphen make no difference, and any word may be inflected
+    (:func:`~idiomtune.expressions`). Only whole words match, in their order, with nothing between
+    them: "in the bag" is not in "in the bagpipe", nor "spill the beans" in "spill all the beans".
+
+    Some words of an expression are placeholders. `someone`, `somebody`, `something`, their genitives, and
+    `one's` stand for any phrase of up to five words, without punctuation or the first word of a clause, and
+    `oneself` for any reflexive pronoun: "take someone for a ride" is in "she took my older brother for a
+    ride". At either end of an expression, where the end of the phrase is unknown, they stand for a pronoun
+    only.
+    """
+    match = expression_pattern(expression).search(text)
+    return match.span() if match else None
+
+
+class ExpressionIndex:
+    """Finds any of many expressions in a text, in one pass over its words.
+
+    Args:
+        expressions: where several match at one place, the longest match counts, then the first expression.
+
+    Raises:
+        ValueError: as :func:`~idiomtune.expressions.expression_words`.
+    """
+
+    def __init__(self, expressions: Iterable[str]) -> None:
+        # First letters → letters that the further words may begin with, expression, and number of signs
+        # before the first letters (one in ".NET"). A pattern takes a millisecond to compile, and a glossary
+        # may have 50,000 expressions: so it is compiled where the text holds all the expression's words.
+        self._starting: dict[str, list[tuple[tuple[frozenset[str], ...], str, int]]] = {}
+        self._expressions = list(dict.fromkeys(expressions))
+        for expression in self._expressions:
+            first, *others = expression_words(expression)
+            further = [_beginnings(word.forms)[0] for word in others if word.stands_for is None]
+            known = tuple(letters for letters in further if letters)
+            for start, lead in _beginnings(first.forms)[1]:
+                self._starting.setdefault(start, []).append((known, expression, lead))
+        # A text comes again: in each epoch, in several benchmarks, read in several ways.
+        self._found = lru_cache(maxsize=_MAX_CACHED_TEXTS)(self._find)
+        self._found_runs = lru_cache(maxsize=_MAX_CACHED_TEXTS)(self._runs)
+
+    def __reduce__(self) -> tuple[type[ExpressionIndex], tuple[list[str]]]:
+        """Pickled, and copied, without the caches, which cannot be pickled."""
+        return type(self), (self._expressions,)
+
+    def find(self, text: str) -> Sequence[tuple[int, int, str]]:
+        """(start, end, expression) of all occurrences, from left to right, without overlaps."""
+        return self._found(text)
+
+    def _find(self, text: str) -> list[tuple[int, int, str]]:
+        return [(*match.span(), expression) for match, expression in self._matches(text, 0, len(text))]
+
+    def find_runs(self, text: str) -> Sequence[tuple[list[tuple[int, int]], str]]:
+        """(runs, expression) in the same order, with a run (start, end) for each stretch of fixed words.
+
+        What fills a placeholder is not a part of the expression: the runs of "take someone for a ride" are
+        "take" and "for a ride", and an expression between them is found too, and listed after it.
+        """
+        return self._found_runs(text, 0, len(text))
+
+    def _runs(self, text: str, start: int, end: int) -> list[tuple[list[tuple[int, int]], str]]:
+        pieces: list[tuple[list[tuple[int, int]], str]] = []
+        for match, expression in self._matches(text, start, end):
+            runs = [match.span(group) for group in range(1, len(match.groups()) + 1)]
+            pieces.append((runs, expression))
+            for (_, before), (after, _) in pairwise(runs):
+                pieces += self._runs(text, before, after)
+        return pieces
+
+    def inside(self, expression: str) -> list[str]:
+        """The other expressions found in one of them as it is listed."""
+        matches = self._matches(expression, 0, len(expression), apart=expression)
+        return list(dict.fromkeys(other for _, other in matches))
+
+    def _matches(
+        self, text: str, start: int, end: int, *, apart: str | None = None
+    ) -> Iterator[tuple[re.Match[str], str]]:
+        """The longest match at each place that no match before it covers.
+
+        Args:
+            apart: an expression that is not looked for.
+        """
+        after = start
+        plain = str.lower if text.isascii() else lower_case
+        words = [(plain(word.group()), word.start()) for word in _RUN.finditer(text, start, end)]
+        letters = {word for word, _ in words}
+        for word, place in words:
+            candidates = self._starting.get(word)
+            if candidates is None or place < after:
+                continue
+            matches = (
+                (expression_pattern(name).match(text, place - lead, end), name)
+                for further, name, lead in candidates
+                if place - lead >= after
+                and name != apart
+                and not any(letters.isdisjoint(forms) for forms in further)
+            )
+            ends = [(match, name) for match, name in matches if match]
+            if ends:
+                longest = max(ends, key=lambda end: (end[0].end(), -end[0].start()))
+                after = longest[0].end()
+                yield longest
+
+
+def contained(expressions: Iterable[str]) -> dict[str, list[str]]:
+    """Expression → the others found in it as it is listed, for those in which any is."""
+    index = ExpressionIndex(names := list(expressions))
+    return {name: others for name in names if (others := index.inside(name))}
+
+
+@lru_cache(maxsize=100_000)
+def _beginnings(forms: tuple[str, ...]) -> tuple[frozenset[str], list[tuple[str, int]]]:
+    """The letters that the forms of a word begin with; these with their place in the form.
+
+    They are `devil` for `devil's`, `net` for `.net`. Nothing if a form has none, such as `&`.
+    """
+    runs = [run for form in forms if (run := _RUN.search(form))]
+    if len(runs) < len(forms):
+        return frozenset(), []
+    places = dict.fromkeys((lower_case(run.group()), run.start()) for run in runs)
+    return frozenset(letters for letters, _ in places), list(places)
+
+
+Span = tuple[int, int]
+
+
+class Edit(NamedTuple):
+    """The characters [start, end) of a text became [new_start, new_end) of the rewritten one."""
+
+    start: int
+    end: int
+    new_start: int
+    new_end: int
+
+
+def rewrite(text: str, pieces: Iterable[tuple[int, int, str]]) -> tuple[str, list[Edit]]:
+    """The text with other words in some places, and what became what.
+
+    Args:
+        pieces: (start, end, what replaces the characters between them), from left to right.
+    """
+    parts: list[str] = []
+    edits: list[Edit] = []
+    read = length = 0
+    for start, end, new in pieces:
+        new_start = length + start - read
+        length, parts = new_start + len(new), [*parts, text[read:start], new]
+        edits.append(Edit(start, end, new_start, length))
+        read = end
+    return "".join([*parts, text[read:]]), edits
+
+
+def moved(span: Span, edits: Sequence[Edit]) -> Span:
+    """The span's place in the rewritten text.
+
+    A span that begins or ends within replaced characters takes in all that replaces them, and one takes in
+    what was inserted right behind it.
+    """
+    first, last = new_first, new_last = span
+    for edit in edits:
+        if edit.end <= first:
+            new_first = first - edit.end + edit.new_end
+        elif edit.start < first:
+            new_first = edit.new_start
+        if edit.end <= last:
+            new_last = last - edit.end + edit.new_end
+        elif edit.start < last:
+            new_last = edit.new_end
+    return new_first, new_last

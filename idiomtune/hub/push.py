@@ -1,0 +1,533 @@
+"""Pushing a checkpoint, or a Space, to the Hugging Face Hub: what, whether it may be, and one commit."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import re
+import shlex
+import tempfile
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, get_session
+from huggingface_hub.errors import OfflineModeIsEnabled, RepositoryNotFoundError
+
+import idiomtune
+from idiomtune.config import HubSettings, PushSettings, check
+from idiomtune.errors import UserError
+from idiomtune.hub.card import (
+    ask_for_licence,
+    common_licence,
+    eval_result_files,
+    glossary_sources,
+    model_card,
+    shortened_paths,
+    shown_texts,
+    sources_of,
+)
+from idiomtune.io.files import expanded, fingerprint, first_of, is_file, is_folder, printable
+from idiomtune.io.hub import CLIENT_ERRORS, is_network_error, reason_for, without_secrets
+from idiomtune.training.checkpoint import CHECKSUMS, NOT_OF_THE_MODEL, read_mapping, verify
+from idiomtune.training.run_folder import read_config, read_run
+
+log = logging.getLogger(__name__)
+
+MANIFEST = "idiomtune.json"  # in a repository: what of it was pushed, so that only that is ever replaced
+
+_PICKLE = re.compile(r".+\.(bin|pt|pth|pkl|pickle|ckpt)")
+# Names of a model's files; those that the run itself saved go with it whatever their name.
+_MODEL_FILE = re.compile(
+    r".+\.(safetensors|json|txt|model|spm|vocab|bpe|tiktoken|jinja|py|onnx|onnx_data)|LICEN[CS]E|NOTICE"
+)
+_MAX_FILE_SIZE = 50 * 10**9  # bytes; the Hub advises against more
+# Seconds without any answer: the client has no limit of its own.
+_QUESTION_TIMEOUT = 15.0
+_UPLOAD_TIMEOUT = 120.0
+# In a commit the client wraps errors in the last two, and its Rust part raises them.
+_PUSH_ERRORS: tuple[type[Exception], ...] = (*CLIENT_ERRORS, RuntimeError, ValueError)
+_ADVICE = {
+    401: "log in with `hf auth login`, or put a token into HF_TOKEN",
+    402: "the account's storage is full: its settings say what it has",
+    403: "the token needs write access to this name: https://huggingface.co/settings/tokens",
+    413: "the Hub takes no file of this size: save the model in shards",
+    429: "too many requests: wait some minutes",
+}
+
+
+# ------------------------------------------------------------------------------------- what is pushed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Upload:
+    """A model that is pushed, or a static Space, whose page and README are written to its folder later.
+
+    Attributes:
+        folder: of the files.
+        files: path in the repository → a file, or its content; README.md is the card.
+        licence: of the model, or of a Space's texts; None if it is not known.
+        problems: why this cannot be pushed yet, each with what to do.
+        message: of the commit.
+        left_out: files of the folder that do not belong to a model: logs, data.
+        model: the folder of the run, or of one of its checkpoints, that a Space shows.
+        metadata: what the Hub reads of a Space's README, apart from its title.
+        note: on whose texts a Space shows, for its README.
+    """
+
+    kind: Literal["model", "space"] = "model"
+    repo_id: str
+    branch: str = "main"
+    folder: Path
+    files: Mapping[str, Path | bytes]
+    licence: str | None
+    problems: list[str]
+    message: str
+    left_out: list[str] = field(default_factory=list)
+    model: Path = Path()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    note: str = ""
+
+    @property
+    def card(self) -> str:
+        """The content of README.md."""
+        content = self.files["README.md"]
+        return (content if isinstance(content, bytes) else content.read_bytes()).decode()
+
+    def contents(self) -> dict[str, Path | bytes]:
+        """The files with `idiomtune.json`: the list of them, and the checksums of those on disk.
+
+        Raises:
+            UserError: if one cannot be read.
+        """
+        try:
+            sums = {name: fingerprint(file) for name, file in self.files.items() if isinstance(file, Path)}
+        except OSError as error:
+            raise UserError(f"{error.filename} cannot be read: {error.strerror}") from error
+        listed = {"version": idiomtune.__version__, "files": sorted(self.files), "sha256": sums}
+        return {**self.files, MANIFEST: _json(listed)}
+
+
+def collect_model(settings: PushSettings) -> Upload:
+    """Find the checkpoint's files, check that they are complete, and write the card. Uses no network.
+
+    Raises:
+        UserError: if there is no such checkpoint, it is damaged or has no scores, the run has not ended, or
+            a file is not safetensors, or too large.
+    """
+    assert settings.repo_id is not None  # else no model is pushed
+    run, folder, record = _finished(settings.checkpoint)
+    scores = _scores(run, folder)
+    models, left_out = _model_files(run, folder, record)
+    config = read_config(run)
+    sources = sources_of(config, record.get("glossary"))
+    licence = settings.license or common_licence(sources)
+    card = model_card(
+        run,
+        scores=scores,
+        model=settings.repo_id,
+        revision=settings.revision,
+        licence=licence,
+        idiom_tokens=(folder / "idiom_tokens.json").is_file(),
+        examples=settings.examples or (),
+    )
+    public = yaml.safe_dump(shortened_paths(config), sort_keys=False, allow_unicode=True)
+    return Upload(
+        repo_id=settings.repo_id,
+        branch=settings.revision or "main",
+        folder=folder,
+        files={
+            **models,
+            "README.md": card.encode(),
+            "scores.json": _json(shortened_paths(scores)),
+            "config.yaml": public.encode(),
+            **({} if config["data"]["sample"] else eval_result_files(scores["scores"])),
+        },
+        licence=licence,
+        problems=_problems(config, settings, "" if licence else ask_for_licence(sources, "license")),
+        message=f"{folder.name} of {record['experiment']}, seed {record['seed']}",
+        left_out=left_out,
+    )
+
+
+def collect_space(settings: PushSettings) -> Upload:
+    """What the page next to a model shows, and whether it may.
+
+    Raises:
+        UserError: if there is no such run, it has not ended, or its model is damaged.
+    """
+    assert settings.space is not None  # else no page is pushed
+    run, model, record = _finished(settings.checkpoint)
+    _check_undamaged(run, model, record)
+    config, folder = read_config(run), run / "space"
+    # Meanings that the model reads are on the page, too.
+    sources = [*shown_texts(config, settings.corpus), *glossary_sources(record.get("glossary"))]
+    licence = settings.texts_license or common_licence(sources)
+    problem = (
+        f"the Space shows texts whose licence is not known here: {'; '.join(map(str, sources))}. If they "
+        "may be published, give it with texts_license=<identifier>; else show others, as corpus=sample"
+    )
+    metadata = {
+        "license": licence,
+        "models": [settings.repo_id] if settings.repo_id else None,
+        "datasets": [source.repo_id for source in sources if source.repo_id],
+    }
+    links = [
+        f"[{s.name}](https://huggingface.co/datasets/{s.repo_id})" if s.repo_id else s.name for s in sources
+    ]
+    return Upload(
+        kind="space",
+        repo_id=settings.space,
+        folder=folder,
+        files={name: folder / name for name in ("index.html", "README.md")},
+        licence=licence,
+        problems=_problems(config, settings, "" if licence else problem),
+        message=f"page of {model.name} of {record['experiment']}, seed {record['seed']}",
+        model=run if model.name == "best" else model,
+        metadata={name: value for name, value in metadata.items() if value},
+        note=f"The texts are from {', '.join(links)}" + (f" ({licence})." if licence else "."),
+    )
+
+
+def _problems(config: Mapping[str, Any], settings: PushSettings, licence: str) -> list[str]:
+    """Why this is not pushed as it is: the licence, and a run on the sample unless that is intended."""
+    problems = [licence] if licence else []
+    if config["data"]["sample"] and not settings.allow_sample:
+        problems.append(
+            "it was trained on the project's small sample data, to see that everything works: do not rely "
+            "on it. To publish it anyway, add allow_sample=true; its card says so"
+        )
+    return problems
+
+
+def _json(content: Any) -> bytes:
+    return (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def run_and_model(path: Path) -> tuple[Path, Path] | None:
+    """The run that a path refers to, and the folder of the model (`best/` by default); None for others.
+
+    Raises:
+        UserError: for a folder of several runs.
+    """
+    if is_file(path / "run.json"):
+        return path, path / "best"
+    if is_folder(path) and (several := sorted(path.glob("*/run.json"))):
+        raise UserError(f"{path}: has {len(several)} runs: choose one of them, such as {several[0].parent}")
+    is_part = path.name == "best" or path.name.removeprefix("step_").isdigit()
+    return (path.parent, path) if is_part and is_file(path.parent / "run.json") else None
+
+
+def _finished(checkpoint: str) -> tuple[Path, Path, dict[str, Any]]:
+    """The run folder, in it the folder of the model, and the run's record.
+
+    Raises:
+        UserError: if there is none, or it is the best model of a run that has not ended.
+    """
+    path = expanded(checkpoint, "checkpoint").resolve()
+    run, folder = run_and_model(path) or (path, path)
+    if run == folder or not folder.is_dir():
+        raise UserError(
+            f"checkpoint={checkpoint}: there is no run in that folder; give a run folder (with run.json, "
+            "which a model's card is written from), its best/ or one of its step_<n>/"
+        )
+    record = read_run(run)
+    if folder.name == "best" and record.get("status") != "finished":
+        raise UserError(
+            f"the run in {run} has not ended ({record.get('status')}), so its best model is not chosen "
+            f"and scored: continue it with idiomtune train resume={run}, or push one of its checkpoints, "
+            f"checkpoint={run}/step_<n>"
+        )
+    return run, folder, record
+
+
+def _scores(run: Path, folder: Path) -> dict[str, Any]:
+    """The scores that the model is published with: `scores`, `baseline` and `meta`."""
+    path = (run if folder.name == "best" else folder) / "scores.json"
+    content = read_mapping(path)
+    if not {"scores", "baseline", "meta"} <= content.keys():
+        state = "damaged" if path.exists() else "no file"
+        raise UserError(
+            f"{path}: {state}, and a model is published with its scores: score it again with "
+            f"idiomtune train resume={run}, or push another checkpoint"
+        )
+    if folder.name != "best":
+        content["baseline"] = read_mapping(run / "baseline.json")
+        content["meta"] = {**content["meta"], "checkpoint": folder.name}
+    for part in ("scores", "baseline"):  # older runs may have scores that are not finite
+        content[part] = {key: value for key, value in (content[part] or {}).items() if math.isfinite(value)}
+    return content
+
+
+def _model_files(run: Path, folder: Path, record: Mapping[str, Any]) -> tuple[dict[str, Path], list[str]]:
+    """The files of the plain sentence-transformers folder, by their path in it, and what is left out.
+
+    Raises:
+        UserError: if one must not be published, or the model is incomplete or damaged.
+    """
+    files: dict[str, Path] = {}
+    left_out: list[str] = []
+    saved = read_mapping(_saved_as(run, folder, record) / CHECKSUMS)
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        # A link to a folder is not followed by every tool, and one out of the run may show anything.
+        if path.is_symlink() and (path.is_dir() or not path.resolve().is_relative_to(run.resolve())):
+            raise UserError(f"{path} is a link to {path.resolve()}: put a copy in its place, or remove it")
+        if _PICKLE.fullmatch(path.name):
+            raise UserError(
+                f"{path} may hold a pickle, which can run anything on the machine that loads it: only "
+                "safetensors are pushed. Remove it if it does not belong to the model"
+            )
+        if path.is_file() and path.stat().st_size > _MAX_FILE_SIZE:
+            raise UserError(
+                f"{path} has more than {_MAX_FILE_SIZE / 1e9:.0f} GB, the most that the Hub takes: save the "
+                "model in shards, model.save_pretrained(folder, max_shard_size='5GB')"
+            )
+        is_hidden = any(part.startswith(".") for part in name.split("/"))
+        if is_hidden or name in (*NOT_OF_THE_MODEL, "README.md") or not path.is_file():
+            continue
+        if name in saved or _MODEL_FILE.fullmatch(path.name):
+            files[name] = path
+        else:
+            left_out.append(name)
+    index = "model.safetensors.index.json"
+    for name in ("modules.json", "config.json", index if index in files else "model.safetensors"):
+        if name not in files:
+            raise UserError(f"{folder} is not a complete model: {name} is missing")
+    _check_undamaged(run, folder, record)
+    return files, left_out
+
+
+def _saved_as(run: Path, folder: Path, record: Mapping[str, Any]) -> Path:
+    """The checkpoint that a folder was made of: of `best/` the best one."""
+    return run / f"step_{record.get('best_step')}" if folder.name == "best" else folder
+
+
+def _check_undamaged(run: Path, folder: Path, record: Mapping[str, Any]) -> None:
+    """Check the files against the checksums that they were saved with, if those are still there.
+
+    Raises:
+        UserError: if one is damaged.
+    """
+    checkpoint = _saved_as(run, folder, record)
+    if (checkpoint / CHECKSUMS).is_file() and (problem := verify(checkpoint, model_in=folder)):
+        raise UserError(
+            f"{folder} is not as it was saved: {problem}. If a checkpoint is undamaged, "
+            f"idiomtune train resume={run} makes best/ again"
+        )
+
+
+# ------------------------------------------------------------------------------------------- sending
+
+
+def check_can_push(
+    hub: HubSettings, config: dict[str, Any], glossary: Mapping[str, Any] | None = None
+) -> None:
+    """At the start of a training that is to push: what would fail at its end for certain.
+
+    Args:
+        glossary: what is known of the one that `model.glossary` names.
+
+    Raises:
+        UserError: if the licence is unknown, there is no token, or the Hub rejects it.
+    """
+    if hub.push is None:
+        return
+    sources = sources_of(config, glossary)
+    if hub.license is None and common_licence(sources) is None:
+        raise UserError(f"hub.push={hub.push}: {ask_for_licence(sources, 'hub.license')}")
+    _check_token(f"hub.push={hub.push}", may_be_silent=True)
+
+
+def check_can_send(problems: Iterable[str]) -> None:
+    """Check what would fail for certain, before anything long is done.
+
+    Raises:
+        UserError: if there are problems, or the Hub does not accept the token.
+    """
+    if listed := "\n".join(f"  - {problem}" for problem in dict.fromkeys(problems)):
+        raise UserError(f"this cannot be pushed:\n{listed}")
+    _check_token("a push")
+
+
+def _check_token(what: str, *, may_be_silent: bool = False) -> None:
+    """Check that the Hub knows whose the token is.
+
+    Args:
+        may_be_silent: a network that fails is logged.
+
+    Raises:
+        UserError: if there is no token, the Hub rejects it, or must not be asked.
+    """
+    try:
+        with _time_limit(_QUESTION_TIMEOUT):
+            log.info("the Hub's token is that of %s", HfApi().whoami()["name"])
+    except CLIENT_ERRORS as error:
+        is_silent = is_network_error(error) and _status(error) not in (401, 403)
+        if may_be_silent and is_silent and not isinstance(error, OfflineModeIsEnabled):
+            log.warning("the Hub does not answer (%s): it is asked again for the push", reason_for(error))
+            return
+        raise UserError(
+            f"{what} needs the Hub, and a token with write access: put it into the environment variable "
+            f"HF_TOKEN, or log in once with `hf auth login`. {reason_for(error)}"
+        ) from error
+
+
+def send(upload: Upload, settings: PushSettings) -> str | None:
+    """Push what was checked, or show what would be pushed; the last printed line is the commit's address.
+
+    Returns:
+        That address; None for a dry run.
+
+    Raises:
+        UserError: for everything that the user can fix.
+    """
+    if settings.dry_run:
+        _show(upload, settings)
+        return None
+    url = _push(upload, settings)
+    print(url)
+    return url
+
+
+def push_or_warn(hub: HubSettings, checkpoint: Path, revision: str | None = None) -> None:
+    """Push from a training run. A failure is logged with instructions; the run continues."""
+    options = hub.model_dump(exclude={"push"}) | {"checkpoint": str(checkpoint), "revision": revision}
+    others = dict.fromkeys(("examples", "space", "corpus", "texts_license"))
+    settings: PushSettings = check(PushSettings, {**options, **others, "dry_run": False})
+    try:
+        upload = collect_model(settings)
+        check_can_send(upload.problems)
+        url = _push(upload, settings)
+    except UserError as error:
+        reason = str(error)
+    except Exception as error:  # a bug, but hours of training are worth more: it is shown as one
+        reason = without_secrets("unexpected " + "".join(traceback.format_exception(error)).strip())
+    else:
+        log.info("pushed %s: %s", checkpoint.name, url)
+        return
+    usual = {"private": True, "overwrite": False, "allow_sample": False, "dry_run": False}
+    given = [
+        shlex.quote(f"{name}={value if isinstance(value, str) else json.dumps(value)}")
+        for name, value in settings.model_dump(exclude_none=True).items()
+        if value != usual.get(name)
+    ]
+    log.warning(
+        "%s was NOT pushed to %s: %s\nThe run continues. To push it: idiomtune push %s",
+        *(checkpoint, hub.repo_id, reason, " ".join(given)),
+    )
+
+
+def _show(upload: Upload, settings: PushSettings) -> None:
+    """The dry run."""
+    for problem in upload.problems:
+        print(f"Before this can be pushed: {problem}\n")
+    contents = upload.contents()
+    sizes = {n: len(f) if isinstance(f, bytes) else f.stat().st_size for n, f in contents.items()}
+    where = f"the Space {upload.repo_id}" if upload.kind == "space" else upload.repo_id
+    visibility = "private" if settings.private else "public"
+    print(printable(f"{upload.folder} would be pushed to {where}, {upload.branch}"))
+    print(f"(dry run: the Hub was not contacted; a new repository would be {visibility})\n")
+    lines = [(f"{size:,}", name) for name, size in sizes.items()]
+    for size, name in [*lines, *(("left out", name) for name in upload.left_out)]:
+        print(printable(f"{size:>15}  {name}"))
+    print(f"{sum(sizes.values()):>15,}  bytes in {len(sizes)} files\n")
+    print(f"licence: {upload.licence or 'NOT KNOWN'}\n")
+    print(printable(f"README.md:\n\n{upload.card}"))
+
+
+def _push(upload: Upload, settings: PushSettings) -> str:
+    """Push, and give the commit's address.
+
+    Raises:
+        UserError: for everything that the user can fix.
+    """
+    contents = upload.contents()
+    if upload.left_out:
+        log.warning("left out, because they do not belong to a model: %s", ", ".join(upload.left_out))
+    api = HfApi()
+    try:
+        with _time_limit(_UPLOAD_TIMEOUT):
+            stale = _pushed_before(api, upload, settings) - contents.keys()
+            log.info("uploading %d files to %s, %s", len(contents), upload.repo_id, upload.branch)
+            # Not `upload_folder`, which makes several commits: nobody may see half a model.
+            done = api.create_commit(
+                upload.repo_id,
+                [
+                    *(CommitOperationAdd(name, content) for name, content in contents.items()),
+                    *(CommitOperationDelete(name) for name in sorted(stale)),
+                ],
+                commit_message=upload.message,
+                revision=upload.branch,
+                repo_type=upload.kind,
+            )
+    except _PUSH_ERRORS as error:
+        advice = f"; {_ADVICE[status]}" if (status := _status(error)) in _ADVICE else ""
+        raise UserError(
+            f"{upload.repo_id}: the push failed: {reason_for(error)}{advice}\n  Nobody sees a push until it "
+            "is complete, and files that were uploaded completely are not sent again: run the command again"
+        ) from error
+    return without_secrets(str(done.commit_url))
+
+
+def _status(error: Exception) -> Any:
+    """The HTTP status that the Hub answered with, if it did."""
+    return getattr(getattr(error, "response", None), "status_code", None)
+
+
+def _pushed_before(api: HfApi, upload: Upload, settings: PushSettings) -> set[str]:
+    """The files on the branch that an earlier push has left: those alone may be removed.
+
+    The repository and the branch are made if they are missing.
+
+    Raises:
+        UserError: if the repository has something else, or is public although it should be private.
+    """
+    where: dict[str, Any] = {"repo_id": upload.repo_id, "repo_type": upload.kind}
+
+    def names(info: Any) -> set[str]:
+        return {sibling.rfilename for sibling in info.siblings or []} - {".gitattributes"}
+
+    try:
+        info: Any = api.repo_info(**where)
+    except RepositoryNotFoundError:
+        sdk = "static" if upload.kind == "space" else None
+        api.create_repo(**where, private=settings.private, space_sdk=sdk)
+    else:
+        if settings.private and info.private is False:
+            raise UserError(
+                f"the repository {upload.repo_id} is public, and a push is private by default: add "
+                f"private=false if everybody may see this {upload.kind}, or make the repository private"
+            )
+        if info.private and not settings.private:
+            log.warning("the repository %s is private and stays so: its page can change that", upload.repo_id)
+        if (there := names(info)) and MANIFEST not in there and not settings.overwrite:
+            raise UserError(
+                f"the repository {upload.repo_id} has something that was not pushed from here "
+                f"({first_of(sorted(there), 5)}): choose another name, or add overwrite=true to put this "
+                f"{upload.kind} among it (files of the same name are replaced)"
+            )
+    if upload.branch != "main":
+        api.create_branch(**where, branch=upload.branch, exist_ok=True)
+    there = names(api.repo_info(**where, revision=upload.branch))
+    if MANIFEST not in there:
+        return set()
+    with tempfile.TemporaryDirectory() as folder:  # the client's cache may be read-only
+        api.hf_hub_download(**where, filename=MANIFEST, revision=upload.branch, local_dir=folder)
+        return there & set(json.loads(Path(folder, MANIFEST).read_text(encoding="utf-8"))["files"])
+
+
+@contextmanager
+def _time_limit(seconds: float) -> Iterator[None]:
+    """In here the client gives up on a server that says nothing for this many seconds."""
+    session = get_session()
+    before, session.timeout = session.timeout, seconds
+    try:
+        yield
+    finally:
+        session.timeout = before

@@ -1,0 +1,135 @@
+"""The benchmarks as an evaluator of sentence-transformers, for its trainer or any of its models."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.evaluation import BaseEvaluator
+from sentence_transformers.base.model import BaseModel
+
+from idiomtune.benchmarks import Benchmark
+from idiomtune.benchmarks.suite import Suite
+from idiomtune.config import EvaluateSettings, check
+from idiomtune.config.compose import compose_config
+from idiomtune.declarations.registry import score_of
+from idiomtune.encoder.encoder import Encoder
+from idiomtune.errors import UserError
+from idiomtune.factory import build_benchmarks
+
+SCORES_FILE = "idiom_benchmarks.jsonl"
+
+
+class SuiteEvaluator(BaseEvaluator):
+    """Scores a model on benchmarks, with the keys and numbers of `idiomtune evaluate`.
+
+    `SentenceTransformerTrainer(evaluator=…)` puts `eval_` before each key: it picks the best checkpoint by
+    `metric_for_best_model="eval_idiolink/val/sentence/ndcg@10"`, for example.
+
+    Args:
+        benchmarks: :func:`from_overrides` makes them from options.
+        primary_metric: key of the score that picks the best checkpoint.
+        name: put before each key with `_`, if a model has several such evaluators.
+        tokens_per_forward: see :class:`~idiomtune.encoder.encoder.Encoder`.
+        dimensions: see :class:`~idiomtune.benchmarks.suite.Suite`.
+
+    A call with an output folder appends a line to its `idiom_benchmarks.jsonl`.
+
+    Example (runs on the sample)::
+
+        evaluator = SuiteEvaluator.from_overrides(
+            "data=sample", "split=val", primary_metric="idiolink/val/sentence/ndcg@10"
+        )
+        scores = evaluator(SentenceTransformer("sentence-transformers/all-MiniLM-L6-v2"))
+    """
+
+    def __init__(
+        self,
+        benchmarks: Sequence[Benchmark],
+        primary_metric: str,
+        *,
+        name: str = "",
+        tokens_per_forward: int = 8192,
+        dimensions: Sequence[int] = (),
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.suite = Suite(benchmarks, dimensions=dimensions)
+        self.name = name
+        self.tokens_per_forward = tokens_per_forward
+        self.greater_is_better = score_of(primary_metric).better != "lower"
+        self.primary_metric = f"{name}_{primary_metric}" if name else primary_metric
+
+    @classmethod
+    def from_overrides(cls, *overrides: str, primary_metric: str, name: str = "") -> SuiteEvaluator:
+        """All benchmarks, or those named, with the options of `idiomtune evaluate`.
+
+        Args:
+            overrides: such as `benchmark=[idiolink,semeval2022]`, `split=val`, `data=sample`.
+            primary_metric, name: see the class.
+
+        Raises:
+            UserError: if an override is wrong, data is missing, or no benchmark gives the primary metric.
+        """
+        settings: EvaluateSettings = check(EvaluateSettings, compose_config("evaluate", *overrides))
+        keys = settings.score_keys(settings.benchmarks)
+        if primary_metric not in keys:
+            last = primary_metric.rpartition("/")[2]
+            alike = [key for key in keys if key.endswith(last)] or keys
+            raise UserError(
+                f"primary_metric={primary_metric}: these benchmarks give no such score; they give "
+                f"{', '.join(alike[:5])}, …"
+            )
+        benchmarks, _ = build_benchmarks(settings, settings.benchmarks)
+        return cls(benchmarks, primary_metric, name=name, dimensions=settings.cut_dimensions)
+
+    def __call__(
+        self, model: BaseModel, output_path: str | None = None, epoch: float = -1, steps: int = -1
+    ) -> dict[str, float]:
+        """The scores.
+
+        Scores that are not finite are left out, with a warning. If the primary metric is one of them, it gets
+        the worst possible value, so that a trainer continues and does not pick this checkpoint as the best.
+
+        Args:
+            model: keeps its mode (training or evaluation).
+            output_path: folder for the file of scores; None = write none.
+            epoch, steps: for that file and the model card.
+
+        Raises:
+            UserError: if the model gives no embeddings, or the primary metric is not among the scores.
+        """
+        if not isinstance(model, SentenceTransformer):
+            raise UserError(f"a {type(model).__name__} gives no sentence embeddings to score")
+        was_training = model.training
+        try:
+            encoder = Encoder.around(model, tokens_per_forward=self.tokens_per_forward)
+            scorecard = self.suite.run(encoder)
+        finally:
+            model.train(was_training)
+        named: dict[str, float] = self.prefix_name_to_metrics(scorecard.scores, self.name)
+        undefined = self.prefix_name_to_metrics(scorecard.undefined, self.name)
+        if self.primary_metric not in {**named, **undefined}:
+            raise UserError(
+                f"primary_metric={self.primary_metric} is not among the scores, which are {', '.join(named)}"
+            )
+        self.store_metrics_in_model_card_data(model, named, epoch, steps)  # type: ignore[arg-type]
+        if output_path is not None:
+            Path(output_path).mkdir(parents=True, exist_ok=True)
+            with (Path(output_path) / SCORES_FILE).open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"epoch": epoch, "steps": steps, "scores": named}) + "\n")
+        if self.primary_metric in undefined:
+            return {**named, self.primary_metric: -math.inf if self.greater_is_better else math.inf}
+        return named
+
+    @property
+    def description(self) -> str:
+        """Heading in the model card."""
+        return "Idiom Benchmarks"
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """For the model card."""
+        return {"benchmarks": [benchmark.name for benchmark in self.suite.benchmarks]}

@@ -1,0 +1,162 @@
+"""Outputs: each belongs to one program while it works, and appears complete or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from idiomtune.errors import UserError
+from idiomtune.io.files import numbered, seal, sync
+
+LOCK = ".lock"
+_MAX_VANISHED = 10  # times that a folder may vanish between being made and locked
+
+
+class TakenError(UserError):
+    """Another process is working on an output, or it contains what must not be overwritten."""
+
+
+class MovedError(UserError):
+    """An output is complete, but has another name, because something else has taken its own."""
+
+
+@contextmanager
+def locked(folder: Path, name: str) -> Iterator[None]:
+    """Keep other processes from working in a folder, made if missing, until the block or the process ends.
+
+    Args:
+        name: of the folder, or of what is made in it, for messages.
+
+    Raises:
+        TakenError: if another process has locked it.
+        UserError: if the folder cannot be written.
+    """
+    lock = FileLock(folder / LOCK, timeout=0)
+    for attempt in range(_MAX_VANISHED + 1):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock.acquire()
+            break
+        except Timeout:
+            raise TakenError(f"{name}: another process is working there") from None
+        except OSError as error:
+            # Not found: another start has just removed the folder.
+            if not isinstance(error, FileNotFoundError) or attempt == _MAX_VANISHED:
+                raise UserError(f"{name} cannot be written: {error}") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def claimed(
+    option: str, path: Path, *, record: str | None = None, overwrite: bool | None = None
+) -> Iterator[Path]:
+    """Claim an output before anything is computed for it, and put it in its place when the block has ended.
+
+    Until then it is made in the hidden folder `.<name>.partial` next to it, which is locked. A block that
+    fails leaves only the files that it has written to that folder itself, for the next start to resume from.
+    What a killed process leaves is removed by the next start with the same output.
+
+    Args:
+        option: that names the output, for messages.
+        path: of a file, or with `record` of a folder. Nothing is there, or something empty.
+        record: a file by which the program knows the folders that it has made; "" = it replaces none.
+        overwrite: replaces a file, or a folder with the record; None = the program has no such option.
+
+    Yields:
+        The path to write: of a file, or of an empty folder.
+
+    Raises:
+        TakenError: if another process is working on the output.
+        UserError: if something is there already, or the output cannot be written.
+        MovedError: if something else was put there meanwhile. It stays, and the output gets the first free
+            name of `<name>-2`, `<name>-3`, …
+    """
+    target = Path(os.path.realpath(path))  # what a link leads to is replaced, not the link
+    work = target.parent / f".{target.name}.partial"
+    made, name = work / "new", f"{option}={path}"
+    new, replaced, place = made / target.name, made / f"{target.name}.replaced", target
+    moved: MovedError | None = None
+    with locked(work, name):
+        try:
+            _clear(replaced, target)
+            if problem := _problem(target, record, overwrite):
+                raise UserError(f"{name}: {problem}")
+            was_there = target.exists()
+            (made if record is None else new).mkdir(parents=True)
+            try:
+                yield new
+            except MovedError as error:  # another output of this program; all of them are complete then
+                moved = error
+            seal(made)
+            for resumed in set(work.iterdir()) - {made, work / LOCK}:
+                resumed.unlink()
+            may_replace = was_there and not _problem(target, record, overwrite)
+            if may_replace and record:
+                target.rename(replaced)
+            place = next(p for p in numbered(target) if _put(new, p, exist_ok=may_replace and p == target))
+        except OSError as error:
+            if not str(error.filename).startswith(str(work)):
+                raise
+            raise UserError(f"{name} cannot be written: {error.strerror}") from None
+        finally:
+            _clear(replaced, target)
+            with suppress(OSError):  # another start has the folder now, or it contains what is resumed from
+                (work / LOCK).unlink()
+                work.rmdir()
+    if place != target:
+        moved = MovedError(
+            f"{name}: something else was put there meanwhile, and stays: the output is {place}"
+        )
+    if moved is not None:
+        raise moved
+
+
+def _problem(target: Path, record: str | None, overwrite: bool | None) -> str | None:
+    """Why an output cannot be put there, if it cannot."""
+    if not target.exists():
+        return None
+    if target.is_dir():
+        is_ours, is_empty = bool(record) and (target / str(record)).is_file(), not any(target.iterdir())
+    else:
+        is_ours = target.is_file()
+        is_empty = is_ours and not target.stat().st_size
+    is_right_kind = target.is_dir() == (record is not None) and not target.is_mount()
+    if not is_right_kind or not (is_ours or is_empty):
+        return f"contains something else: choose a new {'file' if record is None else 'folder'}"
+    if is_empty or overwrite:
+        return None
+    return "already exists: choose another" + ("" if overwrite is None else ", or overwrite=true replaces it")
+
+
+def _put(new: Path, place: Path, *, exist_ok: bool) -> bool:
+    """Rename a file or folder onto nothing; a rename alone would replace a file or an empty folder.
+
+    Args:
+        exist_ok: a file, or an empty folder, is replaced.
+    """
+    make: Callable[..., None] = place.mkdir if new.is_dir() else place.touch
+    try:
+        make(exist_ok=exist_ok)
+        new.replace(place)
+    except OSError as error:
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+            raise
+        return False
+    sync(place.parent)
+    return True
+
+
+def _clear(replaced: Path, target: Path) -> None:
+    """Remove what was not finished; the folder that it was about to replace goes back."""
+    with suppress(OSError):  # the new one is there, or nothing was to be replaced
+        replaced.rename(target)
+    shutil.rmtree(replaced.parent, ignore_errors=True)

@@ -1,0 +1,298 @@
+"""Tables, row by row: CSV, TSV, JSON lines and Parquet, by the file's suffix."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+import io
+import json
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, NamedTuple, TypeVar, cast
+
+from pydantic import BaseModel
+
+from idiomtune.errors import UserError
+from idiomtune.io.files import (
+    has_lone_surrogate,
+    is_file,
+    made,
+    one_line,
+    parse_json,
+    printable,
+    raise_problems,
+    write_text,
+)
+
+R = TypeVar("R", bound=BaseModel)
+T = TypeVar("T")
+
+INPUTS = Path("checkpoints/inputs")
+KINDS = ".csv, .tsv, .jsonl and .parquet"
+_DELIMITERS = {".csv": ",", ".tsv": "\t"}
+_JSON_LINES = (".jsonl", ".ndjson")
+# In bytes, also for a cell: a small packed file can contain a line that fills the memory, and a quotation
+# mark that is not closed makes the rest of a file one cell.
+_MAX_LINE = 10_000_000
+_BATCH_ROWS = 1024  # of a Parquet file, held at a time
+csv.field_size_limit(_MAX_LINE)
+
+
+class Row(NamedTuple):
+    """A row of a table.
+
+    Attributes:
+        number: for messages, from 1: a row as a spreadsheet counts it, the header included (CSV, TSV); a
+            line of the file (JSON lines); a row of the data (Parquet).
+        values: by column, in the file's order. In CSV and TSV they are texts, "" where a cell is empty; in
+            JSON lines and Parquet of any type, None where there is no value.
+    """
+
+    number: int
+    values: dict[str, Any]
+
+
+def written_table(data: Any, folder: Path = INPUTS) -> str:
+    """Where a table is: a path as it is given, rows in memory in a file that is named by their digest.
+
+    Args:
+        data: a path; rows, each a dictionary; texts; a dictionary expression → meaning (or meanings); a frame
+            of pandas or polars; a `datasets.Dataset`.
+        folder: by default next to the runs that read it, so that they can be resumed.
+
+    Raises:
+        UserError: if it is none of these, or empty.
+    """
+    if isinstance(data, str | Path):
+        return str(data)
+    if isinstance(data, Mapping):
+        pairs = [(e, m) for e, some in data.items() for m in ([some] if isinstance(some, str) else some)]
+        rows: Any = [{"expression": expression, "meaning": meaning} for expression, meaning in pairs]
+    elif hasattr(data, "to_dicts"):  # polars
+        rows = data.to_dicts()
+    elif hasattr(data, "to_list") and hasattr(data, "column_names"):  # datasets
+        rows = data.to_list()
+    elif hasattr(data, "to_json"):  # pandas, which writes null for NaN
+        rows = json.loads(data.to_json(orient="records"))
+    else:
+        rows = [{"text": row} if isinstance(row, str) else row for row in data]
+    if not rows or not all(isinstance(row, Mapping) for row in rows):
+        raise UserError(
+            f"data in memory must be rows (dictionaries), texts, expression → meaning, a frame or a Dataset, "
+            f"and not empty; got {printable(repr(data)[:80])}"
+        )
+    return _input_file(
+        (json.dumps(dict(row), ensure_ascii=False, default=str) for row in rows), folder, ".jsonl"
+    )
+
+
+def written_texts(texts: Iterable[str]) -> str:
+    """As :func:`written_table`, a file with one text per line."""
+    return _input_file((" ".join(text.split()) for text in texts), INPUTS, ".txt")
+
+
+def _input_file(lines: Iterable[str], folder: Path, suffix: str) -> str:
+    content = "".join(f"{line}\n" for line in lines)
+    digest = hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
+    path = folder.absolute() / f"{digest[:16]}{suffix}"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, content)
+    return str(path)
+
+
+def read_rows(path: Path, *, columns: Sequence[str] = (), kind: str | None = None) -> Iterator[Row]:
+    """The rows of a table, one at a time.
+
+    Text is UTF-8, with or without a byte order mark; CSV, TSV and JSON lines may be packed (`.csv.gz`).
+    Blank lines are skipped.
+
+    Args:
+        path: the file.
+        columns: those that the table must have; the first names its rows in messages. JSON lines are not
+            checked for them, since each may have other fields.
+        kind: `.csv`, `.tsv`, `.jsonl` or `.parquet`, whatever the file's suffix.
+
+    Raises:
+        UserError: naming the file, and the row or line. At once: a file that is missing, of another kind,
+            not UTF-8 or not readable as its kind; columns that are missing or there twice. After the last
+            row, all together: rows with another number of fields than the header, and lines that are not
+            valid JSON or not an object. And if the table is empty.
+    """
+    if not is_file(path):
+        raise UserError("there is no such file", file=path)
+    suffix = kind or _suffix(path)
+    problems: list[str] = []
+    if suffix in _DELIMITERS:
+        rows = _delimited(path, _DELIMITERS[suffix], columns, problems)
+    elif suffix in _JSON_LINES:
+        rows = _json_lines(path, problems)
+    elif suffix == ".parquet":
+        rows = _parquet(path, columns)
+    else:
+        raise UserError(f"is not one of {KINDS}", file=path)
+    is_empty = True
+    for row in rows:
+        is_empty = False
+        yield row
+    raise_problems(problems, path)
+    if is_empty:
+        raise UserError("there is no row", file=path)
+
+
+def read_table(path: Path, model: type[R], *, kind: str | None = None) -> Iterator[tuple[int, R]]:
+    """The rows of a table as records of a pydantic model, each with its number.
+
+    Its fields are columns, by their aliases where they have one. Those without a default must be there; the
+    first names rows in messages. Raises as :func:`read_rows` and, after the last row, naming file, row and
+    field of all problems.
+    """
+    fields = model.model_fields.items()
+    columns = [field.alias or name for name, field in fields if field.is_required()]
+    return read_made(path, columns, lambda row: (row.number, model.model_validate(row.values)), kind=kind)
+
+
+def read_made(
+    path: Path, columns: Sequence[str], make: Callable[[Row], T], *, kind: str | None = None
+) -> Iterator[T]:
+    """What `make` makes of each row of a table; it raises a ValueError for what is wrong with one.
+
+    Args:
+        path, columns, kind: as for :func:`read_rows`.
+
+    Raises:
+        UserError: as :func:`read_rows`; after the last row, naming file and row of all problems.
+    """
+    is_counted_by_line = (kind or _suffix(path)) in _JSON_LINES  # as editors do; a first field may be long
+    return made(
+        read_rows(path, columns=columns, kind=kind),
+        make,
+        path,
+        lambda row: f"line {row.number}" if is_counted_by_line else name_row(*row, columns[0]),
+    )
+
+
+def name_row(number: int, values: Mapping[str, Any], named_by: str) -> str:
+    """`row 12 (expression break the ice)`."""
+    name = values.get(named_by)
+    return f"row {number}" + (f" ({named_by} {name})" if isinstance(name, str) and name else "")
+
+
+def is_table(path: Path) -> bool:
+    """Whether a file is one, by its suffix."""
+    return is_file(path) and _suffix(path) in (*_DELIMITERS, *_JSON_LINES, ".parquet")
+
+
+def has_header(path: Path) -> bool:
+    """Whether all rows of a table have the same columns; in JSON lines each may have others."""
+    return _suffix(path) not in _JSON_LINES
+
+
+def _suffix(path: Path) -> str:
+    suffix = path.suffix.lower()
+    return Path(path.stem).suffix.lower() if suffix == ".gz" else suffix
+
+
+def _delimited(path: Path, delimiter: str, columns: Sequence[str], problems: list[str]) -> Iterator[Row]:
+    # Strict: otherwise an open quotation mark would swallow the rows after it.
+    # In a table, a line may also end with \r alone.
+    lines = (part for line in text_lines_of(path) for part in io.StringIO(line, newline=""))
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    number, first_line = 0, 1
+    try:
+        header = next(reader, [])
+        if len(header) == 1:
+            _check_separator(path, header[0])
+        _check_columns(path, header, columns)
+        number, first_line = 1, reader.line_num + 1
+        for number, cells in enumerate(reader, 2):
+            first_line = reader.line_num + 1
+            values = dict(zip(header, cells, strict=False))
+            if len(cells) == len(header):
+                yield Row(number, values)
+            elif cells:
+                where = name_row(number, values, columns[0] if columns else "")
+                problems.append(f"{where}: has {len(cells)} fields, but the header has {len(header)}")
+    except csv.Error as error:
+        hint = "a quotation mark is not closed, or one within a cell is not doubled?"
+        where = f"row {number + 1}, from line {first_line}"
+        raise UserError(f"cannot be read as a table: {error} ({hint})", file=path, row=where) from None
+
+
+def _check_separator(path: Path, header: str) -> None:
+    for separator, name in {",": "commas", "\t": "tabs", ";": "semicolons"}.items():
+        if separator in header and all(map(str.strip, header.split(separator))):
+            message = f"the header is one column, {header!r}: are its columns separated by {name}? "
+            raise UserError(message + "Save the table with commas (.csv) or tabs (.tsv)", file=path)
+
+
+def _check_columns(path: Path, header: Sequence[str], required: Sequence[str]) -> None:
+    if missing := [column for column in required if column not in header]:
+        names = ", ".join(header) or "none"
+        message = f"the columns {', '.join(missing)} are missing (found: {names})"
+        raise UserError(printable(message), file=path)
+    if twice := [column for column in dict.fromkeys(header) if header.count(column) > 1]:
+        raise UserError(f"the columns {', '.join(map(repr, twice))} are there twice", file=path)
+
+
+def _json_lines(path: Path, problems: list[str]) -> Iterator[Row]:
+    for number, line in enumerate(text_lines_of(path), 1):
+        if not line.strip():
+            continue
+        try:
+            values = parse_json(line)
+            if not isinstance(values, dict):
+                raise ValueError(f"expected an object, got {type(values).__name__}")
+            if "\\" in line and has_lone_surrogate(json.dumps(values, ensure_ascii=False)):
+                raise ValueError("contains an unpaired surrogate (invalid Unicode)")
+        except json.JSONDecodeError as error:
+            problems.append(f"line {number}, column {error.colno}: not valid JSON: {error.msg}")
+        except ValueError as error:
+            problems.append(f"line {number}: {error}")
+        else:
+            yield Row(number, values)
+
+
+def _parquet(path: Path, columns: Sequence[str]) -> Iterator[Row]:
+    try:
+        from pyarrow import ArrowException
+        from pyarrow.parquet import ParquetFile
+    except ImportError:
+        raise UserError("Parquet needs the package pyarrow: pip install pyarrow", file=path) from None
+    number = 0
+    try:
+        with ParquetFile(path) as file:
+            _check_columns(path, file.schema_arrow.names, columns)
+            for batch in file.iter_batches(batch_size=_BATCH_ROWS):
+                for values in batch.to_pylist():
+                    number += 1
+                    yield Row(number, values)
+    except (ArrowException, OSError, UnicodeDecodeError) as error:
+        message = f"cannot be read as Parquet: {one_line(str(error))}"
+        raise UserError(message, file=path, row=f"after row {number}" if number else None) from None
+
+
+def text_lines_of(path: Path) -> Iterator[str]:
+    r"""The lines of a file, packed or not, each with its end, which is `\n`.
+
+    Raises:
+        UserError: where a line cannot be read.
+    """
+    number = 0
+    try:
+        is_packed = path.suffix.lower() == ".gz"
+        with cast(IO[bytes], gzip.open(path)) if is_packed else path.open("rb") as file:
+            for block in iter(lambda: file.readline(_MAX_LINE), b""):
+                if len(block) == _MAX_LINE:
+                    raise UserError(f"has more than {_MAX_LINE:,} bytes", file=path, row=f"line {number + 1}")
+                number += 1
+                yield block.decode("utf-8-sig" if number == 1 else "utf-8")
+    except UnicodeDecodeError as error:
+        message = f"byte {error.start + 1} is not UTF-8 text ({error.reason}): save the file as UTF-8"
+        raise UserError(message, file=path, row=f"line {number}") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UserError(f"cannot be unpacked as gzip: {error}", file=path) from None
+    except OSError as error:
+        raise UserError(f"cannot be read: {error.strerror or error}", file=path) from None

@@ -1,0 +1,129 @@
+"""Log messages, on stderr and in a run's log file."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import Any, Protocol, TextIO
+
+from tqdm import tqdm
+
+from idiomtune.io.files import printable
+from idiomtune.io.processes import rank_of_launch
+
+log = logging.getLogger(__name__)
+
+
+class Formatter(logging.Formatter):
+    """Escapes control characters, since messages quote data: a terminal should show them, not obey them."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
+
+
+class StderrHandler(logging.StreamHandler[TextIO]):
+    """Writes to the current `sys.stderr`, above the progress bars that are shown there."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.setStream(sys.stderr)
+        bars = sys.modules.get("tqdm")  # there is no bar before it is imported, which takes a while
+        with bars.tqdm.external_write_mode() if bars else nullcontext():
+            super().emit(record)
+
+
+def log_to_stderr() -> None:
+    """Show messages as programs do that Hydra starts (`conf/hydra/job_logging/console.yaml`)."""
+    handler = StderrHandler()
+    handler.setFormatter(Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    for name in ("httpx", "httpx2"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+@contextmanager
+def shown_messages() -> Iterator[None]:
+    """Show messages within this context, as in a notebook, unless whoever calls shows messages already."""
+    root, level = logging.getLogger(), logging.getLogger().level
+    if root.handlers:
+        yield
+        return
+    log_to_stderr()
+    (handler,) = root.handlers
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level)
+
+
+@contextmanager
+def logged_to(path: Path) -> Iterator[None]:
+    """Within this context all messages are also appended to a file, in the format of stderr.
+
+    Raises:
+        OSError: if it cannot be written.
+    """
+    handler = logging.FileHandler(path, encoding="utf-8")
+    root = logging.getLogger()
+    shown = next((h.formatter for h in root.handlers if isinstance(h, StderrHandler)), None)
+    handler.setFormatter(shown or Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        with suppress(OSError):  # a full disk: the rest of the messages is lost
+            handler.close()
+
+
+_LINE = "{desc}: {n} of {total} ({percentage:.0f}%){postfix}; {elapsed} elapsed, about {remaining} left"
+
+
+class Advance(Protocol):
+    """Report how many more items are done, and a note such as the present loss."""
+
+    def __call__(self, count: int, /, note: str = "") -> None: ...
+
+
+@contextmanager
+def progress_bar(what: str, total: int, done: int = 0) -> Iterator[Advance]:
+    """Yield a function that advances the progress; a bar vanishes at the end.
+
+    A bar opened while another is shown is below it. Only the main process shows anything.
+
+    Args:
+        what: the work, as `training`.
+        total: number of items.
+        done: items of an earlier start.
+    """
+    how: dict[str, Any] = {"file": sys.stderr, "dynamic_ncols": True}
+    if not sys.stderr.isatty() and "ipykernel" not in sys.modules:  # a notebook shows bars, too
+        how = {"file": _LogFile(), "bar_format": _LINE, "mininterval": 60, "delay": 60}
+    with _Bar(
+        total=total, desc=what, initial=done, leave=False, disable=rank_of_launch() > 0, smoothing=0, **how
+    ) as bar:
+
+        def advance(count: int, /, note: str = "") -> None:
+            if note:
+                bar.set_postfix_str(note, refresh=False)
+            bar.update(count)
+
+        yield advance
+
+
+class _Bar(tqdm):  # type: ignore[misc]
+    monitor_interval = 0  # no thread that redraws bars
+
+
+class _LogFile:
+    """Logs each state of a bar that is written to it."""
+
+    def write(self, text: str) -> None:
+        if text.strip():
+            log.info("%s", text.strip())
+
+    def flush(self) -> None:
+        pass

@@ -1,0 +1,235 @@
+"""One module an objective: its options, its data, how a batch is drawn, and its loss.
+
+Nothing here knows a loop or a model. What is heavy is imported where it is used.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from idiomtune.requests import Request
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one micro-step embeds, and what the objective needs to turn that into a loss.
+
+    Attributes:
+        requests: everything to embed, in one forward call.
+        anchors: ids of the anchors, for messages.
+        targets: what the objective compares the embeddings with: labels, masks, which rows are what.
+        plain_rows: rows of `requests` that are whole sentences without an idiom, whose embeddings
+            distillation keeps near the base model's.
+        empty_because: why the objective cannot learn from it, whatever the embeddings are, with the option
+            that cures it; "" where it can, or where that is unknown.
+        pairs: rows of `requests` with an anchor and one of its positives, as far as these are known.
+    """
+
+    requests: Sequence[Request]
+    anchors: Sequence[str]
+    targets: Any
+    plain_rows: Sequence[int] = ()
+    empty_because: str = ""
+    pairs: Sequence[tuple[int, int]] = ()
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean to be logged, and the number of values it is taken over (0: there is no mean)."""
+
+    value: float
+    num: int
+
+
+@dataclass(frozen=True)
+class ObjectiveLoss:
+    """Loss of a batch (mean over its anchors), and what is logged with it.
+
+    Attributes:
+        counts: name → count; summed over the micro-steps of a step.
+        means: name → mean over part of the batch; logged as the mean over all such parts of the step.
+        is_empty: nothing to learn from was found in this batch: the loss and its gradient are zero.
+        part: of a mixture, the name of the part that this step trains; its loss is also logged under
+            it.
+    """
+
+    loss: Tensor
+    counts: Mapping[str, float] = field(default_factory=dict)
+    means: Mapping[str, Mean] = field(default_factory=dict)
+    is_empty: bool = False
+    part: str | None = None
+
+
+class StepLog:
+    """Sums and averages what the micro-steps of a step log."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, float] = defaultdict(float)
+        self._sums: dict[str, float] = defaultdict(float)
+        self._nums: dict[str, int] = defaultdict(int)
+
+    def add(self, result: ObjectiveLoss) -> None:
+        """Add what one micro-step logs."""
+        for name, count in result.counts.items():
+            self._counts[name] += count
+        for name, mean in result.means.items():
+            self._sums[name] += mean.value * mean.num
+            self._nums[name] += mean.num
+
+    def values(self) -> dict[str, float | None]:
+        """Name → the count of the step, or its mean; None for a mean over nothing."""
+        means = {name: self._sums[name] / num if num else None for name, num in self._nums.items()}
+        return {**self._counts, **means}
+
+
+@runtime_checkable
+class HasUsages(Protocol):
+    """An objective that knows how its sentences use their expression."""
+
+    @property
+    def usages(self) -> Sequence[tuple[str, bool]]:
+        """Sentences with an expression, and whether they use it idiomatically."""
+        ...
+
+
+@runtime_checkable
+class Publishes(Protocol):
+    """A module of an objective that users need along with the trained encoder (heads, experts)."""
+
+    def publish(self, folder: Path) -> None:
+        """Write it to its own subfolder of a model's folder, as safetensors and JSON."""
+        ...
+
+
+@runtime_checkable
+class Scored(Protocol):
+    """A module of an objective that is scored, together with the trained encoder.
+
+    Attributes:
+        scored_by: the benchmark to whose scores it adds; it is scored where that is.
+    """
+
+    scored_by: str
+
+    def benchmark(self, settings: Any) -> Any:
+        """The benchmark that scores it, as it is then.
+
+        Args:
+            settings: of the program, a :class:`idiomtune.config.Common`.
+        """
+        ...
+
+
+@runtime_checkable
+class PartlyPretrained(Protocol):
+    """A module of an objective with a part that is pretrained, as the encoder is."""
+
+    @property
+    def pretrained(self) -> nn.Module:
+        """The pretrained part, which is trained at the encoder's learning rate."""
+        ...
+
+
+@runtime_checkable
+class UsesSpecialTokens(Protocol):
+    """An objective that puts special tokens of the model into the texts that it embeds."""
+
+    @property
+    def special_tokens(self) -> Mapping[str, str]:
+        """These tokens, or plain words in their place, by the objective's option that names them.
+
+        The option's last part is their purpose: `mask` or `separator`.
+        """
+        ...
+
+
+class Objective(Protocol):
+    """A training objective. Some are also :class:`UsesSpecialTokens`.
+
+    Everything drawn is a function of the seed and the epoch, so a resumed run draws what an uninterrupted
+    one would have drawn.
+    """
+
+    @property
+    def files(self) -> Sequence[Path]:
+        """The data files that were read, for the run's record."""
+        ...
+
+    @property
+    def modules(self) -> nn.Module:
+        """What is trained in addition to the encoder; an empty module if nothing is.
+
+        The loop optimises it, checkpoints hold it, and resuming restores it. A submodule that
+        :class:`Publishes` is also written to the model's folder; one that is :class:`Scored` brings a
+        benchmark of its own.
+        """
+        ...
+
+    @property
+    def plain_requests(self) -> Sequence[Request]:
+        """Every request that a batch's `plain_rows` can name."""
+        ...
+
+    @property
+    def idiom_sentences(self) -> Sequence[tuple[str, str]]:
+        """Each training sentence that should contain an expression, as (expression, sentence)."""
+        ...
+
+    def describe(self) -> str:
+        """One line for the log, the scores and the model card: how many anchors, from what data."""
+        ...
+
+    def epoch_steps(self, epoch: int, shards: int) -> list[list[list[int]]]:
+        """The epoch's optimizer steps, each cut into `shards` lists of anchor numbers."""
+        ...
+
+    def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:
+        """The batch of these anchors in this epoch."""
+        ...
+
+    def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
+        """The loss from embeddings (R, D), row i for `batch.requests[i]`."""
+        ...
+
+
+def matryoshka_loss(
+    objective: Objective,
+    embeddings: Tensor,
+    batch: Batch,
+    dimensions: Sequence[int],
+    weights: Sequence[float] | None = None,
+) -> ObjectiveLoss:
+    """The weighted mean of the objective's loss over the full embeddings and their first dimensions::
+
+        L = sum over n of  w_n L(embeddings[:, :n])  /  sum over n of  w_n,     n in D, *dimensions
+
+    Args:
+        embeddings: (R, D), row i for `batch.requests[i]`.
+        dimensions: each less than D; none leaves the objective's own loss.
+        weights: of the full embeddings, then of each of the dimensions; None = equal.
+
+    Returns:
+        The counts and means of the full embeddings, and the loss at each of the dimensions.
+
+    References:
+        Kusupati et al. 2022 (arXiv 2205.13147). sentence-transformers' `MatryoshkaLoss` is the sum of which
+        this is the mean.
+    """
+    full = objective.loss(embeddings, batch)
+    if not dimensions:
+        return full
+    first, *others = weights or [1.0] * (1 + len(dimensions))
+    loss, is_empty, means = first * full.loss, full.is_empty, dict(full.means)
+    for dimension, weight in zip(dimensions, others, strict=True):
+        part = objective.loss(embeddings[:, :dimension], batch)
+        loss = loss + weight * part.loss
+        is_empty = is_empty and part.is_empty
+        means[f"loss/dim={dimension}"] = Mean(part.loss.item(), len(batch.anchors))
+    return replace(full, loss=loss / (first + sum(others)), is_empty=is_empty, means=means)

@@ -1,0 +1,341 @@
+"""Contrastive training by InfoNCE: anchors against candidates, whatever data they come from."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from idiomtune.declarations.objective import ObjectiveOptions
+from idiomtune.declarations.options import Count, Factor, Section, Temperature, Text, Weight
+from idiomtune.errors import UserError
+from idiomtune.objectives import Batch, ObjectiveLoss
+from idiomtune.objectives.steps import balanced_steps, in_shards, shuffled_steps
+from idiomtune.requests import Request, Role
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+    from torch import Tensor
+
+    from idiomloss import CandidateMasks, InfoNCELoss
+
+
+class InfoNCESection(Section):
+    temperature: Temperature
+    denominator: Literal["negatives", "own_positive", "all_positives"]
+    in_batch: Literal["none", "positives", "all"]
+    false_negatives: Literal["keep", "mask", "positive"]
+    hard_weight: Weight
+    soft_weight: Weight
+    positives: Literal["mean", "hardest"]
+
+    def build(self) -> InfoNCELoss:
+        """The loss; `in_batch` and `false_negatives` choose the candidates that it is given."""
+        from idiomloss import InfoNCELoss
+
+        return InfoNCELoss(**self.model_dump(exclude={"in_batch", "false_negatives"}))
+
+
+class ContrastiveOptions(ObjectiveOptions):
+    """What contrastive objectives have in common: how anchors are batched, and how texts are embedded.
+
+    Attributes:
+        loss_option: the name of the section with the options of the loss.
+        groups_option: the name of the option with the number of groups in a batch.
+    """
+
+    loss_option: ClassVar[str]
+    groups_option: ClassVar[str]
+
+    query_mode: Sequence[str] | None
+    query_weights: list[Factor] | None
+    document_mode: Sequence[str] | None
+    mask: Text
+    drop_last: bool
+
+    @property
+    def infonce_section(self) -> InfoNCESection:
+        """The options of the loss."""
+        section: InfoNCESection = getattr(self, self.loss_option)
+        return section
+
+    @property
+    def num_groups(self) -> Count | None:
+        """Steps are made of this many groups with equally many anchors; None = shuffled."""
+        number: int | None = getattr(self, self.groups_option)
+        return number
+
+    @property
+    def usage_weights(self) -> Mapping[str, float]:
+        """Usage → weight of a positive; empty if all weigh the same."""
+        return {}
+
+    def check_with(self, settings: Any, section: str = "objective") -> None:
+        super().check_with(settings, section)
+        num, batch_size = self.num_groups, settings.trainer.batch_size
+        if num is not None and batch_size % num:
+            raise ValueError(
+                f"{section}.{self.groups_option}={num}: as many groups cannot have equally many of "
+                f"trainer.batch_size={batch_size} anchors"
+            )
+
+    def problems(self) -> Iterator[str]:
+        weights, modes = self.query_weights, self.query_mode or ["span"]
+        if weights is not None and len(weights) != len(modes):
+            yield f"query_weights has {len(weights)} numbers for the {len(modes)} modes of query_mode"
+        if self.drop_last and self.num_groups is not None:
+            yield (
+                f"drop_last=true needs shuffled batches: with {self.groups_option} any batch of an epoch may "
+                "be smaller than the others"
+            )
+
+
+@dataclass(frozen=True)
+class _Targets:
+    """A batch of B anchors and M candidates.
+
+    Its requests are the anchors, mode by mode, then the candidates, mode by mode.
+
+    Attributes:
+        masks: which pairs are positive, negative and hard, each (B, M).
+        positive_weights: (B, M), or None if all weigh the same.
+        anchor_weights: (B,), or None if all weigh the same.
+    """
+
+    num_anchors: int
+    masks: CandidateMasks
+    positive_weights: Tensor | None
+    anchor_weights: Tensor | None
+
+
+class ContrastiveObjective(ABC):
+    """Anchors against their own candidates and those of others, or against each other.
+
+    Anchors and candidates are records, by number. With several query modes the loss is their weighted mean,
+    with several document modes their mean; modes that read the same text share its forward pass.
+
+    Args:
+        options: of loss, batches and modes.
+        name: of the data, for messages.
+        files: that were read.
+        anchors: int (A,), the record of each anchor; those without a positive are left out (`num_skipped`).
+        labels: int (N, 2), group and meaning of each record.
+        ids: int (N,), equal for records that are the same.
+        weights: (A,), of the anchors in the loss; None = all the same.
+        from_batch: the candidates of an anchor are all other anchors of its micro-batch.
+        groups_name: what groups are called in the log; "" if there are none.
+        batch_size: anchors an optimizer step.
+        seed: of the order of anchors.
+
+    Raises:
+        UserError: if no anchor has a positive, or `drop_last` leaves no batch.
+    """
+
+    plain_requests: Sequence[Request]
+    idiom_sentences: Sequence[tuple[str, str]]
+    usages: Sequence[tuple[str, bool]] = ()
+    note = ""  # what the log has about the data in addition to the counts
+
+    def __init__(
+        self,
+        options: ContrastiveOptions,
+        *,
+        name: str,
+        files: Sequence[Path],
+        anchors: ArrayLike,
+        labels: ArrayLike,
+        ids: ArrayLike,
+        weights: NDArray[Any] | None = None,
+        from_batch: bool,
+        groups_name: str,
+        batch_size: int,
+        seed: int,
+    ) -> None:
+        import numpy as np
+        import torch
+
+        section = options.infonce_section
+        self.options = options
+        self.files = files
+        self.batch_size, self.seed = batch_size, seed
+        self.modules = torch.nn.Module()  # trains nothing in addition to the encoder
+        self.query_modes, self.document_modes = options.query_mode or (), options.document_mode or ()
+        self._groups_name, self._from_batch = groups_name, from_batch
+        self._in_batch = "all" if from_batch else section.in_batch
+        self._false_negatives = "positive" if from_batch else section.false_negatives
+        self._loss = section.build()
+        self._anchors, self._weights = np.asarray(anchors), weights
+        self._labels, self._ids = torch.as_tensor(labels), torch.as_tensor(ids)
+        if from_batch:
+            classes = self._labels.numpy()[self._anchors]  # (A, 2)
+            _, which, counts = np.unique(classes, axis=0, return_inverse=True, return_counts=True)
+            has_positive = counts[which.ravel()] > 1
+        else:
+            has_positive = np.array([len(self.candidates(0, i)[0]) > 0 for i in range(len(self._anchors))])
+        self._usable = np.flatnonzero(has_positive)
+        self.num_skipped = len(self._anchors) - len(self._usable)
+        if not len(self._usable):
+            raise UserError(f"{name}: no anchor has a positive")
+        if options.drop_last and len(self._usable) < batch_size:
+            raise UserError(
+                f"{name} has {len(self._usable)} anchors, fewer than trainer.batch_size={batch_size}, "
+                "and objective.drop_last leaves out every batch that is not full: lower the batch size or "
+                "set objective.drop_last=false"
+            )
+
+    @abstractmethod
+    def candidates(self, epoch: int, anchor: int) -> tuple[Sequence[int], Sequence[int]]:
+        """Records that are positives, and that are negatives, of anchor number `anchor` in an epoch."""
+
+    @abstractmethod
+    def request(self, record: int, mode: str, role: Role) -> Request:
+        """How a record is embedded."""
+
+    @abstractmethod
+    def is_plain(self, request: Request) -> bool:
+        """Whether it is one of `plain_requests`."""
+
+    @abstractmethod
+    def usage(self, record: int) -> str:
+        """A kind of record, of which batches get their share and positives their weight."""
+
+    @abstractmethod
+    def record_name(self, record: int) -> str:
+        """For messages."""
+
+    @property
+    def special_tokens(self) -> Mapping[str, str]:
+        """The mask, if a mode hides spans by it."""
+        modes = (*self.query_modes, *self.document_modes)
+        return {"mask": self.options.mask} if any(mode.startswith("masked_") for mode in modes) else {}
+
+    def describe(self) -> str:
+        """One line for the log."""
+        num_groups = len(set(self._labels[self._anchors[self._usable], 0].tolist()))
+        about = f"{len(self._usable)} anchors"
+        if self._groups_name:
+            about += f" of {num_groups} {self._groups_name}"
+        if self.num_skipped:
+            about += f", {self.num_skipped} without a positive left out"
+        if (limit := self.options.num_groups) is not None and limit > num_groups:
+            about += f", fewer than the {limit} that a batch can hold"
+        about += f"; queries as {' and '.join(self.query_modes)}"
+        return about + (f"; {self.note}" if self.note else "")
+
+    def epoch_steps(self, epoch: int, shards: int) -> list[list[list[int]]]:
+        """The epoch's steps: all anchors in an order drawn from seed and epoch, then cut."""
+        import numpy as np
+
+        rng = np.random.default_rng([self.seed, epoch, 0])
+        if (num_groups := self.options.num_groups) is None:
+            steps = shuffled_steps(self._usable, self.batch_size, rng)
+        else:
+            anchors, records = self._usable.tolist(), self._anchors[self._usable].tolist()
+            groups = self._labels[records, 0].tolist()
+            usages = map(self.usage, records)
+            classes = dict(zip(anchors, zip(groups, usages, strict=True), strict=True))
+            steps = balanced_steps(anchors, self.batch_size, num_groups, classes, rng)
+        if self.options.drop_last:
+            steps = [step for step in steps if len(step) == self.batch_size]
+        return in_shards(steps, shards)
+
+    def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:
+        """Requests and masks of these anchors."""
+        import torch
+
+        from idiomloss import candidate_masks
+
+        records = self._anchors[list(anchors)].tolist()  # B
+        # Each candidate's record, the anchor for which it was drawn (-1 = none), whether as its positive.
+        drawn = [(record, -1, False) for record in records]
+        if not self._from_batch:
+            drawn = [
+                (candidate, owner, is_positive)
+                for owner, anchor in enumerate(anchors)
+                for some, is_positive in zip(self.candidates(epoch, anchor), (True, False), strict=True)
+                for candidate in some
+            ]
+        candidates = [record for record, _, _ in drawn]  # M
+        masks = candidate_masks(
+            len(records),
+            torch.tensor([owner for _, owner, _ in drawn]),
+            torch.tensor([is_positive for _, _, is_positive in drawn]),
+            anchor_labels=self._labels[records],
+            candidate_labels=self._labels[candidates],
+            anchor_ids=self._ids[records],
+            candidate_ids=self._ids[candidates],
+            in_batch=self._in_batch,
+            false_negatives=self._false_negatives,
+        )
+        requests = [self.request(record, mode, "query") for mode in self.query_modes for record in records]
+        first = len(requests)  # row of the first candidate
+        requests += [self.request(c, mode, "document") for mode in self.document_modes for c in candidates]
+        # A positive that is its anchor's own text is read once more, with dropout of its own, as SimCSE does.
+        is_itself = self._ids[records][:, None] == self._ids[candidates]
+        again = (masks.positive & is_itself).any(0).repeat(len(self.document_modes))
+        for i in (again.nonzero() + first).flatten().tolist():
+            requests[i] = replace(requests[i], view=1)
+        positive_weights = None
+        if weights := self.options.usage_weights:
+            of_candidates = [weights.get(self.usage(candidate), 1.0) for candidate in candidates]
+            positive_weights = torch.tensor(of_candidates).expand(len(records), -1)
+        anchor_weights = None
+        if self._weights is not None:
+            anchor_weights = torch.from_numpy(self._weights[list(anchors)]).float()
+        targets = _Targets(len(records), masks, positive_weights, anchor_weights)
+        return Batch(
+            requests,
+            [self.record_name(record) for record in records],
+            targets,
+            plain_rows=[row for row, request in enumerate(requests) if self.is_plain(request)],
+            empty_because=self._why_empty(targets),
+            pairs=[(anchor, first + candidate) for anchor, candidate in masks.positive.nonzero().tolist()],
+        )
+
+    def _why_empty(self, targets: _Targets) -> str:
+        """Why no anchor of a batch has anything to learn from, with what to do; "" if one has."""
+        import torch
+
+        masks, loss, section = targets.masks, self._loss, f"objective.{self.options.loss_option}"
+        positive = masks.positive
+        if targets.positive_weights is not None:
+            positive = positive & (targets.positive_weights > 0)
+        has_weight = positive.any(1)
+        if targets.anchor_weights is not None:
+            has_weight = has_weight & (targets.anchor_weights > 0)
+        negative = masks.negative & (torch.where(masks.hard, loss.hard_weight, loss.soft_weight) > 0)
+        compete = (masks.positive.sum(1) > 1) & (loss.denominator == "all_positives")
+        if (has_weight & (negative.any(1) | compete)).any():
+            return ""
+        if masks.positive.any() and not has_weight.any():
+            return "the weights are 0: raise some in the column weight, or in objective.positive_weights"
+        if masks.negative.any() and not negative.any():
+            return f"the negatives have the weight 0: raise {section}.hard_weight or {section}.soft_weight"
+        if targets.num_anchors == 1:
+            return "one anchor has no negatives: raise trainer.batch_size or lower trainer.accumulation"
+        if self._in_batch == "none":
+            return f"no anchor has negatives: set {section}.in_batch to positives or all, or add some"
+        return "no anchor has both a positive and a negative: the data need more different texts or groups"
+
+    def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
+        """Mean over query modes (weighted) and document modes of the InfoNCE loss."""
+        import torch
+
+        targets: _Targets = batch.targets
+        masks = targets.masks.to(embeddings.device)
+        all_weights = (targets.positive_weights, targets.anchor_weights)
+        weights = [None if each is None else each.to(embeddings.device) for each in all_weights]
+        query_weights = self.options.query_weights or [1.0] * len(self.query_modes)
+        first = targets.num_anchors * len(self.query_modes)
+        queries_by_mode = embeddings[:first].chunk(len(self.query_modes))  # (B, D) each
+        documents_by_mode = embeddings[first:].chunk(len(self.document_modes))  # (M, D) each
+        terms = [
+            weight * self._loss(queries, documents, masks, *weights)
+            for queries, weight in zip(queries_by_mode, query_weights, strict=True)
+            for documents in documents_by_mode
+        ]
+        loss = torch.stack(terms).sum() / (sum(query_weights) * len(self.document_modes))
+        counts = {"false_negatives": float(masks.num_false_negatives)}
+        return ObjectiveLoss(loss, counts, is_empty=bool(batch.empty_because))

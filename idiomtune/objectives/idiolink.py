@@ -1,0 +1,236 @@
+"""IdioLink: queries against documents of their idiom and meaning, by InfoNCE."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field
+
+from idiomtune.data import astitch
+from idiomtune.data.external import ExternalIdioms, pie_file, read_astitch_idioms, read_pie
+from idiomtune.data.idiolink import (
+    Document,
+    Split,
+    TrainingTuple,
+    available_splits,
+    check_disjoint,
+    document_request,
+    draw_tuples,
+    load_split,
+    read_released,
+    released_file,
+    training_request,
+)
+from idiomtune.data.names import CV_SPLIT, TrainDocumentMode, TrainQueryMode
+from idiomtune.data.places import data_files, idiolink_folder, idiolink_split
+from idiomtune.declarations.objective import NEEDS_IDIOLINK
+from idiomtune.declarations.options import Count, CountFromZero, Section, Text, Weight, as_list
+from idiomtune.declarations.registry import objective
+from idiomtune.objectives.contrastive import ContrastiveObjective, ContrastiveOptions, InfoNCESection
+from idiomtune.requests import Request, Role
+
+log = logging.getLogger(__name__)
+
+
+class PositiveWeights(Section):
+    idiomatic: Weight
+    simplification: Weight
+    sense: Weight
+
+
+@objective("idiolink", datasets=lambda _: ["idiolink"])
+class IdioLinkOptions(ContrastiveOptions):
+    loss_option: ClassVar[str] = "loss"
+    groups_option: ClassVar[str] = "idioms_per_batch"
+    takes_extra: ClassVar[bool] = True
+
+    name: Literal["idiolink"]
+    split: Text
+    query_mode: Annotated[list[TrainQueryMode], BeforeValidator(as_list), Field(min_length=1)]
+    document_mode: Annotated[list[TrainDocumentMode], BeforeValidator(as_list), Field(min_length=1)]
+    tuples: Literal["released", "drawn", "batch"]
+    num_positives: Count
+    num_hard: CountFromZero
+    num_soft: CountFromZero
+    redraw: bool
+    documents_as_queries: bool
+    idioms_per_batch: Count | None
+    positive_weights: PositiveWeights
+    plain_usages: list[Literal["literal", "idiomatic", "simplification", "sense"]]
+    loss: InfoNCESection
+
+    @property
+    def usage_weights(self) -> Mapping[str, float]:
+        weights: dict[str, float] = self.positive_weights.model_dump()
+        return {} if set(weights.values()) == {1.0} else weights
+
+    @property
+    def fold_split(self) -> str | None:
+        return self.split if self.split == CV_SPLIT else None
+
+    def check_with(self, settings: Any, section: str = "objective") -> None:
+        super().check_with(settings, section)
+        idioms, parts = self.idioms_per_batch, settings.trainer.accumulation
+        if self.tuples == "batch" and idioms is not None and (idioms % parts or idioms // parts < 2):
+            raise ValueError(
+                f"trainer.accumulation={parts} cuts a batch of {section}.idioms_per_batch={idioms} idioms "
+                "into parts without two complete idioms, but tuples=batch takes negatives from the same "
+                "part: choose an accumulation that leaves two idioms or more in each"
+            )
+        if settings.data.extra and (self.tuples == "released" or not self.documents_as_queries):
+            raise ValueError(NEEDS_IDIOLINK.format(settings.data.extra))
+        if self.fold_split and self.tuples == "released":
+            raise ValueError("objective.tuples=released are of the train split, not of a fold's idioms")
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        if self.tuples == "batch" and (self.loss.in_batch, self.loss.false_negatives) != ("all", "positive"):
+            yield (
+                "tuples=batch takes positives and negatives only from the batch, which needs "
+                "loss.in_batch=all and loss.false_negatives=positive"
+            )
+        if not any(self.positive_weights.model_dump().values()):
+            yield "positive_weights: with all weights 0 idiomatic anchors would have no loss"
+        for field in ("redraw", "documents_as_queries"):
+            if self.tuples == "released" and getattr(self, field):
+                yield f"{field}=true needs tuples=drawn: the released ones are fixed"
+
+    def build(self, settings: Any) -> IdioLinkObjective:
+        """The objective, its data checked against the splits that are scored."""
+        root = idiolink_folder(settings)
+        split = idiolink_split(settings, root, self.split, training=True)
+        # All splits in the folder, scored now or not: what is trained on must be unseen in all others.
+        splits = [load_split(root, name) for name in available_splits(root)]
+        check_disjoint(splits)
+        for name in settings.splits("idiolink"):
+            if name != CV_SPLIT and name.split("+")[0] in self.split.split("+"):
+                log.warning(
+                    "objective.split=%s is trained on and its queries are scored (split=%s): these scores "
+                    "are of idioms that the model has seen",
+                    self.split,
+                    name,
+                )
+        seed, released = settings.seed, released_file(root, self.split)
+        files, note = [released] if self.tuples == "released" else [], ""
+        idiom_records = [r for r in (*split.documents, *split.queries) if r.usage in ("literal", "idiomatic")]
+        if settings.data.extra is not None:
+            external = _external(settings, split, splits)
+            split = replace(split, documents=(*split.documents, *external.documents))
+            files, note = [*files, *external.files], external.describe()
+        anchors = [*split.queries, *(split.documents if self.documents_as_queries else ())]
+        fixed = read_released(released, split) if self.tuples == "released" else None
+
+        def tuples(epoch: int) -> list[TrainingTuple]:
+            if fixed is not None:
+                return fixed
+            return draw_tuples(
+                anchors,
+                split.documents,
+                num_positives=self.num_positives,
+                num_hard=self.num_hard,
+                num_soft=self.num_soft,
+                seed=[seed, epoch if self.redraw else 0, 1],
+            )
+
+        return IdioLinkObjective(
+            self,
+            replace(split, files=(*split.files, *files)),
+            anchors if self.tuples == "batch" else tuples,
+            idiom_records,
+            note=note,
+            batch_size=settings.trainer.batch_size,
+            seed=seed,
+        )
+
+
+def _external(settings: Any, trained: Split, splits: Sequence[Split]) -> ExternalIdioms:
+    """The corpus `data.extra` without the idioms of any other split."""
+    corpus = settings.data.extra
+    if "test" not in [split.name for split in splits]:
+        log.warning(
+            "data.extra=%s: IdioLink's folder has no test split, so its idioms could not be left out of the "
+            "external data; a model trained here must not be scored on test",
+            corpus,
+        )
+    shared = sorted({document.idiom for document in trained.documents})
+    unseen = sorted({document.idiom for split in splits for document in split.documents} - set(shared))
+    if corpus == "pie":
+        return read_pie(pie_file(settings.data.place("pie")), unseen=unseen, trained=shared)
+    return read_astitch_idioms(data_files(settings, astitch.FILES), unseen=unseen, trained=shared)
+
+
+class IdioLinkObjective(ContrastiveObjective):
+    """A split's records, and the tuples drawn from them.
+
+    Args:
+        options: its options.
+        split: what is trained on.
+        tuples: epoch → one tuple an anchor, in the same order in each epoch; or the anchors, whose candidates
+            are the batch's other anchors.
+        idiom_records: the split's records with their idiom.
+        note: what the log has about the data in addition to the counts.
+        batch_size, seed: as of :class:`ContrastiveObjective`.
+    """
+
+    def __init__(
+        self,
+        options: IdioLinkOptions,
+        split: Split,
+        tuples: Callable[[int], list[TrainingTuple]] | Sequence[Document],
+        idiom_records: Sequence[Document] = (),
+        *,
+        note: str = "",
+        batch_size: int,
+        seed: int,
+    ) -> None:
+        self._records: list[Document] = [*split.documents, *split.queries]
+        self._number = {record.id: i for i, record in enumerate(self._records)}
+        self._tuples = tuples if callable(tuples) else None
+        self._drawn: tuple[int, list[TrainingTuple]] | None = None  # epoch, and what it trains on
+        self.note = note
+        self.plain_requests = [document_request(r) for r in self._records if r.usage in options.plain_usages]
+        self._plain = set(self.plain_requests)
+        self.idiom_sentences = [(record.idiom, record.sentence) for record in idiom_records]
+        self.usages = [(record.sentence, record.usage == "idiomatic") for record in idiom_records]
+        anchors = [t.anchor for t in self._of_epoch(0)] if callable(tuples) else [r.id for r in tuples]
+        idioms = {record.idiom: i for i, record in enumerate(self._records)}
+        super().__init__(
+            options,
+            name=f"training split {split.name}",
+            files=split.files,
+            anchors=[self._number[id_] for id_ in anchors],
+            labels=[(idioms[r.idiom], int(r.meaning == "idiomatic")) for r in self._records],
+            ids=range(len(self._records)),
+            from_batch=self._tuples is None,
+            groups_name="idioms",
+            batch_size=batch_size,
+            seed=seed,
+        )
+
+    def _of_epoch(self, epoch: int) -> list[TrainingTuple]:
+        assert self._tuples is not None
+        if self._drawn is None or self._drawn[0] != epoch:
+            self._drawn = epoch, self._tuples(epoch)
+        return self._drawn[1]
+
+    def candidates(self, epoch: int, anchor: int) -> tuple[list[int], list[int]]:
+        """Positives, and hard and soft negatives, of an anchor's tuple."""
+        drawn = self._of_epoch(epoch)[anchor]
+        negatives = (*drawn.hard, *drawn.soft)
+        return [self._number[id_] for id_ in drawn.positives], [self._number[id_] for id_ in negatives]
+
+    def request(self, record: int, mode: str, role: Role) -> Request:
+        return training_request(self._records[record], mode, role, self.options.mask)  # type: ignore[arg-type]
+
+    def is_plain(self, request: Request) -> bool:
+        return request in self._plain
+
+    def usage(self, record: int) -> str:
+        """literal, idiomatic, simplification or sense."""
+        return self._records[record].usage
+
+    def record_name(self, record: int) -> str:
+        return self._records[record].id

@@ -1,0 +1,312 @@
+"""A user's own data: pairs, scored pairs or labelled sentences, each with a loss of its own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field
+
+from idiomtune.declarations.dataset import NO_DATA, OWN
+from idiomtune.declarations.options import Count, Section, Temperature, Text, Weight, as_list, or_empty
+from idiomtune.declarations.registry import objective
+from idiomtune.errors import UserError
+from idiomtune.objectives import Batch, Objective, ObjectiveLoss
+from idiomtune.objectives.contrastive import ContrastiveObjective, ContrastiveOptions, InfoNCESection
+from idiomtune.objectives.steps import in_shards, shuffled_steps
+from idiomtune.objectives.triplets import TripletObjective, TripletSection
+from idiomtune.requests import Request, Role
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from idiomtune.data.own.load import OwnSplits
+    from idiomtune.data.own.store import Store
+
+OwnMode = Literal["span", "sentence", "masked_span", "masked_sentence"]
+OwnModes = Annotated[list[OwnMode], BeforeValidator(as_list), Field(min_length=1)]
+
+_FORMS = {"infonce": "pairs or sentences", "cosent": "scored", "cosine": "scored", "triplet": "sentences"}
+
+
+class GradedSection(Section):
+    temperature: Temperature
+    low: float
+    high: float
+
+    def problems(self) -> Iterator[str]:
+        if not self.low < self.high:
+            yield f"low={self.low:g} must be less than high={self.high:g}"
+
+
+@objective("own", datasets=lambda _: [OWN])
+class OwnOptions(ContrastiveOptions):
+    loss_option: ClassVar[str] = "infonce"
+    groups_option: ClassVar[str] = "groups_per_batch"
+
+    name: Literal["own"]
+    loss: Literal["infonce", "cosent", "cosine", "triplet"] | None
+    query_mode: OwnModes | None
+    document_mode: OwnModes | None
+    instruction: Text | None
+    num_positives: Count | None
+    num_negatives: Count | None
+    groups_per_batch: Count | None
+    positive_weights: Annotated[dict[Text, Weight], BeforeValidator(or_empty)]
+    infonce: InfoNCESection
+    graded: GradedSection
+    order: Literal["file", "shuffled"]
+    per_label: Count
+    triplet: TripletSection
+
+    @property
+    def usage_weights(self) -> Mapping[str, float]:
+        from idiomtune.data.own.store import number_for
+
+        return {str(number_for(usage)): weight for usage, weight in self.positive_weights.items()}
+
+    def check_with(self, settings: Any, section: str = "objective") -> None:
+        super().check_with(settings, section)
+        if settings.data.train is None:
+            raise ValueError(NO_DATA)
+
+    def check_files(self, settings: Any) -> None:
+        from idiomtune.data.own.load import check_heads  # NumPy takes a moment
+
+        check_heads(settings.data.own)
+
+    def build(self, settings: Any) -> Objective:
+        """The objective, by the form of the data.
+
+        Raises:
+            UserError: if the loss is for data of another form, or its options do not fit the data.
+        """
+        from idiomtune.data.own.load import own_splits
+
+        splits = own_splits(settings.data.own)
+        form, store = splits.train.form, splits.train.store
+        default = "triplet" if form == "sentences" and store.has_labels else "infonce"
+        loss = self.loss or ("cosent" if form == "scored" else default)
+        if form not in _FORMS[loss]:
+            raise UserError(
+                f"objective.loss={loss} is for {_FORMS[loss]}, but the training data are {form}; "
+                "objective.loss=null takes the one that fits"
+            )
+        options = self.model_copy(update={"loss": loss})
+        if loss == "infonce":
+            options = options._with_modes(has_spans=store.has_spans, resumes=settings.resume is not None)
+        kinds: dict[str, Any] = {"infonce": OwnContrastiveObjective, "triplet": LabelledObjective}
+        kind = kinds.get(loss, ScoredPairsObjective)
+        built: Objective = kind(options, splits, batch_size=settings.trainer.batch_size, seed=settings.seed)
+        return built
+
+    def _with_modes(self, *, has_spans: bool, resumes: bool) -> OwnOptions:
+        """With the modes in which texts are read: without spans only one."""
+        names, default = ("query_mode", "document_mode"), ["span" if has_spans else "sentence"]
+        modes = {name: getattr(self, name) or default for name in names}
+        if has_spans:
+            return self.model_copy(update=modes)
+        for name, of_texts in modes.items():
+            if of_texts != default and not resumes:
+                raise UserError(
+                    f"objective.{name}={','.join(of_texts)}: no row of the data has a span: leave it out"
+                )
+        return self.model_copy(update=dict.fromkeys(names, default) | {"query_weights": None})
+
+
+class OwnContrastiveObjective(ContrastiveObjective):
+    """Pairs, or sentences with groups, by InfoNCE. Each row is an anchor; records are texts of the store.
+
+    Of a row's positives and negatives a limited number counts in one epoch, the next ones in the next. An
+    anchor whose row has no instruction gets the one of the options.
+    """
+
+    options: OwnOptions
+
+    def __init__(self, options: OwnOptions, splits: OwnSplits, *, batch_size: int, seed: int) -> None:
+        self.examples, self.store = splits.train, splits.train.store
+        weights = self.store.weights[self.examples.rows]
+        self._limits = options.num_positives, options.num_negatives
+        super().__init__(
+            options,
+            name="the training data",
+            files=splits.files,
+            anchors=self.examples.anchors,
+            labels=self.store.labels,
+            ids=self.store.text_ids,
+            weights=None if (weights == 1.0).all() else weights,
+            from_batch=self.examples.form == "sentences",
+            groups_name="groups" if self.store.has_groups else "",
+            batch_size=batch_size,
+            seed=seed,
+        )
+
+    @cached_property
+    def plain_requests(self) -> Sequence[Request]:  # type: ignore[override]
+        """Texts without a span, if others have one."""
+        if not self.store.has_spans:
+            return []
+        texts = [text for row in range(len(self.examples)) for text in self.examples.texts(row)]
+        return [Request(self.store.read_text(text)) for text in texts if self.store.span(text) is None]
+
+    @property
+    def idiom_sentences(self) -> Sequence[tuple[str, str]]:  # type: ignore[override]
+        """(The words of its span, sentence) of each anchor with a span."""
+        return self.examples.marked()
+
+    def candidates(self, epoch: int, anchor: int) -> tuple[Sequence[int], Sequence[int]]:
+        """Texts of the anchor's row that are positives, and that are negatives."""
+        texts = self.examples.texts(anchor)[1:]
+        num = int(self.store.num_positives[self.examples.rows[anchor]])
+        positives, negatives = (
+            of_kind
+            if limit is None or limit >= len(of_kind)
+            else [of_kind[(epoch * limit + i) % len(of_kind)] for i in range(limit)]
+            for of_kind, limit in zip((texts[:num], texts[num:]), self._limits, strict=True)
+        )
+        return positives, negatives
+
+    def request(self, record: int, mode: str, role: Role) -> Request:
+        """How a text is embedded; one without a span as a whole, whatever the mode."""
+        text, span, mask = self.store.read_text(record), self.store.span(record), self.options.mask
+        instruction = None
+        if role == "query" and not mode.startswith("masked_"):
+            instruction = self.store.instruction(self._row(record)) or self.options.instruction
+        if span is None or mode == "sentence":
+            # The span goes along for queries, as with IdioLink's.
+            return Request(text, span if role == "query" else None, role=role, instruction=instruction)
+        start, end = span
+        if mode.startswith("masked_") and end - start < len(text):
+            text, span = text[:start] + mask + text[end:], (start, start + len(mask))
+        pooling: Literal["span", "sentence"] = "span" if mode.endswith("span") else "sentence"
+        return Request(text, span, role=role, instruction=instruction, pooling=pooling)
+
+    def _row(self, record: int) -> int:
+        return int(self.store.first.searchsorted(record, side="right")) - 1
+
+    def is_plain(self, request: Request) -> bool:
+        return self.store.has_spans and request.span is None and request.role == "document"
+
+    def usage(self, record: int) -> str:
+        """The kind of sentence that its row names."""
+        return str(self.store.usage_ids[self._row(record)])
+
+    def record_name(self, record: int) -> str:
+        return self.store.name(self._row(record))
+
+
+class LabelledObjective(TripletObjective):
+    """Sentences with a label, by mined triplets."""
+
+    loss_section = "objective.triplet"
+
+    def __init__(self, options: OwnOptions, splits: OwnSplits, *, batch_size: int, seed: int) -> None:
+        import numpy as np
+
+        self.files = splits.files
+        self._examples, store = splits.train, splits.train.store
+        groups = None
+        if store.has_groups:
+            of_rows = store.groups[self._examples.rows]
+            _, first, which = np.unique(of_rows, return_index=True, return_inverse=True)
+            groups = np.argsort(np.argsort(first))[which]
+        super().__init__(
+            np.unique(store.label_ids[self._examples.rows], return_inverse=True)[1],
+            groups,
+            options.triplet,
+            batch_size=batch_size,
+            seed=seed,
+            shuffled=options.order == "shuffled",
+            per_label=options.per_label,
+        )
+
+    def describe(self) -> str:
+        """One line for the log."""
+        counts = Counter(self._labels.tolist())
+        in_groups = f" in {len(self._members)} groups" if self._has_groups else ""
+        return (
+            f"{len(self._labels)} sentences{in_groups} of {len(counts)} labels, "
+            f"{sum(count == 1 for count in counts.values())} of them with one sentence"
+        )
+
+    @property
+    def idiom_sentences(self) -> Sequence[tuple[str, str]]:
+        return self._examples.marked()
+
+    def request(self, number: int) -> Request:
+        return _request(self._examples.store, int(self._examples.anchors[number]))
+
+    def names(self, numbers: Sequence[int]) -> list[str]:
+        return self._examples.names(numbers)
+
+
+class ScoredPairsObjective:
+    """Every row is a pair of texts with a score; both are embedded alike.
+
+    The loss puts cosines in the order of the scores (`cosent`), or makes them equal to them (`cosine`).
+
+    Raises:
+        UserError: if scores are far from those that correspond to the cosines 0 and 1.
+    """
+
+    plain_requests: Sequence[Request] = ()
+    idiom_sentences: Sequence[tuple[str, str]] = ()
+
+    def __init__(self, options: OwnOptions, splits: OwnSplits, *, batch_size: int, seed: int) -> None:
+        import numpy as np
+        from torch import nn
+
+        from idiomloss import CoSENTLoss, CosineMSELoss
+
+        graded = options.graded
+        self._examples = splits.train
+        self._scores: NDArray[np.float64] = splits.train.store.scores[splits.train.rows]
+        self._by_order = options.loss == "cosent"
+        if not self._by_order and np.abs(self._scores - graded.low).max() > graded.high - graded.low:
+            raise UserError(
+                f"objective.graded.low={graded.low:g} and high={graded.high:g} are the cosines 0 and 1, but "
+                f"the data has scores from {self._scores.min():g} to {self._scores.max():g}: set both to fit"
+            )
+        self._loss = (
+            CoSENTLoss(graded.temperature) if self._by_order else CosineMSELoss(graded.low, graded.high)
+        )
+        self.batch_size, self.seed = batch_size, seed
+        self.files = list(splits.files)
+        self.modules = nn.Module()  # trains nothing in addition to the encoder
+
+    def describe(self) -> str:
+        """One line for the log."""
+        scores = self._scores
+        return f"{len(scores)} pairs with scores from {scores.min():g} to {scores.max():g}"
+
+    def epoch_steps(self, epoch: int, shards: int) -> list[list[list[int]]]:
+        """The epoch's steps: all pairs in an order drawn from seed and epoch, then cut."""
+        import numpy as np
+
+        rng = np.random.default_rng([self.seed, epoch, 0])
+        return in_shards(shuffled_steps(range(len(self._scores)), self.batch_size, rng), shards)
+
+    def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:  # noqa: ARG002
+        """Requests of these pairs: all first texts, then all second ones."""
+        import torch
+
+        firsts = self._examples.anchors[list(anchors)].tolist()
+        requests = [_request(self._examples.store, text + side) for side in (0, 1) for text in firsts]
+        scores = self._scores[list(anchors)]
+        is_level = self._by_order and scores.min() == scores.max()
+        why = "a batch needs pairs of different scores: raise trainer.batch_size" if is_level else ""
+        return Batch(requests, self._examples.names(anchors), torch.from_numpy(scores), empty_because=why)
+
+    def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
+        """The loss of the pairs' cosines and scores."""
+        loss = self._loss(*embeddings.chunk(2), batch.targets.to(embeddings.device))
+        return ObjectiveLoss(loss, is_empty=bool(batch.empty_because))
+
+
+def _request(store: Store, text: int) -> Request:
+    """How text number `text` is embedded: by its span, if it has one."""
+    span = store.span(text)
+    return Request(store.read_text(text), span, pooling="sentence" if span is None else "span")

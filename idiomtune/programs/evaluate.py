@@ -1,0 +1,166 @@
+"""The scorecard of a model, without training."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from idiomtune.benchmarks.suite import Scorecard, Suite
+from idiomtune.config import EvaluateSettings
+from idiomtune.encoder.device import log_placement, place, start_processes
+from idiomtune.errors import UserError
+from idiomtune.factory import (
+    build_benchmarks,
+    build_encoder,
+    check_dimensions,
+    idiom_expressions,
+    module_benchmarks,
+    own_revisions,
+    resolve_model_path,
+    saved_modules,
+)
+from idiomtune.hub.card import base_model
+from idiomtune.io.claims import claimed
+from idiomtune.io.files import (
+    code_version,
+    expanded,
+    fingerprints,
+    package_versions,
+    write_json,
+    write_jsonl,
+    write_text,
+)
+from idiomtune.programs.knowledge import (
+    benchmark_texts,
+    check_has_gate,
+    describe_glossary,
+    glossary_files,
+    glossary_note,
+    learnt_glossaries,
+)
+from idiomtune.programs.prepare import check_pooling
+from idiomtune.reports.runs import SAMPLE_NOTE
+
+log = logging.getLogger(__name__)
+
+_FOLDERS = ("predictions", "plots")  # which are never replaced; output and per_query are files
+
+
+def score_model(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str, float]:
+    """Score the model; print the table, and write the files that the settings name.
+
+    Returns:
+        The scores.
+
+    Raises:
+        UserError: for everything that the user can fix.
+    """
+    naming = glossary_files(settings.model)  # a typo is reported before anything is downloaded
+    placement = place(settings.device, settings.precision)
+    log_placement(placement)
+    accelerator, processes = start_processes(placement)
+    with contextlib.ExitStack() as held:
+        outputs = processes.from_main(lambda: _claim(settings, held))
+        with accelerator.local_main_process_first():  # so that each file is downloaded once
+            benchmarks, not_scored = build_benchmarks(settings, settings.benchmarks)
+        if "predictions" not in outputs and all(
+            b.without_gold and set(settings.splits(b.name)) <= set(b.without_gold) for b in benchmarks
+        ):
+            gold = "; ".join(f"{b.name} has no gold on {', '.join(b.without_gold)}" for b in benchmarks)
+            raise UserError(
+                f"there are no scores: {gold}. Give predictions=<folder> to write predictions in the task's "
+                "submission format, or another split="
+            )
+        with accelerator.local_main_process_first():
+            path = resolve_model_path(settings.model.path)
+            modules = saved_modules(path, placement, settings.model.revision)
+        check_pooling(settings.model)
+        check_dimensions(settings.model, settings.cut_dimensions)
+        benchmarks += module_benchmarks(settings, modules, benchmarks)
+        suite = Suite(benchmarks, processes, settings.cut_dimensions, keep_stores=True)
+        expressions, tokens = idiom_expressions(settings.model)
+        with accelerator.local_main_process_first():
+            encoder = build_encoder(settings.model, placement, expressions=expressions)
+        check_has_gate(settings.model, encoder)
+        glossary = describe_glossary(settings.model, encoder, benchmark_texts(suite.benchmarks))
+        dtype = placement.autocast_dtype
+        with torch.autocast(placement.device, dtype) if dtype else contextlib.nullcontext():
+            card = suite.run(encoder)
+        share = 100 * card.encoder_seconds / card.seconds
+        log.info("%d texts in %.1f s, of which the model took %.0f%%", card.num_texts, card.seconds, share)
+        if processes.is_main:
+            files = [*tokens, *naming, *(path for benchmark in benchmarks for path in benchmark.files)]
+            facts = {
+                "glossary": glossary,
+                "scored": [benchmark.name for benchmark in benchmarks],
+                "not_scored": not_scored,
+                "files": fingerprints(files) | own_revisions(settings) if "output" in outputs else {},
+                "device": placement.device,
+                "precision": placement.precision,
+                "config": config,
+            }
+            _report(settings, card, outputs, facts)
+        return card.scores
+
+
+def _claim(settings: EvaluateSettings, held: contextlib.ExitStack) -> dict[str, Path]:
+    """Output → the file or folder to write for it, which `held` then puts in its place."""
+    given = {name: getattr(settings, name) for name in ("output", "per_query", *_FOLDERS)}
+    claims = {
+        name: claimed(
+            name,
+            expanded(path, name),
+            record="" if name in _FOLDERS else None,
+            overwrite=settings.overwrite,
+        )
+        for name, path in given.items()
+        if path is not None
+    }
+    return {name: held.enter_context(claim) for name, claim in claims.items()}
+
+
+def _report(
+    settings: EvaluateSettings, card: Scorecard, outputs: Mapping[str, Path], facts: dict[str, Any]
+) -> None:
+    """Print the table, and write what was asked for."""
+    learnt = learnt_glossaries(settings.model)
+    notes = glossary_note(facts["glossary"], learnt)
+    if card.scores:
+        from idiomtune.reports.screens import show_scores  # pandas takes half a second to import
+
+        name = base_model({"model": settings.model.model_dump()}).name
+        sample = [SAMPLE_NOTE] * settings.data.sample
+        show_scores(card.scores, name, [*sample, *notes], all_scores=settings.scores == "all")
+    for note in card.notes:
+        log.info("%s", note)
+    if "output" in outputs:
+        names = facts.pop("scored")
+        scored = SAMPLE_NOTE if settings.data.sample else ", ".join(names)
+        meta = {
+            "model": settings.model.path,
+            "data": "; ".join([scored, *notes]),
+            **({"glossary_learnt": learnt} if learnt else {}),
+            **facts,
+            "notes": card.notes,
+            "code": code_version(),
+            "packages": package_versions(),
+            "num_texts": card.num_texts,
+            "seconds": round(card.seconds, 3),
+            "encoder_seconds": round(card.encoder_seconds, 3),
+        }
+        write_json(outputs["output"], {"scores": card.scores, "baseline": {}, "meta": meta})
+    if "per_query" in outputs:
+        rows = [{"benchmark": name, **row} for name, rows in card.per_query.items() for row in rows]
+        write_jsonl(outputs["per_query"], rows)
+    for name, text in card.predictions.items() if "predictions" in outputs else ():
+        write_text(outputs["predictions"] / name, text)
+    if "plots" in outputs:
+        from idiomtune.reports.plots import violins  # matplotlib takes a second to import
+
+        for name, distributions in card.plots.items():
+            violins(distributions, outputs["plots"] / f"{name}.png")

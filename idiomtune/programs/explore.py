@@ -1,0 +1,191 @@
+"""Models, before and after training, and a corpus, into the page of `idiomtune explore`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from idiomtune.config import ExploreSettings, ModelSettings, check
+from idiomtune.config.sections import named_model
+from idiomtune.data.idiolink import available_splits, idiolink_root, load_split
+from idiomtune.data.names import CV_SPLIT
+from idiomtune.data.own.table import find_sources
+from idiomtune.declarations.options import as_list
+from idiomtune.encoder.device import Placement, place
+from idiomtune.encoder.encoder import Encoder
+from idiomtune.errors import UserError
+from idiomtune.explorer.search import Corpus, Explorer, Model, idiolink_corpus, own_corpus, training_corpus
+from idiomtune.explorer.server import FILE, bound_socket, check_can_serve, page, serve, space_card
+from idiomtune.factory import build_encoder, glossary_path
+from idiomtune.hub.card import base_model
+from idiomtune.hub.push import run_and_model
+from idiomtune.io.claims import claimed
+from idiomtune.io.files import expanded, is_file, is_folder, printable, write_text
+from idiomtune.io.terminal import log_to_stderr
+from idiomtune.programs.knowledge import read_learnt
+from idiomtune.training.run_folder import read_config
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Named:
+    """A model that is to be shown.
+
+    Attributes:
+        settings: of its base model.
+        saved: a checkpoint of a run; None for the model of the settings itself.
+    """
+
+    name: str
+    about: str
+    settings: ModelSettings
+    saved: Path | None = None
+
+
+def explore(options: ExploreSettings) -> None:
+    """Serve the page until Ctrl-C, or write it.
+
+    Raises:
+        UserError: for everything that the user can fix.
+    """
+    log_to_stderr()
+    if options.space is not None:
+        write_space(options, options.space)
+        print(printable(str(options.space / FILE)))
+    elif options.output is not None:
+        with claimed("output", options.output, overwrite=options.overwrite) as file:
+            explorer, title = _explorer(options)
+            write_text(file, page(explorer, title, live=False))
+        print(printable(str(options.output)))
+    else:
+        check_can_serve()
+        with bound_socket(options.port) as listening:
+            explorer, title = _explorer(options)
+            serve(explorer, page(explorer, title, live=True), listening)
+
+
+def write_space(
+    options: ExploreSettings, folder: Path, metadata: Mapping[str, Any] | None = None, note: str = ""
+) -> None:
+    """Write the page and its README as a static Space; `metadata`, `note`: as of :func:`space_card`.
+
+    Raises:
+        UserError: for everything that the user can fix.
+    """
+    with (
+        claimed("space", folder / FILE, overwrite=options.overwrite) as file,
+        claimed("space", folder / "README.md", overwrite=options.overwrite) as card,
+    ):
+        explorer, title = _explorer(options)
+        write_text(file, page(explorer, title, live=False))
+        write_text(card, space_card(title, explorer.corpus.name, metadata or {}, note))
+
+
+def _explorer(options: ExploreSettings) -> tuple[Explorer, str]:
+    """All models with the corpus embedded, and the page's title."""
+    models = [model for name in options.models for model in find_models(name)]
+    glossary = options.glossary and [str(glossary_path(name, "glossary")) for name in options.glossary]
+    corpus = find_corpus(options).with_queries(options.queries)
+    log.info("%s: %d documents, %d queries", corpus.name, len(corpus.documents), len(corpus.queries))
+    placement = place(options.device, "fp32")
+    embedded = [
+        Model.embedding(model.name, model.about, _encoder(model, glossary, placement), corpus)
+        for i, model in enumerate(models)
+        if model not in models[:i]
+    ]
+    name = options.name or " and ".join(dict.fromkeys(Path(name).name for name in options.models))
+    return Explorer(corpus, embedded, options.neighbours), f"{name} on {corpus.name}"
+
+
+def find_models(name: str) -> list[Named]:
+    """What a name on the command line stands for: of a run its model before and after training.
+
+    Raises:
+        UserError: if there is no such model, or the run has none yet.
+    """
+    path = expanded(name, "model")
+    if (found := run_and_model(path)) is not None:
+        run, saved = found
+        if not saved.is_dir():
+            raise UserError(
+                f"{run}: the run has no {saved.name}/ yet; name one of its checkpoints, {run}/step_<n>"
+            )
+        config = read_config(run)["model"]
+        defaults = _settings(str(config["path"])).model_dump()  # for options that are newer than the run
+        base: ModelSettings = check(ModelSettings, defaults | config, section="model")
+        after = Named(f"trained: {run.name}", f"{run.name}/{saved.name}", base, saved)
+    elif (taught := read_learnt(path)) is not None:
+        options = {key: value for key, value in taught["options"].items() if not key.startswith("glossary")}
+        base = _settings(taught["model"]).model_copy(update=options)
+        after = Named(f"taught: {path.name}", str(path), _settings(str(path)))
+    else:
+        settings = _settings(str(path) if is_folder(path) else name)
+        return [Named(name, settings.path, settings)]
+    before = base_model({"model": base.model_dump()}).name
+    return [Named(f"untrained: {before.rpartition('/')[2]}", before, base), after]
+
+
+def _settings(name: str) -> ModelSettings:
+    try:
+        return named_model(name)
+    except ValidationError as error:
+        raise UserError(f"model {name}: {error.errors()[0]['msg']}") from None
+    except ValueError as error:
+        raise UserError(str(error)) from None
+
+
+def _encoder(model: Named, glossary: list[str] | None, placement: Placement) -> Encoder:
+    """The model, with its own meanings or those of `glossary=`."""
+    log.info("loading %s", model.name)
+    settings = model.settings
+    if glossary is None:
+        return build_encoder(settings, placement, model.saved)
+    ours = dict.fromkeys(name for name in ModelSettings.model_fields if name.startswith("glossary_"))
+    changes: dict[str, Any] = ours | {"glossary": glossary, "glossary_dropout": 0.0}
+    if model.saved is not None:  # as a model of its own, whose meanings can be replaced
+        changes |= dict.fromkeys(("revision", "pooling", "pool_prompts", "bidirectional", "idiom_tokens"))
+        changes |= {"path": str(model.saved), "convert_weights": False}
+    return build_encoder(settings.model_copy(update=changes), placement)
+
+
+def find_corpus(options: ExploreSettings) -> Corpus:
+    """What is searched; by default what the first run was scored on: IdioLink, or the user's own data.
+
+    Raises:
+        UserError: if it does not exist or is wrong.
+    """
+    if options.corpus == "sample":
+        return _idiolink(idiolink_root(None, sample=True), options.split, "the sample")
+    if options.corpus is not None:
+        path = expanded(options.corpus, "corpus")
+        if is_file(path / "indexes.json"):
+            return _idiolink(path.parent, path.name, "IdioLink")
+        if is_folder(path) and available_splits(path):
+            return _idiolink(path, options.split, "IdioLink")
+        return own_corpus(path)
+    runs = (run_and_model(expanded(name, "model")) for name in options.models)
+    config = next((read_config(found[0]) for found in runs if found is not None), {})
+    data, benchmark = config.get("data", {}), (config.get("benchmark") or {}).get("idiolink", {})
+    for option in ("val", "train"):
+        if own := as_list(data.get(option) or []):  # one file is no list in a run's config.yaml
+            sources = find_sources(own, f"data.{option}")
+            return training_corpus(sources, Path(own[0]).name, data.get("columns"), data.get("form"))
+    sample = bool(data.get("sample"))
+    try:
+        root = idiolink_root(data.get("root"), sample=sample)
+    except UserError as error:
+        raise UserError(f"{error}\n  - or another corpus: corpus=<file or folder>, corpus=sample") from None
+    (scored, *_) = as_list(benchmark.get("split") or "val")
+    split = options.split or ("val" if scored == CV_SPLIT else scored)
+    return _idiolink(root, split, "the sample" if sample else "IdioLink")
+
+
+def _idiolink(root: Path, split: str | None, name: str) -> Corpus:
+    split = split or "val"
+    return idiolink_corpus(load_split(root, split), f"{name}, {split}")

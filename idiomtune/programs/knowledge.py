@@ -1,0 +1,143 @@
+"""What a run records of the glossary that its model reads: which files, and how much of it occurs where."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from idiomtune.benchmarks import Benchmark, requests_of
+from idiomtune.config import ModelSettings
+from idiomtune.encoder.encoder import Encoder
+from idiomtune.errors import UserError
+from idiomtune.factory import named_glossary, resolve_model_path
+from idiomtune.io.files import first_of, is_file, read_json
+from idiomtune.objectives import HasUsages, Objective
+
+log = logging.getLogger(__name__)
+
+LEARNT = "learnt.json"  # what `idiomtune learn` recorded of the model in a folder
+
+
+def glossary_files(model: ModelSettings) -> list[Path]:
+    """The files of `model.glossary`."""
+    glossary = named_glossary(model)
+    return [] if glossary is None else list(glossary.files)
+
+
+def describe_glossary(
+    model: ModelSettings, encoder: Encoder, texts: Mapping[str, Iterable[str]]
+) -> dict[str, Any] | None:
+    """Log what the glossary contains and what of it occurs, and return the same for records.
+
+    Args:
+        encoder: which reads it.
+        texts: what the texts are for (`training`, a benchmark's name) → the texts.
+
+    Returns:
+        None for a model that reads no meanings.
+    """
+    meanings = encoder.meanings
+    if meanings is None:
+        return None
+    facts: dict[str, Any] = {**meanings.about, "form": meanings.form, "senses_read": meanings.num_senses}
+    facts["dropout"] = meanings.dropout
+    if meanings.weight:
+        facts["weight"] = meanings.weight
+    if meanings.gate is not None or model.glossary_gate:
+        facts["gate"] = True
+    glossary = named_glossary(model)
+    for note in glossary.notes if glossary is not None else ():
+        log.info("glossary: %s", note)
+    unseen = dict.fromkeys(meanings.senses)
+    for name, some in texts.items():
+        counts, num_texts = meanings.coverage(some)
+        occurring = [expression for expression, count in counts.items() if count]
+        for expression in occurring:
+            unseen.pop(expression, None)
+        facts.setdefault("occurs", {})[name] = {"expressions": len(occurring), "texts": num_texts}
+        log.info(
+            "glossary: %d of %d expressions occur in %d texts of %s",
+            *(len(occurring), len(counts), num_texts, name),
+        )
+    if unseen:
+        log.info("glossary: in none of these texts: %s", first_of(list(unseen)))
+    return facts
+
+
+def gate_usages(model: ModelSettings, objective: Objective) -> Sequence[tuple[str, bool]]:
+    """The sentences that `model.glossary_gate` is fitted to, and whether they are idiomatic.
+
+    Raises:
+        UserError: if the training data does not have both usages.
+    """
+    if not model.glossary_gate:
+        return []
+    usages = objective.usages if isinstance(objective, HasUsages) else []
+    if len({is_idiomatic for _, is_idiomatic in usages}) < 2:
+        raise UserError(
+            "model.glossary_gate=true: it is learnt from sentences that are labelled literal and idiomatic, "
+            "as IdioLink's are, and this training data does not have both: give model.glossary_gate=false"
+        )
+    return usages
+
+
+def check_has_gate(model: ModelSettings, encoder: Encoder) -> None:
+    """Refuse `model.glossary_gate=true` of a model that never learnt a gate.
+
+    Raises:
+        UserError: if it did not.
+    """
+    if model.glossary_gate and (encoder.meanings is None or encoder.meanings.gate is None):
+        raise UserError(
+            "model.glossary_gate=true: this model has learnt no gate, which takes training data: "
+            "+experiment=idiolink_glossary"
+        )
+
+
+def benchmark_texts(benchmarks: Sequence[Benchmark]) -> dict[str, Iterable[str]]:
+    """Benchmark → the texts that it has embedded, found (by a rehearsal, maybe) only if they are read."""
+
+    def texts(benchmark: Benchmark) -> Iterable[str]:
+        yield from (request.text for request in requests_of(benchmark))
+
+    return {benchmark.name: texts(benchmark) for benchmark in benchmarks}
+
+
+def read_learnt(folder: Path) -> dict[str, Any] | None:
+    """What `idiomtune learn` recorded of the model in a folder; None if it taught none there.
+
+    Raises:
+        UserError: if the record is damaged.
+    """
+    path = folder / LEARNT
+    if not is_file(path):
+        return None
+    match record := read_json(path):
+        case {"model": _, "options": {}, "glossary": {"files": _}}:
+            return dict(record)
+    raise UserError(
+        f"{path}: is damaged: expected an object with the fields model, options and glossary. Restore "
+        "the file that was saved with the model"
+    )
+
+
+def learnt_glossaries(model: ModelSettings) -> list[dict[str, Any]]:
+    """The records of the glossaries that `idiomtune learn` taught a model in a folder, in their order."""
+    taught = read_learnt(Path(resolve_model_path(model.path)))
+    if taught is None:
+        return []
+    return [*taught.get("taught_before", []), *([taught["glossary"]] if taught["glossary"]["files"] else [])]
+
+
+def glossary_note(facts: Mapping[str, Any] | None, learnt: Sequence[Mapping[str, Any]] = ()) -> list[str]:
+    """The note on every table of scores of a model that reads a glossary, or has learnt one.
+
+    Args:
+        facts: of the glossary that it reads.
+        learnt: from :func:`learnt_glossaries`.
+    """
+    read = [] if facts is None else [f"with a glossary ({', '.join(facts.get('files', ['its own']))})"]
+    names = dict.fromkeys(name for glossary in learnt for name in glossary["files"])
+    return read + [f"with a glossary, learnt ({', '.join(names)})"] * bool(names)

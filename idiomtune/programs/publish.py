@@ -1,0 +1,32 @@
+"""A run's model and the page of what it finds, to the Hugging Face Hub."""
+
+from __future__ import annotations
+
+from idiomtune.config import ExploreSettings, PushSettings
+from idiomtune.hub.push import check_can_send, collect_model, collect_space, send
+from idiomtune.programs.explore import write_space
+
+
+def publish(settings: PushSettings) -> list[str | None]:
+    """Push the model, the page, or both; or write the page, and show what would be pushed.
+
+    Problems are reported before a text is embedded. The last line that is printed is the address of the last
+    commit.
+
+    Returns:
+        The addresses of the commits; None for a dry run's.
+
+    Raises:
+        UserError: for everything that the user can fix.
+    """
+    models = [] if settings.repo_id is None else [collect_model(settings)]
+    spaces = [] if settings.space is None else [collect_space(settings)]
+    if not settings.dry_run:
+        check_can_send([problem for upload in [*models, *spaces] for problem in upload.problems])
+    for space in spaces:
+        name = (settings.repo_id or space.repo_id).rpartition("/")[2]
+        options = ExploreSettings(
+            models=[str(space.model)], corpus=settings.corpus, name=name, overwrite=True
+        )
+        write_space(options, space.folder, space.metadata, space.note)
+    return [send(upload, settings) for upload in [*models, *spaces]]

@@ -1,0 +1,225 @@
+"""Floors, and margins within which a model's scores may fall, judged by intervals of differences."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from idiomtune.declarations.registry import score_of
+from idiomtune.errors import UserError
+from idiomtune.io.files import one_line
+from idiomtune.reports.compare import Difference, compare, comparison_notes
+from idiomtune.reports.frames import Group
+from idiomtune.reports.score_tables import decimals, show_interval
+from idiomtune.reports.statistics import mean_interval
+from idiomtune.reports.tables import Table
+
+Verdict = Literal["passes", "cannot tell", "fails"]
+Limits = Mapping[str, float]  # score key, or EVERY, → floor or margin
+
+STATUS: Mapping[Verdict, int] = {"passes": 0, "cannot tell": 3, "fails": 1}  # in the order of severity
+EVERY = ""  # in place of a score's key: all by which models are compared
+# With fewer, no two-sided test of signs reaches 5% (2 / 2^5 > 0.05), and a bootstrap interval is too narrow.
+MIN_ITEMS = 6
+_COLOURS: Mapping[Verdict, Literal["better", "worse", ""]] = {"passes": "better", "fails": "worse"}
+_NUM_NAMED = 3  # clusters, in a table
+_NO_CLUSTERS = "a correlation has no value for a single cluster, and queries without a group form none"
+
+
+@dataclass(frozen=True)
+class ClusterChange:
+    """A cluster's mean change in a score, with its 95% interval, resampling its queries.
+
+    Attributes:
+        verdict: None if its queries are too few, and it did not lose more than the margin.
+    """
+
+    name: str
+    difference: float
+    interval: tuple[float, float]
+    num_queries: int
+    verdict: Verdict | None
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check of one score.
+
+    Attributes:
+        check: what it asks, in words.
+        kind: the option that asks for it.
+        limit: a floor (of errors and ranks: a ceiling), or a margin, in the score's own unit.
+        before, after: scores of what it is checked against and of the candidate; means over seeds.
+        difference: after − before; of `cluster_margin` that of the cluster in question.
+        interval: 95% interval of the difference, resampling clusters (of `cluster_margin`: queries).
+        reason: for the verdict.
+        clusters: of `cluster_margin`, the greatest loss first.
+    """
+
+    check: str
+    kind: str
+    key: str
+    limit: float
+    before: float | None
+    after: float
+    difference: float | None
+    interval: tuple[float, float] | None
+    verdict: Verdict
+    reason: str
+    num_queries: int
+    num_clusters: int
+    clusters: Sequence[ClusterChange] = ()
+
+
+def run_checks(
+    ours: Group, theirs: Group | None, limits: Mapping[str, Limits], *, untrained: bool = False
+) -> tuple[list[Check], list[str]]:
+    """Each check, and notes.
+
+    Args:
+        ours: the candidate.
+        theirs: what it may replace; None if nothing is compared, or its own untrained model (`untrained`).
+        limits: `floor`, `margin` and `cluster_margin`.
+
+    Raises:
+        UserError: for a score that a side lacks, or that has no margin; if there is nothing to compare.
+    """
+    other = ours if untrained else theirs
+    before = {key: m.mean for key in ours.keys if other and (m := other.mean(key, untrained=untrained))}
+    checks = [_floor(ours, key, floor, before.get(key)) for key, floor in limits["floor"].items()]
+    margins = {kind: _by_key(kind, limits[kind], ours, before) for kind in ("margin", "cluster_margin")}
+    keys = list(dict.fromkeys(key for of_key in margins.values() for key in of_key))
+    compared = compare(ours, theirs, keys)
+    notes = comparison_notes([compared])
+    margin, cluster_margin = margins.values()
+    checks += [_margin(d, margin[d.key]) for d in compared.differences if d.key in margin]
+    without = []
+    for d in compared.differences:
+        if d.key not in cluster_margin:
+            continue
+        if d.by_cluster is None or (len(d.changes) and not d.in_ranks):
+            checks.append(_cluster_margin(d, cluster_margin[d.key]))
+        elif d.key in limits["cluster_margin"]:
+            raise UserError(f"cluster_margin={d.key}: {_NO_CLUSTERS}; use margin=")
+        else:
+            without.append(d.key)
+    if without:
+        notes.append(f"left out of cluster_margin, since {_NO_CLUSTERS}: {', '.join(without)}")
+    if theirs and any(EVERY in limits[kind] for kind in margins):
+        missing = [key for key in theirs.keys if score_of(key).is_compared and key not in before]
+        notes += [f"not compared, since {ours.name} lacks them: {', '.join(missing)}"] if missing else []
+    if not checks:
+        raise UserError(f"cluster_margin: nothing to check, since {_NO_CLUSTERS}")
+    return checks, notes
+
+
+def worst(verdicts: Iterable[Verdict | None]) -> Verdict:
+    """A failure, else doubt."""
+    return max(filter(None, verdicts), key=list(STATUS).index)
+
+
+def check_table(checks: Sequence[Check], title: str) -> Table:
+    """A line each check."""
+    rows = [
+        [
+            c.check,
+            f"{c.verdict}: {c.reason}" if c.reason else c.verdict,
+            *(decimals(c.before), decimals(c.after), decimals(c.difference, "+")),
+            show_interval(c.interval) if c.interval else "",
+            *(str(c.num_queries), str(c.num_clusters)),
+        ]
+        for c in checks
+    ]
+    columns = ["check", "verdict", "before", "after", "difference", "95 %", "queries", "clusters"]
+    return Table(title, columns, rows, 2, [_COLOURS.get(c.verdict, "") for c in checks])
+
+
+def _by_key(kind: str, limits: Limits, ours: Group, before: Limits) -> dict[str, float]:
+    """Score key → margin; the one for all applies to keys without their own."""
+    for key in limits:
+        if key != EVERY and key not in before:
+            who = ours.name if key not in ours.keys else "what it is compared with"
+            raise UserError(f"{kind}={key}: {who} has no such score{_near(key, list(before))}")
+        if key != EVERY and not score_of(key).better:
+            raise UserError(f"{kind}={key}: a change of it is neither better nor worse; use floor=")
+    main = [key for key in before if score_of(key).is_compared] if EVERY in limits else []
+    if EVERY in limits and not main:
+        raise UserError(f"{kind}={limits[EVERY]:g}: both sides have no score in common to compare")
+    every = dict.fromkeys(main, limits.get(EVERY, 0.0))
+    return every | {key: limit for key, limit in limits.items() if key != EVERY}
+
+
+def _near(key: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(key, known, n=3)
+    return f"; there is {', '.join(close)}" if close else ""
+
+
+def _floor(ours: Group, key: str, floor: float, before: float | None) -> Check:
+    mean, queries = ours.mean(key), ours.queries.get((False, key))
+    if mean is None:
+        raise UserError(f"floor={key}: {ours.name} has no such score{_near(key, ours.keys)}")
+    check = f"{key} {'≤' if score_of(key).better == 'lower' else '≥'} {floor:g}"
+    change = None if before is None else mean.mean - before
+    missing = _loss(key, mean.mean - floor)
+    judged: tuple[Verdict, str] = ("fails", f"misses it by {missing:.4f}") if missing > 0 else ("passes", "")
+    counts = (0, 0) if queries is None else (len(queries), queries.cluster.nunique(dropna=False))
+    return Check(check, "floor", key, floor, before, mean.mean, change, None, *judged, *counts)
+
+
+def _margin(d: Difference, margin: float) -> Check:
+    check = f"{d.key}: worse by at most {margin:g}"
+    change = d.theirs, d.ours, d.difference, d.by_cluster
+    verdict, reason = _within(d, d.by_cluster, margin, d.num_clusters)
+    return Check(check, "margin", d.key, margin, *change, verdict, reason, d.num_queries, d.num_clusters)
+
+
+def _cluster_margin(d: Difference, margin: float) -> Check:
+    """Whether any cluster by itself lost more than the margin."""
+    clusters = []
+    for name, changes in (d.changes.iloc[:0] if d.in_ranks else d.changes).groupby(level=0, sort=False):
+        mean, ends, num = float(changes.mean()), mean_interval(changes), len(changes)
+        is_judged = num >= MIN_ITEMS or _loss(d.key, mean) > margin
+        verdict = _within(d, ends, margin, num)[0] if is_judged else None
+        clusters.append(ClusterChange(str(name), mean, ends, num, verdict))
+    clusters.sort(key=lambda cluster: -_loss(d.key, cluster.difference))
+    text = f"{d.key}: each cluster worse by at most {margin:g}"
+    check = replace(_margin(d, margin), check=text, kind="cluster_margin", clusters=clusters)
+    check = replace(check, difference=None, interval=None)  # those of all clusters together
+    judged = [cluster for cluster in clusters if cluster.verdict]
+    if not judged:
+        reason = f"each has fewer than {MIN_ITEMS} queries" if clusters else check.reason
+        return replace(check, verdict="cannot tell", reason=reason)
+    verdict = worst(cluster.verdict for cluster in judged)
+    decisive = [cluster for cluster in judged if cluster.verdict == verdict]
+    first = decisive[: 1 if verdict == "passes" else _NUM_NAMED]
+    reason = "at worst " if verdict == "passes" else ""
+    reason += ", ".join(f"{one_line(one.name)} {one.difference:+.4f}" for one in first)
+    if verdict != "passes" and len(decisive) > len(first):
+        reason += f" and {len(decisive) - len(first)} more"
+    if few := len(clusters) - len(judged):
+        reason += f"; {few} of fewer than {MIN_ITEMS} queries not judged"
+    change, ends = first[0].difference, first[0].interval
+    return replace(check, verdict=verdict, reason=reason, difference=change, interval=ends)
+
+
+def _within(
+    d: Difference, ends: tuple[float, float] | None, margin: float, num_items: int
+) -> tuple[Verdict, str]:
+    """Whether a score lost no more than the margin, by the interval of its change."""
+    if ends is None:
+        return "cannot tell", f"no interval ({'; '.join(dict.fromkeys(reason for reason, _ in d.problems))})"
+    if num_items < MIN_ITEMS:
+        return "cannot tell", f"fewer than {MIN_ITEMS} clusters"
+    least, most = sorted(_loss(d.key, end) for end in ends)
+    if most <= margin:
+        return "passes", ""
+    if least > margin:
+        return "fails", f"worse by at least {least:.4f}"
+    return "cannot tell", f"may be worse by {most:.4f}"
+
+
+def _loss(key: str, change: float) -> float:
+    """By how much a change makes a score worse; negative for a gain."""
+    return change if score_of(key).better == "lower" else -change

@@ -1,0 +1,328 @@
+"""Two groups of runs, a group and its untrained model, or two modes: compared query by query."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from idiomtune.declarations.registry import Verdict, judge, score_of
+from idiomtune.errors import UserError
+from idiomtune.io.files import first_of
+from idiomtune.reports.frames import Group, read_items
+from idiomtune.reports.runs import Run
+from idiomtune.reports.statistics import (
+    Array,
+    interval,
+    mean_interval,
+    permutation_p,
+    resampled,
+    statistic_of,
+)
+
+UNTRAINED = "untrained"
+_PAIR_RESAMPLES = 1_000
+_TOLERANCE = 1e-6
+_NUM_NAMED = 4  # runs that share a problem
+_NUM_GROUPS = 5  # named in a sentence, or with a verdict of their own
+_PERFECT = 1 - 1e-9
+_NO_CHANGES = pd.Series(dtype=float)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """`ours` − `theirs` in one score.
+
+    Attributes:
+        ours, theirs: means over seeds; over all queries alike if folds differ in size.
+        num_queries: compared; num_clusters: idioms, compounds or expressions of them.
+        by_query: 95% interval, resampling queries; None without results of each query.
+        by_cluster: the same, resampling idioms and so on, which says more about unseen ones.
+        p_query, p_cluster: of the permutation test; None for statistics of pairs, as correlations, because
+            swapping two models' predictions would mix scales that differ between them.
+        problems: why it is not compared query by query: reasons, each with the run or comparison it is of.
+        changes: of each query that has a cluster, under the cluster's name: its difference; for a
+            correlation, by how much the rank of the pair came nearer to the gold rank, as a share of all.
+        in_ranks: whether changes are these gains in rank.
+        folds: fold of a cross-validation → the difference there; empty if `data.folds` differ.
+    """
+
+    key: str
+    ours: float
+    theirs: float
+    num_queries: int = 0
+    num_clusters: int = 0
+    by_query: tuple[float, float] | None = None
+    by_cluster: tuple[float, float] | None = None
+    p_query: float | None = None
+    p_cluster: float | None = None
+    problems: Sequence[tuple[str, str]] = ()
+    changes: pd.Series = field(default_factory=lambda: _NO_CHANGES)
+    in_ranks: bool = False
+    folds: pd.Series = field(default_factory=lambda: _NO_CHANGES)
+
+    @property
+    def difference(self) -> float:
+        return self.ours - self.theirs
+
+    @cached_property
+    def clusters(self) -> pd.Series:
+        """Idiom, compound or expression → mean change of its queries, the greatest first."""
+        means = self.changes.groupby(level=0, sort=False).mean()
+        return means.sort_values(ascending=False, kind="stable")
+
+    @property
+    def verdict(self) -> Verdict:
+        """`better`, `worse`, or "" if the interval over queries contains 0 or is unknown."""
+        if self.by_query is None or self.by_query[0] <= 0 <= self.by_query[1]:
+            return ""
+        return judge(self.key, self.difference)
+
+    @property
+    def in_words(self) -> str:
+        """`better`, `worse`, or why neither."""
+        return "not tested" if self.by_query is None else self.verdict or "no clear difference"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All differences between two sides."""
+
+    ours: str
+    theirs: str
+    differences: Sequence[Difference]
+
+    @property
+    def is_tested(self) -> bool:
+        """Whether anything is compared query by query, or fold by fold, and not by means alone."""
+        return any(d.by_query is not None or len(d.folds) or len(d.changes) for d in self.differences)
+
+    @property
+    def title(self) -> str:
+        return f"{self.ours} − {self.theirs}"
+
+
+def compare(ours: Group, theirs: Group | None = None, keys: Sequence[str] | None = None) -> Comparison:
+    """Two groups, or a group and the models that its runs started from.
+
+    Args:
+        theirs: None for the untrained models of `ours`.
+        keys: the scores, as far as both sides have them; by default those that models are compared by.
+    """
+    other, untrained = theirs or ours, theirs is None
+    differences = []
+    for key in ours.keys if keys is None else keys:
+        if keys is None and not score_of(key).is_compared:
+            continue
+        a, b = ours.mean(key), other.mean(key, untrained=untrained)
+        if a is None or b is None:
+            continue
+        facts: dict[str, Any] = {"ours": a.mean, "theirs": b.mean}
+        # Fold 0 of 4 has other idioms than fold 0 of 8.
+        if ours.runs[0].config.get("data.folds") == other.runs[0].config.get("data.folds"):
+            facts["folds"] = (ours.by_fold(key) - other.by_fold(key, untrained=untrained)).dropna()
+        problems = [*_problems(key, ours), *_problems(key, other, untrained=untrained)]
+        facts |= {"problems": problems} if problems else _by_query((ours, key), (other, key), untrained)
+        differences.append(Difference(key, **facts))
+    return Comparison(ours.name, UNTRAINED if theirs is None else theirs.name, differences)
+
+
+def _problems(key: str, group: Group, *, untrained: bool = False) -> list[tuple[str, str]]:
+    """What is wrong with the results of each query, and of which run."""
+    problems = []
+    of, benchmark = " of the untrained model" if untrained else "", score_of(key).benchmark
+    for run in group.runs:
+        scores, where = run.baseline if untrained else run.scores, f"run {run.name}"
+        if key not in scores:
+            continue
+        items, damaged = read_items(run.per_query_file(benchmark, untrained=untrained), benchmark)
+        if (own := items.get(key)) is None:
+            problems.append((f"no results of each query{of}: compared only by seeds", where))
+        # Not "greater than": the statistic may be NaN.
+        elif not abs(statistic_of(own.statistic.iloc[0], own.value, own.gold) - scores[key]) <= _TOLERANCE:
+            problems.append((f"results of each query{of} are not those of scores.json", where))
+        problems += [(damaged, where)] if damaged else []
+    return problems
+
+
+def _by_query(ours: tuple[Group, str], theirs: tuple[Group, str], untrained: bool = False) -> dict[str, Any]:
+    """What the results of each query say of a difference, or the problem with them.
+
+    Args:
+        ours, theirs: a group and a score that it has results for.
+        untrained: of `theirs`.
+    """
+    a, b = ours[0].queries[False, ours[1]], theirs[0].queries[untrained, theirs[1]]
+    both = int(a.index.isin(b.index).sum())
+    if both < max(len(a), len(b)):
+        counts = f"{len(a)} and {len(b)}, {both} in both"
+        return {"problems": [(f"not the same queries ({counts}): compared only by seeds", "")]}
+    b = b.reindex(a.index)
+    has_cluster = a.cluster.notna()
+    clusters = a.cluster.where(has_cluster, a.index)
+    statistic = a.statistic.iloc[0]
+    facts: dict[str, Any] = {"num_queries": len(a), "num_clusters": clusters.nunique()}
+    if statistic == "mean":
+        changes = a.value - b.value
+        facts |= {"ours": a.value.mean(), "theirs": b.value.mean()}
+        facts |= {"by_query": mean_interval(changes), "by_cluster": mean_interval(changes, clusters)}
+        facts |= {"p_query": permutation_p(changes), "p_cluster": permutation_p(changes, clusters)}
+    else:
+        items = (
+            group.items[(group.items.key == key) & (group.items.untrained == side)]
+            for (group, key), side in ((ours, False), (theirs, untrained))
+        )
+        runs = [
+            [run.set_index("query").reindex(a.index) for _, run in side.groupby("run", sort=False)]
+            for side in items
+        ]
+        if any(run.value.isna().any() for side in runs for run in side):
+            return {"problems": [("not the same pairs in all runs: compared only by seeds", "")]}
+        for name, together in (("by_query", None), ("by_cluster", tuple(clusters))):
+            drawn = [
+                [_resampled(statistic, tuple(run.value), tuple(run.gold), together) for run in side]
+                for side in runs
+            ]
+            facts[name] = interval(np.mean(drawn[0], axis=0) - np.mean(drawn[1], axis=0))
+        if facts["by_query"] is None:
+            facts["problems"] = [("too few pairs for an interval", "")]
+        # How far each pair's predicted rank is from its gold rank, as a share of all ranks.
+        near, far = (
+            sum((run.value.rank() - run.gold.rank()).abs() for run in side) / len(side) / len(a)
+            for side in runs
+        )
+        changes = far - near
+    facts["changes"] = pd.Series(changes[has_cluster].to_numpy(), a.cluster[has_cluster])
+    return facts | {"in_ranks": statistic != "mean"}
+
+
+@lru_cache(maxsize=256)
+def _resampled(statistic: str, values: tuple[float, ...], gold: tuple[float, ...], clusters: Any) -> Array:
+    """As :func:`resampled`: a group that several are compared with is resampled once."""
+    return resampled(statistic, values, gold, clusters, _PAIR_RESAMPLES)
+
+
+def compare_modes(runs: Sequence[Run], ours: str, theirs: str, split: str) -> Comparison:
+    """Two modes on the same queries of the same runs: `idiomtune report modes=`.
+
+    Raises:
+        UserError: if no query was scored in both modes, or not the same ones, or a record is damaged.
+    """
+    group, differences = Group("", runs, {}), []
+    for key in group.keys:
+        score = score_of(key)
+        if (score.split, score.mode) != (split, ours):
+            continue
+        for problem, where in _problems(key, group):
+            if "damaged" in problem:
+                raise UserError(f"{where}: {problem}: idiomtune evaluate scores it again")
+        other = str(replace(score, mode=theirs))
+        a, b = group.mean(key), group.mean(other)
+        if a and b and {(False, key), (False, other)} <= group.queries.keys():  # else of one mode alone
+            facts = {"ours": a.mean, "theirs": b.mean} | _by_query((group, key), (group, other))
+            differences.append(Difference(key, **facts))
+    if not differences or any(d.num_queries == 0 for d in differences):
+        raise UserError(
+            f"no items of the split {split} with scores by both {ours} and {theirs} "
+            "(eval.per_query=true writes the scores of each item)"
+        )
+    return Comparison(ours, theirs, differences)
+
+
+# -------------------------------------------------------------------------------------------- in words
+
+
+def beats_untrained(
+    keys: Sequence[str],
+    after: Mapping[str, float],
+    before: Mapping[str, float],
+    differences: Mapping[str, Difference],
+) -> str:
+    """Whether training helped, by the mean of the monitored scores; "" if an untrained model has none.
+
+    It beats it only if a score is better, query by query, and none is worse.
+
+    Args:
+        keys: the monitored scores.
+        after, before: key → score.
+        differences: key → comparison query by query.
+    """
+    keys = [key for key in keys if key in after and key in before]
+    if not keys:
+        return ""
+    ours, theirs = (statistics.fmean(side[key] for key in keys) for side in (after, before))
+    known = [differences.get(key, Difference(key, 0, 0)) for key in keys]
+    verdicts = Counter(difference.in_words for difference in known)
+    if len(keys) == 1:
+        name, counts = keys[0], next(iter(verdicts))
+    else:
+        name = f"the mean of the {len(keys)} monitored scores"
+        counts = ", ".join(f"{number} {word}" for word, number in verdicts.items())
+    if known[0].num_clusters:
+        counts += f"; {known[0].num_clusters} groups of {score_of(keys[0]).benchmark}'s queries"
+    beats = "does NOT beat"
+    if ours > theirs:
+        beats = "beats" if verdicts["better"] and not verdicts["worse"] else "is not clearly better than"
+    cannot_choose = theirs >= _PERFECT or max(d.num_queries for d in known) == 1
+    no_choice = "; this score cannot choose a checkpoint" if cannot_choose else ""
+    return f"{beats} the untrained model: {name} {ours:.4f}, was {theirs:.4f} ({counts}){no_choice}"
+
+
+def head_verdicts(groups: Sequence[Group], compared: Sequence[Comparison]) -> list[str]:
+    """A sentence for each group, the best first if all monitor the same scores; of many groups a few."""
+    to_untrained = {one.ours: one.differences for one in compared if one.theirs == UNTRAINED}
+    verdicts = []
+    for group in groups:
+        keys = group.runs[0].monitor
+        after, before = (
+            {key: mean.mean for key in keys if (mean := group.mean(key, untrained=side))}
+            for side in (False, True)
+        )
+        differences = {d.key: d for d in to_untrained.get(group.name, ())}
+        if verdict := beats_untrained(keys, after, before, differences):
+            who = "the best checkpoint" if len(groups) == 1 else group.name
+            verdicts.append((statistics.fmean(after.values()), f"{who} {verdict}"))
+    if len({tuple(group.runs[0].monitor) for group in groups}) == 1:  # else these are means of other scores
+        verdicts.sort(key=lambda one: -one[0])
+    sentences = [sentence for _, sentence in verdicts]
+    more = len(sentences) - _NUM_GROUPS
+    return sentences[:_NUM_GROUPS] + ([f"{more} more in the tables below"] if more > 0 else [])
+
+
+def comparison_notes(compared: Iterable[Comparison]) -> list[str]:
+    """A sentence for each reason why scores are not compared query by query, whichever runs have it."""
+    by_kind: dict[str, list[tuple[str, str, str]]] = defaultdict(list)
+    for comparison in compared:
+        for d in comparison.differences:
+            for reason, where in d.problems:
+                row = reason, score_of(d.key).benchmark, where or comparison.title
+                by_kind[reason.partition(" (")[0]].append(row)
+    notes = []
+    for rows in by_kind.values():
+        (reason, *_), benchmarks, places = (list(dict.fromkeys(column)) for column in zip(*rows, strict=True))
+        notes.append(f"{reason} ({', '.join(benchmarks)}; {first_of(places, _NUM_NAMED)})")
+    return notes
+
+
+def not_counted(runs: Sequence[Run]) -> list[str]:
+    """The runs whose scores are not counted, a sentence for each reason."""
+    by_reason: dict[str, list[str]] = defaultdict(list)
+    for run in runs:
+        if not run.is_scored:
+            by_reason[f"({run.status}): {'; '.join(run.notes) or 'it has no scores'}"].append(run.name)
+    return [f"{first_of(names, _NUM_GROUPS)} {reason}" for reason, names in by_reason.items()]
+
+
+def without_common_scores(
+    groups: Sequence[Group], reference: Group, compared: Sequence[Comparison]
+) -> list[str]:
+    """The groups that have no score in common with the one that all are compared with, in one sentence."""
+    seen = {reference.name} | {one.ours for one in compared if one.theirs == reference.name}
+    names = first_of([group.name for group in groups if group.name not in seen], _NUM_GROUPS)
+    return [f"not compared with {reference.name}, as they have no score in common: {names}"] if names else []

@@ -1,0 +1,335 @@
+"""Finished runs as frames: what runs differ in, groups of runs, their scores, the results of each query."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, lru_cache
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pandas as pd
+
+from idiomtune.declarations.models import model_names, model_values
+from idiomtune.declarations.registry import benchmark_type, is_place
+from idiomtune.errors import UserError
+from idiomtune.io.files import first_of
+from idiomtune.reports.runs import SAMPLE_NOTE, Run, flat, read_records
+
+# A run's seed and fold, where it ran, where its data was and what it wrote do not make it another run.
+_REPETITION = ("seed", "data.fold")
+_NO_DIFFERENCE = {
+    *_REPETITION,
+    *("run_dir", "name", "resume", "device"),
+    *("scores", "eval.cache", "eval.per_query", "eval.predictions", "output", "per_query", "predictions"),
+    *("plots", "trainer.log_every", "trainer.memory_check", "trainer.keep_checkpoints", "eval.benchmarks"),
+}
+_NUM_IN_NAME = 3  # options
+_NO_FOLDS = pd.Series(dtype=float)
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A score of a group.
+
+    Attributes:
+        mean: over seeds; of a cross-validation each seed's value is the mean over its folds.
+        std: sample standard deviation over seeds (n − 1); None for one seed.
+        seeds: n.
+    """
+
+    mean: float
+    std: float | None = None
+    seeds: int = 1
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs with one configuration, which differ in nothing but seed and fold.
+
+    Attributes:
+        name: what it differs in from the other groups, briefly.
+        options: its values of the options in which groups differ.
+    """
+
+    name: str
+    runs: Sequence[Run]
+    options: Mapping[str, str]
+
+    @cached_property
+    def scores(self) -> pd.DataFrame:
+        """A row for each score of each run: seed, fold (-1 for none), untrained, key, value.
+
+        A seed (and fold) that is there twice counts once, the last one given.
+        """
+        rows = [
+            (f"run {n}" if run.seed is None else run.seed, -1 if run.fold is None else run.fold, side, *score)
+            for n, run in enumerate(self.runs)
+            for side, scores in ((False, run.scores), (True, run.baseline))
+            for score in scores.items()
+        ]
+        frame = pd.DataFrame(rows, columns=["seed", "fold", "untrained", "key", "value"])
+        return frame.drop_duplicates(["seed", "fold", "untrained", "key"], keep="last")
+
+    @cached_property
+    def means(self) -> dict[tuple[bool, str], Mean]:
+        """(untrained, key) → the score; a seed that lacks a fold is left out."""
+        score = ["untrained", "key"]
+        by_seed = self.scores.groupby([*score, "seed"], sort=False)["value"].agg(["mean", "size"])
+        folds = self.scores.groupby(score)["fold"].nunique()
+        complete = by_seed[by_seed["size"] == folds.reindex(by_seed.index.droplevel("seed")).to_numpy()]
+        table = complete.groupby(score, sort=False)["mean"].agg(["mean", "std", "size"])
+        return {
+            key: Mean(mean, std if num > 1 else None, int(num))
+            for key, mean, std, num in table.itertuples(name=None)
+        }
+
+    def mean(self, key: str, *, untrained: bool = False) -> Mean | None:
+        """A score; None if no run has it."""
+        return self.means.get((untrained, key))
+
+    @cached_property
+    def _folds(self) -> dict[tuple[bool, str], pd.Series]:
+        means = self.scores[self.scores.fold >= 0].groupby(["untrained", "key", "fold"])["value"].mean()
+        return {score: of_it.droplevel([0, 1]) for score, of_it in means.groupby(level=[0, 1])}
+
+    def by_fold(self, key: str, *, untrained: bool = False) -> pd.Series:
+        """Fold → a score's mean over seeds; empty if the group is not a cross-validation."""
+        return self._folds.get((untrained, key), _NO_FOLDS)
+
+    @property
+    def keys(self) -> list[str]:
+        """Every score that a run of it has."""
+        return list(dict.fromkeys(key for run in self.runs for key in run.scores))
+
+    @cached_property
+    def items(self) -> pd.DataFrame:
+        """The results of each query of each score that a run has: untrained, run, and :data:`ITEMS`."""
+        frames = [
+            pd.concat(known).assign(untrained=untrained, run=run.name)
+            for run in self.runs
+            for untrained, scores in ((False, run.scores), (True, run.baseline))
+            for name in dict.fromkeys(key.partition("/")[0] for key in scores)
+            for items in (read_items(run.per_query_file(name, untrained=untrained), name)[0],)
+            if (known := [of_score for key, of_score in items.items() if key in scores])
+        ]
+        return pd.concat(frames) if frames else _NO_ITEMS.assign(untrained=False, run="")
+
+    @cached_property
+    def queries(self) -> dict[tuple[bool, str], pd.DataFrame]:
+        """(untrained, key) → query → `value`, its mean over runs, `cluster` and `statistic`."""
+        by_query = self.items.groupby(["untrained", "key", "query"], sort=False)
+        columns = {"value": "mean", "cluster": "first", "statistic": "first"}
+        table = by_query.agg(columns)
+        scores = table.groupby(level=["untrained", "key"], sort=False)
+        return {score: of_score.droplevel([0, 1]) for score, of_score in scores}
+
+    @property
+    def summary(self) -> str:
+        """`3 seeds (42, 43, 44), 4 folds (0, 1, 2, 3)`."""
+        seeds = dict.fromkeys(run.seed for run in self.runs if run.seed is not None)
+        folds = sorted({run.fold for run in self.runs if run.fold is not None})
+        parts = [
+            f"{len(numbers)} {thing}{'s' * (len(numbers) > 1)} ({', '.join(map(str, numbers))})"
+            for thing, numbers in (("seed", seeds), ("fold", folds))
+            if numbers
+        ]
+        return ", ".join(parts) or "a scorecard"
+
+    def notes(self) -> list[str]:
+        """Glossaries that its models read or learnt; seeds that lack folds, and runs given twice."""
+        metas = [run.meta for run in self.runs]
+        facts = [fact for m in metas for fact in (m.get("glossary"), *(m.get("glossary_learnt") or []))]
+        files = dict.fromkeys(file for fact in facts if fact for file in fact.get("files", ["its own"]))
+        notes = [f"with a glossary ({', '.join(files)})"] if files else []
+        given = Counter((run.seed, run.fold) for run in self.runs)
+        folds = {fold for _, fold in given}
+        for seed in dict.fromkeys(seed for seed, _ in given):
+            if lacks := sorted(str(fold) for fold in folds if (seed, fold) not in given):
+                notes.append(f"seed {seed} lacks fold {', '.join(lacks)}, and is left out of the mean")
+        for (seed, fold), times in given.items():
+            if times > 1 and seed is not None:
+                which = f"seed {seed}" if fold is None else f"seed {seed}, fold {fold}"
+                notes.append(f"{which} is given {times} times, and counts once: the last one given")
+        return [f"{self.name}: {note}" for note in notes]
+
+
+ITEMS = ("key", "query", "cluster", "statistic", "value", "gold")
+_TYPES = {"value": float, "gold": float, "cluster": object}
+_NO_ITEMS = pd.DataFrame(columns=ITEMS).astype(_TYPES)
+
+
+@lru_cache(maxsize=256)
+def read_items(path: Path, benchmark: str) -> tuple[dict[str, pd.DataFrame], str]:
+    """Score key → its part of :func:`items_of` a file, and a note if some records are damaged."""
+    records, damaged = read_records(path, benchmark)
+    items, others = items_of(records, benchmark)
+    number = damaged + others
+    note = f"{path.parent.name}/{path.name}: {number} records are damaged" if number else ""
+    return dict(iter(items.groupby("key", sort=False))), note
+
+
+def items_of(records: Iterable[Mapping[str, Any]], benchmark: str) -> tuple[pd.DataFrame, int]:
+    """What a benchmark's records say of each score, and how many are damaged (or of an older form).
+
+    Returns:
+        A row for each score and query: its cluster (idiom, compound or expression; None if it is by
+        itself), and the statistic of `value` (and `gold`) that the score is.
+    """
+    rows: list[tuple[Any, ...]] = []
+    damaged = 0
+    declared = benchmark_type(benchmark)
+    for record in records:
+        try:
+            rows += [
+                (r.key, r.query, r.cluster, *((r.statistic, *r.pair) if r.pair else ("mean", r.value, None)))
+                for r in declared.results(record)
+                if r.pair is not None or r.value is not None
+            ]
+        except (KeyError, TypeError, ValueError, AttributeError):
+            damaged += 1
+    items = pd.DataFrame(rows, columns=ITEMS).astype(_TYPES)
+    return items.drop_duplicates(["key", "query"], keep="last"), damaged
+
+
+def group_runs(runs: Sequence[Run], *, by_seed: bool = True) -> list[Group]:
+    """Groups in the order of their first runs.
+
+    Args:
+        runs: scored ones.
+        by_seed: False makes every run a group of its own.
+    """
+    members: dict[Any, list[Run]] = defaultdict(list)
+    for number, run in enumerate(runs):
+        config = {key: v for key, v in run.config.items() if v is not None and _makes_another(key)}
+        # What a run without a configuration is equal to is unknown.
+        is_alone = not by_seed or not run.config or run.status == "scored"
+        identity = json.dumps([run.experiment, config], sort_keys=True, default=str)
+        members[identity, number if is_alone else None].append(run)
+    options, names = options_of([group[0] for group in members.values()], repetitions=not by_seed)
+    return [
+        Group(name if names.count(name) == 1 else f"{name} [{group[0].name}]", group, row)
+        for name, group, row in zip(names, members.values(), options.to_dict("records"), strict=True)
+    ]
+
+
+def one_group(runs: Sequence[Run]) -> Group:
+    """Runs of one recipe, under a name for people.
+
+    Raises:
+        UserError: if none has scores, or they are not of one recipe.
+    """
+    groups = group_runs([run for run in runs if run.is_scored])
+    if not groups:
+        reasons = [f"{run.name} ({run.status}): {'; '.join(run.notes)}" for run in runs]
+        raise UserError("there are no scores to check:\n  " + "\n  ".join(reasons))
+    if len(groups) > 1:
+        names = "; ".join(group.name for group in groups)
+        raise UserError(f"give runs of one recipe; these differ in more than the seed: {names}")
+    (group,) = groups
+    name = group.runs[0].name if len(group.runs) == 1 else f"{group.name}, {group.summary}"
+    return replace(group, name=name)
+
+
+def _makes_another(key: str) -> bool:
+    return not (key in _NO_DIFFERENCE or is_place(key) or key.startswith("tracking."))
+
+
+def options_of(runs: Sequence[Run], *, repetitions: bool) -> tuple[pd.DataFrame, list[str]]:
+    """The options in which runs differ, as text (a row a run), and a name for each run by them.
+
+    The options of `conf/model/` are one, `model=<name>`, and those that were changed of it.
+
+    Args:
+        repetitions: also seeds and folds.
+    """
+    given = [{"experiment": run.experiment, **_with_model_name(run.config)} for run in runs]
+    paths: dict[Any, set[Any]] = defaultdict(set)
+    for one, run in zip(given, runs, strict=True):
+        paths[one.get("model")].add(run.config.get("model.path"))
+    for one, run in zip(given, runs, strict=True):
+        if len(paths[one.get("model")]) > 1:  # folders of one name
+            one["model"] = run.config["model.path"]
+    keys = [
+        key
+        for key in dict.fromkeys(key for one in given for key in one)
+        if _makes_another(key) or (repetitions and key in _REPETITION)
+    ]
+    texts = pd.DataFrame([[show(one.get(key)) for key in keys] for one in given], columns=keys)
+    differ = [key for key in keys if texts[key].nunique() > 1]
+    names = []
+    for one, experiment in zip(given, texts.get("experiment", ()), strict=True):
+        alike = texts[texts["experiment"] == experiment]
+        own = [
+            key
+            for key in differ
+            if key != "experiment" and alike[key].nunique() > 1 and (key in one or key[:6] != "model.")
+        ]
+        parts = [f"{short_key(key, own)}={show(one.get(key))}" for key in own[:_NUM_IN_NAME]]
+        parts += [f"… ({len(own) - _NUM_IN_NAME} more)"] if len(own) > _NUM_IN_NAME else []
+        names.append(", ".join([experiment, *parts] if "experiment" in differ or not parts else parts))
+    values = [
+        [show(one.get(key, run.config.get(key))) for key in differ]
+        for one, run in zip(given, runs, strict=True)
+    ]
+    return pd.DataFrame(values, columns=differ), names
+
+
+def _with_model_name(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A run's options, those of its model by a name of `conf/model/`, else by its path."""
+    path = config.get("model.path")
+    if not isinstance(path, str):
+        return dict(config)
+    others = {key: value for key, value in config.items() if not key.startswith("model.")}
+    known = {name: values for name, values in _known_models().items() if values["model.path"] == path}
+    changed = {
+        name: {
+            key: value
+            for key, value in config.items()
+            if key.startswith("model.")
+            and not key.startswith(("model.path", "model.about"))
+            and value != values.get(key)
+        }
+        for name, values in (known or {"": _known_models()["pretrained"]}).items()
+    }
+    name = min(changed, key=lambda name: len(changed[name]))
+    parts = PurePosixPath(path.replace("\\", "/")).parts
+    return {"model": name or ("/".join(parts[-2:]) if len(parts) > 2 else path), **changed[name], **others}
+
+
+@cache
+def _known_models() -> dict[str, dict[str, Any]]:
+    return {name: flat(model_values(name), "model.") for name in [*model_names(), "pretrained"]}
+
+
+def short_key(key: str, keys: Sequence[str]) -> str:
+    """The last part of an option's name, or as many as distinguish it from the others."""
+    parts = key.split(".")
+    ends = (".".join(parts[-number:]) for number in range(1, len(parts) + 1))
+    return next((end for end in ends if sum(f".{other}".endswith(f".{end}") for other in keys) <= 1), key)
+
+
+def show(value: Any) -> str:
+    """An option's value as one would write it."""
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, list):
+        return f"[{','.join(map(show, value))}]"
+    return json.dumps(value) if value is None or isinstance(value, bool) else str(value)
+
+
+def data_notes(runs: Sequence[Run]) -> list[str]:
+    """What to know of the data of these runs: the sample, and files that were not the same in all."""
+    sums: dict[str, set[str]] = defaultdict(set)
+    for run in runs:
+        for path, sum_ in run.files.items():
+            sums["/".join(path.replace("\\", "/").split("/")[-2:])].add(sum_)
+    changed = sorted(file for file, different in sums.items() if len(different) > 1)
+    samples = {run.is_sample for run in runs}
+    notes = [f"Scored {SAMPLE_NOTE}."] if True in samples else []
+    notes += [f"not all runs had the same data: {first_of(changed, 5)} differ"] if changed else []
+    if len(samples) > 1:
+        notes.append("some runs were scored on the project's sample data, others not: do not compare them")
+    return notes

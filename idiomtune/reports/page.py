@@ -1,0 +1,178 @@
+"""`report.html`: one file that needs nothing else, of one run or of several compared."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from PIL import Image
+
+from idiomtune.declarations.examples import Examples
+from idiomtune.declarations.registry import benchmark_types, resolve, score_of
+from idiomtune.reports.compare import Comparison, comparison_notes, head_verdicts, not_counted
+from idiomtune.reports.frames import Group, show
+from idiomtune.reports.plots import (
+    curves_svg,
+    data_uri,
+    group_curves,
+    look,
+    run_curves,
+    scored_while_training,
+)
+from idiomtune.reports.runs import RecordsOfRun, Run, flat
+from idiomtune.reports.score_tables import changes, detail_tables, paired_table, paper_tables, untested_table
+from idiomtune.reports.tables import Table
+
+PAGE = "report.html"
+_SECRET = re.compile(r"token|secret|password|api_?key|credential", re.IGNORECASE)
+_HALF = 60  # of the width of an interval's bar, in pixels
+_THUMBNAIL = (120, 90)  # pixels
+
+
+def page(
+    groups: Sequence[Group], runs: Sequence[Run], compared: Sequence[Comparison], notes: Sequence[str]
+) -> str:
+    """The page as HTML.
+
+    Args:
+        groups: of the runs that are scored.
+        runs: all, also those that failed.
+        compared: differences to show.
+        notes: what to say first.
+    """
+    one = len(runs) == 1
+    first = {group.runs[0].path for group in groups}
+    options = list(groups[0].options) if groups else []
+    rows = [[group.name, group.summary, *group.options.values()] for group in groups]
+    return _template().render(
+        title=runs[0].experiment if one else f"{len(runs)} runs compared",
+        subtitle=runs[0].name if one else ", ".join(dict.fromkeys(run.experiment for run in runs)),
+        generated=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        one=one,
+        looks=[look(number) for number in range(len(groups))],
+        groups=Table("", ["group", "runs", *options], rows, 2 + len(options)),
+        tables=paper_tables(groups),
+        paired=[(paired_table(c), _bars(c), detail_tables(c)) for c in compared if c.is_tested],
+        untested=untested_table(compared),
+        curves=[] if one else group_curves(groups),
+        views=[_view(run, with_examples=run.path in first) for run in runs if run.is_scored],
+        verdicts=head_verdicts(groups, compared),
+        notes=list(dict.fromkeys([*notes, *comparison_notes(compared), *not_counted(runs)])),
+    )
+
+
+@cache  # compiling it takes longer than filling it in
+def _template() -> Template:
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"thumbnail": thumbnail, "svg": curves_svg}
+    return environment.get_template("report.html.j2")
+
+
+def _bars(compared: Comparison) -> list[list[float]]:
+    """Each difference's interval and middle in pixels, empty if untested; one scale for all of a metric."""
+    rows = [(*d.by_query, d.difference) if d.by_query else () for d in compared.differences]
+    metrics = [d.key.rpartition("/")[2] for d in compared.differences]
+    widest: dict[str, float] = {}
+    for metric, values in zip(metrics, rows, strict=True):
+        widest[metric] = max([widest.get(metric, 0.0), *map(abs, values)])
+    return [
+        [_HALF + value * (_HALF - 2) / (widest[metric] or 1) for value in values]
+        for metric, values in zip(metrics, rows, strict=True)
+    ]
+
+
+def _view(run: Run, *, with_examples: bool) -> dict[str, Any]:
+    """What the page shows of a run; `sections` are closed ones of names and values."""
+    metrics, damaged = run.metrics
+    notes = list(run.notes)
+    if damaged:
+        notes.append(f"metrics.jsonl: {damaged} lines are damaged")
+    if run.path.is_dir() and not metrics:
+        notes.append("metrics.jsonl is missing or empty: no learning curves")
+    drawn = {score_of(key).benchmark for key in scored_while_training(run)}
+    without = dict.fromkeys(name for key in run.scores if (name := score_of(key).benchmark) not in drawn)
+    if drawn and without:
+        notes.append(
+            f"scored only untrained and at the best checkpoint, so without curves: {', '.join(without)}"
+        )
+    missing = run.meta.get("not_scored")
+    if isinstance(missing, dict):
+        notes += [f"{name} was not scored: {str(why).partition(chr(10))[0]}" for name, why in missing.items()]
+    examples, damaged_records = examples_of(run) if with_examples else ([], [])
+    facts = {"status": run.status, **run.record, **run.meta, "scored on": run.meta.get("data")}
+    facts |= {"folder": str(run.path)}
+    for name in ("data", "files", "config", "notes", "warnings", "not_scored"):  # shown elsewhere
+        facts.pop(name, None)
+    options = {k: "(hidden)" if v is not None and _SECRET.search(k) else v for k, v in run.config.items()}
+    return {
+        "run": run,
+        "notes": [*notes, *damaged_records],
+        "sections": {
+            "Code, device, packages": [
+                (name.replace("_", " "), _home(show(value)))
+                for name, value in flat({k: v for k, v in facts.items() if v not in (None, "")}).items()
+            ],
+            "Configuration": [(key, _home(show(value))) for key, value in options.items()],
+            "Data files and their SHA-256": [(_home(path), sum_) for path, sum_ in run.files.items()],
+        },
+        "examples": examples,
+        "curves": run_curves(run),
+        "plots": _plots(run) if with_examples else [],
+        "scores": changes(run.scores, run.baseline),
+    }
+
+
+def _home(text: str) -> str:
+    """Without the name of who ran it."""
+    home = str(Path.home())
+    return text.replace(home, "~") if len(home) > 1 else text
+
+
+def _plots(run: Run) -> list[tuple[str, str]]:
+    """The benchmarks' own plots; the learning curve is drawn again."""
+    plots = []
+    for path in sorted((run.path / "plots").glob("*.png")) if run.path.is_dir() else []:
+        try:
+            if path.stem != "learning_curve":
+                plots.append((path.stem.replace("_", " "), data_uri(path.read_bytes(), "image/png")))
+        except OSError:
+            continue
+    return plots
+
+
+def examples_of(run: Run) -> tuple[list[Examples], list[str]]:
+    """Examples of each benchmark that has any, and notes on damaged records."""
+    examples, notes = [], []
+    for benchmark in benchmark_types().values():
+        records = RecordsOfRun(run, benchmark.name)
+        if benchmark.examples is not None and records:
+            examples.append(resolve(benchmark.examples)(records))
+            notes += records.notes
+    return [one for one in examples if one is not None], notes
+
+
+def thumbnail(path: Path | None) -> str | None:
+    """A small JPEG as a data URI; None if there is no readable image."""
+    if path is None:
+        return None
+    try:
+        with Image.open(path, formats=("JPEG", "PNG")) as image:
+            small = image.convert("RGB")
+            small.thumbnail(_THUMBNAIL)
+            file = io.BytesIO()
+            small.save(file, "JPEG", quality=70)
+    except (OSError, ValueError, Image.DecompressionBombError):
+        return None
+    return data_uri(file.getvalue(), "image/jpeg")

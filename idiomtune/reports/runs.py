@@ -1,0 +1,303 @@
+"""Run folders and scorecards, read with care: anything may be unfinished, old or damaged."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from idiomtune.declarations.examples import Record
+from idiomtune.errors import UserError
+from idiomtune.io.files import expanded, parse_yaml, text_lines
+
+SAMPLE_NOTE = "on the project's small SAMPLE data: says nothing about a model's quality"
+EXTERNAL_NOTE = "trained with EXTERNAL idiom data ({extra}): not the published protocol"
+
+_DEPTH = 3  # folders of folders of runs
+_OF_STATUS = {
+    "running": "not finished: it is still running or was killed; its scores are not counted",
+    "interrupted": "interrupted, not finished: its scores are not counted",
+    "damaged": "there is no readable run.json: it failed at its start or was damaged",
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run, or a scorecard of `idiomtune evaluate`.
+
+    Attributes:
+        name: short, unique in a report.
+        status: as in `run.json`; `scored` for a scorecard alone; `damaged` if nothing can be read.
+        config: dotted option → value.
+        record: `run.json`.
+        scores, baseline, meta: of `scores.json`; empty if the run has none.
+        notes: what is odd about it, a sentence each.
+    """
+
+    path: Path
+    name: str
+    status: str
+    config: Mapping[str, Any] = field(default_factory=dict)
+    record: Mapping[str, Any] = field(default_factory=dict)
+    scores: Mapping[str, float] = field(default_factory=dict)
+    baseline: Mapping[str, float] = field(default_factory=dict)
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+
+    @property
+    def is_scored(self) -> bool:
+        """Whether it finished and its scores can be read."""
+        return self.status in ("finished", "scored") and bool(self.scores)
+
+    @property
+    def experiment(self) -> str:
+        """Its experiment, or for a scorecard the model."""
+        return str(self.record.get("experiment") or self.meta.get("model") or "run")
+
+    @property
+    def seed(self) -> int | None:
+        """None for a scorecard."""
+        return _integer(self.config.get("seed"))
+
+    @property
+    def fold(self) -> int | None:
+        """Its fold of a cross-validation, if it is one."""
+        return _integer(self.config.get("data.fold"))
+
+    @property
+    def monitor(self) -> list[str]:
+        """The scores whose mean picked the best checkpoint."""
+        monitor = self.meta.get("monitor") or []
+        return list(map(str, monitor if isinstance(monitor, list) else [monitor]))
+
+    @property
+    def is_sample(self) -> bool:
+        """Whether it was scored on the project's sample data."""
+        return bool(self.record.get("sample") or "SAMPLE" in str(self.meta.get("data")))
+
+    @property
+    def files(self) -> dict[str, str]:
+        """Path → SHA-256 of the data that it read."""
+        files = _dict(self.record.get("data") or self.meta.get("files"))
+        return {path: str(sum_) for path, sum_ in files.items()}
+
+    @cached_property
+    def metrics(self) -> tuple[list[dict[str, Any]], int]:
+        """The lines of `metrics.jsonl`, and how many are damaged."""
+        return read_lines(self.path / "metrics.jsonl") if self.path.is_dir() else ([], 0)
+
+    def per_query_file(self, benchmark: str, *, untrained: bool = False, part: str = "") -> Path:
+        """Where the results of each query are, if they were written; with `part`, a file next to them.
+
+        Those of a scorecard are where its `per_query=` pointed, or next to it if both were moved together.
+        """
+        written = self.config.get("per_query")
+        if self.status == "scored" and isinstance(written, str) and not untrained and not part:
+            moved, original = self.path.parent / Path(written).name, expanded(written, "per_query")
+            return original if original.is_file() and not moved.is_file() else moved
+        folder = "per_query_baseline" if untrained else "per_query"
+        return self.path / folder / (f"{benchmark}.{part}.jsonl" if part else f"{benchmark}.jsonl")
+
+
+class RecordsOfRun:
+    """A run's results of each query of a benchmark, and notes on those that cannot be shown."""
+
+    def __init__(self, run: Run, benchmark: str) -> None:
+        self.monitor: Sequence[str] = run.monitor
+        self.files: Mapping[str, str] = run.files
+        self.notes: list[str] = []
+        self._benchmark = benchmark
+        self._run = run
+
+    def __bool__(self) -> bool:
+        sides = (False, True)
+        return any(self._run.per_query_file(self._benchmark, untrained=side).exists() for side in sides)
+
+    def read(self, kind: type[Record], *, untrained: bool = False, part: str = "") -> list[Record]:
+        path = self._run.per_query_file(self._benchmark, untrained=untrained, part=part)
+        lines, damaged = read_records(path, self._benchmark)
+        records = []
+        for line in lines:
+            try:
+                records.append(kind.model_validate(line))
+            except ValidationError:
+                damaged += 1
+        if damaged:
+            self.notes.append(f"{path.parent.name}/{path.name}: {damaged} lines are damaged")
+        return records
+
+
+def find_runs(folders: Sequence[Path]) -> tuple[list[Path], list[str]]:
+    """The runs in these folders, and notes on jobs of sweeps that left none.
+
+    Args:
+        folders: runs, sweeps or any folders of them, or scorecards (JSON files of `idiomtune evaluate`).
+
+    Raises:
+        UserError: if one does not exist, or contains no run.
+    """
+    paths: list[Path] = []
+    notes: list[str] = []
+    for folder in folders:
+        runs = [folder] if folder.is_file() else list(_walk(folder, _DEPTH))
+        if not runs:
+            if not folder.is_dir():
+                raise UserError(f"{folder}: no such folder (or scorecard file)")
+            above = folder.resolve().parent
+            hint = f"; the run is {above}" if _is_run(above) else ""
+            raise UserError(f"{folder}: no run in it (a run has config.yaml and run.json){hint}")
+        paths += runs
+        for sweep in {path.parent for path in runs} | {folder}:
+            notes += _missing_jobs(sweep)
+    return list(dict.fromkeys(path.resolve() for path in paths)), list(dict.fromkeys(notes))
+
+
+def _walk(folder: Path, depth: int) -> Iterator[Path]:
+    def natural(path: Path) -> list[tuple[int, str]]:  # job 10 after job 9
+        return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", path.name)]
+
+    if _is_run(folder):
+        yield folder
+    elif depth and folder.is_dir():
+        below = [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
+        for path in sorted(below, key=natural):
+            yield from _walk(path, depth - 1)
+
+
+def _is_run(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in ("run.json", "config.yaml", "train.log"))
+
+
+def _missing_jobs(sweep: Path) -> list[str]:
+    """Jobs of a sweep without a folder, by the gaps in its numbers and by its overrides."""
+    if not (sweep / "multirun.yaml").is_file():
+        return []
+    hydra = _dict(_mapping(sweep / "multirun.yaml", []).get("hydra"))
+    number = 1
+    if "BasicSweeper" in str(_dict(hydra.get("sweeper")).get("_target_")):  # which tries every combination
+        for override in _dict(hydra.get("overrides")).get("task") or []:
+            bare = re.sub(r"'[^']*'|\"[^\"]*\"", "", str(override))
+            while bare != (bare := re.sub(r"\[[^\[\]]*\]|\{[^{}]*\}|\([^()]*\)", "", bare)):
+                pass
+            number *= bare.count(",") + 1
+    present = {int(path.name) for path in sweep.iterdir() if path.is_dir() and path.name.isdigit()}
+    number = max([number, *(job + 1 for job in present)])
+    why = "left no folder: it failed before it started, or was not reached"
+    return [f"{sweep.name}: job {job} of {number} {why}" for job in range(number) if job not in present]
+
+
+def read_runs(paths: Sequence[Path]) -> list[Run]:
+    """Each of :func:`find_runs`, named by its folder and as much of the path as is unambiguous."""
+    for parts in range(1, max((len(path.parts) for path in paths), default=1) + 1):
+        names = ["/".join(path.parts[-parts:]) for path in paths]
+        if len(set(names)) == len(names):
+            break
+    return [read_run(path, name) for path, name in zip(paths, names, strict=True)]
+
+
+def read_run(path: Path, name: str) -> Run:
+    """A run folder, or a scorecard; what is wrong with it is in its notes.
+
+    Raises:
+        UserError: for a file that is not a scorecard.
+    """
+    notes: list[str] = []
+    if path.is_file():
+        card = _mapping(path, notes)
+        status, record, config = "scored", {}, _dict(_dict(card.get("meta")).get("config"))
+    else:
+        record, config = (_mapping(path / file, notes) for file in ("run.json", "config.yaml"))
+        status = str(record.get("status", "damaged"))
+        has_scores = status == "finished" or (path / "scores.json").is_file()
+        card = _mapping(path / "scores.json", notes) if has_scores else {}
+    scores, baseline = (_numbers(card.get(key)) for key in ("scores", "baseline"))
+    meta = _dict(card.get("meta"))
+    if status == "scored" and not scores:
+        raise UserError(
+            f"{path}: is not a scorecard (JSON with 'scores', as idiomtune evaluate output=<file> writes)"
+        )
+    if status == "finished":
+        notes += [] if config else ["without config.yaml its options are unknown"]
+        notes += [] if scores else ["it has no scores"]
+    elif status == "failed":
+        notes.append(f"FAILED: {record.get('error') or 'the reason is in its train.log'}")
+    elif status in _OF_STATUS:
+        notes.append(_OF_STATUS[status])
+    if status != "scored" and isinstance(meta.get("warnings"), list):
+        notes += map(str, meta["warnings"])
+    return Run(path, name, status, flat(config), record, scores, baseline, meta, notes)
+
+
+def _mapping(path: Path, notes: list[str]) -> dict[str, Any]:
+    """A JSON or YAML file's content; empty, with a note, if it has none."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        content = json.loads(text) if path.suffix == ".json" else parse_yaml(text)
+    except FileNotFoundError:
+        notes.append(f"{path.name} is missing")
+        return {}
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+        content = None
+    if not isinstance(content, dict):
+        notes.append(f"{path.name} is damaged")
+    return _dict(content)
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _integer(value: Any) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _numbers(scores: Any) -> dict[str, float]:
+    numbers = {str(k): float(v) for k, v in _dict(scores).items() if isinstance(v, int | float)}
+    return {key: value for key, value in numbers.items() if math.isfinite(value)}
+
+
+def flat(config: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Nested options as dotted ones; lists are values."""
+    options: dict[str, Any] = {}
+    for key, value in config.items():
+        name = f"{above}{key}"
+        options |= flat(value, f"{name}.") if isinstance(value, dict) and value else {name: value}
+    return options
+
+
+def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """The objects of a file of JSON lines, and how many lines are damaged; of a missing file none.
+
+    A file that cannot be read, or is not UTF-8, is one damaged line.
+    """
+    try:
+        lines = text_lines(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return [], 0
+    except (OSError, ValueError):
+        return [], 1
+    objects: list[dict[str, Any]] = []
+    for line in lines:
+        try:
+            content = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        objects += [content] if isinstance(content, dict) else []
+    return objects, len(lines) - len(objects)
+
+
+def read_records(path: Path, benchmark: str) -> tuple[list[dict[str, Any]], int]:
+    """A benchmark's records of a file of results, as :func:`read_lines` gives them.
+
+    `idiomtune evaluate` writes those of all benchmarks into one file; each then names its own.
+    """
+    records, damaged = read_lines(path)
+    return [record for record in records if record.get("benchmark", benchmark) == benchmark], damaged

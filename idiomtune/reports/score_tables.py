@@ -1,0 +1,364 @@
+"""Scores of groups as tables, laid out as the benchmarks' papers do; comparisons; the report's files."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePath
+from typing import Any
+
+import pandas as pd
+
+from idiomtune.declarations.benchmark import Published, PublishedRow
+from idiomtune.declarations.registry import benchmark_type, benchmark_types, judge, resolve, score_of
+from idiomtune.declarations.score import Score, at_dimension, full_key
+from idiomtune.errors import UserError
+from idiomtune.reports.compare import UNTRAINED, Comparison, Difference
+from idiomtune.reports.frames import Group, Mean
+from idiomtune.reports.runs import Run
+from idiomtune.reports.tables import Table, cell, markdown
+
+Column = tuple[str, str]  # heading, name
+Cell = tuple[tuple[str, ...], Column, Mean | None]  # labels of the row, column, score
+
+READING = (
+    "Means over seeds ± sample standard deviation (n − 1). Comparisons are query by query, each query's "
+    "value the mean over seeds: 95% bootstrap intervals and two-sided paired permutation tests, over queries "
+    "and over whole idioms (or compounds, expressions), which say more about unseen ones. p are not adjusted "
+    "for their number."
+)
+_CSV = (
+    *("group", "runs", "score", "mean", "std", "seeds", "untrained", "difference"),
+    *("low", "high", "p_by_query", "low_by_idiom", "high_by_idiom", "p_by_idiom"),
+)
+_NO_ENDS = (None, None)
+PAIRED = ("difference", "95% by query", "p by query", "95% by idiom", "p by idiom")
+
+
+def decimals(value: float | None, sign: str = "") -> str:
+    """Four digits; nothing without a number."""
+    return "" if value is None or pd.isna(value) else f"{value:{sign}.4f}"
+
+
+def show_interval(ends: tuple[float, float] | None) -> str:
+    """`[low, high]`."""
+    return "–" if ends is None else f"[{ends[0]:+.4f}, {ends[1]:+.4f}]"
+
+
+def _p(p: float | None) -> str:
+    """Three digits, and not 0."""
+    return "–" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def changes(
+    after: Mapping[str, float],
+    before: Mapping[str, float],
+    title: str = "",
+    heads: Sequence[str] = (UNTRAINED, "trained"),
+) -> Table:
+    """Every score before and after, and the difference."""
+    rows, verdicts = [], []
+    for key, value in after.items():
+        change = value - before[key] if key in before else None
+        rows.append([key, decimals(before.get(key)), decimals(value), decimals(change, "+")])
+        verdicts.append(judge(key, change or 0.0))
+    return Table(title, ["score", *heads, "difference"], rows, verdicts=verdicts)
+
+
+def changeable(scores: Mapping[str, float]) -> dict[str, float]:
+    """Those of scores that training can change."""
+    return {key: value for key, value in scores.items() if not score_of(key).is_constant}
+
+
+# ----------------------------------------------------------------------------------- of groups of runs
+
+
+def score_frame(groups: Sequence[Group], compared: Sequence[Comparison] = ()) -> pd.DataFrame:
+    """Every score of every group, with its comparison to the untrained model: the report's CSV file."""
+    tested = {(c.ours, d.key): d for c in compared if c.theirs == UNTRAINED for d in c.differences}
+    none = Difference("", 0, 0)
+    rows = []
+    for group in groups:
+        runs = " ".join(run.name for run in group.runs)
+        for key, mean in ((key, mean) for key in group.keys if (mean := group.mean(key))):
+            before, d = group.mean(key, untrained=True), tested.get((group.name, key), none)
+            change = (before.mean, mean.mean - before.mean) if before else (None, None)
+            tests = (*(d.by_query or _NO_ENDS), d.p_query, *(d.by_cluster or _NO_ENDS), d.p_cluster)
+            rows.append((group.name, runs, key, mean.mean, mean.std, mean.seeds, *change, *tests))
+    return pd.DataFrame(rows, columns=_CSV)
+
+
+def group_table(group: Group) -> Table:
+    """Every score of a group."""
+    frame = score_frame([group])
+    texts = [frame[name].map(decimals) for name in ("untrained", "mean", "std")]
+    columns = [frame.score, *texts, frame.seeds.map(str), frame.difference.map(lambda d: decimals(d, "+"))]
+    verdicts = [
+        judge(key, change) for key, change in zip(frame.score, frame.difference.fillna(0), strict=True)
+    ]
+    names = ["score", UNTRAINED, "mean", "± std", "seeds", "difference"]
+    rows = list(zip(*columns, strict=True))
+    return Table(f"{group.name}: {group.summary}", names, rows, verdicts=verdicts)
+
+
+def paper_tables(groups: Sequence[Group]) -> list[Table]:
+    """A table for each benchmark and split that any group was scored on, ours first; then by dimension.
+
+    Each has the rows that are the same whatever was trained, the untrained models, then the groups.
+    """
+    keys = dict.fromkeys(key for group in groups for key in group.keys)
+    scores = [score for key in keys if (score := score_of(key)).dimension is None]
+    by_place: dict[tuple[str, str], list[Score]] = {}
+    for score in scores:
+        by_place.setdefault((score.benchmark, score.split), []).append(score)
+    known = list(benchmark_types())
+    ordered = sorted(by_place, key=lambda one: known.index(one[0]) if one[0] in known else len(known))
+    tables = [_benchmark_table(*place, by_place[place], groups) for place in ordered]
+    return [table for table in [*tables, _by_dimension(list(keys), groups)] if table.rows]
+
+
+def _benchmark_table(name: str, split: str, scores: Sequence[Score], groups: Sequence[Group]) -> Table:
+    benchmark = benchmark_type(name)
+    placed = [(score, place) for score in scores if (place := benchmark.placed(score))]
+    headings = list(dict.fromkeys(above for _, (_, above, _) in placed))
+    order = {metric.name: number for number, metric in enumerate(benchmark.metrics)}
+    placed.sort(key=lambda one: (headings.index(one[1][1]), order.get(one[0].metric, len(order))))
+    cells: list[Cell] = []
+    for score, (row, above, metric) in placed:
+        if score.is_constant:
+            mean = next((mean for group in groups if (mean := group.mean(str(score)))), None)
+            cells.append(((row, ""), (above, metric), mean and Mean(mean.mean)))
+    for side, group, untrained in _models(groups):
+        for score, (row, above, metric) in placed:
+            if not score.is_constant:
+                cells.append(((side, row), (above, metric), _mean(group, str(score), untrained)))
+    title = ", ".join(filter(None, (benchmark.title or name, split, "in percent" * benchmark.percent)))
+    if any(score.better == "lower" for score, _ in placed):
+        title += ": ↓ smaller is better"
+    columns = list(dict.fromkeys((above, column) for _, (_, above, column) in placed))
+    factor, digits = (100.0, 2) if benchmark.percent else (1.0, 3)
+    name = "-".join(filter(None, (name, split)))
+    return pivot(title, ["model", benchmark.rows], columns, cells, name=name, factor=factor, digits=digits)
+
+
+def _by_dimension(keys: Sequence[str], groups: Sequence[Group]) -> Table:
+    """What models are compared by, at each size that embeddings were cut to, if any."""
+    cut = [score for score in map(score_of, keys) if score.dimension is not None]
+    sizes = sorted({score.dimension for score in cut if score.dimension is not None}, reverse=True)
+    cells: list[Cell] = []
+    for side, group, untrained in _models(groups):
+        for key in dict.fromkeys(full_key(str(score)) for score in cut):
+            if score_of(key).is_compared:
+                cells.append(((side, key), ("", "full"), _mean(group, key, untrained)))
+                for size in sizes:
+                    mean = _mean(group, at_dimension(key, size), untrained)
+                    cells.append(((side, key), ("dimensions", str(size)), mean))
+    columns = [("", "full"), *(("dimensions", str(size)) for size in sizes)]
+    return pivot("By dimension", ["model", "score"], columns, cells, name="by-dimension", digits=4)
+
+
+def _mean(group: Group, key: str, untrained: bool) -> Mean | None:
+    mean = group.mean(key, untrained=untrained)
+    return Mean(mean.mean) if mean and untrained else mean  # an untrained model has no seed
+
+
+def pivot(
+    title: str,
+    labels: Sequence[str],
+    columns: Sequence[Column],
+    cells: Iterable[Cell],
+    *,
+    name: str,
+    factor: float = 1.0,
+    digits: int = 3,
+) -> Table:
+    """A table of scores; rows without any are left out, and a label that is empty in all rows.
+
+    Args:
+        labels: names of the rows' labels.
+        columns: heading and name of each.
+        cells: labels of the row, column, score.
+        factor, digits: how scores are shown: times `factor`, with this many digits.
+    """
+
+    def text(mean: Mean | None) -> str:
+        numbers = [] if mean is None else [mean.mean] if mean.std is None else [mean.mean, mean.std]
+        return " ± ".join(f"{number * factor:.{digits}f}" for number in numbers) or "–"
+
+    rows: dict[tuple[str, ...], dict[Column, Mean]] = {}
+    for row, column, mean in cells:
+        if mean is not None:
+            rows.setdefault(row, {})[column] = mean
+    used = [number for number in range(len(labels)) if not number or any(row[number] for row in rows)]
+    filled = [
+        [*(row[number] for number in used), *(text(of_row.get(column)) for column in columns)]
+        for row, of_row in rows.items()
+    ]
+    heads = [
+        *(labels[number] for number in used),
+        *(f"{above}\n{column}".strip() for above, column in columns),
+    ]
+    return Table(title, heads, filled, len(used), name=name)
+
+
+def _models(groups: Sequence[Group]) -> list[tuple[str, Group, bool]]:
+    """The untrained models, then the groups: name, group, whether untrained.
+
+    There is one untrained model if all groups start from the same one (pooling is part of it, too).
+    """
+    different: dict[str, Group] = {}
+    for group in groups:
+        means = {k: round(m.mean, 6) for (untrained, k), m in sorted(group.means.items()) if untrained}
+        if means:
+            different.setdefault(repr(means), group)
+    alone = len(different) == 1
+    untrained = [(UNTRAINED if alone else f"{UNTRAINED} ({g.name})", g, True) for g in different.values()]
+    return [*untrained, *((group.name, group, False) for group in groups)]
+
+
+# ------------------------------------------------------------------------------------- of comparisons
+
+
+def paired_table(compared: Comparison) -> Table:
+    """A comparison, a line a score."""
+    rows = [
+        [*_sides(d), show_interval(d.by_query), _p(d.p_query), show_interval(d.by_cluster), _p(d.p_cluster)]
+        for d in compared.differences
+    ]
+    sides = ("trained", UNTRAINED) if compared.theirs == UNTRAINED else ("ours", "theirs")
+    verdicts = [d.verdict for d in compared.differences]
+    return Table(compared.title, ["score", *sides, *PAIRED], rows, verdicts=verdicts)
+
+
+def _sides(d: Difference) -> list[str]:
+    return [d.key, decimals(d.ours), decimals(d.theirs), decimals(d.difference, "+")]
+
+
+def untested_table(compared: Sequence[Comparison]) -> Table:
+    """All comparisons by means alone."""
+    rows = [
+        ["" if number else one.title, *_sides(d)]
+        for one in compared
+        if not one.is_tested
+        for number, d in enumerate(one.differences)
+    ]
+    return Table("Compared only by their means", ["groups", "score", "ours", "theirs", "difference"], rows, 2)
+
+
+def detail_tables(compared: Comparison) -> list[Table]:
+    """What each fold of a cross-validation, then each idiom, gains in the headline scores.
+
+    The greatest gain is first; gains of correlations, which are in ranks, have a table of their own.
+    """
+    tables = []
+    headline = [d for d in compared.differences if score_of(d.key).is_headline]
+    for label, heading, found in (
+        ("fold", "fold by fold, difference", {d.key: d.folds for d in headline if len(d.folds)}),
+        (
+            *("idiom", "idiom by idiom, mean difference"),
+            {d.key: d.clusters for d in headline if len(d.changes) and not d.in_ranks},
+        ),
+        (
+            *("idiom", "idiom by idiom, gain in rank, share of all"),
+            {d.key: d.clusters for d in headline if len(d.changes) and d.in_ranks},
+        ),
+    ):
+        if found:
+            names = dict.fromkeys(name for gains in found.values() for name in gains.index)
+            rows = [
+                [str(name), *(decimals(gains.get(name), "+") for gains in found.values())] for name in names
+            ]
+            tables.append(Table(f"{compared.title}, {heading}", [label, *found], rows))
+    return tables
+
+
+# ---------------------------------------------------------------------------------------------- files
+
+
+def as_markdown(
+    groups: Sequence[Group], tables: Sequence[Table], compared: Sequence[Comparison], notes: Sequence[str]
+) -> str:
+    """What is compared, the papers' tables, the comparisons, every score."""
+    lines = ["# Report", "", READING, ""]
+    lines += [f"- **{cell(group.name)}**: {group.summary}" for group in groups]
+    lines += ["", "Notes:", "", *(f"- {cell(note)}" for note in notes)] if notes else []
+    tables = [*tables, *(table for one in compared for table in (paired_table(one), *detail_tables(one)))]
+    for table in [*tables, *map(group_table, groups)]:
+        lines += ["", f"## {cell(table.title)}", "", markdown(table)]
+    return "\n".join(lines) + "\n"
+
+
+def as_csv(groups: Sequence[Group], compared: Sequence[Comparison] = ()) -> str:
+    """Every score of every group, a line each, as fractions under its flat key."""
+    frame = score_frame(groups, compared)
+    texts = {name: frame[name].map(spreadsheet_text) for name in ("group", "runs", "score")}
+    return str(frame.assign(**texts).to_csv(index=False, lineterminator="\n"))
+
+
+def spreadsheet_text(text: str) -> str:
+    """A text, rather than a number, for a cell of a CSV file: no spreadsheet takes it for a formula.
+
+    Names of runs come from folders and options; in some programs, `=` or `@` at their start runs commands.
+    """
+    return f"'{text}" if text.lstrip(" ").startswith(("=", "+", "-", "@", "\t", "\r", "\n")) else text
+
+
+def matches(row: PublishedRow, options: Mapping[str, Any]) -> bool:
+    """Whether an evaluation is of a row's model, read as the row says.
+
+    Args:
+        options: dotted option → value, of its configuration.
+    """
+    path = str(options.get("model.path"))
+    is_model = path in row.checkpoints or PurePath(path).name in {PurePath(c).name for c in row.checkpoints}
+    return is_model and all(options.get(option) in allowed for option, allowed in row.options.items())
+
+
+def published_tables(benchmark: str, runs: Sequence[Run]) -> tuple[list[Table], list[str]]:
+    """Tables with the published figures, and ours below them if a run has them.
+
+    Of a training run the untrained model's scores count.
+
+    Returns:
+        The tables; notes: the commands of rows without ours, and runs that are of no row.
+
+    Raises:
+        UserError: if there are no published figures.
+    """
+    known = {name: one.published for name, one in benchmark_types().items() if one.published}
+    if benchmark not in known:
+        raise UserError(f"published={benchmark}: there are published figures of {', '.join(known)}")
+    figures: Published = resolve(known[benchmark])()
+    rows: list[tuple[str, str, Mapping[str, float]]] = []  # model, whose figures, scores
+    notes = [f"published: {figures.source}"]
+    for row in figures.rows:
+        rows.append((row.name, "published", row.scores))
+        for run in runs:
+            scores = run.baseline if run.status == "finished" else run.scores
+            if scores and matches(row, run.config):
+                rows.append((row.name, run.name, scores))
+        if rows[-1][1] == "published":
+            command = shlex.join([*row.overrides, "output=<file>.json"])
+            notes.append(f"{row.name}: ours by idiomtune evaluate {command}")
+    matched = {whose for _, whose, _ in rows}
+    notes += [
+        f"{run.name}: of no published row (model {run.config.get('model.path')}, pooling "
+        f"{run.config.get('model.pooling')}): another model, pooling, instruction or option of the benchmark"
+        for run in runs
+        if run.name not in matched
+    ]
+    tables = [
+        pivot(
+            title,
+            ["model", "figures", "kind"],
+            list(keys),
+            (
+                ((model, whose, figures.kind(of)), column, Mean(of[key]) if key in of else None)
+                for model, whose, of in rows
+                for column, key in keys.items()
+            ),
+            name=name,
+        )
+        for (name, title), keys in figures.tables.items()
+    ]
+    return tables, notes

@@ -1,0 +1,228 @@
+"""What the terminal shows at the end of a run, an evaluation, a sweep or an export: one screen."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from idiomtune.declarations.registry import score_of
+from idiomtune.errors import UserError
+from idiomtune.io.files import printable, write_text
+from idiomtune.reports.compare import UNTRAINED, Difference, beats_untrained, compare
+from idiomtune.reports.frames import data_notes, group_runs, options_of, short_key
+from idiomtune.reports.runs import Run, find_runs, read_run, read_runs
+from idiomtune.reports.score_tables import changeable, changes, decimals, paper_tables, show_interval
+from idiomtune.reports.tables import Table, print_notes, print_table
+
+log = logging.getLogger(__name__)
+
+_MAX_JOBS = 30
+_LOSS = 0.01  # of scores from 0 to 1: a point in percent
+
+
+def show_finished_run(folder: Path, *, all_scores: bool) -> None:
+    """A run's own page, in its folder, and its last screen. What goes wrong is a warning: the run is done.
+
+    The screen has the monitored scores with intervals, a table a benchmark, and where everything is.
+    """
+    try:
+        from idiomtune.reports.page import PAGE, page  # with matplotlib, which takes a second
+
+        run = read_run(folder, folder.name)
+        groups = group_runs([run]) if run.is_scored else []
+        compared = [compare(group) for group in groups if run.baseline]
+        write_text(folder / PAGE, page(groups, [run], compared, data_notes([run])))
+        differences = {d.key: d for group in groups for d in compare(group, keys=run.monitor).differences}
+        tables = [_monitored_table(run, differences)]
+        if all_scores:
+            tables.append(changes(changeable(run.scores), run.baseline, "all scores", ("before", "after")))
+        for table in [*tables, *([] if all_scores else paper_tables(groups))]:
+            if table.rows:
+                print_table(table)
+        # What was scored, then what there is to know of it.
+        print_notes(str(run.meta.get("data", "")).split("; ")[1:])
+        for note in run.notes:
+            log.warning("%s", note)
+        verdict = beats_untrained(run.monitor, run.scores, run.baseline, differences)
+        # Only a trained model has some scores.
+        log.info(
+            "%s", f"the best checkpoint {verdict}" if verdict else f"monitored: {', '.join(run.monitor)}"
+        )
+        log.info("the best model: %s; its page: %s", folder / "best", folder / PAGE)
+        log.info("all scores: scores.json there, or idiomtune report %s scores=all", folder)
+    except Exception as error:  # nothing about a page may spoil a finished run
+        log.warning("%s could not be written (%s: %s)", folder / "report.html", type(error).__name__, error)
+
+
+def _monitored_table(run: Run, differences: Mapping[str, Difference]) -> Table:
+    """The scores that chose the checkpoint; those that only a trained model has are without a difference."""
+    scores = changes({k: run.scores[k] for k in run.monitor if k in run.scores}, run.baseline)
+    known = [differences.get(row[0], Difference(row[0], 0, 0)) for row in scores.rows]
+    step = str(run.meta.get("checkpoint", "")).removeprefix("step_")
+    return Table(
+        f"monitored, untrained → best checkpoint (step {step})",
+        [*scores.columns, "95% by query", "verdict"],
+        [[*row, show_interval(d.by_query), d.in_words] for row, d in zip(scores.rows, known, strict=True)],
+        verdicts=[d.verdict for d in known],
+    )
+
+
+def show_scores(scores: Mapping[str, float], model: str, notes: Sequence[str], *, all_scores: bool) -> None:
+    """The scores of an evaluation: a table a benchmark, or every score."""
+    if all_scores:
+        rows = [[key, decimals(value)] for key, value in scores.items()]
+        print_table(Table(", ".join([model, *notes]), ["score", "value"], rows))
+        return
+    run = Run(Path(), model, "scored", scores=scores, meta={"model": model})
+    for table in paper_tables(group_runs([run])):
+        print_table(table)
+    print_notes(notes)
+    log.info("%d scores in all: scores=all prints them, output=<file> writes them", len(scores))
+
+
+# --------------------------------------------------------------------------------------------- sweeps
+
+
+def show_finished_sweep(folder: Path) -> None:
+    """The jobs of a sweep, the best monitored score first; nothing if fewer than two left a run."""
+    try:
+        runs = read_runs(find_runs([folder])[0])
+    except UserError:  # no job got as far as that
+        return
+    if len(runs) < 2:
+        return
+    options, _ = options_of(runs, repetitions=True)
+    monitors = list(dict.fromkeys(tuple(run.monitor) for run in runs if run.is_scored))
+    is_ranked = len(monitors) == 1 and bool(monitors[0])  # else these are other scores in each job
+    jobs = [
+        (run, row, _monitored(run, run.baseline), _monitored(run, run.scores))
+        for run, row in zip(runs, options.to_numpy().tolist(), strict=True)
+    ]
+    title = f"{len(runs)} jobs"
+    if is_ranked:
+        jobs.sort(key=lambda job: (job[3] is None, -(job[3] or 0.0)))  # equal ones in their order
+        by = monitors[0][0] if len(monitors[0]) == 1 else f"the mean of {len(monitors[0])} monitored scores"
+        title += f" by {by}"
+    elif monitors:
+        title += ", each by the scores that it monitors"
+    labels = ["job", *(short_key(key, list(options)) for key in options), "status"]
+    rows = [
+        [run.path.name, *row, run.status, decimals(before), decimals(after)]
+        for run, row, before, after in jobs[:_MAX_JOBS]
+    ]
+    print_table(Table(title, [*labels, UNTRAINED, "trained"], rows, len(labels)), width=120)
+    if len(jobs) > _MAX_JOBS:
+        print(f"… and {len(jobs) - _MAX_JOBS} more")
+    if is_ranked and len(monitors[0]) > 1:
+        print(f"monitored: {', '.join(monitors[0])}")
+    best, row, _, after = jobs[0]
+    if is_ranked and after is not None:
+        chosen = ", ".join(f"{key}={value}" for key, value in zip(options, row, strict=True))
+        name = f"{best.path.name}{f' ({chosen})' if chosen else ''}"
+        print(printable(f"the best job: {name}, model {best.path / 'best'}"))
+    if monitors:
+        command = f"idiomtune report {shlex.quote(str(folder))}"
+        print(printable(f"tables, intervals and a page: {command}"))
+
+
+def _monitored(run: Run, scores: Mapping[str, float]) -> float | None:
+    complete = run.is_scored and run.monitor and all(key in scores for key in run.monitor)
+    return statistics.fmean(scores[key] for key in run.monitor) if complete else None
+
+
+# -------------------------------------------------------------------------------------------- exports
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured of a model.
+
+    Attributes:
+        scores: flat key → score.
+        num_bytes: of its folder.
+        texts_per_second: embedded while it was scored.
+        notes: how to read the scores, a sentence each.
+    """
+
+    scores: Mapping[str, float]
+    num_bytes: int
+    texts_per_second: float
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class ExportComparison:
+    """A model and its export: scores, size, speed, and a verdict.
+
+    Attributes:
+        model: its name.
+        format: onnx, int8 or static.
+        dimension: D of the export's embeddings.
+        num_threads: that both computed with.
+    """
+
+    model: str
+    format: str
+    dimension: int
+    original: Measured
+    export: Measured
+    num_threads: int
+
+    @property
+    def table(self) -> Table:
+        """The headline scores that depend on the model, size and speed; the export's after the model's."""
+        before, after = self.original, self.export
+        headline = {k: value for k, value in changeable(after.scores).items() if score_of(k).is_headline}
+        title = f"{self.model} as {self.format}, {self.dimension} dimensions"
+        scores = changes(headline, before.scores, title, ("model", "export"))
+        threads = f"{self.num_threads} thread{'s' * (self.num_threads > 1)}"
+        rows = [
+            [what, f"{a:.{digits}f}", f"{b:.{digits}f}", f"× {b / a:.2f}"]
+            for what, digits, a, b in (
+                ("size in MB", 1, before.num_bytes / 1e6, after.num_bytes / 1e6),
+                (f"texts per second ({threads})", 0, before.texts_per_second, after.texts_per_second),
+            )
+        ]
+        return replace(scores, rows=[*scores.rows, *rows], verdicts=[*scores.verdicts, "", ""])
+
+    @property
+    def notes(self) -> list[str]:
+        """How to read the scores; notes on one of the two say on which."""
+        before, after = self.original.notes, self.export.notes
+        both = [note for note in before if note in after]
+        alone = (("The model", before), ("This export", after))
+        return both + [f"{which}: {n}" for which, notes in alone for n in notes if n not in both]
+
+    @property
+    def verdict(self) -> str:
+        """Whether the export lost more than a point in any score by which models are compared."""
+        before = self.original.scores
+        lost = {
+            key: score - before[key]
+            for key, score in changeable(self.export.scores).items()
+            if key in before
+            and (of := score_of(key)).is_headline
+            and of.is_compared
+            and of.better == "higher"
+        }
+        if not lost:
+            return "no score that could be compared"
+        worst = min(lost, key=lambda key: lost[key])
+        number, most = sum(change < -_LOSS for change in lost.values()), f"{worst} {lost[worst]:+.4f}"
+        if number:
+            return f"LOST more than 1 point ({_LOSS}) in {number} of {len(lost)} scores; most in {most}"
+        return f"lost no more than 1 point ({_LOSS}) in any of {len(lost)} scores; the lowest: {most}"
+
+
+def show_export(compared: ExportComparison, notes: Sequence[str], *, all_scores: bool) -> None:
+    """The table and the verdict, on one screen; with `all_scores` every score before them."""
+    if all_scores:
+        before, after = compared.original.scores, changeable(compared.export.scores)
+        print_table(changes(after, before, "all scores", ("before", "after")))
+    print_table(compared.table)
+    print_notes(notes)
+    log.info("%s: %s", compared.format, compared.verdict)

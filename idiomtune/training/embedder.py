@@ -1,0 +1,177 @@
+"""Embedding a step's requests in training, and backpropagating the loss to the encoder.
+
+With gradient caching (Gao et al. 2021, arXiv 2101.06983) the first forward pass keeps no graph; once its
+gradient is known, each forward batch is run again with the same dropout. So memory is that of one forward
+batch, however many anchors a batch has. With several processes each runs its own forward batches, see
+:mod:`idiomtune.encoder.parallel`; :class:`~idiomtune.training.step.Training` sums their gradients once a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from accelerate.utils import AutocastKwargs
+from torch import Tensor
+
+from idiomtune.encoder.encoder import Encoder
+from idiomtune.encoder.parallel import ParallelEncoder, embed_all
+from idiomtune.encoder.sharding import is_sharded
+from idiomtune.io.processes import Processes
+from idiomtune.objectives import Batch
+from idiomtune.requests import Request
+
+_MEANINGS = 2**31  # of the random numbers that are drawn for meanings, not for a forward batch
+
+
+def seed_everything(*numbers: int) -> None:
+    """Seed what is drawn next (dropout) with these numbers, whatever was drawn before."""
+    number = int(np.random.SeedSequence(list(numbers)).generate_state(1)[0])
+    if torch.accelerator.is_available():
+        torch.manual_seed(number)
+    else:  # the same, without the traceback that torch keeps for each accelerator that may come
+        torch.default_generator.manual_seed(number)
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """The embeddings of a micro-step's requests.
+
+    Attributes:
+        rows: (R, D), row i for request i.
+        num_texts: texts that went through the encoder for them, in all processes.
+        backward: backpropagates a loss of the rows to all parameters that it depends on; call it once.
+    """
+
+    rows: Tensor
+    num_texts: int
+    backward: Callable[[Tensor], None]
+
+
+class TrainableEmbedder:
+    """Embeds with an encoder that is trained.
+
+    The random numbers of a forward batch are a function of the run's seed, the step and the batch, so neither
+    gradient caching nor the number of processes changes what dropout draws.
+
+    Args:
+        accelerator: for autocast and the gradient scaler.
+        seed: of the run.
+        caching: keep no graph, and run each forward batch again for its gradient.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        accelerator: Accelerator,
+        processes: Processes,
+        *,
+        seed: int,
+        caching: bool = False,
+    ) -> None:
+        self._encoder = encoder
+        self._accelerator = accelerator
+        self._processes = processes
+        self._seed = seed
+        self._caching = caching
+        # Autocast would keep the cast weights of every block until the last batch has run.
+        autocast = AutocastKwargs(cache_enabled=not is_sharded(encoder))
+        self._parallel = ParallelEncoder(encoder, processes, lambda: accelerator.autocast(autocast))
+
+    def __call__(self, requests: Sequence[Request], step: int, micro: int = 0) -> Embedded:
+        """Embed the R requests of a micro-step.
+
+        Args:
+            step: the optimizer step; with the micro-step, it seeds dropout.
+            micro: number of the micro-step in its step.
+        """
+        if not requests:  # a step that trains an objective's modules alone
+            seed_everything(self._seed, step, micro)
+            rows = torch.zeros(0, self._encoder.dimension, device=self._encoder.device)
+            return Embedded(rows, 0, self._accelerator.backward)
+
+        def seed(batch: int) -> None:
+            seed_everything(self._seed, step, micro, 1 + batch)
+
+        partition = self._parallel.partition(self._drop_meanings(requests, step, micro))
+        batches, ours = partition.batches, partition.numbers[self._processes.rank]
+        with torch.set_grad_enabled(not self._caching):
+            pieces = self._parallel.run(batches, ours, seed)  # (n, D) each
+            rows = self._parallel.gather(pieces, partition)  # (R, D)
+        num_texts = sum(batch.num_texts for batch in batches)
+        seed_everything(self._seed, step, micro)  # for what the objective's own modules draw
+        if self._processes.count == 1 and not self._caching:
+            return Embedded(rows, num_texts, self._accelerator.backward)
+        leaf = rows.detach().requires_grad_()
+
+        def backward(loss: Tensor) -> None:
+            self._accelerator.backward(loss)
+            assert leaf.grad is not None
+            for place, number in enumerate(ours):
+                # With caching each batch is run again, one at a time.
+                piece = self._parallel.run(batches, [number], seed)[0] if self._caching else pieces[place]
+                rows_of_batch = torch.tensor(batches[number].requests, dtype=torch.long)  # (n,)
+                gradient = leaf.grad[rows_of_batch].to(piece.dtype)
+                piece.backward(gradient)  # type: ignore[no-untyped-call]
+
+        return Embedded(leaf, num_texts, backward)
+
+    def _drop_meanings(self, requests: Sequence[Request], step: int, micro: int) -> Sequence[Request]:
+        """The same requests, of which some texts are read without meanings, so that the model can do without.
+
+        Drawn per text, by seed and step: each process and a resumed run draw the same.
+        """
+        meanings = self._encoder.meanings
+        if meanings is None or not meanings.dropout:
+            return requests
+        texts = list(dict.fromkeys(request.text for request in requests))
+        draws = np.random.default_rng([self._seed, step, micro, _MEANINGS]).random(len(texts))
+        bare = {text for text, draw in zip(texts, draws, strict=True) if draw < meanings.dropout}
+        return [replace(r, with_meanings=False) if r.text in bare else r for r in requests]
+
+
+class FrozenEmbedder:
+    """Embeds with a frozen encoder in evaluation mode, each request once in a run.
+
+    Args:
+        encoder: is frozen here.
+    """
+
+    def __init__(self, encoder: Encoder, accelerator: Accelerator, processes: Processes) -> None:
+        self._encoder = encoder.requires_grad_(False)
+        self._accelerator = accelerator
+        self._processes = processes
+        self._numbers: dict[Request, int] = {}
+        self._embeddings = torch.zeros(0, encoder.dimension, device=encoder.device)  # (requests so far, D)
+
+    def __call__(
+        self,
+        requests: Sequence[Request],
+        step: int,  # noqa: ARG002  nothing is drawn
+        micro: int = 0,  # noqa: ARG002
+    ) -> Embedded:
+        """As :class:`TrainableEmbedder` does, but the rows have no graph."""
+        text_counts: list[int] = []
+        if new := list(dict.fromkeys(r for r in requests if r not in self._numbers)):
+            self._encoder.eval()
+            autocast = self._accelerator.autocast
+            # Without the gate, which is for scoring: it changes with each evaluation.
+            embedded = embed_all(
+                self._encoder, new, self._processes, text_counts.append, autocast, with_gate=False
+            )
+            self._numbers |= {r: len(self._numbers) + i for i, r in enumerate(new)}
+            self._embeddings = torch.cat([self._embeddings, embedded.to(self._embeddings.dtype)])
+        numbers = torch.tensor([self._numbers[r] for r in requests], dtype=torch.long)  # (R,)
+        rows = self._embeddings[numbers.to(self._embeddings.device)]  # (R, D)
+        return Embedded(rows, sum(text_counts), self._accelerator.backward)
+
+    def embed_past(self, batches: Iterable[Batch]) -> None:
+        """Embed what a resumed run embedded before, in the same forward batches.
+
+        By rounding, a text's embedding depends on the other texts of its forward batch.
+        """
+        for batch in batches:
+            self(batch.requests, 0)

@@ -1,0 +1,158 @@
+"""How a program ends early: signals, its status on record, and errors that the user can act on."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from safetensors import SafetensorError
+
+from idiomtune.errors import Interrupted, Pruned, UserError
+from idiomtune.io.hub import first_line, is_network_error, without_secrets
+from idiomtune.io.processes import Processes, is_lost_peer
+from idiomtune.training.checkpoint import last_saved
+from idiomtune.training.run_folder import RunFolder
+
+log = logging.getLogger(__name__)
+
+_NO_MEMORY = ("out of memory", "can't allocate memory")  # of CUDA and MPS; of main memory
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)  # also raised without a file name
+
+
+@contextmanager
+def stop_requests() -> Iterator[Callable[[], bool]]:
+    """SIGINT and SIGTERM set a flag, which is checked between steps; a second SIGINT stops at once.
+
+    A second SIGTERM does not: a scheduler sends one to every process, and the launcher forwards its own.
+
+    Yields:
+        Whether the run was asked to stop.
+    """
+    received: list[int] = []
+
+    def note(number: int, _frame: object) -> None:
+        if number == signal.SIGINT and number in received:
+            raise KeyboardInterrupt
+        if not received:
+            log.info("%s: stopping after this step", signal.Signals(number).name)
+        received.append(number)
+
+    with _handled(note, signal.SIGINT, signal.SIGTERM):
+        yield lambda: bool(received)
+
+
+@contextmanager
+def stopped_by_sigterm() -> Iterator[None]:
+    """Within this context SIGTERM raises :class:`Interrupted`, as SIGINT raises KeyboardInterrupt.
+
+    Only the first one does: a scheduler sends one to every process, and the launcher forwards its own. The
+    training loop finishes its step instead, see :func:`stop_requests`.
+    """
+
+    def stop(number: int, _frame: object) -> None:
+        signal.signal(number, signal.SIG_IGN)
+        raise Interrupted("stopped by SIGTERM")
+
+    with _handled(stop, signal.SIGTERM):
+        yield
+
+
+@contextmanager
+def _handled(handler: Callable[[int, object], None], *numbers: signal.Signals) -> Iterator[None]:
+    """Handle signals within this context; in the main thread, since others handle none."""
+    is_main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.signal(number, handler) for number in numbers if is_main}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
+
+
+@contextmanager
+def recorded_end(run: RunFolder) -> Iterator[None]:
+    """Record in `run.json` whatever ends the run early."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        with suppress(OSError):  # a full disk must not hide what happened
+            run.end("interrupted")
+        raise Interrupted(
+            f"{error or 'stopped'}; resume it with: idiomtune train resume={run.path}"
+        ) from None
+    except Pruned as error:
+        run.end("pruned", reason=str(error))
+        raise
+    except BaseException as error:
+        with suppress(OSError):
+            run.end("failed", error=f"{type(error).__name__}: {error}")
+        raise
+
+
+@contextmanager
+def system_errors_explained(run: RunFolder, processes: Processes, takes_less: str) -> Iterator[None]:
+    """Turn failures of memory, disk, network and other processes into errors that say what to do.
+
+    Args:
+        takes_less: options with which a step takes less memory.
+
+    Raises:
+        UserError: for such a failure; any other error is raised unchanged.
+    """
+    try:
+        yield
+    except OSError as error:
+        if (what := what_failed(error)) is None:
+            raise
+        raise UserError(f"{what}. {last_saved(run.path)}") from error
+    except (RuntimeError, MemoryError) as error:
+        if is_out_of_memory(error):
+            raise UserError(f"memory does not suffice: {first_line(error)}\n{takes_less}") from error
+        if processes.count == 1 or not is_lost_peer(error):
+            raise
+        raise UserError(
+            f"another process of this launch ended; see its message. Then resume with resume={run.path}"
+        ) from error
+
+
+@contextmanager
+def explained(then: str) -> Iterator[None]:
+    """Add to an interrupt, and to failures of disk and network, what becomes of the work, or what to do.
+
+    Raises:
+        Interrupted: at SIGINT or SIGTERM.
+        UserError: for such a failure; any other error is raised unchanged.
+    """
+    try:
+        with stopped_by_sigterm():
+            yield
+    except KeyboardInterrupt as error:
+        raise Interrupted(f"{error or 'stopped'}; {then}") from None
+    except SafetensorError as error:  # its own exception for a full disk
+        raise UserError(f"a file could not be written: {error}; {then}") from error
+    except OSError as error:
+        if (what := what_failed(error)) is None:
+            raise
+        raise UserError(f"{what}; {then}") from error
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether a device or the machine had not enough memory."""
+    return isinstance(error, MemoryError) or any(sign in str(error) for sign in _NO_MEMORY)
+
+
+def what_failed(error: OSError) -> str | None:
+    """What a failure of disk or network is in words; None for another error."""
+    if isinstance(error, shutil.Error) and error.args and isinstance(error.args[0], list):
+        _, target, reason = error.args[0][0]  # from copying a folder
+        return f"a file could not be written: {target}: {reason}"
+    if error.filename is not None or error.errno in _DISK_ERRORS:
+        return f"a file could not be read or written: {error}"
+    if is_network_error(error):
+        return f"the network failed: {without_secrets(str(error))}"
+    return None

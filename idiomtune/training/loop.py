@@ -1,0 +1,347 @@
+"""The training loop, read from top to bottom: step, log, score, save, stop; and how the best is picked."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+
+import torch
+from safetensors.torch import save_file
+
+from idiomtune.config import TrainerSettings
+from idiomtune.encoder.parallel import embed_all
+from idiomtune.encoder.sharding import full_state
+from idiomtune.encoder.usage_gate import fit_usage_gate
+from idiomtune.errors import Interrupted, UserError
+from idiomtune.io.hub import first_line
+from idiomtune.io.terminal import progress_bar
+from idiomtune.objectives import Batch, Publishes
+from idiomtune.requests import Request
+from idiomtune.training.checkpoint import (
+    OBJECTIVE,
+    OPTIMIZER,
+    TrainerState,
+    checkpoints,
+    finish_save,
+    new_checkpoint,
+    prune,
+    write_best,
+)
+from idiomtune.training.ending import is_out_of_memory, stop_requests
+from idiomtune.training.step import (
+    Training,
+    compute_gradients,
+    num_warmup_steps,
+    optimizer_tensors,
+    take_step,
+)
+
+log = logging.getLogger(__name__)
+
+_MAX_DRAWN = 1000  # batches of an epoch, evenly spread, of which the longest is tried
+
+
+def train_loop(training: Training) -> TrainerState:
+    """Train until the epochs, the steps or the patience run out; every checkpoint is scored.
+
+    All processes run this loop.
+
+    Returns:
+        Where the run ended. `best/` holds the best checkpoint.
+
+    Raises:
+        UserError: if the loss or its gradient is not finite, a checkpoint cannot be saved, or the monitored
+            score was not finite at any evaluation.
+        RuntimeError: if memory does not suffice.
+        Interrupted: at SIGINT or SIGTERM, once the current step is finished and saved.
+        Pruned: if `training.on_scores` does.
+    """
+    state, trainer, total = training.state, training.trainer, training.num_steps
+    warmup = num_warmup_steps(trainer, total)
+    share = 100 * warmup / total
+    log.info(
+        "%d steps (%d an epoch), %d of them warm-up (%.0f%%)", total, training.steps_per_epoch, warmup, share
+    )
+    if state.step >= total:
+        log.info("no steps are left to train: step %d of %d", state.step, total)
+    has_ended = state.step >= total or out_of_patience(state, trainer)
+    if training.checkpoint is not None and training.processes.is_main:
+        finish_save(training.run.path, state.best_step, trainer.keep_checkpoints, training.card)
+    if training.checkpoint is not None and has_ended and state.best_step is None:
+        score_and_save(training, last=state.step >= total)  # by now a score may be finite
+    if not has_ended and is_tried(training):
+        _try_longest_batch(training)
+
+    with stop_requests() as stop_requested, progress_bar("training", total, state.step) as advance:
+        for micro_batches in _remaining_steps(training):
+            # ---- step
+            record = take_step(training, micro_batches)
+            is_last = state.step == total
+
+            # ---- log
+            if is_last or state.step % trainer.log_every == 0:
+                training.run.log_metrics(record)
+            advance(1, note="loss {loss:.4f}, lr {lr:.1e}, {texts_per_second:.0f} texts/s".format(**record))
+            epoch_ends = state.step_in_epoch == training.steps_per_epoch
+            if epoch_ends:
+                state.epoch, state.step_in_epoch = state.epoch + 1, 0
+
+            # ---- score and save
+            every = training.settings.eval.every
+            due = epoch_ends if every == "epoch" else every != "end" and state.step % int(every) == 0
+            if due or is_last:
+                score_and_save(training, last=is_last)
+
+            # ---- stop
+            if training.processes.any(stop_requested()) and not is_last:
+                if not due:
+                    _save(training, None)
+                raise Interrupted(f"stopped after step {state.step}, which is saved")
+        if state.scored_step != state.step:  # resumed with nothing left to train
+            score_and_save(training, last=True)
+    if out_of_patience(state, trainer):
+        log.info("no improvement in %d evaluations: stopped", state.num_without_improvement)
+    if state.best_step is None:
+        raise _no_best(training)
+    return state
+
+
+def _remaining_steps(training: Training) -> Iterator[list[list[int]]]:
+    """The remaining steps, from the training's state on (which the loop advances between them).
+
+    Yields:
+        The anchors of each micro-step, by number.
+    """
+    state, trainer, total = training.state, training.trainer, training.num_steps
+    while state.step < total and not out_of_patience(state, trainer):
+        steps = training.objective.epoch_steps(state.epoch, trainer.accumulation)
+        if state.step_in_epoch >= len(steps):  # impossible with the same data
+            raise UserError(f"epoch {state.epoch + 1} has only {len(steps)} steps; start a new run")
+        for step in steps[state.step_in_epoch : state.step_in_epoch + total - state.step]:
+            if out_of_patience(state, trainer):  # also in the middle of an epoch, as after resuming
+                return
+            yield step
+
+
+# ------------------------------------------------------------------ memory, before the first step
+
+
+def longest_batch(batches: Iterable[Batch]) -> Batch:
+    """The batch with the most characters, each distinct text counted once."""
+    return max(batches, key=lambda batch: sum(map(len, {request.text for request in batch.requests})))
+
+
+def is_tried(training: Training) -> bool:
+    """Whether the longest batch is tried: not on a CPU, where too much memory ends in no error."""
+    trainer = training.trainer
+    on_cpu = training.encoder.device.type == "cpu"
+    return not (on_cpu or trainer.memory_check == "off" or trainer.freeze_encoder)
+
+
+def _try_longest_batch(training: Training) -> None:
+    """Compute the gradients of the epoch's longest batch and discard them; the run is the same without.
+
+    Meanwhile as much memory is taken as later steps need as well: for the optimizer's moments, and for the
+    gradients of earlier micro-steps.
+
+    Raises:
+        RuntimeError: if memory does not suffice, unless `trainer.memory_check` only warns of it. With several
+            processes in any case: the others would wait for this one.
+    """
+    trainer, objective, device = training.trainer, training.objective, training.encoder.device
+    epoch = training.state.epoch
+    micro_steps = list(chain.from_iterable(objective.epoch_steps(epoch, trainer.accumulation)))
+    drawn = micro_steps[:: -(-len(micro_steps) // _MAX_DRAWN)]
+    batch = longest_batch(objective.batch(epoch, anchors) for anchors in drawn)
+    log.info("trying the longest of the epoch's batches: %d texts", len({r.text for r in batch.requests}))
+    trained = [p for group in training.optimizer.param_groups for p in group["params"]]
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)  # the untrained model was scored before
+    training.encoder.train()
+    objective.modules.train()
+    try:
+        moments = [torch.empty_like(p) for p in 2 * trained] if training.state.step == 0 else []
+        if trainer.accumulation > 1:
+            for p in trained:
+                p.grad = torch.zeros_like(p)
+        compute_gradients(training, batch)
+        del moments
+    except RuntimeError as error:
+        if not is_out_of_memory(error) or trainer.memory_check == "stop" or training.processes.count > 1:
+            raise
+        log.warning("the longest batch does not fit into memory: %s", first_line(error))
+    else:
+        if device.type == "cuda":
+            most, all_ = torch.cuda.max_memory_allocated(device), torch.cuda.mem_get_info(device)[1]
+            log.info("it fits: %.3g GB of this GPU's %.3g GB", most / 1e9, all_ / 1e9)
+    finally:
+        training.optimizer.zero_grad(set_to_none=True)
+
+
+# ------------------------------------------------------------------ scoring and saving
+
+
+def score_and_save(training: Training, *, last: bool) -> None:
+    """Score the model in its present state, save it with its scores, and make it the best if it is.
+
+    All processes score; the main one saves.
+
+    Args:
+        last: no step follows.
+
+    Raises:
+        UserError: if the monitored score is missing, or the checkpoint cannot be saved.
+        Pruned: if `on_scores` does.
+    """
+    state, trainer = training.state, training.trainer
+    with training.retention.exported_weights():
+        _renew_gate(training)
+        scorecard = training.suite.run(training.encoder, only=training.settings.checkpoint_benchmarks)
+    scores = scorecard.scores | scorecard.undefined
+    is_best = update_best(state, scores, trainer)
+    training.undefined = scorecard.undefined
+    score = monitored(scores, trainer)
+    mean_loss = state.loss_sum / max(state.num_losses, 1)
+    state.loss_sum, state.num_losses = 0.0, 0
+    state.scored_step = state.step
+    _save(training, scorecard.scores, is_best=is_best)
+    log.info(
+        "epoch %.4g, step %d: loss %.4f, %s %s%s; scored in %.1f s",
+        state.epoch + state.step_in_epoch / training.steps_per_epoch,
+        state.step,
+        mean_loss,
+        monitor_name(trainer),
+        "not finite" if score is None else f"{score:.4f}",
+        " (best)" if is_best else "",
+        scorecard.seconds,
+    )
+    if training.on_saved is not None and training.processes.is_main:
+        training.on_saved(training.run.path / f"step_{state.step}")
+    if training.on_scores is not None and not last and not out_of_patience(state, trainer):
+        training.on_scores(scorecard.scores)
+
+
+def _renew_gate(training: Training) -> None:
+    """Fit the gate of the meanings to the training sentences, as the encoder embeds them now."""
+    encoder, usages = training.encoder, training.usages
+    if not usages or encoder.meanings is None:
+        return
+    was_training = encoder.training
+    encoder.eval()
+    try:
+        requests = [Request(text, with_meanings=False) for text, _ in usages]
+        embeddings = embed_all(encoder, requests, training.processes)
+    finally:
+        encoder.train(was_training)
+    gate = fit_usage_gate(embeddings, [is_idiomatic for _, is_idiomatic in usages])
+    encoder.meanings = encoder.meanings.override(gate=gate)
+
+
+def _save(training: Training, scores: dict[str, float] | None, *, is_best: bool = False) -> None:
+    """Save a checkpoint, which is also a sentence-transformers model, so that it can be scored.
+
+    Args:
+        scores: None if the run was asked to stop between two evaluations.
+    """
+    run, state, modules = training.run, training.state, training.objective.modules
+
+    def write() -> None:
+        if scores is not None:
+            # Before the checkpoint: a run that is killed in between drops the line when it is resumed.
+            run.log_metrics({"step": state.step, "epoch": state.epoch, "scores": scores})
+        with new_checkpoint(run.path, state, scores, run.snapshot()) as folder:
+            training.retention.save(folder)
+            if objective_weights := modules.state_dict():
+                save_file(objective_weights, folder / OBJECTIVE)
+            for module in modules.modules():  # in a mixture, those of each part
+                if isinstance(module, Publishes):
+                    module.publish(folder)
+            save_file(optimizer_tensors(training.optimizer), folder / OPTIMIZER)
+        if is_best:
+            write_best(run.path, run.path / f"step_{state.step}", training.card)
+        if scores is not None:
+            prune(run.path, training.trainer.keep_checkpoints, state.best_step)
+
+    with full_state(training.encoder, training.optimizer, is_main=training.processes.is_main):
+        training.processes.from_main(write)
+
+
+# ------------------------------------------------------------------ the best checkpoint, and patience
+
+
+def check_monitor(trainer: TrainerSettings, not_scored: Mapping[str, str]) -> None:
+    """Check, before training, that no monitored score belongs to a benchmark without data.
+
+    Raises:
+        UserError: with the reason why the benchmark is not scored.
+    """
+    for key in trainer.monitor:
+        if (reason := not_scored.get(key.partition("/")[0])) is not None:
+            raise UserError(f"{key!r} picks the best checkpoint, but {reason}", option="trainer.monitor")
+
+
+def monitor_name(trainer: TrainerSettings) -> str:
+    """The name of what :func:`monitored` returns."""
+    keys = trainer.monitor
+    return keys[0] if len(keys) == 1 else f"mean of {len(keys)} monitored scores"
+
+
+def monitored(scores: Mapping[str, float], trainer: TrainerSettings) -> float | None:
+    """The score that picks the best checkpoint: the mean over `trainer.monitor`.
+
+    None if it is NaN or infinite, which is neither better nor worse than any score.
+
+    Args:
+        scores: of a checkpoint, including those that are not finite.
+
+    Raises:
+        UserError: if a score is missing (a slice without queries, for example).
+    """
+    for key in trainer.monitor:
+        if key not in scores:
+            raise UserError(f"this data gives no score {key!r}; choose another key", option="trainer.monitor")
+    score = sum(scores[key] for key in trainer.monitor) / len(trainer.monitor)
+    return score if math.isfinite(score) else None
+
+
+def update_best(state: TrainerState, scores: Mapping[str, float], trainer: TrainerSettings) -> bool:
+    """Whether these scores are the best so far; also counts evaluations without improvement, for patience.
+
+    A monitored score that is not finite is never the best (not even the first one), nor an improvement.
+    """
+    score = monitored(scores, trainer)
+    if score is None:
+        state.num_without_improvement += 1
+        return False
+    if state.patience_score is None or score > state.patience_score + trainer.min_delta:
+        state.patience_score, state.num_without_improvement = score, 0
+    else:
+        state.num_without_improvement += 1
+    if state.best_score is not None and score <= state.best_score:
+        return False
+    state.best_score, state.best_step = score, state.step
+    return True
+
+
+def out_of_patience(state: TrainerState, trainer: TrainerSettings) -> bool:
+    """Whether `patience` evaluations have passed without an improvement."""
+    return trainer.patience is not None and state.num_without_improvement >= trainer.patience
+
+
+def _no_best(training: Training) -> UserError:
+    """The error for a run in which no checkpoint had a finite monitored score."""
+    run, undefined = training.run.path, training.undefined
+    lines = [
+        f"  - {key} (benchmark {key.partition('/')[0]}): {undefined[key]} at the last evaluation"
+        for key in training.trainer.monitor
+        if key in undefined
+    ]
+    saved = ", ".join(path.name for path in checkpoints(run))
+    return UserError(
+        "no checkpoint could be chosen as the best: the monitored score was not finite at any evaluation\n"
+        + "\n".join(lines)
+        + f"\nThe checkpoints {saved} are complete. Fix the benchmark, then: idiomtune train resume={run}\n"
+        "Or train again with another trainer.monitor="
+    )

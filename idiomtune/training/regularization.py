@@ -1,0 +1,280 @@
+"""Remedies against forgetting: the weights that are trained, and those that are scored and saved."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Literal
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from idiomloss import distillation_loss, relational_distillation_loss
+from idiomtune.config import RetainSettings, TrainerSettings, TrainSettings
+from idiomtune.encoder.building import build_encoder
+from idiomtune.encoder.device import Placement
+from idiomtune.encoder.encoder import Encoder
+from idiomtune.encoder.fingerprint import weights_digest
+from idiomtune.encoder.parallel import embed_all
+from idiomtune.encoder.sharding import local_shard, shard_like
+from idiomtune.encoder.trained_parts import Adapters, check_peft
+from idiomtune.errors import UserError
+from idiomtune.io.processes import Processes
+from idiomtune.io.terminal import progress_bar
+from idiomtune.objectives import Batch, Mean, Objective, ObjectiveLoss
+from idiomtune.requests import Request
+from idiomtune.training.checkpoint import TRAINED
+
+log = logging.getLogger(__name__)
+
+ADAPTER = "adapter"  # in a checkpoint and in best/: the adapters, in peft's own format
+
+
+class Retention:
+    """The encoder that is trained, with the remedies against forgetting, if there are any.
+
+    The exported weights are those that are scored and saved: the trained ones, unless there is a remedy.
+    With interpolation, for each weight
+
+        W = W_base + a (W_trained - W_base), in float32
+
+    and with adapters they are the base model's with the adapters merged in.
+
+    Args:
+        encoder: with the base model's weights, if there is a remedy; :meth:`load` gives it trained ones.
+        interpolation: a.
+        adapters: of the encoder, if only they are trained; not together with interpolation.
+        distillation: a term added to the objective's loss.
+        base: digest of the base model's weights, for the run's record.
+        teacher: the same of the teacher's, where that is another model.
+
+    References:
+        Interpolation of base and tuned weights: Wortsman et al. 2022 (arXiv 2109.01903).
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        *,
+        interpolation: float = 1.0,
+        adapters: Adapters | None = None,
+        distillation: Distillation | None = None,
+        base: str | None = None,
+        teacher: str | None = None,
+    ) -> None:
+        self.encoder = encoder
+        self.base = base
+        self.teacher = teacher
+        self._interpolation = interpolation
+        self._adapters = adapters
+        self._distillation = distillation
+        self._base_weights: dict[str, Tensor] = {}
+        if interpolation != 1.0:  # in main memory: only evaluations need it
+            self._base_weights = {name: p.detach().cpu().clone() for name, p in self._trained()}
+
+    def add_distillation(self, result: ObjectiveLoss, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
+        """The objective's loss plus the term that keeps some of the batch's rows near a teacher's.
+
+        Args:
+            embeddings: (R, D), row i for `batch.requests[i]`.
+        """
+        if self._distillation is None:
+            return result
+        term, num_terms = self._distillation.term(embeddings, batch)
+        means = {**result.means, "distillation": Mean(term.item(), num_terms)}
+        return replace(result, loss=result.loss + self._distillation.weight * term, means=means)
+
+    @contextmanager
+    def exported_weights(self) -> Iterator[None]:
+        """Within this context the encoder has the exported weights; afterwards the trained ones again."""
+        if self._adapters is not None:
+            with self._adapters.merged():
+                yield
+            return
+        # In place: sharding holds on to the memory of the weights.
+        before = [(p, local_shard(p).clone()) for name, p in self._trained() if name in self._base_weights]
+        try:
+            for name, p in self._trained():
+                if name in self._base_weights:
+                    base = local_shard(shard_like(self._base_weights[name], p)).to(p.device).float()
+                    moved = base + self._interpolation * (local_shard(p).float() - base)
+                    local_shard(p).copy_(moved.to(p.dtype))
+            yield
+        finally:
+            for p, trained in before:
+                local_shard(p).copy_(trained)  # a copy: undoing the sum would round
+
+    def save(self, folder: Path) -> None:
+        """Write the exported model and, if they differ, the weights that training resumes from."""
+        with self.exported_weights():
+            self.encoder.save(folder)
+        if self._adapters is not None:
+            self._adapters.save(folder / ADAPTER)
+        elif self._base_weights:
+            save_file({name: p.detach().contiguous() for name, p in self._trained()}, folder / TRAINED)
+
+    def load(self, checkpoint: Path) -> None:
+        """Replace the base model's weights in the encoder by the trained ones from :meth:`save`."""
+        if self._adapters is not None:
+            self._adapters.load(checkpoint / ADAPTER)
+            return
+        tensors = load_file(checkpoint / TRAINED)
+        with torch.no_grad():
+            for name, p in self._trained():
+                p.copy_(tensors[name])
+
+    def _trained(self) -> list[tuple[str, torch.nn.Parameter]]:
+        return [(name, p) for name, p in self.encoder.named_parameters() if p.requires_grad]
+
+
+TeacherTexts = Literal["plain", "all"]
+
+
+class Distillation:
+    """Keeps embeddings near those of a teacher: the base model, or another one.
+
+    Of a teacher with embeddings of the same width the student's follow the embeddings; of another one, the
+    cosines between the batch's texts.
+
+    Args:
+        teacher: it embeds all requests here, once, in evaluation mode and float32.
+        requests: every request that may be compared.
+        weight: of the term, which is added to the objective's loss.
+        processes: among which the requests are divided.
+        texts: which rows of a batch are compared: `plain` = those of whole sentences without an idiom.
+    """
+
+    def __init__(
+        self,
+        teacher: Encoder,
+        requests: Sequence[Request],
+        weight: float,
+        processes: Processes | None = None,
+        *,
+        texts: TeacherTexts = "plain",
+    ) -> None:
+        self.weight = weight
+        self._texts = texts
+        distinct = list(dict.fromkeys(requests))
+        self._numbers = {request: number for number, request in enumerate(distinct)}
+        num_texts = len({teacher.prompts.render(request)[0] for request in distinct})
+        was_training = teacher.training
+        teacher.eval()
+        with progress_bar("embedding by the teacher", num_texts) as advance:
+            self._embeddings = embed_all(
+                teacher, distinct, processes or Processes(), advance, with_gate=False
+            ).float()
+        teacher.train(was_training)
+        log.info(
+            "distillation: %d embeddings of the teacher, of %d dimensions, are kept in memory (%.1f MB)",
+            *self._embeddings.shape,
+            self._embeddings.nbytes / 1e6,
+        )
+
+    def term(self, embeddings: Tensor, batch: Batch) -> tuple[Tensor, int]:
+        """How far the batch's rows are from the teacher's; a scalar, and of how many values it is the mean.
+
+        With embeddings of one width the mean over rows of 1 - cosine, else the mean over pairs of rows of the
+        squared difference of cosines.
+        """
+        device = embeddings.device
+        compared = batch.plain_rows if self._texts == "plain" else range(len(batch.requests))
+        rows = torch.tensor(compared, dtype=torch.long, device=device)  # (P,)
+        numbers = [self._numbers[batch.requests[row]] for row in compared]
+        theirs = self._embeddings[torch.tensor(numbers, dtype=torch.long, device=device)]  # (P, E)
+        if theirs.shape[1] == embeddings.shape[1]:
+            return distillation_loss(embeddings[rows], theirs), len(rows)
+        num_pairs = len(rows) * (len(rows) - 1) // 2
+        return relational_distillation_loss(embeddings[rows], theirs), num_pairs
+
+
+def compared_requests(
+    objective: Objective, trainer: TrainerSettings, texts: TeacherTexts
+) -> Sequence[Request]:
+    """Every request of a run that a teacher embeds: the plain ones, or all that its batches name."""
+    if texts == "plain":
+        return objective.plain_requests
+    epochs = range(trainer.max_epochs)
+    steps = ((e, step) for e in epochs for step in objective.epoch_steps(e, trainer.accumulation))
+    batches = (
+        objective.batch(e, anchors) for e, step in islice(steps, trainer.max_steps) for anchors in step
+    )
+    return list(dict.fromkeys(request for batch in batches for request in batch.requests))
+
+
+def check_remedies(retain: RetainSettings, objective: Objective) -> None:
+    """Check that the remedies can work, before any computation.
+
+    Raises:
+        UserError: if a package is missing, or if no batch of the first epoch embeds a whole sentence without
+            an idiom, which distillation needs.
+    """
+    if retain.lora.rank is not None:
+        check_peft()
+    shards = (anchors for step in objective.epoch_steps(0, 1) for anchors in step)
+    is_plain = retain.distillation > 0 and retain.teacher_texts == "plain"
+    if is_plain and not any(objective.batch(0, anchors).plain_rows for anchors in shards):
+        raise UserError(
+            "retain.distillation: no batch of this objective embeds a whole sentence without an idiom, so "
+            "there is nothing to keep near the base model: set objective.document_mode=sentence, "
+            "retain.distillation=0, or with a teacher (retain.teacher) retain.teacher_texts=all"
+        )
+
+
+def build_retention(
+    settings: TrainSettings,
+    placement: Placement,
+    objective: Objective,
+    checkpoint: Path | None,
+    expressions: Sequence[str] = (),
+    processes: Processes | None = None,
+    *,
+    untrained: Encoder | None = None,
+) -> Retention:
+    """The encoder to train, with the base model's or the checkpoint's weights, and the remedies around it.
+
+    Args:
+        expressions: those that get idiom tokens; the base model then has these tokens, untrained.
+        processes: among which the texts that the base model or a teacher embeds are divided.
+        untrained: the base model, if it is loaded already; not with a checkpoint or idiom tokens.
+    """
+    retain = settings.retain
+    # With a remedy the base model, also for a run that is resumed.
+    saved = None if retain.is_on else checkpoint
+    encoder = untrained or build_encoder(
+        settings.model, placement, saved, expressions=expressions, seed=settings.seed
+    )
+    _ = encoder.transformer  # an export has none, and says that it cannot be trained
+    if not retain.is_on:
+        return Retention(encoder)
+    base = weights_digest(encoder)
+    distillation, teacher = None, None
+    if retain.distillation:
+        follows = encoder
+        if retain.teacher_model is not None:
+            follows = build_encoder(retain.teacher_model, placement)
+            teacher = weights_digest(follows)
+        texts = retain.teacher_texts
+        requests = compared_requests(objective, settings.trainer, texts)
+        distillation = Distillation(follows, requests, retain.distillation, processes, texts=texts)
+    if checkpoint is not None and not retain.moves_back:
+        encoder = build_encoder(settings.model, placement, checkpoint)
+    adapters = None
+    if retain.lora.rank is not None:
+        adapters = Adapters(encoder, retain.lora, seed=settings.seed, base_model=settings.model.path)
+    retention = Retention(
+        encoder,
+        interpolation=retain.interpolation,
+        adapters=adapters,
+        distillation=distillation,
+        base=base,
+        teacher=teacher,
+    )
+    if checkpoint is not None and retain.moves_back:
+        retention.load(checkpoint)
+    return retention

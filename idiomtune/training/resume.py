@@ -1,0 +1,298 @@
+"""`resume=`: which run to resume, whether the command line contradicts it, and from which checkpoint."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from idiomtune.config import TrainerSettings, TrainSettings
+from idiomtune.declarations.registry import is_place
+from idiomtune.errors import UserError
+from idiomtune.io.files import expanded, fingerprint, is_file
+from idiomtune.training.checkpoint import (
+    CHECKSUMS,
+    RECORD,
+    TrainerState,
+    checkpoints,
+    drop_after,
+    latest_checkpoint,
+    read_mapping,
+    read_state,
+    recover,
+    verify,
+)
+from idiomtune.training.run_folder import RunFolder, is_unfinished, read_config, read_run
+
+log = logging.getLogger(__name__)
+
+# The run's length, device, data folders (the files' checksums must be the same) and logging may change;
+# any other change would make it another run. A glossary may also be in another folder.
+_MAY_CHANGE = (
+    "device",
+    "name",
+    "scores",
+    "eval.cache",
+    "trainer.max_epochs",
+    "trainer.max_steps",
+    "trainer.max_empty_steps",
+    "trainer.log_every",
+    "trainer.memory_check",
+)
+_GLOSSARY = "model.glossary"
+_GROUPS = ("model", "data", "objective", "trainer", "benchmark")
+# Sections with the same options in every run. An option that is newer than a run has its default there,
+# unless the default changes the training: then what older runs were trained with is here.
+_SECTIONS = ("data", "eval", "hub", "model", "retain", "trainer")
+_ADDED: dict[str, Any] = {"trainer": {"dropout_masks": "torch"}}
+_ADDED_TO_SEARCHES = {"store": None, "shard_size": 50_000, "index": "exact"}  # to own_retrieval's
+
+
+def may_change(key: str) -> bool:
+    """Whether an option may have another value when a run or a search is resumed."""
+    return key in _MAY_CHANGE or is_place(key) or key.partition(".")[0] in ("tracking", "hub")
+
+
+# ------------------------------------------------------------------ which run, with which options
+
+
+def find_run(arguments: Sequence[str]) -> str | None:
+    """The run folder that `resume=` names, or None to start a new run.
+
+    `resume=auto` resumes the run in `run_dir=` if there is one, else the newest unfinished run of the
+    experiment under `checkpoints/`; if there is none, a new run starts.
+
+    Raises:
+        UserError: if `resume=` names a folder without a run.
+    """
+    given = {key.lstrip("+"): value.strip("'\"") for key, _, value in (a.partition("=") for a in arguments)}
+    resume = given.get("resume", "null")
+    if resume in ("null", ""):
+        return None
+    folder = expanded(resume, "resume")
+    if resume != "auto":
+        if not _is_resumable(folder):
+            above = folder.resolve().parent
+            hint = f"; the run is {above}" if is_file(above / "run.json") else ""
+            raise UserError(
+                f"no run (config.yaml and run.json) in that folder{hint}", option=f"resume={folder}"
+            )
+        return str(folder)
+    if "run_dir" in given:
+        folder = expanded(given["run_dir"], "run_dir")
+        return str(folder) if _is_resumable(folder) else None
+    runs = (Path("checkpoints") / given.get("experiment", "default")).glob("*")
+    unfinished = [run for run in runs if _is_resumable(run) and is_unfinished(run)]
+
+    def last_written(run: Path) -> float:
+        return max(p.stat().st_mtime for p in (run / "run.json", *checkpoints(run)) if p.exists())
+
+    newest = max(unfinished, key=last_written, default=None)
+    return None if newest is None else str(newest)
+
+
+def _is_resumable(folder: Path) -> bool:
+    return is_file(folder / "run.json") or bool(checkpoints(folder))
+
+
+def saved_record(run: Path, checkpoint: Path | None = None) -> dict[str, Any]:
+    """The `config`, `run` and `metrics` of a run as of a checkpoint.
+
+    If there is no such record (before the first checkpoint, and in runs of early versions), `config` and
+    `run` are those in the run folder.
+
+    Args:
+        checkpoint: None for the newest one with an undamaged record.
+
+    Raises:
+        UserError: if no undamaged record is left.
+    """
+    for each in [checkpoint] if checkpoint else reversed(checkpoints(run)):
+        sums = read_mapping(each / CHECKSUMS)
+        if RECORD in sums and is_file(each / RECORD) and fingerprint(each / RECORD) == sums[RECORD]:
+            return read_mapping(each / RECORD)
+    return {"config": read_config(run), "run": read_run(run)}
+
+
+def saved_config(
+    folder: Path, composed: dict[str, Any], experiment: str, overrides: Sequence[str]
+) -> dict[str, Any]:
+    """The run's recorded configuration, with those of the overrides that may change.
+
+    Args:
+        folder: the run folder.
+        composed: the configuration of this command line.
+        experiment: the `+experiment=` of this command line (`default` if none was given).
+        overrides: this command line's overrides.
+
+    Raises:
+        UserError: naming each override that differs from the run's.
+    """
+    record = saved_record(folder)
+    saved: dict[str, Any] = record["config"]
+    recorded = record["run"]["experiment"]
+    path = folder / "config.yaml"
+    if is_file(path) and fingerprint(path) == read_mapping(folder / "run.json").get("config_sum"):
+        saved = read_config(folder)  # has what was changed at a resume that saved no checkpoint
+    defaults = {section: composed[section] for section in _SECTIONS if section in composed}
+    keys = [override.partition("=")[0].lstrip("+~") for override in overrides]
+    saved = _completed(_completed(saved, _ADDED), defaults, without=keys)
+    if searched := (saved.get("benchmark") or {}).get("own_retrieval"):
+        saved["benchmark"]["own_retrieval"] = _ADDED_TO_SEARCHES | searched
+    differences = []
+    if experiment not in ("default", recorded):
+        differences.append(f"experiment: {experiment}, but the run has {recorded}")
+    for override, key in zip(overrides, keys, strict=True):
+        now, then = _get(composed, key), _get(saved, key)
+        if key in ("experiment", "resume") or key.startswith("hydra."):
+            continue
+        if key.partition(".")[0] == "tracking":
+            saved["tracking"] = composed.get("tracking", {})
+        elif may_change(key) or (key == _GLOSSARY and _names(now) == _names(then)):
+            _set(saved, key, now)
+        elif key in ("debug", "protocol"):
+            differences.append(f"{override}: it changes what the run was started with")
+        elif key == "run_dir":
+            if (other := expanded(composed["run_dir"], "run_dir")).resolve() != folder.resolve():
+                differences.append(f"run_dir: {other}, but the run is in {folder}")
+        elif key in _GROUPS:  # options of the group may have overrides of their own
+            differences += [
+                f"{key}.{name}: {value}, but the run has {then.get(name)}"
+                for name, value in now.items()
+                if value != then.get(name) and f"{key}.{name}" not in keys
+            ]
+        elif now != then:
+            differences.append(f"{key}: {now}, but the run has {then}")
+    if differences:
+        raise UserError(
+            f"the run in {folder} was started with other settings:\n  " + "\n  ".join(differences) + "\n"
+            "Leave these out to resume it (run length, device and logging may change), or start a new run "
+            "without resume="
+        )
+    return saved | {"resume": str(folder)}
+
+
+def _completed(
+    saved: dict[str, Any], defaults: dict[str, Any], without: Sequence[str] = (), section: str = ""
+) -> dict[str, Any]:
+    """The saved options, and the defaults of those that it does not have, but for `without`."""
+    completed = dict(saved)
+    for name, value in defaults.items():
+        key = section + name
+        if name not in saved:
+            if key not in without:
+                completed[name] = value
+        elif isinstance(value, dict) and isinstance(saved[name], dict):
+            completed[name] = _completed(saved[name], value, without, f"{key}.")
+    return completed
+
+
+def _names(glossary: str | Sequence[str] | None) -> list[str]:
+    """The names of a glossary's files, whose folders may change."""
+    return [Path(p).name for p in ([glossary] if isinstance(glossary, str) else glossary or ())]
+
+
+def _get(config: dict[str, Any], key: str) -> Any:
+    value: Any = config
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def _set(config: dict[str, Any], key: str, value: Any) -> None:
+    *parents, last = key.split(".")
+    for part in parents:
+        config = config.setdefault(part, {})
+    config[last] = value
+
+
+# ------------------------------------------------------------------ resuming it
+
+
+def start_or_resume(
+    settings: TrainSettings, config: dict[str, Any], experiment: str, run: RunFolder, **facts: Any
+) -> Path | None:
+    """Open a new run's record, or continue that of the run in the folder.
+
+    Args:
+        facts: for the record: what may differ when the run is resumed (the device).
+
+    Returns:
+        The checkpoint to resume from, if there is one.
+
+    Raises:
+        UserError: if the best model so far is lost, or the run is already longer than requested.
+    """
+    if experiment == "default" and settings.resume is None:
+        log.info("no +experiment= given: training with the defaults of conf/config.yaml")
+    config = config | {"resume": None}
+    checkpoint = None if settings.resume is None else _checkpoint_to_resume(run.path)
+    if checkpoint is None:
+        if settings.resume is not None:
+            log.warning("no checkpoint to resume from: starting again from step 0")
+            experiment = read_run(run.path)["experiment"]
+        run.start(config, experiment=experiment, seed=settings.seed, **facts)
+        return None
+    saved, state = saved_record(run.path, checkpoint), read_state(checkpoint)
+    _check_length(saved["config"]["trainer"], settings.trainer, state)
+    run.resume(config, state.step, saved, **facts)
+    log.info("resuming from %s", checkpoint)
+    return checkpoint
+
+
+def _checkpoint_to_resume(run: Path) -> Path | None:
+    """The newest usable checkpoint; later ones are removed."""
+    recover(run)
+    checkpoint = latest_checkpoint(run)
+    if checkpoint is None and any(verify(path) is None for path in checkpoints(run)):
+        raise UserError(
+            f"the run in {run} has complete checkpoints, but the best model so far is damaged both in its "
+            "step_* folder and in best/: a resumed run would report a worse one as the best.\n"
+            "  - evaluate a complete checkpoint: idiomtune evaluate model=<its folder>\n"
+            f"  - train this run again from its start: remove {run}/step_*, then resume"
+        )
+    drop_after(run, read_state(checkpoint).step if checkpoint else 0)
+    return checkpoint
+
+
+def _check_length(before: dict[str, Any], trainer: TrainerSettings, state: TrainerState) -> None:
+    """Refuse a length below what is trained; warn of a new one, on which the learning rates depend."""
+    epochs = state.epoch + (state.step_in_epoch > 0)
+    if epochs > trainer.max_epochs or (trainer.max_steps is not None and state.step > trainer.max_steps):
+        raise UserError(
+            f"the run already has {state.step} steps in {epochs} epochs, more than "
+            f"trainer.max_epochs={trainer.max_epochs} trainer.max_steps={trainer.max_steps}: leave these out "
+            "to keep the run's length, or raise them"
+        )
+    names = ("max_epochs", "max_steps")
+    changed = [n for n in names if before.get(n) != getattr(trainer, n)]
+    if changed and trainer.schedule != "constant":
+        log.warning(
+            "%s: from step %d on the learning rate follows the %s schedule for the new length, and before "
+            "that the one for the old length: a run with the new length from its start ends differently",
+            ", ".join(f"trainer.{n} was {before.get(n)}, is {getattr(trainer, n)}" for n in changed),
+            state.step,
+            trainer.schedule,
+        )
+
+
+def check_same_data(recorded: Mapping[str, str], now: Mapping[str, str]) -> None:
+    """Check that the data files, which may have moved since the start of the run, are the same.
+
+    Args:
+        recorded: path → SHA-256, from `run.json`.
+        now: the same, of the files as they are now.
+
+    Raises:
+        UserError: naming the files that differ.
+    """
+    before, after = (
+        {(Path(path).name, sum_): path for path, sum_ in sums.items()} for sums in (recorded, now)
+    )
+    if differing := [path for name, path in (before | after).items() if (name in before) != (name in after)]:
+        changed = ", ".join(sorted({"/".join(Path(path).parts[-2:]) for path in differing}))
+        raise UserError(
+            f"the data is not what the run was started with: {changed} changed. Restore "
+            "it (data.root, data.train, IDIOM_DATA), or start a new run without resume="
+        )

@@ -1,0 +1,303 @@
+"""The run folder: its lock, and the files that a run writes next to its checkpoints."""
+
+from __future__ import annotations
+
+import json
+import logging
+import platform
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+import yaml
+
+from idiomtune.errors import UserError
+from idiomtune.io.claims import LOCK, TakenError, locked
+from idiomtune.io.files import (
+    code_version,
+    find_links,
+    fingerprint,
+    named_in_errors,
+    numbered,
+    package_versions,
+    write_json,
+    write_jsonl,
+    write_text,
+)
+from idiomtune.io.terminal import logged_to
+from idiomtune.training.checkpoint import checkpoints, read_mapping
+
+log = logging.getLogger(__name__)
+
+LOG, START, _METRICS = "train.log", ".hydra", "metrics.jsonl"
+_RECORD = frozenset({LOCK, LOG, START, "run.json", "config.yaml"})  # of a run without any result
+_KEEPS_LINKS = "wandb"  # makes links in its own folder
+
+
+def holds_a_run(folder: Path) -> bool:
+    """Whether there is a run that a new one must not overwrite.
+
+    A run that failed before its first checkpoint (for a wrong path, say) may be overwritten.
+    """
+    status = read_mapping(folder / "run.json").get("status")
+    return status not in (None, "failed") or bool(checkpoints(folder))
+
+
+def is_unfinished(folder: Path) -> bool:
+    """Whether there is something to resume; a run that failed before its first checkpoint has nothing."""
+    status = read_mapping(folder / "run.json").get("status")
+    return status != "finished" and (status != "failed" or bool(checkpoints(folder)))
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The configuration of a run, its `config.yaml`.
+
+    Raises:
+        UserError: if it is damaged.
+    """
+    return _read(folder / "config.yaml", needed="trainer")
+
+
+def read_run(folder: Path) -> dict[str, Any]:
+    """The record of a run, its `run.json`.
+
+    Raises:
+        UserError: if it is damaged.
+    """
+    return _read(folder / "run.json", needed="experiment")
+
+
+def _read(path: Path, needed: str) -> dict[str, Any]:
+    content = read_mapping(path)
+    if needed not in content:
+        raise UserError(
+            f"{path} is damaged or missing. If there is a complete checkpoint, idiomtune train "
+            f"resume={path.parent} makes it again. A checkpoint, step_*, can be evaluated too: "
+            "idiomtune evaluate model=<checkpoint>"
+        )
+    return content
+
+
+# ------------------------------------------------------------------ the folder
+
+
+class Tracker(Protocol):
+    """Where what a run logs is sent.
+
+    A step may be logged in several parts, and again after a resume. `summarise` gets the scorecard of the
+    best checkpoint, and its step; `keep_model` the folder of its model, which is complete by then.
+    """
+
+    def log(self, record: Mapping[str, Any]) -> None: ...
+
+    def summarise(self, scores: Mapping[str, float], step: int) -> None: ...
+
+    def keep_model(self, folder: Path, scores: Mapping[str, float]) -> None: ...
+
+    def close(self, *, succeeded: bool) -> None: ...
+
+
+class RunFolder:
+    """`config.yaml`, `run.json`, `metrics.jsonl` and `scores.json` of one run.
+
+    Only the process that holds the folder's lock writes to it: see :meth:`claimed`.
+
+    Args:
+        path: the folder.
+        writes: whether this process writes; in others, methods that write do nothing.
+        chosen: whether the program chose the name; if the folder is taken, the run takes the next name.
+        made: whether this start made the folder; it is removed if the run does not start.
+
+    Attributes:
+        record: the content of `run.json`, in the process that writes.
+        trackers: also get what is logged.
+    """
+
+    trackers: Sequence[Tracker] = ()
+
+    def __init__(self, path: Path, *, writes: bool = True, chosen: bool = False, made: bool = False) -> None:
+        self.path = path
+        self.writes = writes
+        self._chosen = chosen
+        self._made = made or chosen
+        self.record: dict[str, Any] = {}
+        self._config: dict[str, Any] = {}
+
+    # -------------------------------------------------------------- whose it is
+
+    @contextmanager
+    def claimed(self, *, resume: bool, record_start: Callable[[Path], None] | None = None) -> Iterator[None]:
+        """Hold the folder until the block ends; no other process writes to it meanwhile.
+
+        A new run that fails before its record is written leaves nothing: what it wrote is removed, what was
+        there before stays, and the folder is removed if it is empty then. The same goes for a run in a folder
+        of a chosen name that a mistake of the user's ends before it has any result.
+
+        Args:
+            resume: whether the folder's run is resumed; otherwise the folder must not hold a run.
+            record_start: for a new run, writes how it was started.
+
+        Raises:
+            UserError: if another process holds the folder, or it holds a run or a symbolic link.
+        """
+        with self._locked_somewhere(resume=resume):
+            if links := find_links(self.path, apart=[_KEEPS_LINKS]):
+                raise UserError(
+                    f"{links[0]} is a symbolic link, and a run writes no file through one: remove it, or "
+                    "name another folder with run_dir="
+                )
+            before = {name for name in _RECORD - {LOCK} if (self.path / name).exists()}
+            is_mistake = False
+            try:
+                if record_start is not None and not resume:
+                    record_start(self.path)
+                with logged_to(self.path / LOG):
+                    yield
+            except UserError:
+                is_mistake = self._chosen and {path.name for path in self.path.iterdir()} <= _RECORD
+                raise
+            finally:
+                if not resume and (is_mistake or not (self.path / "run.json").exists()):
+                    for name in _RECORD - before:
+                        shutil.rmtree(self.path / name, ignore_errors=True)
+                        with suppress(OSError):  # it was a folder, or was not there
+                            (self.path / name).unlink()
+                    if self._made:
+                        remove_if_empty(self.path, with_parents=self._chosen)
+
+    @contextmanager
+    def _locked_somewhere(self, *, resume: bool) -> Iterator[None]:
+        """Lock the folder or, if its name was chosen and it is taken, the next free one."""
+        with ExitStack() as held:
+            for path in numbered(self.path):
+                self.path = path
+                try:
+                    held.enter_context(self.locked())
+                    if not resume and holds_a_run(path):
+                        raise TakenError(
+                            f"the run folder {path} already contains a run: resume it with resume={path}, "
+                            "or name another with run_dir= (in a sweep, hydra.sweep.dir=)"
+                        )
+                    break
+                except TakenError:
+                    held.close()
+                    if not self._chosen:
+                        raise
+            yield
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Keep other processes from working in this folder; the lock ends with the process.
+
+        Raises:
+            TakenError: if another process holds it.
+            UserError: if the folder cannot be written.
+        """
+        return locked(self.path, f"the run folder {self.path}")
+
+    # -------------------------------------------------------------- its record
+
+    def start(self, config: dict[str, Any], **facts: Any) -> None:
+        """Write the resolved configuration, and what else is needed to repeat the run.
+
+        Removes what an earlier start left that ended before its first checkpoint.
+        """
+        for name in (_METRICS, "baseline.json", "error.log", "report.html"):
+            (self.path / name).unlink(missing_ok=True)
+        shutil.rmtree(self.path / "per_query_baseline", ignore_errors=True)
+        self._open(
+            config, {"status": "running", "started": _now(), "ended": None, **_surroundings(), **facts}
+        )
+
+    def resume(self, config: dict[str, Any], step: int, saved: Mapping[str, Any], **facts: Any) -> None:
+        """Resume a run from its checkpoint at `step`: what was logged after that is dropped.
+
+        Args:
+            config: the run's configuration; its length may have changed.
+            saved: the run as of then, see :meth:`snapshot`, from which the folder's files are made again.
+            facts: what may differ from the first start (the device).
+        """
+        record = {**saved["run"], "status": "running", "ended": None}
+        record.setdefault("resumed", []).append({"step": step, "at": _now(), **_surroundings(), **facts})
+        self._open(config, record)
+        # Earlier versions left the lines in the run folder alone.
+        lines = saved["metrics"] if "metrics" in saved else self.metrics()
+        write_jsonl(self.path / _METRICS, [line for line in lines if line["step"] <= step])
+
+    def _open(self, config: dict[str, Any], record: dict[str, Any]) -> None:
+        path = self.path / "config.yaml"
+        self._config = config
+        write_text(path, yaml.safe_dump(config, sort_keys=False))
+        self.record = record
+        self.update(config_sum=fingerprint(path))
+
+    def snapshot(self) -> dict[str, Any]:
+        """The run so far, which a checkpoint has a copy of."""
+        return {"config": self._config, "run": self.record, "metrics": self.metrics()}
+
+    def update(self, **facts: Any) -> None:
+        """Add to `run.json`."""
+        self.record |= facts
+        if self.writes:
+            write_json(self.path / "run.json", self.record)
+
+    def end(self, status: str, **facts: Any) -> None:
+        """Close `run.json`: `finished`, `interrupted`, `pruned` or `failed`."""
+        self.update(status=status, ended=_now(), **facts)
+
+    def log_metrics(self, record: dict[str, Any]) -> None:
+        """Append one line to `metrics.jsonl`, and pass it to the trackers."""
+        if not self.writes:
+            return
+        path = self.path / _METRICS
+        with named_in_errors(path), path.open("a", encoding="utf-8", newline="") as file:
+            file.write(json.dumps(record, allow_nan=False) + "\n")
+        for tracker in self.trackers:
+            tracker.log(record)
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The lines of `metrics.jsonl`, without a last one that a kill cut short, and damaged ones."""
+        path = self.path / _METRICS
+        if not path.is_file():
+            return []
+        lines = path.read_text("utf-8", errors="replace").split("\n")[:-1]
+        records = []
+        for line in lines:
+            with suppress(ValueError, RecursionError):
+                record = json.loads(line)
+                if isinstance(record, dict) and isinstance(record.get("step"), int):
+                    records.append(record)
+        if len(records) < len(lines):
+            log.warning("%s: damaged lines left out: %d", path, len(lines) - len(records))
+        return records
+
+
+def remove_if_empty(folder: Path, *, with_parents: bool) -> None:
+    """Remove a run folder if it is empty.
+
+    Args:
+        with_parents: also remove the folder above, and `checkpoints` above that, if they hold nothing else.
+    """
+    with suppress(OSError):  # it holds something
+        folder.rmdir()
+        if with_parents:
+            folder.parent.rmdir()
+            if folder.parent.parent.name == "checkpoints":
+                folder.parent.parent.rmdir()
+
+
+# ------------------------------------------------------------------ what a record says of the surroundings
+
+
+def _surroundings() -> dict[str, Any]:
+    return {
+        "code": code_version(),
+        "packages": package_versions(),
+        "machine": {"python": platform.python_version(), "system": platform.platform()},
+    }
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,397 @@
+"""A training in progress, and one optimizer step of it: embed, loss, backward; then clip and update."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.optimizer import AcceleratedOptimizer
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from idiomtune.benchmarks.suite import Suite
+from idiomtune.config import TrainerSettings, TrainSettings
+from idiomtune.encoder.device import Placement
+from idiomtune.encoder.encoder import Encoder
+from idiomtune.encoder.forward import use_byte_dropout
+from idiomtune.encoder.sharding import shard, shard_like
+from idiomtune.encoder.trained_parts import IdiomTokenRows
+from idiomtune.errors import UserError
+from idiomtune.io.files import write_json
+from idiomtune.io.processes import Processes
+from idiomtune.objectives import Batch, Objective, ObjectiveLoss, PartlyPretrained, StepLog, matryoshka_loss
+from idiomtune.objectives.mixture import MixtureObjective, in_section
+from idiomtune.training.checkpoint import OBJECTIVE, OPTIMIZER, TrainerState, last_saved, read_state
+from idiomtune.training.embedder import FrozenEmbedder, TrainableEmbedder
+from idiomtune.training.regularization import Retention
+from idiomtune.training.run_folder import RunFolder
+
+log = logging.getLogger(__name__)
+
+
+def build_optimizer(encoder: Encoder, modules: nn.Module, trainer: TrainerSettings) -> torch.optim.AdamW:
+    """AdamW for the encoder and an objective's modules.
+
+    Raises:
+        UserError: if an option needs idiom tokens, which the encoder does not have.
+    """
+    if trainer.only_idiom_tokens:
+        IdiomTokenRows(encoder, "trainer.only_idiom_tokens=true").train_alone()
+    optimizer = torch.optim.AdamW(
+        parameter_groups(encoder, modules, trainer),
+        lr=trainer.learning_rate,
+        weight_decay=trainer.weight_decay,
+        # One pass over the weights instead of nine; PyTorch chooses it by itself only on a GPU.
+        fused=True if any(p.device.type == "cpu" for p in encoder.parameters()) else None,
+    )
+    if (rate := trainer.idiom_tokens_learning_rate) is not None:
+        rows = IdiomTokenRows(encoder, f"trainer.idiom_tokens_learning_rate={rate}")
+        rows.scale_steps(optimizer, rate / trainer.learning_rate)
+    return optimizer
+
+
+def parameter_groups(
+    encoder: nn.Module, modules: nn.Module, trainer: TrainerSettings
+) -> list[dict[str, Any]]:
+    """The trained parameters, grouped by learning rate, which is `lr_scale` times that of the encoder.
+
+    New parameters of an objective's modules have the modules' rate, their pretrained ones the encoder's.
+    What `trainer.no_decay` names is in groups of its own.
+    """
+    modules_rate = trainer.modules_learning_rate
+    modules_scale = 1.0 if modules_rate is None else modules_rate / trainer.learning_rate
+    parts = [module.pretrained for module in modules.modules() if isinstance(module, PartlyPretrained)]
+    pretrained = [p for module in (encoder, *parts) for p in module.parameters()]
+    ids = {id(p) for p in pretrained}
+    new = [p for p in modules.parameters() if id(p) not in ids]
+    undecayed = {id(p) for root in (encoder, modules) for p in _undecayed(root, trainer.no_decay)}
+    groups: list[dict[str, Any]] = []
+    for parameters, lr_scale in ((pretrained, 1.0), (new, modules_scale)):
+        trained = [p for p in parameters if p.requires_grad]
+        decayed = [p for p in trained if id(p) not in undecayed]
+        rest = [p for p in trained if id(p) in undecayed]
+        groups.append({"params": decayed, "lr_scale": lr_scale})
+        groups.append({"params": rest, "lr_scale": lr_scale, "weight_decay": 0.0})
+    if trainer.only_idiom_tokens:  # other tokens' embeddings, in the same matrix, must not decay
+        groups[0]["weight_decay"] = 0.0
+    return [group for group in groups if group["params"]]
+
+
+def _undecayed(root: nn.Module, kinds: Collection[str]) -> Iterator[nn.Parameter]:
+    """Its biases (`bias`), and weights and biases of its normalisation layers (`norm`)."""
+    for module in root.modules():
+        is_norm = "norm" in type(module).__name__.lower()
+        for name, parameter in module.named_parameters(recurse=False):
+            if ("norm" in kinds and is_norm) or ("bias" in kinds and name.endswith("bias")):
+                yield parameter
+
+
+def num_warmup_steps(trainer: TrainerSettings, total: int) -> int:
+    """`warmup_steps`, or else `warmup_ratio` of all steps, rounded."""
+    return round(trainer.warmup_ratio * total) if trainer.warmup_steps is None else trainer.warmup_steps
+
+
+def schedule(trainer: TrainerSettings, step: int, total: int) -> float:
+    """Factor of the peak learning rate after `step` steps of `total` (0 at the first step of a warm-up)."""
+    warmup = num_warmup_steps(trainer, total)
+    if step < warmup:
+        return step / warmup
+    if trainer.schedule == "constant":
+        return 1.0
+    done = (step - warmup) / max(total - warmup, 1)
+    return 1.0 - done if trainer.schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * done))
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The optimizer's state, with keys `<number of the parameter>.<name>`."""
+    return {
+        f"{number}.{name}": torch.as_tensor(value)
+        for number, state in optimizer.state_dict()["state"].items()
+        for name, value in state.items()
+    }
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Give an optimizer of the same parameters the state that :func:`optimizer_tensors` returned."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, value in tensors.items():
+        number, name = key.split(".", 1)
+        parameter = parameters[int(number)]
+        has_weights_shape = value.shape == parameter.shape  # unlike a count of steps
+        value = shard_like(value, parameter) if has_weights_shape else value
+        state.setdefault(int(number), {})[name] = value
+    optimizer.load_state_dict(optimizer.state_dict() | {"state": state})
+
+
+_MAX_SKIPPED = 20  # steps in a row whose gradient overflowed, under fp16
+
+OnScores = Callable[[dict[str, float]], None]  # may raise idiomtune.errors.Pruned
+OnSaved = Callable[[Path], None]
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """What all parts of a run share.
+
+    Attributes:
+        settings: the checked configuration.
+        run: its folder, claimed and with a record.
+        placement: device and precision.
+        accelerator: the same, for training.
+        processes: of the launch; all train, the main one writes.
+    """
+
+    settings: TrainSettings
+    run: RunFolder
+    placement: Placement
+    accelerator: Accelerator
+    processes: Processes
+
+
+@dataclass
+class Training:
+    """A training, new or resumed: its parts, and its state, which the loop updates.
+
+    All processes have the same one.
+
+    Attributes:
+        context: what all parts of the run share.
+        retention: the encoder that is trained, with the remedies against forgetting.
+        objective: data, batches and loss.
+        suite: the benchmarks for checkpoints.
+        card: the model card of `best/`.
+        checkpoint: the folder to resume from; the encoder already has its weights.
+        usages: sentences that the gate of the meanings is fitted to, and whether they are idiomatic.
+        on_saved: called in the main process with each checkpoint's folder, once it is scored and saved.
+        on_scores: called with the scores of each evaluation except the last, once its checkpoint is saved.
+        embed: embeds a step's requests.
+        optimizer: of all trained parameters.
+        steps_per_epoch, num_steps: of an epoch, and in all.
+        state: the run's progress.
+        undefined: scores of the last evaluation that were not finite, by key.
+    """
+
+    context: RunContext
+    retention: Retention
+    objective: Objective
+    suite: Suite
+    card: str
+    checkpoint: Path | None = None
+    usages: Sequence[tuple[str, bool]] = ()
+    on_saved: OnSaved | None = None
+    on_scores: OnScores | None = None
+    embed: TrainableEmbedder | FrozenEmbedder = field(init=False)
+    optimizer: AcceleratedOptimizer = field(init=False)
+    state: TrainerState = field(default_factory=TrainerState, init=False)
+    undefined: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.settings, self.run = self.context.settings, self.context.run
+        self.processes, self.accelerator = self.context.processes, self.context.accelerator
+        self.trainer, self.encoder = self.settings.trainer, self.retention.encoder
+        self._num_skipped = 0
+        trainer, objective = self.trainer, self.objective
+        self.steps_per_epoch = len(objective.epoch_steps(0, trainer.accumulation))
+        num_steps = self.steps_per_epoch * trainer.max_epochs
+        self.num_steps = min(num_steps, trainer.max_steps) if trainer.max_steps else num_steps
+        self._prepare_encoder()
+        if trainer.freeze_encoder:
+            self.embed = FrozenEmbedder(self.encoder, self.accelerator, self.processes)
+        else:
+            seed, caching = self.settings.seed, trainer.gradient_caching
+            self.embed = TrainableEmbedder(
+                self.encoder, self.accelerator, self.processes, seed=seed, caching=caching
+            )
+        optimizer = build_optimizer(self.encoder, objective.modules, trainer)
+        self.optimizer = self.accelerator.prepare_optimizer(optimizer)
+        if self.checkpoint is not None:
+            self._load(self.checkpoint)
+        self.processes.same_parameters(objective.modules)
+        if isinstance(self.embed, FrozenEmbedder):
+            self.embed.embed_past(self._past_batches())
+
+    def _prepare_encoder(self) -> None:
+        """Give the encoder its options of training, and each process its part of the weights."""
+        encoder, trainer, processes = self.encoder, self.trainer, self.processes
+        if trainer.activation_checkpointing:
+            encoder.checkpoint_activations()
+        if trainer.dropout_masks == "bytes" and encoder.device.type == "cpu":
+            use_byte_dropout(encoder, encoder.transformer)
+        processes.same_parameters(encoder)
+        if processes.sharding is not None and (trainer.freeze_encoder or trainer.only_idiom_tokens):
+            log.info("little or nothing of the encoder is trained, so it is not sharded")
+        elif processes.sharding is not None:
+            shard(encoder, encoder.transformer, processes.sharding, processes.count)
+
+    def _load(self, checkpoint: Path) -> None:
+        """Restore progress, optimizer and the objective's modules; the encoder already has its weights."""
+        if (checkpoint / OBJECTIVE).is_file():
+            self.objective.modules.load_state_dict(load_file(checkpoint / OBJECTIVE))
+        restore_optimizer(self.optimizer, load_file(checkpoint / OPTIMIZER))
+        self.state = read_state(checkpoint)
+        if (scaler := self.accelerator.scaler) is not None and self.state.grad_scale is not None:
+            scaler.load_state_dict(scaler.state_dict() | {"scale": self.state.grad_scale})
+
+    def _past_batches(self) -> Iterator[Batch]:
+        """The batches of the steps before `state`, in order."""
+        for epoch in range(self.state.epoch + 1):
+            steps = self.objective.epoch_steps(epoch, self.trainer.accumulation)
+            for step in steps if epoch < self.state.epoch else steps[: self.state.step_in_epoch]:
+                yield from (self.objective.batch(epoch, anchors) for anchors in step)
+
+    def reduce_and_clip(self) -> tuple[float, bool]:
+        """Sum the step's gradients over the processes, then clip them.
+
+        Returns:
+            The norm before clipping, and whether the training must end because it is not finite. Under fp16,
+            where the gradient scaler skips such steps and lowers its scale, it must after many in a row.
+        """
+        self.processes.sum_gradients(self.encoder.parameters())
+        self.processes.sum_gradients(self.objective.modules.parameters(), divide=True)
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        max_norm = math.inf if self.trainer.clip_norm is None else self.trainer.clip_norm
+        norm = float(self.accelerator.clip_grad_norm_(parameters, max_norm))
+        self._num_skipped = 0 if math.isfinite(norm) else self._num_skipped + 1
+        return norm, self._num_skipped > (0 if self.accelerator.scaler is None else _MAX_SKIPPED)
+
+
+def take_step(training: Training, micro_batches: Sequence[Sequence[int]]) -> dict[str, Any]:
+    """Take one optimizer step, and update `training.state`.
+
+    Args:
+        micro_batches: the anchors of each micro-step, by number.
+
+    Returns:
+        The step's line in `metrics.jsonl`. Its loss is the mean over the step's anchors, its gradient norm
+        that before clipping, its speed that of all processes.
+
+    Raises:
+        UserError: if the loss or its gradient is not finite, or too many steps had nothing to learn from.
+    """
+    started = time.perf_counter()
+    objective, trainer, state = training.objective, training.trainer, training.state
+    factor = schedule(trainer, state.step, training.num_steps)
+    for group in training.optimizer.param_groups:
+        group["lr"] = trainer.learning_rate * factor * group["lr_scale"]
+    training.encoder.train(not trainer.freeze_encoder)
+    objective.modules.train()
+
+    loss, num_texts, is_empty, part, why = 0.0, 0, True, "", ""
+    batches: list[Batch] = []
+    step_log = StepLog()
+    num_anchors = sum(len(anchors) for anchors in micro_batches)
+    for micro, anchors in enumerate(micro_batches):
+        batch = objective.batch(state.epoch, anchors)
+        batches.append(batch)
+        batch_weight = len(anchors) / num_anchors
+        result, num_embedded = compute_gradients(training, batch, micro, batch_weight)
+        value = result.loss.item()
+        if not math.isfinite(value):
+            raise _not_finite("loss", value, [batch], training)
+        loss += value * batch_weight
+        num_texts += num_embedded
+        is_empty = is_empty and result.is_empty
+        part, why = result.part or "", batch.empty_because or why
+        step_log.add(result)
+
+    is_empty = is_empty and training.retention.teacher is None
+    state.num_empty[part] = state.num_empty.get(part, 0) + 1 if is_empty else 0
+    section = objective.parts[part].section if isinstance(objective, MixtureObjective) else "objective"
+    why = in_section(why, section)
+    if state.num_empty[part] >= trainer.max_empty_steps:
+        raise _nothing_learnt(part, section, why, training)
+    grad_norm, is_invalid = training.reduce_and_clip()
+    if is_empty or grad_norm == 0:
+        why = why or f"{section}: {'nothing was mined' if is_empty else 'no gradient'}"
+        state.empty_steps[why] = state.empty_steps.get(why, 0) + 1
+    if is_invalid:
+        raise _not_finite("gradient norm", grad_norm, batches, training)
+    training.optimizer.step()
+    training.optimizer.zero_grad(set_to_none=True)
+
+    state.step += 1
+    state.step_in_epoch += 1
+    state.grad_scale = scaler.get_scale() if (scaler := training.accelerator.scaler) else None
+    state.loss_sum += loss
+    state.num_losses += 1
+    return {
+        "step": state.step,
+        "epoch": state.epoch + state.step_in_epoch / training.steps_per_epoch,
+        "loss": loss,
+        **({f"{part}/loss": loss} if part else {}),
+        "lr": trainer.learning_rate * factor,
+        "grad_norm": grad_norm if math.isfinite(grad_norm) else None,
+        "texts_per_second": num_texts / (time.perf_counter() - started),
+        **({"empty_steps": sum(state.empty_steps.values())} if state.empty_steps else {}),
+        **step_log.values(),
+    }
+
+
+def compute_gradients(
+    training: Training, batch: Batch, micro: int = 0, weight: float = 1.0
+) -> tuple[ObjectiveLoss, int]:
+    """The forward and the backward pass of one micro-step, whose gradients are added to those that are there.
+
+    Args:
+        micro: number of the micro-step in its step.
+        weight: of its loss in the step's.
+
+    Returns:
+        The loss, and how many texts went through the encoder, in all processes.
+    """
+    objective, trainer = training.objective, training.trainer
+    embedded = training.embed(batch.requests, training.state.step, micro)
+    result = matryoshka_loss(
+        objective, embedded.rows, batch, trainer.matryoshka or (), trainer.matryoshka_weights
+    )
+    result = training.retention.add_distillation(result, embedded.rows, batch)
+    embedded.backward(result.loss * weight)
+    return result, embedded.num_texts
+
+
+def _not_finite(what: str, value: float, batches: Sequence[Batch], training: Training) -> UserError:
+    """The error for a loss or gradient that is not finite; its batches are written to a file."""
+    state, run = training.state, training.run
+    path = run.path / "nonfinite_batch.json"
+    anchors = [anchor for batch in batches for anchor in batch.anchors]
+    texts = [request.text for batch in batches for request in batch.requests]
+    where = {"step": state.step + 1, "epoch": state.epoch}
+    if run.writes:
+        write_json(path, {**where, what: str(value), "anchors": anchors, "texts": texts})
+    return UserError(
+        f"the {what} is {value} at step {state.step + 1} (epoch {state.epoch + 1}), in the batch of "
+        f"{len(anchors)} anchors {', '.join(anchors[:5])}{', …' if len(anchors) > 5 else ''}\n"
+        f"  The complete batch is in {path}. {last_saved(run.path)}.\n"
+        "  Usual causes: too high a trainer.learning_rate, too low a temperature of the loss, precision=fp16 "
+        "(try bf16 or fp32)."
+    )
+
+
+def _nothing_learnt(part: str, section: str, why: str, training: Training) -> UserError:
+    """The error for a loss and gradient that were zero in many steps in a row.
+
+    Args:
+        part: the part of a mixture; "" for other objectives.
+        section: where the options of its loss are.
+        why: of the last step, if it is known; else no triplet was mined.
+    """
+    state = training.state
+    why = why or (
+        "no triplet was mined. If all keep the margin, nothing is left to learn: end the run with "
+        f"trainer.max_steps, or raise the loss's mining_margin, or choose other triplets (in {section})"
+    )
+    return UserError(
+        f"nothing was learnt in {state.num_empty[part]} steps {f'of {part} ' if part else ''}in a row, up to "
+        f"step {state.step + 1}: the objective's loss and its gradient are zero.\n"
+        f"  - {why}\n"
+        "  - or allow more such steps: trainer.max_empty_steps\n"
+        f"  {last_saved(training.run.path)}."
+    )

@@ -1,0 +1,559 @@
+"""The programs as functions: `import idiomtune as it`, then `it.train(...)`, `it.learn(...)`, ….
+
+Each takes the options of its command by the same names, as nested dictionaries (`trainer={"max_epochs": 2}`)
+or as on the command line (`"trainer.max_epochs=2"`), makes the same checks and writes the same files. Where
+a command takes the path of a table, rows in memory will do (:func:`idiomtune.io.tables.written_table`). What you
+can fix is a :class:`idiomtune.errors.UserError`.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from idiomtune.errors import UserError
+from idiomtune.io.tables import written_table, written_texts
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from idiomtune.encoder.encoder import Encoder
+    from idiomtune.reports import compare, frames, runs
+    from idiomtune.reports.tables import Table
+
+_PLAIN = re.compile(r"[A-Za-z_./@:][\w./@:+-]*")  # what needs no quotation marks, and is no number
+_WORDS = {"true", "false", "null", "nan", "inf"}  # which would be values of another type
+
+
+def train(experiment: str | None = None, *overrides: str, data: Any = None, **options: Any) -> Run:
+    """Fine-tune a model: `idiomtune train`.
+
+    >>> run = it.train("idiolink_ft", data="sample", trainer={"max_epochs": 2}, run_dir="runs/a")
+    >>> run = it.train(data=rows, model="minilm")                      # your own rows: the experiment `own`
+
+    Args:
+        experiment: a name in `conf/experiment/`.
+        overrides: options as on the command line.
+        data: `sample`; your own training data, a path or in memory; or options of the section `data`.
+        options: `val` (your own held-out data), `model` (a name, folder or Hub id, or options), `glossary`
+            (what the model reads), `run_dir`, and every section of the configuration.
+
+    Raises:
+        UserError: for everything that you can fix.
+        KeyboardInterrupt: at Ctrl-C; :func:`resume` goes on with the run.
+    """
+    from idiomtune.commands.train import run
+    from idiomtune.programs.ending import started
+    from idiomtune.programs.launch import call
+
+    def task(config: dict[str, Any]) -> Run:
+        run(config)
+        assert started.run is not None
+        return Run(started.run.path)
+
+    return call("config", task, _of_training(experiment, overrides, data, options))
+
+
+def resume(run: Run | str | Path = "auto", *overrides: str, **options: Any) -> Run:
+    """Finish an interrupted run; without a name the newest unfinished one in `checkpoints/`.
+
+    >>> run = it.resume("runs/a")
+
+    Raises:
+        UserError: if there is no such run, or an option differs from the run's.
+    """
+    return train(None, *overrides, resume=run.path if isinstance(run, Run) else run, **options)
+
+
+def check(experiment: str | None = None, *overrides: str, data: Any = None, **options: Any) -> None:
+    """Check a configuration and its data, in seconds: `idiomtune check`. Arguments as of :func:`train`.
+
+    >>> it.check("own", data=rows)
+
+    Raises:
+        UserError: as the run would.
+    """
+    from idiomtune.commands.check import run, without_folder
+    from idiomtune.programs.launch import call
+
+    call("config", run, without_folder(_of_training(experiment, overrides, data, options)))
+
+
+def evaluate(
+    model: str | Path | Run | Encoder,
+    benchmarks: str | Sequence[str] | None = None,
+    *overrides: str,
+    glossary: Any = None,
+    **options: Any,
+) -> Scores:
+    """Score any model: `idiomtune evaluate`.
+
+    >>> scores = it.evaluate("minilm", ["idiolink"], data="sample")
+
+    Args:
+        model: a name, folder, Hub id, run (its best checkpoint) or encoder.
+        benchmarks: their names; None = all whose data is there.
+        glossary: what the model reads after expressions: a path, or expression → meaning.
+    """
+    from idiomtune.config import EvaluateSettings
+    from idiomtune.programs.launch import call, ready
+
+    def task(config: dict[str, Any]) -> Scores:
+        settings: EvaluateSettings = ready(EvaluateSettings, config)
+        from idiomtune.programs.evaluate import score_model
+
+        return Scores(score_model(settings, config), name)
+
+    given = options | {"benchmarks": [benchmarks] if isinstance(benchmarks, str) else benchmarks}
+    with tempfile.TemporaryDirectory(prefix="idiomtune-") as folder:
+        path = _model_path(model, Path(folder))
+        name = Path(path).name if path != folder else "encoder"
+        return call("evaluate", task, [*_named(path, glossary), *overrides, *_arguments(given)])
+
+
+def learn(model: str | Path | Run, glossary: Any, *overrides: str, **options: Any) -> Encoder:
+    """Teach a model what expressions mean: `idiomtune learn`.
+
+    >>> model = it.learn("minilm", {"miss the boat": "be too late for an opportunity"}, output="models/mine")
+
+    Args:
+        glossary: a path, or expression → meaning.
+        options: `corpus` (sentences: a path, or texts), `output`, `into`, and all others of the command.
+
+    Returns:
+        The new model, which is in `output`.
+    """
+    from idiomtune.config import LearnSettings
+    from idiomtune.programs.launch import call, ready
+
+    def task(config: dict[str, Any]) -> Encoder:
+        settings: LearnSettings = ready(LearnSettings, config)
+        from idiomtune.encoder.encoder import Encoder
+        from idiomtune.programs.learn import learn
+
+        return Encoder.from_pretrained(learn(settings))
+
+    given = {"glossary": [written_table(glossary)], **_with_corpus(options)}
+    return call("learn", task, [*_named(_model_path(model)), *overrides, *_arguments(given)])
+
+
+def export(model: str | Path | Run, format: str, output: str | Path, *overrides: str, **options: Any) -> Path:
+    """A model for serving (`onnx`, `int8`, `static`), scored next to the model: `idiomtune export`.
+
+    >>> folder = it.export(run, "static", "models/static", data="sample")
+    """
+    from idiomtune.config import ExportSettings
+    from idiomtune.programs.launch import call, ready
+
+    def task(config: dict[str, Any]) -> Path:
+        settings: ExportSettings = ready(ExportSettings, config)
+        from idiomtune.programs.export import export
+
+        return export(settings)
+
+    given = {"format": format, "output": output, **options}
+    return call("export", task, [*_named(_model_path(model)), *overrides, *_arguments(given)])
+
+
+def push(run: Run | str | Path, repo_id: str | None = None, **options: Any) -> list[str | None]:
+    """Publish a run's best checkpoint on the Hugging Face Hub: `idiomtune push`.
+
+    >>> it.push(run, "me/idioms", dry_run=True)                        # shows what would be pushed
+
+    Returns:
+        The addresses of the commits; None for a dry run's.
+    """
+    from idiomtune.config import PushSettings
+    from idiomtune.config import check as checked
+    from idiomtune.programs.launch import call
+
+    def task(config: dict[str, Any]) -> list[str | None]:
+        settings: PushSettings = checked(PushSettings, config)
+        from idiomtune.programs.publish import publish
+
+        return publish(settings)
+
+    path = run.path if isinstance(run, Run) else run
+    return call("push", task, _arguments({"checkpoint": path, "repo_id": repo_id, **options}))
+
+
+def report(*runs: Run | str | Path, **options: Any) -> Page:
+    """Compare runs: tables here, and a page: `idiomtune report`.
+
+    >>> page = it.report(run, other, against=other)
+    """
+    from idiomtune.commands.report import parse
+    from idiomtune.commands.report import report as write
+    from idiomtune.reports.page import PAGE
+
+    return Page(write(parse([*map(_path, runs), *_plain(options)])) / PAGE)
+
+
+def gate(run: Run | str | Path, against: Run | str | Path | None = None, **options: Any) -> str:
+    """May a run replace another model? `passes`, `fails` or `cannot tell`: `idiomtune gate`.
+
+    >>> it.gate(run, against="baseline", margin=0.01)
+
+    Args:
+        options: `floor`, `margin`, `cluster_margin`: one value or a list; `output`, `extensions`.
+    """
+    from idiomtune.commands.gate import gate as judge
+    from idiomtune.commands.gate import parse
+
+    return judge(parse([_path(run), *_plain({"against": against, **options})]))
+
+
+def explore(*models: Run | str | Path, output: str | Path | None = None, **options: Any) -> Page:
+    """What models find in a corpus, side by side on a page: `idiomtune explore`.
+
+    >>> page = it.explore(run, corpus=["He broke the ice.", "The ice broke."])
+
+    Args:
+        output: the page; by default `explore.html` in the first run's folder, where it replaces an earlier
+            one, or for other models in the current folder.
+        options: `corpus` (a path, or texts), `glossary` (a path, or expression → meaning), and others.
+    """
+    from idiomtune.commands.explore import parse
+    from idiomtune.programs.explore import explore as write
+
+    options = _with_corpus(options)
+    if isinstance(options.get("glossary"), Mapping):
+        options["glossary"] = written_table(options["glossary"])
+    if output is None:
+        first = models[0] if models else None
+        output = Path("explore.html")
+        if isinstance(first, Run):
+            output, options["overwrite"] = first.path / output, True
+    write(parse([*map(_path, models), *_plain({"output": output, **options})]))
+    return Page(output)
+
+
+# ------------------------------------------------------------------------- what they return
+
+
+UNTRAINED = "untrained"
+
+
+class _Shown:
+    """Tables: as text on a terminal, as HTML in a notebook."""
+
+    def _tables(self) -> Sequence[Table]:
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        from idiomtune.reports.tables import plain_text
+
+        return plain_text(self._tables())
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        from idiomtune.reports.tables import html
+
+        return html(self._tables())
+
+
+class Scores(_Shown, Mapping[str, float]):
+    """Score → value, such as `scores["idiolink/val/span/ndcg@10"]`; shown as tables, one a benchmark.
+
+    Args:
+        values: of one model.
+        model: its name.
+    """
+
+    def __init__(self, values: Mapping[str, float], model: str = "model") -> None:
+        self._values, self._model = dict(values), model
+
+    def __getitem__(self, key: str) -> float:
+        if key not in self._values:
+            from idiomtune.config.validation import no_such_score
+
+            raise KeyError(no_such_score(key, list(self._values)))
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """A row a score: its key and value, and the parts of the key."""
+        import pandas as pd
+
+        from idiomtune.declarations.registry import score_of
+
+        parts = ("benchmark", "split", "mode", "metric", "slice", "dimension", "better")
+        rows = [
+            (key, value, *(getattr(score_of(key), part) for part in parts)) for key, value in self.items()
+        ]
+        return pd.DataFrame(rows, columns=["score", "value", *parts])
+
+    def _tables(self) -> Sequence[Table]:
+        from idiomtune.reports.frames import group_runs
+        from idiomtune.reports.runs import Run as ReadRun
+        from idiomtune.reports.score_tables import paper_tables
+
+        run = ReadRun(Path(), self._model, "scored", scores=self._values, meta={"model": self._model})
+        return paper_tables(group_runs([run]))
+
+
+class Comparison(_Shown):
+    """Two models, or a run and its untrained model, score by score and query by query.
+
+    Attributes:
+        differences: score → its difference, intervals, p and verdict
+            (:class:`idiomtune.reports.compare.Difference`).
+    """
+
+    def __init__(
+        self, compared: compare.Comparison, ours: frames.Group, theirs: frames.Group | None = None
+    ) -> None:
+        self._compared, self._ours, self._theirs = compared, ours, theirs
+        self.differences = {difference.key: difference for difference in compared.differences}
+
+    def examples(self, worst: int = 10, score: str | None = None) -> pd.DataFrame:
+        """The queries that lost most: a row each, with the value on either side.
+
+        Args:
+            worst: how many.
+            score: its key; by default the run's first monitored score, else the first that has results of
+                each query.
+
+        Raises:
+            UserError: if the score has no results of each query.
+        """
+        theirs, untrained = self._theirs or self._ours, self._theirs is None
+        monitored = [key for run in self._ours.runs for key in run.monitor]
+        keys = [score] if score else [*monitored, *self.differences]
+        for key in keys:
+            if (False, key) in self._ours.queries and (untrained, key) in theirs.queries:
+                ours, others = self._ours.queries[False, key], theirs.queries[untrained, key]
+                table = ours[["cluster", "value"]].rename(columns={"value": "after"})
+                table = table.join(others["value"].rename("before"), how="inner")
+                table["difference"] = table["after"] - table["before"]
+                return table.sort_values("difference", kind="stable").head(worst)
+        raise UserError(
+            f"no results of each query for {score or 'any score'}: eval.per_query=true writes them"
+        )
+
+    def _tables(self) -> Sequence[Table]:
+        from idiomtune.reports.score_tables import paired_table
+
+        return [paired_table(self._compared)]
+
+
+class Run(_Shown):
+    """A run folder.
+
+    Args:
+        path: the folder.
+
+    Raises:
+        UserError: if there is no run in it.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        from idiomtune.reports.runs import find_runs
+
+        (self.path, *others), _ = find_runs([Path(path)])
+        if others:
+            raise UserError(f"{path}: contains {1 + len(others)} runs; name one of them")
+
+    @property
+    def _read(self) -> runs.Run:
+        from idiomtune.reports.runs import read_run
+
+        return read_run(self.path, self.path.name)
+
+    @property
+    def status(self) -> str:
+        """`finished`, `interrupted`, `failed`, …"""
+        return self._read.status
+
+    @property
+    def scores(self) -> Scores:
+        """Those of the best checkpoint."""
+        return Scores(self._read.scores, self.path.name)
+
+    @property
+    def untrained(self) -> Scores:
+        """Those of the model before training."""
+        return Scores(self._read.baseline, UNTRAINED)
+
+    @cached_property
+    def best(self) -> Encoder:
+        """The best checkpoint."""
+        from idiomtune.encoder.encoder import Encoder
+
+        return Encoder.from_pretrained(self.path / "best")
+
+    def compare(self, other: str | Path | Run = UNTRAINED) -> Comparison:
+        """With the model before training, or with another run.
+
+        Raises:
+            UserError: if there is no other run, or one of them has no scores.
+        """
+        from idiomtune.reports.compare import compare
+        from idiomtune.reports.frames import one_group
+
+        ours = one_group([self._read])
+        if other == UNTRAINED:
+            return Comparison(compare(ours), ours)
+        theirs = one_group([(other if isinstance(other, Run) else Run(other))._read])
+        return Comparison(compare(ours, theirs), ours, theirs)
+
+    def examples(self, worst: int = 10, score: str | None = None) -> pd.DataFrame:
+        """The queries that lost most by training, see :meth:`Comparison.examples`."""
+        return self.compare().examples(worst, score)
+
+    def plot(self) -> Any:
+        """The learning curve, as an image (PIL); it is also `plots/learning_curve.png` in the folder."""
+        from PIL import Image
+
+        from idiomtune.reports.plots import draw_figures
+
+        path = self.path / "plots" / "learning_curve.png"
+        if not path.is_file():
+            draw_figures(self._read)
+        with Image.open(path) as image:
+            return image.copy()
+
+    def resume(self, *overrides: str, **options: Any) -> Run:
+        """Finish an interrupted run, or train a finished one on, as `trainer={"max_epochs": 9}`."""
+        return resume(self, *overrides, **options)
+
+    def push(self, repo_id: str, **options: Any) -> list[str | None]:
+        """Publish the best checkpoint, see :func:`push`."""
+        return push(self, repo_id, **options)
+
+    def _tables(self) -> Sequence[Table]:
+        from idiomtune.reports.score_tables import changeable, changes
+
+        run = self._read
+        scores = {key: run.scores[key] for key in run.monitor if key in run.scores} or changeable(run.scores)
+        return [changes(scores, run.baseline, f"{self.path.name} ({run.status})", (UNTRAINED, "trained"))]
+
+
+class Page:
+    """A page in a file, which a notebook shows inline; it needs neither server nor network.
+
+    Args:
+        path: the file.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    def __repr__(self) -> str:
+        return f"Page({str(self.path)!r})"
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        content = escape(self.path.read_text(encoding="utf-8"))
+        return f'<iframe srcdoc="{content}" width="100%" height="600" style="border:0"></iframe>'
+
+
+# ------------------------------------------------------------------------- from Python to the command line
+
+
+def _of_training(
+    experiment: str | None, overrides: Sequence[str], data: Any, options: Mapping[str, Any]
+) -> list[str]:
+    """The command line of a run."""
+    from idiomtune.config.compose import config_names
+
+    given = dict(options)
+    model, val = given.pop("model", None), given.pop("val", None)
+    is_name = isinstance(data, str) and data in config_names("data")
+    is_own = data is not None and not isinstance(data, Mapping) and not is_name
+    if experiment is None and is_own:
+        experiment = "own"
+    arguments = [] if experiment is None else [f"+experiment={experiment}"]
+    if isinstance(data, Mapping):
+        inside = {name: written_table(v) if name in ("train", "val") else v for name, v in data.items()}
+        given["data"] = inside
+    elif data is not None:
+        arguments.append(_override("data.train", written_table(data)) if is_own else f"data={data}")
+    if val is not None:
+        arguments.append(_override("data.val", written_table(val)))
+    if isinstance(model, Mapping):
+        given["model"], model = model, None
+    path = None if model is None else _model_path(model)
+    named = _named(path, given.pop("glossary", None))
+    return [*arguments, *named, *overrides, *_arguments(given)]
+
+
+def _named(model: str | None, glossary: Any = None) -> list[str]:
+    """`model=` and `model.glossary=`."""
+    given = [] if model is None else [f"model={model}"]
+    return given if glossary is None else [*given, _override("model.glossary", [written_table(glossary)])]
+
+
+def _model_path(model: Any, folder: Path | None = None) -> str:
+    """A name, folder or Hub id; of a run the best checkpoint; an encoder is saved in `folder`."""
+    if isinstance(model, Run):
+        return str(model.path / "best")
+    if isinstance(model, str | Path):
+        path = Path(model)
+        return str(path / "best" if (path / "run.json").is_file() else model)
+    if folder is None or not hasattr(model, "save"):
+        raise UserError(f"model: must be a name, a folder, a Hub id or a run, got {type(model).__name__}")
+    model.save(folder)
+    return str(folder)
+
+
+def _arguments(options: Mapping[str, Any], section: str = "") -> list[str]:
+    """Nested options as `name.of.option=value`; None is left out at the top, where it says "by default"."""
+    arguments = []
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            arguments += _arguments(value, f"{section}{name}.")
+        elif value is not None or section:
+            arguments.append(_override(section + name, value))
+    return arguments
+
+
+def _override(name: str, value: Any) -> str:
+    return f"{name}={_value(value)}"
+
+
+def _value(value: Any) -> str:
+    """A value in Hydra's grammar."""
+    from idiomtune.programs.launch import quoted
+
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{name}:{_value(one)}" for name, one in value.items()) + "}"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return f"[{','.join(map(_value, value))}]"
+    text = str(value.path if isinstance(value, Run) else value)
+    is_text = isinstance(value, str | Path | Run)
+    is_bare = not is_text or (_PLAIN.fullmatch(text) and text.lower() not in _WORDS)
+    return text if is_bare else quoted(text)
+
+
+def _with_corpus(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options, a corpus in memory as a file."""
+    corpus: Any = options.get("corpus")
+    is_path = corpus is None or isinstance(corpus, str | Path)
+    return dict(options) if is_path else {**options, "corpus": written_texts(corpus)}
+
+
+def _path(run: Run | str | Path) -> str:
+    return str(run.path if isinstance(run, Run) else run)
+
+
+def _plain(options: Mapping[str, Any]) -> Iterator[str]:
+    """Options of a program without a configuration."""
+    for name, value in options.items():
+        several = isinstance(value, Sequence) and not isinstance(value, str)
+        for one in value if several else [value]:
+            if one is not None:
+                yield f"{name}={str(one).lower() if isinstance(one, bool) else _path(one)}"

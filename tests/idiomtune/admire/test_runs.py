@@ -1,0 +1,260 @@
+"""Runs of AdMIRe's systems on the sample: what they leave, resumed, reloaded, with and without CLIP."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+
+from idiomtune import data
+from idiomtune.admire.objectives import AdmireObjective
+from idiomtune.benchmarks.admire import experts_keys
+from idiomtune.config import EvaluateSettings, check
+from idiomtune.data.names import ExpertsMode
+from idiomtune.encoder.building import embedding_width
+from idiomtune.encoder.encoder import Encoder
+from idiomtune.encoder.loading import load_model, model_settings
+from idiomtune.errors import Interrupted, UserError
+from idiomtune.objectives import Batch, ObjectiveLoss
+from idiomtune.programs.evaluate import score_model
+from tests.fake_hub import serve
+from tests.idiomtune.admire.conftest import CV, Build
+from tests.programs import run
+from tests.tiny_runs import (
+    assert_resumed_equals_whole,
+    assert_same_run,
+    at_loss,
+    composed,
+    metrics,
+    resume,
+    terminate,
+    train,
+    weights,
+)
+
+FOLD = ["split=train_cv", "data.fold=0", "data.folds=5"]
+Options = Callable[[str], list[str]]
+
+
+@pytest.fixture
+def options(request: pytest.FixtureRequest, clip_path: Path) -> Options:
+    """Of `admire`, of `clip` (the same with images) or of `aima`."""
+
+    def of(system: str) -> list[str]:
+        chosen: list[str] = request.getfixturevalue("aima_options" if system == "aima" else "admire_options")
+        images = [f"objective.clip.path={clip_path}", "objective.cosine=null"]
+        return [*chosen, *images * (system == "clip")]
+
+    return of
+
+
+def card_of(folder: Path) -> dict[str, Any]:
+    card: dict[str, Any] = json.loads((folder / "scores.json").read_text())
+    return card
+
+
+def saved_weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "best" / "experts" / "experts.safetensors")
+
+
+def evaluated(run_folder: Path, *more: str) -> dict[str, float]:
+    config = composed(
+        *("evaluate", "data=sample", "device=cpu", "model=pretrained", f"model.path={run_folder / 'best'}"),
+        *("benchmarks=[admire]", *(more or ("split=train",))),
+    )
+    return score_model(check(EvaluateSettings, config), config)
+
+
+def losses(folder: Path, part: str) -> list[float]:
+    return [line[part] for line in metrics(folder) if part in line]
+
+
+CLIP_PARTS = {"trained_towers", "sense_map", "sense_head", "idiomatic", "literal"}
+PARTS = {
+    "admire": CLIP_PARTS - {"trained_towers"},
+    "clip": CLIP_PARTS,
+    "aima": {"text_layers", "sense_encoder", "classifier", "idiomatic", "literal"},
+}
+# System, options of the objective, inputs of the idiomatic expert, what is not saved.
+RUNS: dict[str, tuple[str, str, int, set[str]]] = {
+    "text": ("admire", "cosine=null split=train_cv", 3, set()),
+    "ablated": ("admire", "sense_encoder=false literal=cosine loss.rank=listwise", 2, {"literal"}),
+    "images": ("clip", "sense_features=usage", 4, set()),
+    "printed": ("aima", "", 4, set()),
+    "clip_cosine": ("aima", "ablation=clip_cosine loss.rank=listwise", 3, {"literal"}),
+    "no_sense_encoder": ("aima", "ablation=no_sense_encoder loss.rank=top1_printed", 3, {"sense_encoder"}),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_what_a_run_leaves_and_reloads(tmp_path: Path, options: Options, name: str) -> None:
+    """The scorer is in best/ as safetensors and JSON, and scores as it did in the run."""
+    system, chosen, num_inputs, not_saved = RUNS[name]
+    split = "train_cv" if "train_cv" in chosen else "train"
+    more = [f"objective.{option}" for option in chosen.split()]
+    train(tmp_path, [*options(system), *CV * (split == "train_cv"), *more, "trainer.accumulation=2"])
+    saved = tmp_path / "best" / "experts"
+    assert sorted(path.name for path in saved.iterdir()) == ["experts.json", "experts.safetensors"]
+    names = saved_weights(tmp_path)
+    assert {key.split(".")[0] for key in names} == PARTS[system] - not_saved
+    assert sum(key.startswith("idiomatic.inputs") for key in names) == 2 * num_inputs
+    card = card_of(tmp_path)
+    mode: ExpertsMode = "experts_text" if system == "admire" else "experts_image"
+    given = {key: value for key, value in card["scores"].items() if "/caption" not in key}
+    assert {f"admire/{split}/{mode}/{m}" for m in ("rank_difference", "sense_accuracy")} <= given.keys()
+    assert given.keys() <= set(experts_keys([split, "astitch_dev", "astitch_test"], mode))
+    assert not [key for key in card["baseline"] if "experts" in key]
+    assert f"admire/{split}/caption/ndcg@5" in card["baseline"]
+    assert ("held out" in card["meta"]["trained_on"]) == (split == "train_cv")
+    assert ("summarised by" in card["meta"]["trained_on"]) == (system == "aima" and name != "clip_cosine")
+    reloaded = evaluated(tmp_path, *(FOLD if split == "train_cv" else ()))
+    assert {key: reloaded[key] for key in given} == pytest.approx(given)
+    lines = (tmp_path / "per_query" / "admire.jsonl").read_text().splitlines()
+    assert {json.loads(line)["mode"] for line in lines} == {
+        *("caption", "caption_span", mode, f"{mode}_gold_sense", "majority")
+    }
+
+
+def test_resumed_bit_for_bit(tmp_path: Path, options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With CLIP; and AIMA in its ranking stage. Text-only experts: `test_resume.py`."""
+    train(tmp_path / "clip", (clip := [*options("clip"), "eval.every=epoch"]))
+    assert_resumed_equals_whole(tmp_path / "clip", tmp_path / "clip_cut", clip)
+    train(tmp_path / "aima", options("aima"))
+    num_sense_steps = len(losses(tmp_path / "aima", "sense_accuracy"))
+    with monkeypatch.context() as patched:
+        at_loss(patched, num_sense_steps + 2, terminate)
+        with pytest.raises(Interrupted):
+            train(tmp_path / "aima_cut", options("aima"))
+    resume(tmp_path / "aima_cut")
+    assert_same_run(tmp_path / "aima", tmp_path / "aima_cut")
+    ours, theirs = saved_weights(tmp_path / "aima"), saved_weights(tmp_path / "aima_cut")
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_experts_learn_and_score_with_a_glossary(
+    tmp_path: Path, options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a run builds the model twice: to score it untrained and train it, and the best from its folder."""
+    loaded: list[str] = []
+
+    def counted(path: str, *options: Any, **more: Any) -> SentenceTransformer:
+        loaded.append(Path(path).name)
+        return load_model(path, *options, **more)
+
+    monkeypatch.setattr("idiomtune.encoder.encoder.load_model", counted)
+    sample = Path(data.__file__).parent / "sample" / "admire" / "subtask_a_train.tsv"
+    compounds = {line.split("\t")[0] for line in sample.read_text(encoding="utf-8").splitlines()[1:]}
+    rows = ["expression\tmeaning\n", *(f"{name}\tsomething quite other\n" for name in sorted(compounds))]
+    (tmp_path / "mine.tsv").write_text("".join(rows), encoding="utf-8")
+    short = [*options("admire"), "trainer.freeze_encoder=true", "trainer.max_steps=1"]
+    train(tmp_path / "without", short)
+    assert loaded == ["model", "best"]
+    train(tmp_path / "with", [*short, f"model.glossary={tmp_path / 'mine.tsv'}"])
+    first, second = (losses(tmp_path / name, "loss")[0] for name in ("with", "without"))
+    assert first != pytest.approx(second, rel=1e-3)
+    record = json.loads((tmp_path / "with" / "run.json").read_text(encoding="utf-8"))
+    assert record["glossary"]["occurs"]["admire"]["texts"] > 0
+    scored = {key: value for key, value in evaluated(tmp_path / "with").items() if "experts_text" in key}
+    reported = card_of(tmp_path / "with")["scores"]
+    assert scored
+    assert scored == pytest.approx({key: reported[key] for key in scored})
+
+
+def test_what_is_logged_is_the_mean_over_the_step_also_of_the_last_shorter_one(
+    tmp_path: Path, options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of each item, sentence and meaning of a step; the sample's items do not fill the last one."""
+    real, results = AdmireObjective.loss, []
+
+    def loss(self: AdmireObjective, embeddings: torch.Tensor, batch: Batch) -> ObjectiveLoss:
+        results.append(real(self, embeddings, batch))
+        return results[-1]
+
+    monkeypatch.setattr(AdmireObjective, "loss", loss)
+    steps = ["trainer.batch_size=4", "trainer.max_epochs=1", "trainer.accumulation=2"]
+    train(tmp_path, [*options("admire"), *CV, *steps])
+    sizes = []
+    for number, line in enumerate(line for line in metrics(tmp_path) if "loss" in line):
+        parts = results[2 * number : 2 * number + 2]
+        sizes.append(sum(part.means["rank_loss"].num for part in parts))
+        # An item comes with two sentences for the sense; not all have meanings.
+        nums = {"rank_loss": sizes[-1], "sense_loss": 3 * sizes[-1], "sense_accuracy": 3 * sizes[-1]}
+        for name, num in {**nums, "meaning_loss": line["with_meanings"]}.items():
+            means = [part.means[name] for part in parts]
+            assert sum(mean.num for mean in means) == num
+            if num:
+                assert line[name] == pytest.approx(sum(mean.value * mean.num for mean in means) / num), name
+        losses_of_parts = (part.loss.item() * part.means["rank_loss"].num for part in parts)
+        assert line["loss"] == pytest.approx(sum(losses_of_parts) / sizes[-1])
+    assert sizes[-1] < 4
+
+
+def test_options_that_only_the_data_or_the_model_refuses(
+    build: Build, tmp_path: Path, options: Options
+) -> None:
+    with pytest.raises(UserError, match=r"data\.fold=5 of data\.folds=5: .*8 compounds"):
+        build("+protocol=cross_validation_admire", "data.fold=5")
+    with pytest.raises(UserError, match=r"objective\.separator='</s>'.* its own is .*\[SEP\]"):
+        train(tmp_path, [*options("admire"), "objective.separator='</s>'"])
+
+
+@pytest.mark.slow
+def test_experts_of_a_model_on_the_hub_are_scored(tmp_path: Path, tiny_path: Path, build: Build) -> None:
+    folder = Path(shutil.copytree(tiny_path, tmp_path / "model"))
+    build().modules.publish(folder)
+    with serve({"models/someone/experts": folder}) as hub:
+        done = run(
+            *("train.evaluate", "model=someone/experts", "device=cpu", "data=sample", "split=train"),
+            *("benchmarks=[admire]", f"output={tmp_path / 'scores.json'}"),
+            environment={
+                "HF_ENDPOINT": hub.url,
+                "HF_HOME": str(tmp_path / "hf"),
+                "HF_HUB_OFFLINE": None,
+                "HF_HUB_DISABLE_XET": "1",
+            },
+        )
+    assert done.returncode == 0, done.stderr
+    assert [key for key in card_of(tmp_path)["scores"] if "experts_text" in key]
+
+
+@pytest.mark.parametrize("pooling", [None, "cls", "cls+sep", "last2"])
+def test_the_width_is_that_of_the_embeddings(tiny_path: Path, tmp_path: Path, pooling: str | None) -> None:
+    encoder = Encoder.from_pretrained(tiny_path, device="cpu", pooling=pooling)
+    encoder.save(tmp_path / "saved")
+    for path, option in ((tiny_path, pooling), (tmp_path / "saved", None), (tiny_path.parent / "bert", None)):
+        assert embedding_width(model_settings(path, {"pooling": option})) == encoder.dimension
+
+
+def test_the_losses_of_the_parts_fall(tmp_path: Path, options: Options, tiny_path: Path) -> None:
+    """On so few items the experts learn them by heart; a frozen encoder stays as it is."""
+    longer = ["trainer.max_epochs=30", "trainer.modules_learning_rate=1e-2", "objective.head=hidden"]
+    train(tmp_path, [*options("clip"), *longer, "trainer.freeze_encoder=true"])
+    for part in ("rank_loss", "sense_loss", "meaning_loss"):
+        values = losses(tmp_path, part)
+        assert sum(values[-12:]) < 0.8 * sum(values[:12]), part
+    before, after = load_file(tiny_path / "model.safetensors"), weights(tmp_path / "best")
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_runs_on_the_real_images(
+    tmp_path: Path, options: Options, real_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fold is held out, the ranking loss falls, and the reloaded model has the scores of the run."""
+    monkeypatch.setenv("IDIOM_DATA", str(real_data))
+    longer = ["trainer.max_epochs=6", "trainer.modules_learning_rate=1e-2", "trainer.batch_size=4"]
+    more = [*CV, "data=public", *longer, "trainer.freeze_encoder=true", "objective.usages_per_item=8"]
+    train(tmp_path, [*options("clip"), *more])
+    values = losses(tmp_path, "rank_loss")
+    assert len(values) == 60
+    assert sum(values[-10:]) < 0.8 * sum(values[:10])
+    scores, ran = evaluated(tmp_path, "data=public", *FOLD), card_of(tmp_path)["scores"]
+    experts = {key: value for key, value in ran.items() if "experts_image" in key}
+    assert {key: scores[key] for key in experts} == pytest.approx(experts)

@@ -1,0 +1,527 @@
+"""AdMIRe's scorers and their objectives, against hand and naive loops."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+from idiomloss import PairwiseHingeLoss
+from idiomtune.admire.objectives import contrast_loss, meaning_loss
+from idiomtune.admire.scorer import ExpertsBenchmark, RankingNetwork, load
+from idiomtune.benchmarks.admire import experts_keys, macro_f1
+from idiomtune.config import TrainSettings, check
+from idiomtune.data import astitch
+from idiomtune.data.admire import fold_items, read_items
+from idiomtune.data.astitch import Meanings, Usage, UsageCorpus, read_usages
+from idiomtune.data.names import AStitchFile
+from idiomtune.data.sources import SAMPLE_ROOT, DataFiles
+from idiomtune.encoder.device import place
+from idiomtune.errors import UserError
+from idiomtune.expressions import plain_expression
+from idiomtune.factory import build_benchmarks, module_benchmarks
+from idiomtune.reports.frames import items_of
+from idiomtune.reports.page import examples_of
+from idiomtune.reports.runs import Run
+from idiomtune.reports.statistics import statistic_of
+from idiomtune.requests import Request
+from tests.benchmarks import in_turn
+from tests.idiomtune.admire.conftest import Build
+from tests.planted_runs import write_lines
+from tests.tiny_runs import composed
+
+SPLIT = read_items(SAMPLE_ROOT / "admire", "train", check_images=True)
+ITEMS = SPLIT.items
+USAGES = read_usages(DataFiles(astitch.FILES, SAMPLE_ROOT / "astitch"), ["train_zero_shot"]).usages
+CPU = place("cpu", "fp32")
+WIDTH = 32
+USAGE = "objective.sense_features=usage"
+
+
+def embeddings(scorer: Any, seed: int = 1) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(len(ITEMS), len(scorer.item_requests(ITEMS[0])), WIDTH, generator=generator)
+
+
+# ------------------------------------------------------------------------------------------ the scorers
+
+
+def test_what_the_encoder_embeds(build: Build) -> None:
+    """For an item; and for a sense by `usage`: the span, the sentence without any occurrence, the phrase."""
+    requests = build("objective.caption_words=3", "objective.separator=':'").modules.item_requests(ITEMS[0])
+    assert requests[0].text == f"{ITEMS[0].compound} : {ITEMS[0].sentence}"
+    assert requests[1] == Request(ITEMS[0].sentence, role="query")
+    assert [r.text for r in requests[2:]] == [" ".join(c.caption.split()[:3]) for c in ITEMS[0].candidates]
+
+    scorer = build(USAGE, "objective.mask=something").modules
+    text = "Paper tigers? They kicked the paper-tiger out."
+    joined, *usage = scorer.sense_requests("paper tiger", text, (0, 12))
+    assert joined.text == f"paper tiger [SEP] {text}"
+    in_sentence, hidden = (
+        Request(text, (0, 12), pooling="span"),
+        Request("something? They kicked the something out."),
+    )
+    assert usage == [in_sentence, hidden, Request("paper tiger")]
+    assert scorer.sense_requests("paper tiger", text, None)[1:3] == [Request(text)] * 2
+    whole = scorer.sense_requests("paper tiger", "paper tiger", (0, 11))
+    assert whole[1:3] == [Request("paper tiger", (0, 11), pooling="span"), Request("paper tiger")]
+
+
+@pytest.mark.parametrize(("scaled", "hidden_layer"), [(True, False), (True, True), (False, False)])
+def test_a_networks_score_by_hand(scaled: bool, hidden_layer: bool) -> None:
+    """w · relu of each vector's projection, with vectors of length sqrt(width), or as they are."""
+    torch.manual_seed(0)
+    start = {(0, 0): 0.5, (1, 1): 2.0} if hidden_layer else {}
+    cosine = 3.0 if hidden_layer else None
+    network = RankingNetwork([6] * 4, 5, hidden_layer=hidden_layer, scaled=scaled, cosine=cosine, start=start)
+    if hidden_layer:  # without the cosine it starts at zero
+        assert not network.score.weight.any()
+        torch.nn.init.normal_(network.score.weight)
+    items, candidates = list(torch.randn(2, 3, 6)), list(torch.randn(2, 3, 5, 6))
+    vectors = [items[0][1], items[1][1], candidates[0][1, 4], candidates[1][1, 4]]
+    hidden = []
+    for layer, vector in zip(network.inputs, vectors, strict=True):
+        hidden += layer(vector / vector.norm() * math.sqrt(6) if scaled else vector).clamp(min=0).tolist()
+    values = network.middle(torch.tensor(hidden))
+    by_hand = sum(w * v for w, v in zip(network.score.weight[0].tolist(), values.tolist(), strict=True))
+    by_hand += 0.0 if scaled else network.score.bias.item()
+    for (a, c), weight in start.items():
+        by_hand += 3.0 * weight * functional.cosine_similarity(vectors[a], vectors[2 + c], dim=0).item()
+    assert network(items, candidates)[1, 4].item() == pytest.approx(by_hand, abs=1e-5)
+    longer = network([7 * v for v in items], [7 * v for v in candidates])
+    assert torch.allclose(longer, network(items, candidates), atol=1e-5) == scaled
+
+
+def test_experts_start_as_the_plain_cosine(build: Build) -> None:
+    scorer = build().modules
+    e = embeddings(scorer)
+    cosine = torch.cosine_similarity(e[:, 1, None], e[:, 2:], dim=2)
+    scores = scorer(ITEMS, e)
+    torch.testing.assert_close(scores.by_expert, torch.stack([10 * cosine, 10 * cosine]))
+    assert torch.equal(scores.routed(torch.tensor([0, 1] * 4))[3], scores.by_expert[1, 3])
+    ablated = build("objective.literal=cosine", "objective.sense_encoder=false").modules
+    torch.testing.assert_close(ablated(ITEMS, e).by_expert[1], cosine)
+
+
+def test_sense_by_usage_features_against_a_loop(build: Build) -> None:
+    """The sense vector is of the first request; the logits are of the other three, whatever their length."""
+    scorer = build(USAGE).modules
+    torch.nn.init.normal_(scorer.sense_head.weight)
+    e = torch.randn(7, 4, WIDTH)
+    vectors, logits = scorer.sense(e)
+    torch.testing.assert_close(vectors, functional.normalize(e[:, 0], dim=1))  # at first the identity
+    for row in range(7):
+        parts = [part / part.norm() * math.sqrt(WIDTH) for part in e[row, 1:]]
+        expected = scorer.sense_head.weight @ torch.cat(parts) + scorer.sense_head.bias
+        torch.testing.assert_close(logits[row], expected, atol=1e-4, rtol=0)
+
+
+def test_printed_one_logit_decides_the_expert(build: Build) -> None:
+    scorer = build(system="aima").modules
+    with torch.no_grad():
+        scorer.classifier.weight.zero_()
+        for bias, expert in ((0.5, 0), (-0.5, 1)):
+            scorer.classifier.bias.fill_(bias)
+            scores = scorer.eval()(ITEMS[:3], torch.randn(3, 1, WIDTH))
+            assert scores.sense.argmax(1).tolist() == [expert] * 3
+            inputs = scorer.see(scorer.towers[expert], ITEMS[:3])
+            alone = scorer.rank(expert, ITEMS[:3], inputs)
+            torch.testing.assert_close(scores.routed(scores.sense.argmax(1)), alone)
+
+
+@pytest.mark.parametrize("captions", [True, False])
+def test_experts_of_clip_see_its_texts_and_images(build: Build, clip_path: Path, captions: bool) -> None:
+    """The encoder tells the sense alone; without captions the literal expert may be plain cosine."""
+    seen = [] if captions else ["objective.captions=false", "objective.literal=cosine"]
+    scorer = build(f"objective.clip.path={clip_path}", *seen).modules
+    assert len(scorer.item_requests(ITEMS[0])) == 1
+    by_literal = scorer(ITEMS, torch.randn(len(ITEMS), 1, WIDTH)).by_expert[1]
+    (towers,) = scorer.towers
+    for item, row in zip(ITEMS, by_literal, strict=True):
+        sentence = towers.texts([item.sentence])
+        expected = torch.cosine_similarity(sentence, towers.images([c.path for c in item.candidates]))
+        if captions:  # as cosine=10 starts
+            texts = towers.texts([c.caption for c in item.candidates])
+            expected = 5 * (expected + torch.cosine_similarity(sentence, texts))
+        torch.testing.assert_close(row, expected, atol=1e-5, rtol=0)
+
+
+# ----------------------------------------------------------------------------------------------- losses
+
+
+def test_the_meaning_loss_against_a_loop() -> None:
+    torch.manual_seed(0)
+    vectors, meanings = torch.randn(4, WIDTH, requires_grad=True), torch.randn(5, WIDTH)
+    correct = torch.tensor([[1, 1, 0, 0, 0], [0, 0, 1, 0, 0], [0, 0, 0, 0, 0], [0, 0, 0, 1, 0]]).bool()
+    wrong = torch.tensor([[0, 0, 1, 0, 0], [1, 1, 0, 0, 0], [0, 0, 0, 0, 0], [0, 0, 0, 0, 0]]).bool()
+    loss, number = meaning_loss(vectors, meanings, correct, wrong, 0.5)
+    terms = []
+    for row in (0, 1):  # the others lack a correct or a wrong meaning
+        e = [math.exp(torch.cosine_similarity(vectors[row], m, dim=0).item() / 0.5) for m in meanings]
+        right = sum(x for x, is_right in zip(e, correct[row], strict=True) if is_right)
+        rest = sum(x for x, is_wrong in zip(e, wrong[row], strict=True) if is_wrong)
+        terms.append(-math.log(right / (right + rest)))
+    assert number == 2
+    assert loss.item() == pytest.approx(sum(terms) / 2, abs=1e-5)
+    nothing, number = meaning_loss(vectors, meanings[:0], correct[:, :0], wrong[:, :0], 0.5)
+    assert (nothing.item(), number) == (0.0, 0)
+    nothing.backward()  # type: ignore[no-untyped-call]
+
+
+def test_the_contrast_by_hand() -> None:
+    vectors, right, wrong = torch.randn(3, 7, 5, generator=torch.Generator().manual_seed(0))
+    terms = []
+    for v, near, far in zip(vectors, right, wrong, strict=True):
+        terms.append(
+            1 - torch.cosine_similarity(v, near, 0) + torch.cosine_similarity(v, far, 0).clamp(min=0)
+        )
+    torch.testing.assert_close(contrast_loss(vectors, right, wrong), torch.stack(terms).mean())
+
+
+# ------------------------------------------------------------------------------------ the objective admire
+
+
+@pytest.mark.parametrize("num_sense", [1, 4])
+def test_the_loss_is_the_weighted_sum_of_its_terms(build: Build, num_sense: int) -> None:
+    """Ranking by the gold sense's expert, cross-entropy over items and usages, which are told apart."""
+    options = ["objective.head=hidden", "objective.usages_per_item=3", *[USAGE] * (num_sense == 4)]
+    terms = []
+    for weights in ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0), (1.0, 2.0, 3.0)):
+        named = zip(("rank", "sense", "meaning"), weights, strict=True)
+        objective = build(*options, *(f"objective.loss.{term}_weight={w}" for term, w in named))
+        scorer = objective.modules
+        torch.nn.init.ones_(scorer.sense_head.weight[0])
+        batch = objective.batch(0, [1, 4, 6])
+        e = torch.randn(len(batch.requests), WIDTH, generator=torch.Generator().manual_seed(3))
+        terms.append(objective.loss(e, batch).loss.item())
+    assert terms[3] == pytest.approx(terms[0] + 2 * terms[1] + 3 * terms[2], rel=1e-5)
+    items, width = [ITEMS[i] for i in (1, 4, 6)], num_sense + 6
+    scores = scorer(items, e[: 3 * width].view(3, width, WIDTH))
+    gold = scores.routed(torch.tensor([int(item.sense == "literal") for item in items]))
+    ranks = torch.tensor([item.gold_ranks for item in items])
+    assert terms[0] == pytest.approx(PairwiseHingeLoss()(gold, ranks).item(), rel=1e-5)
+    rows = slice(3 * width, 3 * width + 9 * num_sense)
+    logits = torch.cat([scores.sense, scorer.sense(e[rows].view(9, num_sense, WIDTH))[1]])
+    by_text = {f"{u.phrase} [SEP] {u.sentence}": u for u in USAGES}
+    senses = [int(item.sense == "literal") for item in items]
+    senses += [int(not by_text[r.text].is_idiomatic) for r in batch.requests[rows][::num_sense]]
+    naive = [-math.log(row.softmax(0)[sense].item()) for row, sense in zip(logits, senses, strict=True)]
+    assert terms[1] == pytest.approx(sum(naive) / len(naive), rel=1e-5)
+
+
+@pytest.mark.parametrize("num_sense", [1, 4])
+def test_meanings_and_rows_without_idiom_of_a_batch(build: Build, num_sense: int) -> None:
+    objective = build(*[USAGE] * (num_sense == 4))
+    batch = objective.batch(0, [0, 5])  # "lion's share" has no meanings in the sample's table
+    captions = {c.caption for i in (0, 5) for c in ITEMS[i].candidates}
+    assert {batch.requests[row].text for row in batch.plain_rows} == captions
+    assert len(batch.plain_rows) == 10
+    assert all(batch.requests[row] in objective.plain_requests for row in batch.plain_rows)
+    correct, wrong = batch.targets.correct, batch.targets.wrong
+    assert wrong[0].any()
+    assert not correct[1].any()
+    texts = [request.text for request in batch.requests[-correct.shape[1] :]]
+    assert [t for t, is_it in zip(texts, correct[0], strict=True) if is_it] == ["powerless threat"]
+    assert "5 of them without meanings of both senses" in objective.describe()
+    assert objective.special_tokens.keys() == {"separator", *["mask"] * (num_sense == 4)}
+
+
+def test_usages_take_turns(build: Build) -> None:
+    """Every sentence comes once before any comes again, whatever an epoch's order of items is."""
+    objective = build("objective.usages_per_item=3")
+    seen: list[str] = []
+    for epoch in range(3):
+        for shard in (shard for step in objective.epoch_steps(epoch, 2) for shard in step):
+            requests = objective.batch(epoch, shard).requests
+            seen += [r.text for r in requests[7 * len(shard) : 10 * len(shard)]]
+    counts = [seen.count(f"{u.phrase} [SEP] {u.sentence}") for u in USAGES]
+    assert sum(counts) == 3 * 8 * 3
+    assert max(counts) - min(counts) <= 1
+
+
+def test_data_that_cannot_be_learnt_from(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Items without gold are refused; a compound with meanings of one sense alone has none."""
+    senses = {plain_expression(ITEMS[0].compound): Meanings("paper tiger", "a toy", ())}
+    monkeypatch.setattr("idiomtune.admire.objectives.read_senses", lambda _: senses)
+    objective = build()
+    assert f", {len(objective.idiom_sentences)} of them without meanings of both" in objective.describe()
+    items = (replace(ITEMS[0], gold_ranks=None),)
+    monkeypatch.setattr(
+        "idiomtune.admire.objectives.admire_split", lambda *_, **__: replace(SPLIT, items=items)
+    )
+    with pytest.raises(UserError, match="train_"):
+        build()
+
+
+@pytest.mark.parametrize("system", ["admire", "aima"])
+def test_a_folds_compounds_are_nowhere_in_training(build: Build, system: str) -> None:
+    scored: list[str] = []
+    for fold in range(4):
+        objective = build(
+            *("+protocol=cross_validation_admire", f"data.fold={fold}", "data.folds=4"), system=system
+        )
+        training, held_out = fold_items(SPLIT, fold, 4)
+        assert len(training.items) + len(held_out.items) == len(ITEMS)
+        compounds = {plain_expression(item.compound) for item in held_out.items}
+        assert not compounds & {plain_expression(item.compound) for item in training.items}
+        assert not compounds & {plain_expression(phrase) for phrase, _ in objective.idiom_sentences}
+        assert f"held out: {len(compounds)} compounds of fold {fold} of 4" in objective.describe()
+        scored += compounds
+    assert len(set(scored)) == len(scored) == 8
+
+
+# -------------------------------------------------------------------------------------- the objective aima
+
+
+def test_printed_senses_come_first_then_items(build: Build) -> None:
+    """Each sentence and each item once an epoch of its own; `beside`: both in every epoch."""
+    for stage in ("first", "beside"):
+        objective = build(f"objective.sense_encoder.stage={stage}", system="aima")
+        num = len(objective.idiom_sentences)
+        epochs = [[step for (step,) in objective.epoch_steps(epoch, 1)] for epoch in (0, 1)]
+        steps = [step for epoch in epochs for step in epoch]
+        assert len(epochs[0]) == len(epochs[1])
+        kinds = [{anchor >= num for anchor in step} for step in steps]
+        assert all(len(kind) == 1 for kind in kinds)
+        anchors = sorted(anchor for step in steps for anchor in step)
+        assert anchors == sorted(2 * list(range(num + len(ITEMS))))
+        if stage == "first":
+            assert kinds == sorted(kinds, key=lambda kind: True in kind)
+        else:
+            assert all({True} in kinds[i : i + len(epochs[0])] for i in (0, len(epochs[0])))
+
+
+def test_printed_each_kind_of_step_trains_its_own_weights(build: Build) -> None:
+    """Ranking leaves the sense encoder alone, and by gold sense trains one expert; `beside` it does not."""
+    for stage in ("first", "beside"):
+        objective = build(f"objective.sense_encoder.stage={stage}", system="aima")
+        scorer, num = objective.modules, len(objective.idiom_sentences)
+        e = torch.randn(4, WIDTH, requires_grad=True)
+        objective.loss(e, objective.batch(0, [0, 1, 2, num - 1])).loss.backward()
+        assert e.grad is not None
+        trained = {name for name, p in scorer.named_parameters() if p.grad is not None}
+        assert {name.split(".")[0] for name in trained} == {"classifier", "sense_encoder"}
+        scorer.zero_grad()
+        batch = objective.batch(0, [num + i for i, item in enumerate(ITEMS) if item.sense == "idiomatic"])
+        assert not batch.requests
+        objective.loss(torch.zeros(0, WIDTH), batch).loss.backward()
+        trained = {".".join(n.split(".")[:2]) for n, p in scorer.named_parameters() if p.grad is not None}
+        own = {"text_layers.0", "idiomatic.inputs", "idiomatic.score"}
+        assert {name for name in trained if not name.startswith("sense_encoder")} == own
+        assert bool(trained - own) == (stage == "beside")
+
+
+def test_printed_the_settings_are_the_papers() -> None:
+    """The command of the documentation, which names the published models."""
+    settings = check(TrainSettings, composed("config", "+experiment=admire_aima"))
+    assert (settings.model.path, settings.model.pooling) == ("google-bert/bert-base-uncased", "cls")
+    options = settings.objective.model_dump()
+    assert options["clip"]["path"] == "openai/clip-vit-large-patch14"
+    assert options["loss"]["rank"] == "pairwise_printed"
+    assert options["captions"] == {"words": 60, "summariser": "facebook/bart-large-cnn", "revision": None}
+    trainer = settings.trainer
+    assert (trainer.learning_rate, trainer.modules_learning_rate) == (3e-6, None)
+    assert (trainer.weight_decay, trainer.batch_size, trainer.max_epochs) == (1e-4, 4, 30)
+    assert (trainer.schedule, trainer.warmup_ratio, trainer.clip_norm) == ("constant", 0.0, None)
+
+
+def test_printed_all_sentences_are_learnt_from(
+    build: Build, real_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """4,645 of AStitch, repeated rows included, and an item's own; dev and test then test nothing."""
+    monkeypatch.setenv("IDIOM_DATA", str(real_data))
+    everything = "[train_zero_shot,train_one_shot,train_few_shot,dev,test]"
+    options = ["data=public", f"objective.astitch={everything}", "objective.captions.summariser=null"]
+    objective = build(*options, system="aima")
+    assert "4695 sentences (4645 of AStitch)" in objective.describe()
+    assert "captions cut after 6 words" in objective.describe()
+    assert sum(map(len, objective.epoch_steps(0, 1))) == math.ceil(4695 / 4) + math.ceil(50 / 4)
+
+
+# ------------------------------------------------------------------------------------------ the benchmark
+
+
+@pytest.mark.parametrize(
+    ("taught", "scored"),
+    [
+        (["train_zero_shot"], ["astitch_dev", "astitch_test"]),
+        (["train_zero_shot", "dev"], ["astitch_test"]),
+        (["train_zero_shot", "train_one_shot"], []),
+    ],
+)
+def test_no_compound_is_scored_that_a_file_of_astitch_taught(
+    build: Build, taught: list[str], scored: list[str]
+) -> None:
+    """The sample's files share compounds as the published ones do. What AdMIRe's items taught is scored."""
+    chosen = f"objective.astitch=[{','.join(taught)}]"
+    settings = check(TrainSettings, composed("config", "+experiment=admire_experts", "data=sample", chosen))
+    objective = build(chosen)
+    benchmarks, _ = build_benchmarks(settings)
+    (benchmark,) = module_benchmarks(settings, objective.modules, benchmarks)
+    assert isinstance(benchmark, ExpertsBenchmark)
+    assert list(benchmark.usages) == scored
+    keys = settings.objective.score_keys(lambda name: settings.splits(name))
+    assert {key.split("/")[1] for key in keys if "astitch" in key} == set(scored)
+    seen = {plain_expression(phrase) for phrase, _ in objective.idiom_sentences[len(ITEMS) :]}
+    for corpus in benchmark.usages.values():
+        assert not seen & {plain_expression(usage.phrase) for usage in corpus.usages}
+    assert not module_benchmarks(settings, objective.modules, [b for b in benchmarks if b.name != "admire"])
+
+
+@pytest.mark.parametrize(
+    ("file", "shared", "num_sentences"),
+    [("dev", ["bad apple", "banana republic", "private eye"], 44), ("test", ["busy bee", "loan shark"], 41)],
+)
+def test_compounds_that_admires_items_taught_are_scored(
+    real_data: Path, file: AStitchFile, shared: list[str], num_sentences: int
+) -> None:
+    """As docs/admire.md and docs/results/admire.md say."""
+    taught = {plain_expression(item.compound) for item in read_items(real_data / "admire", "train").items}
+    scored = read_usages(DataFiles(astitch.FILES, real_data / "astitch"), [file]).usages
+    both = [name for usage in scored if (name := plain_expression(usage.phrase)) in taught]
+    assert (sorted(set(both)), len(both)) == (shared, num_sentences)
+
+
+def test_the_benchmark_routes_by_the_predicted_sense(build: Build, tmp_path: Path) -> None:
+    """A head that calls everything literal: the whole system is the literal expert."""
+    scorer = build("objective.head=hidden", "objective.cosine=null").modules
+    with torch.no_grad():
+        scorer.sense_head.weight.zero_()
+        scorer.sense_head.bias.copy_(torch.tensor([0.0, 1.0]))
+    senses = (("a", "x y", True), ("b", "y x", False), ("c", "z", True))
+    usages = tuple(Usage(id_, "x", text, None, is_idiomatic) for id_, text, is_idiomatic in senses)
+    benchmark = ExpertsBenchmark(scorer, [SPLIT], {"astitch_dev": UsageCorpus(usages, ())})
+    assert len(benchmark.announced) == 7 * 8 + 3
+    e = embeddings(scorer)
+    result = benchmark.score(in_turn(torch.cat([e.flatten(0, 1), torch.randn(3, WIDTH)])))
+    literal = scorer(ITEMS, e).by_expert[1]
+    records = [r for r in result.per_query if (r["split"], r["mode"]) == ("train", "experts_text")]
+    for item, record, row in zip(ITEMS, records, literal, strict=True):
+        assert (record["id"], record["predicted_sense"]) == (item.id, "literal")
+        assert record["order"][0] == item.candidates[int(row.argmax())].name
+    scores = result.by_key
+    share = sum(item.sense == "literal" for item in ITEMS) / 8
+    assert scores["admire/train/experts_text/sense_accuracy"] == share
+    assert scores["admire/train/majority/sense_accuracy"] == max(share, 1 - share)
+    assert scores["admire/astitch_dev/experts_text/sense_accuracy"] == pytest.approx(1 / 3)
+    assert scores["admire/astitch_dev/experts_text/sense_accuracy/idiomatic"] == 0
+    assert scores["admire/astitch_dev/experts_text/sense_accuracy/literal"] == 1
+    assert scores["admire/astitch_dev/majority/sense_accuracy"] == pytest.approx(2 / 3)
+    assert set(scores) == set(experts_keys(["train", "astitch_dev"], "experts_text"))
+    assert results_of(result.per_query) == pytest.approx(scores)
+    # A report's page finds no record damaged, whether of an item or of a sense alone.
+    write_lines(tmp_path / "per_query" / "admire.jsonl", result.per_query)
+    (shown,), notes = examples_of(Run(tmp_path, "run", "finished"))
+    assert shown.lists["Worst"]
+    assert not notes
+    same = "admire/train/experts_text{}/ndcg@5/literal"
+    assert scores[same.format("")] == scores[same.format("_gold_sense")]
+    assert scorer.training
+
+
+def results_of(records: list[dict[str, Any]]) -> dict[str, float]:
+    """The scores that a report finds in a per-query file."""
+    items, _ = items_of(records, "admire")
+    return {
+        key: statistic_of(of_key.statistic.iloc[0], of_key.value, of_key.gold)
+        for key, of_key in items.groupby("key", sort=False)
+    }
+
+
+def test_without_gold_there_are_predictions_only(build: Build) -> None:
+    benchmark = ExpertsBenchmark(build().modules, [read_items(SAMPLE_ROOT / "admire", "dev")], {})
+    result = benchmark.score(in_turn(torch.randn(len(benchmark.announced), WIDTH)))
+    assert not result.scores
+    assert "admire_dev_experts_text.tsv" in result.predictions
+
+
+def test_macro_f1_by_hand() -> None:
+    pairs = list(zip((0.0, 0.0, 1.0, 1.0, 0.0), (0.0, 1.0, 1.0, 1.0, 1.0), strict=True))
+    assert macro_f1(pairs) == pytest.approx((2 * 1 / 4 + 2 * 2 / 6) / 2)
+
+
+# --------------------------------------------------------------------------------------- saved and loaded
+
+
+def of_earlier_versions(saved: dict[str, Any]) -> dict[str, Any]:
+    """The same `experts.json` as it was written before."""
+    options, width = saved["options"], {"width": saved["width"]}
+    if saved["system"] == "admire":
+        del options["sense_features"], options["mask"], options["astitch"]
+        return {**options, **width, "clip": None}
+    sense = options.pop("sense_encoder")
+    parts = {"clip": options.pop("clip"), "captions": options.pop("captions")}
+    parts["sense_encoder"] = {"path": sense["path"], "revision": None}
+    return {"system": "aima", **parts, "options": {**options, **width, "sense_stage": sense["stage"]}}
+
+
+@pytest.mark.parametrize("system", ["admire", "aima"])
+def test_a_saved_scorer_scores_the_same_also_one_of_earlier_versions(
+    build: Build, tmp_path: Path, system: str
+) -> None:
+    scorer = build(system=system).modules.eval()
+    scorer.publish(tmp_path)
+    e, file = embeddings(scorer), tmp_path / "experts" / "experts.json"
+    new = file.read_text(encoding="utf-8")
+    for content in (new, json.dumps(of_earlier_versions(json.loads(new)))):
+        file.write_text(content, encoding="utf-8")
+        loaded = load(tmp_path, CPU).eval()
+        loaded.prepare(ITEMS)
+        for ours, theirs in zip(scorer(ITEMS, e), loaded(ITEMS, e), strict=True):
+            assert torch.equal(ours, theirs)
+    if system == "admire":  # what taught them is unknown, and the scores say so
+        benchmark = ExpertsBenchmark(loaded, [], {"astitch_dev": UsageCorpus(USAGES[:3], ())})
+        (note,) = benchmark.score(in_turn(torch.randn(len(benchmark.announced), WIDTH))).notes
+        assert "astitch_dev" in note
+
+
+@pytest.mark.parametrize(
+    ("file", "spoil"),
+    [
+        ("experts.safetensors", lambda _: None),
+        ("experts.safetensors", lambda content: content.replace(b"sense_map", b"sense_cap")),
+        ("experts.json", lambda _: b"[]"),
+        ("experts.json", lambda content: content.replace(b'"hidden": 128', b'"hidden": "128"')),
+    ],
+)
+def test_damaged_experts_are_named(build: Build, tmp_path: Path, file: str, spoil: Any) -> None:
+    build().modules.publish(tmp_path)
+    path = tmp_path / "experts" / file
+    content = spoil(path.read_bytes())
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UserError, match=re.escape(str(path))):
+        load(tmp_path, CPU)
+
+
+@pytest.mark.parametrize(
+    ("experiment", "wrong", "message"),
+    [
+        ("admire_experts", ["data.fold=0"], "cross_validation_admire"),
+        ("admire_experts", ["objective.captions=false"], "leaves nothing to rank by"),
+        (
+            "admire_experts",
+            ["trainer.freeze_encoder=true", "retain.distillation=1.0"],
+            "does not change the encoder",
+        ),
+        ("admire_experts", ["benchmark=[idiolink]"], "no score 'admire/train/experts_text/ndcg@5'"),
+        ("admire_aima", ["objective.clip.path=null"], "clip.path"),
+        (
+            "admire_aima",
+            ["trainer.max_epochs=2", "objective.sense_encoder.epochs=3"],
+            r"sense_encoder\.epochs=3",
+        ),
+        ("idiolink_ft", ["trainer.freeze_encoder=true"], r"trainer\.freeze_encoder"),
+    ],
+)
+def test_settings_that_do_not_fit(experiment: str, wrong: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        check(TrainSettings, composed("config", f"+experiment={experiment}", *wrong))

@@ -1,0 +1,273 @@
+"""ε-compositionality: computed by hand, against naive loops, and the published figures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+from scipy.stats import wilcoxon
+from torch import Tensor
+
+from idiomtune.benchmarks.epsilon.scoring import EpsilonBenchmark, _reading, rank_biserial
+from idiomtune.benchmarks.suite import Suite
+from idiomtune.data.ncimp import FILES, WORDS, Compound, Ncimp, Version, Word, read_ncimp
+from idiomtune.data.sources import SAMPLE_ROOT, DataFiles
+from idiomtune.encoder.encoder import Encoder
+from idiomtune.requests import Request
+from tests.benchmarks import by_text, section
+
+
+def unit(distance: float) -> list[float]:
+    """At that cosine distance from (1, 0)."""
+    cosine = 1 - distance
+    return [cosine, (1 - cosine**2) ** 0.5]
+
+
+def compound(name: str, class_: str, *modifiers: str, contexts: int = 1) -> Compound:
+    modifier, head = name.split()
+    return Compound(
+        name,
+        *(class_, class_),
+        words={"modifier": modifier, "head": head},
+        versions={"modifier": tuple(Version(m, f"{m} {head}") for m in modifiers), "head": ()},
+        contexts=tuple((f"s{i}", "") for i in range(contexts)),
+    )
+
+
+def epsilon(*data: Ncimp, **options: Any) -> EpsilonBenchmark:
+    return EpsilonBenchmark(data, section("epsilon", **options))
+
+
+def test_one_pair_by_hand() -> None:
+    """Two synonyms x, y of b make the pair (x, b) against (x, y), the published way."""
+    benchmark = epsilon(Ncimp("en", [compound("b h", "NC", "x", "y")]))
+    vectors = {
+        **{"x": [1.0, 0.0], "b": [0.0, 1.0], "y": unit(0.5)},  # d(x, b) = 1, d(x, y) = 0.5
+        **{"s0 x h": [1.0, 0.0], "s0 b h": unit(0.4), "s0 y h": unit(0.1)},  # 0.4 and 0.1 in context
+    }
+    assert {r.text for r in benchmark.announced} == vectors.keys()
+    result = benchmark.score(by_text(vectors))
+    (row,) = result.per_query
+    assert row["idiomaticity"] == pytest.approx(0.4 / 1 - 1, abs=1e-6)
+    assert row["baseline"] == pytest.approx(0.1 / 0.5 - 1, abs=1e-6)
+    assert result.by_key["epsilon/NC/rank_biserial"] == 1
+    assert result.by_key["epsilon/NC/rank_biserial_signed"] == 1
+    assert result.by_key["epsilon/NC/p_value"] == pytest.approx(0.5)  # one pair: exact
+    assert result.by_key["epsilon/all/phrase_distance_mean"] == pytest.approx(0.75, abs=1e-6)
+    assert result.by_key["epsilon/NC/context_distance_std"] == pytest.approx(0.15, abs=1e-6)
+    assert "epsilon/C/num_pairs" in result.by_key
+    assert "epsilon/C/p_value" not in result.by_key
+
+
+@pytest.mark.parametrize(("num_synonyms", "num_pairs"), [(0, 0), (1, 0), (2, 1), (3, 3), (4, 4)])
+def test_pairs_are_cyclic_and_two_synonyms_make_one(num_synonyms: int, num_pairs: int) -> None:
+    names = ["x", "y", "z", "w"][:num_synonyms]
+    data = Ncimp("en", [compound("b h", "C", *names), compound("p q", "NC", "k", "l")])
+    benchmark = epsilon(data)
+    torch.manual_seed(0)
+    result = benchmark.score(lambda requests: torch.randn(len(requests), 8))
+    version_pairs = [(r["version"], r["next"]) for r in result.per_query if r["compound"] == "b h"]
+    assert version_pairs == [(names[i], names[(i + 1) % len(names)]) for i in range(num_pairs)]
+
+
+def test_rank_biserial_by_hand() -> None:
+    rows = np.array(
+        [
+            [3.0, -1.0, 2.0],  # ranks 3, 1, 2: 5 of 6
+            [1.0, -1.0, 0.0],  # equal ranks 1.5 and 1.5; zero does not count
+            [np.nan, -1.0, 5.0],
+            [0.0, 0.0, np.nan],
+        ]
+    )
+    np.testing.assert_allclose(rank_biserial(rows), [5 / 6, 0.5, 2 / 3, np.nan])
+
+
+def random_data(seed: int) -> Ncimp:
+    rng = np.random.default_rng(seed)
+    compounds = []
+    for i in range(24):
+        words: dict[Word, str] = {"modifier": f"m{i}", "head": f"h{i}"}
+        versions: dict[Word, tuple[Version, ...]] = {}
+        for word in WORDS:
+            names = [f"{word[0]}{i}{k}" for k in rng.permutation(9)[: rng.integers(0, 5)]]
+            versions[word] = tuple(
+                Version(n, f"{n} h{i}" if word == "modifier" else f"m{i} {n}") for n in names
+            )
+        class_ = ("C", "PC", "NC")[i % 3]
+        contexts = (("before", f"after {i} ."), ("", "at the start"), ("at the end", ""))
+        compounds.append(Compound(f"m{i} h{i}", class_, "NC", words, versions, contexts))
+    return Ncimp("en", compounds)
+
+
+def naive(data: Ncimp, vectors: dict[str, Tensor]) -> list[tuple[str, str, float, float]]:
+    """Class, word, idiomaticity-ε and baseline-ε of each pair, one at a time."""
+
+    def epsilon(a: str, b: str, in_a: str, in_b: str, before: str, after: str) -> float:
+        def distance(s: str, t: str) -> float:
+            u, v = vectors[s].double(), vectors[t].double()
+            return 1 - float(u @ v / (u.norm() * v.norm()))
+
+        one, two = (f"{before} {inside} {after}".strip() for inside in (in_a, in_b))
+        return distance(one, two) / distance(a, b) - 1
+
+    pairs: list[tuple[str, str, float, float]] = []
+    for c in data.compounds:
+        for word in WORDS:
+            versions = c.versions[word]
+            for before, after in c.contexts:
+                for i in range(1 if len(versions) == 2 else len(versions)):
+                    a, other = versions[i], versions[(i + 1) % len(versions)]
+                    if a is other:
+                        continue
+                    assert a.synonym is not None
+                    assert other.synonym is not None
+                    there = (before, after)
+                    idiomaticity = epsilon(a.synonym, c.words[word], a.phrase, c.name, *there)
+                    baseline = epsilon(a.synonym, other.synonym, a.phrase, other.phrase, *there)
+                    pairs.append((c.class_type, word, idiomaticity, baseline))
+    return pairs
+
+
+def random_embeddings(requests: Sequence[Request]) -> Tensor:
+    """A vector for each text, whatever the order of the requests."""
+    rows = []
+    for request in requests:
+        seed = crc32(request.text.encode())
+        rows.append(torch.from_numpy(np.random.default_rng(seed).normal(size=16) + 0.3))
+    return torch.stack(rows).float()
+
+
+def test_against_naive_loops() -> None:
+    data = random_data(0)
+    benchmark = epsilon(data, orders=20)
+    requests = benchmark.announced
+    assert len({r.text for r in requests}) == len(requests)
+    vectors = {r.text: e for r, e in zip(requests, random_embeddings(requests), strict=True)}
+    pairs = naive(data, vectors)
+    scores = benchmark.score(random_embeddings).by_key
+    assert scores["epsilon/all/num_pairs"] == len(pairs)
+    for class_ in ("C", "PC", "NC"):
+        for word in (None, "modifier", "head"):
+            differences = [i - b for c, w, i, b in pairs if c == class_ and word in (None, w)]
+            end = f"/{word}" if word else ""
+            ranked = sorted(differences, key=abs)
+            positive = sum(rank for rank, d in enumerate(ranked, 1) if d > 0)
+            expected = positive / (len(ranked) * (len(ranked) + 1) / 2)
+            assert scores[f"epsilon/{class_}/rank_biserial{end}"] == pytest.approx(expected)
+            p = wilcoxon(differences, alternative="greater").pvalue
+            assert scores[f"epsilon/{class_}/p_value{end}"] == pytest.approx(p)
+    assert set(scores) <= set(benchmark.options.score_keys([]))
+
+
+def test_order_free_scores_do_not_depend_on_the_order_of_synonyms() -> None:
+    data = random_data(1)
+    turned = Ncimp(
+        "en",
+        [replace(c, versions={w: tuple(reversed(v)) for w, v in c.versions.items()}) for c in data.compounds],
+    )
+    one, two = (epsilon(some, orders=200).score(random_embeddings).by_key for some in (data, turned))
+    free = [key for key in one if "order_free" in key]
+    assert len(free) == 3 * 3 * 4
+    assert [one[k] for k in free] == pytest.approx([two[k] for k in free], abs=1e-12)
+    assert any(one[k] != two[k] for k in one if "/rank_biserial/" in k or k.endswith("/rank_biserial"))
+    for key in (k for k in free if "/rank_biserial_order_free_low" in k):
+        middle, high = (one[key.replace("_low", end)] for end in ("", "_high"))
+        assert one[key] <= middle <= high
+
+
+def test_phrases_the_model_does_not_tell_apart_are_left_out_and_counted() -> None:
+    benchmark = epsilon(Ncimp("en", [compound("b h", "C", "x", "y", "z")]))
+    vectors = {r.text: [1.0, i / 7] for i, r in enumerate(benchmark.announced)}
+    vectors["x"] = vectors["b"]
+    result = benchmark.score(by_text(vectors))
+    assert result.by_key["epsilon/C/num_pairs"] == 2
+    assert [math.isnan(r["idiomaticity"]) for r in result.per_query] == [True, False, False]
+    assert any("1 pairs left out" in note for note in result.notes)
+
+
+def test_options_and_portuguese() -> None:
+    files = DataFiles(FILES, SAMPLE_ROOT / "ncimp")
+    english, portuguese = read_ncimp(files, "en"), read_ncimp(files, "pt")
+
+    def texts(**options: Any) -> set[str]:
+        return {r.text for r in epsilon(english, **options).announced}
+
+    assert {"crimson", "red"} <= texts()
+    assert {"crimson herring", "red herring"} <= texts(phrases="compound")
+    assert "crimson" not in texts(phrases="compound")
+    with pytest.raises(ValidationError, match="needs phrases=compound"):
+        texts(versions="any_word")
+    mixed = epsilon(english, phrases="compound", versions="any_word")
+    rows = mixed.score(random_embeddings).per_query
+    assert any((r["version"], r["next"]) == ("ruby herring", "red fish") for r in rows)
+    scores = epsilon(english, classes="token").score(random_embeddings).by_key
+    assert [scores[f"epsilon/{c}/num_compounds"] for c in ("C", "PC", "NC")] == [5, 3, 4]
+
+    both = epsilon(english, portuguese, orders=20, languages=["en", "pt"])
+    result = both.score(random_embeddings)
+    assert result.by_key["epsilon/pt/all/num_pairs"] == 18  # one a compound and sentence
+    assert set(result.by_key) <= set(both.options.score_keys([]))
+    assert any("too few for the published reading" in note for note in result.notes)
+    assert list(result.plots) == ["epsilon", "epsilon_pt"]
+
+
+@pytest.mark.parametrize(
+    ("p_values", "expected"),
+    [
+        ((0.9, 0.5, 0.01), "human-aligned"),
+        ((0.01, 0.01, 0.01), "anti-compositional"),
+        ((1.0, 1.0, 0.85), "compositionally-inclined"),
+        ((0.9, 0.01, 0.9), "human-aligned"),
+    ],
+)
+def test_the_reading(p_values: tuple[float, float, float], expected: str) -> None:
+    assert _reading(dict(zip(("C", "PC", "NC"), p_values, strict=True))).startswith(expected)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("figures_cache")
+def test_published_figures_of_minilm(minilm: Encoder, real_data: Path) -> None:
+    """Asserted closely is what our reading gives; of the paper's own, what does not hang on the order."""
+    data = read_ncimp(DataFiles(FILES, real_data / "ncimp"), "en")
+    card = Suite([epsilon(data)]).run(minilm, keep=True)
+    scores = card.scores
+    assert {k: scores[f"epsilon/{k}/num_pairs"] for k in ("all", "C", "PC", "NC")} == {
+        **{"all": 4281, "C": 1524},
+        **{"PC": 1395, "NC": 1362},
+    }
+    assert [scores[f"epsilon/{k}/num_compounds"] for k in ("all", "C", "PC", "NC")] == [275, 97, 89, 89]
+    reproduced = {
+        "C/p_value": 1.000,
+        "PC/p_value": 1.000,
+        "NC/p_value": 0.849,
+        "C/rank_biserial": 0.354,
+        "PC/rank_biserial": 0.447,
+        "NC/rank_biserial": 0.484,
+        "C/rank_biserial/modifier": 0.346,
+        "PC/rank_biserial/modifier": 0.444,
+        "NC/rank_biserial/modifier": 0.541,
+        "C/rank_biserial/head": 0.362,
+        "PC/rank_biserial/head": 0.449,
+        "NC/rank_biserial/head": 0.423,
+    }
+    for key, value in reproduced.items():
+        assert scores[f"epsilon/{key}"] == pytest.approx(value, abs=0.003), key
+    for key, value in {
+        "phrase_distance_mean": 0.6033,
+        "phrase_distance_std": 0.1698,
+        "context_distance_mean": 0.0803,
+        "context_distance_std": 0.0685,
+    }.items():
+        assert scores[f"epsilon/all/{key}"] == pytest.approx(value, abs=0.001), key
+    for metric in ("rank_biserial", "rank_biserial_order_free"):
+        assert scores[f"epsilon/C/{metric}"] < scores[f"epsilon/PC/{metric}"] < scores[f"epsilon/NC/{metric}"]
+    assert scores["epsilon/C/p_value_order_free"] > 0.999
+    assert card.notes[0].startswith("ε-compositionality: compositionally-inclined")

@@ -1,0 +1,127 @@
+"""Ties, and queries that find themselves: scores of the user's own data that prove something."""
+
+from __future__ import annotations
+
+import json
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import idiomtune.commands.evaluate
+from idiomtune.benchmarks.own import OwnValOptions
+from idiomtune.benchmarks.own.pairs import OwnValBenchmark
+from idiomtune.config import TrainSettings, check
+from idiomtune.data.own.load import own_splits
+from idiomtune.errors import UserError
+from tests.benchmarks import by_text
+from tests.own_data import write, write_lines
+from tests.tiny_runs import composed
+
+Rows = list[dict[str, object]]
+
+
+def collection(folder: Path, order: list[int], judged: str = "q{n}\td{n}\t1\n") -> None:
+    """Documents in this order, of which four queries each want one."""
+    write_lines(folder / "corpus.jsonl", [{"_id": f"d{i}", "text": f"one two three {i}"} for i in order])
+    kind = judged[0]
+    write_lines(folder / "queries.jsonl", [{"_id": f"{kind}{n}", "text": f"what is {n}"} for n in range(4)])
+    rows = "".join(judged.format(n=n) for n in range(4))
+    write(folder / "qrels.tsv", f"query-id\tcorpus-id\tscore\n{rows}")
+
+
+def evaluate(tiny: Path, folder: Path, *options: str) -> dict[str, float]:
+    """The scores of `idiomtune evaluate` on a collection."""
+    output = folder / "scores.json"
+    files = (f"benchmark.own_retrieval.path={folder}", f"output={output}", "overwrite=true")
+    model = ("model=pretrained", f"model.path={tiny}", "device=cpu", f"per_query={folder / 'queries.out'}")
+    idiomtune.commands.evaluate.run(
+        composed("evaluate", "benchmark=[own_retrieval]", *files, *model, *options)
+    )
+    scores: dict[str, float] = json.loads(output.read_text(encoding="utf-8"))["scores"]
+    return scores
+
+
+def test_ties_do_not_follow_the_file(
+    tmp_path: Path, tiny_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Documents that are all equal after truncation: the same scores whatever their order, and a note."""
+    caplog.set_level("INFO")
+    scores = []
+    for name, step in (("forwards", 1), ("backwards", -1)):
+        collection(tmp_path / name / "mine", list(range(30))[::step])
+        scores.append(evaluate(tiny_path, tmp_path / name / "mine", "model.max_length=4"))
+    assert scores[0] == scores[1]
+    assert scores[0]["own_retrieval/mine/ndcg@10"] < 0.4  # .64 with the relevant ones first
+    assert caplog.text.count("100.0% of the relevant documents") == 2
+
+
+def test_a_query_with_itself_alone_to_find_is_left_out(
+    tmp_path: Path, tiny_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And no query finds itself, not even last."""
+    caplog.set_level("INFO")
+    mine = tmp_path / "mine"
+    collection(mine, list(range(6)), "d{n}\td{n}\t1\n")
+    with pytest.raises(UserError, match=r"qrels\.tsv.*exclude_self=true"):
+        evaluate(tiny_path, mine, "benchmark.own_retrieval.exclude_self=true")
+    with (mine / "qrels.tsv").open("a") as file:
+        file.write("d1\td5\t1\n")
+    scores = evaluate(tiny_path, mine, "benchmark.own_retrieval.exclude_self=true")
+    assert "3 of 4 queries have no relevant document to find, and are left out" in caplog.text
+    record = json.loads((mine / "queries.out").read_text(encoding="utf-8"))
+    assert record["id"] == "d1"
+    assert sorted(top["id"] for top in record["top"]) == ["d0", "d2", "d3", "d4", "d5"]
+    assert scores["own_retrieval/mine/recall@10"] == 1
+
+
+def held_out(folder: Path, rows: Rows) -> OwnValBenchmark:
+    """The benchmark of held-out rows, pairs or labelled texts."""
+    content = {"anchor": "question,answer\nwhat?,it\nwho?,she\n", "text": "text,label\na,x\nb,y\n"}
+    training = write(folder / "train.csv", content[next(iter(rows[0]))])
+    val = write_lines(folder / "val.jsonl", rows)
+    options = ("+experiment=own", f"data.train={training}", f"data.val={val}")
+    settings: TrainSettings = check(TrainSettings, composed("config", *options))
+    limits = OwnValOptions(name="own_val", max_queries=100, max_documents=100)
+    return OwnValBenchmark({"": own_splits(settings.data.own).val}, [], limits)
+
+
+def scored(benchmark: OwnValBenchmark, vectors: dict[str, int]) -> Any:
+    """Its scores by a model that gives texts of one number the same vector."""
+    one_hot = torch.eye(max(vectors.values()) + 1)
+    return benchmark.score(by_text({text: one_hot[n] for text, n in vectors.items()}))
+
+
+def test_symmetric_pairs(tmp_path: Path) -> None:
+    """(A, B) and (B, A): a perfect model scores 1, since A is not a wrong answer to itself."""
+    names = [(f"cat {i}", f"dog {i}") for i in range(5)]
+    rows: Rows = [{"anchor": x, "positive": y} for pair in names for x, y in permutations(pair)]
+    benchmark = held_out(tmp_path, rows)
+    scores = scored(benchmark, {text: i for i, pair in enumerate(names) for text in pair}).by_key
+    assert scores["own_val/score"] == scores["own_val/map@100"] == scores["own_val/precision@1"] == 1
+    nothing = {text: n for n, text in enumerate(text for pair in names for text in pair)}
+    assert scored(benchmark, nothing).by_key["own_val/score"] < 0.6  # all other documents tie
+
+
+def test_an_anchor_that_is_its_positive_finds_it(tmp_path: Path) -> None:
+    cats = [f"cat {i}" for i in range(5)]
+    benchmark = held_out(tmp_path, [{"anchor": cat, "positive": cat} for cat in cats])
+    assert scored(benchmark, {cat: i for i, cat in enumerate(cats)}).by_key["own_val/score"] == 1
+
+
+def test_a_sentence_under_two_labels_is_not_its_own_mistake(tmp_path: Path) -> None:
+    rows: Rows = [{"text": t, "label": label} for label in "ab" for t in ("both", f"{label} 1", f"{label} 2")]
+    vectors = {"both": 0, "a 1": 0, "a 2": 0, "b 1": 1, "b 2": 1}
+    first = scored(held_out(tmp_path, rows), vectors).per_query[0]
+    assert (first["query"], first["ndcg@10"]) == ("both", 1.0)
+
+
+def test_held_out_scores_do_not_depend_on_the_order_of_rows(tmp_path: Path) -> None:
+    """Where all documents tie, each is as likely at each of 30 ranks."""
+    rows: Rows = [{"anchor": f"cat {i}", "positive": f"dog {i}"} for i in range(30)]
+    vectors = dict.fromkeys((f"{animal} {i}" for animal in ("cat", "dog") for i in range(30)), 0)
+    first, second = (scored(held_out(tmp_path, rows[::step]), vectors).by_key for step in (1, -1))
+    assert first == pytest.approx(second, abs=1e-12)
+    assert first["own_val/recall@10"] == pytest.approx(1 / 3)

@@ -1,0 +1,144 @@
+"""Embeddings that an earlier run kept: the same scores without a pass, and never those of anything else."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from idiomtune.benchmarks import embeddings as kept_embeddings
+from idiomtune.benchmarks.embeddings import kept_file
+from idiomtune.benchmarks.suite import Scorecard, Suite
+from idiomtune.encoder.encoder import Encoder
+from idiomtune.encoder.glossary import Meanings, UsageGate
+from idiomtune.encoder.reading import Prompts
+from idiomtune.requests import Request
+from tests.idiomtune.benchmarks.test_suite import Probe
+
+SENSES = {"take someone in": ["cheat"], "take somebody in": ["shelter"]}
+MEANINGS = [
+    Meanings(SENSES),
+    Meanings(dict(reversed(SENSES.items()))),  # of two that fit, the first is read
+    Meanings(SENSES, gate=UsageGate([0.5], 0.0)),
+    Meanings(SENSES, gate=UsageGate([0.5], 1.0)),
+    Meanings(SENSES, form="in_place"),
+    Meanings(SENSES, weight=0.5),
+    Meanings(SENSES | {"take somebody in": ["adopt"]}),
+]
+LONG = "one two three four five six seven eight nine ten eleven twelve"
+
+
+class Kept:
+    """A suite with a span that is cut off, as each run builds it anew."""
+
+    def __init__(self, model: Path) -> None:
+        self.model = model
+        self.probe = Probe("a", ["one", "two"])
+        self.probe.requests.append(Request(LONG, span=(LONG.index("four"), len(LONG)), pooling="span"))
+
+    def run(self) -> Scorecard:
+        return Suite([self.probe]).run(
+            Encoder.from_pretrained(self.model, device="cpu", max_length=8), keep=True
+        )
+
+
+def test_the_next_run_computes_none(
+    tiny_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Unless they are damaged, which is said in one line."""
+    kept = Kept(tiny_path)
+    first, computed = kept.run(), kept.probe.got
+    (path,) = Path(os.environ["IDIOM_CACHE"], "embeddings").iterdir()
+    assert computed is not None
+    assert "beyond the model's maximum length" in first.notes[0]
+
+    whole = path.read_bytes()
+    caplog.set_level("INFO")
+    with monkeypatch.context() as patched:
+        patched.setattr(kept_embeddings, "embed_now", None)
+        again = kept.run()
+    assert kept.probe.got is not None
+    assert torch.equal(kept.probe.got, computed)
+    assert (again.scores, again.per_query, again.notes) == (first.scores, first.per_query, first.notes)
+    assert f"that an earlier run kept (eval.cache=false: not): {path}" in caplog.text
+    assert "maximum length" in caplog.text
+
+    for damaged, what in (
+        (whole[:-4], "cannot be read"),
+        (whole[:-1] + bytes([whole[-1] ^ 1]), "is damaged"),
+    ):
+        caplog.clear()
+        path.write_bytes(damaged)
+        assert kept.run().scores == first.scores
+        (warning,) = (line for line in caplog.messages if str(path) in line)
+        assert what in warning
+        assert path.read_bytes() == whole
+
+
+def test_where_nothing_can_be_kept_they_are_computed(
+    tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = Kept(tiny_path).run()
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("IDIOM_CACHE", str(tmp_path / "file"))
+    assert Kept(tiny_path).run().scores == first.scores
+    assert len([line for line in caplog.messages if str(tmp_path / "file") in line]) == 1
+
+
+def test_two_processors_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By their names, where several machines share a cache; elsewhere than on Linux by what Python knows."""
+    names = []
+    for content in ("model name\t: One\nmodel name\t: One\n", "model name\t: Two\n", None):
+        described = tmp_path / str(content)[-4:].strip()
+        if content is not None:
+            described.write_text(content)
+        monkeypatch.setattr(kept_embeddings, "_CPUINFO", described)
+        kept_embeddings._processor.cache_clear()
+        names.append(kept_embeddings._processor())
+    kept_embeddings._processor.cache_clear()
+    assert names[0].startswith("One, ")
+    assert names[1].startswith("Two, ")
+    assert platform.machine() in names[2]
+
+
+def test_whatever_decides_them_decides_their_file(tiny: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    requests = [Request("one"), Request("two", role="query")]
+    names = [kept_file(tiny, requests, 1)]
+    assert kept_file(tiny, list(requests), 1) == names[0]
+    names += [kept_file(tiny, requests[::-1], 1), kept_file(tiny, requests, 2)]
+    with torch.autocast("cpu", torch.bfloat16):
+        names.append(kept_file(tiny, requests, 1))
+    changes: list[tuple[Any, str, Any]] = [
+        (torch, "get_num_threads", lambda: 77),
+        (kept_embeddings, "_code_digest", lambda: "other code"),
+        (kept_embeddings, "package_versions", dict),
+        (kept_embeddings, "_processor", lambda: "another"),
+        (tiny.model.tokenizer, "truncation_side", "left"),
+        *((tiny, "meanings", meanings) for meanings in MEANINGS),
+        (tiny, "prompts", Prompts(document="passage: ")),
+        (tiny, "raw_spans", True),
+        (tiny, "tokens_per_forward", 64),
+        (tiny.model, "max_seq_length", 7),
+    ]
+    for place, name, value in changes:
+        with monkeypatch.context() as patched:
+            patched.setattr(place, name, value)
+            names.append(kept_file(tiny, requests, 1))
+    tiny.register_buffer("scale", torch.ones(()))
+    names.append(kept_file(tiny, requests, 1))
+    with torch.no_grad():
+        next(tiny.parameters()).add_(1)
+    names.append(kept_file(tiny, requests, 1))
+    assert None not in names
+    assert len(set(names)) == len(names)
+
+    class OfTheCheckpoint(nn.Module):
+        """Code that no sum knows."""
+
+    tiny.add_module("own", OfTheCheckpoint())
+    assert kept_file(tiny, requests, 1) is None

@@ -1,0 +1,104 @@
+"""The user's own scored and labelled pairs: forms of files, spans, scores by hand, SemEval's as a CSV."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from idiomtune.benchmarks.own import own_key
+from idiomtune.benchmarks.own.pairs import OwnPairBenchmark, Pair, read_pairs
+from idiomtune.errors import UserError
+from idiomtune.requests import Request
+from tests.benchmarks import in_turn
+from tests.own_data import write
+
+
+def embedded(cosines: list[float]) -> Tensor:
+    """Rows of all first sentences, then all second ones; the second are not of length 1."""
+    first = torch.eye(2)[[0] * len(cosines)]
+    second = torch.tensor([[c, math.sqrt(1 - c * c)] for c in cosines]) * 3
+    return torch.cat([first, second])
+
+
+def scored(tmp_path: Path, text: str, name: str = "mine.csv") -> list[Pair]:
+    return read_pairs(write(tmp_path / name, text))
+
+
+def test_names_of_columns(tmp_path: Path) -> None:
+    """Usual ones are understood, with an index as pandas writes it; others are mapped."""
+    for number, header in enumerate(
+        (",Sentence_A,Sentence_B,relatedness-score", "id,text1,text2,similarity")
+    ):
+        pair = scored(tmp_path, f"{header}\n0,a,b,1\n1,c,d,0\n", f"{number}.csv")[0]
+        assert (pair.first, pair.second, pair.gold) == (Request("a"), Request("b"), 1.0)
+    mapped = write(tmp_path / "other.csv", "x,y,z,label\na,b,1,no\nc,d,0,no\n")
+    assert read_pairs(mapped, columns={"sentence1": "x", "sentence2": "y", "score": "z"})[0].gold == 1.0
+
+
+def test_scores_by_hand(tmp_path: Path) -> None:
+    """Ranks 1 2 3 against 1 3 2: 1 - 6 * 2 / 24 = 0.5."""
+    pairs = scored(tmp_path, "sentence1,sentence2,score,group\na,b,1,x\nc,d,5,x\ne,f,3,y\n")
+    result = OwnPairBenchmark("own_sts", {"mine": pairs}).score(in_turn(embedded([0.2, 0.3, 0.7])))
+    assert result.by_key.keys() == {"own_sts/mine/spearman", "own_sts/mine/pearson"}
+    assert result.by_key["own_sts/mine/spearman"] == pytest.approx(0.5)
+    x, y = [-0.2, -0.1, 0.3], [-2.0, 2.0, 0.0]
+    expected = sum(a * b for a, b in zip(x, y, strict=True)) / math.sqrt(0.14 * 8)
+    assert result.by_key["own_sts/mine/pearson"] == pytest.approx(expected, abs=1e-6)
+    assert [(r["id"], r["group"], r["gold"]) for r in result.per_query] == [
+        ("2", "x", 1.0),
+        ("3", "x", 5.0),
+        ("4", "y", 3.0),
+    ]
+    assert result.notes == []
+
+
+def test_all_predictions_equal_is_no_correlation(tmp_path: Path) -> None:
+    pairs = scored(tmp_path, "sentence1,sentence2,score\na,b,1\nc,d,5\n")
+    result = OwnPairBenchmark("own_sts", {"mine": pairs}).score(in_turn(embedded([0.5, 0.5])))
+    assert all(math.isnan(value) for value in result.by_key.values())
+
+
+def test_labels(tmp_path: Path) -> None:
+    path = write(tmp_path / "mine.csv", "text1,text2,is_duplicate\na,b,1\nc,d,0\ne,f,true\ng,h,No\n")
+    pairs = read_pairs(path, "own_pairs")
+    assert [pair.gold for pair in pairs] == [1, 0, 1, 0]
+    benchmark = OwnPairBenchmark("own_pairs", {"mine": pairs})
+    result = benchmark.score(in_turn(embedded([0.9, 0.7, 0.5, 0.1])))
+    assert result.by_key["own_pairs/mine/average_precision"] == pytest.approx((1 + 2 / 3) / 2)
+    assert result.by_key["own_pairs/mine/f1_threshold"] == pytest.approx(0.3)
+    right = [record["is_right"] for record in result.per_query]
+    assert sum(right) / 4 == result.by_key["own_pairs/mine/accuracy"] == 0.75
+    signed = write(tmp_path / "signed.csv", "text1,text2,label\na,b,1\nc,d,-1\n")
+    assert [pair.gold for pair in read_pairs(signed, "own_pairs")] == [1, 0]
+
+
+def test_spans_are_a_mode_of_their_own(tmp_path: Path) -> None:
+    """By their text or their offsets; a sentence without one is embedded whole, and counted."""
+    text = (
+        "sentence1,sentence2,score,span1,span2_start,span2_end,instruction\n"
+        "she saw red,he was angry,1,red,7,12,\n"
+        "a b,c d,0,b,,,Meaning?\n"
+    )
+    pairs = scored(tmp_path, text)
+    benchmark = OwnPairBenchmark("own_sts", {"mine": pairs})
+    first, second, third, fourth = benchmark.announced[4:]
+    assert first == Request("she saw red", (8, 11), pooling="span")
+    assert second == Request("a b", (2, 3), "query", "Meaning?", "span")
+    assert third == Request("he was angry", (7, 12), pooling="span")
+    assert fourth == Request("c d", None, "query", "Meaning?")
+    rows = torch.cat([embedded([0.1, 0.9]), embedded([0.9, 0.1])])
+    result = benchmark.score(in_turn(rows))
+    assert result.by_key[own_key("own_sts", "mine", "sentence", "spearman")] == pytest.approx(-1)
+    assert result.by_key["own_sts/mine/span/spearman"] == pytest.approx(1)
+    assert "1 of 4" in result.notes[0]
+
+
+def test_a_tie_of_columns_is_the_users_to_break(tmp_path: Path) -> None:
+    path = write(tmp_path / "mine.csv", "sentence1,sentence2,score,label\na,b,1,0\nc,d,0,1\n")
+    with pytest.raises(UserError, match=r"'score' and 'label'.*benchmark\.own_sts\.columns"):
+        read_pairs(path)
+    assert read_pairs(path, columns={"score": "label"})[0].gold == 0

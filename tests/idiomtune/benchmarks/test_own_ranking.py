@@ -1,0 +1,115 @@
+"""The user's own rankings: four forms of a file, and scores by hand and against pytrec_eval."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import pytrec_eval
+import torch
+from scipy.stats import spearmanr
+
+from idiomtune.benchmarks.own.collections import Query
+from idiomtune.benchmarks.own.ranking import OwnRankingBenchmark, read_ranking
+from idiomtune.requests import Request
+from tests.benchmarks import in_turn
+from tests.own_data import write, write_lines
+
+ASKED = Request("q", role="query")
+
+
+def test_forms(tmp_path: Path) -> None:
+    """Candidates are sorted, so that their order in the file says nothing."""
+    graded = write_lines(
+        tmp_path / "graded.jsonl",
+        [{"id": 7, "query": "q", "candidates": ["c", "a", "b"], "grades": [0, 2, 1]}],
+    )
+    pairs = write(tmp_path / "pairs.csv", "query_id,query,candidate,grade\n7,q,c,0\n7,q,a,2\n7,q,b,1\n")
+    table = write(
+        tmp_path / "lists.csv", 'id,query,candidates,grades\n7,q,"[""c"", ""a"", ""b""]","[0, 2, 1]"\n'
+    )
+    expected = Query("7", ASKED, {"a": 2.0, "b": 1.0, "c": 0.0})
+    for path in (graded, pairs, table):
+        assert read_ranking(path) == [expected], path
+        assert list(read_ranking(path)[0].grades) == ["a", "b", "c"], path
+    ordered = write_lines(tmp_path / "ordered.jsonl", [{"query": "q", "candidates": ["a", "b", "c"]}])
+    (query,) = read_ranking(ordered)
+    assert (query.grades, query.relevant_above) == ({"a": 2, "b": 1, "c": 0}, 1)
+    rows = [{"query": "q", "pos": ["b"], "neg": ["c", "a"]}, {"query": "alone", "pos": ["x"], "neg": []}]
+    queries = read_ranking(write_lines(tmp_path / "positives.jsonl", rows))
+    assert queries[0].grades == {"a": 0, "b": 1, "c": 0}
+    result = OwnRankingBenchmark({"mine": queries}).score(in_turn(torch.eye(4)))
+    assert [record["query"] for record in result.per_query] == ["q"]
+    assert "1 of 2 queries" in result.notes[0]
+
+
+def test_scores_by_hand(tmp_path: Path) -> None:
+    """Two queries of three and two candidates; the second, by its span, is right."""
+    path = write_lines(
+        tmp_path / "mine.jsonl",
+        [
+            {"query": "one", "candidates": ["a", "b", "c"], "grades": [2, 0, 1], "group": "g"},
+            {"query": "two words", "candidates": ["d", "e"], "grades": [1, 0], "span": "words"},
+        ],
+    )
+    benchmark = OwnRankingBenchmark({"mine": read_ranking(path)})
+    assert benchmark.announced[-1] == Request("two words", (4, 9), "query", pooling="span")
+    first = torch.tensor([[0.5, 0.5], [1.0, 0.0], [0.9, 0.1]])  # b, c, a
+    second = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    asked = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 0.0]])
+    result = benchmark.score(in_turn(torch.cat([first, second, asked])))
+    log3 = 1.584962500721156
+    ndcg = (1 / log3 + 2 / 2) / (2 + 1 / log3)
+    found = {key.removeprefix("own_ranking/mine/"): value for key, value in result.by_key.items()}
+    assert found["ndcg@10"] == pytest.approx((ndcg + 1 / log3) / 2)
+    assert found["mrr"] == pytest.approx(0.5)
+    assert found["map"] == pytest.approx(((1 / 2 + 2 / 3) / 2 + 1 / 2) / 2)
+    assert found["r_precision"] == pytest.approx((0.5 + 0) / 2)
+    assert found["spearman"] == pytest.approx(-1)  # a, c, b by grade
+    assert found["span/ndcg@10"] == pytest.approx((ndcg + 1) / 2)
+    assert [record["group"] for record in result.per_query] == ["g", None, "g", None]
+    assert result.per_query[0]["top"][0] == {"text": "b", "grade": 0.0}
+
+
+def test_in_gold_order_the_first_is_relevant(tmp_path: Path) -> None:
+    rows = [{"query": "q", "candidates": ["z", "y", "x"]}]
+    benchmark = OwnRankingBenchmark({"mine": read_ranking(write_lines(tmp_path / "mine.jsonl", rows))})
+    # x, y, z: the second best first, then the best
+    result = benchmark.score(in_turn([[0.0, 1.0], [1.0, 0.0], [1.0, 0.5], [1.0, 0.0]]))
+    assert result.by_key["own_ranking/mine/map"] == result.by_key["own_ranking/mine/mrr"] == 0.5
+    assert result.by_key["own_ranking/mine/r_precision"] == 0
+    equal = benchmark.score(in_turn(torch.ones(4, 2))).by_key
+    assert equal["own_ranking/mine/mrr"] == pytest.approx(1 / 3), "no gold order shows through"
+    assert equal["own_ranking/mine/spearman"] == 0
+
+
+def test_equal_to_others() -> None:
+    g = torch.Generator().manual_seed(0)
+    queries, parts = [], []
+    for number in range(15):
+        size = int(torch.randint(2, 30, (1,), generator=g))
+        grades = torch.randint(0, 4, (size,), generator=g)
+        grades[0] = 1
+        names = tuple(f"d{n:02d}" for n in range(size))
+        queries.append(
+            Query(str(number), ASKED, dict(zip(names, grades.double().tolist(), strict=True)), "g")
+        )
+        parts.append(torch.randn(size, 6, generator=g))
+    asked = torch.randn(15, 6, generator=g)
+    result = OwnRankingBenchmark({"mine": queries}).score(in_turn(torch.cat([*parts, asked])))
+    qrel, run = {}, {}
+    for query, part, vector in zip(queries, parts, asked, strict=True):
+        cosines = torch.nn.functional.cosine_similarity(part, vector[None]).tolist()
+        qrel[query.id] = {c: int(grade) for c, grade in query.grades.items()}
+        run[query.id] = dict(zip(query.grades, cosines, strict=True))
+    measures = {"ndcg_cut.1,5,10", "recip_rank", "map", "Rprec"}
+    theirs = pytrec_eval.RelevanceEvaluator(qrel, measures).evaluate(run)
+    for record, query in zip(result.per_query, queries, strict=True):
+        expected = theirs[record["id"]]
+        metrics = {"mrr": "recip_rank", "map": "map", "r_precision": "Rprec"}
+        metrics |= {f"ndcg@{k}": f"ndcg_cut_{k}" for k in (1, 5, 10)}
+        for ours, name in metrics.items():
+            assert record[ours] == pytest.approx(expected[name], abs=1e-9), name
+        if len(set(query.grades.values())) > 1:
+            correlation = spearmanr(list(run[query.id].values()), list(query.grades.values())).statistic
+            assert record["spearman"] == pytest.approx(correlation)

@@ -1,0 +1,210 @@
+"""The user's own collections: layouts, spans, scores by hand and others', IdioLink as BEIR has it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+import pytrec_eval
+import torch
+
+from idiomtune.benchmarks import Benchmark, retrieval
+from idiomtune.benchmarks.own import RETRIEVAL_METRICS
+from idiomtune.benchmarks.own.collections import Collection, Documents, Query, read_collection
+from idiomtune.benchmarks.own.retrieval import OwnRetrievalBenchmark
+from idiomtune.benchmarks.suite import Suite
+from idiomtune.data.idiolink import load_split
+from idiomtune.encoder.encoder import Encoder
+from idiomtune.errors import UserError
+from idiomtune.requests import Request
+from tests.benchmarks import idiolink, in_turn
+from tests.own_data import write, write_beir, write_collection
+
+DOCUMENTS = ["Cats A cat sat.", "Rates rose.", "He let the cat out of the bag."]
+
+
+def relevance(collection: Collection) -> dict[str, dict[str, float]]:
+    return {
+        query.id: {collection.documents.id(d): grade for d, grade in query.grades.items()}
+        for query in collection.queries
+    }
+
+
+def trec(folder: Path) -> None:
+    """Without headers, and with a quotation mark that nothing closes."""
+    write(
+        folder / "collection.tsv",
+        'd1\tCats A cat sat.\nd2\tRates rose.\nd3\tHe let the "cat out of the bag.\n',
+    )
+    write(folder / "queries.tsv", "q1\ta sitting cat\nq2\ta secret is told\n")
+    write(folder / "qrels.txt", "q1 0 d1 2\nq1 0 d3 1\nq1 0 d2 0\nq2 0 d3 1\n")
+
+
+def mteb(folder: Path) -> None:
+    """In shards, with numbers for ids."""
+    corpus = [{"_id": n, "title": "", "text": text} for n, text in enumerate(DOCUMENTS, 1)]
+    queries = [{"_id": 1, "text": "a sitting cat"}, {"_id": 2, "text": "a secret is told"}]
+    judged = [(1, 1, 2), (1, 3, 1), (2, 3, 1)]
+    qrels = [{"query-id": q, "corpus-id": d, "score": score} for q, d, score in judged]
+    shards = {
+        "corpus/test-00000-of-00002": corpus[:2],
+        "corpus/test-00001-of-00002": corpus[2:],
+        "queries/test-00000-of-00001": queries,
+        "default/dev-00000-of-00001": qrels[:1],
+        "default/test-00000-of-00001": qrels,
+    }
+    write(folder / "default" / ".gitattributes", "*.parquet filter=lfs")
+    for name, rows in shards.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), folder / f"{name}.parquet")
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize("layout", [write_collection, trec, mteb])
+def test_every_layout_gives_the_same(tmp_path: Path, layout: Any, is_streamed: bool) -> None:
+    layout(tmp_path)
+    found = read_collection("mine", tmp_path, streamed=is_streamed)
+    assert [document.text.replace('"', "") for document in found.documents] == DOCUMENTS
+    named = {
+        q.lstrip("q"): {d.lstrip("d"): g for d, g in grades.items()} for q, grades in relevance(found).items()
+    }
+    assert named == {"1": {"1": 2, "3": 1}, "2": {"3": 1}}
+    assert found.modes == ["sentence"]
+    assert all(path.is_file() for path in found.files)
+
+
+def test_a_carriage_return_within_a_text_does_not_end_a_document(tmp_path: Path) -> None:
+    trec(tmp_path)
+    (tmp_path / "collection.tsv").write_bytes(b"d1\tCa\rts\tA cat.\nd2\tRates rose.\nd3\tThe cat.\n")
+    documents = read_collection("mine", tmp_path).documents
+    assert [documents.id(n) for n in range(len(documents))] == ["d1", "d2", "d3"]
+
+
+def test_documents_that_are_not_held_are_checked_likewise(tmp_path: Path) -> None:
+    document = '{"_id": "%s", "text": "%s"}\n'
+    corpus = "".join(document % (id_, "A cat sat.") for id_ in ("d1", "ä", "d3", "ä", "d1", "ä"))
+    write_collection(tmp_path, corpus=corpus)
+    said = []
+    for is_streamed in (False, True):
+        with pytest.raises(UserError, match="3 problems") as refused:
+            read_collection("mine", tmp_path, streamed=is_streamed)
+        said.append(str(refused.value))
+    assert said[0] == said[1]
+    write_collection(tmp_path, corpus=document % ("d1", "A cat sat."))
+    with pytest.raises(UserError, match="no document 'd3'"):
+        read_collection("mine", tmp_path, streamed=True)
+
+
+def test_which_judgements_is_chosen(tmp_path: Path) -> None:
+    folder = write_collection(tmp_path)
+    write(folder / "qrels" / "dev.tsv", "q1\td2\n")  # without a header or grades: whatever was clicked
+    assert relevance(read_collection("mine", folder))["q2"] == {"d3": 1}
+    assert relevance(read_collection("mine", folder, "dev")) == {"q1": {"d2": 1}}
+    assert read_collection("mine", folder, "dev").num_left_out == 1
+    with pytest.raises(UserError, match="dev, test, and none for train"):
+        read_collection("mine", folder, "train")
+
+
+def test_scores_by_hand(tmp_path: Path) -> None:
+    """q1 finds d3, d2, d1; q2, with a judgement that says irrelevant, is left out."""
+    folder = write_collection(tmp_path, qrels="q1\td1\t2\nq1\td3\t1\nq2\td2\t0\n")
+    benchmark = OwnRetrievalBenchmark([read_collection("mine", folder)])
+    assert [request.role for request in benchmark.announced] == ["document"] * 3 + ["query"]
+    documents = torch.tensor([[0.1, 1.0], [0.5, 0.5], [3.0, 0.0]])
+    result = benchmark.score(in_turn(torch.cat([documents, torch.tensor([[1.0, 0.0]])])))
+    scores = {key.removeprefix("own_retrieval/mine/"): value for key, value in result.by_key.items()}
+    assert list(scores) == list(RETRIEVAL_METRICS)
+    best = 2 + 1 / 1.584962500721156
+    assert scores["ndcg@1"] == 0.5
+    assert scores["ndcg@10"] == pytest.approx((1 + 2 / 2) / best)
+    assert scores["map@100"] == pytest.approx((1 + 2 / 3) / 2)
+    assert (scores["recall@1"], scores["recall@5"], scores["precision@1"], scores["mrr@10"]) == (0.5, 1, 1, 1)
+    (record,) = result.per_query
+    assert [top["id"] for top in record["top"]] == ["d3", "d2", "d1"]
+    assert "1 of 2 queries" in result.notes[0]
+
+
+def test_equal_to_pytrec_eval(monkeypatch: pytest.MonkeyPatch) -> None:
+    """150 documents, a few queries at a time; no query finds itself."""
+    monkeypatch.setattr(retrieval, "_MAX_SIMILARITIES", 1000)
+    g = torch.Generator().manual_seed(0)
+    documents, queries = torch.randn(150, 8, generator=g), torch.randn(20, 8, generator=g)
+    ids = [f"d{n:03d}" for n in range(150)]
+    grades = torch.randint(0, 4, (20, 150), generator=g) * (torch.rand(20, 150, generator=g) < 0.2)
+    grades[:, 100] = 1
+    asked = [
+        Query(
+            ids[n] if n < 10 else f"q{n}",
+            Request("x", role="query"),
+            {d: float(grade) for d, grade in enumerate(row) if grade and (d != n or n >= 10)},
+            "all",
+            left_out=[n] if n < 10 else [],
+        )
+        for n, row in enumerate(grades.tolist())
+    ]
+    texts = Documents(lambda _: ((id_, Request(id_)) for id_ in ids))
+    collection = Collection("mine", texts, asked, 0, [])
+    benchmark = OwnRetrievalBenchmark([collection])
+    result = benchmark.score(in_turn(torch.cat([documents, queries])))
+    cosines = torch.nn.functional.cosine_similarity(queries[:, None], documents[None], dim=2).tolist()
+    run = {
+        query.id: {id_: value for id_, value in zip(ids, row, strict=True) if id_ != query.id}
+        for query, row in zip(asked, cosines, strict=True)
+    }
+    qrel = {
+        query.id: {ids[d]: int(grade) for d, grade in query.grades.items() if ids[d] != query.id}
+        for query in asked
+    }
+    measures = {"ndcg_cut.1,5,10,100", "recall.1,5,10,100", "map_cut.100", "P.1"}
+    theirs = pytrec_eval.RelevanceEvaluator(qrel, measures).evaluate(run)
+    names = {"map@100": "map_cut_100", "precision@1": "P_1"}
+    for record in result.per_query:
+        for metric in RETRIEVAL_METRICS:
+            if metric != "mrr@10":
+                name = names.get(metric, metric.replace("ndcg@", "ndcg_cut_").replace("@", "_"))
+                assert record[metric] == pytest.approx(theirs[record["id"]][name], abs=1e-6), metric
+
+
+def test_spans(tmp_path: Path) -> None:
+    """Of queries, by their text or offsets; of documents behind their titles."""
+    corpus = (
+        '{"_id": "d1", "title": "Cats", "text": "A cat sat.", "span": "cat"}\n'
+        '{"_id": "d3", "text": "He told."}\n{"_id": "d2", "title": "Rates", "text": ""}\n'
+    )
+    queries = (
+        '{"_id": "q1", "text": "a cat", "span_start": 2, "span_end": 5, "group": "g"}\n'
+        '{"_id": "q2", "text": "told", "instruction": "Find it"}\n'
+    )
+    folder = write_collection(tmp_path, corpus=corpus, queries=queries)
+    collection = read_collection("mine", folder, instruction="Search")
+    assert list(collection.documents) == [
+        Request("Cats A cat sat.", (7, 10)),
+        Request("He told."),
+        Request("Rates"),
+    ]
+    assert [(q.text.span, q.text.instruction, q.group) for q in collection.queries] == [
+        ((2, 5), "Search", "g"),
+        (None, "Find it", None),
+    ]
+    benchmark = OwnRetrievalBenchmark([collection])
+    pooled = [request.pooling for request in benchmark.announced]
+    assert pooled == ["sentence"] * 5 + ["span", "sentence", "sentence"] + ["span", "sentence"]
+    result = benchmark.score(in_turn(torch.eye(10)))
+    assert {"own_retrieval/mine/ndcg@10", "own_retrieval/mine/span/ndcg@10"} <= result.by_key.keys()
+    assert any("1 of 2 texts have no span" in note for note in result.notes)
+
+
+def test_idiolinks_sample_as_beirs_has_its_scores(tmp_path: Path, sample_root: Path, tiny: Encoder) -> None:
+    split = load_split(sample_root, "val")
+    collection = read_collection("mine", write_beir(tmp_path, split))
+    benchmarks: list[Benchmark] = [
+        idiolink([split], "sentence", "span"),
+        OwnRetrievalBenchmark([collection]),
+    ]
+    scores = Suite(benchmarks).run(tiny).scores
+    for mode, between in (("sentence", ""), ("span", "span/")):
+        ours = scores[f"own_retrieval/mine/{between}ndcg@10"]
+        assert ours == pytest.approx(scores[f"idiolink/val/{mode}/ndcg@10"], abs=1e-6)

@@ -1,0 +1,53 @@
+"""Metrics of pairs: by hand, and against scipy's and scikit-learn's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn import metrics  # type: ignore[import-untyped]
+
+from idiomtune.benchmarks.pairs import average_precision, best_accuracy, best_f1, pearson, roc_auc, spearman
+
+
+def test_by_hand() -> None:
+    """Positives at 0.9 and 0.5, negatives at 0.7 and 0.1."""
+    predicted, gold = [0.9, 0.7, 0.5, 0.1], [1.0, 0.0, 1.0, 0.0]
+    assert average_precision(predicted, gold) == pytest.approx((1 + 2 / 3) / 2)
+    assert roc_auc(predicted, gold) == 0.75
+    f1, accuracy = best_f1(predicted, gold), best_accuracy(predicted, gold)
+    assert f1 == pytest.approx((0.8, 0.3))  # all but the last: precision 2/3, recall 1
+    assert accuracy == pytest.approx((0.75, 0.8))  # of equal ones, the greatest threshold
+
+
+def test_equal_predictions_have_one_threshold() -> None:
+    predicted, gold = [0.5, 0.5, 0.5], [1.0, 0.0, 0.0]
+    assert average_precision(predicted, gold) == pytest.approx(1 / 3)
+    assert roc_auc(predicted, gold) == 0.5
+    assert best_accuracy(predicted, gold) == pytest.approx((2 / 3, 0.5))  # nothing is above 0.5
+    assert best_f1(predicted, gold).threshold < 0.5
+
+
+@pytest.mark.parametrize("digits", [1, 8])
+def test_equal_to_others(digits: int) -> None:
+    """With many ties, and with none."""
+    rng = np.random.default_rng(0)
+    gold = rng.integers(0, 2, 60)
+    predicted = np.round(0.3 * gold + rng.normal(0, 0.3, 60), digits)
+    p, g = predicted.tolist(), gold.astype(float).tolist()
+    assert average_precision(p, g) == pytest.approx(metrics.average_precision_score(gold, predicted))
+    assert roc_auc(p, g) == pytest.approx(metrics.roc_auc_score(gold, predicted))
+    assert spearman(p, g) == pytest.approx(stats.spearmanr(p, g).statistic)
+    assert pearson(p, g) == pytest.approx(stats.pearsonr(p, g).statistic)
+    thresholds = [*predicted, predicted.min() - 1]
+    for ours, theirs in ((best_f1(p, g), metrics.f1_score), (best_accuracy(p, g), metrics.accuracy_score)):
+        assert ours.value == pytest.approx(max(theirs(gold, predicted > t) for t in thresholds))
+        assert ours.value == pytest.approx(theirs(gold, predicted > ours.threshold))
+
+
+@pytest.mark.parametrize(
+    ("predicted", "gold"), [([], []), ([1.0], [1.0]), ([1, 1], [1, 2]), ([1, 2], [1, 1])]
+)
+def test_there_is_no_correlation_without_differences(predicted: list[float], gold: list[float]) -> None:
+    assert spearman(predicted, gold) is None
+    assert pearson(predicted, gold) is None

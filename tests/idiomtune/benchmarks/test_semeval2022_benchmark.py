@@ -1,0 +1,232 @@
+"""SemEval-2022 Task 2B: scores by hand, submissions in the task's form, the published untrained figures."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from scipy.stats import rankdata
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from idiomtune.benchmarks import Result
+from idiomtune.benchmarks.own.pairs import OwnPairBenchmark
+from idiomtune.benchmarks.own.pairs import read_pairs as read_own_pairs
+from idiomtune.benchmarks.semeval2022 import SemEvalBenchmark
+from idiomtune.benchmarks.suite import Suite
+from idiomtune.data.semeval2022 import Gold, Pair, PairSplit, read_pairs
+from idiomtune.data.sources import DataFiles
+from idiomtune.encoder.encoder import Encoder
+from tests.benchmarks import in_turn, section
+
+
+def split(gold: list[Gold] | None, num: int = 5, name: str = "dev") -> PairSplit:
+    """Pairs 0, 1, … of English, the last of Portuguese."""
+    pairs = [Pair(str(i), "EN" if i < num - 1 else "PT", "x", f"a{i}", f"b{i}") for i in range(num)]
+    form = tuple((pair.id, pair.language, s) for s in ("pre_train", "fine_tune") for pair in pairs)
+    return PairSplit(name, tuple(pairs), tuple(gold) if gold is not None else None, form, ())  # type: ignore[arg-type]
+
+
+def embedded(cosines: list[float]) -> Tensor:
+    """Rows of all first sentences, then all second ones; the second are not of length 1."""
+    first = torch.eye(2)[[0] * len(cosines)]
+    second = torch.tensor([[c, math.sqrt(1 - c * c)] for c in cosines]) * 3
+    return torch.cat([first, second])
+
+
+def scored(gold: list[Gold] | None, rows: Tensor, name: str = "dev", **options: str) -> Result:
+    benchmark = SemEvalBenchmark([split(gold, name=name)], section("semeval2022", **options))
+    return benchmark.score(in_turn(rows))
+
+
+def spearman(a: list[float], b: list[float]) -> float:
+    """Pearson's correlation of the ranks, ties sharing theirs."""
+    x, y = ([r - (len(v) + 1) / 2 for r in rankdata(v)] for v in (a, b))
+    product = sum(i * j for i, j in zip(x, y, strict=True))
+    return float(product / math.sqrt(sum(i * i for i in x) * sum(j * j for j in y)))
+
+
+def test_scores_by_hand() -> None:
+    """Ranks 1 2 3 against 1 3 2: 1 - 6 * 2 / 24 = 0.5."""
+    gold = [Gold(str(i), True, similarity, None) for i, similarity in enumerate([0.1, 0.9, 0.5])]
+    result = scored(gold, embedded([0.2, 0.3, 0.7, 0.0, 0.0]))
+    assert result.by_key == pytest.approx(
+        {
+            "semeval2022/dev/en/sts/spearman": 0.5,
+            "semeval2022/dev/en/all/spearman": 0.5,
+            "semeval2022/dev/all/sts/spearman": 0.5,
+            "semeval2022/dev/all/all/spearman": 0.5,
+        }
+    )
+
+
+def test_rounding_of_float32_is_no_difference() -> None:
+    """Three pairs that are one sentence each to the model, one of them by the last bit of float32 below."""
+    gold = [Gold(str(i), False, similarity, None) for i, similarity in enumerate([1.0, 0.9, 0.8, 0.2])]
+    exact = embedded([1.0, 1.0, 1.0, 0.5, 0.0])
+    rounded = exact.clone()
+    rounded[0, 1], rounded[1, 1] = 2e-4, 1e-4
+    cosines = torch.nn.functional.cosine_similarity(rounded[:3].double(), rounded[5:8].double())
+    assert len(set(cosines.tolist())) == 3
+    scores = [scored(gold, rows).by_key for rows in (exact, rounded)]
+    assert scores[0] == scores[1]
+    key = "semeval2022/dev/en/idiom/spearman"
+    assert scores[0][key] == pytest.approx(spearman([1, 1, 1, 0.5], [1, 0.9, 0.8, 0.2]))
+
+
+def test_empty_gold_is_the_models_own_similarity_of_the_other_pair() -> None:
+    """Pair 0's gold is what the model gives for pair 3, pair 1's what it gives for itself."""
+    gold = [
+        Gold("0", False, None, "3"),
+        Gold("1", False, None, "1"),
+        Gold("2", False, 1.0, None),
+        Gold("4", True, 0.3, None),
+    ]
+    cosines = [0.8, 0.1, 0.5, 0.6, -0.2]
+    result = scored(gold, embedded(cosines))
+    predicted, golds = [0.8, 0.1, 0.5, -0.2], [0.6, 0.1, 1.0, 0.3]
+    assert result.by_key == pytest.approx(
+        {
+            "semeval2022/dev/en/idiom/spearman": spearman(predicted[:3], golds[:3]),
+            "semeval2022/dev/en/all/spearman": spearman(predicted[:3], golds[:3]),
+            "semeval2022/dev/all/idiom/spearman": spearman(predicted[:3], golds[:3]),
+            "semeval2022/dev/all/all/spearman": spearman(predicted, golds),
+        }
+    )
+    assert [row["gold"] for row in result.per_query] == pytest.approx(golds, abs=1e-6)
+
+
+@pytest.mark.parametrize("constant", ["predictions", "gold", "one pair"])
+def test_where_there_is_no_correlation_there_is_no_key(constant: str) -> None:
+    gold = [Gold(str(i), False, 1.0 if constant == "gold" else i / 4, None) for i in range(4)]
+    cosines = [0.5] * 5 if constant == "predictions" else [0.1, 0.2, 0.3, 0.4, 0.5]
+    kept = gold[:1] if constant == "one pair" else gold
+    assert scored(kept, embedded(cosines)).by_key == {}
+
+
+def test_without_gold_there_are_predictions_only() -> None:
+    result = scored(None, embedded([0.5] * 5), name="test")
+    assert result.by_key == {}
+    assert result.per_query == []
+    assert result.predictions.keys() == {"semeval2022_test.csv"}
+
+
+@pytest.mark.parametrize(
+    ("setting", "filled"),
+    [("pre_train", {"pre_train"}), ("fine_tune", {"fine_tune"}), ("both", {"pre_train", "fine_tune"})],
+)
+def test_which_rows_are_filled(setting: str, filled: set[str]) -> None:
+    result = scored(None, embedded([0.5, 0.25, 0.0, -0.5, 1.0]), setting=setting)
+    rows = list(csv.DictReader(result.predictions["semeval2022_dev.csv"].splitlines()))
+    assert {row["Setting"] for row in rows if row["Sim"]} == filled
+    got = [float(row["Sim"]) for row in rows if row["Sim"]][:5]
+    assert got == pytest.approx([0.5, 0.25, 0.0, -0.5, 1.0], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        ("eval", "SubTaskB/EvaluationData/eval.submission_format.csv"),
+        ("test", "SubTaskB/TestData/test_submission_format.csv"),
+    ],
+)
+def test_a_submission_is_the_tasks_own_form_filled(semeval_real: DataFiles, name: str, form: str) -> None:
+    """Byte for byte, but for the numbers."""
+    benchmark = SemEvalBenchmark([read_pairs(semeval_real, name)], section("semeval2022"))  # type: ignore[arg-type]
+    rows = torch.randn(len(benchmark.announced), 4, generator=torch.Generator().manual_seed(0))
+    text = benchmark.score(in_turn(rows)).predictions[f"semeval2022_{name}.csv"]
+    lines, given = text.split("\r\n"), semeval_real(form).read_bytes().decode().split("\r\n")
+    assert len(lines) == len(given)
+    for line, as_given in zip(lines, given, strict=True):
+        if line.rpartition(",")[0].endswith("fine_tune"):
+            assert as_given == line.rpartition(",")[0] + ","
+            assert -1 <= float(line.rpartition(",")[2]) <= 1
+        else:
+            assert line == as_given
+
+
+OWN = {
+    "en": (0.7187, 0.0227, 0.8552),
+    "pt": (0.5893, 0.2622, 0.6094),
+    "all": (0.6482, 0.1103, 0.8175),
+}
+LAST2 = {"en": (0.763, 0.005, 0.851), "pt": (0.686, 0.274, 0.629), "all": (0.712, 0.099, 0.834)}
+
+
+def assert_known(scores: dict[str, float], published: dict[str, tuple[float, float, float]]) -> None:
+    for language, figures in published.items():
+        for subset, figure in zip(("all", "idiom", "sts"), figures, strict=True):
+            key = f"semeval2022/dev/{language}/{subset}/spearman"
+            assert scores[key] == pytest.approx(figure, abs=0.001), key
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("figures_cache")
+def test_the_untrained_model_has_its_known_and_its_published_scores(
+    tmp_path: Path,
+    semeval_real: DataFiles,
+    minilm: Encoder,
+    minilm_path: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """MiniLM, dev: all, idiom, STS, from one pass over its texts.
+
+    Published is the mean of the last two layers, of 128 tokens; known that of the last, of 256. With the
+    latter, the English STS pairs as a CSV of the user's own too.
+    """
+    last2 = Encoder.from_pretrained(
+        minilm_path, device="cpu", pooling="last2", max_length=128, tokens_per_forward=512
+    )
+    states: dict[bytes, Tensor] = {}
+    for encoder in (last2, minilm):
+        monkeypatch.setattr(encoder.model[0], "forward", sharing(encoder.model[0].forward, states))
+    dev = read_pairs(semeval_real, "dev")
+    semeval = SemEvalBenchmark([dev], section("semeval2022"))
+    assert_known(Suite([semeval]).run(last2, keep=True).scores, LAST2)
+    own = OwnPairBenchmark("own_sts", {"sts": read_own_pairs(write_sts(tmp_path / "sts.csv", dev))})
+    scores = Suite([semeval, own]).run(minilm, keep=True).scores
+    assert_known(scores, OWN)
+    assert round(scores["own_sts/sts/spearman"], 4) == 0.8552
+
+
+Forward = Callable[[dict[str, Tensor]], dict[str, Tensor]]
+
+
+def sharing(forward: Forward, states: dict[bytes, Tensor]) -> Forward:
+    """A transformer's pass that takes the last layer's states of texts that one with its weights has read.
+
+    The first such batch is computed all the same, to see that they are equal.
+    """
+    is_compared = False
+
+    def passed(features: dict[str, Tensor]) -> dict[str, Tensor]:
+        nonlocal is_compared
+        lengths = features["attention_mask"].sum(1).tolist()
+        keys = [ids[:n].numpy().tobytes() for n, ids in zip(lengths, features["input_ids"], strict=True)]
+        if is_compared and all(key in states for key in keys):
+            rows = pad_sequence([states[key] for key in keys], batch_first=True)
+            return {**features, "token_embeddings": rows}
+        result = forward(features)
+        for key, length, row in zip(keys, lengths, result["token_embeddings"], strict=True):
+            if key in states:
+                torch.testing.assert_close(row[:length], states[key], rtol=0, atol=1e-5)
+                is_compared = True
+            states[key] = row[:length].clone()
+        return result
+
+    return passed
+
+
+def write_sts(path: Path, split: PairSplit) -> Path:
+    pairs = {pair.id: pair for pair in split.pairs if pair.language == "EN"}
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["id", "sentence1", "sentence2", "score"])
+        for item in split.gold or ():
+            if item.is_sts and (pair := pairs.get(item.id)):
+                writer.writerow([pair.id, pair.sentence1, pair.sentence2, item.similarity])
+    return path

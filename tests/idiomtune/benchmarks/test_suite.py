@@ -1,0 +1,271 @@
+"""The evaluation hook: several benchmarks share one embedding of each text."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from threading import Barrier
+from typing import Any, ClassVar
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from idiomtune.benchmarks import BenchmarkResult, Embed, Result, Score, requests_of
+from idiomtune.benchmarks.suite import Scorecard, Suite
+from idiomtune.encoder.encoder import Encoder
+from idiomtune.errors import UserError
+from idiomtune.io.processes import Processes
+from idiomtune.requests import Request
+
+
+class Probe:
+    """A benchmark whose score is the sum of its embeddings."""
+
+    files: Sequence[Path] = ()
+    without_gold: Sequence[str] = ()
+
+    def __init__(self, name: str, texts: list[str]) -> None:
+        self.name = name
+        self.requests = [Request(text) for text in texts]
+        self.got: Tensor | None = None
+        self.similarities: torch.dtype | None = None
+
+    def score(self, embeddings: Tensor) -> BenchmarkResult:
+        self.got = embeddings
+        self.similarities = (embeddings @ embeddings.T).dtype
+        return BenchmarkResult({f"{self.name}/sum": embeddings.sum().item()}, [{"id": self.name}])
+
+
+def test_each_benchmark_gets_its_own_rows_and_no_text_is_embedded_twice(tiny: Encoder) -> None:
+    a, b = Probe("a", ["one", "two"]), Probe("b", ["two", "three", "one"])
+    scorecard = Suite([a, b]).run(tiny)
+    assert scorecard.num_texts == 3
+    assert scorecard.scores.keys() == {"a/sum", "b/sum"}
+    assert Suite([a, b]).run(tiny, only=["b"]).scores.keys() == {"b/sum"}
+    assert scorecard.per_query == {"a": [{"id": "a"}], "b": [{"id": "b"}]}
+    assert a.got is not None
+    assert b.got is not None
+    torch.testing.assert_close(a.got, tiny.encode(["one", "two"]))
+    torch.testing.assert_close(b.got, tiny.encode(["two", "three", "one"]))
+
+
+def test_the_same_embeddings_are_scored_cut(tiny: Encoder) -> None:
+    """Scores alone, and none of a benchmark whose module is of the full width."""
+    whole = Probe("whole", ["one"])
+    whole.takes_whole_embeddings = True  # type: ignore[attr-defined]
+    scorecard = Suite([Probe("a", ["one", "two"]), whole], dimensions=[8, 4]).run(tiny)
+    embeddings = tiny.encode(["one", "two"])
+    expected = {
+        "a/sum": embeddings.sum().item(),
+        "a/sum/dim=8": embeddings[:, :8].sum().item(),
+        "a/sum/dim=4": embeddings[:, :4].sum().item(),
+    }
+    assert {k: v for k, v in scorecard.scores.items() if k != "whole/sum"} == pytest.approx(expected)
+    assert scorecard.per_query == {"a": [{"id": "a"}], "whole": [{"id": "whole"}]}
+    with pytest.raises(UserError, match=f"{tiny.dimension} dimensions"):
+        Suite([Probe("a", ["one"])], dimensions=[tiny.dimension]).run(tiny)
+
+
+def test_a_lower_precision_is_the_models_alone(tiny: Encoder) -> None:
+    """In bfloat16 cosines of 0.9 are 0.004 apart, and many texts would share a rank."""
+    probe = Probe("a", ["one", "two"])
+    with torch.autocast("cpu", torch.bfloat16):
+        Suite([probe]).run(tiny)
+    assert probe.got is not None
+    assert not torch.equal(probe.got, tiny.encode(["one", "two"]))
+    assert probe.similarities == torch.float32
+
+
+def test_embeddings_that_are_not_finite_are_no_scores(tiny: Encoder) -> None:
+    with torch.no_grad():
+        next(tiny.parameters())[:] = torch.nan
+    with pytest.raises(UserError, match="not finite"):
+        Suite([Probe("a", ["one"])]).run(tiny)
+
+
+def test_scoring_is_in_evaluation_mode_and_leaves_training_mode(tiny: Encoder) -> None:
+    probe = Probe("a", ["one"])
+    tiny.train()
+    first = Suite([probe]).run(tiny).scores
+    assert Suite([probe]).run(tiny).scores == first
+    assert tiny.training
+    assert probe.got is not None
+    assert not probe.got.requires_grad
+
+
+class Own(Probe):
+    """Somebody's own benchmark, which gives whatever it is told to."""
+
+    def __init__(self, name: str, scores: dict[Any, Any], record: Any = None) -> None:
+        super().__init__(name, ["one"])
+        self.scores = scores
+        self.records = [] if record is None else [record]
+
+    def score(self, embeddings: Tensor) -> BenchmarkResult:  # noqa: ARG002
+        return BenchmarkResult(self.scores, self.records)
+
+
+@pytest.mark.parametrize("value", [-math.inf, np.float32("nan")])
+def test_a_score_that_is_not_finite_is_said_and_left_out(
+    tiny: Encoder, caplog: pytest.LogCaptureFixture, value: float
+) -> None:
+    scorecard = Suite([Own("mine", {"mine/broken": value, "mine/right": 0.5})]).run(tiny)
+    assert scorecard.scores == {"mine/right": 0.5}
+    assert scorecard.undefined.keys() == {"mine/broken"}
+    assert any("mine/broken" in note for note in scorecard.notes)
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert any("mine/broken" in warning for warning in warnings)
+
+
+@pytest.mark.parametrize(
+    ("benchmarks", "named"),
+    [
+        ([Own("mine", {"mine/x": torch.tensor(0.5)})], ("mine/x", ".item()")),
+        ([Own("mine", {"mine/x": True})], ("mine/x", "True")),
+        ([Own("mine", {3: 0.5})], ("benchmark mine", "3")),
+        ([Own("mine", {"m/x": 1.0}), Own("theirs", {"m/x": 2.0})], ("mine", "theirs", "'m/x'")),
+        ([Own("mine", {"m/x": 1.0}), Own("mine", {"m/x": 2.0})], ("mine", "'m/x'")),
+        ([Own("mine", {"x": 1.0})], ("'x'", "mine/accuracy")),
+        ([Own("mine", {"mine/x": 1.0}, {"id": torch.zeros(2)})], ("benchmark mine", "Tensor")),
+    ],
+)
+def test_what_is_no_score_is_refused_with_benchmark_and_key(
+    tiny: Encoder, benchmarks: list[Own], named: tuple[str, ...]
+) -> None:
+    with pytest.raises(UserError) as refused:
+        Suite(benchmarks).run(tiny)
+    assert all(name in str(refused.value) for name in named)
+
+
+def test_records_are_what_json_can_hold(tiny: Encoder) -> None:
+    record = {"id": np.int64(3), "values": (np.float32(0.5), math.nan), "best": None}
+    scorecard = Suite([Own("mine", {"mine/x": np.float64(0.25)}, record)]).run(tiny)
+    written = json.dumps([scorecard.scores, scorecard.per_query], allow_nan=False)
+    assert json.loads(written) == [
+        {"mine/x": 0.25},
+        {"mine": [{"id": 3, "values": [0.5, None], "best": None}]},
+    ]
+
+
+class Watched(Processes):
+    """One process, which keeps what the main one would send to the others."""
+
+    sent: ClassVar[list[Any]] = []
+
+    def from_main(self, compute: Callable[[], Any]) -> Any:
+        result = compute()
+        self.sent.append(result)
+        return result
+
+
+def test_other_processes_get_the_scores_and_not_the_records(tiny: Encoder) -> None:
+    records = [{"id": number} for number in range(1000)]
+    own = Own("mine", {"mine/x": 0.5})
+    own.records = records
+    scorecard = Suite([own], Watched()).run(tiny)
+    assert scorecard.per_query == {"mine": records}
+    (sent,) = Watched.sent
+    assert sent.scores == {"mine/x": 0.5}
+    assert len(pickle.dumps(sent)) < 1000
+
+
+class Asking:
+    """A benchmark that asks twice for a text, and announces none."""
+
+    name = "asking"
+    files: Sequence[Path] = ()
+    without_gold: Sequence[str] = ()
+
+    def __init__(self) -> None:
+        self.num_scored = 0
+
+    def score(self, embed: Embed) -> Result:
+        self.num_scored += 1
+        first, second = (
+            embed([Request(text) for text in texts]) for texts in (["one", "two"], ["two", "three"])
+        )
+        assert torch.equal(first[1], second[0])
+        return Result([Score("asking", "", "", "sum", value=(first + second).sum().item())])
+
+
+def test_a_benchmark_asks_when_it_needs_embeddings(tiny: Encoder) -> None:
+    asking = Asking()
+    assert [request.text for request in requests_of(asking)] == ["one", "two", "three"]  # a rehearsal
+    with patch.object(tiny, "embed", side_effect=tiny.embed) as embed, torch.autocast("cpu", torch.bfloat16):
+        lowered = Suite([Probe("a", ["one"]), asking]).run(tiny)
+    assert sum(len(call.args[0].texts) for call in embed.call_args_list) == lowered.num_texts == 3
+    whole = Suite([asking], dimensions=[8]).run(tiny)
+    one, two, three = tiny.encode(["one", "two", "three"])
+    expected = {"asking/sum": one + 2 * two + three, "asking/sum/dim=8": (one + 2 * two + three)[:8]}
+    assert whole.scores == pytest.approx(
+        {key: value.sum().item() for key, value in expected.items()}, abs=1e-5
+    )
+    assert whole.scores["asking/sum"] != lowered.scores["asking/sum"]  # of the model's precision
+
+
+@dataclass(frozen=True)
+class Peer(Processes):
+    """A process that is a thread."""
+
+    barrier: Barrier = field(default_factory=lambda: Barrier(1))
+    board: dict[int, Any] = field(default_factory=dict)
+
+    def all(self, value: Any) -> list[Any]:
+        self.board[self.rank] = value
+        self.barrier.wait(30)
+        found = [self.board[rank] for rank in range(self.count)]
+        self.barrier.wait(30)
+        return found
+
+    def from_main(self, compute: Callable[[], Any]) -> Any:
+        return self.all(compute() if self.is_main else None)[0]
+
+    def any(self, flag: bool) -> bool:
+        return any(self.all(flag))
+
+    def gather(self, rows: Tensor, lengths: Sequence[int]) -> Tensor:
+        found = self.all(rows)
+        assert list(map(len, found)) == list(lengths)
+        return torch.cat(found)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_processes_share_what_the_main_one_asks_for(tiny_path: Path, keep: bool) -> None:
+    peers = [Peer(rank, 2, barrier=Barrier(2)) for rank in (0, 1)]
+    peers[1] = replace(peers[1], barrier=peers[0].barrier, board=peers[0].board)
+    benchmarks = [Asking(), Asking()]
+
+    def run(rank: int) -> Scorecard:
+        suite = Suite([Probe("a", ["four"]), benchmarks[rank]], peers[rank])
+        return suite.run(Encoder.from_pretrained(tiny_path, device="cpu"), keep=keep)
+
+    with ThreadPoolExecutor(2) as threads:
+        main, other = threads.map(run, (0, 1))
+    assert main.scores == other.scores
+    assert [benchmark.num_scored for benchmark in benchmarks] == [1, 0]
+    alone = Suite([Probe("a", ["four"]), Asking()]).run(Encoder.from_pretrained(tiny_path, device="cpu"))
+    assert main.scores == pytest.approx(alone.scores, abs=1e-5)
+
+
+def test_embeddings_that_are_all_equal_cannot_be_overlooked(
+    tiny: Encoder, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert not Suite([Probe("a", ["one", "two"])]).run(tiny).notes
+    with torch.no_grad():
+        for name, parameter in tiny.named_parameters():
+            if name.endswith("output.LayerNorm.weight"):
+                parameter.zero_()
+            if name.endswith("output.LayerNorm.bias"):
+                parameter.fill_(1.0)
+    assert not Suite([Probe("a", ["one", "one"])]).run(tiny).notes
+    (note,) = Suite([Probe("a", ["one", "two"])]).run(tiny).notes
+    assert "EQUAL" in note
+    assert note in [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]

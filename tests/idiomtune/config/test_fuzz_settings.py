@@ -1,0 +1,214 @@
+"""Whatever an option is given: it is accepted with sense, or refused by its full name."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import math
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from idiomtune.config import EvaluateSettings, TrainSettings, check
+from idiomtune.errors import UserError
+from idiomtune.programs.launch import rewrite_arguments
+from tests.fuzzing import FUZZED, NAMES, TEXTS, VALUES
+from tests.tiny_runs import composed
+
+pytestmark = pytest.mark.slow
+
+CONFIGS = ["idiolink_released", "idiolink_ft", "adaptive_triplet", "admire_experts", "admire_aima", "joint"]
+CONFIGS += ["evaluate"]
+MAY_BE_EMPTY = {
+    *("glossary", "extensions", "query_modes", "bm25_modes", "dimensions", "multivector_modes", "no_decay"),
+    *("plain_usages", "papers", "columns", "positive_weights"),
+}
+MAY_BE_BLANK = {"query_prompt", "document_prompt", "separator"}
+MAY_BE_ZERO = {
+    *(
+        "glossary_dropout",
+        "glossary_max_similarity",
+        "glossary_weight",
+        "seed",
+        "fold",
+        "num_hard",
+        "num_soft",
+    ),
+    *("trained_layers", "warmup_ratio", "warmup_steps", "weight_decay", "hard_weight", "soft_weight"),
+    *("idiomatic", "simplification", "sense", "mining_margin", "margin", "triplet_weight", "property_weight"),
+    *("correct_weight", "rank_weight", "sense_weight", "sum_weight", "meaning_weight", "min_delta"),
+    *("interpolation", "distillation", "dropout", "range_min", "max_score"),
+}
+
+
+@lru_cache
+def config_of(name: str) -> tuple[type[TrainSettings] | type[EvaluateSettings], dict[str, Any]]:
+    if name == "evaluate":
+        return EvaluateSettings, composed("evaluate")
+    return TrainSettings, composed("config", f"+experiment={name}")
+
+
+def leaves(config: dict[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for key, value in config.items():
+        if isinstance(value, dict) and value:
+            yield from leaves(value, (*above, key))
+        else:
+            yield (*above, key)
+
+
+def changed(config: dict[str, Any], option: tuple[str, ...], value: Any) -> dict[str, Any]:
+    config = copy.deepcopy(config)
+    section = config
+    for part in option[:-1]:
+        section = section[part]
+    section[option[-1]] = value
+    return config
+
+
+def assert_sensible(option: tuple[str, ...], value: Any) -> None:
+    """Of what was accepted."""
+    if isinstance(value, bool) or value is None:
+        return
+    if isinstance(value, int | float):
+        assert math.isfinite(value)
+        assert 0 <= value < 2**64
+        assert value or option[-1] in MAY_BE_ZERO
+    elif isinstance(value, str):
+        assert value.strip() or option[-1] in MAY_BE_BLANK
+    elif isinstance(value, list):
+        assert value or option[-1] in MAY_BE_EMPTY
+        assert all(isinstance(item, str) and item.strip() for item in value)
+    elif value == {}:
+        assert option[-1] in MAY_BE_EMPTY
+    else:
+        pytest.fail(f"{'.'.join(option)} takes {value!r}")
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_every_option_refuses_what_makes_no_sense(name: str) -> None:
+    """All options, each with every odd value; what is accepted must make sense, what is refused is named."""
+    kind, config = config_of(name)
+    seen = {leaf for before in CONFIGS[: CONFIGS.index(name)] for leaf in leaves(config_of(before)[1])}
+    for option in leaves(config):
+        if option in seen:
+            continue
+        for value in VALUES:
+            message = refusal(kind, changed(config, option, value))
+            if message is None:
+                assert_sensible(option, value)
+            else:
+                # What must fit together with others may be told of these.
+                assert ".".join(option) in message or is_of_several(option, message), (option, value, message)
+
+
+def refusal(kind: type[TrainSettings] | type[EvaluateSettings], config: dict[str, Any]) -> str | None:
+    try:
+        check(kind, config)
+    except UserError as error:
+        return str(error)
+    return None
+
+
+def is_of_several(option: tuple[str, ...], message: str) -> bool:
+    """Whether the message is of a check of several options, and names this one by its last name at least."""
+    if "cross-validation needs" in message or "trainer.monitor: this run has no score" in message:
+        return True
+    section = ".".join(option[:-1])
+    return option[-1] in message and any(line.startswith(f"  {section}:") for line in message.splitlines())
+
+
+@pytest.mark.parametrize("name", ["idiolink_ft", "joint", "evaluate"])
+def test_options_changed_at_random_end_in_settings_or_a_message(name: str) -> None:
+    kind, config = config_of(name)
+    odd = st.one_of(
+        st.sampled_from(VALUES), TEXTS, st.integers(), st.floats(), st.lists(TEXTS, max_size=3), st.booleans()
+    )
+    change = st.tuples(st.sampled_from(sorted(leaves(config))), odd)
+
+    @FUZZED
+    @given(st.lists(change, min_size=1, max_size=4))
+    def tried(changes: list[tuple[tuple[str, ...], Any]]) -> None:
+        mutated = config
+        for option, value in changes:
+            mutated = changed(mutated, option, value)
+        message = refusal(kind, mutated)
+        assert message is None or "wrong:\n" in message
+
+    tried()
+
+
+@pytest.mark.parametrize("name", ["idiolink_ft", "evaluate"])
+def test_sections_of_the_wrong_shape_are_named(name: str) -> None:
+    kind, config = config_of(name)
+    shapes: list[Any] = [None, 3, "x", [], {}]
+    for section in ("model", "data", "benchmark", *(("objective", "trainer") if name != "evaluate" else ())):
+        for value in [*shapes, [config[section]]]:
+            with pytest.raises(UserError, match=section):
+                check(kind, changed(config, (section,), value))
+        without = {key: value for key, value in config.items() if key != section}
+        with pytest.raises(UserError, match=f"{section}: is missing"):
+            check(kind, without)
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("benchmark.idiolink={query_modes:[],bm25_modes:[]}", "are all empty: nothing is scored"),
+        ("trainer.learning_rate=3", "trainer.learning_rate: must be less than or equal to 1"),
+        ("data.semeval2022=''", "data.semeval2022: must not be empty"),
+        (
+            "model.instruction_prompt='{instruction}'",
+            "model.instruction_prompt: must hold {query} exactly once",
+        ),
+        ("seed=100000000000000000000", "seed: must be less than or equal to"),
+        ("eval.every=0", "  eval.every: "),
+        ("split=['']", "  split: must not be empty"),
+    ],
+)
+def test_what_used_to_be_accepted(override: str, expected: str) -> None:
+    config = composed("config", override)
+    with pytest.raises(UserError) as caught:
+        check(TrainSettings, config)
+    assert expected in str(caught.value)
+    assert "every.int" not in str(caught.value)
+
+
+KEYS = ["model", "run_dir", "resume", "data.root", "model.path", "output", "split", "+experiment", "~x", "-m"]
+
+
+def test_any_command_line_becomes_another_or_a_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what is rewritten, Hydra reads back the very path that was given."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    value = TEXTS.map(lambda text: text.replace("\x00", "").replace("/", "").replace("..", ""))
+    argument = st.one_of(st.builds("{}={}".format, st.sampled_from([*KEYS, ""]), value), value, NAMES)
+
+    @FUZZED
+    @given(st.lists(argument.map(lambda text: text.replace("\x00", "").replace("/", "")), max_size=4))
+    def tried(arguments: list[str]) -> None:
+        with contextlib.suppress(UserError):
+            rewritten = rewrite_arguments(arguments, ["minilm"])
+            assert len(rewritten) >= len([a for a in arguments if not a.startswith("resume=")])
+
+    tried()
+
+
+def test_hydra_reads_back_the_path_that_was_given() -> None:
+    @FUZZED
+    @given(TEXTS, st.sampled_from(["model.path", "data.root", "output"]))
+    @example("a\\'b\\\\'", "output")
+    def tried(text: str, key: str) -> None:
+        path = "in/" + text.replace("\x00", "").rstrip("'\"")  # those around a value are the shell's
+        for given_as, place in ((f"{key}={path}", 0), (f"model={path}", 1)):
+            rewritten = rewrite_arguments([given_as], ["minilm"])
+            assert OverridesParser.create().parse_override(rewritten[place]).value() == path
+
+    tried()

@@ -1,0 +1,177 @@
+"""A mixture's parts: what is filled in, and what is wrong with one, by its name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from idiomtune.config import TrainSettings, check
+from idiomtune.config.compose import config_names
+from idiomtune.errors import UserError
+from idiomtune.factory import build_benchmarks, build_objective
+from tests.own_data import mixture_options, write_pairs
+from tests.tiny_runs import composed
+
+MIXTURE = ("config", "+experiment=mixture", "data=sample")
+# Options that an experiment needs, of its own and of the whole run.
+NEEDS = {
+    "own": ["+objective.parts.p.data.train=pairs.csv"],
+    "adaptive_triplet": ["model.idiom_tokens=train/p"],
+    "adaptive_triplet_paper": ["model.idiom_tokens=train"],
+    "joint": ["model.idiom_tokens=train"],
+    "admire_aima": ["+objective.parts.p.options.clip.path=clip", "trainer.max_epochs=40"],
+}
+
+
+def settings(*overrides: str) -> TrainSettings:
+    checked: TrainSettings = check(TrainSettings, composed(*MIXTURE, *overrides))
+    return checked
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in config_names("experiment") if name != "mixture"])
+def test_any_experiment_can_be_a_part(name: str) -> None:
+    """Beside one on the user's own data; all of its options are filled in."""
+    given = composed(*MIXTURE, f"+objective.parts.p.experiment={name}", *NEEDS.get(name, []))
+    expected = composed("config", f"+experiment={name}")["objective"]
+    part = given["objective"]["parts"]["p"]
+    assert (part["experiment"], part["objective"]) == (name, expected["name"])
+    assert part["options"].keys() == expected.keys()
+    check(
+        TrainSettings,
+        composed(
+            *MIXTURE,
+            f"+objective.parts.p.experiment={name}",
+            *NEEDS.get(name, []),
+            "+objective.parts.faq.data.train=faq.csv",
+        ),
+    )
+
+
+def test_what_a_part_says_comes_first() -> None:
+    parts = settings(
+        "+objective.parts={a: {experiment: idiolink_ft, options: {loss: {temperature: 0.5}}}}",
+        *("+objective.parts.b.data={train: b.csv, columns: {anchor: title}}", "data.val_share=0.3"),
+        *("objective.each_part.batch_size=8", "+objective.parts.b.batch_size=16"),
+        "+objective.parts.b.options.positive_weights.sense=2.0",
+    ).objective.parts  # type: ignore[attr-defined]
+    assert (parts["a"].options.loss.temperature, parts["a"].options.loss.hard_weight) == (0.5, 5.0)
+    assert (parts["a"].batch_size, parts["b"].batch_size) == (8, 16)
+    assert (parts["b"].data.val_share, parts["b"].data.columns) == (0.3, {"anchor": "title"})
+    assert parts["b"].options.positive_weights == {"sense": 2.0}
+
+
+def test_columns_of_all_parts() -> None:
+    parts = settings(
+        "+objective.parts={a: {data: {train: a.csv}}, b: {data: {train: b.csv, columns: {anchor: head}}}}",
+        *("objective.each_part.data.columns={anchor: title}", "data.val_share=0.3"),
+    ).objective.parts  # type: ignore[attr-defined]
+    assert [part.data.columns["anchor"] for part in parts.values()] == ["title", "head"]
+
+
+@pytest.mark.slow
+def test_scores_of_own_parts_can_be_monitored_and_others_not() -> None:
+    parts = ("+objective.parts.faq.data.train=faq.csv", "+objective.parts.i.experiment=idiolink_ft")
+    settings(*parts, "trainer.monitor=[own_val/score,own_val/faq/score,own_val/faq/ndcg@10]")
+    settings(*parts, "benchmark=[own_val,idiolink]", "trainer.monitor=idiolink/val/sentence/ndcg@10")
+    settings(parts[1], "benchmark=[idiolink]", "trainer.monitor=idiolink/val/sentence/ndcg@10")
+    for key in ("own_val/i/score", "own_val/ndcg@10"):
+        with pytest.raises(UserError, match=rf"trainer.monitor: .*{key}"):
+            settings(*parts, f"trainer.monitor={key}")
+
+
+OWN = "data: {train: x.csv}"
+
+
+@pytest.mark.parametrize(
+    ("part", "others", "named"),
+    [
+        (None, [], ["parts", "+objective.parts."]),
+        ("3", [], ["objective.parts.p"]),
+        ("{weight: 2.0}", [], ["objective.parts.p", "data.train="]),
+        ("{experiment: idiolinkft}", [], ["objective.parts.p", "experiment=idiolink_ft?"]),
+        ("{objective: owns}", [], ["objective.parts.p", "objective=own?"]),
+        ("{experiment: mixture}", [], ["objective.parts.p", "mixture"]),
+        ("{experiment: joint, objective: own}", [], ["objective.parts.p", "joint", "own"]),
+        ("{experiment: idiolink_ft, data: {train: x.csv}}", [], ["objective.parts.p", "data.train"]),
+        ("{experiment: idiolink_ft}", [], ["own_val", "benchmark="]),
+        (f"{{{OWN}, proportion: 0}}", [], ["objective.parts.p.proportion", "greater than 0"]),
+        (f"{{{OWN}, proportion: -1.0}}", [], ["objective.parts.p.proportion", "greater than 0"]),
+        (f"{{{OWN}, weight: 0}}", [], ["objective.parts.p.weight"]),
+        (f"{{{OWN}, wieght: 2}}", [], ["objective.parts.p.wieght"]),
+        (f"{{{OWN}, options: {{los: cosent}}}}", [], ["objective.parts.p.options.los"]),
+        (f"{{{OWN}, batch_size: 7}}", ["trainer.accumulation=2"], ["objective.parts.p.batch_size=7"]),
+        (
+            f"{{{OWN}, batch_size: 9, options: {{groups_per_batch: 2}}}}",
+            [],
+            ["objective.parts.p.options.groups_per_batch=2", "objective.parts.p.batch_size=9"],
+        ),
+        ("{experiment: idiolink_ft, batch_size: 12}", [], ["objective.parts.p.options.idioms_per_batch=8"]),
+        (f"{{{OWN}}}", ["data.train=y.csv"], ["data.train", "objective.parts.<name>.data.train"]),
+        ("{experiment: adaptive_triplet}", [], ["objective.parts.p", "model.idiom_tokens=train/p"]),
+        (
+            "{experiment: adaptive_triplet}",
+            ["+objective.parts.q.experiment=joint", "model.idiom_tokens=train/p"],
+            ["objective.parts.q", "model.idiom_tokens=train,"],
+        ),
+        (
+            "{experiment: adaptive_triplet}",
+            ["+objective.parts.q.experiment=adaptive_triplet_paper", "model.idiom_tokens=train"],
+            ["objective.parts.p", "objective.parts.q", "model.idiom_tokens_start"],
+        ),
+        (
+            "{experiment: admire_experts}",
+            ["+objective.parts.q.experiment=admire_experts"],
+            ["p and q", "experts"],
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_part_is_named(part: str | None, others: list[str], named: list[str]) -> None:
+    with pytest.raises(UserError) as caught:
+        settings(*([] if part is None else [f"+objective.parts.p={part}"]), *others)
+    assert all(text in str(caught.value) for text in named), caught.value
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ("data: {train: none.csv}", "objective.parts.p.data.train"),
+        ("data: {train: pairs.csv}, options: {loss: cosent}", "objective.parts.p.options.loss"),
+        (
+            "data: {train: pairs.csv}, batch_size: 64, options: {drop_last: true}",
+            "objective.parts.p.batch_size",
+        ),
+        ("data: {train: pairs.csv, columns: {anker: question}}", "objective.parts.p.data.columns"),
+    ],
+)
+def test_what_is_wrong_with_a_parts_data_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: str, named: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_pairs(tmp_path / "pairs.csv")
+    with pytest.raises(UserError) as caught:
+        build_objective(settings(f"+objective.parts.p={{{options}}}"))
+    assert named in str(caught.value)
+
+
+def test_each_part_has_its_batch_size_and_its_held_out_rows(tmp_path: Path) -> None:
+    _, *options = mixture_options(tmp_path)
+    mixed = settings(*options, "trainer.batch_size=16")
+    objective = build_objective(mixed)
+    sizes: dict[str, int] = {}
+    for step in objective.epoch_steps(0, 1):
+        name = objective.batch(0, step[0]).targets[0]
+        sizes[name] = max(sizes.get(name, 0), len(step[0]))
+    assert sizes == {"faq": 16, "rated": 12, "idioms": 12}  # six idioms, two sentences each
+    (benchmark,), _ = build_benchmarks(mixed)
+    assert {path.name for path in benchmark.files} == {"faq.csv", "rated.csv"}
+
+
+def test_rows_that_one_part_holds_out_and_another_trains_on_are_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    faq, other = write_pairs(tmp_path / "faq.csv"), write_pairs(tmp_path / "other.csv", 8)
+    parts = f"faq: {{data: {{train: '{faq}'}}}}, other: {{data: {{train: '{faq}', val: '{other}'}}}}"
+    build_benchmarks(settings(f"+objective.parts={{{parts}}}"))
+    assert "held out of part other are trained on in faq" in caplog.text

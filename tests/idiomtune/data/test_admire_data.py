@@ -1,0 +1,178 @@
+"""AdMIRe's tables and images: what is read, where images are found, and what is wrong is named."""
+
+from __future__ import annotations
+
+import csv
+import logging
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from idiomtune.data.admire import find_image, read_items
+from idiomtune.data.sources import SAMPLE_ROOT
+from idiomtune.errors import UserError
+
+SAMPLE = SAMPLE_ROOT / "admire"
+NAMES = [f"{i}.png" for i in range(1, 6)]
+ROW = {"compound": "cold feet", "subset": "Train", "sentence_type": "idiomatic"}
+ROW |= {"sentence": "He got cold feet.", "expected_order": str(NAMES[::-1])}
+for number, name in enumerate(NAMES, 1):
+    ROW |= {f"image{number}_name": name, f"image{number}_caption": f"Picture {number}."}
+HEADER = list(ROW)
+
+
+def write(folder: Path, *rows: dict[str, str], split: str = "train", header: list[str] = HEADER) -> Path:
+    with (folder / f"subtask_a_{split}.tsv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, header, delimiter="\t", extrasaction="ignore")
+        writer.writerows([dict(zip(header, header, strict=True)), *rows])
+    return folder
+
+
+def test_an_item_as_it_is_used(tmp_path: Path) -> None:
+    row = ROW | {"sentence": 'She said: "No Cold-Feet now!"', "image2_caption": "A foot.\\n\\n It is  cold."}
+    row["expected_order"] = str(["3.png", "1.png", "2.png", "5.png", "4.png"])
+    (item,) = read_items(write(tmp_path, row), "train").items
+    assert (item.id, item.compound, item.sense) == ("train_2", "cold feet", "idiomatic")
+    assert item.span is not None
+    assert item.sentence[slice(*item.span)] == "Cold-Feet"
+    assert [c.name for c in item.candidates] == NAMES
+    assert item.candidates[1].caption == "A foot. It is cold."
+    assert item.gold_ranks == (1, 2, 0, 4, 3)
+    assert item.candidates[0].path is None  # nobody asked for images
+
+
+def test_dev_has_neither_sense_nor_gold(tmp_path: Path) -> None:
+    row = ROW | {"sentence_type": "", "expected_order": ""}
+    split = read_items(write(tmp_path, row, split="dev"), "dev")
+    assert not split.has_gold
+    assert (split.items[0].sense, split.items[0].gold_ranks) == (None, None)
+    with_gold = read_items(write(tmp_path, ROW, split="dev"), "dev")  # where the user has it
+    assert with_gold.has_gold
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("compound", "?!"), ("sentence", " "), ("image3_caption", ""), ("image1_name", "2.png")),
+        *(("sentence_type", value) for value in ("figurative", "")),
+        *(("expected_order", order) for order in ("", "['1.png'", "[1, 2, 3, 4, 5]")),
+        ("expected_order", str([*NAMES[:4], "9.png"])),
+    ],
+)
+def test_what_is_wrong_is_named(field: str, value: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        read_items(write(tmp_path, ROW | {"sentence": "Cold feet!"}, ROW | {field: value}), "train")
+    row = f"row 3 (compound {value if field == 'compound' else 'cold feet'})"
+    assert all(part in str(caught.value) for part in ("subtask_a_train.tsv", row, field))
+
+
+def test_what_is_wrong_with_a_table_is_named(tmp_path: Path) -> None:
+    other = ROW | {"sentence": "Cold feet!", "expected_order": ""}
+    with pytest.raises(UserError, match="empty in some rows") as caught:
+        read_items(write(tmp_path, ROW, other, split="dev"), "dev")
+    assert caught.value.field == "expected_order"
+    with pytest.raises(UserError, match="image5_caption"):
+        read_items(write(tmp_path, ROW, header=HEADER[:-1]), "train")
+    with pytest.raises(UserError, match=r"subtask_a_train\.tsv: .*data\.admire="):
+        read_items(tmp_path / "elsewhere", "train")
+
+
+def test_a_compound_that_is_not_in_its_sentence_is_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        split = read_items(write(tmp_path, ROW, ROW | {"sentence": "His feet were cold."}), "train")
+    assert [item.span is None for item in split.items] == [False, True]
+    assert "not found in 1 of 2 sentences (the first: 'cold feet' in 'His feet were cold.')" in caplog.text
+
+
+def with_images(folder: Path, numbers: Sequence[int]) -> Path:
+    """Where these images of the row lie; its table is above them."""
+    inside = write(folder, ROW) / "images" / "train" / "cold feet"
+    inside.mkdir(parents=True)
+    for number in numbers:
+        (inside / f"{number}.jpg").touch()
+    return inside
+
+
+def test_images_are_found_in_each_layout(tmp_path: Path) -> None:
+    ours = read_items(SAMPLE, "train", check_images=True)
+    at = {c.name: c.path for item in ours.items for c in item.candidates}
+    assert all(path is not None and path.is_file() for path in at.values())
+    assert any(path is not None and path.parent.name == "lion_s share" for path in at.values())
+
+    # As published: the table beside its images.
+    shutil.copytree(SAMPLE / "images" / "train", tmp_path / "train")
+    shutil.copy(SAMPLE / "subtask_a_train.tsv", tmp_path / "train")
+    for path in (tmp_path / "train").glob("*/*.jpg"):
+        path.rename(path.with_suffix(".png"))
+    (tmp_path / "train" / "lion_s share").rename(tmp_path / "train" / "lion's share")
+    for folder in (tmp_path, tmp_path / "train"):
+        published = read_items(folder, "train", check_images=True)
+        assert all(c.path and c.path.name == c.name for item in published.items for c in item.candidates)
+
+
+def test_missing_images_matter_only_to_who_looks_for_them(tmp_path: Path) -> None:
+    folder = with_images(tmp_path, (1, 2, 4, 5)).parents[2]
+    assert len(read_items(folder, "train").items) == 1
+    with pytest.raises(
+        UserError, match=r"row 2 .*field 'image3_name': there is no image 3\.png in .*cold feet"
+    ):
+        read_items(folder, "train", check_images=True)
+
+
+def test_real_tables(real_data: Path) -> None:
+    train = read_items(real_data / "admire", "train", check_images=True)
+    dev = read_items(real_data / "admire", "dev", check_images=True)
+    assert (len(train.items), len(dev.items)) == (50, 15)
+    assert [item.sense for item in train.items].count("idiomatic") == 29
+    assert all(item.span is not None for item in (*train.items, *dev.items))
+    assert (train.has_gold, dev.has_gold) == (True, False)
+    assert not any("\\n" in c.caption for item in train.items for c in item.candidates)
+
+
+OUTSIDE = ["{outside}", "../../../../secret", "..\\..\\secret", "C:secret", "..", ".", "a/b", "x\0y"]
+
+
+@pytest.mark.parametrize("field", ["compound", "image5_name"])
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_names_that_are_paths_are_refused(field: str, name: str, tmp_path: Path) -> None:
+    """A picture outside of the data folder is neither opened nor put into a report."""
+    outside, folder = tmp_path / "secret.png", tmp_path / "data"
+    outside.touch()
+    (folder / "images" / "train" / "cold feet").mkdir(parents=True)
+    given = name.format(outside=outside.with_suffix("" if field == "compound" else ".png"))
+    given += ".png" if field != "compound" and name.endswith("secret") else ""
+    row = ROW | {field: given}
+    row["expected_order"] = str([row[f"image{i}_name"] for i in range(1, 6)])
+    for check_images in (True, False):
+        with pytest.raises(UserError) as caught:
+            read_items(write(folder, row), "train", check_images=check_images)
+        assert all(part in str(caught.value) for part in ("subtask_a_train.tsv", "row 2", f"'{field}'"))
+    compound, image = (given, "1.png") if field == "compound" else ("cold feet", given)
+    assert find_image(folder, "train", compound, image) is None
+
+
+def test_links_out_of_the_data_folder_are_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    inside = with_images(folder, (1, 3, 4, 5))
+    (tmp_path / "secret.jpg").touch()
+    (inside / "2.jpg").symlink_to(tmp_path / "secret.jpg")
+    with pytest.raises(UserError, match=r"row 2 .*'image2_name'"):
+        read_items(folder, "train", check_images=True)
+    assert find_image(folder, "train", "cold feet", "2.png") is None
+    assert find_image(folder, "../data/images/train", "cold feet", "1.png") is None
+    (inside / "2.jpg").unlink()
+    (inside / "2.jpg").symlink_to(inside / "1.jpg")  # within the folder they may lie anyhow
+    linked = tmp_path / "linked"
+    linked.symlink_to(folder)  # as may the folder itself
+    (item,) = read_items(linked, "train", check_images=True).items
+    assert all(candidate.path is not None for candidate in item.candidates)
+    (tmp_path / "elsewhere").mkdir()
+    shutil.move(inside, tmp_path / "elsewhere" / "cold feet")
+    inside.symlink_to(tmp_path / "elsewhere" / "cold feet")
+    with pytest.raises(UserError, match="'image1_name'"):
+        read_items(folder, "train", check_images=True)

@@ -1,0 +1,396 @@
+"""Where data comes from: folders in their order, and downloads, of which nothing wrong stays in the cache.
+
+A local server stands in for GitHub and for the Hub.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from email.message import Message
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.error import HTTPError
+from urllib.request import Request
+
+import huggingface_hub.constants
+import pytest
+
+from idiomtune.data import astitch, external, idiolink, ncimp, semeval2022, sources
+from idiomtune.data.external import pie_file
+from idiomtune.data.idiolink import idiolink_root
+from idiomtune.data.names import PIE, SEMEVAL2022
+from idiomtune.data.ncimp import SCORES_FILE
+from idiomtune.data.semeval2022 import FOLDER, TRAIN_FILE, read_groups, read_pairs
+from idiomtune.data.sources import SAMPLE_ROOT, DataFiles, GitHubData, NoDowngrade, PublishedFile
+from idiomtune.errors import DataMissingError, UserError
+from idiomtune.io.files import fingerprint
+from tests.fake_hub import serve
+from tests.programs import ROOT, program_env
+
+CONTENT = b'name,text\r\none,"A sentence, with a comma."\r\ntwo,Another.\r\n' * 50
+PINNED = PublishedFile("in/x.csv", "c0ffee", hashlib.sha256(CONTENT).hexdigest())
+UNPINNED = PublishedFile("in/x.csv", "HEAD", columns=("name", "text"))
+PAGE = b"<!DOCTYPE html><html><body>Please log in.</body></html>"
+Server = Callable[[Any], None]  # of a handler
+IDIOLINK_FILES = ("data/train/indexes.json", "data/val/queries.json", "data/train/triplets_train_full.jsonl")
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty `IDIOM_CACHE`, while `IDIOM_DATA` is unset."""
+    monkeypatch.setenv("IDIOM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("IDIOM_DATA", raising=False)
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def as_github(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """Starts a server with a handler, in GitHub's place."""
+    assert not cache.exists()
+    servers = []
+
+    def start(handler: Any) -> None:
+        servers.append(ThreadingHTTPServer(("127.0.0.1", 0), handler))
+        threading.Thread(target=servers[-1].serve_forever, args=(0.02,), daemon=True).start()
+        monkeypatch.setattr(sources, "GITHUB_FILES", f"http://127.0.0.1:{servers[-1].server_port}")
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture
+def github(tmp_path: Path, as_github: Server) -> Path:
+    """The folder that is served as GitHub."""
+    served = tmp_path / "served"
+    served.mkdir()
+    as_github(partial(Quiet, directory=str(served)))
+    return served
+
+
+def publish(data: GitHubData, copy: Path, served: Path) -> GitHubData:
+    """The data set as if a local copy were what is published: its files in their places, and
+    the same declaration with other sums.
+    """
+    files = {}
+    for path, file in data.files.items():
+        local = copy / path
+        if local.is_file():
+            target = served / data.repo / file.revision / file.path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(local, target)
+            file = replace(file, sha256=file.sha256 and fingerprint(local))
+        files[path] = file
+    return replace(data, files=files)
+
+
+def get(file: PublishedFile) -> Path:
+    return DataFiles(GitHubData(PIE, "a/b", "x.csv", {"x.csv": file}), None)("x.csv")
+
+
+class Wrong(NamedTuple):
+    """What a server does wrong, and what is said of it."""
+
+    named: str
+    content: bytes | None = b""  # None: it says nothing for longer than is waited
+    length: int = 0
+    status: int = 200
+
+
+@pytest.mark.parametrize(
+    ("file", "wrong"),
+    [
+        (PINNED, Wrong("SHA-256", PAGE, len(PAGE))),
+        (UNPINNED, Wrong("no column 'name'", PAGE, len(PAGE))),
+        (UNPINNED, Wrong("30 more", CONTENT[:-30], len(CONTENT))),
+        (PINNED, Wrong("timed out", None, len(CONTENT))),
+        (UNPINNED, Wrong("etc/hostname", status=302)),
+    ],
+    ids=["page, known sum", "page, unknown sum", "cut", "silent", "redirect to a file"],
+)
+def test_what_a_server_does_wrong_leaves_no_trace(
+    file: PublishedFile, wrong: Wrong, as_github: Server, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = [wrong, Wrong("", CONTENT, len(CONTENT))]
+
+    class Handler(Quiet):
+        def do_GET(self) -> None:
+            answer = answers.pop(0)
+            self.send_response(answer.status)
+            self.send_header("Content-Length", str(answer.length))
+            self.send_header("Location", "file:///etc/hostname")
+            self.end_headers()
+            if answer.content is None:
+                time.sleep(0.4)
+            else:
+                self.wfile.write(answer.content)
+
+    as_github(Handler)
+    monkeypatch.setattr(sources, "_TIMEOUT", 0.2)
+    with pytest.raises(DataMissingError) as caught:
+        get(file)
+    assert all(part in str(caught.value) for part in (wrong.named, "x.csv", "a local copy"))
+    assert not any(path.is_file() for path in cache.rglob("*"))
+    assert get(file).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("file", [PINNED, UNPINNED], ids=["known sum", "unknown sum"])
+def test_a_copy_is_downloaded_once_and_named_when_it_was_changed(
+    file: PublishedFile, github: Path, cache: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    origin = github / "a/b" / file.revision / file.path
+    origin.parent.mkdir(parents=True)
+    origin.write_bytes(CONTENT)
+    copy = get(file)
+    origin.write_bytes(CONTENT + b"three,More.\r\n")  # published again, differently
+    assert get(file).read_bytes() == CONTENT
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+    copy.write_bytes(CONTENT + b"three,Mine.\r\n")
+    sources.warn_if_altered.cache_clear()
+    assert get(file) == copy
+    assert f"{copy} is not the published file" in caplog.text
+    copy.unlink()
+    (cache / "pie" / "x.csv.sha256").unlink(missing_ok=True)
+    if file.sha256 is None:
+        assert get(file).read_bytes() == origin.read_bytes()
+    else:
+        with pytest.raises(DataMissingError, match=file.sha256):
+            get(file)
+
+
+def test_a_redirect_to_an_unencrypted_address_is_refused() -> None:
+    """Nobody on the way may put another file in the place of one whose sum is not known."""
+    redirect = partial(NoDowngrade().redirect_request, fp=None, code=302, msg="Found", headers=Message())
+    secure = Request("https://example.org/x.csv")
+    with pytest.raises(HTTPError, match="without encryption"):
+        redirect(secure, newurl="http://example.org/x.csv")
+    followed = redirect(secure, newurl="https://elsewhere.org/x.csv")
+    assert followed is not None
+    assert followed.full_url == "https://elsewhere.org/x.csv"
+
+
+GITHUB = (semeval2022.FILES, ncimp.FILES, astitch.FILES, external.PIE_FILES)
+
+
+def test_the_sums_are_those_of_the_real_files(real_data: Path) -> None:
+    num_known = 0
+    for data in GITHUB:
+        for name, file in data.files.items():
+            if file.sha256 is not None:
+                assert fingerprint(real_data / data.dataset.name / name) == file.sha256, name
+                num_known += 1
+    for path, sha256 in idiolink.SHA256.items():
+        assert fingerprint(real_data / "idiolink" / path.removeprefix("data/")) == sha256
+    assert num_known == 21
+
+
+def test_files_are_downloaded_one_by_one(github: Path, semeval_sample: DataFiles, cache: Path) -> None:
+    assert semeval_sample.folder is not None
+    assert sources.dataset_folder(SEMEVAL2022, None, None, sample=False) is None
+    files = DataFiles(publish(semeval2022.FILES, semeval_sample.folder, github), None)
+    assert read_pairs(files, "dev").gold == read_pairs(semeval_sample, "dev").gold
+    assert read_pairs(files, "eval").gold is None
+    assert read_groups(files(TRAIN_FILE)) == read_groups(semeval_sample(TRAIN_FILE))
+    shutil.rmtree(github / "H-TayyarMadabushi")
+    assert read_pairs(files, "dev").pairs == read_pairs(semeval_sample, "dev").pairs, "the copies serve"
+    with pytest.raises(DataMissingError, match=r"test\.csv could not be downloaded .*404.*\n.*IDIOM_DATA="):
+        read_pairs(files, "test")
+    spaced = DataFiles(publish(ncimp.FILES, SAMPLE_ROOT / "ncimp", github), None)
+    assert spaced(SCORES_FILE) == cache / "ncimp" / SCORES_FILE, "a name with a space"
+
+
+def test_local_copies_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A data set's own option, then `data.root`, then `IDIOM_DATA`; each with the folder of its name or
+    being it.
+    """
+    for name in ("mine", "root", "environment"):
+        (tmp_path / name / FOLDER).mkdir(parents=True)
+    monkeypatch.setenv("IDIOM_DATA", str(tmp_path / "environment"))
+    folder = partial(sources.dataset_folder, SEMEVAL2022, sample=False)
+    mine = tmp_path / "mine"
+    assert folder(str(mine), str(tmp_path / "root")) == folder(str(mine / FOLDER), None) == mine / FOLDER
+    assert folder(None, str(tmp_path / "root")) == tmp_path / "root" / FOLDER
+    assert folder(None, str(tmp_path)) == tmp_path / "environment" / FOLDER
+    with pytest.raises(UserError, match=r"data\.semeval2022=nowhere: there is no such folder"):
+        folder("nowhere", None)
+
+
+def test_a_local_copy_of_pie_is_a_file_or_lies_in_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "pie" / "data_cleaned.csv"
+    file.parent.mkdir()
+    file.touch()
+    monkeypatch.setenv("IDIOM_DATA", str(tmp_path))
+    for named in (None, file, file.parent, tmp_path):
+        assert pie_file(None if named is None else str(named)) == file
+    (tmp_path / "empty").mkdir()
+    for name, expected in (("empty", r"data_cleaned\.csv: .*data\.pie="), ("none.csv", r"data\.pie=.*none")):
+        with pytest.raises(UserError, match=expected):
+            pie_file(str(tmp_path / name))
+
+
+@pytest.fixture
+def served_idiolink(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[dict[str, bytes]]:
+    """The files that are served as IdioLink's dataset on the Hub; some of their sums are known."""
+    assert not cache.exists()
+    served = tmp_path / "hub"
+    shutil.copytree(SAMPLE_ROOT / "idiolink", served / "data")
+    (served / "README.md").write_text("a file that is not needed", encoding="utf-8")
+    sums = {name: fingerprint(served / name) for name in IDIOLINK_FILES}
+    monkeypatch.setattr(idiolink, "SHA256", sums)
+    with serve({"datasets/Intellexus/IdioLink": served}) as hub:
+        template = hub.url + "/{repo_id}/resolve/{revision}/{filename}"
+        settings = {"HF_HUB_OFFLINE": False, "HF_HUB_DISABLE_XET": True, "ENDPOINT": hub.url}
+        for name, value in (settings | {"HUGGINGFACE_CO_URL_TEMPLATE": template}).items():
+            monkeypatch.setattr(huggingface_hub.constants, name, value)
+        yield hub.repositories["datasets/Intellexus/IdioLink"].main
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [(IDIOLINK_FILES[0], PAGE), (IDIOLINK_FILES[2], None)], ids=["page", "missing"]
+)
+def test_idiolink_is_kept_whole_or_not_at_all(
+    name: str, content: bytes | None, served_idiolink: dict[str, bytes], cache: Path
+) -> None:
+    good = served_idiolink.pop(name)
+    if content is not None:
+        served_idiolink[name] = content
+    for _ in range(2):  # a second start does not take what came for the right file
+        with pytest.raises(DataMissingError, match=name) as caught:
+            idiolink_root(None, sample=False)
+        remedies = ("data.root=", "IDIOM_DATA=", "data=sample", "Reason:")
+        assert [part for part in remedies if part not in str(caught.value)] == []
+    assert not (cache / "idiolink" / "checksums.json").exists()
+    served_idiolink[name] = good
+    root = idiolink_root(None, sample=False)
+    downloaded = {path.relative_to(root.parent).as_posix() for path in root.rglob("*") if path.is_file()}
+    assert downloaded == served_idiolink.keys() - {"README.md"}
+
+
+def test_idiolink_in_the_cache(
+    served_idiolink: dict[str, bytes], cache: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Only splits are fetched, into their folders: the names of a data set's files are the server's."""
+    fetched = served_idiolink.keys() - {"README.md"}
+    for name in ("data/../../outside.json", "data/../indexes.json", "data/x y/indexes.json"):
+        served_idiolink[name] = b"[]"
+    root = idiolink_root(None, sample=False)
+    assert sorted(path.name for path in root.iterdir()) == ["test", "train", "val"]
+    assert json.loads((root.parent / "checksums.json").read_text()).keys() == fetched
+    served_idiolink.clear()
+    idiolink_root(None, sample=False)
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+    for name in (IDIOLINK_FILES[1], "data/test/queries.json"):
+        (cache / "idiolink" / name).write_bytes(PAGE)
+        sources.warn_if_altered.cache_clear()
+        idiolink_root(None, sample=False)
+        assert f"{name} is not the published file" in caplog.text
+
+
+def test_another_revision_of_idiolink(
+    served_idiolink: dict[str, bytes], cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Known sums are those of the default; either has a folder of its own in the cache."""
+    name = IDIOLINK_FILES[1]
+    served_idiolink[name] += b"\n"
+    with pytest.raises(DataMissingError, match=name):
+        idiolink_root(None, sample=False)
+    monkeypatch.setenv("IDIOM_IDIOLINK_REVISION", "main")
+    assert (idiolink_root(None, sample=False).parent / name).read_bytes() == served_idiolink[name]
+    for wrong in ("../..", "a/b", "-x", " "):
+        monkeypatch.setenv("IDIOM_IDIOLINK_REVISION", wrong)
+        with pytest.raises(UserError, match="IDIOM_IDIOLINK_REVISION="):
+            idiolink_root(None, sample=False)
+    assert (cache / "idiolink-main" / "checksums.json").is_file()
+    assert not (cache / "idiolink" / "checksums.json").exists()
+
+
+def test_layouts_of_idiolink_and_order_of_its_sources(
+    tmp_path: Path, sample_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The splits directly in a folder, under idiolink/, and under data/ as on the Hub."""
+    for name, inside in (("plain", ""), ("all", "idiolink"), ("hub", "data")):
+        shutil.copytree(sample_root / "val", tmp_path / name / inside / "val")
+        assert idiolink_root(str(tmp_path / name), sample=False) == tmp_path / name / inside
+    monkeypatch.setenv("IDIOM_DATA", str(tmp_path / "all"))
+    assert idiolink_root(None, sample=True) == SAMPLE_ROOT / "idiolink"
+    assert idiolink_root(str(tmp_path / "plain"), sample=False) == tmp_path / "plain"
+    assert idiolink_root(None, sample=False) == tmp_path / "all" / "idiolink"
+    with pytest.raises(UserError) as caught:
+        idiolink_root(str(tmp_path / "missing"), sample=False)
+    assert (caught.value.option, caught.value.file) == ("data.root", tmp_path / "missing")
+    monkeypatch.setenv("IDIOM_DATA", str(tmp_path / "all" / "idiolink" / "val"))
+    with pytest.raises(DataMissingError) as caught:
+        idiolink_root(None, sample=False)
+    assert caught.value.option == "IDIOM_DATA"
+
+
+# The client reads the Hub's address when it is imported.
+LOADED_TWICE = """
+import json, logging, os, sys
+from pathlib import Path
+from tests.fake_hub import serve
+
+def load():
+    files = [path for path in idiolink_root(None, sample=False).rglob("*") if path.is_file()]
+    return Encoder.from_pretrained("someone/tiny", device="cpu").encode(["a cat"]).tolist(), len(files)
+
+logging.basicConfig(level=logging.INFO)
+data, model = map(Path, sys.argv[1:])
+with serve({"datasets/Intellexus/IdioLink": data, "models/someone/tiny": model}) as hub:
+    os.environ["HF_ENDPOINT"] = hub.url
+    from huggingface_hub.utils import close_session
+    from idiomtune.data.idiolink import idiolink_root
+    from idiomtune.encoder.encoder import Encoder
+    first = load()
+    fetched = [r for r in hub.requests if r.startswith("GET") and "/resolve/" in r and "IdioLink" in r]
+close_session()  # a connection that is open would be answered
+print(json.dumps([fetched, first == load()]))
+"""
+
+
+@pytest.mark.slow
+def test_data_and_model_are_downloaded_once(tmp_path: Path, tiny_path: Path) -> None:
+    """Both from a Hub that is a local server, then without it."""
+    shutil.copytree(SAMPLE_ROOT / "idiolink", tmp_path / "hub" / "data")
+    environment: dict[str, str | None] = {
+        "HF_HOME": str(tmp_path / "hf"),
+        "HF_HUB_OFFLINE": None,
+        "IDIOM_DATA": None,
+        "IDIOM_CACHE": str(tmp_path / "cache"),
+        "IDIOM_IDIOLINK_REVISION": "main",  # the sums of the default one are not the sample's
+        "HF_HUB_DISABLE_XET": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED_TWICE, str(tmp_path / "hub"), str(tiny_path)],
+        env=program_env(environment),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    fetched, is_same = json.loads(done.stdout)
+    assert len(fetched) == len(set(fetched)) == 7
+    assert is_same
+    assert "downloaded before" in done.stderr

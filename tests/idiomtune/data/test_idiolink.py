@@ -1,0 +1,260 @@
+"""IdioLink: what is wrong with a file is named by record and field; training tuples, released and drawn."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from idiomtune.data.idiolink import (
+    Document,
+    Split,
+    TrainingTuple,
+    check_disjoint,
+    draw_tuples,
+    fold_splits,
+    load_split,
+    query_request,
+    read_released,
+    released_file,
+)
+from idiomtune.errors import UserError
+
+
+def record(id_: str, usage: str, idiom: str = "break the ice", **changes: Any) -> dict[str, Any]:
+    sentence = f"They {idiom} in case {id_}."
+    known = {"id": id_, "sentence": sentence, "idiom": idiom, "span": idiom, "usage": usage}
+    return {**known, "subject": "Sport", "is_gold": False} | changes
+
+
+DOCUMENTS = [record("d1", "literal"), record("d2", "idiomatic"), record("d3", "sense")]
+QUERIES = [record("q1", "literal"), record("q2", "idiomatic")]
+INDEXES, ASKED = "indexes.json", "queries.json"
+
+
+def write_split(root: Path, name: str, documents: Any, queries: Any) -> Path:
+    folder = root / name
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, content in ((INDEXES, documents), (ASKED, queries)):
+        text = content if isinstance(content, str) else json.dumps(content)
+        (folder / file).write_text(text, encoding="utf-8")
+    return root
+
+
+def test_a_sound_split_is_read(tmp_path: Path) -> None:
+    split = load_split(write_split(tmp_path, "val", DOCUMENTS, QUERIES), "val")
+    assert [d.id for d in split.documents] == ["d1", "d2", "d3"]
+    assert [q.meaning for q in split.queries] == ["literal", "idiomatic"]
+    assert split.documents[0].sentence[slice(*split.documents[0].span_offsets)] == "break the ice"
+
+
+# A field's value in a record, or without one.
+FIELDS: list[tuple[str, Any]] = [
+    *((name, value) for name in ("id", "sentence", "idiom", "span", "usage") for value in (None, " ")),
+    *(("sentence", 3), ("subject", "\ud800"), ("is_gold", "true"), ("more", 1)),
+    *(("span", "no such words"), ("idiom", "…!"), ("id", "d1")),
+]
+_NO_LISTS: list[Any] = [{"a": 1}, [], "null", "3"]
+_NO_RECORDS: list[Any] = ["text", None, []]
+# file, its content, what the message names besides the file
+SPOILED: list[tuple[str, Any, tuple[str, ...]]] = [
+    (INDEXES, "[{", ("not valid JSON", "line 1 column 3")),
+    *((INDEXES, content, ("expected a list of records",)) for content in _NO_LISTS),
+    *((INDEXES, [content], ("record 1",)) for content in _NO_RECORDS),
+    *((INDEXES, f"[{content}]", ()) for content in ("NaN", "1" * 5000, "[" * 100_000)),
+    (INDEXES, json.dumps(DOCUMENTS).replace('"id":', '"id": "x", "id":', 1), ("the field 'id' twice",)),
+    (ASKED, [], ("empty",)),
+    (ASKED, [record("q1", "sense")], ("field 'usage'", "'sense' is not one of")),
+    (ASKED, [record("d1", "literal")], ("field 'id'", "record 1 of indexes.json")),
+    (ASKED, [record("q1", "literal", "a b")], ("record 1 (id q1)", "field 'idiom'", "no relevant document")),
+    *((INDEXES, [*DOCUMENTS[:2], DOCUMENTS[2] | dict([f])], ("record 3", f"'{f[0]}'")) for f in FIELDS),
+    *(
+        (
+            INDEXES,
+            [{k: v for k, v in DOCUMENTS[0].items() if k != name}],
+            ("record 1", f"'{name}'", "missing"),
+        )
+        for name in ("id", "usage", "is_gold")
+    ),
+]
+
+
+@pytest.mark.parametrize(("file", "content", "named"), SPOILED, ids=[str(n) for n in range(len(SPOILED))])
+def test_what_is_wrong_with_a_split_is_named(
+    tmp_path: Path, file: str, content: Any, named: tuple[str, ...]
+) -> None:
+    files = {INDEXES: DOCUMENTS, ASKED: QUERIES} | {file: content}
+    write_split(tmp_path, "val", files[INDEXES], files[ASKED])
+    with pytest.raises(UserError) as caught:
+        load_split(tmp_path, "val")
+    assert [part for part in (file, *named) if part not in str(caught.value)] == []
+
+
+def test_missing_files_and_splits_are_named(tmp_path: Path) -> None:
+    write_split(tmp_path, "val", DOCUMENTS, QUERIES)
+    with pytest.raises(UserError, match=r"split 'tset' is not in .* \(splits there: val\)"):
+        load_split(tmp_path, "tset")
+    (tmp_path / "val" / ASKED).unlink()
+    with pytest.raises(UserError, match=r"queries\.json: cannot be read"):
+        load_split(tmp_path, "val")
+
+
+@pytest.mark.parametrize("spelling", ["break the ice", "BREAK THE ICE", "break-the-ice"])
+def test_an_idiom_in_two_splits_is_refused(tmp_path: Path, spelling: str) -> None:
+    write_split(tmp_path, "train", DOCUMENTS, QUERIES)
+    other = [record(id_, "literal") | {"idiom": spelling} for id_ in ("x1", "y1")]
+    write_split(tmp_path, "val", other[:1], other[1:])
+    with pytest.raises(UserError, match="is in the splits val and train"):
+        load_split(tmp_path, "val+train")
+
+
+def test_an_id_in_two_splits_is_refused(tmp_path: Path) -> None:
+    write_split(tmp_path, "train", DOCUMENTS, QUERIES)
+    other = [record(id_, "literal", idiom="spill the beans") for id_ in ("d1", "y1")]
+    write_split(tmp_path, "val", other[:1], other[1:])
+    with pytest.raises(UserError, match="id 'd1' is in the splits train and val"):
+        check_disjoint([load_split(tmp_path, "train"), load_split(tmp_path, "val")])
+
+
+def test_joined_split_has_the_first_ones_queries_and_all_documents(sample_root: Path) -> None:
+    val, train = load_split(sample_root, "val"), load_split(sample_root, "train")
+    both = load_split(sample_root, "val+train")
+    assert both.queries == val.queries
+    assert both.documents == val.documents + train.documents
+
+
+def test_sample_has_the_benchmarks_proportions(sample_root: Path) -> None:
+    splits = {name: load_split(sample_root, name) for name in ("train", "val", "test")}
+    check_disjoint(list(splits.values()))
+    for name, num_idioms in (("train", 6), ("val", 3), ("test", 3)):
+        usages = Counter((d.idiom, d.usage) for d in splits[name].documents)
+        assert {(usage, count) for (_, usage), count in usages.items()} == {
+            *(("literal", 8), ("idiomatic", 4), ("simplification", 4), ("sense", 4))
+        }
+        assert len(usages) == 4 * num_idioms
+        assert len(splits[name].queries) == 4 * num_idioms
+
+
+def test_instruction_quotes_the_span_and_keeps_the_usage_secret() -> None:
+    literal = Document.model_validate(record("d1", "literal"))
+    request = query_request(literal, "instruction_span")
+    assert request.instruction == (
+        "Based on the literal/idiomatic usage of the span 'break the ice' in the query, retrieve "
+        "documents that contain a span conveying the same conceptual meaning."
+    )
+    idiomatic = Document.model_validate(record("d1", "idiomatic"))
+    assert query_request(idiomatic, "instruction_span") == request
+    assert (request.role, request.pooling) == ("query", "span")
+    assert query_request(literal, "sentence").instruction is None
+
+
+def test_real_splits_and_their_released_tuples(real_data: Path) -> None:
+    root = real_data / "idiolink"
+    train, val = load_split(root, "train"), load_split(root, "val")
+    check_disjoint([train, val])
+    assert [(len(x.documents), len(x.queries)) for x in (train, val)] == [(2200, 440), (1000, 200)]
+    assert [len({d.idiom for d in x.documents}) for x in (train, val)] == [22, 10]
+    tuples = read_released(released_file(root, "train"), train)
+    assert [t.anchor for t in tuples] == [q.id for q in train.queries]
+    assert {(len(t.positives), len(t.hard), len(t.soft)) for t in tuples} == {(1, 2, 3)}
+    assert len({t.positives for t in tuples}) == 402
+    assert len({i for t in tuples for i in (*t.hard, *t.soft)}) == 1423
+
+
+def test_folds_hold_out_every_idiom_once(sample_root: Path) -> None:
+    both = [load_split(sample_root, name) for name in ("train", "val")]
+    idioms = {d.idiom for split in both for d in split.documents}
+    held_out: list[str] = []
+    for fold in range(4):
+        training, scored = fold_splits(sample_root, fold, 4)
+        of_fold = {q.idiom for q in scored.queries}
+        held_out += sorted(of_fold)
+        assert not of_fold & {r.idiom for r in (*training.documents, *training.queries)}
+        assert {d.idiom for d in scored.documents} == idioms, "the corpus is that of all idioms"
+        assert {d.idiom for d in training.documents} == idioms - of_fold
+        assert len(scored.queries) + len(training.queries) == sum(len(s.queries) for s in both)
+        assert fold_splits(sample_root, fold, 4)[1].queries == scored.queries
+    assert sorted(held_out) == sorted(idioms)
+    for fold, folds in ((4, 4), (0, 99)):
+        with pytest.raises(UserError, match=rf"data\.fold={fold} of data\.folds={folds}: there are 9 idioms"):
+            fold_splits(sample_root, fold, folds)
+
+
+# ---------------------------------------------------------------- training tuples
+
+
+@pytest.fixture(scope="module")
+def split(sample_root: Path) -> Split:
+    return load_split(sample_root, "train")
+
+
+def draw(split: Split, seed: int, **changes: int) -> list[TrainingTuple]:
+    options = {"num_positives": 2, "num_hard": 2, "num_soft": 3} | changes
+    return draw_tuples([*split.queries, *split.documents], split.documents, **options, seed=[seed])
+
+
+def test_drawn_tuples_keep_the_rules_and_follow_from_the_seed(split: Split) -> None:
+    records = {r.id: r for r in (*split.documents, *split.queries)}
+    tuples = draw(split, 0)
+    assert len(tuples) == len(records)
+    for t in tuples:
+        anchor, positives, hard, soft = t.anchor, t.positives, t.hard, t.soft
+        assert (len(positives), len(hard), len(soft)) == (2, 2, 3)
+        assert len({anchor, *positives, *hard, *soft}) == 8
+        own = records[anchor]
+        assert {(records[i].idiom, records[i].meaning) for i in positives} == {(own.idiom, own.meaning)}
+        assert {records[i].idiom for i in hard} == {own.idiom}
+        assert own.meaning not in {records[i].meaning for i in hard}
+        assert own.idiom not in {records[i].idiom for i in soft}
+    assert draw(split, 0) == tuples != draw(split, 1)
+
+
+def test_every_document_of_the_class_is_drawn_sooner_or_later(split: Split) -> None:
+    anchor = split.queries[0]
+    pool = {d.id for d in split.documents if (d.idiom, d.meaning) == (anchor.idiom, anchor.meaning)}
+    drawn: set[str] = set()
+    for seed in range(60):
+        (t,) = draw_tuples([anchor], split.documents, num_positives=1, num_hard=0, num_soft=0, seed=[seed])
+        drawn.update(t.positives)
+    assert drawn == pool
+
+
+def test_fewer_documents_than_asked_for_give_ragged_tuples(split: Split) -> None:
+    tuples = draw(split, 0, num_positives=1000, num_hard=1000, num_soft=1000)
+    records = {r.id: r for r in split.documents}
+    of_document = next(t for t in tuples if t.anchor in records and records[t.anchor].usage == "literal")
+    sizes = len(of_document.positives), len(of_document.hard), len(of_document.soft)
+    assert sizes == (7, 12, 100)  # eight literal documents, itself left out
+    lonely = split.queries[0].model_copy(update={"idiom": "unheard of"})
+    (t,) = draw_tuples([lonely], split.documents, num_positives=1, num_hard=1, num_soft=2, seed=[0])
+    assert (t.positives, t.hard, len(t.soft)) == ((), (), 2)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("{", "line 1, column 1: not valid JSON"),
+        ('{"query": "x"}', "line 1, field 'positive': is missing"),
+        ('{"query": "x", "positive": "y", "negatives": []}', "line 1, field 'negatives'"),
+        ('{"query": "x", "positive": "y", "negatives": ["z"]}', "'x' is not a sentence of split train"),
+        ('{"query": "{0}", "positive": "{1}", "negatives": ["{1}"]}', "line 1, has a positive or negative"),
+        (None, "objective.tuples=drawn"),
+    ],
+)
+def test_broken_released_files_are_explained(
+    tmp_path: Path, split: Split, line: str | None, expected: str
+) -> None:
+    """Also a positive of another meaning than its query's."""
+    path = released_file(tmp_path, "train")
+    path.parent.mkdir()
+    query = split.queries[0]
+    other = next(d for d in split.documents if d.idiom == query.idiom and d.meaning != query.meaning)
+    if line is not None:
+        line = line.replace("{0}", query.sentence).replace("{1}", other.sentence)
+        path.write_text(line + "\n", encoding="utf-8")
+    with pytest.raises(UserError) as caught:
+        read_released(path, split)
+    assert [part for part in (expected, "triplets_train_full.jsonl") if part not in str(caught.value)] == []

@@ -1,0 +1,297 @@
+"""Users' own training data: every form is read as it is meant, and split by group; what is wrong is told."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import gzip
+import io
+import json
+import mmap
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from bench.own_data import read as load_pairs
+from bench.own_data import write_pairs
+from idiomtune.data.own import load, store
+from idiomtune.data.own.load import OwnSplits
+from idiomtune.data.own.store import Example, Examples, OwnTable, Sentence
+from idiomtune.data.own.table import Source
+from idiomtune.errors import UserError
+from tests.idiomtune.data.test_own_tables import read
+from tests.own_data import write, write_lines
+
+
+def texts(splits: OwnSplits, row: int) -> list[str]:
+    """Those of a row that is trained on."""
+    return [splits.train.store.read_text(text) for text in splits.train.texts(row)]
+
+
+def pair(*texts: str, num_positives: int = 1, **more: Any) -> Example:
+    return Example(1, tuple(Sentence(text) for text in texts), num_positives, **more)
+
+
+LABELLED_LISTS = {
+    "query": {"text": "a cat", "meaning": "m"},
+    "span": "cat",
+    "group": "g",
+    "meaning": "m",
+    "pos": [{"text": "one", "span_start": 1, "span_end": 3}],
+    "neg": [{"title": "T", "text": "two", "span": "two", "group": "h", "meaning": "k"}, "n"],
+}
+LABELLED_SENTENCES = (
+    Sentence("a cat", (2, 5), "g", "m"),
+    Sentence("one", (1, 3), "g", "m"),
+    Sentence("T two", (2, 5), "h", "k"),
+    Sentence("n", None, "g"),
+)
+TEVATRON = {
+    "query_id": "1",
+    "query": "a",
+    "positive_passages": [{"docid": "3", "title": "T", "text": "p"}],
+    "negative_passages": [{"docid": "4", "title": "", "text": "n"}, {"title": "U", "text": ""}],
+}
+ENDS = {"positive_span": "dog", "anchor_span_start": "0", "anchor_span_end": "1"}
+SCORED_ENDS = {"similarity": 0, "span1": "cat", "span2_start": 0.0, "span2_end": 1.0}
+IN_USE = {"sentence": "a cat", "idiom": " g ", "sense": "m", "usage": "literal", "span": "cat"}
+FORMS: list[tuple[dict[str, Any], Example]] = [
+    # sentence-transformers: triplets, several negatives
+    ({"anchor": "a", "positive": "p", "negative": "n"}, pair("a", "p", "n")),
+    (
+        {"anchor": "a", "positive": "p", "negative_1": "m", "negative_2": "", "neg-3": "n"},
+        pair("a", "p", "m", "n"),
+    ),
+    ({"Query": "a", "Positive 1": "p", "positive-2": "q"}, pair("a", "p", "q", num_positives=2)),
+    ({"sentence_A": "a", "sentence_B": "p"}, pair("a", "p")),
+    # a `query` beside two sentences makes no third one
+    ({"query": "x", "text1": "a", "text2": "p"}, pair("a", "p")),
+    # FlagEmbedding, Tevatron
+    ({"query": "a", "pos": ["p"], "neg": [], "prompt": "Find: "}, pair("a", "p", instruction="Find: ")),
+    (TEVATRON, pair("a", "T p", "n", "U")),
+    # lists in a CSV
+    (
+        {"query": "a", "pos": '["p", "q"]', "neg": "[Laughter] No."},
+        pair("a", "p", "q", "[Laughter] No.", num_positives=2),
+    ),
+    # spans, groups and meanings
+    (LABELLED_LISTS, Example(1, LABELLED_SENTENCES, 1)),
+    (
+        {"anchor": "a", "positive": "a dog"} | ENDS,
+        Example(1, (Sentence("a", (0, 1)), Sentence("a dog", (2, 5))), 1),
+    ),
+    # pandas puts an index before the columns
+    ({"": "3", "anchor": "a", "positive": "p", "weight": "0.5"}, pair("a", "p", weight=0.5)),
+    # scored pairs
+    ({"sentence1": "a", "sentence2": "b", "label": 1}, pair("a", "b", score=1.0)),
+    (
+        {"text1": "a cat", "text2": "b"} | SCORED_ENDS,
+        Example(1, (Sentence("a cat", (2, 5)), Sentence("b", (0, 1))), 1, score=0.0),
+    ),
+    # sentences
+    ({"text": "a", "label": 3.0}, pair("a", num_positives=0, label="3")),
+    (IN_USE, Example(1, (Sentence("a cat", (2, 5), "g", "m"),), usage="literal")),
+    ({"text": "a", "label": "x", "group": "g"}, Example(1, (Sentence("a", None, "g"),), label="x")),
+]
+
+
+@pytest.mark.parametrize(("row", "expected"), FORMS, ids=[str(n) for n in range(len(FORMS))])
+def test_a_row_of_every_form(row: dict[str, Any], expected: Example) -> None:
+    (made,) = OwnTable(Source("a row", hub=[row]), None).examples()
+    assert made == expected
+
+
+def test_columns_are_mapped() -> None:
+    """A mapped column comes before one whose name says the same."""
+    row = {"title": "a", "query": "x", "abstract": "p", "wrong": "n", "worse": "m", "idiom in it": "a"}
+    roles = ("anchor", "positive", "negative_1", "negative_2", "anchor_span")
+    mapping = dict(zip(roles, ("title", "abstract", "wrong", "worse", "idiom in it"), strict=True))
+    table = OwnTable(Source("a row", hub=[row]), mapping)
+    (made,) = table.examples()
+    assert made == Example(1, (Sentence("a", (0, 1)), *map(Sentence, "pnm")), 1)
+    assert "left out: query)" in table.about()
+
+
+@pytest.mark.parametrize(
+    ("header", "form", "expected"),
+    [
+        ("sentence1 sentence2 label text", None, "scored"),
+        ("sentence1 sentence2 label text", "sentences", "sentences"),
+        ("anchor positive sentence1 sentence2 score", None, "pairs"),
+        ("sentence1 sentence2 score", "pairs", "pairs"),
+    ],
+)
+def test_the_form_is_that_of_the_columns_or_as_told(header: str, form: Any, expected: str) -> None:
+    table = OwnTable(Source("a row", hub=[dict.fromkeys(header.split(), "1")]), form=form)
+    with contextlib.suppress(UserError):
+        next(table.examples())
+    assert table.form.name == expected
+
+
+PAIRS = [{"anchor": f"question {i}", "positive": f"answer {i}"} for i in range(40)]
+
+
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], delimiter: str = ",") -> Path:
+    file = io.StringIO()
+    writer = csv.DictWriter(file, list(rows[0]), delimiter=delimiter)
+    writer.writeheader()
+    writer.writerows(rows)
+    return write(path, file.getvalue())
+
+
+def test_files_of_every_kind_in_a_folder(tmp_path: Path) -> None:
+    """The same rows, whatever the file; other files of the folder are none of ours."""
+    write_csv(tmp_path / "all" / "1.csv", PAIRS[:10])
+    write_csv(tmp_path / "all" / "2.tsv", PAIRS[10:20], "\t")
+    packed = gzip.compress("".join(json.dumps(row) + "\n" for row in PAIRS[20:30]).encode())
+    (tmp_path / "all" / "3.jsonl.gz").write_bytes(packed)
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(PAIRS[30:]), tmp_path / "all" / "4.parquet")
+    write(tmp_path / "all" / "README.md", "mine")
+    folder = read(tmp_path / "all")
+    whole = read(write_csv(tmp_path / "whole.csv", PAIRS))
+    for splits in (folder, whole):
+        assert len(splits.train) + len(splits.val) == len(PAIRS)
+    assert [texts(folder, row) for row in range(30)] == [texts(whole, row) for row in range(30)]
+    assert [path.name for path in folder.files] == ["1.csv", "2.tsv", "3.jsonl.gz", "4.parquet"]
+    assert folder.train.store.name(10) == f"{tmp_path / 'all' / '2.tsv'} row 2"
+    assert folder.train.store.name(39) == f"{tmp_path / 'all' / '4.parquet'} row 10"
+
+
+def test_rows_of_json_lines_may_have_other_fields(tmp_path: Path) -> None:
+    """A negative in the third row alone is one; what is nothing to training is said, wherever it stands."""
+    rows: list[dict[str, Any]] = [{"query": f"q{i}", "pos": [f"p{i}"]} for i in range(5)]
+    rows[2] |= {"neg": ["n"], "ngative": "n"}
+    val = write_lines(tmp_path / "v.jsonl", rows[:1])
+    splits = read(write_lines(tmp_path / "mine.jsonl", rows), val=[str(val)])
+    assert [len(texts(splits, row)) for row in range(4)] == [2, 3, 2, 2]
+    named = ("mine.jsonl", "query as anchor", "neg as negative", "left out: ngative")
+    assert all(part in splits.notes[0] for part in named)
+
+
+def groups_of(examples: Examples) -> set[int]:
+    return set(examples.store.groups[examples.rows].tolist())
+
+
+def test_whole_groups_are_held_out_the_same_in_every_run(tmp_path: Path) -> None:
+    """By group, label or anchor; in whatever order the rows come."""
+    rows = [{"text": f"text {i}", "group": f"group {i % 20}", "meaning": i % 3} for i in range(200)]
+    splits = read(write_lines(tmp_path / "a.jsonl", rows))
+    assert 10 <= len(splits.val) <= 20
+    assert not groups_of(splits.train) & groups_of(splits.val)
+    assert any("20 groups" in note and "data.val_share=0.1" in note for note in splits.notes)
+    again = read(write_lines(tmp_path / "b.jsonl", rows[::-1]))
+    assert groups_of(again.val) == groups_of(splits.val)
+    labelled = [{"text": row["text"], "label": row["group"]} for row in rows]
+    by_label = read(write_lines(tmp_path / "c.jsonl", labelled), val_share=0.3)
+    assert len(groups_of(by_label.val)) >= 2
+    assert not groups_of(by_label.train) & groups_of(by_label.val)
+    twice = [*PAIRS, *({**row, "positive": "other"} for row in PAIRS)]
+    anchors = read(write_lines(tmp_path / "d.jsonl", twice))
+    assert not groups_of(anchors.train) & groups_of(anchors.val)
+    assert len(anchors.train) == 72
+    uneven = [{**row, "group": "large" if i < 90 else str(i)} for i, row in enumerate(rows[:100])]
+    assert len(read(write_lines(tmp_path / "e.jsonl", uneven), val_share=0.05).val) == 5, "no large group"
+
+
+def test_what_is_held_out_is_not_trained_on(tmp_path: Path) -> None:
+    val = write_csv(tmp_path / "val.csv", [{**PAIRS[3], "positive": "another answer"}, PAIRS[5]])
+    splits = read(write_csv(tmp_path / "train.csv", PAIRS), val=[str(val)])
+    assert len(splits.train) == 38
+    (said,) = [note for note in splits.notes if "held out" in note]
+    assert all(part in said for part in ("2 rows", "train.csv row 5", "train.csv row 7"))
+    # A scored pair is the same in either order; one of its sentences in another pair is not.
+    scored = [{"sentence1": f"a{i}", "sentence2": f"b{i}", "score": i} for i in range(4)]
+    others = [{"sentence1": "b1", "sentence2": "a1"}, {"sentence1": "a2", "sentence2": "x"}]
+    held = write_csv(tmp_path / "sv.csv", [row | {"score": n} for n, row in enumerate(others)])
+    splits = read(write_csv(tmp_path / "s.csv", scored), val=[str(held)])
+    assert [texts(splits, row)[0] for row in range(3)] == ["a0", "a2", "a3"]
+
+
+def sentences(*groups: str, meanings: str = "", label: bool = False) -> list[dict[str, Any]]:
+    rows = [{"text": f"t{i}", "label" if label else "group": group} for i, group in enumerate(groups)]
+    return [row | ({"meaning": meanings[i]} if meanings else {}) for i, row in enumerate(rows)]
+
+
+NOTES: list[tuple[list[dict[str, Any]], tuple[str, ...]]] = [
+    ([*PAIRS[:5], PAIRS[2]], ("duplicated", "1 row ", "mine.jsonl row 6")),
+    (sentences(*"xxxxy", label=True), ("label", "1 row ", "mine.jsonl row 5")),
+    (sentences(*"gggg", meanings="0111"), ("group and meaning", "mine.jsonl row 1")),
+    (sentences(*"00111", meanings="01222"), ("1 of 2 groups", "one meaning", "mine.jsonl row 3")),
+    ([{"anchor": "a", "positive": "p", "anchr_span": "a"}], ("left out: anchr_span",)),
+    (sentences(*"gggg", meanings="mmmm"), ("1 groups are both",)),
+]
+
+
+@pytest.mark.parametrize(("rows", "named"), NOTES, ids=[str(n) for n in range(len(NOTES))])
+def test_what_is_odd_is_said(tmp_path: Path, rows: list[dict[str, Any]], named: tuple[str, ...]) -> None:
+    held_out = rows[0] | {key: "zzz" for key in ("text", "anchor", "positive", "label") if key in rows[0]}
+    val = write_lines(tmp_path / "val.jsonl", [held_out])
+    splits = read(write_lines(tmp_path / "mine.jsonl", rows), val=[str(val)])
+    assert any(all(part in note for part in named) for note in splits.notes), splits.notes
+
+
+TWO = "anchor,positive\na,p\n"
+SCORED = "sentence1,sentence2,score\na,b,1\n"
+SAME = dict.fromkeys(("anchor", "positive"), "anchor")
+# content of each file, options, what the message names
+REFUSED: list[tuple[list[str], dict[str, Any], tuple[str, ...]]] = [
+    (["text,label\na,x\nb,x\nc,y\n"], {}, ("too few", "data.val=")),
+    (["anchor,positive,group\na,p,g\nb,q,g\n"], {}, ("too few", "data.val=")),
+    ([TWO], {"train": ["0.csv", "0.csv"]}, ("0.csv", "twice")),
+    ([TWO], {"val": ["0.csv"]}, ("0.csv", "both name")),
+    ([TWO, TWO], {"train": ["0.csv"], "val": ["1.csv"]}, ("no row is left",)),
+    ([TWO, SCORED], {}, ("0.csv", "1.csv", "has pairs", "has scored")),
+    ([TWO, SCORED], {"train": ["0.csv"], "val": ["1.csv"]}, ("0.csv", "1.csv", "has pairs")),
+    ([TWO], {"columns": {"anker": "a"}}, ("data.columns", "'anker'", "anchor")),
+    ([TWO], {"columns": SAME}, ("'anchor'", "anchor and positive")),
+    ([], {"train": ["none.csv"]}, ("no such file",)),
+    ([], {"train": ["."]}, ("no table",)),
+    ([], {"train": ["hf:mine"]}, ("hf:<owner>/<name>",)),
+]
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=[str(n) for n in range(len(REFUSED))])
+def test_data_that_cannot_be_trained_on_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: tuple[list[str], dict[str, Any], tuple[str, ...]]
+) -> None:
+    contents, options, named = case
+    monkeypatch.chdir(tmp_path)
+    files = [str(write(Path(f"{n}.csv"), content)) for n, content in enumerate(contents)]
+    with pytest.raises(UserError) as refused:
+        read(**{"train": files, **options})
+    assert all(part in str(refused.value) for part in named), refused.value
+
+
+@pytest.mark.slow
+def test_texts_of_large_tables_are_not_held_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pairs of 400 characters: numbers of them alone are held."""
+    num = 100_000
+    for module in (load, store):
+        monkeypatch.setattr(module, "MAX_IN_MEMORY", 1)
+    write_pairs(tmp_path / "small.parquet", 1000)
+    load_pairs(tmp_path / "small.parquet")  # what the libraries take for themselves
+    write_pairs(tmp_path / "pairs.parquet", num)
+    cost = load_pairs(tmp_path / "pairs.parquet")
+    train = cost.splits.train
+    assert isinstance(train.store.text, mmap.mmap)
+    assert len(train) + len(cost.splits.val) == num
+    last = train.store.read_text(train.texts(len(train) - 1)[1])
+    assert last.startswith(f"answer {train.rows[-1]} word")
+    assert cost.memory / num < 450  # with the texts it would be more than 650
+
+
+def test_reading_loads_no_model() -> None:
+    """Files are checked without torch, in the time that they take."""
+    code = (
+        "import idiomtune.data.own.load, idiomtune.benchmarks.own.collections, sys; "
+        "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

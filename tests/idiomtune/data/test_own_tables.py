@@ -1,0 +1,239 @@
+"""Users' tables of every form: an error names file, row and field, whatever the cells hold."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from idiomtune.benchmarks.own.collections import read_collection
+from idiomtune.benchmarks.own.pairs import read_pairs
+from idiomtune.benchmarks.own.ranking import read_ranking
+from idiomtune.data.own.load import OwnSplits, load_own
+from idiomtune.data.own.store import read_corpus
+from idiomtune.declarations.dataset import OwnData
+from idiomtune.encoder.glossary import read_glossary
+from idiomtune.errors import UserError
+from idiomtune.explorer.search import own_corpus
+from tests.fuzzing import FUZZED, NAMES, TEXTS, VALUES
+from tests.own_data import write, write_collection
+from tests.programs import run
+from tests.tiny_runs import composed
+
+_DEFAULTS = {name: composed("config")["data"][name] for name in OwnData.model_fields}
+
+
+def read(*train: Path | str, **options: Any) -> OwnSplits:
+    """What is trained on, and held out."""
+    return load_own(OwnData(**{**_DEFAULTS, "train": [str(path) for path in train], **options}))
+
+
+# What reads a file of each form.
+READERS: dict[str, Callable[[Path], Any]] = {
+    "trained": read,
+    "as scored": lambda path: read(path, form="scored"),
+    "mapped": lambda path: read(path, columns={"anchor": "ancor", "negative": "neg"}),
+    "sts": read_pairs,
+    "pairs": lambda path: read_pairs(path, "own_pairs"),
+    "ranking": read_ranking,
+    "explored": own_corpus,
+    "mined": lambda path: read_corpus([str(path)]),
+    "glossary": lambda path: read_glossary([path]),
+}
+# The files of a collection, and a good row of each. The documents are held, or streamed.
+PARTS: dict[str, dict[str, Any]] = {
+    "corpus": {"_id": "d1", "title": "t", "text": "a", "span": "a"},
+    "queries": {"_id": "q1", "text": "a", "span_start": 0, "span_end": 1, "group": "g"},
+    "qrels": {"query-id": "q1", "corpus-id": "d1", "score": 1},
+}
+COLLECTION: list[Callable[[Path], Any]] = [
+    partial(read_collection, "mine", streamed=is_streamed) for is_streamed in (False, True)
+]
+
+PAIRS = "anchor,positive\na,p\n"
+SCORED = "sentence1,sentence2,score\na,b,1\n"
+LABELS = "sentence1,sentence2,label\na,b,1\n"
+WEIGHTS = "anchor,positive,weight\na,p,1\n"
+SPANS = "anchor,positive,span,span_start,span_end\na,p,,,\n"
+LIST = '{"query": "a", "pos": ["p"]}\n'
+IDS = "id,sentence1,sentence2,score\n7,a,b,1\n"
+GRADES = "query_id,query,candidate,grade\n1,q,a,1\n"
+GRADED = "query,candidates,grades\n"
+GLOSSARY = "expression,meaning\nred tape,bureaucracy\n"
+D1 = '{"_id": "d1", "text": "A"}\n'
+Q1 = '{"_id": "q1", "text": "a"}\n'
+
+# reader or part of a collection, content of the file, what the message names besides the file
+SPOILED: list[tuple[str, str | None, tuple[str, ...]]] = [
+    # columns
+    ("trained", "", ("no row",)),
+    ("trained", "a,b\n1,2\n", ("a, b", "anchor, positive", "data.columns")),
+    ("trained", "query,question,pos\n1,2,3\n", ("'query' and 'question'", "anchor", "data.columns")),
+    ("as scored", PAIRS, ("sentence1, sentence2, score",)),
+    ("mapped", "anchor,positive,neg\na,p,n\n", ("'ancor'", "'anchor'", "data.columns")),
+    ("mapped", "ancor,positive\na,p\n", ("'neg'", "ancor, positive", "data.columns")),
+    ("sts", "sentence1,sentence2,score,span\na,b,1,a\n", ("row 2", "'span'", "span1 or span2")),
+    ("ranking", "query,text2\nq,x\n", ("candidates", "positives", "own_ranking.columns")),
+    ("explored", "x,y\n1,2\n", ("text", "x, y")),
+    ("glossary", "a,b\n1,2\n", ("expression", "meaning", "a, b")),
+    ("corpus", '{"name": "d1", "text": "A"}\n', ("corpus", "id", "name, text")),
+    # rows
+    ("trained", PAIRS + ",q\n,r\nc,\n", ("3 problems", "row 3", "row 4", "row 5")),
+    ("sts", "id,sentence1,sentence2,score\n7,,b,1\n8,c,,x\n", ("2 problems", "row 2 (id 7)", "row 3 (id 8)")),
+    ("sts", IDS + "7,c,d,0\n", ("row 3", "'id'", "row 2")),
+    ("corpus", D1 + '{"_id": "d1", "text": "B"}\n', ("corpus", "row 2", "'d1'", "first in row 1")),
+    # texts
+    ("trained", PAIRS + "b\0,q\n", ("row 3", "'anchor'", "NUL")),
+    ("trained", PAIRS + "\u200b\u2060,q\n", ("row 3", "'anchor'", "invisible")),
+    ("trained", "anchor,positive,negative\nb,q,q\n", ("row 2", "'negative'", "'q'", "positive")),
+    ("trained", LIST + '{"query": ["b"], "pos": ["p"]}\n', ("row 2", "'query'", "['b']")),
+    ("trained", LIST + '{"query": "b"}\n', ("row 2", "'positive'")),
+    ("mined", '{"text": "a"}\n{"text": 3}\n', ("row 2", "'text'", "3")),
+    ("glossary", GLOSSARY + "cold feet,\n", ("row 3 (expression cold feet)", "'meaning'")),
+    ("glossary", GLOSSARY + "…,fear\n", ("row 3", "'expression'", "letter")),
+    ("glossary", GLOSSARY + "a -- b,fear\n", ("row 3", "'expression'", "a -- b")),
+    ("corpus", D1 + '{"_id": "d2"}\n', ("corpus", "row 2", "'text'", "missing")),
+    # lists
+    ("trained", LIST + '{"query": "b", "pos": ["p"], "neg": [""]}\n', ("row 2", "'neg'", "empty")),
+    ("trained", LIST + '{"query": "b", "pos": [["p"]]}\n', ("row 2", "'pos'", "['p']")),
+    ("trained", LIST + '{"query": "b", "pos": [{"contents": "p"}]}\n', ("row 2", "'pos'", "'text'")),
+    ("trained", '{"query": "b", "pos": [{"text": "q", "meaning": true}]}\n', ("row 1", "'pos'", "'meaning'")),
+    ("trained", '{"query": "b", "pos": ["p", "q"], "pos_span": "p"}\n', ("row 1", "'pos_span'", "several")),
+    ("ranking", GRADED + 'q,"[""a"", ""b""]",[1]\n', ("row 2", "'grades'", "1 grades of 2")),
+    ("ranking", GRADED + 'q,"[""a"", ""b""]","[1, ""x""]"\n', ("row 2", "'grades'", "'x'")),
+    ("ranking", 'query,candidates\nq,"[""a"", ""a""]"\n', ("row 2", "'candidates'", "twice")),
+    ("ranking", 'query,candidates\nq,"[""a"", 3]"\n', ("row 2", "'candidates'", "3 is not a text")),
+    ("ranking", 'query,candidates\nq,"[""a"","\n', ("row 2", "'candidates'", "not a list")),
+    # numbers, names and labels
+    *(("trained", WEIGHTS + f"b,q,{w}\n", ("row 3", "'weight'", w)) for w in ("-1", "1e+300", "1_0")),
+    *(("trained", SCORED + f'c,d,"{s}"\n', ("row 3", "'score'", s)) for s in ("nan", "3,5")),
+    ("trained", LABELS + "c,d,contradiction\n", ("row 3", "'label'", "contra")),
+    ("trained", "sentence1,sentence2,rating\na,b,1\n", ("'rating' has numbers", "data.form=pairs")),
+    ("trained", LIST + '{"query": "b", "pos": ["p"], "weight": true}\n', ("row 2", "'weight'", "True")),
+    ("trained", LIST + '{"query": "b", "pos": ["p"], "group": 1.5}\n', ("row 2", "'group'", "1.5")),
+    ("trained", "text,label\na,x\nb,\n", ("row 3", "'label'", "empty")),
+    ("trained", '{"text": "a", "label": "x"}\n{"text": "b", "group": "g"}\n', ("row 2", "'label'")),
+    ("trained", '{"text": "a", "group": "g"}\n{"text": "b", "label": "x"}\n', ("row 1", "label")),
+    *(("pairs", LABELS + f"c,d,{label}\n", ("row 3", "'label'", f"'{label}'")) for label in ("maybe", "2")),
+    ("ranking", GRADES + "1,q,b,good\n", ("row 3 (query_id 1)", "'grade'", "'good'")),
+    ("ranking", GRADES + "1,q,a,0\n", ("row 3", "'candidate'", "twice")),
+    ("ranking", GRADES + "1,other,b,0\n", ("row 3", "'query'", "first row of '1'")),
+    ("corpus", '{"_id": true, "text": "A"}\n', ("corpus", "row 1", "'_id'", "True")),
+    ("qrels", "q1\td1\tyes\n", ("test.tsv", "row 1", "'yes'")),
+    # spans
+    ("trained", SPANS + "a cat,p,dog,,\n", ("row 3", "'span'", "'dog'", "'a cat'")),
+    ("trained", SPANS + "a cat,p,,2,\n", ("row 3", "'span_start'", "span_end")),
+    *(
+        ("trained", SPANS + f"a cat,p,,{start},{end}\n", ("row 3", "'span_start'", f"{start}–{end}"))
+        for start, end in (("2", "6"), ("2", "2"), ("1.5", "3"), ("-1", "3"))
+    ),
+    ("trained", SPANS + "a cat,p,cat,0,3\n", ("row 3", "'span'", "'cat'", "'a c'")),
+    ("trained", '{"text": "a", "label": 1, "span_start": 1e400, "span_end": 2}\n', ("row 1", "inf")),
+    ("sts", "sentence1,sentence2,score,span_a\na cat,b,1,dog\n", ("row 2", "'span_a'", "'dog' is not in")),
+    ("queries", '{"_id": "q1", "text": "a", "span": "b"}\n', ("queries", "row 1", "'span'", "'b'")),
+    # tables as a whole
+    ("trained", "anchor,positive\na,p\na,q\n", ("the anchor", "one text in all rows")),
+    ("trained", "anchor,positive\n1,p\n2,q\n3,r\n", ("the anchor", "number of the row")),
+    ("sts", IDS + "8,c,d,1\n", ("all scores are 1",)),
+    ("pairs", LABELS + "c,d,1\n", ("two labels", "got 1")),
+    ("pairs", LABELS + "c,d,0\ne,f,-1\n", ("two labels", "-1, 0, 1")),
+    ("ranking", "query_id,query,candidate,grade\n1,q,a,0\n1,q,b,0\n", ("no query", "relevant")),
+    ("ranking", LIST.replace("pos", "candidates") + LIST, ("row 2", "'candidates'", "missing")),
+    *((part, None, (part,)) for part in PARTS),
+    ("qrels", "", ("test.tsv", "no row")),
+    ("qrels", "q1\td1\t1\nq9\td1\t1\n", ("test.tsv", "row 2", "no query 'q9'")),
+    ("qrels", "q1\td1\t1\nq1\td9\t1\n", ("test.tsv", "row 2", "no document 'd9'")),
+    ("qrels", "q1\td1\t1\nq1\td1\t2\n", ("test.tsv", "row 2", "judged twice")),
+    ("qrels", "q1\td1\t1\t0\tx\n", ("test.tsv", "row 1", "got 5")),
+    ("qrels", "q1\td1\t0\n", ("test.tsv", "no query has a relevant document")),
+]
+
+
+@pytest.mark.parametrize(("reader", "content", "named"), SPOILED, ids=[str(n) for n in range(len(SPOILED))])
+def test_an_error_names_file_row_and_field(
+    tmp_path: Path, reader: str, content: str | None, named: tuple[str, ...]
+) -> None:
+    if reader in PARTS:
+        path, readers = write_collection(tmp_path / "mine", **{reader: content}), COLLECTION
+    else:
+        path = write(tmp_path / ("mine.jsonl" if (content or "")[:1] == "{" else "mine.csv"), content or "")
+        readers = [READERS[reader]]
+    for one in readers:
+        with pytest.raises(UserError) as refused:
+            one(path)
+        assert [part for part in (str(path), *named) if part not in str(refused.value)] == []
+
+
+# A good row for each reader, whose cells are replaced at random.
+ROWS: list[tuple[str, dict[str, Any]]] = [
+    ("trained", {"query": "a cat", "pos": ["p"], "neg": ["n"], "span": "cat", "pos_span": None}),
+    ("trained", {"text": "a cat", "label": "x", "span_start": 0, "span_end": 1, "usage": "u", "group": 1}),
+    ("trained", {"sentence1": "a", "sentence2": "b", "score": 1, "span1": "a", "weight": 1}),
+    ("sts", {"id": "1", "sentence1": "a b", "sentence2": "c", "span1": "b", "score": 0.5, "group": "g"}),
+    ("pairs", {"sentence1": "a", "sentence2": "c", "span2_start": 0, "span2_end": 1, "label": 1}),
+    ("ranking", {"id": 1, "query": "q", "candidates": ["a", "b"], "grades": [0, 1], "span": "q"}),
+    ("ranking", {"query": "q", "positives": ["a"], "negatives": "b"}),
+    ("ranking", {"query_id": 1, "query": "q", "candidate": "a", "grade": 1}),
+    ("explored", {"text": "a cat", "span": "cat", "usage": "u", "idiom": 3}),
+    ("mined", {"text": "a", "title": "b"}),
+    ("glossary", {"expression": "red tape", "meaning": "bureaucracy", "literal": "yes", "source": "me"}),
+]
+CELLS = st.one_of(
+    st.sampled_from(VALUES), TEXTS, st.lists(st.one_of(TEXTS, st.sampled_from(VALUES)), max_size=3)
+)
+OBJECTS = st.dictionaries(st.sampled_from(["text", "title", "span", "group", "meaning"]), CELLS)
+
+
+def both_kinds(path: Path, rows: list[dict[str, Any]]) -> Iterator[Path]:
+    """The rows as JSON lines, then as a table between tabs."""
+    yield write(path.with_suffix(".jsonl"), "".join(json.dumps(row) + "\n" for row in rows))
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    with path.with_suffix(".tsv").open("w", encoding="utf-8", errors="replace", newline="") as file:
+        writer = csv.DictWriter(file, columns, delimiter="\t")
+        writer.writeheader()
+        writer.writerows(rows)
+    yield path.with_suffix(".tsv")
+
+
+@pytest.mark.slow
+@FUZZED
+@given(data=st.data(), case=st.sampled_from([*ROWS, *PARTS.items()]))
+def test_whatever_is_in_a_cell_is_read_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, case: tuple[str, dict[str, Any]]
+) -> None:
+    """A UserError names the file, or the option that would mend it; nothing else is raised."""
+    name, row = case
+    columns = st.one_of(st.sampled_from([*row]), NAMES)
+    change = data.draw(st.dictionaries(columns, st.one_of(CELLS, OBJECTS), min_size=1, max_size=2))
+    folder = tmp_path_factory.mktemp("fuzzed") / "mine"
+    place = folder / "mine"
+    if name in PARTS:
+        write_collection(folder, **{"qrels": "q1\td1\t1\n", name: None})
+        place = folder / ("qrels/test" if name == "qrels" else name)
+    for path in both_kinds(place, [row, row | change]):
+        message = str(folder)
+        try:
+            _ = COLLECTION[0](folder) if name in PARTS else READERS[name](path)
+        except UserError as error:
+            message = str(error)
+        assert str(folder) in message or "data.val=" in message, message
+        path.unlink()
+
+
+@pytest.mark.slow
+def test_an_error_in_a_file_comes_before_the_model_is_looked_for(tmp_path: Path) -> None:
+    path = write(tmp_path / "mine.csv", IDS + "8,c,,0\n")
+    done = run(
+        *("train.evaluate", f"model={tmp_path}/none", "benchmarks=[own_sts]", "device=cpu"),
+        f"benchmark.own_sts.path={path}",
+    )
+    assert done.returncode == 2
+    assert "row 3 (id 8), field 'sentence2'" in " ".join(done.stderr.split())
+    assert f"{tmp_path}/none" not in done.stderr

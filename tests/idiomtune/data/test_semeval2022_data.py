@@ -1,0 +1,122 @@
+"""SemEval-2022 Task 2B's files: groups, pairs and gold."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from pathlib import Path
+
+import pytest
+
+from idiomtune.data.names import SemEvalSplit
+from idiomtune.data.semeval2022 import FILES, ONE_SHOT_FILE, TRAIN_FILE, read_groups, read_pairs
+from idiomtune.data.sources import DataFiles
+from idiomtune.errors import UserError
+
+HEADER = [
+    *("ID", "MWE1", "MWE2", "Language", "sentence_1", "sentence_2", "sim"),
+    "alternative_1",
+    "alternative_2",
+]
+GOOD = [
+    ["a.1", "cold feet", "None", "EN", "He got Cold-Feet.", "He had doubts.", "1", "", ""],
+    ["a.2", "cold feet", "None", "EN", "He got Cold-Feet.", "He got icy toes.", "None", "", ""],
+    ["b.1", "pé frio", "None", "PT", "Ele é pé frio.", "Ele é azarado.", "1", "", ""],
+]
+
+
+def test_the_real_data_is_read_as_published(semeval_real: DataFiles) -> None:
+    """3,643 groups, 2,497 with an incorrect paraphrase, 6,572 labels, 5,858 triplets; dev's gold."""
+    groups = read_groups(semeval_real(TRAIN_FILE))
+    assert len(groups) == 3643
+    assert sum(bool(group.incorrect) for group in groups) == 2497
+    assert sum(group.num_triplets > 0 for group in groups) == 2497
+    assert sum(1 + len(group.incorrect) for group in groups) == 6572
+    assert sum(group.num_triplets for group in groups) == 5858
+    one_shot = read_groups(semeval_real(ONE_SHOT_FILE))
+    assert {group.language for group in one_shot} == {"EN", "PT", "GL"}
+    dev = read_pairs(semeval_real, "dev")
+    assert dev.gold is not None
+    assert sum(item.is_sts for item in dev.gold) == 800
+    idiom = [item for item in dev.gold if not item.is_sts]
+    assert sum(item.similarity == 1 for item in idiom) == 569
+    assert sum(item.similarity is None for item in idiom) == 406
+    for split in ("eval", "test"):
+        assert read_pairs(semeval_real, split).gold is None
+
+
+def test_rows_become_groups(tmp_path: Path) -> None:
+    path = tmp_path / "train.csv"
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([HEADER, *GOOD])
+    first, second = read_groups(path)
+    assert (first.id, first.expression, first.language) == ("a.1", "cold feet", "EN")
+    assert first.texts == ("He got Cold-Feet.", "He had doubts.", "He got icy toes.")
+    assert (first.num_triplets, second.num_triplets) == (2, 0)
+    assert second.incorrect == ()
+
+
+@pytest.fixture
+def copy(tmp_path: Path, semeval_sample: DataFiles) -> DataFiles:
+    assert semeval_sample.folder is not None
+    shutil.copytree(semeval_sample.folder, tmp_path / "task")
+    return DataFiles(FILES, tmp_path / "task")
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("dev.gold.csv", "nobody,dev.EN.1.1,EN,0.5,\n"),
+        ("dev.gold.csv", "1,dev.EN.1.1,EN,,nobody\n"),
+        ("dev.submission_format.csv", "nobody,EN,pre_train,\n"),
+    ],
+)
+def test_ids_without_a_pair_are_refused(copy: DataFiles, name: str, more: str) -> None:
+    with copy(f"SubTaskB/EvaluationData/{name}").open("a", encoding="utf-8") as file:
+        file.write(more)
+    with pytest.raises(UserError, match="ID"):
+        read_pairs(copy, "dev")
+
+
+def test_gold_of_ones_own_is_used(copy: DataFiles) -> None:
+    """Who has the gold of a split that is not public puts it beside the pairs."""
+    pairs = read_pairs(copy, "eval").pairs
+    assert copy.folder is not None
+    path = copy.folder / "SubTaskB" / "EvaluationData" / "eval.gold.csv"
+    path.write_text(f"ID,DataID,Language,sim,otherID\n{pairs[0].id},eval.EN.1.1,EN,0.5,\n", encoding="utf-8")
+    gold = read_pairs(copy, "eval").gold
+    assert gold is not None
+    assert [(item.id, item.similarity) for item in gold] == [(pairs[0].id, 0.5)]
+
+
+@pytest.mark.parametrize("files", ["semeval_sample", "semeval_real"])
+def test_the_halves_are_disjoint_by_expression_and_cover_dev(
+    files: str, request: pytest.FixtureRequest
+) -> None:
+    source: DataFiles = request.getfixturevalue(files)
+    golds, expressions, kinds = {}, {}, {}
+    splits: tuple[SemEvalSplit, ...] = ("dev", "dev_a", "dev_b")
+    for name in splits:
+        split = read_pairs(source, name)
+        of_pair = {pair.id: pair for pair in split.pairs}
+        assert split.gold is not None
+        golds[name] = {item.id for item in split.gold}
+        expressions[name] = {(of_pair[i.id].expression or "").lower() for i in split.gold if not i.is_sts}
+        kinds[name] = {(of_pair[i.id].language, i.is_sts) for i in split.gold}
+    assert golds["dev_a"] | golds["dev_b"] == golds["dev"]
+    assert not golds["dev_a"] & golds["dev_b"]
+    assert not expressions["dev_a"] & expressions["dev_b"]
+    assert "" not in expressions["dev"]
+    assert kinds["dev_a"] == kinds["dev_b"] == {(lang, sts) for lang in ("EN", "PT") for sts in (True, False)}
+
+
+def test_the_sample_is_like_the_real_data(semeval_sample: DataFiles) -> None:
+    """Some of dev's expressions are trained on, others not; no sentence is; groups with and without any."""
+    groups = read_groups(semeval_sample(TRAIN_FILE))
+    dev = read_pairs(semeval_sample, "dev")
+    trained, asked = {g.expression for g in groups}, {p.expression for p in dev.pairs if p.expression}
+    assert trained & asked
+    assert asked - trained
+    assert not {text for g in groups for text in g.texts} & {p.sentence1 for p in dev.pairs}
+    assert {group.num_triplets > 0 for group in groups} == {True, False}
+    assert {group.language for group in read_groups(semeval_sample(ONE_SHOT_FILE))} == {"EN", "PT", "GL"}

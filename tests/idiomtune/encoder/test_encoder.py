@@ -1,0 +1,292 @@
+"""The encoder: pooling, invariances, one pass a text, loading and saving."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from torch.nn.functional import normalize
+from torch.testing import assert_close
+
+from idiomtune.encoder.checks import check_special_token
+from idiomtune.encoder.encoder import Encoder
+from idiomtune.encoder.loading import model_settings
+from idiomtune.encoder.reading import Prompts, Tokenizer
+from idiomtune.errors import UserError
+from idiomtune.requests import Request
+
+TEXTS = [
+    "He broke the ice with a joke about the weather.",
+    "The ice broke.",
+    "Don't let the cat out of the bag, she said, because nobody else may know about the party yet.",
+    "It's raining cats and dogs — bring an umbrella.",
+]
+SPANS = ["broke the ice", "ice broke", "let the cat out of the bag", "raining cats and dogs"]
+
+
+def load(path: Path | str, **options: Any) -> Encoder:
+    return Encoder.from_pretrained(path, device="cpu", **options)
+
+
+def naive_span(encoder: Encoder, text: str, start: int, end: int) -> torch.Tensor:
+    """One text alone, unpadded, tokens averaged one by one, normalised."""
+    tokenizer: Any = encoder.model.tokenizer
+    encoded = tokenizer(text, return_offsets_mapping=True, return_tensors="pt")
+    offsets = encoded.pop("offset_mapping")[0].tolist()
+    transformer: Any = encoder.model[0]
+    with torch.no_grad():
+        hidden = transformer.auto_model(**encoded).last_hidden_state[0]
+    inside = [h for h, (s, e) in zip(hidden, offsets, strict=True) if s < e and s < end and e > start]
+    return normalize(torch.stack(inside).mean(0), dim=0)
+
+
+def test_sentences_equal_plain_sentence_transformers(minilm: Encoder) -> None:
+    theirs = minilm.model.encode(TEXTS, convert_to_tensor=True, device="cpu")
+    assert_close(minilm.encode(TEXTS), theirs, atol=1e-6, rtol=0)
+
+
+def test_spans_equal_the_naive_mean_of_their_tokens(minilm: Encoder) -> None:
+    """By words, of which the first occurrence counts, or by offsets; within a word the pieces touched."""
+    texts = [*TEXTS, "The ice was thin ice.", "The ice was thin ice.", "She was unbelievably lucky."]
+    spans: list[Any] = [*SPANS, "ice", (17, 20), "believ"]
+    rows = minilm.encode(texts, spans)
+    for row, text, span in zip(rows, texts, spans, strict=True):
+        start, end = (text.index(span), text.index(span) + len(span)) if isinstance(span, str) else span
+        assert_close(row, naive_span(minilm, text, start, end), atol=1e-6, rtol=0)
+    assert not torch.allclose(rows[4], rows[5], atol=1e-3)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_embeddings_do_not_depend_on_company_order_or_padding_side(
+    minilm: Encoder, monkeypatch: pytest.MonkeyPatch, side: str
+) -> None:
+    alone = torch.cat([minilm.encode([t], [s]) for t, s in zip(TEXTS, SPANS, strict=True)])
+    alone_sentences = torch.cat([minilm.encode([t]) for t in TEXTS])
+    tokenizer: Any = minilm.model.tokenizer
+    monkeypatch.setattr(tokenizer, "padding_side", side)
+    order = [2, 0, 3, 1]
+    for tokens_per_forward in (16, 10_000):
+        monkeypatch.setattr(minilm, "tokens_per_forward", tokens_per_forward)
+        together = minilm.encode([TEXTS[i] for i in order], [SPANS[i] for i in order])
+        assert_close(together, alone[order], atol=2e-6, rtol=0)
+        sentences = minilm.encode([TEXTS[i] for i in order])
+        assert_close(sentences, alone_sentences[order], atol=2e-6, rtol=0)
+
+
+def test_each_distinct_text_goes_through_the_model_once(tiny: Encoder) -> None:
+    seen: list[int] = []
+    requests = [
+        Request(TEXTS[0]),
+        Request(TEXTS[0], (3, 16), pooling="span"),
+        Request(TEXTS[0], (0, 2), role="query", pooling="span"),
+        Request(TEXTS[1]),
+        Request(TEXTS[0]),
+    ]
+    embeddings = tiny(requests, on_progress=seen.append)
+    assert sum(seen) == 2
+    assert torch.equal(embeddings[0], embeddings[4])
+    assert not torch.allclose(embeddings[0], embeddings[1])
+    assert not torch.allclose(embeddings[1], embeddings[2])
+
+
+def test_gradients_do_not_depend_on_how_texts_are_cut_into_passes(tiny: Encoder) -> None:
+    """Without dropout, the embedding with gradient is the embedding that is scored."""
+    tiny.eval()
+    requests = [Request(t) for t in TEXTS] + [Request(t, (0, 4), pooling="span") for t in TEXTS]
+    weights = torch.randn(len(requests), 32, generator=torch.Generator().manual_seed(0))
+    gradients = []
+    for tokens in (8, 10_000):
+        tiny.tokens_per_forward = tokens
+        tiny.zero_grad()
+        embeddings = tiny(requests)
+        with torch.no_grad():
+            assert torch.equal(embeddings, tiny(requests))
+        (embeddings * weights).sum().backward()
+        gradients.append([p.grad.clone() for p in tiny.parameters() if p.grad is not None])
+    assert len(gradients[0]) > 10
+    for a, b in zip(*gradients, strict=True):
+        assert_close(a, b, atol=1e-5, rtol=1e-4)
+
+
+def test_a_span_at_the_truncation_edge_is_what_is_left_of_it(
+    tiny_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Cut through: the words that are left, said once and counted. Cut off: an error that says what to do."""
+    encoder = load(tiny_path, max_length=8)  # [CLS], six words, [SEP]
+    text = "one two three four five six seven eight nine"
+
+    def span(first: str, last: str) -> Request:
+        return Request(text, (text.index(first), text.index(last) + len(last)), pooling="span")
+
+    whole, cut = span("one", "six"), span("six", "seven")
+    encoder([whole, Request(text)])
+    assert not encoder.cut_spans
+    assert not caplog.text
+    encoder([whole, cut, cut])
+    assert_close(encoder([cut]), encoder([span("six", "six")]))
+    assert encoder.cut_spans == {cut}
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "1 of 2 spans" in said
+    assert "model.max_length" in said
+    with pytest.raises(UserError, match=r"maximum length \(8 tokens\): raise model.max_length"):
+        encoder.encode([text], ["nine"])
+
+
+@pytest.mark.parametrize("span", ["not there", (5, 5), (-1, 3), (0, 1000)])
+def test_spans_that_are_none_are_refused(tiny: Encoder, span: str | tuple[int, int]) -> None:
+    with pytest.raises(UserError, match="span"):
+        tiny.encode([TEXTS[0]], [span])
+
+
+class Table(list[str]):
+    """As pandas' data frames, whose elements are the names of their columns."""
+
+    columns = ("text",)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "named"),
+    [
+        (("a bare text",), {}, "list"),
+        ((TEXTS, ["ice"]), {}, "4 texts but 1 spans"),
+        (([TEXTS],), {}, "text 0.*list"),
+        (({"text": "a"},), {}, "texts.*dict"),
+        ((Table(["text"]),), {}, "texts.*Table"),
+        ((TEXTS,), {"role": "querry"}, "role.*'query'"),
+        ((TEXTS,), {"instruction": ["one", "each"]}, "instruction.*list"),
+        ((TEXTS,), {"batch_size": 0}, "batch_size.*0"),
+        ((TEXTS[:1], [3]), {}, "span 0.*int"),
+        ((TEXTS[:1], [("broke", "ice")]), {}, "span 0.*tuple"),
+    ],
+)
+def test_encode_names_the_argument_that_is_wrong(
+    tiny: Encoder, arguments: tuple[Any, ...], options: dict[str, Any], named: str
+) -> None:
+    with pytest.raises((TypeError, ValueError), match=named):
+        tiny.encode(*arguments, **options)
+
+
+def test_batches_arrays_and_similarity(tiny: Encoder) -> None:
+    tiny.train()
+    embeddings = tiny.encode(TEXTS)
+    assert torch.equal(embeddings, tiny.encode(TEXTS)), "no dropout"
+    assert tiny.training
+    tiny.eval()
+    assert tiny.encode([]).shape == (0, 32)
+    assert not tiny.training
+    passes: list[int] = []
+    tiny([Request(text) for text in TEXTS], passes.append, batch_size=3)
+    assert passes == [3, 1]
+    array = tiny.encode(iter(TEXTS), batch_size=np.int64(1), convert_to_numpy=True)
+    assert array.dtype == "float32"
+    assert_close(torch.from_numpy(array), embeddings, atol=1e-6, rtol=0)
+    unit = normalize(embeddings, dim=1)
+    assert_close(tiny.similarity(array, embeddings[0]), unit @ unit[:1].T)
+    assert_close(tiny.similarity(embeddings), unit @ unit.T)
+    with pytest.raises(TypeError, match="first"):
+        tiny.similarity(3)
+    with pytest.raises(ValueError, match="32 and of 8"):
+        tiny.similarity(torch.zeros(2, 32), torch.zeros(1, 8))
+
+
+def test_a_bar_on_a_terminal_alone(
+    tiny: Encoder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for is_terminal, options in ((False, {}), (True, {}), (True, {"show_progress_bar": False})):
+        monkeypatch.setattr("sys.stderr.isatty", lambda is_terminal=is_terminal: is_terminal)
+        tiny.encode(TEXTS, **options)  # type: ignore[call-overload]
+        assert ("embedding" in capsys.readouterr().err) == (is_terminal and not options)
+
+
+def test_models_by_the_names_of_the_command_line(
+    tiny_path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With the options of `conf/model/`, where none are given, also where a folder has the name."""
+    settings = model_settings("e5_base", {"query_prompt": None, "pooling": "cls"})
+    assert (settings.path, settings.pooling, settings.query_prompt) == ("intfloat/e5-base-v2", "cls", "")
+    with pytest.raises(UserError, match="did you mean e5_base"):
+        Encoder.from_pretrained("e5-base")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "minilm").symlink_to(tiny_path)
+    named = load("minilm")
+    assert (named.dimension, named.prompts) == (384, Prompts())
+    assert "./minilm" in caplog.text
+    assert load("./minilm").dimension == load(Path("minilm")).dimension == 32
+
+
+def test_saved_folder_is_plain_sentence_transformers_and_keeps_the_prompts(
+    tiny: Encoder, tmp_path: Path
+) -> None:
+    tiny.prompts = Prompts(query="query: ", document="passage: ", instruction="{instruction} | {query}")
+    tiny.save(tmp_path / "saved")
+    assert (tmp_path / "saved" / "model.safetensors").is_file()
+    assert not list((tmp_path / "saved").rglob("*.bin"))
+    plain = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
+    theirs = plain.encode_query(TEXTS, convert_to_tensor=True)
+    again = load(tmp_path / "saved")
+    assert again.prompts == tiny.prompts
+    for encoder in (tiny, again):
+        assert_close(encoder.encode(TEXTS, role="query"), theirs, atol=1e-6, rtol=0)
+
+
+def test_prompts_of_the_checkpoint_are_read_and_kept(tiny: Encoder, tmp_path: Path) -> None:
+    """`passage` serves as the document prompt, as in sentence-transformers; a default prompt stays.
+
+    Weights are loaded in float32, whatever the file holds.
+    """
+    tiny.model.prompts = {"query": "query: ", "passage": "passage: ", "s2s": "same: "}
+    tiny.model.default_prompt_name = "s2s"
+    tiny.model.half().save_pretrained(str(tmp_path / "base"), create_model_card=False)
+    encoder = load(tmp_path / "base")
+    assert {p.dtype for p in encoder.parameters()} == {torch.float32}
+    assert (encoder.prompts.query, encoder.prompts.document) == ("query: ", "passage: ")
+    encoder.save(tmp_path / "saved")
+    plain = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
+    assert plain.prompts["s2s"] == "same: "
+    theirs = plain.encode_document(TEXTS, convert_to_tensor=True)
+    assert_close(encoder.encode(TEXTS), theirs, atol=1e-6, rtol=0)
+
+
+def test_pooling_of_the_checkpoint_is_respected_and_can_be_replaced(tiny_path: Path) -> None:
+    """A plain transformers folder is pooled by mean. A mean of layers is not trained."""
+    mean, cls, bert = load(tiny_path), load(tiny_path, pooling="cls"), load(tiny_path.parent / "bert")
+    assert not torch.allclose(cls.encode(TEXTS), mean.encode(TEXTS), atol=1e-3)
+    # The span is late chunking in either case.
+    spans = normalize(cls.encode(TEXTS, SPANS), dim=1)
+    assert_close(spans, mean.encode(TEXTS, SPANS), atol=1e-6, rtol=0)
+    assert_close(normalize(bert.encode(TEXTS), dim=1), mean.encode(TEXTS), atol=1e-6, rtol=0)
+    last2 = load(tiny_path, pooling="last2")
+    assert [n for n, p in last2.model.named_parameters() if not p.requires_grad and "layer_weights" in n]
+
+
+def test_wrong_models_are_explained(tmp_path: Path, tiny_path: Path) -> None:
+    broken = Path(shutil.copytree(tiny_path, tmp_path / "broken"))
+    (broken / "model.safetensors").write_bytes(b"not safetensors")
+    cases: list[tuple[Path | str, dict[str, Any], str]] = [
+        (tmp_path, {}, r"modules\.json"),
+        (tmp_path / "missing", {}, "not a folder"),
+        ("nobody/no-such-model", {}, "Hub did not give it"),
+        (broken, {}, r"broken: SafetensorError: .*header"),
+        (tiny_path, {"max_length": 1000}, r"model\.max_length=1000: .* has 64 positions"),
+        (tiny_path, {"pooling": "last3"}, r"model\.pooling=last3: the model has 2 layers"),
+    ]
+    for path, options, expected in cases:
+        with pytest.raises(UserError, match=expected):
+            load(path, **options)
+
+
+def test_special_tokens_that_a_model_lacks_are_refused(tiny: Encoder) -> None:
+    """A mask of another model; no padding token."""
+    check_special_token(tiny.model.tokenizer, "[MASK]", "mask")
+    check_special_token(tiny.model.tokenizer, "something", "mask")
+    for option in ("mask", "idiolink.mask"):
+        with pytest.raises(UserError, match=rf"its own is objective\.{option}='\[MASK\]'"):
+            check_special_token(tiny.model.tokenizer, "<mask>", option)
+    tiny.model.tokenizer.pad_token = None
+    with pytest.raises(UserError, match=r"no padding token.*tokenizer_config\.json"):
+        Tokenizer(tiny.model)

@@ -1,0 +1,306 @@
+"""Every model family of conf/model, as a tiny checkpoint: pooling, spans, a training step, saving, LoRA."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import PeftModel
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Dense, Normalize, Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+from torch import Tensor
+from torch.nn.functional import normalize
+from torch.testing import assert_close
+from transformers import AutoModel, AutoTokenizer
+
+from idiomtune.config.sections import LoraSettings
+from idiomtune.data.idiolink import draw_tuples, load_split
+from idiomtune.encoder.encoder import Encoder
+from idiomtune.encoder.reading import Tokenizer
+from idiomtune.encoder.trained_parts import Adapters
+from idiomtune.errors import UserError
+from idiomtune.requests import Request
+from tests.tiny_families import CORPUS, FAMILIES, POSITIONS, WIDTH, tiny_checkpoint
+from tests.tiny_objectives import idiolink
+
+pytestmark = pytest.mark.slow
+
+TEXTS = CORPUS[:4]
+SPANS = ["broke the ice", "ice broke", "the cat out of the bag", "raining cats and dogs"]
+LONG = " ".join(CORPUS * 4)
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The checkpoint's folder of a family, made when first asked for."""
+    return cache(lambda name: tiny_checkpoint(FAMILIES[name], tmp_path_factory.mktemp(name) / "checkpoint"))
+
+
+def load(path: Path, pooling: str | None = None, **options: Any) -> Encoder:
+    return Encoder.from_pretrained(path, device="cpu", pooling=pooling, **options)
+
+
+def plain(folder: Path, texts: list[str]) -> Tensor:
+    """Their embeddings by sentence-transformers alone."""
+    return SentenceTransformer(str(folder), device="cpu").encode(texts, convert_to_tensor=True)
+
+
+def hidden(encoder: Encoder, text: str) -> tuple[Tensor, Tensor, list[tuple[int, int]]]:
+    """One text alone, unpadded: (T, D) of the last layer and of the one before; its tokens' offsets."""
+    transformer: Any = encoder.model[0]
+    tokenizer: Any = encoder.model.tokenizer
+    encoded = tokenizer(text, return_tensors="pt", return_offsets_mapping=True)
+    offsets = [(s, e) for s, e in encoded.pop("offset_mapping")[0].tolist()]
+    with torch.no_grad():
+        states = transformer.auto_model(**encoded, output_hidden_states=True).hidden_states
+    return states[-1][0], states[-2][0], offsets
+
+
+def pooled(pooling: str, last: Tensor, before: Tensor) -> Tensor:
+    """By hand."""
+    if pooling == "weightedmean":
+        weighted = torch.stack([(i + 1) * h for i, h in enumerate(last)])
+        return weighted.sum(0) / sum(range(1, len(last) + 1))
+    return {
+        "cls": last[0],
+        "lasttoken": last[-1],
+        "cls+sep": last[0] + last[-1],
+        "last2": ((last + before) / 2).mean(0),
+        "mean": last.mean(0),
+    }[pooling]
+
+
+def of_span(layer: Tensor, offsets: list[tuple[int, int]], text: str, span: str) -> Tensor:
+    """The mean of a span's own tokens, also where offsets include the space before a word."""
+    start, end = text.index(span), text.index(span) + len(span)
+    inside = [i for i, (s, e) in enumerate(offsets) if s < end and e > start and s < e]
+    assert text[offsets[inside[0]][0] : offsets[inside[-1]][1]].strip(" ,:") == span
+    return layer[inside].mean(0)
+
+
+def unit(rows: Tensor) -> Tensor:
+    return normalize(rows, dim=-1)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_family_is_read_padded_pooled_cut_and_saved_as_by_hand(
+    paths: Any, name: str, tmp_path: Path
+) -> None:
+    family = FAMILIES[name]
+    encoder = load(paths(name), family.pooling)
+    states = [hidden(encoder, text) for text in TEXTS]
+
+    # A padded batch: each text as alone, whatever the padding token's id is; each span by its own tokens.
+    embeddings = encoder.encode(TEXTS)
+    expected = torch.stack([pooled(family.pooling, last, before) for last, before, _ in states])
+    assert_close(embeddings, expected, atol=2e-5, rtol=0)
+    assert (unit(embeddings) @ unit(embeddings).T).fill_diagonal_(0).max() < 0.999
+    spans = [
+        of_span((last + before) / 2 if family.pooling == "last2" else last, offsets, text, span)
+        for (last, before, offsets), text, span in zip(states, TEXTS, SPANS, strict=True)
+    ]
+    assert_close(unit(encoder.encode(TEXTS, SPANS)), unit(torch.stack(spans)), atol=2e-5, rtol=0)
+    tokenizer = Tokenizer(encoder.model)
+    ids = [tokens.input_ids for tokens in tokenizer([*CORPUS, "It"])]
+    assert len({len(row) for row in ids}) > 2
+    ours = tokenizer.pad(ids, torch.device("cpu"))
+    masks = [[1] * len(row) for row in ids]
+    theirs: Any = tokenizer.wrapped.pad(
+        {"input_ids": ids, "attention_mask": masks}, padding_side="right", return_tensors="pt"
+    )
+    assert all(torch.equal(ours[key], value) for key, value in theirs.items())
+    assert "token_type_ids" not in ours or not ours["token_type_ids"].any()
+
+    # Cut where the positions end, with its end token.
+    limit = None if name == "t5" else POSITIONS
+    cut = tokenizer([LONG])[0].input_ids
+    assert len(cut) == limit or (limit is None and len(cut) > POSITIONS)
+    long = encoder.encode([LONG])
+    assert torch.isfinite(long).all()
+    if family.pooling in ("lasttoken", "cls+sep"):
+        wrapped: Any = encoder.model.tokenizer
+        assert cut[-1] == wrapped("Short.")["input_ids"][-1]
+        assert cut[-1] in wrapped.all_special_ids
+    if limit is not None:
+        with pytest.raises(UserError, match=rf"max_length={POSITIONS + 1}: the model .* has {POSITIONS} pos"):
+            load(paths(name), max_length=POSITIONS + 1)
+
+    # Saved with its pooling, its end token and its maximum length, for us and for sentence-transformers.
+    encoder.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    assert_close(again.encode(TEXTS), embeddings, atol=1e-6, rtol=0)
+    saved = plain(tmp_path / "model", [*TEXTS, LONG])
+    assert_close(saved, torch.cat([embeddings, long]), atol=2e-5, rtol=0)
+    assert [p.requires_grad for p in again.parameters()] == [p.requires_grad for p in encoder.parameters()]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_training_step_in_all_query_modes(paths: Any, name: str, sample_root: Path) -> None:
+    encoder = load(paths(name), FAMILIES[name].pooling)
+    split = load_split(sample_root, "train")
+    one_each = {"num_positives": 1, "num_hard": 1, "num_soft": 1}
+    objective = idiolink(
+        split,
+        lambda epoch: draw_tuples(split.queries, split.documents, **one_each, seed=[0, epoch]),
+        query_mode=["sentence", "span", "instruction_sentence", "instruction_span"],
+    )
+    batch = objective.batch(0, [0, 1])
+    encoder.train()
+    loss = objective.loss(encoder(batch.requests), batch).loss
+    loss.backward()  # type: ignore[no-untyped-call]
+    gradients = [p.grad for p in encoder.parameters() if p.grad is not None]
+    assert all(torch.isfinite(gradient).all() for gradient in gradients)
+    assert sum(bool(gradient.any()) for gradient in gradients) > 10
+    before = encoder.encode(TEXTS)
+    torch.optim.AdamW([p for p in encoder.parameters() if p.requires_grad], lr=1e-2).step()
+    assert not torch.allclose(encoder.encode(TEXTS), before, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", [name for name, family in FAMILIES.items() if family.decoder])
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # by peft
+def test_lora_trains_adapters_that_reload_alone_and_merged(paths: Any, name: str, tmp_path: Path) -> None:
+    encoder = load(paths(name), FAMILIES[name].pooling)
+    settings = LoraSettings(rank=2, alpha=4.0, dropout=0.0, target_modules=None)
+    adapters = Adapters(encoder, settings, seed=0, base_model=str(paths(name)))
+    base = encoder.encode(TEXTS)
+    encoder([Request(text) for text in TEXTS]).sum().backward()
+    torch.optim.AdamW([p for p in encoder.parameters() if p.requires_grad], lr=1e-2).step()
+    tuned = encoder.encode(TEXTS)
+    assert not torch.allclose(tuned, base, atol=1e-3)
+
+    with adapters.merged():
+        encoder.save(tmp_path / "merged")
+    assert_close(plain(tmp_path / "merged", TEXTS), tuned, atol=1e-4, rtol=1e-4)
+
+    adapters.save(tmp_path / "adapter")
+    alone = load(paths(name), FAMILIES[name].pooling)
+    transformer: Any = alone.model[0]
+    PeftModel.from_pretrained(transformer.auto_model, str(tmp_path / "adapter"))
+    assert_close(alone.encode(TEXTS), tuned, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["mistral", "llama", "qwen2", "qwen3", "gemma2"])
+def test_a_decoder_made_bidirectional_sees_ahead_and_stays_so(paths: Any, name: str, tmp_path: Path) -> None:
+    """The first word's embedding depends on what follows it only with `bidirectional`."""
+    texts, words = ["The ice broke.", "The ice melted."], ["The", "The"]
+    causal = load(paths(name), "mean").encode(texts, words)
+    assert_close(causal[0], causal[1])
+    both = load(paths(name), "mean", bidirectional=True)
+    first, second = both.encode(texts, words)
+    assert not torch.allclose(first, second, atol=1e-3)
+    alone = torch.cat([both.encode([text]) for text in TEXTS])
+    assert_close(both.encode(TEXTS), alone, atol=2e-5, rtol=0)
+    both.save(tmp_path / "model")
+    assert_close(plain(tmp_path / "model", TEXTS), alone, atol=2e-5, rtol=0)
+
+
+def with_modules(folder: Path, *modules: Any) -> Path:
+    """A sentence-transformers folder of these modules."""
+    model = SentenceTransformer(modules=list(modules), device="cpu")
+    model.save_pretrained(str(folder), create_model_card=False)
+    return folder
+
+
+def dense(width: int, activation: torch.nn.Module) -> Dense:
+    torch.manual_seed(0)
+    return Dense(WIDTH, width, bias=False, activation_function=activation)
+
+
+def test_instructor_leaves_the_prompt_out_of_the_mean(paths: Any, tmp_path: Path) -> None:
+    """T5 encoder → mean without the prompt → dense → normalise, as sentence-transformers does it."""
+    pooling = Pooling(WIDTH, pooling_mode="mean", include_prompt=False)
+    modules = Transformer(str(paths("t5"))), pooling, dense(16, torch.nn.Identity()), Normalize()
+    model = SentenceTransformer(str(with_modules(tmp_path / "instructor", *modules)), device="cpu")
+    prompt = "Represent the query for passages: "
+    template = "Represent {instruction}: {query}"
+    encoder = load(tmp_path / "instructor", query_prompt=prompt, instruction_prompt=template)
+    theirs = model.encode(TEXTS, prompt=prompt, convert_to_tensor=True)
+    assert_close(encoder.encode(TEXTS, role="query"), theirs, atol=1e-6, rtol=0)
+    assert_close(encoder.encode(TEXTS), model.encode(TEXTS, convert_to_tensor=True))
+    requests = [Request(t, role="query", instruction="x" * i) for i, t in enumerate(TEXTS)]
+    prompts = [f"Represent {'x' * i}: " for i in range(len(TEXTS))]
+    one_by_one = [
+        model.encode(t, prompt=p, convert_to_tensor=True) for t, p in zip(TEXTS, prompts, strict=True)
+    ]
+    assert_close(encoder(requests), torch.stack(one_by_one), atol=1e-6, rtol=0)
+
+
+# Readings of the ε-compositionality paper's models that no family above is loaded with.
+READINGS = [
+    *((name, pooling) for name in ("bert", "modernbert", "deberta_v3") for pooling in ("cls+sep", "last4")),
+    *(("deberta_v3", "cls"), ("xlm_roberta", "mean"), ("qwen3", "mean")),
+]
+
+
+@pytest.mark.parametrize(("name", "pooling"), READINGS)
+def test_the_readings_of_epsilons_models(name: str, pooling: str, tmp_path: Path) -> None:
+    """Each against its definition, on each text alone, from hidden states of the library's own class."""
+    family = FAMILIES[name]
+    deep = replace(family, config={**family.config, "num_hidden_layers": 6})
+    checkpoint = tiny_checkpoint(deep, tmp_path / "model")
+    tokenizer: Any = AutoTokenizer.from_pretrained(checkpoint)
+    model: Any = AutoModel.from_pretrained(checkpoint).eval()
+    expected = []
+    for text in TEXTS:
+        with torch.no_grad():
+            states = model(**tokenizer(text, return_tensors="pt"), output_hidden_states=True).hidden_states
+        assert len(states) == 7
+        if pooling == "last4":
+            expected.append(sum(states[layer][0] for layer in (3, 4, 5, 6)).mean(0) / 4)
+        else:
+            expected.append(pooled(pooling, states[-1][0], states[-2][0]))
+    assert_close(load(checkpoint, pooling).encode(TEXTS), torch.stack(expected), atol=3e-5, rtol=0)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "last2"])
+def test_raw_spans_pass_the_dense_layer_by(paths: Any, pooling: str, tmp_path: Path) -> None:
+    """As IdioLink's code has it: the last hidden states, whatever follows the transformer."""
+    modules = [*load(paths("t5"), pooling).model, dense(WIDTH, torch.nn.Tanh()), Normalize()]
+    folder = with_modules(tmp_path / "model", *modules)
+    own, raw = load(folder), load(folder, span="raw")
+    expected = []
+    for text, span in zip(TEXTS, SPANS, strict=True):
+        last, _, offsets = hidden(raw, text)
+        expected.append(of_span(last, offsets, text, span))
+    spans = torch.stack(expected)
+    assert_close(raw.encode(TEXTS, SPANS), spans, atol=2e-5, rtol=0)
+    assert_close(raw.encode(TEXTS), own.encode(TEXTS))
+    assert not torch.allclose(unit(own.encode(TEXTS, SPANS)), unit(spans), atol=1e-2)
+    # A document and a span of the same text, in one forward pass.
+    both = raw([Request(TEXTS[0], (3, 16), pooling="span"), Request(TEXTS[0])])
+    assert_close(both[:1], spans[:1], atol=2e-5, rtol=0)
+    assert_close(both[1:], own.encode(TEXTS[:1]))
+
+
+def test_what_a_model_cannot_give_is_refused(paths: Any, tmp_path: Path) -> None:
+    """Raw spans of another width; [CLS] and [SEP] where its tokenizer puts none. It is its encoder alone."""
+    folder = with_modules(tmp_path / "t5", Transformer(str(paths("t5"))), Pooling(WIDTH), Dense(WIDTH, 16))
+    with pytest.raises(UserError, match=rf"model\.span=raw: .* {WIDTH} dimensions .* 16"):
+        load(folder, span="raw")
+    with pytest.raises(
+        UserError, match=r"model\.pooling=cls\+sep: its tokenizer puts no \[CLS\] and \[SEP\]"
+    ):
+        load(paths("t5"), "cls+sep")
+    transformer: Any = load(folder).model[0]
+    assert type(transformer.auto_model).__name__ == "T5EncoderModel"
+
+
+def test_code_that_comes_with_a_checkpoint_is_not_run_unasked(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where the library knows the architecture it says so; where not, the error names the option."""
+    folder = tiny_checkpoint(FAMILIES["qwen2"], tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config["auto_map"] = {"AutoModel": "modeling_own.OwnModel", "AutoConfig": "modeling_own.OwnConfig"}
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    load(folder, "lasttoken")
+    assert "its own code, which is not run" in caplog.text
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "own"}), encoding="utf-8")
+    with pytest.raises(UserError, match=r"read the code, then model\.trust_remote_code=true runs it"):
+        load(folder, "lasttoken")

@@ -1,0 +1,114 @@
+"""Glossary files: what is read of them, and what is said of their rows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from idiomtune.encoder.glossary import first_clause, read_glossary
+from idiomtune.io.files import fingerprint
+
+HEADER = "expression,meaning,literal,source,licence\n"
+TABLE = f"""{HEADER}break the ice,make people relax,yes,mine,
+home run,a great success,a hit in baseball,,CC0
+home run,a hit in baseball,,,
+"""
+
+
+def written(path: Path, *rows: str, header: str = "expression,meaning") -> Path:
+    path.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
+    return path
+
+
+def test_a_file_says_meanings_and_whose_they_are(tmp_path: Path) -> None:
+    """Any kind of table does (tests/idiomtune/io); its sum is recorded."""
+    path = tmp_path / "mine.csv"
+    path.write_text(TABLE, encoding="utf-8")
+    glossary = read_glossary([path])
+    senses = {"break the ice": ["make people relax"], "home run": ["a great success", "a hit in baseball"]}
+    assert glossary.senses == senses
+    assert [entry.literal for entry in glossary.entries] == [True, "a hit in baseball", None]
+    assert glossary.describe() == {
+        **{"files": ["mine.csv"], "sums": {"mine.csv": fingerprint(path)}},
+        **{"expressions": 2, "meanings": 3, "sources": ["mine"], "licences": ["CC0"], "without_licence": 2},
+    }
+    counts, num_texts = glossary.meanings().coverage(["He broke the ice."] * 2 + ["No.", "Break the ice!"])
+    assert counts == {"break the ice": 2, "home run": 0}
+    assert num_texts == 2
+
+
+def test_rows_that_want_a_look_are_named(tmp_path: Path) -> None:
+    rows = "keep in the dark,tell nothing", "in the dark,not informed", "Home-Run,a great success"
+    path = written(tmp_path / "a.csv", *rows)
+    glossary = read_glossary(
+        [path, written(tmp_path / "b.csv", "home run,A great success", "home run,a hit")]
+    )
+    assert glossary.senses["Home-Run"] == ["a great success", "a hit"]
+    said = "\n".join(glossary.notes)
+    for part in ("b.csv, row 2", "(a.csv, row 4): left out"):
+        assert part in said
+    assert "a.csv, row 3: 'in the dark' is part of 'keep in the dark' (a.csv, row 2)" in said
+    assert "'Home-Run' (a.csv, row 4): 2" in said
+    # Rows that few texts will match.
+    rows = "take (someone) for a ride,cheat", f"go ghost,{'vanish ' * 60}", "tie the knot,get married"
+    brackets, long = sorted(read_glossary([written(tmp_path / "c.csv", *rows)]).notes)
+    assert "c.csv, row 2" in brackets
+    assert "brackets" in brackets
+    assert "c.csv, row 3: the meaning of 'go ghost' has 60 words" in long
+
+
+def test_what_is_never_literal_is_said_by_no_row_to_be(tmp_path: Path) -> None:
+    rows = "a b,x,no", "A-B,y,", "c d,x,no", "c d,y,a knot", "e f,x,yes", "g h,x,"
+    path = written(tmp_path / "g.csv", *rows, header="expression,meaning,literal")
+    assert read_glossary([path]).never_literal == {"a b"}
+
+
+def test_a_meaning_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "g.jsonl"
+    path.write_text(json.dumps({"expression": "a  b", "meaning": "one\n two\u202e"}), encoding="utf-8")
+    assert read_glossary([path]).senses == {"a b": ["one two\\u202e"]}
+
+
+@pytest.mark.parametrize(
+    ("meaning", "first"),
+    [
+        ("get married", "get married"),
+        ("(psychiatry) a disorder of thought; a milder term", "a disorder of thought"),
+        ("rich people (collectively), or others; them", "rich people, or others"),
+        ("(slang); (rare)", "(slang); (rare)"),
+        ("(of a person (or animal); rare) tired", "tired"),
+        ("(informal); get married; wed", "get married"),
+    ],
+)
+def test_the_first_clause_of_a_definition(meaning: str, first: str) -> None:
+    assert first_clause(meaning) == first
+
+
+def test_brief_meanings_are_counted_once(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text("expression\tmeaning\ntie the knot\tget married; wed\ntie the knot\tget married; unite\n")
+    meanings = read_glossary([path]).meanings(num_senses=2, brief=True)
+    assert meanings.added("they tie the knot")[0] == "they tie the knot (get married)"
+    assert meanings.about["brief"]
+
+
+def test_published_tables_serve_as_they_are(tmp_path: Path) -> None:
+    non_literal = ",".join(f"Non-Literal Meaning {number}" for number in (1, 2, 3))
+    senses = written(
+        tmp_path / "senses.csv",
+        "elbow room,joint room,space,freedom,None,test",
+        "mailing list,address list,None,None,None,test",
+        header=f"Multiword Expression,Literal Meaning,{non_literal},Data Split",
+    )
+    row = '"old hat","outdated,","That is old hat .","That is dated .",O O B I O,O O B O'
+    header = "Idiom,Sense,Idiomatic_Sent,Literal_Sent,Idiomatic_Label,Literal_Label"
+    pie = written(tmp_path / "data_cleaned.csv", row, row, header=header)
+    glossary = read_glossary([senses, pie])
+    assert glossary.senses == {"elbow room": ["space", "freedom"], "old hat": ["outdated"]}
+    about = glossary.describe()
+    assert about["sources"] == ["AStitchInLanguageModels", "PIE"]
+    assert about["licences"] == ["gpl-3.0"]
+    assert about["without_licence"] == 1
+    assert not any("left out" in note for note in glossary.notes), "PIE has a row for each sentence"

@@ -1,0 +1,338 @@
+"""Idiom tokens: replacing, spans, embeddings, saving, tokenizers of three kinds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from tokenizers import Tokenizer, normalizers
+from torch.nn.functional import normalize
+from torch.testing import assert_close
+
+from idiomtune.encoder.encoder import Encoder
+from idiomtune.encoder.idiom_tokens import FILE, IdiomTokens, token_name
+from idiomtune.encoder.reading import Prompts
+from idiomtune.errors import UserError
+from idiomtune.requests import Request
+from tests.tiny_families import FAMILIES, tiny_checkpoint
+
+IDIOMS = ["home run", "spill the beans", "alto-falante"]
+TEXT = "He hit a Home Run."
+RUN, BEANS = "IDhomerunID", "IDspillthebeansID"
+RIDE, RIDE_TOKEN = "take someone for a ride", "IDtakesomeoneforarideID"
+TOKENS = IdiomTokens({RUN: ["home run"], BEANS: ["spill the beans"]})
+ALL_TOKENS = IdiomTokens({RIDE_TOKEN: [RIDE], **TOKENS.expressions})
+
+
+@pytest.fixture
+def encoder(tiny: Encoder) -> Encoder:
+    tiny.add_idiom_tokens(IDIOMS)
+    return tiny
+
+
+def rows(encoder: Encoder) -> torch.Tensor:
+    """The embedding matrix."""
+    transformer: Any = encoder.model[0]
+    matrix: torch.Tensor = transformer.auto_model.get_input_embeddings().weight.detach()
+    return matrix
+
+
+def row(encoder: Encoder, token: str) -> torch.Tensor:
+    return rows(encoder)[encoder.model.tokenizer.convert_tokens_to_ids(token)]
+
+
+@pytest.mark.parametrize(
+    ("expression", "token"),
+    [
+        ("Dutch courage", "IDdutchcourageID"),
+        ("alto-falante", "IDaltofalanteID"),
+        ("má-fé", "IDmáféID"),
+        ("devil’s advocate", "IDdevilsadvocateID"),
+        ("what's up?", "IDwhatsupID"),
+        ("C", "IDcID"),
+        ("C++", "IDcx2bx2bID"),
+        ("C#", "IDcx23ID"),
+        (".NET", "IDx2enetID"),
+        ("...and so on", "IDandsoonID"),
+    ],
+)
+def test_names(expression: str, token: str) -> None:
+    assert token_name(expression) == token
+
+
+BEANS_TEXT = "He spilled the beans on two home runs."
+RIDE_TEXT = "They took the voters for a ride again."
+
+
+@pytest.mark.parametrize(
+    ("text", "span", "read"),
+    [
+        (BEANS_TEXT, "He", "He"),
+        (BEANS_TEXT, "two", "two"),
+        (BEANS_TEXT, "beans", BEANS),
+        (BEANS_TEXT, "the", BEANS),
+        (BEANS_TEXT, "spilled the beans on", f"{BEANS} on"),
+        (BEANS_TEXT, "He spilled", f"He {BEANS}"),
+        (BEANS_TEXT, "beans on two home", f"{BEANS} on two {RUN}"),
+        (BEANS_TEXT, BEANS_TEXT, f"He {BEANS} on two {RUN}."),
+        (BEANS_TEXT, ".", "."),
+        (RIDE_TEXT, "They", "They"),
+        (RIDE_TEXT, "took the voters for a ride", f"{RIDE_TOKEN} the voters"),
+        (RIDE_TEXT, "took", RIDE_TOKEN),
+        (RIDE_TEXT, "took the", f"{RIDE_TOKEN} the"),
+        (RIDE_TEXT, "the voters", "the voters"),
+        (RIDE_TEXT, "voters for", f"{RIDE_TOKEN} the voters"),
+        (RIDE_TEXT, "for a ride", RIDE_TOKEN),
+        (RIDE_TEXT, "a ride again", f"{RIDE_TOKEN} the voters again"),
+        (RIDE_TEXT, "They took the voters", f"They {RIDE_TOKEN} the voters"),
+        (RIDE_TEXT, "again.", "again."),
+        # Expressions within a placeholder have their tokens too.
+        ("He took two home runs for a ride, then sat.", "two home", f"two {RUN}"),
+    ],
+)
+def test_a_span_keeps_its_words_and_takes_in_whole_tokens(text: str, span: str, read: str) -> None:
+    """What stands for a placeholder stays, and spans with it."""
+    start = text.index(f" {span}") + 1 if f" {span}" in text else text.index(span)
+    new, moved = ALL_TOKENS.replaced(text, (start, start + len(span)))
+    assert moved is not None
+    assert new[slice(*moved)] == read
+    assert new == ALL_TOKENS.replaced(text)[0]
+
+
+def test_texts_are_read_with_tokens_for_their_expressions() -> None:
+    text = "Home runs? She spilled the beans on two home-runs!"
+    assert TOKENS.replaced(text)[0] == f"{RUN}? She {BEANS} on two {RUN}!"
+    for unchanged in ("Nothing of the kind.", ""):
+        assert TOKENS.replaced(unchanged)[0] == unchanged
+
+
+def states(encoder: Encoder, text: str) -> tuple[torch.Tensor, list[tuple[int, int]]]:
+    """The last layer's token embeddings of a text that is read as it stands, and the tokens' offsets."""
+    transformer: Any = encoder.model[0]
+    encoded = encoder.model.tokenizer(text, return_tensors="pt", return_offsets_mapping=True)
+    offsets = encoded.pop("offset_mapping")[0].tolist()
+    with torch.no_grad():
+        return transformer.auto_model(**encoded).last_hidden_state[0], offsets
+
+
+def test_spans_move_with_prompt_and_replacing(encoder: Encoder) -> None:
+    """The instruction quotes the span; the query's own is meant, and both are read as the token."""
+    encoder.prompts = Prompts(query="query: ", instruction="Find '{instruction}'\n{query} !")
+    text = "A home run is a home run they say."
+    second = text.rindex("home"), text.rindex("home") + len("home run")
+    request = Request(text, second, role="query", instruction="home runs", pooling="span")
+    read = f"Find '{RUN}'\nA {RUN} is a {RUN} they say. !"
+    where = read.rindex(RUN)
+    assert encoder.idiom_tokens is not None
+    assert encoder.idiom_tokens.replaced(*encoder.prompts.render(request)) == (read, (where, where + 11))
+    hidden, offsets = states(encoder, read)
+    token = next(i for i, (start, end) in enumerate(offsets) if start == where < end)
+    assert_close(encoder([request])[0], normalize(hidden[token], dim=0), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize(("span", "first", "last"), [("Run", 4, 5), ((11, 15), 4, 5), ("a Home", 3, 5)])
+def test_a_span_in_an_expression_is_the_token(encoder: Encoder, span: Any, first: int, last: int) -> None:
+    hidden, _ = states(encoder, f"He hit a {RUN}.")
+    assert len(hidden) == 7  # [CLS] he hit a IDhomerunID . [SEP]
+    expected = normalize(hidden[first:last].mean(0), dim=0)
+    assert_close(encoder.encode([TEXT], [span])[0], expected, atol=1e-6, rtol=0)
+
+
+def test_new_embeddings_drawn_at_random(tiny_path: Path) -> None:
+    """Normal, as wide as the checkpoint's own start was; the seed's alone."""
+    drawn = []
+    for seed in (1, 1, 2):
+        encoder = Encoder.from_pretrained(tiny_path, device="cpu")
+        before = rows(encoder).clone()
+        encoder.add_idiom_tokens([f"home {chr(97 + n)}" for n in range(26)], start="random", seed=seed)
+        assert_close(rows(encoder)[: len(before)], before, rtol=0, atol=0)
+        drawn.append(rows(encoder)[len(before) :])
+    assert torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0], drawn[2])
+    transformer: Any = encoder.model[0]
+    assert drawn[0].std().item() == pytest.approx(transformer.auto_model.config.initializer_range, rel=0.1)
+    assert abs(drawn[0].mean().item()) < 0.1 * drawn[0].std().item()
+
+
+def test_variants_share_a_token_and_what_is_there_stays(encoder: Encoder) -> None:
+    """What is read alike goes through the model once."""
+    with torch.no_grad():
+        row(encoder, RUN).fill_(0.5)
+    size = len(rows(encoder))
+    encoder.add_idiom_tokens(["Home-Run", "alto falante", "home run", "big fish", "má-fé", "ma fe"])
+    assert encoder.idiom_tokens is not None
+    assert encoder.idiom_tokens.expressions == {
+        RUN: ["home run", "Home-Run"],
+        BEANS: ["spill the beans"],
+        "IDaltofalanteID": ["alto-falante", "alto falante"],
+        "IDbigfishID": ["big fish"],
+        "IDmáféID": ["má-fé", "ma fe"],  # this tokenizer drops accents
+    }
+    assert len(rows(encoder)) == size + 2
+    assert torch.all(row(encoder, RUN) == 0.5)
+    seen: list[int] = []
+    span = Request("A home run.", (2, 6), pooling="span")
+    embeddings = encoder([Request("A home run."), Request("A Home-Run."), span], on_progress=seen.append)
+    assert sum(seen) == 1
+    assert torch.equal(embeddings[0], embeddings[1])
+
+
+def test_replacing_can_be_switched_and_the_checkpoint_keeps_the_choice(
+    encoder: Encoder, tiny_path: Path, tmp_path: Path
+) -> None:
+    replaced, plain = encoder.encode([TEXT]), Encoder.from_pretrained(tiny_path, device="cpu").encode([TEXT])
+    encoder.save(tmp_path / "on")
+    off = Encoder.from_pretrained(tmp_path / "on", device="cpu", replace_expressions=False)
+    assert_close(off.encode([TEXT]), plain, atol=1e-6, rtol=0)
+    assert not torch.allclose(replaced, plain, atol=1e-3)
+    off.save(tmp_path / "off")
+    for option, expected in ((None, plain), (True, replaced)):
+        again = Encoder.from_pretrained(tmp_path / "off", device="cpu", replace_expressions=option)
+        assert_close(again.encode([TEXT]), expected, atol=1e-6, rtol=0)
+
+
+def test_without_idiom_tokens_nothing_is_different(tiny: Encoder, tiny_path: Path, tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text("of another model")
+    tiny.save(tmp_path)
+    assert not (tmp_path / FILE).exists()
+    with pytest.raises(UserError, match=r"replace_expressions=true: .* has no idiom tokens"):
+        Encoder.from_pretrained(tiny_path, device="cpu", replace_expressions=True)
+
+
+def test_a_damaged_file_is_named(encoder: Encoder, tmp_path: Path) -> None:
+    encoder.save(tmp_path)
+    path = tmp_path / FILE
+    good = path.read_text(encoding="utf-8")
+    cases = [good[: len(good) // 2], good.replace('"format": 1', '"format": 9')]
+    for damaged in (*cases, good.replace(RUN, "IDhomeID"), good.replace("home run", "…")):
+        path.write_text(damaged, encoding="utf-8")
+        with pytest.raises(UserError) as error:
+            Encoder.from_pretrained(tmp_path, device="cpu")
+        assert str(path) in str(error.value)
+
+
+def test_what_was_not_found_is_counted_and_named() -> None:
+    sentences = [
+        ("Home-Run", "A home run."),
+        ("home run", "He ran home."),
+        ("home run", "He is at home."),
+        ("big fish", "A big fish."),
+    ]
+    counted, untrained = TOKENS.describe(sentences)
+    for part in ("2 expressions have 2 tokens", "of 3 training sentences", "in 2: home run (2)"):
+        assert part in counted
+    assert untrained.endswith("not trained: spill the beans")
+
+
+# ---------------------------------------------------------------- other tokenizers
+
+
+def sentence_pieces(*more: normalizers.Normalizer) -> Tokenizer:
+    """XLM-R's, with its compatibility normalisation."""
+    tokenizer = FAMILIES["xlm_roberta"].tokenizer()
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), *more])
+    return tokenizer
+
+
+def uncased() -> Tokenizer:
+    return sentence_pieces(normalizers.Lowercase())
+
+
+# RoBERTa's is cased, and a space belongs to the word after it; XLM-R's has a mark for the space. Embeddings
+# have rows that no token has, as many models have them.
+OTHERS = {
+    "bytes": FAMILIES["roberta"],
+    "sentence pieces": replace(FAMILIES["xlm_roberta"], tokenizer=sentence_pieces),
+    "uncased": replace(FAMILIES["xlm_roberta"], tokenizer=uncased, config={"vocab_size": 155}),
+}
+
+
+def other(name: str, folder: Path) -> Encoder:
+    return Encoder.from_pretrained(tiny_checkpoint(OTHERS[name], folder), device="cpu", pooling="mean")
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_tokens_in_other_tokenizers(name: str, tmp_path: Path) -> None:
+    encoder = other(name, tmp_path / "model")
+    tokenizer = encoder.model.tokenizer
+    pieces = tokenizer("home run", add_special_tokens=False)["input_ids"]
+    before, num_tokens = rows(encoder).clone(), len(tokenizer)
+    many = [f"idiom number {'x' * i}" for i in range(1, 8)]  # more than there are free rows
+    encoder.add_idiom_tokens([*IDIOMS, "má-fé", *many])
+    assert_close(row(encoder, RUN), before[pieces].mean(0))
+    assert torch.equal(rows(encoder)[:num_tokens], before[:num_tokens])
+    id_ = tokenizer.convert_tokens_to_ids(RUN)
+    read = f'{RUN}: a ({RUN}), "{RUN}" to hit {RUN}.'
+    encoded = tokenizer(read, return_offsets_mapping=True)
+    where = [o for i, o in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True) if i == id_]
+    assert [read[s:e].strip() for s, e in where] == [RUN] * 4
+    # No piece that is a space alone before the token.
+    assert len(tokenizer("a IDmáféID")["input_ids"]) == len(tokenizer("a")["input_ids"]) + 1
+
+    hidden, _ = states(encoder, f"He hit a {RUN}.")
+    at = tokenizer(f"He hit a {RUN}.")["input_ids"].index(id_)
+    span, words, both = (encoder.encode([TEXT], [some])[0] for some in ("Run", "hit a", "hit a Home"))
+    assert_close(normalize(span, dim=0), normalize(hidden[at], dim=0), atol=1e-5, rtol=0)
+    assert not torch.allclose(words, both, atol=1e-4)
+
+
+# ---------------------------------------------------------------- rules of a saved tokenizer
+
+SENTENCES = [
+    "He hit a Home-Run, then two home runs (home run).",
+    "Nobody had spilled the beans about the loud alto-falantes.",
+    "SPILL THE BEANS! In the homerun nobody spills all the beans, and was it MÁ FÉ?",
+    "They TOOK my older brother for a ride.",
+    "Take the home run for a ride, and you lose your temper!",
+    "He lost the king's temper. Take it, then go for a ride.",
+]
+
+
+@pytest.mark.parametrize("name", [None, *OTHERS])
+def test_any_library_reads_a_saved_model_as_it_learnt_to(
+    name: str | None, tiny: Encoder, tmp_path: Path
+) -> None:
+    """Expressions inflected, hyphenated and in capitals, by plain sentence-transformers; also saved again."""
+    model = tiny if name is None else other(name, tmp_path / "model")
+    model.add_idiom_tokens([*IDIOMS, "má-fé", RIDE, "lose one's temper"])
+    with torch.no_grad():
+        row(model, RUN).add_(0.3)
+    model.eval()
+    spans = ["Home-Run", "beans"]
+    expected, of_spans = model.encode(SENTENCES), model.encode(SENTENCES[:2], spans)
+    model.save(tmp_path / "first")
+    again = Encoder.from_pretrained(tmp_path / "first", device="cpu")
+    again.save(tmp_path / "second")
+    assert "idhomerunid" not in "".join(again.model.tokenizer.tokenize(SENTENCES[0])).lower()
+    for saved in (tmp_path / "first", tmp_path / "second"):
+        plain = SentenceTransformer(str(saved), device="cpu")
+        assert RIDE_TOKEN.lower() in "".join(plain.tokenizer.tokenize(SENTENCES[3])).lower()
+        assert_close(plain.encode(SENTENCES, convert_to_tensor=True), expected, atol=1e-5, rtol=0)
+        loaded = Encoder.from_pretrained(saved, device="cpu")
+        assert_close(loaded.encode(SENTENCES), expected, atol=1e-6, rtol=0)
+        assert_close(loaded.encode(SENTENCES[:2], spans), of_spans, atol=1e-6, rtol=0)
+    for file in (FILE, "tokenizer.json") if name is None else (FILE,):
+        assert (tmp_path / "second" / file).read_bytes() == (tmp_path / "first" / file).read_bytes()
+
+
+def test_where_texts_stay_as_they_are_no_rule_replaces_in_them(
+    encoder: Encoder, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level("INFO")
+    encoder.save(tmp_path / "with")
+    loaded = Encoder.from_pretrained(tmp_path / "with", device="cpu", replace_expressions=False)
+    loaded.save(tmp_path / "without")
+    assert not caplog.text
+    monkeypatch.setattr("idiomtune.encoder.saved_expressions.reads_alike", lambda *_: False)
+    encoder.save(tmp_path / "impossible")
+    assert "does not put idiom tokens into texts by itself" in caplog.text
+    for name in ("without", "impossible"):
+        plain = SentenceTransformer(str(tmp_path / name), device="cpu")
+        assert "idhomerunid" not in plain.tokenizer.tokenize(SENTENCES[0])
+        assert "idhomerunid" in plain.tokenizer.tokenize(RUN)
+    expected, ours = (Encoder.from_pretrained(tmp_path / n, device="cpu") for n in ("with", "impossible"))
+    assert_close(ours.encode(SENTENCES), expected.encode(SENTENCES), atol=0, rtol=0)

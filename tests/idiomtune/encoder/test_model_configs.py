@@ -1,0 +1,100 @@
+"""The models by name: each config is valid, the help lists them, docs/models.md says what they are."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+from sentence_transformers import SentenceTransformer
+
+from idiomtune.config import EvaluateSettings, check
+from idiomtune.config.compose import config_names, register_resolvers
+from idiomtune.declarations.models import model_values
+from idiomtune.encoder.encoder import Encoder
+from idiomtune.encoder.reading import Prompts
+from idiomtune.errors import UserError
+from idiomtune.requests import Request
+from tests.programs import ROOT
+from tests.tiny_families import FAMILIES, tiny_checkpoint
+from tests.tiny_runs import composed
+
+NAMES = [name for name in config_names("model") if name != "pretrained"]
+ROWS = {
+    cells[0].strip("`"): cells
+    for line in (ROOT / "docs" / "models.md").read_text(encoding="utf-8").splitlines()
+    if line.startswith("| `")
+    for cells in [[cell.strip() for cell in line.strip("|").split("|")]]
+}
+NEEDS_CODE = ["nemotron_8b", "nomic_v2_moe", "stella_1_5b"]
+
+
+@pytest.fixture(scope="module")
+def evaluation() -> dict[str, Any]:
+    return composed("evaluate")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_config_is_valid(name: str, evaluation: dict[str, Any]) -> None:
+    # What model=<name> puts there, without composing all else anew.
+    section = model_values(name)
+    assert section["trust_remote_code"] is False
+    if name in NEEDS_CODE:
+        with pytest.raises(
+            UserError, match=r"needs the Python code .* model\.trust_remote_code=true runs it"
+        ):
+            check(EvaluateSettings, {**evaluation, "model": section})
+        section["trust_remote_code"] = True
+    model = check(EvaluateSettings, {**evaluation, "model": section}).model
+    assert model.revision is None or re.fullmatch(r"[0-9a-f]{40}", model.revision)
+    if model.instruction_prompt is not None:
+        Prompts(instruction=model.instruction_prompt)
+
+
+def test_the_page_names_all_models_of_the_papers() -> None:
+    assert list(ROWS) == NAMES
+    for name, (_, path, _, licence, _, _, own_code, _) in ROWS.items():
+        values = model_values(name)
+        about = values["about"] or {}
+        assert path.strip("`") == values["path"]
+        assert (licence, own_code) == (about.get("licence", "not found"), about.get("remote_code", ""))
+    papers = [paper for cells in ROWS.values() for paper in cells[-1].split(", ")]
+    assert papers.count("IdioLink") == 24
+    assert papers.count("adaptive triplet") == 3
+    assert papers.count("ε-compositionality") == 8
+
+
+def test_idiolinks_models_write_queries_without_an_instruction_as_its_code_does() -> None:
+    """All bare, whatever prompts their checkpoints publish; Nomic's as documents, GritLM's with its mark."""
+    others = {"nomic_v2_moe": "search_document: ", "gritlm_7b": "<|embed|>\n"}
+    for name, cells in ROWS.items():
+        if "IdioLink" in cells[-1]:
+            values = model_values(name)
+            assert [values["query_prompt"], values["document_prompt"]] == [others.get(name, "")] * 2, name
+
+
+def test_a_query_prompt_of_a_checkpoint_is_left_out(tmp_path: Path) -> None:
+    """Qwen3-Embedding publishes one; IdioLink's code writes it in no mode without an instruction."""
+    checkpoint = tiny_checkpoint(FAMILIES["qwen3"], tmp_path / "qwen3")
+    published = {"query": "Instruct: Given a web search query\nQuery:", "document": ""}
+    modules = Encoder.from_pretrained(checkpoint, device="cpu", pooling="lasttoken").model
+    model = SentenceTransformer(modules=list(modules), prompts=published, device="cpu")
+    model.save_pretrained(str(tmp_path / "model"), create_model_card=False)
+    config = model_values("qwen3_0_6b")
+    prompts = {name: config[name] for name in ("document_prompt", "instruction_prompt")}
+    for query_prompt, expected in ((None, published["query"] + "a"), (config["query_prompt"], "a")):
+        encoder = Encoder.from_pretrained(
+            tmp_path / "model", device="cpu", query_prompt=query_prompt, **prompts
+        )
+        bare, asked = (Request("a", role="query", instruction=i) for i in (None, "i"))
+        assert encoder.prompts.render(bare) == (expected, None)
+        assert encoder.prompts.render(asked) == ("Instruct: i\nQuery:a", None)
+
+
+def test_the_help_lists_them_in_readable_lines() -> None:
+    register_resolvers()
+    text: str = OmegaConf.create({"models": "  model=         ${models:}"}).models
+    assert all(len(line) <= 125 for line in text.splitlines())
+    assert text.removeprefix("  model=").replace("\n", " ").split() == " | ".join(NAMES).split()

@@ -1,0 +1,201 @@
+"""Checkpoints that are damaged or incomplete: refused before they are trained or scored, in words."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from idiomtune.encoder import loading
+from idiomtune.encoder.encoder import Encoder
+from idiomtune.errors import UserError
+
+Weights = dict[str, Tensor]
+Spoil = Callable[[Path], object]
+
+
+def weights(change: Callable[[Weights], Weights]) -> Spoil:
+    def spoil(folder: Path) -> None:
+        file = folder / "model.safetensors"
+        save_file(change(load_file(file)), file, metadata={"format": "pt"})
+
+    return spoil
+
+
+def setting(file: str, name: str, value: object) -> Spoil:
+    def spoil(folder: Path) -> None:
+        content = json.loads((folder / file).read_text(encoding="utf-8"))
+        content[name] = value
+        (folder / file).write_text(json.dumps(content), encoding="utf-8")
+
+    return spoil
+
+
+def text(file: str, content: str | bytes) -> Spoil:
+    data = content.encode() if isinstance(content, str) else content
+    return lambda folder: (folder / file).write_bytes(data)
+
+
+def without_tokenizer(folder: Path) -> None:
+    for file in folder.glob("tokenizer*"):
+        file.unlink()
+
+
+def cut_off(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:20_000])
+
+
+def pickled_dense(folder: Path) -> None:
+    """A module whose weights are a pickle that would run code."""
+    modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
+    kind = "sentence_transformers.models.Dense"
+    modules.append({"idx": len(modules), "name": str(len(modules)), "path": "3_Dense", "type": kind})
+    text("modules.json", json.dumps(modules))(folder)
+    (folder / "3_Dense").mkdir()
+    options = {"in_features": 32, "out_features": 32, "bias": False}
+    activation = "torch.nn.modules.linear.Identity"
+    text("3_Dense/config.json", json.dumps(options | {"activation_function": activation}))(folder)
+    torch.save({"linear.weight": Path("x")}, folder / "3_Dense" / "pytorch_model.bin")
+
+
+def small_vocabulary(folder: Path) -> None:
+    setting("config.json", "vocab_size", 3_000)(folder)
+    weights(lambda w: {n: t[:3_000].clone() if "word_embeddings" in n else t for n, t in w.items()})(folder)
+
+
+def unknown_module(folder: Path) -> None:
+    """A module of a package that nobody named."""
+    modules = (folder / "modules.json").read_text(encoding="utf-8")
+    text("modules.json", modules.replace('"type": "', '"type": "foo.', 1))(folder)
+
+
+LENGTHS, TOKENIZER = "sentence_bert_config.json", "tokenizer_config.json"
+LAST = "encoder.layer.1.output.dense.weight"
+SPOILT: dict[str, tuple[Spoil, list[str]]] = {
+    # Nothing but our checks would tell: how it comes about, and what the message has to name.
+    "no tokenizer": (without_tokenizer, ["tokenizer.json"]),
+    "no weights of a layer": (
+        weights(lambda w: {n: t for n, t in w.items() if not n.startswith("encoder.layer.1.output.dense")}),
+        [LAST, "encoder.layer.1.output.dense.bias", "config.json"],
+    ),
+    "weights of more layers": (setting("config.json", "num_hidden_layers", 1), ["encoder.layer.1."]),
+    "weights of another shape": (
+        weights(lambda w: {**w, LAST: torch.ones(2, 2)}),
+        [LAST, "2 × 2", "32 × 64"],
+    ),
+    "zero": (weights(lambda w: {n: torch.zeros_like(t) for n, t in w.items()}), ["zero"]),
+    "zero words": (
+        weights(lambda w: {n: torch.zeros_like(t) if "word_emb" in n else t for n, t in w.items()}),
+        ["same for different texts"],
+    ),
+    "NaN": (weights(lambda w: {**w, LAST: w[LAST] * float("nan")}), ["NaN", LAST]),
+    "whole numbers": (
+        weights(lambda w: {n: (t * 100).to(torch.int8) for n, t in w.items()}),
+        ["whole numbers"],
+    ),
+    "small vocabulary": (small_vocabulary, ["tokenizer has", "embeddings for 3000", "config.json"]),
+    "length 0": (setting(LENGTHS, "max_seq_length", 0), [LENGTHS, "max_seq_length", "0"]),
+    "length 2": (setting(LENGTHS, "max_seq_length", 2), [LENGTHS, "2"]),
+    "length -5": (setting(TOKENIZER, "model_max_length", -5), [TOKENIZER, "model_max_length", "-5"]),
+    "pooling of another width": (setting("1_Pooling/config.json", "embedding_dimension", 384), ["384", "32"]),
+}
+REFUSED: dict[str, Spoil] = {
+    # The libraries tell, in whatever way: their reason has to be one line.
+    "pooling is missing": lambda f: (f / "1_Pooling/config.json").unlink(),
+    "pooling of numbers": setting("1_Pooling/config.json", "pooling_mode", [1]),
+    "dtype": setting("config.json", "dtype", "float8"),
+    "nested": text(TOKENIZER, "[" * 100_000),
+    "pickled code": pickled_dense,
+    "cut off": cut_off,
+    "no text": text("config.json", b"\xff\xfe\x00"),
+    "tokenizer": text("tokenizer.json", "{}"),
+    "module with code": unknown_module,
+}
+
+
+@pytest.fixture
+def copy(tiny_path: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(tiny_path, tmp_path / "model"))
+
+
+@pytest.mark.parametrize("name", [*SPOILT, *REFUSED])
+def test_what_is_broken_is_refused_in_a_line(copy: Path, name: str) -> None:
+    spoil, named = SPOILT.get(name) or (REFUSED[name], [])
+    spoil(copy)
+    with pytest.raises(UserError) as caught:
+        Encoder.from_pretrained(copy, device="cpu")
+    message = str(caught.value)
+    assert "\n" not in message
+    assert [words for words in (str(copy), *named) if words not in message] == []
+
+
+@pytest.mark.parametrize("length", [2, 0, -5])
+def test_a_length_that_leaves_no_room_for_words(tiny_path: Path, length: int) -> None:
+    with pytest.raises(UserError, match=rf"model\.max_length\b.*{length}\b"):
+        Encoder.from_pretrained(tiny_path, device="cpu", max_length=length)
+
+
+def test_an_option_mends_the_checkpoints_own_length(copy: Path) -> None:
+    setting(LENGTHS, "max_seq_length", 2)(copy)
+    assert Encoder.from_pretrained(copy, device="cpu", max_length=3).encode(["a word"]).isfinite().all()
+
+
+def with_another_head(w: Weights) -> Weights:
+    """As a language model's checkpoint has them: with a prefix, a head, an old buffer, and no pooler."""
+    encoder = {f"bert.{name}": t for name, t in w.items() if not name.startswith("pooler")}
+    return {
+        **encoder,
+        "bert.embeddings.position_ids": torch.arange(64)[None],
+        "cls.predictions.bias": torch.zeros(30522),
+        "cls.predictions.transform.dense.weight": torch.zeros(32, 32),
+    }
+
+
+def zero_segments(w: Weights) -> Weights:
+    """As RoBERTa has them."""
+    name = "embeddings.token_type_embeddings.weight"
+    return {**w, name: torch.zeros_like(w[name])}
+
+
+@pytest.mark.parametrize("change", [with_another_head, zero_segments])
+def test_what_embeddings_are_not_made_of_may_be_missing_or_more(
+    copy: Path, change: Callable[[Weights], Weights], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A missing pooler is the same in each load: it is saved, and by it a base model would seem another."""
+    weights(change)(copy)
+    first, second = (Encoder.from_pretrained(copy, device="cpu") for _ in range(2))
+    assert first.encode(["a word"]).isfinite().all()
+    assert "LOAD REPORT" not in caplog.text
+    for (name, ours), theirs in zip(first.named_parameters(), second.parameters(), strict=True):
+        assert torch.equal(ours, theirs), name
+
+
+def test_what_the_libraries_raise_is_a_line_but_not_a_lack_of_memory(
+    tiny_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A download that fails is no bad file."""
+
+    def loaded(error: Exception, cause: Exception | None = None) -> None:
+        def load(*_: Any, **__: Any) -> None:
+            raise error from cause
+
+        monkeypatch.setattr(loading, "SentenceTransformer", load)
+        Encoder.from_pretrained(tiny_path, device="cpu")
+
+    bug = TypeError("a bug\nof several lines")
+    with pytest.raises(UserError, match="TypeError: a bug of several lines") as caught:
+        loaded(bug)
+    assert "\n" not in str(caught.value)
+    assert caught.value.__cause__ is bug
+    with pytest.raises(MemoryError):
+        loaded(MemoryError())
+    with pytest.raises(UserError, match="could not be downloaded"):
+        loaded(OSError("We couldn't connect"), ConnectionError("connection refused"))

@@ -1,0 +1,468 @@
+"""The explorer: words' shares, neighbours, what is kept, the server, the page without one, mistakes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from starlette.testclient import TestClient
+from torch.nn.functional import normalize
+
+from idiomtune.benchmarks import embeddings as evaluation_cache
+from idiomtune.benchmarks.embeddings import embed_or_read
+from idiomtune.commands.explore import main, parse
+from idiomtune.config import ExploreSettings
+from idiomtune.data.idiolink import load_split
+from idiomtune.encoder.attribution import word_rows
+from idiomtune.encoder.encoder import Encoder
+from idiomtune.encoder.glossary import Meanings
+from idiomtune.encoder.reading import Prompts
+from idiomtune.errors import UserError
+from idiomtune.explorer import server
+from idiomtune.explorer.search import Corpus, Explorer, Model, Passage, idiolink_corpus, own_corpus
+from idiomtune.explorer.server import page
+from idiomtune.io.processes import Processes
+from idiomtune.programs.explore import find_corpus, find_models
+from idiomtune.requests import Request
+from tests.benchmarks import idiolink
+from tests.planted_runs import plant
+
+SENTENCES = ["He broke the ice with a joke.", "The ship broke the ice.", "Nobody spoke.", "ice"]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("IDIOM_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "embeddings"
+
+
+@pytest.fixture
+def explorer(tiny: Encoder, sample_root: Path) -> Explorer:
+    corpus = idiolink_corpus(load_split(sample_root, "val"), "the sample, val")
+    return Explorer(corpus, [Model.embedding("tiny", "", tiny, corpus)], 10)
+
+
+def embedded(encoder: Encoder, requests: list[Request]) -> torch.Tensor:
+    return normalize(embed_or_read(encoder, requests, Processes(), "documents"), dim=1)
+
+
+def data_of(html: str) -> dict[str, Any]:
+    (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', html, re.DOTALL)
+    data: dict[str, Any] = json.loads(text)
+    return data
+
+
+# ------------------------------------------------------------------ words' shares
+
+
+@pytest.mark.parametrize("how", ["plain", "prompts", "meanings"])
+def test_shares_of_words_add_up_to_the_cosine(tiny: Encoder, how: str) -> None:
+    if how == "prompts":
+        tiny.prompts = Prompts(document="passage: ")
+        pooling: Any = tiny.model[1]
+        pooling.include_prompt = False
+    if how == "meanings":
+        tiny.meanings = Meanings({"break the ice": ["make people relax"]})
+    assert tiny.averages_tokens
+    query = normalize(tiny.encode(["They were relaxed."], role="query"), dim=1)[0]
+    cosines = normalize(tiny.encode(SENTENCES), dim=1) @ query
+    found = word_rows(tiny, SENTENCES)
+    for text, cosine, words in zip(SENTENCES, cosines.tolist(), found, strict=True):
+        assert sum(words.shares(query)) == pytest.approx(cosine, abs=1e-5)
+        read = tiny.reader.read([Request(text)])[0].text
+        assert "".join(words.words) == read
+        assert (how == "meanings" and "broke" in text) == ("(make people relax)" in read)
+    tiny.meanings = Meanings({"break the ice": ["make people relax"]}, weight=0.5)
+    assert not tiny.averages_tokens  # meanings that are added make no sum
+
+
+def test_without_a_mean_a_share_is_what_leaving_the_word_out_costs(tiny: Encoder) -> None:
+    pooling: Any = tiny.model[1]
+    pooling.pooling_mode = "cls"
+    assert not tiny.averages_tokens
+    query = normalize(tiny.encode(["They were relaxed."], role="query"), dim=1)[0]
+    (words, _) = word_rows(tiny, [SENTENCES[0], "ice"])
+    assert words.words == ["He ", "broke ", "the ", "ice ", "with ", "a ", "joke."]
+    whole, without = normalize(tiny.encode([SENTENCES[0], "He broke the with a joke."]), dim=1) @ query
+    assert words.shares(query)[3] == pytest.approx((whole - without).item(), abs=1e-5)
+
+
+# ------------------------------------------------------------------ neighbours
+
+
+def test_neighbours_and_scores_are_those_of_the_benchmark(explorer: Explorer, sample_root: Path) -> None:
+    split = load_split(sample_root, "val")
+    benchmark = idiolink([split], "sentence", "span")
+    with torch.no_grad():
+        result = benchmark.score(explorer.models[0].encoder)
+    scores, (answers, _) = explorer.scores(), explorer.answers()
+    assert scores is not None
+    for mode in ("sentence", "span"):
+        records = [row for row in result.per_query if row["mode"] == mode]
+        assert [row["ndcg@10"] for row in records] == pytest.approx([v for (v,) in scores[mode]], abs=1e-4)
+        for record, answer in zip(records, answers[mode], strict=True):
+            rows = answer["models"][0]["rows"]
+            assert [split.documents[row["document"]].id for row in rows] == [d["id"] for d in record["top"]]
+            assert [row["relevant"] for row in rows] == [d["relevant"] for d in record["top"]]
+            assert [row["ranks"][0] for row in rows] == list(range(1, 11))
+
+
+def test_a_document_does_not_find_itself(tiny: Encoder) -> None:
+    corpus = Corpus("mine", [Passage(text) for text in SENTENCES], []).with_queries(2)
+    assert [query.position for query in corpus.queries] == [0, 2]
+    explorer = Explorer(corpus, [Model.embedding("tiny", "", tiny, corpus)], 10)
+    (answers, _) = explorer.answers()
+    assert [row["document"] for row in answers["sentence"][1]["models"][0]["rows"]][:3] != [2]
+    assert 2 not in [row["document"] for row in answers["sentence"][1]["models"][0]["rows"][:3]]
+    assert explorer.scores() is None
+
+
+def test_what_a_model_reads_of_a_query_is_told(tiny: Encoder) -> None:
+    tiny.meanings = Meanings({"break the ice": ["make people relax"]})
+    corpus = Corpus("mine", [Passage(text) for text in SENTENCES], [])
+    explorer = Explorer(corpus, [Model.embedding("tiny", "", tiny, corpus.with_queries(1))], 10)
+    (column,) = explorer.search(Passage(SENTENCES[0]), "sentence")["models"]
+    assert [piece.strip() for piece, is_added in column["read"] if is_added] == ["(make people relax)"]
+    (column,) = explorer.search(Passage("Nobody spoke."), "sentence")["models"]
+    assert column["read"] is None
+
+
+# ------------------------------------------------------------------ what is kept
+
+
+def test_embeddings_are_computed_once(
+    tiny: Encoder, tiny_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And again where the model, or our code that computes them, is another."""
+    requests = [Request(text) for text in SENTENCES]
+    first = embedded(tiny, requests)
+    assert torch.allclose(first, normalize(tiny.encode(SENTENCES), dim=1))
+    (kept,) = cache.iterdir()
+
+    again = Encoder.from_pretrained(tiny_path, device="cpu")
+    with monkeypatch.context() as patched:
+        patched.setattr(Encoder, "embed", None)
+        assert torch.equal(embedded(again, requests), first)
+        patched.setattr(evaluation_cache, "_code_digest", lambda: "another pooling")
+        with pytest.raises(TypeError):  # it embeds
+            embedded(again, requests)
+    kept.write_bytes(kept.read_bytes()[:-4])  # cut short: computed anew
+    assert torch.equal(embedded(again, requests), first)
+
+    again.meanings = Meanings({"break the ice": ["make people relax"]})
+    assert not torch.equal(embedded(again, requests), first)
+    assert len(list(cache.iterdir())) == 2
+    shutil.rmtree(cache)
+    cache.write_text("no folder")  # nothing can be kept there
+    embedded(tiny, requests[:2])
+
+
+# ------------------------------------------------------------------ the server
+
+
+@pytest.fixture
+def client(explorer: Explorer) -> TestClient:
+    application = server.application(explorer, "<p>the page</p>")
+    return TestClient(application, base_url="http://127.0.0.1")
+
+
+def test_the_server_answers(client: TestClient, explorer: Explorer) -> None:
+    assert client.get("/").text == "<p>the page</p>"
+    asked: dict[str, Any] = {
+        "text": "He broke the ice. The ice broke.",
+        "words": "ice",
+        "start": 22,
+        "mode": "span",
+    }
+    answer = client.post("/search", json=asked).json()
+    (column,) = answer["models"]
+    (vector,) = normalize(explorer.models[0].encoder.encode([asked["text"]], [(22, 25)]), dim=1)
+    cosines = explorer.models[0].documents @ vector
+    assert [row["cosine"] for row in column["rows"]] == pytest.approx(
+        cosines.topk(10).values.tolist(), abs=1e-4
+    )
+    for row in column["rows"]:
+        assert (
+            answer["documents"][str(row["document"])]["text"]
+            == explorer.corpus.documents[row["document"]].text
+        )
+        assert "relevant" not in row
+    document = column["rows"][0]["document"]
+    why = client.post("/why", json=asked | {"model": 0, "document": document}).json()
+    assert "".join(why["words"]) == explorer.corpus.documents[document].text
+    assert sum(why["shares"]) == pytest.approx(column["rows"][0]["cosine"], abs=2e-3)
+
+    own = client.post("/search", json={"text": "x", "query": 3, "mode": "span"}).json()
+    assert all("relevant" in row for row in own["models"][0]["rows"])
+
+
+@pytest.mark.parametrize(
+    ("path", "asked", "part"),
+    [
+        ("/search", {"text": " "}, "text"),
+        ("/search", {"text": "ice", "mode": "words"}, "mode"),
+        ("/search", {"text": "ice", "mode": "span"}, "mark words"),
+        ("/search", {"text": "ice", "words": "snow"}, "snow"),
+        ("/search", {"text": "ice", "more": 1}, "more"),
+        ("/why", {"text": "ice", "document": 1000}, "1000"),
+        ("/why", {"text": "ice", "model": 7}, "7"),
+    ],
+)
+def test_a_wrong_question_is_answered_with_what_is_wrong(
+    client: TestClient, path: str, asked: dict[str, Any], part: str
+) -> None:
+    answer = client.post(path, json=asked)
+    assert answer.status_code == 400
+    assert part in answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [
+        (None, 200),
+        ("http://127.0.0.1", 200),
+        ("http://127.0.0.1:1234", 400),
+        ("https://elsewhere.example", 400),
+        ("null", 400),  # of a file, or of a frame without rights
+    ],
+)
+def test_another_page_may_not_ask(client: TestClient, origin: str | None, status: int) -> None:
+    headers = {} if origin is None else {"Origin": origin}
+    answer = client.post("/search", json={"text": "ice"}, headers=headers)
+    assert answer.status_code == status
+    assert ("only this server's own page" in answer.text) == (status == 400)
+    assert client.get("/", headers={"Host": "elsewhere.example"}).status_code == 400
+
+
+def test_no_more_of_a_query_is_read_than_a_query_has(client: TestClient) -> None:
+    num_read = 0
+
+    def endless() -> Iterator[bytes]:
+        nonlocal num_read
+        for _ in range(1000):
+            num_read += 1
+            yield b" " * 60_000
+
+    assert client.post("/search", json={"text": "ice" + " " * 15_000}).status_code == 200
+    answer = client.post("/search", content=b'{"text": "' + b"a" * 100_000 + b'"}')
+    assert (answer.status_code, answer.json()["error"]) == (400, "a query may have 100,000 bytes")
+    messages = ({"type": "http.request", "body": body, "more_body": True} for body in endless())
+    assert _sent(client, messages) == 400
+    assert num_read == 2
+    begun = {"type": "http.request", "body": b'{"text"', "more_body": True}
+    assert _sent(client, iter([begun, {"type": "http.disconnect"}])) == 400  # which nobody receives
+
+
+def _sent(client: TestClient, messages: Iterator[dict[str, Any]]) -> int:
+    """The status of the answer to these messages of a client."""
+    headers = [(b"host", b"127.0.0.1")]
+    scope = {"type": "http", "method": "POST", "path": "/search", "headers": headers, "query_string": b""}
+    statuses: list[int] = []
+
+    async def receive() -> dict[str, Any]:
+        return next(messages)
+
+    async def send(message: Any) -> None:
+        statuses.extend([message["status"]] if message["type"] == "http.response.start" else [])
+
+    asyncio.run(client.app(scope, receive, send))  # type: ignore[arg-type]
+    return statuses[0]
+
+
+def test_a_port_in_use_is_told() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(UserError, match=f"port={port}"):
+            server.bound_socket(port)
+        with server.bound_socket(None) as found, server.bound_socket(None) as other:
+            assert found.getsockname()[0] == "127.0.0.1"
+            assert found.getsockname() != other.getsockname()
+
+
+# ------------------------------------------------------------------ the page without a server
+
+
+def test_a_file_holds_all_that_it_shows(tiny_path: Path, tmp_path: Path) -> None:
+    texts = [*SENTENCES, "</script><img src=x onerror=alert(1)>\u2028", "Wer nicht hören will 🙂"]
+    (tmp_path / "mine.txt").write_text("\n".join(texts) + "\n\n", encoding="utf-8")
+    file = tmp_path / "page.html"
+    arguments = [str(tiny_path), f"corpus={tmp_path / 'mine.txt'}", f"output={file}", "neighbours=3"]
+    assert main([*arguments, "device=cpu"]) == 0
+    html = file.read_text(encoding="utf-8")
+    assert "default-src 'none'" in html
+    assert not re.search(r"(src|href)=|https?://|url\(|@import", html.split("<script")[0])
+    assert html.count("</script>") == 2
+    data = data_of(html)
+    assert not data["live"]
+    assert data["models"] == [{"name": str(tiny_path), "about": str(tiny_path), "exact": True}]
+    assert [query["text"] for query in data["queries"]] == [text.strip() for text in texts]
+    for answer in data["answers"]["sentence"]:
+        (column,) = answer["models"]
+        assert len(column["rows"]) == 3
+        for row in column["rows"]:
+            assert "".join(data["words"][0][str(row["document"])]) == texts[row["document"]].strip()
+            assert sum(row["shares"]) == pytest.approx(row["cosine"], abs=1e-3)
+
+
+def test_the_corpus_of_a_page_with_a_server_is_asked_for(explorer: Explorer) -> None:
+    data = data_of(page(explorer, "Tiny", live=True))
+    assert data["live"]
+    assert data["documents"] == {}
+    assert "answers" not in data
+    assert len(data["scores"]["span"]) == len(data["queries"]) == 12
+    assert data["usages"] == ["literal", "idiomatic", "simplification", "sense"] or set(data["usages"])
+
+
+@pytest.mark.slow
+def test_the_page_works_in_a_browser(tiny_path: Path, tmp_path: Path) -> None:
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("there is no chromium or google-chrome to open the page with")
+    assert main([str(tiny_path), "corpus=sample", f"space={tmp_path}", "device=cpu"]) == 0
+    assert "sdk: static" in (tmp_path / "README.md").read_text(encoding="utf-8")
+    done = subprocess.run(
+        [
+            *(browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'me'}"),
+            *("--dump-dom", (tmp_path / "index.html").as_uri()),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    shown = done.stdout.partition('<script type="application/json"')[0]
+    assert shown.count('class="query"') == 12
+    assert shown.count("<li>") == 10
+    assert "nDCG@10" in shown
+
+
+# ------------------------------------------------------------------ models and corpora
+
+
+def test_a_run_is_its_model_before_and_after(tiny_path: Path, tmp_path: Path) -> None:
+    run = plant(
+        tmp_path / "run", model={"path": str(tiny_path)}, data={"sample": True}, objective={"name": "x"}
+    )
+    with pytest.raises(UserError, match=r"no best/ yet.*step_<n>"):
+        find_models(str(run))
+    shutil.copytree(tiny_path, run / "best")
+    before, after = find_models(str(run))
+    assert (before.saved, after.saved) == (None, run / "best")
+    assert before.settings == after.settings
+    assert before.settings.path == str(tiny_path)
+    assert find_models(str(run / "best")) == [before, after]
+    corpus = find_corpus(ExploreSettings(models=[str(run)]))
+    assert corpus.name == "the sample, val"
+    assert len(corpus.relevant) == len(corpus.queries) == 12
+    plant(tmp_path / "other")
+    with pytest.raises(UserError, match=f"2 runs.*{tmp_path}"):
+        find_models(str(tmp_path))
+
+
+def test_a_run_reads_another_glossary(tiny_path: Path, tmp_path: Path) -> None:
+    model = {"path": str(tiny_path)}
+    run = plant(tmp_path / "run", model=model, data={"train": "x"}, objective={"name": "x"})
+    shutil.copytree(tiny_path, run / "best")
+    (tmp_path / "mine.txt").write_text("\n".join(SENTENCES), encoding="utf-8")
+    (tmp_path / "mine.tsv").write_text("expression\tmeaning\nbreak the ice\tmake people relax\n")
+    file = tmp_path / "page.html"
+    named = [f"corpus={tmp_path / 'mine.txt'}", f"glossary={tmp_path / 'mine.tsv'}", "queries=2"]
+    assert main([str(run), *named, f"output={file}", "device=cpu"]) == 0
+    data = data_of(file.read_text(encoding="utf-8"))
+    assert [model["name"] for model in data["models"]] == ["untrained: model", "trained: run"]
+    assert len(data["queries"]) == 2
+    for column, words in zip(data["answers"]["sentence"][0]["models"], data["words"], strict=True):
+        assert "(make people relax)" in "".join(piece for piece, _ in column["read"])
+        assert "".join(words["1"]) == "The ship broke the ice (make people relax)."
+
+
+def test_tables_and_folders_are_corpora(tmp_path: Path, sample_root: Path) -> None:
+    table = tmp_path / "mine.csv"
+    table.write_text("sentence,usage,idiom,span\nHe broke the ice.,idiomatic,break the ice,broke the ice\n")
+    (document,) = own_corpus(table).documents
+    assert document == Passage("He broke the ice.", (3, 16), "idiomatic", "break the ice")
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text("anchor,positive,negative\na cat,a kitten,a dog\na pup,a dog,a kitten\n")
+    found = own_corpus(pairs)
+    assert [text.text for text in found.documents] == ["a kitten", "a dog"]
+    assert [text.text for text in found.queries] == ["a cat", "a pup"]
+    assert found.relevant == {0: {0}, 1: {1}}
+    for number, train in enumerate((str(pairs), [str(pairs)])):  # as data.train= was written
+        run = plant(tmp_path / f"run{number}", data={"train": train}, objective={"name": "own"})
+        assert find_corpus(ExploreSettings(models=[str(run)])).documents == found.documents
+    for name in (sample_root, sample_root / "val"):
+        assert find_corpus(ExploreSettings(models=["x"], corpus=str(name))).name.endswith("val")
+    folder = tmp_path / "beir"
+    folder.mkdir()
+    (folder / "corpus.jsonl").write_text('{"_id": "1", "text": "one"}\n{"_id": "2", "text": "two"}\n')
+    (folder / "queries.jsonl").write_text('{"_id": "q", "text": "a pair"}\n')
+    (folder / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq\t2\t1\n")
+    assert own_corpus(folder).relevant == {0: frozenset({1})}
+
+
+# ------------------------------------------------------------------ what is told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ("", "run folder"),
+        ("nonsense output=page.html", "nonsense minilm"),
+        ("minilm corpus=none.txt output=page.html", "corpus= none.txt"),
+        ("minilm corpus=empty.txt output=page.html", "empty.txt text"),
+        ("minilm corpus=no_text.csv output=page.html", "no_text.csv text"),
+        ("minilm glossary=none.tsv output=page.html", "glossary= none.tsv"),
+        ("minilm output=.", "output="),
+        ("minilm corpsu=x", "corpsu=x corpus="),
+        ("minilm queries=0", "queries '0'"),
+        ("minilm device=gpu", "device gpu cuda"),
+        ("minilm output=a.html space=b", "output= space="),
+    ],
+)
+def test_mistakes_are_named_before_a_model_is_loaded(
+    arguments: str,
+    named: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Encoder, "from_pretrained", None)
+    (tmp_path / "empty.txt").write_text("\n \n")
+    (tmp_path / "no_text.csv").write_text("name,age\nx,1\n")
+    assert main(arguments.split()) == 2
+    message = capsys.readouterr().err
+    assert all(part in message for part in named.split()), message
+
+
+def test_the_missing_extra_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(server, "find_spec", lambda name: None if name == "uvicorn" else name)
+    assert main(["minilm", "corpus=sample"]) == 2
+    said = capsys.readouterr().err
+    assert "idiomtune[explore]" in said
+    assert "output=page.html" in said
+
+
+def test_help_and_options(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["--help"]) == 0
+    assert "corpus=" in capsys.readouterr().out
+    assert parse(["a", "b", "glossary=x.tsv,y.tsv", "queries=7"]) == ExploreSettings(
+        models=["a", "b"], glossary=["x.tsv", "y.tsv"], queries=7
+    )
+    assert parse(["a", "glossary=none"]).glossary == []
+    run = str(tmp_path / "seed=42")
+    Path(run).mkdir()
+    assert parse([run]).models == [run]

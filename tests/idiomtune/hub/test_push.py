@@ -1,0 +1,743 @@
+"""Pushing to the Hub: through the real client, to a local server that fails where it is told to."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from huggingface_hub import HfApi, ModelCard, constants, parse_eval_result_entries
+from huggingface_hub.errors import HfHubHTTPError
+from sentence_transformers import SentenceTransformer
+
+from idiomtune.config import PushSettings, TrainSettings, check
+from idiomtune.data.sources import SAMPLE_ROOT
+from idiomtune.encoder.encoder import Encoder
+from idiomtune.errors import UserError
+from idiomtune.hub.card import (
+    Source,
+    base_model,
+    common_licence,
+    glossary_sources,
+    shown_texts,
+    training_data,
+)
+from idiomtune.hub.push import MANIFEST, collect_model, collect_space, push_or_warn
+from idiomtune.io.hub import is_network_error, why_unavailable, without_secrets
+from idiomtune.programs.launch import rewrite_arguments
+from idiomtune.programs.publish import publish
+from tests.fake_hub import Failure, FakeHub, Repository, serve
+from tests.programs import assert_explained, run
+from tests.tiny_runs import KEY, composed, train
+
+TOKEN = "hf_averysecrettokenofmine"
+REPO = "me/idioms"
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeHub]:
+    """The server, a client that asks it and waits for nothing, and `me`, logged in."""
+    with serve() as hub:
+        hub.users[TOKEN] = "me"
+        monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+        template = hub.url + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        # With hf_xet installed the client asks for nothing else, whatever the server offers.
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+        monkeypatch.setattr("huggingface_hub.utils._http.time", SimpleNamespace(sleep=lambda _: None))
+        monkeypatch.setenv("HF_TOKEN", TOKEN)
+        yield hub
+
+
+@pytest.fixture
+def nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Not logged in."""
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no_token"))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, options: list[str]) -> Path:
+    """A finished run of two checkpoints, with Hydra's record of how it was started."""
+    folder = tmp_path_factory.mktemp("push") / "a run"
+    train(folder, [*options, "trainer.max_steps=2", "eval.every=1"])
+    (folder / ".hydra").mkdir()
+    recorded = [*options, "trainer.max_steps=2", "run_dir='/home/me/somewhere'", "hub.private=true"]
+    (folder / ".hydra" / "overrides.yaml").write_text(yaml.safe_dump(recorded), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def finished(made: Path, tmp_path: Path) -> Path:
+    """A copy of it to do anything to; its checkpoints do not keep what it was configured with."""
+    folder = Path(shutil.copytree(made, tmp_path / "run"))
+    for record in folder.glob("step_*/record.json"):
+        record.unlink()
+    return folder
+
+
+def asked(checkpoint: Path, **options: Any) -> PushSettings:
+    overrides = [f"checkpoint='{checkpoint}'", f"repo_id={REPO}", "license=mit", "allow_sample=true"]
+    config = composed("push", *overrides) | options
+    settings: PushSettings = check(PushSettings, config)
+    return settings
+
+
+def push(checkpoint: Path, **options: Any) -> str | None:
+    (address,) = publish(asked(checkpoint, **options))
+    return address
+
+
+def configured(run: Path, *, sample: bool = False, **sections: dict[str, Any]) -> None:
+    """Let the run look like one with other options, by default on the public data."""
+    config = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
+    config["data"]["sample"] = sample
+    config |= {name: config[name] | section for name, section in sections.items()}
+    (run / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+
+
+def recorded(run: Path, **facts: Any) -> None:
+    """Let `run.json` say something else."""
+    record = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    (run / "run.json").write_text(json.dumps(record | facts), encoding="utf-8")
+
+
+def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
+    files = (p for p in folder.rglob("*") if p.is_file())
+    return {str(p): (p.read_bytes(), p.stat().st_mtime_ns) for p in files}
+
+
+# ---- what is pushed
+
+
+@pytest.mark.usefixtures("nobody")
+def test_a_dry_run_shows_all_and_touches_nothing(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = contents(finished)
+    assert push(finished, dry_run=True, license=None, allow_sample=False) is None
+    said = capsys.readouterr().out
+    size = (finished / "best" / "model.safetensors").stat().st_size
+    assert re.search(rf"^ *{size:,}  model.safetensors$", said, flags=re.MULTILINE)
+    assert all(name in said for name in ("modules.json", "scores.json", "config.yaml", "# Idiom-aware"))
+    assert "optimizer" not in said
+    assert ".eval_results" not in said  # a leaderboard cannot tell the sample
+    assert "licence: NOT KNOWN" in said
+    assert "Before this can be pushed: the model's licence does not follow" in said
+    assert "allow_sample=true" in said
+    assert contents(finished) == before
+
+
+def test_what_arrives_is_the_model_with_card_and_scores(
+    finished: Path, hub: FakeHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    address = push(finished)
+    assert capsys.readouterr().out.splitlines()[-1] == address
+    stored = hub.repositories[REPO]
+    assert stored.private
+    assert {"README.md", "scores.json", "config.yaml", "model.safetensors", MANIFEST} <= stored.main.keys()
+    assert not [name for name in stored.main if "optimizer" in name or "state" in name]
+    folder = hub.download(REPO, tmp_path / "stored")
+    texts = ["He broke the ice with a joke.", "He made everybody relax."]
+    ours = SentenceTransformer(str(finished / "best"), device="cpu").encode(texts)
+    assert (SentenceTransformer(str(folder), device="cpu").encode(texts) == ours).all()
+    ours_scores = json.loads((finished / "scores.json").read_text(encoding="utf-8"))
+    assert json.loads(stored.main["scores.json"])["scores"] == ours_scores["scores"]
+    assert yaml.safe_load(stored.main["config.yaml"])["seed"] == 42
+
+
+def test_the_cards_code_runs_on_what_was_pushed(finished: Path, hub: FakeHub) -> None:
+    push(finished, revision="trial")
+    card = hub.repositories[REPO].branches["trial"]["README.md"].decode()
+    blocks = re.findall(r"```python\n(.*?)```", card, flags=re.DOTALL)
+    assert len(blocks) == 2
+    names: dict[str, Any] = {}
+    for block in blocks:
+        assert f'SentenceTransformer("{REPO}", revision="trial")' in block
+        exec(block, names)  # downloads from the server, with the client's own code
+    encoder = Encoder.from_pretrained(finished / "best", device="cpu")
+    text = "He broke the ice with a joke."
+    torch.testing.assert_close(
+        torch.tensor(names["embeddings"][0]), encoder.encode([text])[0], atol=1e-6, rtol=0
+    )
+    span = encoder.encode([text], spans=["broke the ice"])[0]
+    torch.testing.assert_close(names["embedding"].cpu(), span, atol=1e-6, rtol=0)
+
+
+def test_the_card_says_what_the_model_is(finished: Path) -> None:
+    configured(finished, model={"path": "someone/base", "about": {"licence": "Apache-2.0"}})
+    upload = collect_model(asked(finished, license=None))
+    assert not upload.problems
+    card: Any = ModelCard(upload.card).data
+    assert card.license == upload.licence == "cc-by-nc-sa-4.0"  # the data's: the base allows it
+    assert (card.base_model, card.datasets) == ("someone/base", ["Intellexus/IdioLink"])
+    scores = json.loads((finished / "scores.json").read_text(encoding="utf-8"))
+    results = {result.metric_name: result for result in card.eval_results}
+    assert results[KEY].metric_value == scores["scores"][KEY]
+    assert (results[KEY].dataset_split, results[KEY].metric_type) == ("val", "ndcg_at_10")
+    assert results.keys() == {KEY, KEY.replace("ndcg@10", "r_precision")}  # no slices
+    listed = upload.files[".eval_results/idiolink.yaml"]
+    assert isinstance(listed, bytes)
+    entries = {entry.task_id: entry for entry in parse_eval_result_entries(yaml.safe_load(listed))}
+    assert {f"idiolink/{task}" for task in entries} == results.keys()
+    entry = entries[KEY.partition("/")[2]]
+    assert (entry.dataset_id, entry.value) == ("Intellexus/IdioLink", scores["scores"][KEY])
+    assert f"| `{KEY}` | {scores['baseline'][KEY]:.4f} | {scores['scores'][KEY]:.4f} |" in upload.card
+    assert "+experiment=idiolink_ft" in upload.card
+    assert "trainer.max_steps=2" in upload.card
+    assert "run_dir" not in upload.card
+    assert "A trial" not in upload.card
+
+
+def test_the_card_of_the_run_is_the_one_that_is_pushed(finished: Path) -> None:
+    ours = (finished / "best" / "README.md").read_text(encoding="utf-8")
+    pushed = collect_model(asked(finished)).card
+    shutil.rmtree(finished / ".hydra")  # was put there after the run
+    again = collect_model(asked(finished)).card
+    assert again.replace("license: mit\n", "").replace(REPO, "path/to/this/folder") == ours
+    assert "A trial, not a model to rely on" in ours
+    assert "model-index" not in ours  # a leaderboard cannot tell the sample from a benchmark
+    assert pushed != again
+
+
+def test_neither_training_texts_nor_folders_of_this_machine_are_told(finished: Path, tiny_path: Path) -> None:
+    upload = collect_model(asked(finished))
+    texts = {"README.md": upload.card}
+    texts |= {n: bytes(f).decode() for n, f in upload.files.items() if isinstance(f, bytes)}
+    for name, text in texts.items():
+        for folder in (finished, tiny_path, SAMPLE_ROOT):
+            assert str(folder.parent) not in text, name
+        assert "/home/me" not in text, name
+    queries = json.loads((SAMPLE_ROOT / "idiolink" / "train" / "queries.json").read_text(encoding="utf-8"))
+    assert len(queries) > 10
+    assert not [query for query in queries if query["sentence"] in upload.card]
+    shown = collect_model(asked(finished, examples=["He broke the ice.", "He made them relax.", "It froze."]))
+    data: Any = ModelCard(shown.card).data
+    assert data.widget == [
+        {"source_sentence": "He broke the ice.", "sentences": ["He made them relax.", "It froze."]}
+    ]
+
+
+def test_the_token_is_nowhere(
+    finished: Path, hub: FakeHub, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    hub.failures = [Failure("PUT /lfs", 503, times=1), Failure("/commit/", 500, times=1, text=f"{TOKEN}!")]
+    with pytest.raises(UserError) as raised:
+        push(finished)
+    push(finished)
+    assert TOKEN not in str(raised.value)
+    said = capfd.readouterr()
+    assert TOKEN not in said.out + said.err + caplog.text
+    written = [*contents(finished).values(), *((c, 0) for c in hub.repositories[REPO].main.values())]
+    assert not [content for content, _ in written if TOKEN.encode() in content]
+
+
+# ---- where
+
+
+def test_a_second_push_replaces_what_the_first_one_left_and_nothing_else(
+    finished: Path, hub: FakeHub
+) -> None:
+    (finished / "best" / "experts").mkdir()
+    (finished / "best" / "experts" / "old.json").write_text("{}", encoding="utf-8")
+    push(finished)
+    stored = hub.repositories[REPO]
+    assert "experts/old.json" in stored.main
+    stored.main["paper.pdf"] = b"put there by hand"
+    shutil.rmtree(finished / "best" / "experts")
+    uploads = hub.count("PUT /lfs")
+    push(finished)
+    assert "experts/old.json" not in stored.main
+    assert stored.main["paper.pdf"] == b"put there by hand"
+    assert hub.count("PUT /lfs") == uploads  # what is there is not sent again
+    commits = stored.num_commits
+    push(finished)
+    assert stored.num_commits == commits  # nor is there an empty commit
+
+
+def test_what_others_can_see_or_put_there_is_left_alone(finished: Path, hub: FakeHub) -> None:
+    stored = hub.repositories[REPO] = Repository(private=False)
+    stored.main["pytorch_model.bin"] = b"somebody's"
+    with pytest.raises(UserError, match="private=false"):
+        push(finished)
+    with pytest.raises(UserError, match=r"pytorch_model.bin.*overwrite=true"):
+        push(finished, private=False)
+    assert stored.num_commits == 0
+    push(finished, private=False, overwrite=True)
+    assert stored.main["pytorch_model.bin"] == b"somebody's"
+    assert "model.safetensors" in stored.main
+    assert not stored.private
+
+
+# ---- a page beside it
+
+SPACE = "me/found"
+
+
+@pytest.mark.usefixtures("nobody")
+def test_a_dry_run_writes_the_page_and_shows_what_would_be_pushed(
+    finished: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("IDIOM_CACHE", str(tmp_path / "cache"))
+    publish(asked(finished, repo_id=None, space=SPACE, license=None, dry_run=True, allow_sample=False))
+    said = capsys.readouterr().out
+    page = finished / "space" / "index.html"
+    assert f"{page.parent} would be pushed to the Space {SPACE}, main" in said
+    assert re.search(rf"^ *{page.stat().st_size:,}  index.html$", said, flags=re.MULTILINE)
+    assert "allow_sample=true" in said
+    assert "licence: apache-2.0" in said
+    assert "sdk: static" in said
+    html = page.read_text(encoding="utf-8")
+    assert "<title>found on the sample, val</title>" in html
+    for folder in (finished, tmp_path, SAMPLE_ROOT):
+        assert str(folder.parent) not in html
+
+
+def test_the_page_is_pushed_beside_the_model(
+    finished: Path,
+    hub: FakeHub,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("IDIOM_CACHE", str(tmp_path / "cache"))
+    settings = asked(finished, space=SPACE)
+    publish(settings)
+    assert [line.partition("/commit/")[0] for line in capsys.readouterr().out.splitlines()] == [
+        *(f"{hub.url}/{REPO}", f"{hub.url}/spaces/{SPACE}")
+    ]
+    assert "model.safetensors" in hub.repositories[REPO].main
+    stored = hub.repositories[f"spaces/{SPACE}"]
+    assert (stored.private, stored.sdk) == (True, "static")
+    assert stored.main.keys() - {".gitattributes"} == {"index.html", "README.md", MANIFEST}
+    card = stored.main["README.md"].decode()
+    facts = yaml.safe_load(card.split("---\n")[1])
+    assert facts == {
+        **{"title": "idioms on the sample, val", "sdk": "static", "pinned": False},
+        **{"license": "apache-2.0", "models": [REPO]},
+    }
+
+
+def test_what_a_page_may_not_show_is_said_before_a_text_is_embedded(
+    finished: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("idiomtune.programs.publish.write_space", None)
+    with pytest.raises(UserError) as raised:
+        publish(asked(finished, space=SPACE, corpus="/home/me/mails.txt", license=None, allow_sample=False))
+    said = str(raised.value)
+    assert "mails.txt (licence not known here)" in said
+    assert "texts_license=<identifier>" in said
+    assert "license=<identifier>" in said.replace("texts_license", "")
+    assert said.count("allow_sample=true") == 1  # once for both
+    assert "/home/me" not in said
+    assert not hub.requests
+    assert not collect_space(
+        asked(finished, space=SPACE, corpus="mails.txt", texts_license="cc-by-4.0")
+    ).problems
+    recorded(finished, glossary={"files": ["mine.tsv"]})
+    assert "mine.tsv" in collect_space(asked(finished, space=SPACE)).problems[0]
+    recorded(finished, status="interrupted")
+    with pytest.raises(UserError, match="has not ended"):
+        publish(asked(finished, repo_id=None, space=SPACE, license=None))
+
+
+# ---- what goes wrong
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        Failure("/api/whoami-v2", 401),
+        Failure("/api/repos/create", 403),
+        Failure("/preupload/", 503),
+        Failure("PUT /lfs", None),
+        Failure("/commit/", None),
+        Failure("/commit/", 409),
+    ],
+    ids=lambda failure: f"{failure.request.split()[-1]}-{failure.status}",
+)
+def test_a_failure_is_explained_and_a_second_call_completes_it(
+    finished: Path, hub: FakeHub, failure: Failure
+) -> None:
+    hub.failures = [failure]
+    said = "HF_TOKEN" if failure.status == 401 else f"(?s){failure.status or ''}.*run the command again"
+    with pytest.raises(UserError, match=said):
+        push(finished)
+    assert all("model.safetensors" not in stored.main for stored in hub.repositories.values())
+    num_uploads, num_stored = hub.count("PUT /lfs"), len(hub.objects)
+    failure.times = 0
+    push(finished)
+    assert "model.safetensors" in hub.repositories[REPO].main
+    if num_stored:  # uploaded before what failed
+        assert hub.count("PUT /lfs") == num_uploads
+
+
+def test_a_network_error_is_no_file_error() -> None:
+    network = [HfHubHTTPError.__new__(HfHubHTTPError), ConnectionResetError(), TimeoutError()]
+    files = [FileNotFoundError(), BrokenPipeError()]  # a terminal's pipe
+    assert [is_network_error(error) for error in network + files] == [True] * 3 + [False] * 2
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("404 for url https://me:pa%20ss@hub.org/api/x", "404 for url https://***@hub.org/api/x"),
+        ("PUT https://s3/x?X-Signature=abc&y=1 failed", "PUT https://s3/x?*** failed"),
+        (f"header {TOKEN}", "header ***"),
+        ("mail me@host.org, see https://host/x", "mail me@host.org, see https://host/x"),
+        ("install hf_transfer", "install hf_transfer"),
+    ],
+)
+def test_what_is_shown_holds_no_credentials(text: str, shown: str) -> None:
+    assert without_secrets(text) == shown
+
+
+def test_without_rights_or_a_token_nothing_is_made(
+    finished: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refused(said: str, **options: Any) -> None:
+        with pytest.raises(UserError, match=said):
+            push(finished, **options)
+
+    refused("others.*403", repo_id="others/idioms")
+    with monkeypatch.context() as patched:
+        patched.setattr("idiomtune.hub.push._QUESTION_TIMEOUT", 0.05)
+        hub.failures = [Failure("/api/whoami-v2", 200, times=1, seconds=0.5)]
+        refused("timed out")
+    monkeypatch.setenv("HF_TOKEN", "hf_wrong")
+    refused("HF_TOKEN.* invalid")
+    monkeypatch.delenv("HF_TOKEN")
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no_token"))
+    refused("HF_TOKEN, or log in once with `hf auth login`")
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    refused("HF_HUB_OFFLINE")
+    assert not hub.repositories
+
+
+def test_a_checkpoint_that_is_not_whole_is_refused(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    best = finished / "best"
+
+    def refused(match: str) -> None:
+        with pytest.raises(UserError, match=match):
+            collect_model(asked(finished))
+
+    (best / "pytorch_model.bin").write_bytes(b"")
+    refused(r"pytorch_model.bin may hold a pickle")
+    (best / "pytorch_model.bin").unlink()
+    with monkeypatch.context() as patched:
+        patched.setattr("idiomtune.hub.push._MAX_FILE_SIZE", 1000)
+        refused("save the model in shards")
+    weights = (best / "model.safetensors").read_bytes()
+    (best / "model.safetensors").unlink()
+    refused("model.safetensors is missing")
+    (best / "model.safetensors").write_bytes(weights[:-1] + bytes([weights[-1] ^ 1]))
+    refused(r"model.safetensors is damaged.*\n?.*resume=")
+    (best / "model.safetensors").write_bytes(weights)
+    collect_model(asked(finished))
+    (finished / "config.yaml").write_text("model: [", encoding="utf-8")
+    refused(r"config\.yaml is damaged")
+    (finished / "scores.json").unlink()
+    refused(r"scores.json: no file")
+
+
+def test_a_folder_that_is_no_finished_run_is_refused(finished: Path) -> None:
+    for folder, match in (
+        (finished.parent, "1 runs: choose one of them"),
+        (finished / "plots", "give a run folder"),
+        (finished / "nowhere", "give a run folder"),
+        (shutil.copytree(finished / "best", finished / "plots" / "model"), "give a run folder"),
+    ):
+        with pytest.raises(UserError, match=match):
+            collect_model(asked(folder))
+    assert collect_model(asked(finished / "best")).files.keys() == collect_model(asked(finished)).files.keys()
+    recorded(finished, status="interrupted")
+    with pytest.raises(UserError, match=r"has not ended \(interrupted\).*resume="):
+        collect_model(asked(finished))
+    step = collect_model(asked(finished / "step_1"))  # a checkpoint of a run that goes on
+    assert json.loads(bytes(step.files["scores.json"]))["meta"]["checkpoint"] == "step_1"
+    assert not [name for name in step.files if name.startswith(("optimizer", "state", "checksums"))]
+
+
+def test_what_is_no_models_is_not_published(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Data and logs that lie there are left out and said; links that lead elsewhere are refused."""
+    best = finished / "best"
+    for name in ("train.log", "tuples.jsonl", "experts/queries.csv", ".lock"):
+        (best / name).parent.mkdir(exist_ok=True)
+        (best / name).write_text("private", encoding="utf-8")
+    (best / "LICENSE").write_text("ours", encoding="utf-8")
+    upload = collect_model(asked(finished))
+    assert set(upload.left_out) == {"train.log", "tuples.jsonl", "experts/queries.csv"}
+    assert "LICENSE" in upload.files
+    assert not {*upload.left_out, ".lock"} & upload.files.keys()
+    push(finished, dry_run=True)
+    assert re.search(r"left out +tuples\.jsonl", capsys.readouterr().out)
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret" / "notes.txt").write_text("private", encoding="utf-8")
+    for target in (tmp_path / "secret" / "notes.txt", tmp_path / "secret"):
+        link = best / "notes.txt"
+        link.unlink(missing_ok=True)
+        link.symlink_to(target)
+        with pytest.raises(UserError) as refused:
+            collect_model(asked(finished))
+        assert str(link) in str(refused.value)
+        assert str(target) in str(refused.value)
+
+
+def test_a_bug_is_no_user_error_and_ends_no_run(
+    finished: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    message = f"a bug at {hub.url.replace('//', '//me:pass1234@')}"
+
+    def bug(*_: object, **__: object) -> None:
+        raise TypeError(message)
+
+    monkeypatch.setattr(HfApi, "create_commit", bug)
+    with pytest.raises(TypeError):
+        push(finished)
+    pushing = composed("config", *TRAINED[2:], "hub.push=best", "hub.allow_sample=true")
+    settings: TrainSettings = check(TrainSettings, pushing)
+    push_or_warn(settings.hub, finished)
+    assert "was NOT pushed" in caplog.text
+    assert "Traceback" in caplog.text
+    assert "TypeError: a bug" in caplog.text
+    assert "pass1234" not in caplog.text
+    monkeypatch.setattr(HfApi, "repo_info", bug)
+    with pytest.raises(TypeError):
+        why_unavailable(REPO, "model")
+
+
+def test_a_password_in_the_hubs_address_is_not_shown(
+    finished: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """HF_ENDPOINT of a mirror that asks for a user and a password."""
+    monkeypatch.setattr(constants, "ENDPOINT", hub.url.replace("//", "//me:pass1234@"))
+    hub.failures = [Failure("/api/whoami-v2", 404)]
+    monkeypatch.setattr("idiomtune.hub.push.HfApi", lambda: HfApi(endpoint=constants.ENDPOINT))
+    monkeypatch.setattr("idiomtune.io.hub.HfApi", lambda: HfApi(endpoint=constants.ENDPOINT))
+    with pytest.raises(UserError) as failed:
+        push(finished)
+    told = f"{failed.value} {why_unavailable('some/model', 'model')} {caplog.text}"
+    assert "pass1234" not in told
+    assert "***@127.0.0.1" in told
+
+
+# ---- settings and licences
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"repo_id": "idioms"}, "<user or organisation>/<name>"),
+        ({"repo_id": None}, "repo_id=<user/name> is needed, or space=<user/name>"),
+        ({"space": "page"}, "<user or organisation>/<name>"),
+        ({"repo_id": None, "space": SPACE, "revision": "v2"}, "license, revision: of the model"),
+        ({"corpus": "sample"}, "give its name too, space=<user/name>"),
+        ({"repo_id": "me/no--such"}, "Cannot have --"),
+        ({"revision": "a..b"}, "name of a branch"),
+        ({"revision": "0" * 40}, "is a commit"),
+        ({"license": "My own"}, "identifier"),
+        ({"examples": ["one"]}, "two sentences"),
+        ({"token": TOKEN}, "no such option"),
+    ],
+)
+def test_options_are_checked(tmp_path: Path, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError, match=re.escape(said)) as raised:
+        asked(tmp_path, **options)
+    assert TOKEN not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("licences", "common"),
+    [
+        (["apache-2.0", "cc-by-nc-sa-4.0"], "cc-by-nc-sa-4.0"),
+        (["mit", "apache-2.0"], "mit"),
+        (["apache-2.0", "cc-by-nc-sa-4.0", "gpl-3.0"], None),
+        (["apache-2.0", None], None),
+        (["apache-2.0", "other"], None),  # nobody knows what it asks
+        ([], None),
+    ],
+)
+def test_the_strictest_licence_counts(licences: list[str | None], common: str | None) -> None:
+    assert common_licence([Source("", licence) for licence in licences]) == common
+
+
+def test_whose_models_glossaries_data_and_texts_are(tmp_path: Path) -> None:
+    """Licences are the Hub's identifiers, or not known."""
+    config = composed("config")
+    assert base_model(config).repo_id == "sentence-transformers/all-MiniLM-L6-v2"
+    for name, licence in (
+        ("Gemma", "gemma"),
+        ("MIT", "mit"),
+        ("Other", None),
+        ("see there", None),
+        ("", None),
+    ):
+        config["model"] = {"path": "org/name", "about": {"licence": name}}
+        assert base_model(config) == Source("org/name", licence, "org/name")
+        (tmp_path / "README.md").write_text(f"---\nlicense: {json.dumps(name)}\n---\n", encoding="utf-8")
+        config["model"] = {"path": str(tmp_path)}
+        assert base_model(config) == Source(tmp_path.name, licence)
+
+    for facts, licence in (
+        ({"licences": ["CC0-1.0"]}, "cc0-1.0"),
+        ({"licences": ["CC0-1.0"], "without_licence": 1}, None),
+        ({}, None),
+    ):
+        sources = glossary_sources({"files": ["mine.tsv"], **facts})
+        assert sources[-1] == Source("the glossary mine.tsv", licence)
+
+    for options, names in (
+        ("", ["IdioLink"]),
+        ("+experiment=joint data.extra=pie", ["IdioLink", "SemEval-2022 Task 2B", "PIE"]),
+        ("+experiment=joint data=sample", ["the project's own sample data"]),
+        ("data=sample data.extra=pie", ["the project's own sample data", "PIE"]),
+        ("data.root=/my/idioms", ["the idioms in idioms"]),
+    ):
+        assert [source.name for source in training_data(composed("config", *options.split()))] == names
+
+    for corpus, options, source in (
+        (None, "", Source("IdioLink", "cc-by-nc-sa-4.0", "Intellexus/IdioLink")),
+        ("/my/texts.txt", "", Source("texts.txt", None)),
+        (None, "data.train=[/my/own.csv]", Source("the user's own data (own.csv)", None)),
+    ):
+        assert shown_texts(composed("config", *options.split()), corpus) == [source]
+    for corpus, option, licence in (
+        (None, "data=sample", "apache-2.0"),
+        ("sample", "seed=1", "apache-2.0"),
+        (None, "data.root=/my/idioms", None),
+    ):
+        assert [text.licence for text in shown_texts(composed("config", option), corpus)] == [licence]
+
+
+def test_the_data_of_an_objective_that_is_not_known_leaves_no_licence(finished: Path) -> None:
+    """A permissive base model does not make its fine-tuned one permissive."""
+    base = {"path": "someone/base", "about": {"licence": "MIT"}}
+    for sample in (False, True):
+        configured(finished, sample=sample, model=base, objective={"name": "somebodys_own"})
+        upload = collect_model(asked(finished, license=None))
+        (problem,) = upload.problems
+        assert all(part in problem for part in ("somebodys_own", "license=<identifier>"))
+        card: Any = ModelCard(upload.card).data
+        assert upload.licence is card.license is None
+    assert not collect_model(asked(finished, license="cc-by-4.0")).problems
+
+
+@pytest.mark.parametrize(("form", "weight"), [("beside", None), ("in_place", None), ("in_place", 0.5)])
+def test_the_card_says_how_meanings_are_read(finished: Path, form: str, weight: float | None) -> None:
+    recorded(finished, glossary={"form": form} | ({"weight": weight} if weight else {}))
+    card = collect_model(asked(finished)).card
+    assert ("(made people relax)" in card) == (form == "beside")
+    assert ('"He made people relax"' in card) == (form == "in_place")
+    # Only the encoder adds meanings to embeddings of sentences.
+    assert ("from idiomtune import Encoder" in card) == ("weight 0.5" in card) == (weight is not None)
+    assert ("model.similarity(" in card) == (weight is None)
+
+
+# ---- from a training run
+
+TRAINED = ["trainer.max_steps=2", "eval.every=1", f"hub.repo_id={REPO}", "hub.license=mit"]
+
+
+def test_each_checkpoint_is_pushed_to_a_branch_and_the_best_to_main(
+    tmp_path: Path, options: list[str], hub: FakeHub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(tmp_path / "run", [*options, *TRAINED, "hub.push=every", "hub.allow_sample=true"])
+    branches = hub.repositories[REPO].branches
+    assert branches.keys() == {"main", "step_1", "step_2"}
+    for name in ("step_1", "step_2"):
+        weights = (tmp_path / "run" / name / "model.safetensors").read_bytes()
+        assert branches[name]["model.safetensors"] == weights
+        scores = json.loads((tmp_path / "run" / name / "scores.json").read_text(encoding="utf-8"))
+        assert json.loads(branches[name]["scores.json"])["scores"] == scores["scores"]
+        assert f'revision="{name}"' in branches[name]["README.md"].decode()
+    best = (tmp_path / "run" / "best" / "model.safetensors").read_bytes()
+    assert branches["main"]["model.safetensors"] == best
+    assert hub.url not in capsys.readouterr().out  # the last line is the run folder's
+
+
+def test_a_push_that_fails_does_not_harm_the_run(
+    tmp_path: Path, options: list[str], hub: FakeHub, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "run"
+    hub.failures = [Failure("/api/whoami-v2", 503, times=1), Failure("PUT /lfs", None)]
+    train(folder, [*options, *TRAINED, "hub.push=best", "hub.allow_sample=true"])
+    assert json.loads((folder / "run.json").read_text(encoding="utf-8"))["status"] == "finished"
+    assert "the Hub does not answer" in caplog.text
+    assert "was NOT pushed to me/idioms" in caplog.text
+    command = re.search(r"idiomtune push (.*)", caplog.text)
+    assert command is not None
+    hub.failures = []
+    overrides = rewrite_arguments([a.strip("'") for a in command[1].split()], [])
+    publish(check(PushSettings, composed("push", *overrides)))  # the command that was named
+    assert "model.safetensors" in hub.repositories[REPO].main
+
+
+def test_what_would_fail_at_the_end_is_said_at_the_start(
+    tmp_path: Path, options: list[str], hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(match: str, *more: str) -> None:
+        with pytest.raises(UserError, match=match):
+            train(tmp_path / "run", [*options, "hub.push=best", *more])
+        assert not (tmp_path / "run" / "run.json").exists()
+
+    refused(r"hub: push=best needs hub.repo_id")
+    refused("hub.allow_sample=true", *TRAINED)
+    meant = (*TRAINED, "hub.allow_sample=true")
+    refused("hub.license=<identifier>", *meant, "hub.license=null")
+    (tmp_path / "mine.tsv").write_text("expression\tmeaning\nhome run\ta success\n")
+    refused("mine.tsv", *meant, "hub.license=null", f"model.glossary={tmp_path / 'mine.tsv'}")
+    monkeypatch.setenv("HF_TOKEN", "hf_wrong")
+    refused("HF_TOKEN.* invalid", *meant)
+    monkeypatch.delenv("HF_TOKEN")
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no_token"))
+    refused("hub.push=best needs .*hf auth login", *meant)
+    assert not hub.repositories
+
+
+def test_a_run_that_was_started_before_there_was_a_hub_section_goes_on(finished: Path) -> None:
+    from idiomtune.training.resume import saved_config
+
+    config = yaml.safe_load((finished / "config.yaml").read_text(encoding="utf-8"))
+    del config["hub"]
+    (finished / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    now = composed("config", "hub.push=best", f"hub.repo_id={REPO}", "hub.allow_sample=true")
+    again = saved_config(finished, now, "default", ["hub.push=best"])
+    settings: TrainSettings = check(TrainSettings, again)
+    assert (settings.hub.push, settings.hub.repo_id) == ("best", REPO)
+
+
+# ---- the program
+
+
+@pytest.mark.slow
+def test_the_program(finished: Path, tmp_path: Path) -> None:
+    with serve() as hub:
+        hub.users[TOKEN] = "me"
+        environment: dict[str, str | None] = {
+            "HF_ENDPOINT": hub.url,
+            "HF_HOME": str(tmp_path / "hf"),
+            "HF_TOKEN": TOKEN,
+            "HF_HUB_OFFLINE": None,
+            "HF_HUB_DISABLE_XET": "1",
+        }
+        arguments = ("train.push", f"checkpoint={finished}", f"repo_id={REPO}", "license=mit")
+        refused = run(*arguments)
+        assert_explained(refused, "allow_sample=true")
+        assert refused.returncode == 2
+        done = run(*arguments, "allow_sample=true", environment=environment)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines()[-1].startswith(f"{hub.url}/{REPO}/commit/")
+        assert "model.safetensors" in hub.repositories[REPO].main
+        for one in (refused, done):
+            assert TOKEN not in one.stdout + one.stderr

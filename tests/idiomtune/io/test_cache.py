@@ -1,0 +1,85 @@
+"""Tensors in a cache folder: bounded, and never in a program's way."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+import torch
+
+from idiomtune.io import cache
+from idiomtune.io.cache import put_tensors, read_tensors
+
+ONE = {"a": torch.arange(256, dtype=torch.float32)}
+SIZE = 1024  # of it, without the file's head
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_what_was_not_used_for_longest_is_deleted(tmp_path: Path) -> None:
+    for number, name in enumerate("xyz"):
+        put_tensors(tmp_path / name, ONE, 10 * SIZE)
+        os.utime(tmp_path / name, (number, number))
+    assert read_tensors(tmp_path / "x") is not None  # used again
+    put_tensors(tmp_path / "new", ONE, 3 * SIZE + SIZE // 2)
+    assert names(tmp_path) == ["new", "x", "z"]
+    put_tensors(tmp_path / "large", ONE, 1)  # the newest stays, whatever its size
+    assert names(tmp_path) == ["large"]
+
+
+def test_a_file_that_is_no_such_file_is_computed_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert read_tensors(tmp_path / "none") is None
+    assert not caplog.messages
+    (tmp_path / "empty").touch()
+    (tmp_path / "folder").mkdir()
+    for name in ("empty", "folder"):
+        caplog.clear()
+        assert read_tensors(tmp_path / name) is None
+        (message,) = caplog.messages
+        assert "computed again" in message
+
+
+def test_a_full_disk_leaves_no_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nor does it harm what an earlier program kept there."""
+    put_tensors(tmp_path / "x", ONE, SIZE)
+    monkeypatch.setattr(cache, "sync", Mock(side_effect=OSError(28, "No space left on device")))
+    put_tensors(tmp_path / "x", {"a": torch.zeros(3)}, SIZE)
+    assert "No space left" in caplog.text
+    assert names(tmp_path) == ["x"]
+    found = read_tensors(tmp_path / "x")
+    assert found is not None
+    assert torch.equal(found["a"], ONE["a"])
+
+
+def test_what_is_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file or a folder, for each key; nothing is left of one that fails."""
+    monkeypatch.setenv("IDIOM_CACHE", str(tmp_path))
+    made: list[Path] = []
+
+    def fill(folder: Path) -> None:
+        made.append(folder)
+        folder.mkdir()
+        (folder / "a").write_text("1")
+
+    def fail(path: Path) -> None:
+        path.write_text("half")
+        raise OSError(28, "No space left on device")
+
+    first, second = (cache.get("kind", ["key", 1], fill) for _ in range(2))
+    assert first == second
+    assert len(made) == 1
+    assert cache.get("kind", ["key", 2], lambda path: path.write_text("2"), suffix=".txt").read_text() == "2"
+    with pytest.raises(OSError, match="No space"):
+        cache.get("kind", "other", fail)
+    assert len(names(tmp_path / "kind")) == 2
+    cache.put(first, fill)  # another program was faster: its folder stays
+    assert (first / "a").read_text() == "1"
+    assert len(names(tmp_path / "kind")) == 2

@@ -1,0 +1,202 @@
+"""One output, in all ways its making can end: nothing of the user's is lost, and none is there in part."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from idiomtune.errors import UserError
+from idiomtune.io.claims import MovedError, claimed
+
+RECORD = "record.json"
+
+
+@dataclass
+class Kind:
+    """A file, or a folder of two files, that is claimed, written and read."""
+
+    is_folder: bool
+
+    def make(
+        self, path: Path, text: str, *, overwrite: bool = False, then: Callable[[], object] = str
+    ) -> None:
+        """Claim it, write it, and do something else before the claim ends."""
+        with claimed("output", path, record=RECORD if self.is_folder else None, overwrite=overwrite) as new:
+            for file in [new / RECORD, new / "weights"] if self.is_folder else [new]:
+                file.write_text(text)
+            then()
+
+    def whole(self, text: str) -> list[str]:
+        return [text, text] if self.is_folder else [text]
+
+
+def content(path: Path) -> list[str]:
+    """Of a file, or of a folder's files; [] where there is nothing."""
+    return [file.read_text() for file in ([path] if path.is_file() else sorted(path.glob("*")))]
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def emptied(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.mkdir()
+
+
+@pytest.fixture(params=["file", "folder"])
+def kind(request: pytest.FixtureRequest) -> Kind:
+    return Kind(request.param == "folder")
+
+
+@pytest.mark.parametrize("theirs", ["file", "folder", "empty file", "empty folder"])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_what_appears_meanwhile_stays(tmp_path: Path, kind: Kind, theirs: str, overwrite: bool) -> None:
+    """The output gets the next free name, and the message gives it."""
+    out = tmp_path / "out"
+    (tmp_path / "out-2").mkdir()  # taken, too
+
+    def appear() -> None:
+        if "file" in theirs:
+            out.write_text("theirs" * (theirs == "file"))
+        else:
+            out.mkdir()
+            if theirs == "folder":
+                (out / "thesis.txt").write_text("theirs")
+
+    with pytest.raises(MovedError, match=f"output={out}: something else .* stays: the output is {out}-3"):
+        kind.make(out, "ours", overwrite=overwrite, then=appear)
+    assert content(out) == {"empty file": [""], "empty folder": []}.get(theirs, ["theirs"])
+    assert content(tmp_path / "out-3") == kind.whole("ours")
+    assert names(tmp_path) == ["out", "out-2", "out-3"]
+
+
+def test_a_folder_that_fills_meanwhile_stays(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    with pytest.raises(MovedError, match="out-2"):
+        Kind(True).make(out, "ours", overwrite=True, then=lambda: (out / "thesis.txt").write_text("theirs"))
+    assert content(out) == ["theirs"]
+
+
+def test_one_output_that_is_taken_does_not_cost_the_other(tmp_path: Path) -> None:
+    def both() -> None:
+        with claimed("per_query", tmp_path / "b") as other, claimed("output", tmp_path / "a") as new:
+            new.write_text("ours")
+            other.write_text("ours, too")
+            (tmp_path / "a").write_text("theirs")
+
+    with pytest.raises(MovedError, match="a-2"):
+        both()
+    assert [content(tmp_path / name) for name in ("a", "a-2", "b")] == [["theirs"], ["ours"], ["ours, too"]]
+
+
+@pytest.mark.parametrize("error", [UserError("slip"), KeyboardInterrupt(), OSError("disk")], ids=repr)
+def test_a_failure_leaves_nothing(tmp_path: Path, kind: Kind, error: BaseException) -> None:
+    def fail() -> None:
+        raise error
+
+    kind.make(tmp_path / "out", "before")
+    with pytest.raises(type(error)):
+        kind.make(tmp_path / "out", "ours", overwrite=True, then=fail)
+    assert content(tmp_path / "out") == kind.whole("before")
+    assert names(tmp_path) == ["out"]
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    for path in (Path("/proc/out"), Path("/sys/out/deep"), Path("/"), tmp_path / ("a" * 300)):
+        with pytest.raises(UserError, match=r"^output="), claimed("output", path, record=RECORD):
+            pass
+    assert not names(tmp_path)
+
+
+class Child:
+    """A forked process that claims an output, and is killed before the `at`-th change to the file system."""
+
+    EVENTS = ("os.rename", "os.mkdir", "os.rmdir", "os.remove", "open", "shutil.rmtree", "os.truncate")
+
+    def __init__(self, work: Callable[[], None], at: int | None = None) -> None:
+        self.pid = os.fork()
+        if self.pid:
+            return
+        status, seen = 1, 0
+
+        def count(event: str, _: object) -> None:
+            nonlocal seen
+            if event in self.EVENTS:  # which the kill is not, an event itself
+                seen += 1
+                if seen == at:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        if at is not None:
+            sys.addaudithook(count)
+        try:
+            work()
+            status = 0
+        except UserError:
+            status = 2
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+
+    def end(self) -> int:
+        """Exit status, or minus the signal."""
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+@pytest.mark.parametrize("replaces", [False, True])
+def test_killed_at_any_point(tmp_path: Path, kind: Kind, replaces: bool) -> None:
+    """Nothing, the old one or the new one is there, complete; the next start has it, and leaves no stray."""
+    out = tmp_path / "out"
+    complete = [kind.whole("new"), *([kind.whole("old")] if replaces else [])]
+    for at in range(1, 200):
+        emptied(tmp_path)
+        if replaces:
+            kind.make(out, "old")
+        status = Child(partial(kind.make, out, "new", overwrite=replaces), at).end()
+        assert status in (0, -signal.SIGKILL)
+        there = content(out)
+        is_refused = False
+        try:
+            kind.make(out, "again")
+        except UserError:
+            is_refused = True
+        after = content(out)
+        assert names(tmp_path) == ["out"], at
+        assert after in [*complete, kind.whole("again")], at
+        if there not in ([], [""]):  # the touch of a moment, or a folder just made
+            assert there in complete
+            assert is_refused
+            assert after == there, at
+        elif replaces:
+            assert is_refused
+            assert after == kind.whole("old"), at
+        if status == 0:
+            assert at > 10
+            return
+    raise AssertionError("never came to its end")
+
+
+def test_of_a_race_one_wins(tmp_path: Path, kind: Kind) -> None:
+    """Of five processes at once; the others are refused, and leave nothing."""
+    for number in range(4):
+        texts = [f"{number}-{i}" for i in range(5)]
+        wait = partial(time.sleep, random.random() / 100)
+        children = [Child(partial(kind.make, tmp_path / "out", text, then=wait)) for text in texts]
+        ended = [child.end() for child in children]
+        assert sorted(ended) == [0, 2, 2, 2, 2]
+        assert content(tmp_path / "out") == kind.whole(texts[ended.index(0)])
+        assert names(tmp_path) == ["out"]
+        emptied(tmp_path)

@@ -1,0 +1,70 @@
+"""Progress: a bar on a terminal, a line every minute elsewhere, nothing from other processes."""
+
+from __future__ import annotations
+
+import io
+import logging
+import sys
+
+import pytest
+
+from idiomtune.io.terminal import StderrHandler, progress_bar
+
+
+class Clock:
+    now = 1000.0
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("tqdm.std.time", lambda: clock.now)
+    return clock
+
+
+def test_without_a_terminal_a_line_every_minute(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+    """Of a resumed run: what an earlier start did tells nothing of this one's speed."""
+    caplog.set_level(logging.INFO)
+    with progress_bar("training", 1000, done=700) as advance:
+        for _ in range(100):
+            clock.now += 3
+            advance(1, note="loss 0.25, 96 texts/s")
+        for _ in range(200):
+            advance(1)
+    lines = [record.getMessage() for record in caplog.records]
+    first = "training: 720 of 1000 (72%), loss 0.25, 96 texts/s; 01:00 elapsed, about 14:00 left"
+    assert (len(lines), lines[0]) == (5, first)
+    assert lines[-1].startswith("training: 800 of 1000 (80%)")
+    assert "05:00 elapsed, about 10:00 left" in lines[-1]
+
+
+@pytest.mark.parametrize(("seconds", "rank"), [(1, "0"), (1000, "1")])
+def test_short_work_and_other_processes_are_silent(
+    clock: Clock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, seconds: int, rank: str
+) -> None:
+    caplog.set_level(logging.INFO)
+    monkeypatch.setenv("RANK", rank)
+    with progress_bar("scoring", 50) as advance:
+        for _ in range(50):
+            clock.now += seconds
+            advance(1)
+    assert not caplog.records
+
+
+def test_on_a_terminal_a_bar_with_its_note_below_the_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    record = logging.LogRecord("train", logging.INFO, __file__, 1, "a message", None, None)
+    with progress_bar("training", 10, done=4) as advance:
+        advance(2, note="loss 0.25")
+        with progress_bar("scoring", 8) as score:
+            score(3)
+            StderrHandler().emit(record)
+    screen = terminal.getvalue()
+    before, after = screen.split("a message\n")
+    assert before.endswith("\r") or before.endswith("\x1b[A")  # bars are cleared
+    assert all(part in after for part in ("training", "6/10", "loss 0.25", "scoring", "3/8"))

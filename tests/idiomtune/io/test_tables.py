@@ -1,0 +1,185 @@
+"""Tables of users' own: what is read of each kind of file, and what is said of one that is damaged."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import itertools
+import json
+import tracemalloc
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from idiomtune.errors import UserError
+from idiomtune.io.tables import Row, read_rows, read_table
+from tests.fuzzing import FUZZED
+
+ROWS = [
+    {"id": "a", "text": 'He said "no",\nthen left.\u2028'},
+    {"id": "b", "text": "caf\u00e9\ttable"},
+    {"id": "c", "text": ""},
+]
+
+
+LONG = b"b" * 10_000_001
+
+
+def delimited(rows: Sequence[dict[str, Any]], delimiter: str) -> bytes:
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(rows[0]), delimiter=delimiter)
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue().encode()
+
+
+def json_lines(rows: Sequence[dict[str, Any]]) -> bytes:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+
+
+def parquet(rows: Sequence[dict[str, Any]]) -> bytes:
+    pyarrow = pytest.importorskip("pyarrow")
+    written = pyarrow.BufferOutputStream()
+    pytest.importorskip("pyarrow.parquet").write_table(pyarrow.Table.from_pylist(rows), written)
+    content: bytes = written.getvalue().to_pybytes()
+    return content
+
+
+KINDS = {
+    "csv": partial(delimited, ROWS, ","),
+    "tsv": partial(delimited, ROWS, "\t"),
+    "jsonl": partial(json_lines, ROWS),
+    "parquet": partial(parquet, ROWS),
+}
+
+
+def content_of(name: str) -> bytes:
+    content = KINDS[name.split(".")[1]]()
+    return gzip.compress(content) if name.endswith(".gz") else content
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.jsonl", "t.parquet", "t.csv.gz", "t.jsonl.gz"])
+def test_each_kind_of_file_holds_the_same(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(content_of(name))
+    first = 2 if "csv" in name or "tsv" in name else 1
+    assert list(read_rows(path, columns=("id", "text"))) == [Row(n, r) for n, r in enumerate(ROWS, first)]
+
+
+def test_byte_order_marks_line_ends_and_blank_lines_make_no_difference(tmp_path: Path) -> None:
+    table, lines = tmp_path / "t.csv", tmp_path / "t.jsonl"
+    table.write_bytes(b"\xef\xbb\xbfid,text\r\na,b\r\n\r\nc,d")
+    assert list(read_rows(table)) == [Row(2, {"id": "a", "text": "b"}), Row(4, {"id": "c", "text": "d"})]
+    lines.write_bytes(b'\xef\xbb\xbf{"id": "a"}\r\n\n{"id": null}')
+    assert list(read_rows(lines)) == [Row(1, {"id": "a"}), Row(3, {"id": None})]
+    named = tmp_path / "table.txt"
+    named.write_text("id\tn\na\t1\n", encoding="utf-8")
+    assert list(read_rows(named, kind=".tsv")) == [Row(2, {"id": "a", "n": "1"})], "the kind may be named"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "parts"),
+    [
+        ("t.csv", b"", ["columns id"]),
+        ("t.csv", b"id,text\n", ["no row"]),
+        ("t.csv", b"id,text,id\n", ["'id'", "twice"]),
+        ("t.csv", b"name,text\na,b\n", ["columns id", "name, text"]),
+        ("t.csv", b"id;text\na;b\n", ["'id;text'", "semicolons"]),
+        ("t.tsv", b"id,text\na,b\n", ["'id,text'", "commas"]),
+        ("t.csv", b"id,text\na,b\nc\nd,e,f\n", ["2 problems", "row 3 (id c)", "row 4 (id d)"]),
+        ("t.csv", b'id,text\na,b\nc,"d\ne,f\n', ["row 3", "line 3", "quotation mark"]),
+        ("t.tsv", b'id\ttext\na\t"b" c\n', ["row 2", "line 2", "quotation mark"]),
+        ("t.csv", b"id,text\na," + LONG, ["line 2"]),
+        ("t.csv", b'id,text\na,"' + (b"b" * 9_999 + b"\n") * 1_001, ["row 2", "quotation mark"]),
+        ("t.jsonl", b"{}\n" + LONG, ["line 2"]),
+        ("t.csv", b"id,text\na,b\nc,\xe9\n", ["line 3", "byte 3", "UTF-8"]),
+        ("t.csv", "id,text\na,b\n".encode("utf-16"), ["line 1", "UTF-8"]),
+        ("t.csv.gz", b"id,text\na,b\n", ["gzip"]),
+        ("t.csv.gz", gzip.compress(b"id,text\na,b\n", mtime=0)[:-9], ["gzip"]),
+        ("t.jsonl", b'{"id": 1}\n{"id"\n[1]\n', ["2 problems", "line 2, column", "line 3", "object"]),
+        ("t.jsonl", b'{"id": NaN}\n', ["line 1", "NaN"]),
+        ("t.jsonl", b'{"id": 1, "id": 2}\n', ["line 1", "'id' twice"]),
+        ("t.jsonl", b'{"id": "\\ud800"}\n', ["line 1", "surrogate"]),
+        ("t.jsonl", b"[" * 100_000, ["line 1", "nested too deep"]),
+        ("t.jsonl", b"{\n" * 2000, ["2000 problems", "and 1995 more"]),
+        ("t.parquet", b"id,text\n", ["Parquet"]),
+        *((name, b"", [".csv, .tsv, .jsonl and .parquet"]) for name in ("t.xlsx", "t")),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, name: str, content: bytes, parts: list[str]) -> None:
+    if name.endswith(".parquet"):
+        pytest.importorskip("pyarrow")
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(UserError) as told:
+        list(read_rows(path, columns=["id"]))
+    assert [part for part in (str(path), *parts) if part not in str(told.value)] == []
+    assert str(told.value).count("\n") < 7  # of many problems the first
+
+
+def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").mkdir()
+    for name in ("t.csv", "none.csv", "a" * 5000):
+        with pytest.raises(UserError, match="there is no such file"):
+            next(read_rows(tmp_path / name))
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.jsonl"])
+def test_a_long_table_is_not_held(tmp_path: Path, name: str) -> None:
+    path, rows = tmp_path / name, [{"id": str(i), "text": "word " * 200} for i in range(1000)]
+    path.write_bytes(delimited(rows, ",") if name == "t.csv" else json_lines(rows))
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in read_rows(path)) == len(rows)
+        assert tracemalloc.get_traced_memory()[1] < path.stat().st_size / 10
+    finally:
+        tracemalloc.stop()
+
+
+def test_rows_as_records(tmp_path: Path) -> None:
+    class Sense(BaseModel):
+        id: str
+        rank: int
+
+    path = tmp_path / "t.csv"
+    path.write_text("id,rank\na,1\nb,x\nc,\nd,4\n", encoding="utf-8")
+    records = read_table(path, Sense)
+    assert next(records) == (2, Sense(id="a", rank=1))
+    with pytest.raises(UserError) as told:
+        list(records)
+    for part in (str(path), "2 problems", "row 3 (id b), field 'rank'", "'x'", "row 4 (id c), field 'rank'"):
+        assert part in str(told.value)
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.jsonl", "t.parquet", "t.csv.gz"])
+def test_whatever_bytes_there_are(tmp_path: Path, name: str) -> None:
+    """Rows or a UserError with the file's name; nothing else."""
+    path, good = tmp_path / name, content_of(name)
+    odd = st.one_of(
+        st.binary(max_size=4), st.sampled_from([b'"', b",", b"\n", b"\r", b"\x00", b"{", b"\xff"])
+    )
+
+    @FUZZED
+    @given(st.lists(st.tuples(st.integers(0, len(good)), st.integers(0, 40), odd), max_size=4))
+    def tried(changes: list[tuple[int, int, bytes]]) -> None:
+        damaged = good
+        for start, length, put in changes:
+            damaged = damaged[:start] + put + damaged[start + length :]
+        path.write_bytes(damaged)
+        try:
+            numbers = [row.number for row in read_rows(path)]
+        except UserError as error:
+            numbers, message = [], str(error)
+        else:
+            message = str(path)
+        assert str(path) in message
+        assert all(a < b for a, b in itertools.pairwise(numbers))
+
+    tried()

@@ -1,0 +1,143 @@
+"""The adaptive triplet objective: whole groups, every sentence once, the same number of steps every epoch."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+import torch
+
+from idiomloss import label_groups
+from idiomtune.data.semeval2022 import TRAIN_FILE, Group, read_groups
+from idiomtune.data.sources import DataFiles
+from idiomtune.errors import UserError
+from idiomtune.objectives.triplets import TripletObjective
+from tests.tiny_objectives import triplets as build
+
+
+@pytest.fixture(scope="module")
+def groups(semeval_sample: DataFiles) -> list[Group]:
+    return read_groups(semeval_sample(TRAIN_FILE))
+
+
+def flat(steps: list[list[list[int]]]) -> list[int]:
+    return [anchor for step in steps for shard in step for anchor in shard]
+
+
+def texts_of(built: TripletObjective, anchors: list[int]) -> list[str]:
+    return [request.text for request in built.batch(0, anchors).requests]
+
+
+@pytest.mark.parametrize("order", ["shuffled", "file"])
+@pytest.mark.parametrize("shards", [1, 3])
+def test_groups_are_never_cut_and_every_sentence_comes_once(
+    groups: list[Group], order: str, shards: int
+) -> None:
+    built = build(groups, order=order)
+    usable = [group for group in groups if group.correct and group.incorrect]
+    assert f"{len(groups) - len(usable)} groups without a triplet left out" in built.describe()
+    steps = built.epoch_steps(0, shards)
+    assert sorted(flat(steps)) == list(range(sum(len(group.texts) for group in usable)))
+    whole = {group.texts for group in usable}
+    for step in steps:
+        assert sum(len(shard) for shard in step) <= 16
+        for shard in step:
+            texts = texts_of(built, shard)
+            while texts:  # group by group
+                (found,) = [group for group in whole if tuple(texts[: len(group)]) == group]
+                whole.remove(found)
+                texts = texts[len(found) :]
+    assert not whole
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_cut_groups_give_full_steps_in_the_files_order(groups: list[Group], shards: int) -> None:
+    """And of a group in two steps, each has what the whole group's labels say of its part."""
+    built = build(groups, order="file", groups_="all", whole_groups=False, batch_size=7)
+    num_texts = sum(len(group.texts) for group in groups)
+    steps = built.epoch_steps(0, shards)
+    assert flat(steps) == list(range(num_texts))
+    assert [sum(map(len, step)) for step in steps[:-1]] == [7] * (num_texts // 7)
+    everything = label_groups([(len(group.correct), len(group.incorrect)) for group in groups])
+    for step in steps:
+        for shard in step:
+            batch = built.batch(0, shard)
+            found, whole = batch.targets, everything.select(shard)
+            assert [r.text for r in batch.requests] == [
+                [t for group in groups for t in group.texts][n] for n in shard
+            ]
+            assert torch.equal(found.is_sentence, whole.is_sentence)
+            for ours, theirs in ((found.labels, whole.labels), (found.groups, whole.groups)):
+                assert torch.equal(ours[:, None] == ours, theirs[:, None] == theirs)
+            num_triplets = sum(
+                a != p
+                and bool(whole.labels[a] == whole.labels[p])
+                and bool(whole.groups[a] == whole.groups[n])
+                for a, p, n in itertools.product(range(len(shard)), repeat=3)
+                if whole.labels[n] != whole.labels[a]
+            )
+            result = built.loss(torch.randn(len(shard), 8), batch)
+            assert result.counts["triplets_possible"] == num_triplets >= result.counts["triplets_within"]
+
+
+def test_groups_that_cannot_be_trained_on_are_refused(groups: list[Group]) -> None:
+    with pytest.raises(UserError, match=r"trainer\.batch_size=3 "):
+        build(groups, batch_size=3)
+    with pytest.raises(UserError, match="training groups"):
+        build([group for group in groups if not group.incorrect])
+
+
+def test_the_loss_is_that_of_the_groups(groups: list[Group]) -> None:
+    """And where each label has a direction of its own, all that can be learnt is."""
+    built = build(groups, batch_size=64)
+    shard = built.epoch_steps(0, 1)[0][0]
+    batch = built.batch(0, shard)
+    rows = torch.randn(len(shard), 300, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    result = built.loss(rows, batch)
+    assert result.counts["triplets_possible"] >= result.counts["triplets_within"] > 0
+    assert result.counts["triplets_across"] > 0
+    assert not result.is_empty
+    learnt = torch.eye(300)[[int(label) for label in batch.targets.labels]].requires_grad_()
+    result = built.loss(learnt, batch)
+    assert result.is_empty
+    assert result.loss.item() == 0
+
+
+def test_plain_rows_are_the_paraphrases(groups: list[Group]) -> None:
+    built = build(groups)
+    anchors = built.epoch_steps(0, 1)[0][0]
+    batch = built.batch(0, anchors)
+    plain = [batch.requests[row] for row in batch.plain_rows]
+    sentences = {group.sentence for group in groups}
+    assert set(plain) <= set(built.plain_requests)
+    assert [r.text for r in batch.requests if r not in plain] == [
+        r.text for r in batch.requests if r.text in sentences
+    ]
+
+
+@pytest.mark.parametrize(("batch_size", "limit"), [(16, 1), (16, 2), (6, 1), (64, 3)])
+def test_frequent_expressions_give_no_more_groups_than_rare_ones(
+    groups: list[Group], batch_size: int, limit: int
+) -> None:
+    """In every epoch equally many steps, whichever groups it has."""
+    usable = [group for group in groups if group.num_triplets]
+    extra = [replace(g, id=f"{g.id}{n}", sentence=f"{g.sentence} {n}") for g in usable[:3] for n in range(5)]
+    built = build([*groups, *extra], batch_size=batch_size, groups_per_expression=limit)
+    group_by_sentence = {group.sentence: group for group in (*usable, *extra)}
+    seen: set[str] = set()
+    for epoch in range(20):
+        steps = built.epoch_steps(epoch, 1)
+        assert len(steps) == len(built.epoch_steps(0, 1))
+        drawn = [
+            group_by_sentence[text] for text in texts_of(built, flat(steps)) if text in group_by_sentence
+        ]
+        assert sum(len(group.texts) for group in drawn) == len(flat(steps))
+        assert all(0 < len(anchors) <= batch_size for step in steps for anchors in step)
+        counts = Counter(group.expression.casefold() for group in drawn)
+        group_counts = Counter(group.expression.casefold() for group in group_by_sentence.values())
+        assert counts == {name: min(limit, count) for name, count in group_counts.items()}
+        seen |= {group.sentence for group in drawn}
+        if (epoch + 1) * limit >= max(group_counts.values()):
+            assert seen == set(group_by_sentence), "none comes again before all have come"

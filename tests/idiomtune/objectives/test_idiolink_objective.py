@@ -1,0 +1,212 @@
+"""The IdioLink objective: its steps, its batches, and its loss against one computed record by record."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from idiomtune.data.idiolink import (
+    Document,
+    Split,
+    TrainingTuple,
+    draw_tuples,
+    load_split,
+    query_request,
+    read_released,
+    released_file,
+)
+from idiomtune.data.names import QueryMode
+from idiomtune.errors import UserError
+from idiomtune.objectives import Batch, ObjectiveLoss
+from idiomtune.objectives.idiolink import IdioLinkObjective
+from idiomtune.requests import Request
+from tests.tiny_objectives import idiolink
+
+PLAIN = ["simplification", "sense"]
+
+
+@pytest.fixture(scope="module")
+def split(sample_root: Path) -> Split:
+    return load_split(sample_root, "train")
+
+
+def build(split: Split, **changes: Any) -> IdioLinkObjective:
+    """Queries and documents as anchors, tuples redrawn each epoch."""
+    anchors = [*split.queries, *split.documents]
+
+    def tuples(epoch: int) -> list[TrainingTuple]:
+        return draw_tuples(anchors, split.documents, num_positives=1, num_hard=2, num_soft=3, seed=[0, epoch])
+
+    options: dict[str, Any] = {"query_mode": ["sentence", "span"], "batch_size": 32, "plain_usages": PLAIN}
+    return idiolink(split, tuples, **(options | changes))
+
+
+def flat(steps: list[list[list[int]]]) -> list[int]:
+    return [anchor for step in steps for shard in step for anchor in shard]
+
+
+def test_a_batch_that_is_not_full_is_left_out_if_asked(split: Split) -> None:
+    for drop_last, sizes in ((False, [32, 32, 32, 32, 16]), (True, [32] * 4)):
+        steps = build(split, drop_last=drop_last).epoch_steps(0, 1)
+        assert [len(flat([step])) for step in steps] == sizes
+    with pytest.raises(UserError, match=r"trainer\.batch_size=500"):
+        build(split, batch_size=500, drop_last=True)
+
+
+def vectors_for(objective: IdioLinkObjective, batch: Batch) -> tuple[dict[Request, Tensor], ObjectiveLoss]:
+    """A random vector for each request, and the loss of these."""
+    g = torch.Generator().manual_seed(1)
+    vectors: dict[Request, Tensor] = {}
+    for request in batch.requests:
+        vectors.setdefault(request, torch.randn(8, generator=g, dtype=torch.float64))
+    return vectors, objective.loss(torch.stack([vectors[r] for r in batch.requests]), batch)
+
+
+def likeness(a: Tensor, d: Tensor) -> float:
+    return math.exp(float(a @ d / a.norm() / d.norm()) / 0.05)
+
+
+@pytest.mark.parametrize("false_negatives", ["keep", "mask", "positive"])
+@pytest.mark.parametrize("in_batch", ["none", "positives", "all"])
+def test_loss_equals_one_computed_record_by_record(split: Split, in_batch: str, false_negatives: str) -> None:
+    objective = build(split, loss={"in_batch": in_batch, "false_negatives": false_negatives})
+    anchors = flat(objective.epoch_steps(0, 1))[:16]
+    vectors, result = vectors_for(objective, objective.batch(0, anchors))
+    records: dict[str, Document] = {r.id: r for r in (*split.documents, *split.queries)}
+    everyone = [*split.queries, *split.documents]
+    drawn = draw_tuples(everyone, split.documents, num_positives=1, num_hard=2, num_soft=3, seed=[0, 0])
+    chosen = [drawn[i] for i in anchors]
+    losses, num_false = [], 0
+    modes: tuple[QueryMode, ...] = ("sentence", "span")
+    for mode, t in product(modes, chosen):
+        anchor = records[t.anchor]
+        positives, negatives = list(t.positives), [*t.hard, *t.soft]
+        for other in chosen:
+            if other is t or in_batch == "none":
+                continue
+            reached = [*other.positives, *((*other.hard, *other.soft) if in_batch == "all" else ())]
+            for d in (records[id_] for id_ in reached if id_ != t.anchor):
+                if (d.idiom, d.meaning) != (anchor.idiom, anchor.meaning):
+                    negatives.append(d.id)
+                    continue
+                num_false += 1
+                if false_negatives == "keep":
+                    negatives.append(d.id)
+                elif false_negatives == "positive":
+                    positives.append(d.id)
+        query = vectors[query_request(anchor, mode)]
+        e = {id_: likeness(query, vectors[Request(records[id_].sentence)]) for id_ in positives + negatives}
+        below = sum(e[n] for n in negatives)
+        losses.append(sum(math.log(1 + below / e[p]) for p in positives) / len(positives))
+    assert result.loss.item() == pytest.approx(sum(losses) / len(losses), rel=1e-9)
+    assert result.counts["false_negatives"] == num_false / 2  # counted once, not once a mode
+
+
+def test_modes_of_queries(split: Split) -> None:
+    """Several share their text; an instruction is the query's alone."""
+    batch = build(split).batch(0, [0, 1])
+    texts = [request.text for request in batch.requests]
+    assert texts[0:2] == texts[2:4]
+    assert [r.pooling for r in batch.requests[:4]] == ["sentence"] * 2 + ["span"] * 2
+    assert all(r.role == "document" for r in batch.requests[4:])
+    first, *others = build(split, query_mode=["instruction_span"]).batch(0, [0]).requests
+    assert f"'{split.queries[0].span}'" in (first.instruction or "")
+    assert all(r.instruction is None for r in others)
+
+
+def test_anchors_without_a_positive_are_left_out_and_counted(split: Split) -> None:
+    def tuples(_epoch: int) -> list[TrainingTuple]:
+        ids = [d.id for d in split.documents[:4]]
+        return [TrainingTuple(id_, (ids[0],) if i else (), (), ()) for i, id_ in enumerate(ids)]
+
+    objective = idiolink(split, tuples)
+    assert objective.num_skipped == 1
+    assert sorted(flat(objective.epoch_steps(0, 1))) == [1, 2, 3]
+    assert "1 without a positive left out" in objective.describe()
+
+
+def test_real_batches_hold_the_false_negatives_that_were_counted(real_data: Path) -> None:
+    """The released recipe has on average 0.64 same-class "negatives" a query at batch 32."""
+    root = real_data / "idiolink"
+    real = load_split(root, "train")
+    fixed = read_released(released_file(root, "train"), real)
+    changes: dict[str, Any] = {"loss": {"false_negatives": "keep"}, "drop_last": True}
+    objective = idiolink(real, lambda _epoch: fixed, batch_size=32, seed=42, **changes)
+    counts = []
+    for epoch in range(10):
+        steps = objective.epoch_steps(epoch, 1)
+        assert len(steps) == 13
+        counts += [objective.batch(epoch, step[0]).targets.masks.num_false_negatives / 32 for step in steps]
+    assert sum(counts) / len(counts) == pytest.approx(0.64, abs=0.06)
+
+
+def alone(split: Split, **changes: Any) -> IdioLinkObjective:
+    """Every sentence an anchor; the batch's other sentences are its candidates."""
+    options: dict[str, Any] = {
+        "query_mode": ["span", "masked_sentence"],
+        "query_weights": [1.0, 0.5],
+        "document_mode": ["sentence", "span"],
+        "batch_size": 48,
+        "idioms_per_batch": 6,
+        "positive_weights": {"sense": 3.0},
+        "plain_usages": PLAIN,
+    }
+    return idiolink(split, [*split.queries, *split.documents], **(options | changes))
+
+
+@pytest.mark.parametrize("positives", ["mean", "hardest"])
+def test_batch_against_itself_equals_a_loss_computed_record_by_record(split: Split, positives: str) -> None:
+    """Weighted modes, documents in two modes, hidden spans, sense documents three times as heavy."""
+    objective = alone(split, loss={"positives": positives})
+    anchors = flat(objective.epoch_steps(0, 1)[:1])
+    vectors, result = vectors_for(objective, objective.batch(0, anchors))
+    records = [[*split.queries, *split.documents][i] for i in anchors]
+
+    def hidden(record: Document, _: Any) -> Request:
+        start, end = record.span_offsets
+        text = record.sentence[:start] + "[MASK]" + record.sentence[end:]
+        return Request(text, (start, start + 6), role="query")
+
+    def as_span(record: Document, role: Any) -> Request:
+        return Request(record.sentence, record.span_offsets, role=role, pooling="span")
+
+    def as_sentence(record: Document, _: Any) -> Request:
+        return Request(record.sentence)
+
+    def term(query: Tensor, anchor: Document, document: Any) -> float:
+        e = {other.id: likeness(query, vectors[document(other, "document")]) for other in records}
+        others = [r for r in records if r.id != anchor.id]
+        alike = [r for r in others if (r.idiom, r.meaning) == (anchor.idiom, anchor.meaning)]
+        below = sum(e[r.id] for r in others if r not in alike)
+        if positives == "hardest":
+            alike = [min(alike, key=lambda r: e[r.id])]
+        weights = [3.0 if r.usage == "sense" else 1.0 for r in alike]
+        terms = [math.log(1 + below / e[r.id]) for r in alike]
+        return sum(w * t for w, t in zip(weights, terms, strict=True)) / sum(weights)
+
+    expected = 0.0
+    for (weight, asked), document in product(((1.0, as_span), (0.5, hidden)), (as_sentence, as_span)):
+        terms = [term(vectors[asked(r, "query")], r, document) for r in records]
+        expected += weight * sum(terms) / len(records)
+    assert result.loss.item() == pytest.approx(expected / (1.5 * 2), rel=1e-6)
+
+
+def test_an_anchor_that_is_alone_in_its_class_is_left_out(split: Split) -> None:
+    """With the batch as candidates, an anchor needs a second one of its idiom and meaning."""
+    literal = next(d for d in split.documents if d.usage == "literal")
+    others = [d for d in split.documents if d.usage != "literal"]
+    objective = idiolink(split, [literal, *others], batch_size=8)
+    assert objective.num_skipped == 1
+    assert 0 not in flat(objective.epoch_steps(0, 1))
+
+
+def test_the_mask_is_named_where_a_mode_hides_spans(split: Split) -> None:
+    assert build(split, query_mode=["sentence"]).special_tokens == {}
+    assert build(split, query_mode=["masked_span"], mask="[M]").special_tokens == {"mask": "[M]"}
+    assert build(split, document_mode=["masked_sentence"], mask="[M]").special_tokens == {"mask": "[M]"}

@@ -1,0 +1,165 @@
+"""The mixture of objectives: whose turn it is, that no data is left out, and that it can be resumed."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from idiomtune.config import TrainSettings, check
+from idiomtune.errors import UserError
+from idiomtune.factory import build_objective
+from idiomtune.objectives import Batch, ObjectiveLoss
+from idiomtune.objectives.mixture import MixtureObjective
+from idiomtune.objectives.mixture import Part as MixturePart
+from idiomtune.requests import Request
+from tests.tiny_runs import composed
+
+
+class Part:
+    """An objective of so many anchors, shuffled each epoch."""
+
+    def __init__(self, name: str, num: int, size: int) -> None:
+        self.name, self.num, self.size = name, num, size
+        self.files = [Path(name)]
+        self.modules = nn.Linear(1, 1)
+        self.plain_requests = [Request(f"{name} plain")]
+        self.idiom_sentences = [("an idiom", f"{name} with an idiom")]
+
+    def describe(self) -> str:
+        return f"{self.num} anchors"
+
+    def epoch_steps(self, epoch: int, shards: int) -> list[list[list[int]]]:
+        order = np.random.default_rng([self.num, epoch]).permutation(self.num).tolist()
+        steps = [order[i : i + self.size] for i in range(0, self.num, self.size)]
+        return [[part.tolist() for part in np.array_split(step, shards)] for step in steps]
+
+    def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:
+        return Batch([Request(f"{self.name} {a}") for a in anchors], [str(a) for a in anchors], epoch)
+
+    def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
+        assert all(request.text.startswith(self.name) for request in batch.requests)
+        return ObjectiveLoss(embeddings.sum(), {"count": float(batch.targets)}, is_empty=True)
+
+
+def build(seed: int = 0, a: float = 1.0, b: float = 1.0, weight: float = 1.0) -> MixtureObjective:
+    parts = {"a": (Part("a", 40, 4), a, 1.0), "b": (Part("b", 12, 4), b, weight)}
+    return MixtureObjective(
+        {name: MixturePart(*part, section=f"objective.{name}") for name, part in parts.items()}, seed
+    )
+
+
+def anchors_of(mixture: MixtureObjective, epochs: Sequence[int]) -> dict[str, list[list[str]]]:
+    """Part → its steps' anchors, in turn."""
+    steps: dict[str, list[list[str]]] = {"a": [], "b": []}
+    for epoch in epochs:
+        for step in mixture.epoch_steps(epoch, 2):
+            batches = [mixture.batch(epoch, shard) for shard in step]
+            (name,) = {batch.targets[0] for batch in batches}
+            steps[name].append([anchor for batch in batches for anchor in batch.anchors])
+    return steps
+
+
+@pytest.mark.parametrize(
+    ("shares", "expected"),
+    [((1.0, 1.0), (10, 10)), ((2.0, 1.0), (10, 5)), ((10.0, 1.0), (30, 3)), ((1.0, 3.0), (10, 30))],
+)
+def test_proportions(shares: tuple[float, float], expected: tuple[int, int]) -> None:
+    """Part a has 10 steps, part b 3: whoever needs longest gives all its steps once."""
+    steps = anchors_of(build(0, *shares), [0])
+    assert (len(steps["a"]), len(steps["b"])) == expected
+
+
+def test_every_anchor_of_every_part_is_seen() -> None:
+    """And the smaller part goes on in the next epoch where it stopped, epoch after epoch of its own."""
+    steps = anchors_of(build(), [0, 1, 2])
+    assert sorted(int(a) for step in steps["a"][:10] for a in step) == list(range(40))
+    own_epochs = Counter(a for step in steps["b"] for a in step)
+    assert set(own_epochs.values()) == {10}  # 30 steps are ten epochs of three
+    assert sorted(own_epochs) == sorted(str(n) for n in range(12))
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_parts_steps_are_those_of_its_own_epochs_in_turn(shards: int) -> None:
+    """Against all its epochs in one list, asked for as by a check, a run and a resumed run."""
+    mixture, part = build(0, 1.0, 3.0), Part("b", 12, 4)
+    counted = [step for epoch in range(80) for step in part.epoch_steps(epoch, shards)]
+    for epoch in (0, 0, 1, 2, 5, 4, 0, 7):
+        steps = [step for step in mixture.epoch_steps(epoch, shards) if step[0][0] % 2]
+        ours = [[[a // 2 for a in shard] for shard in step] for step in steps]
+        assert sorted(ours) == sorted(counted[epoch * 30 : (epoch + 1) * 30])
+
+
+def test_epochs_are_not_kept() -> None:
+    """A search or a long run would hold a number for every anchor of every epoch."""
+    mixture = build(0, 1.0, 10.0)
+    sizes = [len(pickle.dumps((mixture.epoch_steps(epoch, 1), vars(mixture))[1])) for epoch in range(40)]
+    assert sizes[-1] < sizes[0] + 100
+
+
+def test_a_part_so_rare_that_an_epoch_would_not_end_is_refused() -> None:
+    assert len(build(0, 1000.0, 1.0).epoch_steps(0, 1)) == 3003
+    with pytest.raises(UserError, match=r"part b has proportion=1, .* 0\.001 times the largest, 1001"):
+        build(0, 1001.0, 1.0)
+
+
+def test_the_loss_and_its_logs_are_the_parts() -> None:
+    mixture = build(weight=0.25)
+    for step in mixture.epoch_steps(1, 1)[:4]:
+        batch = mixture.batch(1, step[0])
+        result = mixture.loss(torch.ones(4, 2), batch)
+        name = batch.targets[0]
+        loss = {"a": 8.0, "b": 2.0}[name]
+        assert (result.loss.item(), result.part, result.counts) == (loss, name, {f"{name}/count": 1.0})
+        assert result.is_empty
+
+
+def test_special_tokens_are_those_of_the_parts_that_have_some() -> None:
+    """By the option that names them; and a part may have the name of a method."""
+    assert build().special_tokens == {}
+    part = Part("b", 12, 4)
+    part.special_tokens = {"mask": "[MASK]"}  # type: ignore[attr-defined]
+    masked = MixturePart(part, 1.0, 1.0, "objective.parts.train.options")
+    mixture = MixtureObjective({"train": masked}, 0)
+    assert mixture.special_tokens == {"parts.train.options.mask": "[MASK]"}
+    assert len(list(mixture.modules.parameters())) == 2
+
+
+def test_what_the_parts_bring_is_brought() -> None:
+    mixture = build()
+    assert mixture.files == [Path("a"), Path("b")]
+    assert {name for name, _ in mixture.modules.named_parameters()} == {
+        *("a.weight", "a.bias", "b.weight", "b.bias")
+    }
+    assert len(mixture.plain_requests) == 2
+    assert mixture.describe() == "50% a: 40 anchors; 50% b: 12 anchors"
+    assert "25% b (loss times 0.5): 12 anchors" in build(a=3.0, weight=0.5).describe()
+
+
+def test_a_mixture_of_joints_parts_is_joint() -> None:
+    """The same steps, the same batches, the same losses."""
+    joint = build_objective(check(TrainSettings, composed("config", "+experiment=joint", "data=sample")))
+    section = composed("config", "+experiment=joint")["objective"]
+    config = composed(
+        *("config", "objective=mixture", "data=sample", "trainer.batch_size=64"),
+        "+objective.parts={idiolink: {objective: idiolink}, adaptive_triplet: {objective: adaptive_triplet}}",
+    )
+    for name, part in config["objective"]["parts"].items():
+        part["options"] = section[name]
+    assert list(config["objective"]["parts"]) == list(section["proportions"])
+    mixture = build_objective(check(TrainSettings, config))
+    for epoch in (0, 1):
+        steps = joint.epoch_steps(epoch, 2)
+        assert mixture.epoch_steps(epoch, 2) == steps
+        for anchors in steps[0] + steps[-1]:
+            ours, theirs = (one.batch(epoch, anchors) for one in (mixture, joint))
+            assert (ours.requests, ours.anchors) == (theirs.requests, theirs.anchors)
+            embeddings = torch.randn(len(ours.requests), 8, generator=torch.Generator().manual_seed(0))
+            losses = [one.loss(embeddings, b).loss for one, b in ((mixture, ours), (joint, theirs))]
+            assert torch.equal(*losses)

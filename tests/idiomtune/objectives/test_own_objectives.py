@@ -1,0 +1,260 @@
+"""Objectives on a user's own data: the same losses as those that they generalise, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.losses import (
+    CoSENTLoss,
+    CosineSimilarityLoss,
+    MultipleNegativesRankingLoss,
+)
+
+from idiomtune.config import TrainSettings, check
+from idiomtune.data.idiolink import Document, Split, draw_tuples, load_split
+from idiomtune.data.own.load import OwnSplits, load_own
+from idiomtune.data.own.store import number_for
+from idiomtune.data.semeval2022 import read_groups
+from idiomtune.declarations.dataset import OwnData
+from idiomtune.encoder.encoder import Encoder
+from idiomtune.errors import UserError
+from idiomtune.factory import build_objective
+from idiomtune.objectives import Batch, Objective
+from idiomtune.objectives.own import LabelledObjective
+from idiomtune.requests import Request
+from tests.own_data import write_lines
+from tests.tiny_objectives import idiolink, options, own_pairs, triplets
+from tests.tiny_runs import composed
+
+_DEFAULTS = {name: composed("config")["data"][name] for name in OwnData.model_fields}
+
+
+@pytest.fixture(scope="module")
+def split(sample_root: Path) -> Split:
+    return load_split(sample_root, "train")
+
+
+def own_data(path: Path, tmp_path: Path, held_out: dict[str, Any], **changes: Any) -> OwnSplits:
+    """All rows of a file as training data; another file is held out."""
+    val = write_lines(tmp_path / "val.jsonl", [held_out])
+    return load_own(OwnData(**(_DEFAULTS | {"train": [str(path)], "val": [str(val)]} | changes)))
+
+
+def labelled(
+    train: Path, val: Path, *, batch_size: int, order: str = "shuffled", **loss: float
+) -> LabelledObjective:
+    """Labelled sentences as `conf/objective/own.yaml` has them."""
+    splits = load_own(OwnData(**(_DEFAULTS | {"train": [str(train)], "val": [str(val)]})))
+    return LabelledObjective(options("own", order=order, triplet=loss), splits, batch_size=batch_size, seed=0)
+
+
+def embedded(batch: Batch) -> torch.Tensor:
+    """A vector for what each request embeds: the same for the same text, span and pooling."""
+    rows = []
+    for request in batch.requests:
+        span = request.span if request.pooling == "span" else None
+        seed = number_for(repr((request.text, span, request.role))) % 2**31
+        rows.append(torch.randn(8, generator=torch.Generator().manual_seed(seed)))
+    return torch.stack(rows).requires_grad_()
+
+
+def losses(objective: Objective, epochs: int = 2) -> list[tuple[float, torch.Tensor]]:
+    """Loss and gradient of every step."""
+    every_step = []
+    for epoch in range(epochs):
+        for step in objective.epoch_steps(epoch, 1):
+            batch = objective.batch(epoch, step[0])
+            embeddings = embedded(batch)
+            loss = objective.loss(embeddings, batch).loss
+            every_step.append((loss.item(), torch.autograd.grad(loss, embeddings)[0]))
+    return every_step
+
+
+def as_row(record: Document) -> dict[str, Any]:
+    start, end = record.span_offsets
+    return {
+        "text": record.sentence,
+        "span_start": start,
+        "span_end": end,
+        "group": record.idiom,
+        "meaning": record.meaning,
+        "usage": record.usage,
+    }
+
+
+def assert_same(ours: list[tuple[float, torch.Tensor]], reference: list[tuple[float, torch.Tensor]]) -> None:
+    assert len(ours) == len(reference) > 1
+    for (loss, gradient), (expected, expected_gradient) in zip(ours, reference, strict=True):
+        assert loss == expected
+        assert torch.equal(gradient, expected_gradient)
+
+
+def test_idiolink_as_sentences_gives_the_same_losses(split: Split, tmp_path: Path) -> None:
+    """As `idiolink_ft` trains: a batch's sentences against each other, in three modes."""
+    records = [*split.queries, *split.documents]
+    changes: dict[str, Any] = {
+        "batch_size": 24,
+        "query_mode": ["span", "sentence", "masked_span"],
+        "query_weights": [1.0, 0.5, 0.5],
+    }
+    loss = {"temperature": 0.03, "hard_weight": 5.0}
+    reference = idiolink(split, records, **changes, idioms_per_batch=6, loss=loss)
+    path = write_lines(tmp_path / "train.jsonl", [as_row(record) for record in records])
+    data = own_data(path, tmp_path, {"text": "It rains.", "group": "rain"})
+    assert_same(losses(own_pairs(data, **changes, groups_per_batch=6, infonce=loss)), losses(reference))
+
+
+def test_idiolink_as_pairs_gives_the_same_losses(split: Split, tmp_path: Path) -> None:
+    """Tuples with hard and soft negatives, drawn once; false negatives are masked by group and meaning."""
+    drawn = draw_tuples(split.queries, split.documents, num_positives=2, num_hard=2, num_soft=3, seed=[0])
+    changes: dict[str, Any] = {"batch_size": 8, "query_mode": ["span"]}
+    reference = idiolink(split, lambda _epoch: drawn, **changes)
+    records = {record.id: record for record in (*split.documents, *split.queries)}
+    rows = [
+        {
+            "query": as_row(records[t.anchor]),
+            "pos": [as_row(records[i]) for i in t.positives],
+            "neg": [as_row(records[i]) for i in (*t.hard, *t.soft)],
+        }
+        for t in drawn
+    ]
+    data = own_data(write_lines(tmp_path / "t.jsonl", rows), tmp_path, {"query": "a", "pos": ["b"]})
+    own = own_pairs(data, **changes, infonce=reference.options.infonce_section.model_dump())
+    assert_same(losses(own), losses(reference))
+    batch = own.batch(0, own.epoch_steps(0, 1)[0][0])
+    assert own.loss(embedded(batch), batch).counts["false_negatives"] > 0
+
+
+def test_the_triplets_file_as_labelled_sentences_gives_its_batches(sample_root: Path, tmp_path: Path) -> None:
+    path = sample_root.parent / "semeval2022_task2b/SubTaskB/TrainData/train_data.csv"
+    groups = read_groups(path)
+    reference = triplets(groups, batch_size=24, groups_="all")
+    rows = [
+        {
+            "text": text,
+            "label": f"{group.id} {'same' if number <= len(group.correct) else number}",
+            "group": group.id,
+        }
+        for group in groups
+        for number, text in enumerate(group.texts)
+    ]
+    table = write_lines(tmp_path / "labelled.jsonl", rows)
+    val = write_lines(tmp_path / "val.jsonl", [{"text": "It rains.", "label": "rain"}])
+    own = labelled(table, val, batch_size=24)
+    for epoch in (0, 1):
+        assert own.epoch_steps(epoch, 2) == reference.epoch_steps(epoch, 2)
+    assert_same(losses(own), losses(reference))
+
+
+def test_rows_that_share_a_text_are_no_negatives_of_each_other(tmp_path: Path) -> None:
+    """Two rows with one question, and two with one answer."""
+    rows = [
+        {"question": "What is rain?", "answer": "Water that falls."},
+        {"question": "What is rain?", "answer": "Drops from clouds."},
+        {"question": "What is snow?", "answer": "Frozen water."},
+        {"question": "And hail?", "answer": "Frozen water."},
+    ]
+    data = own_data(write_lines(tmp_path / "t.jsonl", rows), tmp_path, {"question": "a", "answer": "b"})
+    objective = own_pairs(data, batch_size=4, infonce={"in_batch": "all"})
+    batch = objective.batch(0, [0, 1, 2, 3])
+    assert batch.targets.masks.negative.int().tolist() == [
+        [0, 0, 1, 1],
+        [0, 0, 1, 1],
+        [1, 1, 0, 0],
+        [1, 1, 0, 0],
+    ]
+    assert batch.requests[0] == Request("What is rain?", role="query")
+    assert batch.anchors[1] == f"{tmp_path / 't.jsonl'} row 2"
+
+
+def test_several_positives_come_in_turn(tmp_path: Path) -> None:
+    rows = [{"query": "q", "pos": ["a", "b", "c"], "neg": ["n"]}]
+    full = own_data(write_lines(tmp_path / "t.jsonl", rows), tmp_path, {"query": "x", "pos": ["y"]})
+    data = own_pairs(full, num_positives=2)
+    read = full.train.store.read_text
+    drawn = [[read(text) for text in data.candidates(epoch, 0)[0]] for epoch in (0, 1, 2)]
+    assert drawn == [["a", "b"], ["c", "a"], ["b", "c"]]
+
+
+def features_of(model: SentenceTransformer, texts: Sequence[str], num_columns: int) -> list[Any]:
+    """The texts of so many columns, one after another, as the library's losses take them."""
+    size = len(texts) // num_columns
+    return [model.preprocess(texts[i * size : (i + 1) * size]) for i in range(num_columns)]
+
+
+PAIRS = [{"anchor": f"anchor {i}", "positive": f"positive {i}"} for i in range(12)]
+TRIPLES = [row | {"negative": f"negative {i}"} for i, row in enumerate(PAIRS)]
+SCORED = [{"sentence1": f"a cat {i}", "sentence2": f"some {i} cats", "score": i / 12} for i in range(12)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "loss", "theirs"),
+    [
+        (PAIRS, "null", MultipleNegativesRankingLoss),
+        (TRIPLES, "null", MultipleNegativesRankingLoss),
+        (SCORED, "cosent", CoSENTLoss),
+        (SCORED, "cosine", CosineSimilarityLoss),
+    ],
+)
+def test_a_file_has_sentence_transformers_losses(
+    tiny: Encoder, tiny_path: Path, tmp_path: Path, rows: list[dict[str, Any]], loss: str, theirs: Any
+) -> None:
+    """Batch by batch, both from the file on, without dropout."""
+    path = write_lines(tmp_path / "train.jsonl", rows)
+    config = composed(
+        *("config", "+experiment=own", f"data.train={path}", f"objective.loss={loss}", "trainer.batch_size=5")
+    )
+    held_out = [{k: f"val {v}" if isinstance(v, str) else v for k, v in row.items()} for row in rows[:2]]
+    config["data"]["val"] = str(write_lines(tmp_path / "val.jsonl", held_out))
+    objective = build_objective(check(TrainSettings, config))
+    model = SentenceTransformer(str(tiny_path), device="cpu").eval()
+    reference = theirs(model)
+    by_first = {next(iter(row.values())): row for row in rows}
+    steps = objective.epoch_steps(0, 1)
+    assert [len(step[0]) for step in steps] == [5, 5, 2]
+    tiny.eval()
+    with torch.no_grad():
+        for step in steps:
+            batch = objective.batch(0, step[0])
+            ours = objective.loss(tiny(batch.requests), batch).loss
+            chosen = [by_first[request.text] for request in batch.requests[: len(step[0])]]
+            columns = [column for column in chosen[0] if column != "score"]
+            texts = [row[column] for column in columns for row in chosen]
+            scores = torch.tensor([row["score"] for row in chosen]) if "score" in chosen[0] else None
+            expected = reference(features_of(model, texts, len(columns)), scores)
+            torch.testing.assert_close(ours.float(), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("batch_size", "fits"), [(8, True), (12, True), (4, False), (6, False)])
+def test_a_batch_of_labels_alone_holds_two_of_them(tmp_path: Path, batch_size: int, fits: bool) -> None:
+    """Without groups: four sentences of each label; of one label alone no triplet could be mined."""
+    rows = [{"text": f"sentence {i}", "label": f"label {i % 5}"} for i in range(60)]
+    train = write_lines(tmp_path / "t.jsonl", rows)
+    val = write_lines(tmp_path / "v.jsonl", [{"text": "a", "label": "b"}])
+    if not fits:
+        with pytest.raises(UserError, match=r"trainer\.batch_size=.*objective\.per_label=4"):
+            labelled(train, val, batch_size=batch_size)
+        return
+    objective = labelled(train, val, batch_size=batch_size)
+    steps = objective.epoch_steps(0, 1)
+    assert sorted(anchor for step in steps for shard in step for anchor in shard) == list(range(60))
+    labels = [objective.batch(0, step[0]).targets.labels.bincount() for step in steps]
+    assert all((found[found > 0] == 4).all() for found in labels)
+    # Fifteen times four sentences of one label: where two go together, the last are alone.
+    assert sum(int((found > 0).sum()) < batch_size // 4 for found in labels) <= 1
+
+
+def test_a_positive_equal_to_its_anchor_is_another_view(tmp_path: Path) -> None:
+    rows = [{"anchor": f"text {i}", "positive": [f"text {i}", f"other {i}"]} for i in range(4)]
+    data = own_data(write_lines(tmp_path / "a.jsonl", rows), tmp_path, {"anchor": "x", "positive": "y"})
+    batch = own_pairs(data, batch_size=4).batch(0, range(4))
+    assert [(r.text[:4], r.view) for r in batch.requests if r.role == "document"] == [
+        ("text", 1),
+        ("othe", 0),
+    ] * 4
+    assert not any(r.view for r in batch.requests if r.role == "query")

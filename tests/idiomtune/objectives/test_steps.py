@@ -1,0 +1,99 @@
+"""The plan of an epoch, of every objective; idioms even in a step, usages in proportion."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from idiomtune.config import TrainSettings, check
+from idiomtune.data.idiolink import load_split
+from idiomtune.factory import build_objective
+from idiomtune.objectives import Objective
+from idiomtune.objectives.steps import balanced_steps
+from tests.own_data import write_lines, write_pairs, write_scored
+from tests.tiny_runs import composed
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+DRAWN = ["+experiment=idiolink_ft", "objective.tuples=drawn", "objective.redraw=true"]
+TRIPLETS = ["+experiment=adaptive_triplet", "trainer.batch_size=16", "objective.groups_per_expression=null"]
+OBJECTIVES: dict[str, list[str]] = {
+    "shuffled": [*DRAWN, "objective.idioms_per_batch=null", "trainer.batch_size=32"],
+    "by idiom": [*DRAWN, "objective.idioms_per_batch=4", "trainer.batch_size=24"],
+    "against the batch": ["+experiment=idiolink_ft", "objective.idioms_per_batch=4", "trainer.batch_size=24"],
+    "whole groups": TRIPLETS,
+    "some groups": [*TRIPLETS[:2], "objective.groups_per_expression=1"],
+    "pairs": ["+experiment=own", "data.train={folder}/pairs.csv", "trainer.batch_size=5"],
+    "scored": ["+experiment=own", "data.train={folder}/scored.csv", "trainer.batch_size=5"],
+    "labelled": ["+experiment=own", "data.train={folder}/labelled.jsonl", "trainer.batch_size=8"],
+    "joint": ["+experiment=joint", "objective.idiolink.idioms_per_batch=4", "trainer.batch_size=24"],
+}
+NOT_EVERY_ANCHOR = {"some groups", "joint"}  # in one epoch
+
+
+@pytest.mark.parametrize("kind", OBJECTIVES)
+def test_a_plan_is_a_function_of_seed_and_epoch(kind: str, tmp_path: Path) -> None:
+    """As a resumed run asks for it: epochs in any order. However many shards, the same steps are cut."""
+    write_pairs(tmp_path / "pairs.csv")
+    write_scored(tmp_path / "scored.csv")
+    rows = [{"text": f"sentence {i}", "label": f"label {i % 5}"} for i in range(60)]
+    write_lines(tmp_path / "labelled.jsonl", rows)
+    options = [option.format(folder=tmp_path) for option in OBJECTIVES[kind]]
+
+    def build(seed: int = 0) -> Objective:
+        config = composed("config", "data=sample", f"seed={seed}", *options)
+        return build_objective(check(TrainSettings, config))
+
+    running, resumed = build(), build()
+    plans = {epoch: running.epoch_steps(epoch, 1) for epoch in range(3)}
+    for epoch in (2, 0, 1):
+        assert resumed.epoch_steps(epoch, 1) == plans[epoch]
+        ours, theirs = (one.batch(epoch, plans[epoch][0][0]) for one in (running, resumed))
+        assert (ours.requests, ours.anchors) == (theirs.requests, theirs.anchors)
+        cut = running.epoch_steps(epoch, 3)
+        assert [sorted(chain(*step)) for step in cut] == [sorted(step) for (step,) in plans[epoch]]
+        if kind not in NOT_EVERY_ANCHOR:
+            anchors = sorted(anchor for (step,) in plans[epoch] for anchor in step)
+            assert anchors == sorted(set(anchors))
+            assert anchors == sorted(anchor for (step,) in plans[0] for anchor in step)
+    assert plans[0] != plans[1]
+    assert plans[0] != build(seed=1).epoch_steps(0, 1)
+    assert len({len(plan) for plan in plans.values()}) == 1
+
+
+def test_balanced_steps_on_uneven_idioms() -> None:
+    """Three idioms of 8, 4 and 3 anchors, 4 anchors of 2 idioms a step."""
+    classes = {i: ("long", "literal" if i % 2 else "sense") for i in range(8)}
+    classes |= dict.fromkeys(range(8, 12), ("short", "idiomatic"))
+    classes |= dict.fromkeys(range(12, 15), ("odd", "idiomatic"))
+    for seed in range(20):
+        steps = balanced_steps(list(classes), 4, 2, classes, rng(seed))
+        assert sorted(chain(*steps)) == list(range(15))
+        for step in steps:
+            counts = Counter(classes[anchor][0] for anchor in step)
+            assert len(counts) == 2, "the fullest first: every step finds two idioms"
+            assert set(counts.values()) <= {2, 1}
+            usages = Counter(classes[anchor] for anchor in step)
+            if counts["long"]:
+                assert usages["long", "literal"] == usages["long", "sense"] == 1
+
+
+def test_real_steps_hold_eight_idioms_with_five_idiomatic_of_eight(real_data: Path) -> None:
+    split = load_split(real_data / "idiolink", "train")
+    records = [*split.queries, *split.documents]
+    classes = {i: (r.idiom, r.usage) for i, r in enumerate(records)}
+    steps = balanced_steps(range(len(records)), 64, 8, classes, rng())
+    assert len(steps) == 42  # 2,640 anchors: 41 full steps and a quarter
+    full = [step for step in steps if len(step) == 64]
+    assert len(full) == 41
+    for step in full:
+        assert set(Counter(classes[a][0] for a in step).values()) == {8}
+        literal = sum(classes[a][1] == "literal" for a in step)
+        assert literal / 64 == pytest.approx(50 / 120, abs=0.14)

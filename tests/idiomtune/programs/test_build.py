@@ -1,0 +1,166 @@
+"""Each option reaches the object that it is for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from idiomloss import (
+    ListwiseSoftmaxLoss,
+    PairwiseHingeLoss,
+    PairwisePrintedLoss,
+    Top1HingeLoss,
+    Top1PrintedLoss,
+)
+from idiomtune.config import TrainSettings, check
+from idiomtune.errors import UserError
+from idiomtune.factory import build_benchmarks, build_objective, resolve_model_path
+from idiomtune.objectives.contrastive import ContrastiveObjective
+from tests.tiny_runs import composed
+
+
+def settings(*overrides: str) -> TrainSettings:
+    checked: TrainSettings = check(TrainSettings, composed("config", "data=sample", *overrides))
+    return checked
+
+
+def objective(*overrides: str) -> Any:
+    built = build_objective(settings(*overrides))
+    assert isinstance(built, ContrastiveObjective)
+    return built
+
+
+def num_anchors(built: Any) -> int:
+    return sum(len(shard) for step in built.epoch_steps(0, 1) for shard in step)
+
+
+def test_every_option_of_the_loss() -> None:
+    loss = objective(
+        "objective.loss.temperature=0.3",
+        "objective.loss.denominator=all_positives",
+        "objective.loss.hard_weight=2.0",
+        "objective.loss.soft_weight=0.5",
+        "objective.loss.positives=hardest",
+    )._loss
+    got = (loss.temperature, loss.denominator, loss.hard_weight, loss.soft_weight, loss.positives)
+    assert got == (0.3, "all_positives", 2.0, 0.5, "hardest")
+
+
+def test_anchors_and_batches() -> None:
+    assert num_anchors(objective()) == 24
+    assert num_anchors(objective("objective.documents_as_queries=true")) == 144
+    assert num_anchors(objective("objective.split=val")) == 12
+    assert len(objective("trainer.batch_size=10").epoch_steps(0, 1)) == 3
+    assert len(objective("trainer.batch_size=10", "objective.drop_last=true").epoch_steps(0, 1)) == 2
+    assert objective("seed=1").epoch_steps(0, 1) != objective("seed=2").epoch_steps(0, 1)
+
+
+def test_tuples() -> None:
+    """Drawn once by the seed, or in each epoch; of the named sizes and modes; or those of a file."""
+    fixed, redrawn = objective(), objective("objective.redraw=true")
+    assert fixed.batch(0, [0]).requests == fixed.batch(1, [0]).requests
+    assert redrawn.batch(0, [0]).requests != redrawn.batch(1, [0]).requests
+    assert objective("seed=1").batch(0, [0]).requests != fixed.batch(0, [0]).requests
+    sizes = ("objective.num_positives=2", "objective.num_hard=3", "objective.num_soft=4")
+    requests = (
+        objective(*sizes, "objective.query_mode=[sentence,span,instruction_span]").batch(0, [0]).requests
+    )
+    assert [r.role for r in requests] == ["query"] * 3 + ["document"] * 9
+    assert [r.pooling for r in requests[:3]] == ["sentence", "span", "span"]
+    released, later = (objective("objective.tuples=released", f"seed={seed}") for seed in (42, 7))
+    assert released.batch(0, [0]).requests == later.batch(5, [0]).requests
+    assert any(path.name == "triplets_train_full.jsonl" for path in released.files)
+
+
+def test_batches_against_themselves() -> None:
+    built = objective(
+        *("objective.tuples=batch", "objective.loss.in_batch=all", "objective.loss.false_negatives=positive"),
+        *("objective.documents_as_queries=true", "objective.idioms_per_batch=4"),
+        *(
+            "objective.query_mode=[span,masked_span]",
+            "objective.query_weights=[1,0.5]",
+            "objective.mask='???'",
+        ),
+        *("objective.document_mode=[sentence,span]", "objective.positive_weights.sense=3"),
+    )
+    assert num_anchors(built) == 144
+    (step,) = built.epoch_steps(0, 1)[0]
+    batch = built.batch(0, step)
+    assert len(batch.requests) == 4 * len(step)
+    assert built.options.query_weights == [1.0, 0.5]
+    assert sum("???" in r.text for r in batch.requests) == len(step)
+    assert set(batch.targets.positive_weights[0].tolist()) == {1.0, 3.0}
+
+
+def test_a_fold_is_trained_on_the_others_idioms() -> None:
+    options = ("+protocol=cross_validation", "data.folds=3", "data.fold=1")
+    ((benchmark,), _) = build_benchmarks(settings(*options), ["idiolink"])
+    (scored,) = benchmark.splits  # type: ignore[attr-defined]
+    held_out = {q.idiom for q in scored.queries}
+    trained = {idiom for idiom, _ in objective(*options).idiom_sentences}
+    assert (len(held_out), len(trained)) == (3, 6)
+    assert not held_out & trained
+
+
+@pytest.mark.parametrize(
+    ("extra", "sentences", "left_out", "file", "num_anchors"),
+    [
+        ("pie", "(PIE): 10", "9 idioms (in the can", "data_cleaned.csv", 13000),
+        ("astitch", "(AStitchInLanguageModels): 3421", "left out: no idiom", "train_zero_shot.csv", 6000),
+    ],
+)
+def test_external_data_joins_the_training_split(
+    real_data: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    extra: str,
+    sentences: str,
+    left_out: str,
+    file: str,
+    num_anchors: int,
+) -> None:
+    monkeypatch.setenv("IDIOM_DATA", str(real_data))
+    options = ("data=public", f"data.extra={extra}", "objective.documents_as_queries=true")
+    built = build_objective(check(TrainSettings, composed("config", *options)))
+    assert f"with external idiom data {sentences}" in built.describe()
+    assert left_out in built.describe()
+    assert "no test split" in caplog.text
+    assert any(path.name == file for path in built.files)
+    assert len([a for step in built.epoch_steps(0, 1) for a in step[0]]) > num_anchors
+
+
+def test_split_wins_over_the_benchmarks_own() -> None:
+    monitor = "trainer.monitor=idiolink/test/sentence/ndcg@10"
+    ((named,), _) = build_benchmarks(settings("benchmark.idiolink.split=test", monitor), ["idiolink"])
+    ((top,), _) = build_benchmarks(settings("split=[test,val+train]", monitor), ["idiolink"])
+    assert [s.name for s in named.splits] == ["test"]  # type: ignore[attr-defined]
+    assert [s.name for s in top.splits] == ["test", "val+train"]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("rank", "kind", "numbers"),
+    [
+        ("pairwise", PairwiseHingeLoss, {"margin": 0.5}),
+        ("listwise", ListwiseSoftmaxLoss, {"gold_temperature": 2.0}),
+        ("top1", Top1HingeLoss, {"margin": 0.5}),
+        ("pairwise_printed", PairwisePrintedLoss, {"margin": 0.5}),
+        ("top1_printed", Top1PrintedLoss, {"margin": 0.5, "sum_weight": 0.1}),
+    ],
+)
+def test_the_experts_ranking_loss(rank: str, kind: type, numbers: dict[str, float]) -> None:
+    options = ("margin=0.5", "gold_temperature=2", "sum_weight=0.1", f"rank={rank}")
+    built: Any = build_objective(
+        settings("+experiment=admire_experts", *(f"objective.loss.{o}" for o in options))
+    )
+    loss = built._rank_loss
+    assert type(loss) is kind
+    assert {name: getattr(loss, name) for name in numbers} == numbers
+
+
+def test_package_paths() -> None:
+    assert resolve_model_path("a/b") == "a/b"
+    assert resolve_model_path("package:idiomtune/data").endswith("/train/data")
+    with pytest.raises(UserError, match="pip install no-such-package"):
+        resolve_model_path("package:no_such_package/model")

@@ -1,0 +1,73 @@
+"""`idiomtune check`: what training would say of its configuration and data, and nothing left behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from idiomtune.config import TrainSettings, check
+from idiomtune.errors import UserError
+from tests.own_data import write
+from tests.programs import run
+from tests.tiny_runs import composed
+
+PAIRS = "question,answer,note\n" + "".join(f"what is {i}?,it is {i},x\n" for i in range(40))
+
+
+@pytest.mark.slow
+def test_what_a_run_would_do_is_printed(tmp_path: Path) -> None:
+    """Files, columns, what is held out, steps, what is scored; with the options of a run, its folder too."""
+    write(tmp_path / "pairs.csv", PAIRS)
+    options = ("+experiment=own", "data.train=pairs.csv", "trainer.batch_size=10", "run_dir=runs/x")
+    done = run("train.check", *options, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for part in (
+        *("pairs.csv: pairs", "question as anchor", "answer as positive", "left out: note"),
+        *("held out: 4 of 40 rows", "data.val_share=0.1", "36 anchors; queries as sentence"),
+        *("files: pairs.csv", "4 steps an epoch, 3 epochs", "benchmark own_val: 8 texts"),
+    ):
+        assert part in done.stdout + done.stderr
+    shown = run("train.check", *options, "--cfg", "job", cwd=tmp_path)  # a flag after the options
+    assert (shown.returncode, "max_epochs: 3" in shown.stdout) == (0, True), shown.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["pairs.csv"]
+
+
+def check_files(*options: str) -> None:
+    settings: TrainSettings = check(TrainSettings, composed("config", *options))
+    settings.objective.check_files(settings)
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "named"),
+    [
+        (PAIRS, ["data.train=none.csv"], ["data.train=none.csv"]),
+        (PAIRS, ["data.val=none.csv"], ["data.val=none.csv"]),
+        (PAIRS, ["data.negatives.corpus=none.csv"], ["data.negatives.corpus=none.csv"]),
+        (PAIRS.replace("answer", "anwser"), [], ["pairs.csv", "'anwser' (is it 'answer'?)"]),
+        (PAIRS.replace("it is 0", ""), [], ["pairs.csv", "row 2", "'answer'"]),
+        (PAIRS, ["data.columns={anchor: titel}"], ["pairs.csv", "'titel'"]),
+    ],
+)
+def test_slips_that_a_files_head_shows_are_named_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, options: list[str], named: list[str]
+) -> None:
+    """Of a mixture's part by the part's options."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "pairs.csv", content)
+    part = "objective.parts.p"
+    moved = [f"+{part}.data.train=pairs.csv", *(f"++{part}.{option}" for option in options)]
+    for given in (["+experiment=own", "data.train=pairs.csv", *options], ["+experiment=mixture", *moved]):
+        with pytest.raises(UserError) as refused:
+            check_files(*given)
+        assert all(text in str(refused.value) for text in named), refused.value
+    assert part in str(refused.value)
+
+
+def test_no_more_than_the_head_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And data sets of the Hub are not asked for; a file is needed."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "pairs.csv", f"{PAIRS}who?,,x\n")
+    check_files("+experiment=own", "data.train=[pairs.csv,'hf:someone/nowhere:train']")
+    with pytest.raises(UserError, match=r"data\.train"):
+        check_files("+experiment=own")

@@ -1,0 +1,141 @@
+"""What the options of a glossary make a model read, and which of them are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from idiomtune.config import EvaluateSettings, LearnSettings, check
+from idiomtune.encoder.device import place
+from idiomtune.encoder.encoder import Encoder
+from idiomtune.encoder.glossary import Meanings, UsageGate
+from idiomtune.errors import UserError
+from idiomtune.factory import build_encoder
+from idiomtune.programs.knowledge import check_has_gate, gate_usages
+from tests.own_data import write
+from tests.tiny_runs import composed
+
+PAIRS = {"break the ice": "make people relax; begin", "wedding day": "wedding day; of two", "odd one": "sole"}
+
+
+@pytest.fixture
+def glossary(tmp_path: Path) -> Path:
+    rows = "".join(f"{name}\t{meaning}\n" for name, meaning in PAIRS.items())
+    return write(tmp_path / "mine.tsv", f"expression\tmeaning\n{rows}")
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Path:
+    rows = "tie the knot\tget married; bind\nred tape\tred tape\n"
+    return write(tmp_path / "other.tsv", f"expression\tmeaning\n{rows}")
+
+
+@pytest.fixture
+def trained(tiny_path: Path, tmp_path: Path, glossary: Path) -> Path:
+    """A checkpoint with meanings: brief, without those that their own words say."""
+    encoder = built(tiny_path, f"glossary={glossary}", "glossary_brief=true", "glossary_max_similarity=0.999")
+    meanings = meanings_of(encoder)
+    assert "wedding day" not in meanings.senses
+    assert meanings.senses["break the ice"] == ["make people relax"]
+    as_trained = meanings.senses | {"odd one": ["as it was trained"]}  # unlike the file
+    encoder.meanings = meanings.override(senses=as_trained)
+    encoder.save(tmp_path / "trained")
+    return tmp_path / "trained"
+
+
+def built(path: Path, *options: str, expressions: tuple[str, ...] = ()) -> Encoder:
+    overrides = ["model=pretrained", f"model.path={path}", "device=cpu", *(f"model.{o}" for o in options)]
+    settings = check(EvaluateSettings, composed("evaluate", *overrides))
+    return build_encoder(settings.model, place("cpu", "fp32"), expressions=expressions)
+
+
+def meanings_of(encoder: Encoder) -> Meanings:
+    assert encoder.meanings is not None
+    return encoder.meanings
+
+
+def senses(path: Path, *options: str) -> dict[str, list[str]]:
+    return meanings_of(built(path, *options)).senses
+
+
+@pytest.mark.parametrize(
+    "options", [[], ["glossary_brief=true"], ["glossary_max_similarity=0.999"], ["glossary_weight=0.5"]]
+)
+def test_a_checkpoint_has_its_meanings_of_the_same_file(
+    trained: Path, glossary: Path, tmp_path: Path, options: list[str]
+) -> None:
+    moved = glossary.rename(tmp_path / "moved.tsv")
+    meanings = meanings_of(built(trained, f"glossary={moved}", *options))
+    assert meanings.senses == meanings_of(Encoder.from_pretrained(trained, device="cpu")).senses
+    assert meanings.weight == 0.5 * (options == ["glossary_weight=0.5"])
+
+
+def test_options_that_ask_for_other_meanings_are_followed(trained: Path, glossary: Path, other: Path) -> None:
+    """Of another glossary as the checkpoint was trained to read one."""
+    whole = senses(trained, f"glossary={glossary}", "glossary_brief=false")
+    assert whole["break the ice"] == [PAIRS["break the ice"]]
+    everything = senses(trained, f"glossary={glossary}", "glossary_max_similarity=1")
+    assert everything == {name: [meaning.split(";")[0]] for name, meaning in PAIRS.items()}
+    assert senses(trained, f"glossary={other}") == {"tie the knot": ["get married"]}
+
+
+def test_options_without_a_glossary_are_refused(tiny_path: Path, trained: Path) -> None:
+    """Of a checkpoint with meanings, those that need the file they are from."""
+    options = ["brief=true", "max_similarity=0.5", "form=in_place", "senses=2", "weight=0.5", "gate=true"]
+    cases = [(tiny_path, f"glossary_{option}") for option in (*options, "dropout=0.25")]
+    cases += [(trained, "glossary_brief=false"), (trained, "glossary_max_similarity=0.5")]
+    for path, option in cases:
+        with pytest.raises(UserError, match=rf"model\.{option}") as refused:
+            built(path, option)
+        assert "model.glossary=" in str(refused.value)
+
+
+def test_a_gate_stays_with_its_model(trained: Path, glossary: Path, other: Path, tmp_path: Path) -> None:
+    encoder = Encoder.from_pretrained(trained, device="cpu")
+    gate = UsageGate([0.5] * encoder.dimension, 1.0)
+    encoder.meanings = meanings_of(encoder).override(gate=gate)
+    encoder.save(tmp_path / "gated")
+    for options in ([], [f"glossary={other}"], [f"glossary={glossary}", "glossary_gate=true"]):
+        assert meanings_of(built(tmp_path / "gated", *options)).gate == gate
+    assert meanings_of(built(tmp_path / "gated", "glossary_gate=false", "glossary_weight=0.5")).gate is None
+    for clash in ("glossary_form=in_place", "glossary_weight=0.5"):
+        with pytest.raises(UserError, match=clash.partition("=")[0]):
+            built(tmp_path / "gated", clash)
+
+
+def test_a_gate_needs_sentences_of_both_usages(trained: Path) -> None:
+    model = check(EvaluateSettings, composed("evaluate", "model=minilm")).model
+    wanted = model.model_copy(update={"glossary_gate": True})
+    both: Any = SimpleNamespace(usages=[("They broke the ice.", True), ("Ships broke the ice.", False)])
+    one: Any = SimpleNamespace(usages=both.usages[:1])
+    assert gate_usages(wanted, both) == both.usages
+    assert gate_usages(model, one) == []
+    for objective in (one, SimpleNamespace()):
+        with pytest.raises(UserError, match="glossary_gate"):
+            gate_usages(wanted, objective)
+    with pytest.raises(UserError, match="glossary_gate"):
+        check_has_gate(wanted, Encoder.from_pretrained(trained, device="cpu"))
+
+
+def test_a_meaning_may_not_hide_a_token(tiny_path: Path, glossary: Path) -> None:
+    in_place = [f"glossary={glossary}", "glossary_form=in_place"]
+    with pytest.raises(UserError, match="break the ice") as refused:
+        built(tiny_path, *in_place, expressions=("break the ice", "miss the boat"))
+    assert "miss the boat" not in str(refused.value)
+    built(tiny_path, *in_place, expressions=("miss the boat",))
+    built(tiny_path, *in_place[:1], expressions=("break the ice",))
+
+
+def test_what_is_not_learnt_is_refused(glossary: Path) -> None:
+    def model(option: str) -> Any:
+        named = (f"glossary={glossary}", f"model.{option}")
+        return check(LearnSettings, composed("learn", *named)).model
+
+    for option in ("glossary_weight=0.5", "glossary_gate=true", "glossary_dropout=0.25"):
+        with pytest.raises(UserError, match=option.partition("=")[0]):
+            model(option)
+    assert model("glossary_brief=true").glossary_brief is True
+    assert model("glossary_senses=2").glossary_brief is False

@@ -1,0 +1,134 @@
+"""Reports ask a benchmark's declaration: what is a fact, what no training changes, which queries to show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from idiomtune.declarations import registry
+from idiomtune.declarations.benchmark import BenchmarkOptions, BenchmarkType
+from idiomtune.declarations.examples import Answer, Example, Examples, QueryRecords
+from idiomtune.declarations.registry import judge
+from idiomtune.reports.frames import group_runs
+from idiomtune.reports.runs import read_runs
+from idiomtune.reports.score_tables import changeable, changes, paper_tables
+from idiomtune.reports.screens import show_finished_run
+from tests.planted_runs import plant, write_lines
+
+
+class Record(BaseModel):
+    id: str
+    right: bool
+
+
+def examples(run: QueryRecords) -> Examples:
+    before = {record.id: record.right for record in run.read(Record, untrained=True)}
+    shown = [
+        Example(
+            f"<{r.id}>",
+            "",
+            "a topic",
+            "right",
+            str(r.right),
+            f", was {before[r.id]}",
+            [Answer("x", "✓", True)],
+        )
+        for r in run.read(Record)
+    ]
+    return Examples("Rewordings", "of val", {"All": shown})
+
+
+@pytest.fixture
+def somebodys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A benchmark of a package outside of this project."""
+    declared = BenchmarkType(
+        "rewording",
+        BenchmarkOptions,
+        "nowhere:build",
+        is_fact=lambda _: True,
+        is_constant=lambda key: key.endswith("/chance"),
+        examples=examples,
+    )
+    monkeypatch.setitem(registry._added, "outside", [declared])
+
+
+def test_facts_are_not_judged() -> None:
+    assert judge("idiolink/val/sentence/ndcg@10", 0.1) == "better"
+    assert judge("idiolink/val/sentence/median_rank/sense", 0.1) == "worse"
+    assert judge("idiolink/val/sentence/ndcg@10", 0.0) == ""
+    assert judge("epsilon/C/p_value", 0.1) == ""
+    table = changes({"epsilon/C/p_value": 0.5}, {"epsilon/C/p_value": 0.25})
+    assert (table.rows, table.verdicts) == ([["epsilon/C/p_value", "0.2500", "0.5000", "+0.2500"]], [""])
+
+
+@pytest.mark.usefixtures("somebodys")
+def test_what_training_cannot_change_is_left_out() -> None:
+    constant = [
+        "idiolink/val/bm25_span/ndcg@10",
+        "admire/dev/majority/sense_accuracy",
+        "rewording/val/chance",
+    ]
+    scores = dict.fromkeys([*constant, "rewording/val/accuracy"], 0.5)
+    assert list(changeable(scores)) == ["rewording/val/accuracy"]
+
+
+@pytest.mark.usefixtures("somebodys")
+def test_a_benchmark_of_a_users_package_shows_its_queries(tmp_path: Path) -> None:
+    folder = plant(tmp_path / "run", scores={"rewording/val/accuracy": 0.5})
+    write_lines(folder / "per_query" / "rewording.jsonl", [{"id": "one", "right": True}, {"id": 3}])
+    write_lines(folder / "per_query_baseline" / "rewording.jsonl", [{"id": "one", "right": False}])
+    show_finished_run(folder, all_scores=False)
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert "&lt;one&gt;" in page
+    assert "right <b>True</b>, was False" in page
+    assert "per_query/rewording.jsonl: 1 lines are damaged" in page
+
+
+def test_what_is_held_out_has_a_table(tmp_path: Path) -> None:
+    """By part and by mode; of scores that a part does not have there is none."""
+    scores = {"own_val/score": 0.75, "own_val/faq/score": 0.5, "own_val/faq/ndcg@10": 0.5}
+    scores |= {"own_val/rated/score": 1.0, "own_val/rated/spearman": 1.0, "own_val/rated/span/spearman": 0.25}
+    plant(tmp_path / "run", scores=scores, baseline={})
+    (table,) = paper_tables(group_runs(read_runs([tmp_path / "run"])))
+    assert table.columns == ["model", "part and mode", "score", "ndcg@10", "spearman"]
+    assert [row[1:] for row in table.rows] == [
+        ["", "0.750", "–", "–"],
+        ["faq", "0.500", "0.500", "–"],
+        ["rated", "1.000", "–", "1.000"],
+        ["rated/span", "–", "–", "0.250"],
+    ]
+
+
+def test_a_benchmark_without_splits_has_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    declared = BenchmarkType("rewording", BenchmarkOptions, has_splits=False)
+    monkeypatch.setitem(registry._added, "outside", [declared])
+    plant(tmp_path / "run", scores={"rewording/accuracy": 0.5, "rewording/word/accuracy": 0.25}, baseline={})
+    (table,) = paper_tables(group_runs(read_runs([tmp_path / "run"])))
+    assert (table.columns, table.title) == (["model", "mode", "accuracy"], "rewording")
+    assert [row[1:] for row in table.rows] == [["", "0.500"], ["word", "0.250"]]
+
+
+def test_a_score_says_what_it_is() -> None:
+    """Parts, direction and role, by the declared metrics; slices and cut embeddings are details."""
+    expected = {
+        "idiolink/val/span/ndcg@10": ("val", "span", "", "higher", "headline", True),
+        "idiolink/val/span/ndcg@10/literal": ("val", "span", "literal", "higher", "detail", False),
+        "idiolink/val/bm25_span/ndcg@10": ("val", "bm25_span", "", "higher", "constant", False),
+        "idiolink/val/span/recall_at_r/sense": ("val", "span", "sense", "higher", "detail", False),
+        "semeval2022/dev/all/idiom/spearman": ("dev", "all/idiom", "", "higher", "headline", True),
+        "semeval2022/dev_a/pt/idiom/spearman": ("dev_a", "pt/idiom", "", "higher", "compared", False),
+        "epsilon/pt/C/p_value/head": ("", "pt/C", "head", "", "detail", False),
+        "admire/dev/caption/rank_difference": ("dev", "caption", "", "lower", "headline", False),
+        "own_pairs/accuracy/span/accuracy_threshold": ("accuracy", "span", "", "", "detail", False),
+        "own_val/faq/span/ndcg@10": ("", "faq/span", "", "higher", "headline", False),
+        "own_val/score": ("", "", "", "higher", "compared", True),
+        "mteb/STS12/cosine_spearman": ("STS12", "", "", "higher", "headline", True),
+        "mteb/STS17/en-de/cosine_spearman": ("STS17", "en-de", "", "higher", "detail", False),
+        "theirs/val/fast/rank_difference": ("val", "fast", "", "lower", "headline", True),
+    }
+    for key, parts in expected.items():
+        score = registry.score_of(key)
+        assert str(score) == key
+        assert (score.split, score.mode, score.slice, score.better, score.role, score.is_drawn) == parts, key

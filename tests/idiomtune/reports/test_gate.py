@@ -1,0 +1,290 @@
+"""`idiomtune gate` on planted runs: what passes, what fails, what cannot be told, and what is no command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from idiomtune.commands.gate import main, parse
+from idiomtune.errors import UserError
+from idiomtune.reports.statistics import statistic_of
+from tests.planted_runs import SCORES, plant, plant_queries, query, write_lines
+
+NDCG = "idiolink/val/sentence/ndcg@10"
+STS = "semeval2022/dev/all/sts/spearman"
+IDIOMS = "abcdefghij"
+OTHER: dict[str, Any] = {"trainer": {"learning_rate": 5.0}}
+
+
+def values(seed: int, *, shift: float = 0.0, noise: float = 0.02) -> dict[str, float]:
+    """20 queries of each of ten idioms, as IdioLink's val has: a model's, and with a seed's noise."""
+    rng, noises = np.random.default_rng(0), np.random.default_rng(seed)
+    means = rng.uniform(0.4, 0.9, len(IDIOMS) * 20)
+    drawn = np.clip(means + shift + noises.normal(0, noise, len(means)), 0, 1)
+    return {f"{IDIOMS[i // 20]}{i % 20}": float(value) for i, value in enumerate(drawn)}
+
+
+def sts_records(spearman: float, seed: int, num_pairs: int = 600) -> list[dict[str, Any]]:
+    """Pairs whose predictions correlate about so with the gold: the same gold for every seed."""
+    shared, own = np.random.default_rng(0), np.random.default_rng([seed, 1])
+    gold, common = shared.normal(size=(2, num_pairs))  # models err alike on the same pairs
+    noise = 0.8 * common + 0.6 * own.normal(size=num_pairs)
+    predicted = spearman * gold + (1 - spearman**2) ** 0.5 * noise
+    return [
+        {"split": "dev", "id": f"EN.{i}", "language": "EN", "subset": "sts", "expression": None}
+        | {"predicted": float(p), "gold": float(g)}
+        for i, (p, g) in enumerate(zip(predicted, gold, strict=True))
+    ]
+
+
+def spearman_of(records: list[dict[str, Any]]) -> float:
+    predicted, gold = ([record[name] for record in records] for name in ("predicted", "gold"))
+    return statistic_of("spearman", predicted, gold)
+
+
+def plant_sts(folder: Path, spearman: float, *, before: float | None = None, **options: Any) -> Path:
+    """A run scored on SemEval's STS pairs, and its untrained model."""
+    sides = {"per_query": sts_records(spearman, options.get("seed", 42))}
+    if before is not None:
+        sides["per_query_baseline"] = sts_records(before, 0)
+    scores = [{STS: spearman_of(records)} for records in sides.values()]
+    plant(folder, scores=scores[0], baseline=scores[1] if before else {}, **options)
+    for name, records in sides.items():
+        write_lines(folder / name / "semeval2022.jsonl", records)
+    return folder
+
+
+def gated(tmp_path: Path, *arguments: object) -> tuple[int, list[dict[str, Any]]]:
+    """Exit status, and the checks in the file."""
+    file = tmp_path / "gate.json"
+    status = main([*map(str, arguments), f"output={file}"])
+    content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    assert content["status"] == status
+    return status, content["checks"]
+
+
+def compared(tmp_path: Path, before: dict[str, float], after: dict[str, float]) -> tuple[str, str]:
+    """Arguments: a run with these queries, against another."""
+    number = len(list(tmp_path.iterdir()))
+    theirs = plant_queries(tmp_path / f"{number}_before", before)
+    ours = plant_queries(tmp_path / f"{number}_after", after, **OTHER)
+    return str(ours), f"against={theirs}"
+
+
+def test_the_published_triplets_fall_in_sts_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """SemEval dev: .834 before training, .713 after it."""
+    run = plant_sts(tmp_path / "triplet", 0.713, before=0.834, experiment="adaptive_triplet_paper")
+    status, (check,) = gated(tmp_path, run, "against=baseline", f"margin={STS}:0.02")
+    assert (status, check["verdict"]) == (1, "fails")
+    assert (check["num_queries"], check["num_clusters"]) == (600, 600)
+    assert check["before"] - check["after"] == pytest.approx(0.12, abs=0.04)
+    assert check["interval"][1] < -0.02
+    shown = capsys.readouterr().out
+    assert STS in shown
+    assert shown.splitlines()[-1] == "triplet: fails"
+
+
+def test_two_seeds_of_one_recipe_pass(tmp_path: Path) -> None:
+    ours, theirs = (plant_queries(tmp_path / f"idiolink{s}", values(s), seed=s) for s in (42, 43))
+    assert gated(tmp_path, ours, f"against={theirs}", "margin=0.01", "cluster_margin=0.05")[0] == 0
+    ours, theirs = (plant_sts(tmp_path / f"sts{s}", 0.83, seed=s) for s in (42, 43))
+    assert gated(tmp_path, ours, f"against={theirs}", "margin=0.02")[0] == 0
+
+
+def test_a_small_margin_cannot_be_told_and_a_failure_counts_for_more(tmp_path: Path) -> None:
+    """A loss of 0.005 ± noise: neither within nor beyond 0.005."""
+    runs = compared(tmp_path, values(1, noise=0.1), values(2, noise=0.1, shift=-0.005))
+    status, (check,) = gated(tmp_path, *runs, f"margin={NDCG}:0.005")
+    assert (status, check["verdict"]) == (3, "cannot tell")
+    low, high = check["interval"]
+    assert low < -0.005 < high
+    assert main([*runs, f"margin={NDCG}:0.005", f"floor={NDCG}:0.99"]) == 1
+
+
+@pytest.mark.parametrize(("num_idioms", "status"), [(5, 3), (6, 0)])
+def test_few_clusters_tell_nothing(tmp_path: Path, num_idioms: int, status: int) -> None:
+    """Idioms that all gain, each by much: no test of signs over five reaches 5%."""
+    before = {f"{idiom}{i}": 0.5 for idiom in IDIOMS[:num_idioms] for i in range(20)}
+    assert main([*compared(tmp_path, before, dict.fromkeys(before, 0.9)), "margin=0.01"]) == status
+
+
+def test_queries_of_one_idiom_count_as_one(tmp_path: Path) -> None:
+    """Three of ten idioms lose 0.1: by query that is certainly more than 0.015, by idiom it is not."""
+    before = values(0, noise=0)
+    after = {id_: value - 0.1 * (id_[0] in "abc") for id_, value in before.items()}
+    status, (check,) = gated(tmp_path, *compared(tmp_path, before, after), f"margin={NDCG}:0.005")
+    assert (status, check["num_queries"], check["num_clusters"]) == (3, 200, 10)
+    assert check["interval"][1] == pytest.approx(0, abs=0.011)
+
+
+def test_one_idiom_that_is_lost_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = values(0, noise=0)
+    after = {id_: value - 0.15 if id_[0] == "d" else value + 0.05 for id_, value in before.items()}
+    base = [*compared(tmp_path, before, after), f"margin={NDCG}:0.02"]
+    assert main(base) == 0  # over all idioms it gains
+    status, (_, check) = gated(tmp_path, *base, f"cluster_margin={NDCG}:0.1")
+    assert (status, check["difference"]) == (1, pytest.approx(-0.15))
+    assert [c["name"] for c in check["clusters"] if c["verdict"] == "fails"] == ["d"]
+    assert (check["clusters"][0]["name"], check["clusters"][0]["num_queries"]) == ("d", 20)
+    assert "d -0.1500" in capsys.readouterr().out
+
+
+def test_idioms_of_few_queries_are_not_judged_unless_they_fell(tmp_path: Path) -> None:
+    before = values(0, noise=0) | dict.fromkeys(("x0", "x1", "y0", *(f"z{i}" for i in range(6))), 0.9)
+    status, (check, *_) = gated(tmp_path, *compared(tmp_path, before, before), "cluster_margin=0.1")
+    assert status == 0
+    assert "2 of fewer than 6 queries not judged" in check["reason"]
+    after = before | {"x0": 0.1, "x1": 0.1}
+    status, (check, *_) = gated(tmp_path, *compared(tmp_path, before, after), "cluster_margin=0.1")
+    assert status == 3
+    assert check["reason"].startswith("x -0.8000")
+
+
+def test_floors_are_of_the_score_itself(tmp_path: Path) -> None:
+    run = plant_queries(tmp_path / "a", values(0))
+    assert main([str(run), f"floor={NDCG}:0.5"]) == 0
+    other = NDCG.replace("ndcg@10", "r_precision")
+    status, checks = gated(tmp_path, run, f"floor={NDCG}:0.9", f"floor={other}:0.5")
+    assert status == 1
+    assert [(c["verdict"], c["num_queries"], c["num_clusters"], c["interval"]) for c in checks] == [
+        ("fails", 200, 10, None),
+        ("passes", 200, 10, None),
+    ]
+
+
+def test_smaller_is_better_for_errors(tmp_path: Path) -> None:
+    """AdMIRe's rank difference: 4 before, 3 after, and the other way round."""
+    key = "admire/train/caption/rank_difference"
+    runs = []
+    for value in (4.0, 3.0):
+        folder = plant(tmp_path / str(value), scores={key: value}, baseline={}, trainer={"rate": value})
+        record = {"split": "train", "mode": "caption", "sense": "literal", "rank_difference": value}
+        items = [record | {"id": f"{i}", "compound": f"c{i}"} for i in range(10)]
+        write_lines(folder / "per_query" / "admire.jsonl", items)
+        runs.append(str(folder))
+    worse, better = runs
+    assert main([better, f"against={worse}", "margin=0.5", f"floor={key}:3.5"]) == 0
+    assert main([worse, f"against={better}", "margin=0.5"]) == 1
+    assert main([worse, f"against={better}", "margin=1.5"]) == 0
+    assert main([worse, f"floor={key}:3.5"]) == 1
+
+
+def test_a_slice_has_an_interval_of_its_own(tmp_path: Path) -> None:
+    """Literal queries lose 0.2, idiomatic ones gain 0.2: over all nothing changes."""
+    key = f"{NDCG}/literal"
+    folders = []
+    for change in (0.0, 0.2):
+        scores = {NDCG: 0.5, key: 0.5 - change, f"{NDCG}/idiomatic": 0.5 + change}
+        folder = plant(tmp_path / str(change), scores=scores, baseline={}, trainer={"rate": change})
+        signs = {id_: ("literal", -1) if int(id_[1:]) % 2 else ("idiomatic", 1) for id_ in values(0)}
+        records = [query(id_, 0.5 + sign * change, usage=usage) for id_, (usage, sign) in signs.items()]
+        write_lines(folder / "per_query" / "idiolink.jsonl", records)
+        folders.append(folder)
+    theirs, ours = folders
+    base = [ours, f"against={theirs}", "margin=0.02"]
+    assert gated(tmp_path, *base)[0] == 0
+    status, checks = gated(tmp_path, *base, f"margin={key}:0.05")
+    assert (status, [(c["key"], c["verdict"], c["num_queries"]) for c in checks]) == (
+        1,
+        [(NDCG, "passes", 200), (key, "fails", 100)],
+    )
+
+
+def evaluation(folder: Path, queries: dict[str, float]) -> Path:
+    """What `idiomtune evaluate output=scores.json per_query=<somewhere>/queries.jsonl` writes, moved."""
+    folder.mkdir()
+    config = {"model": {"path": folder.name}, "per_query": "elsewhere/queries.jsonl"}
+    mean = sum(queries.values()) / len(queries)
+    card = {"scores": {NDCG: mean}, "baseline": {}, "meta": {"model": folder.name, "config": config}}
+    (folder / "scores.json").write_text(json.dumps(card), encoding="utf-8")
+    records = [{"benchmark": "idiolink", **query(i, v)} for i, v in queries.items()]
+    others = [{"benchmark": "semeval2022", **record} for record in sts_records(0.5, 0, 10)]
+    write_lines(folder / "queries.jsonl", [*records, *others])
+    return folder / "scores.json"
+
+
+def test_evaluations_are_compared_with_each_other_and_with_runs(tmp_path: Path) -> None:
+    one, two = evaluation(tmp_path / "one", values(1)), evaluation(tmp_path / "two", values(2, shift=-0.1))
+    run = plant_queries(tmp_path / "run", values(3))
+    assert main([str(one), f"against={run}", "margin=0.02"]) == 0
+    assert main([str(two), f"against={one}", "margin=0.02"]) == 1
+
+
+def test_what_is_missing_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Results of each query; a score that a default margin cannot hold for."""
+    before, after = plant(tmp_path / "a"), plant_queries(tmp_path / "b", values(0), **OTHER)
+    assert main([str(after), f"against={before}", f"margin={NDCG}:0.5"]) == 3
+    assert "no results of each query" in capsys.readouterr().out
+    card = json.loads((after / "scores.json").read_text(encoding="utf-8"))
+    del card["scores"][NDCG]
+    (after / "scores.json").write_text(json.dumps(card), encoding="utf-8")
+    assert main([str(after), f"against={plant_queries(tmp_path / 'c', values(0))}", "margin=0.02"]) == 0
+    assert f"lacks them: {NDCG}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["run"], "name a check"),
+        (["margin=0.1"], "give the run"),
+        (["run", "margin=0.1"], "against="),
+        (["run", "floor=0.5"], "floor=0.5"),
+        (["run", f"floor={NDCG}:high"], f"floor={NDCG}:high"),
+        (["run", "against=old", "margin=-0.1"], "margin=-0.1"),
+        (["run", "against=old", "margin=nan"], "margin=nan"),
+        (["run", "against=old", "margin=0.1", "margin=0.2"], "margin=0.2"),
+        (["run", "against=old", "against=baseline", "margin=0.1"], "against=baseline"),
+        (["run", "marign=0.1"], "marign=0.1"),
+        (["run", "--margin"], "--margin"),
+    ],
+)
+def test_a_wrong_command_is_named(arguments: list[str], named: str) -> None:
+    with pytest.raises(UserError) as raised:
+        parse(arguments)
+    assert named in str(raised.value)
+
+
+def test_a_crash_is_no_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Python's own status for it would say that a check failed."""
+
+    def crash(_: object) -> int:
+        raise ZeroDivisionError("a mistake")
+
+    monkeypatch.setattr("idiomtune.commands.gate.gate", crash)
+    assert main([str(tmp_path), f"floor={NDCG}:0.5"]) == 2
+    assert "a mistake" in capsys.readouterr().err
+
+
+def test_what_cannot_be_checked_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = plant_queries(tmp_path / "run", values(0))
+    other = plant_queries(tmp_path / "other", values(0), **OTHER)
+    failed = plant(tmp_path / "failed", status="failed")
+    sts = plant_sts(tmp_path / "sts", 0.8, before=0.8)
+    bare = plant(tmp_path / "bare", scores=SCORES, baseline={})
+
+    def told(*arguments: object) -> str:
+        assert main([str(argument) for argument in arguments]) == 2
+        return capsys.readouterr().err
+
+    assert "nowhere" in told(tmp_path / "nowhere", f"floor={NDCG}:0.5")
+    assert "failed (failed)" in told(failed, f"floor={NDCG}:0.5")
+    assert "learning_rate=5" in told(run, other, f"floor={NDCG}:0.5")
+    assert "the run to check" in told(run, f"against={run}", "margin=0.1")
+    assert "no scores of its untrained model" in told(bare, "against=baseline", "margin=0.1")
+    assert NDCG in told(run, f"floor={NDCG.replace('ndcg', 'ndgc')}:0.5")  # the nearest one is named
+    assert f"margin={STS}" in told(run, f"against={other}", f"margin={STS}:0.1")
+    assert "no score in common" in told(run, f"against={sts}", "margin=0.1")
+    assert "correlation" in told(sts, "against=baseline", f"cluster_margin={STS}:0.1")
+    plant(
+        tmp_path / "facts", scores={"epsilon/C/rank_biserial": 0.4}, baseline={"epsilon/C/rank_biserial": 0.3}
+    )
+    fact = "margin=epsilon/C/rank_biserial:0.1"
+    assert "floor=" in told(tmp_path / "facts", "against=baseline", fact)
+    assert "output=" in told(run, f"floor={NDCG}:0.1", f"output={run}")
+    assert main(["--help"]) == 0

@@ -1,0 +1,54 @@
+"""Plots are drawn from what benchmarks give, also where there is little to draw."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from idiomtune.benchmarks import Distributions
+from idiomtune.config import EvaluateSettings, check
+from idiomtune.programs.evaluate import score_model
+from idiomtune.reports.plots import violins
+from tests.tiny_runs import composed, metrics, train
+
+pytestmark = pytest.mark.usefixtures("shown")
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        {"C": {"a": [0.1, 0.4, 0.2], "b": [0.3, 0.1, 0.5]}, "NC": {"a": [0.2, 0.3], "b": [1.0, 0.0]}},
+        {"C": {"a": [0.5], "b": [0.5]}, "NC": {"a": [], "b": []}},
+        {"C": {"a": [], "b": []}},
+    ],
+)
+def test_violins(groups: dict[str, dict[str, list[float]]], tmp_path: Path) -> None:
+    path = tmp_path / "plots" / "some.png"
+    violins(Distributions("title", "values", groups, "how to read it " * 20), path)
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_runs_and_evaluations_leave_epsilons_plot(tmp_path: Path, options: list[str]) -> None:
+    run = tmp_path / "run"
+    train(run, [*options, "trainer.max_steps=1", "benchmark=[idiolink,epsilon]"])
+    assert (run / "plots" / "epsilon.png").is_file()
+    during = [line["scores"] for line in metrics(run) if "scores" in line]
+    assert {key.partition("/")[0] for scores in during for key in scores} == {"idiolink"}  # the monitored one
+    assert "without curves: epsilon" in (run / "report.html").read_text(encoding="utf-8")
+    recorded = json.loads((run / "scores.json").read_text(encoding="utf-8"))
+    assert "epsilon/NC/rank_biserial_order_free" in recorded["scores"]
+    assert "epsilon/NC/rank_biserial_order_free" in recorded["baseline"]
+    assert recorded["meta"]["notes"][0].startswith("ε-compositionality: ")
+
+    named = [f"model.path={run / 'best'}", "model=pretrained", "data=sample", "device=cpu"]
+    plots = tmp_path / "plots"
+    config = composed(
+        "evaluate", *named, "benchmarks=[epsilon]", "benchmark.epsilon.languages=[en,pt]", f"plots={plots}"
+    )
+    scores = score_model(check(EvaluateSettings, config), config)
+    assert {path.name for path in plots.iterdir()} == {"epsilon.png", "epsilon_pt.png"}
+    own = {key: value for key, value in scores.items() if not key.startswith("epsilon/pt/")}
+    assert own == pytest.approx({k: v for k, v in recorded["scores"].items() if k in own}, abs=1e-6)

@@ -1,0 +1,501 @@
+"""`idiomtune report` on planted runs: what is one group, what tables hold, what is compared, what is reported."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from idiomtune.commands.report import main, parse
+from idiomtune.declarations.models import model_values
+from idiomtune.errors import UserError
+from idiomtune.hub.card import eval_results
+from idiomtune.reports.compare import compare, comparison_notes
+from idiomtune.reports.frames import Group, group_runs, read_items
+from idiomtune.reports.runs import find_runs, read_runs
+from idiomtune.reports.score_tables import as_csv, as_markdown, detail_tables, paper_tables
+from idiomtune.reports.tables import latex, latex_document, markdown
+from tests.planted_runs import SCORES, plant, plant_queries, query, write_lines
+
+R_PRECISION, NDCG = "idiolink/val/sentence/r_precision", "idiolink/val/sentence/ndcg@10"
+OTHER: dict[str, Any] = {"trainer": {"learning_rate": 5.0}}
+
+
+def groups_of(*folders: Path, by_seed: bool = True) -> list[Group]:
+    runs = read_runs(find_runs(folders)[0])
+    return group_runs([run for run in runs if run.is_scored], by_seed=by_seed)
+
+
+# ------------------------------------------------------------------------------------------------- groups
+
+
+def test_runs_that_differ_in_seed_alone_are_one_group(tmp_path: Path) -> None:
+    for number, (seed, rate, value) in enumerate(
+        [(42, 1e-4, 0.5), (43, 1e-4, 0.7), (42, 1e-3, 0.2), (44, 1e-4, 0.6)]
+    ):
+        own: dict[str, Any] = {
+            "trainer": {"learning_rate": rate, "log_every": number},
+            "run_dir": str(number),
+        }
+        plant(tmp_path / str(number), scores={NDCG: value}, seed=seed, **own)
+    first, second = groups_of(tmp_path)
+    assert [first.name, second.name] == ["learning_rate=0.0001", "learning_rate=0.001"]
+    assert first.summary == "3 seeds (42, 43, 44)"
+    of_three, alone = first.mean(NDCG), second.mean(NDCG)
+    assert of_three is not None
+    assert alone is not None
+    assert (of_three.mean, of_three.std) == pytest.approx((0.6, 0.1))  # sample std
+    assert (alone.mean, alone.std, alone.seeds, of_three.seeds) == (0.2, None, 1, 3)
+    assert len(groups_of(tmp_path, by_seed=False)) == 4
+    (group,) = groups_of(plant(tmp_path / "again", scores={NDCG: 0.8}, seed=42), tmp_path / "0")
+    assert group.mean(NDCG) == replace(alone, mean=0.5)
+    assert "given 2 times" in "".join(group.notes())
+
+
+E5 = model_values("e5_base")
+
+
+@pytest.mark.parametrize(
+    ("runs", "names", "options"),
+    [
+        # An option that is not set may be missing: a run of an older version has fewer.
+        (
+            [{"seed": 1}, {"seed": 2, "retain": {"lora": None}}, {"retain": {"lora": 8}}],
+            ["lora=null", "lora=8"],
+            None,
+        ),
+        # A model has one short name, and what was changed of it; its path if it has none.
+        (
+            [
+                {"model": E5},
+                {"model": model_values("minilm") | {"tokens_per_forward": 512}},
+                {"model": E5 | {"pooling": "cls"}},
+                {"model": model_values("pretrained") | {"path": "/runs/idiolink_ft/one/best"}},
+            ],
+            [
+                "model=e5_base",
+                "model=minilm, tokens_per_forward=512",
+                "model=e5_base, pooling=cls",
+                "model=one/best",
+            ],
+            {
+                "model": ["e5_base", "minilm", "e5_base", "one/best"],
+                "model.pooling": [E5["pooling"] or "null", None, "cls"],
+            },
+        ),
+        # Models in folders of one name stay apart.
+        (
+            [{"model": {"path": "runs/a/one/best"}}, {"model": {"path": "runs/b/one/best"}}],
+            ["model=runs/a/one/best", "model=runs/b/one/best"],
+            {"model": ["runs/a/one/best", "runs/b/one/best"]},
+        ),
+    ],
+)
+def test_names_say_what_groups_differ_in(
+    tmp_path: Path, runs: list[dict[str, Any]], names: list[str], options: dict[str, list[str | None]] | None
+) -> None:
+    for number, own in enumerate(runs):
+        plant(tmp_path / str(number), **own)
+    groups = groups_of(tmp_path)
+    assert [group.name for group in groups] == names
+    for option, values in (options or {}).items():
+        shown = [group.options[option] for group in groups]
+        assert [value for value, known in zip(shown, values, strict=False) if known] == [
+            v for v in values if v
+        ]
+
+
+def test_folds_are_averaged_within_a_seed(tmp_path: Path) -> None:
+    for seed, values in ((1, (0.2, 0.4)), (2, (0.4, 0.8)), (3, (0.9,))):
+        for fold, score in enumerate(values):
+            own: dict[str, Any] = {"data": {"fold": fold}}
+            plant(tmp_path / f"{seed}_{fold}", scores={NDCG: score}, baseline={}, seed=seed, **own)
+    (group,) = groups_of(tmp_path)
+    mean = group.mean(NDCG)
+    assert mean is not None
+    assert mean.mean == pytest.approx(0.45)
+    assert mean.seeds == 2
+    (note,) = group.notes()
+    assert "seed 3 lacks fold 1" in note
+
+
+@pytest.mark.parametrize(
+    "known", [{"glossary": {"files": ["a.tsv"]}}, {"glossary_learnt": [{"files": ["a.tsv"]}]}]
+)
+def test_scores_with_a_glossary_are_marked(tmp_path: Path, known: dict[str, Any]) -> None:
+    plant(tmp_path / "without")
+    path = plant(tmp_path / "with", model={"glossary": ["a.tsv"]}) / "scores.json"
+    card = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(card | {"meta": card["meta"] | known}), encoding="utf-8")
+    (note,) = [note for group in groups_of(tmp_path) for note in group.notes()]
+    assert note.endswith(": with a glossary (a.tsv)")
+
+
+# ------------------------------------------------------------------------------------------------- tables
+
+
+def test_tables_hold_what_was_planted(tmp_path: Path) -> None:
+    scores = SCORES | {
+        "idiolink/val/bm25_span/ndcg@10": 0.3,
+        "semeval2022/dev/en/idiom/spearman": 0.1234,
+        "semeval2022/dev/all/sts/spearman": 0.9,
+        "admire/train/caption/rank_difference": 7.5,
+        "epsilon/C/rank_biserial": 0.35,
+    }
+    plant(tmp_path / "a", scores=scores, seed=1)
+    plant(tmp_path / "b", scores=scores | {NDCG: 0.62}, seed=2)
+    idiolink, semeval, epsilon, admire = paper_tables(groups_of(tmp_path))
+    lines = markdown(idiolink).splitlines()
+    assert lines[0] == "| model | sentence R-Precision | sentence nDCG@10 | span nDCG@10 |"
+    assert lines[2:] == [
+        "| BM25 | – | – | 30.00 |",
+        "| untrained | 25.00 | 25.00 | – |",
+        "| idiolink_ft | 50.00 ± 0.00 | 61.00 ± 1.41 | – |",
+    ]
+    assert markdown(semeval).splitlines()[2:] == [
+        "| idiolink_ft | English | 0.123 ± 0.000 | – |",
+        "| idiolink_ft | together | – | 0.900 ± 0.000 |",
+    ]
+    assert "| idiolink_ft | English | 0.350 ± 0.000 |" in markdown(epsilon)
+    assert "| idiolink_ft | caption | 7.500 ± 0.000 |" in markdown(admire)
+
+
+def test_latex_is_balanced_and_escaped(tmp_path: Path) -> None:
+    plant(tmp_path / "a", model={"path": r"50% of_a & b \ {c} ~^#$ε±<"})
+    plant(tmp_path / "b", model={"path": "plain"})
+    (table,) = paper_tables(groups_of(tmp_path))
+    text = latex(table)
+    assert r"\multicolumn{2}{c}{sentence}" in text
+    assert r"\cmidrule(lr){2-3}" in text
+    escaped = r"model=50\% of\_a \& b \textbackslash{} \{c\} \textasciitilde{}\textasciicircum{}\#\$"
+    assert escaped + r"$\varepsilon$$\pm$$<$" in text
+    bare = re.sub(r"\\[&%$#_{}]", "", text)
+    assert bare.count("{") == bare.count("}")
+    assert bare.count("$") % 2 == 0
+    assert not re.search(r"[%#_~^]", bare)
+    assert (
+        re.findall(r"\\begin{(\w+)}", text) == re.findall(r"\\end{(\w+)}", text)[::-1] == ["table", "tabular"]
+    )
+    rows = [line for line in bare.splitlines() if line.endswith(r"\\") and "multicolumn" not in line]
+    assert [row.count("&") for row in rows] == [2] * 4  # heads, untrained, both runs
+    for rule in (r"\toprule", r"\midrule", r"\bottomrule"):
+        assert rule in text
+    document = latex_document([table], ["a note % with\nlines"])
+    assert all(line.startswith("%") for line in document.splitlines()[:3])
+
+
+def test_scores_of_cut_embeddings_are_a_table_of_their_own(tmp_path: Path) -> None:
+    """They are slices: not compared, in no other table and not in the card's headline."""
+    scores = SCORES | {f"{NDCG}/dim=8": 0.4, f"{NDCG}/dim=16": 0.5, f"{NDCG}/literal/dim=8": 0.3}
+    plant(tmp_path / "run", scores=scores, baseline=dict.fromkeys(scores, 0.25))
+    groups = groups_of(tmp_path / "run")
+    *others, cut = paper_tables(groups)
+    assert cut.columns[2:] == ["full", "dimensions\n16", "dimensions\n8"]
+    assert [list(row) for row in cut.rows] == [  # nothing of slices, which models are not compared by
+        ["untrained", NDCG, *["0.2500"] * 3],
+        [groups[0].name, NDCG, "0.6000", "0.5000", "0.4000"],
+    ]
+    assert "dim=" not in "".join(markdown(table) for table in others)
+    assert not any("dim=" in d.key for d in compare(groups[0]).differences)
+    assert not any("dim=" in str(result.metric_name) for result in eval_results(scores))
+
+
+@pytest.mark.parametrize("name", ["=1+1", "+1", "-1+1", "@SUM(A1)", " =1+1"])
+def test_a_name_is_no_formula_in_a_spreadsheet(name: str, tmp_path: Path) -> None:
+    (group,) = groups_of(plant(tmp_path / "run", scores=dict.fromkeys(SCORES, -0.25)))
+    text = as_csv([replace(group, name=name, runs=[replace(group.runs[0], name=name)])])
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert [row["score"] for row in rows] == list(SCORES)
+    for row in rows:
+        assert row["group"] == row["runs"] == f"'{name}"
+        assert (float(row["mean"]), float(row["difference"])) == (-0.25, -0.5)
+
+
+# -------------------------------------------------------------------------------------------- comparisons
+
+
+def test_queries_are_paired_by_id(tmp_path: Path) -> None:
+    """Differences 0.1 and 0.3 (idiom a), 0.2 (b): all positive, so p is 2 / 8 by query, 2 / 4 by idiom."""
+    plant_queries(tmp_path / "ours", {"a1": 0.6, "b1": 0.5, "a2": 0.9}, {"a2": 0.6, "a1": 0.5, "b1": 0.3})
+    (group,) = groups_of(tmp_path)
+    paired = compare(group)
+    first, second = paired.differences
+    assert comparison_notes([paired]) == []
+    assert (first.key, second.key) == (R_PRECISION, NDCG)
+    assert (second.num_queries, second.num_clusters) == (3, 2)
+    assert second.difference == pytest.approx(0.2)
+    assert (second.p_query, second.p_cluster) == (2 / 8, 2 / 4)
+    assert second.by_query == pytest.approx((0.1, 0.3))
+    assert second.by_cluster == pytest.approx((0.2, 0.2))
+    assert second.verdict == "better"
+
+
+def test_differences_are_shown_idiom_by_idiom(tmp_path: Path) -> None:
+    """The greatest gain first: b gains 0.5, a 0.1 and loses 0.3."""
+    plant_queries(tmp_path / "ours", {"a1": 0.6, "a2": 0.2, "b1": 0.9}, {"a1": 0.5, "a2": 0.5, "b1": 0.4})
+    assert main([str(tmp_path / "ours")]) == 0
+    (table,) = detail_tables(compare(groups_of(tmp_path)[0]))
+    assert table.columns == ["idiom", R_PRECISION, NDCG]
+    assert table.rows == [["b", "+0.5000", "+0.5000"], ["a", "-0.1000", "-0.1000"]]
+    assert "| b | +0.5000 | +0.5000 |" in (tmp_path / "ours" / "table.md").read_text(encoding="utf-8")
+    assert "idiom by idiom" in (tmp_path / "ours" / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_cross_validation_is_compared_fold_by_fold(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for fold, gain in enumerate((0.1, 0.3)):
+        options: dict[str, Any] = {"data": {"fold": fold}}
+        plant_queries(tmp_path / f"a{fold}", {f"a{fold}": 0.5 + gain}, **options)
+        plant_queries(tmp_path / f"b{fold}", {f"a{fold}": 0.5}, **OTHER, **options)
+    ours, theirs = groups_of(tmp_path)
+    paired = compare(ours, theirs)
+    assert dict(paired.differences[1].folds) == pytest.approx({0: 0.1, 1: 0.3})
+    assert "| 1 | +0.3000 | +0.3000 |" in as_markdown([ours, theirs], [], [paired], [])
+    assert main([str(tmp_path)]) == 0
+    assert "fold by fold" in capsys.readouterr().out
+    plant_queries(tmp_path / "c", {"a0": 0.5}, data={"fold": 0, "folds": 8})  # another division
+    ours, *_, other = groups_of(tmp_path)
+    assert not len(compare(ours, other).differences[0].folds)
+
+
+def test_each_query_is_averaged_over_seeds(tmp_path: Path) -> None:
+    plant_queries(tmp_path / "a1", {"a1": 0.2, "b1": 0.4}, seed=1)
+    plant_queries(tmp_path / "a2", {"a1": 0.6, "b1": 0.8}, seed=2)
+    plant_queries(tmp_path / "b", {"a1": 0.1, "b1": 0.2}, seed=1, **OTHER)
+    ours, theirs = groups_of(tmp_path)
+    result = compare(ours, theirs).differences[0]
+    assert (result.ours, result.theirs) == pytest.approx((0.5, 0.15))
+    assert result.by_query == pytest.approx((0.3, 0.4))
+
+
+def test_what_cannot_be_compared_by_query_is_reported(tmp_path: Path) -> None:
+    plant_queries(tmp_path / "a", {"a1": 0.2, "b1": 0.4})
+    plant(tmp_path / "b", **OTHER)  # no records
+    more = {"a1": 0.2, "b1": 0.4, "c1": 0.4}
+    plant_queries(tmp_path / "c", more, trainer={"learning_rate": 6.0})  # other queries
+    folder = plant_queries(tmp_path / "d", {"a1": 0.2, "b1": 0.4}, trainer={"learning_rate": 7.0})
+    write_lines(folder / "per_query" / "idiolink.jsonl", [query("a1", 0.9), query("b1", 0.9)])
+    ours, *others = groups_of(tmp_path)
+    for other, note in zip(
+        others,
+        (
+            "no results of each query: compared only by seeds (idiolink; run b)",
+            "not the same queries (2 and 3, 2 in both): compared only by seeds (idiolink; ",
+            "results of each query are not those of scores.json (idiolink; run d)",
+        ),
+        strict=True,
+    ):
+        paired = compare(ours, other)
+        assert paired.differences[0].by_query is None
+        (found,) = comparison_notes([paired])
+        assert found.startswith(note)
+    assert compare(ours, others[0]).differences[0].difference == pytest.approx(0.3 - 0.5)
+
+
+def semeval(folder: Path, subset: str, expressions: list[str | None], **sides: list[float]) -> Group:
+    """A run with pairs whose gold scores are 0.1, 0.2, …: predictions after and before training."""
+    gold = [(i + 1) / 10 for i in range(len(expressions))]
+    key = f"semeval2022/dev/en/{subset}/spearman"
+    scores = [
+        1
+        - 6 * sum((10 * (p - g)) ** 2 for p, g in zip(side, gold, strict=True)) / (len(gold) ** 3 - len(gold))
+        for side in sides.values()
+    ]
+    plant(folder, scores={key: scores[0]}, baseline={key: scores[1]})
+    for name, predicted in sides.items():
+        rows = [
+            {"split": "dev", "id": str(i), "language": "EN", "subset": subset, "expression": expressions[i]}
+            | {"predicted": p, "gold": gold[i]}
+            for i, p in enumerate(predicted)
+        ]
+        write_lines(folder / name / "semeval2022.jsonl", rows)
+    (group,) = groups_of(folder)
+    return group
+
+
+def test_correlations_have_intervals_but_no_p(tmp_path: Path) -> None:
+    gold = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]
+    before = [0.2, 0.1, 0.4, 0.3, 0.6, 0.5, 0.8, 0.7]
+    group = semeval(tmp_path / "a", "sts", [None] * 8, per_query=gold, per_query_baseline=before)
+    (difference,) = compare(group).differences
+    assert difference.p_query is difference.p_cluster is None
+    assert difference.by_query is not None
+    low, high = difference.by_query
+    assert 0 <= low < difference.difference < high < 0.6
+
+
+def test_of_a_correlation_each_expressions_pairs_come_nearer_to_gold_or_not(tmp_path: Path) -> None:
+    """Before, the ranks of 0 and 1 are swapped; after, those of 2 and 3: a gains 1 rank of 4, b loses it."""
+    sides = {"per_query": [0.1, 0.2, 0.4, 0.3], "per_query_baseline": [0.2, 0.1, 0.3, 0.4]}
+    group = semeval(tmp_path / "a", "idiom", [*"aabb"], **sides)
+    paired = compare(group)
+    assert paired.differences[0].in_ranks
+    (table,) = detail_tables(paired)
+    assert "rank" in table.title
+    assert table.rows == [["a", "+0.2500"], ["b", "-0.2500"]]
+    assert table.title in as_markdown([group], [], [paired], [])
+
+
+# -------------------------------------------------------------------------------------------------- modes
+
+
+def rows_of(printed: str) -> list[list[str]]:
+    """The cells of the rows of a printed table."""
+    return [
+        [cell.strip() for cell in line.strip("│").split("│")]
+        for line in printed.splitlines()
+        if line.startswith("│")
+    ]
+
+
+def modes(folder: Path, *arguments: str, **items: tuple[str, float, float]) -> int:
+    """A run with items of AdMIRe: id → sense, value in the mode `experts_text` and in `caption`."""
+    if items:
+        records = [
+            {"id": item, "mode": mode, "split": "train_cv", "compound": "c", "sense": sense, "ndcg@5": value}
+            for item, (sense, *values) in items.items()
+            for mode, value in zip(("experts_text", "caption"), values, strict=True)
+        ]
+        keys = [
+            f"admire/train_cv/{m}/ndcg@5{s}"
+            for m in ("experts_text", "caption")
+            for s in ("", "/idiomatic", "/literal")
+        ]
+        plant(folder, scores=dict.fromkeys(keys, 0.5))
+        write_lines(folder / "per_query" / "admire.jsonl", records)
+    return main([str(folder), *arguments])
+
+
+def test_two_modes_are_compared_item_by_item(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """a and b over both runs, c and d of one run each: differences 0.5, 0, −0.5 and 0.5."""
+    idiomatic, literal = ("idiomatic", 1.0, 0.5), ("literal", 0.0, 0.5)
+    equal = ("literal", 0.5, 0.5)
+    modes(tmp_path / "0", "scores=main", a=idiomatic, b=equal, c=literal)
+    modes(tmp_path / "1", "scores=main", a=idiomatic, b=equal, d=idiomatic)
+    capsys.readouterr()
+    assert main([str(tmp_path), "modes=experts_text,caption"]) == 0
+    rows = rows_of(capsys.readouterr().out)
+    metrics = [row[0].removeprefix("admire/train_cv/experts_text/") for row in rows]
+    assert metrics == ["ndcg@5", "ndcg@5/idiomatic", "ndcg@5/literal"]
+    assert rows[0][1:4] == ["0.6250", "0.5000", "+0.1250"]  # of four items
+    assert rows[1][3:5] == ["+0.5000", "[+0.5000, +0.5000]"]
+    assert rows[2][3] == "-0.2500"
+    for wrong in ("modes=experts_image,caption", "modes=caption"):
+        assert main([str(tmp_path), wrong]) == 2
+    modes(tmp_path / "2", "scores=main", a=idiomatic)
+    (tmp_path / "2" / "per_query" / "admire.jsonl").write_text("{\n")
+    read_items.cache_clear()
+    assert main([str(tmp_path), "modes=experts_text,caption"]) == 2
+    assert "idiomtune evaluate" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------------------------------ reports
+
+
+def test_failed_and_unfinished_jobs_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sweep = tmp_path / "sweep"
+    plant(sweep / "0")
+    plant(sweep / "1", status="running")
+    plant(sweep / "3", status="failed")
+    (sweep / "4").mkdir()
+    (sweep / "4" / "config.yaml").write_text("a: [")
+    hydra = {
+        "sweeper": {"_target_": "hydra._internal.core_plugins.basic_sweeper.BasicSweeper", "params": None},
+        "overrides": {"task": ["+experiment=x", "seed=1,2", "a=[1,2],[3,4],'5,6'"]},
+    }
+    (sweep / "multirun.yaml").write_text(yaml.safe_dump({"hydra": hydra}))
+    assert main([str(sweep)]) == 0
+    shown = capsys.readouterr().out
+    for note in (
+        *("1 (running): not finished", "3 (failed): FAILED", "4 (damaged)", "config.yaml is damaged"),
+        *("job 2 of 6 left no folder", "job 5 of 6 left no folder"),
+    ):
+        assert note in shown
+    assert "FAILED" in (sweep / "report" / "report.html").read_text(encoding="utf-8")
+    assert shown.splitlines()[-1] == str(sweep / "report")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        *(("scores.json", content) for content in (None, "", "{", "[1]", "\0\0")),
+        *(
+            (name, content)
+            for name in ("run.json", "config.yaml", "metrics.jsonl")
+            for content in (None, "{")
+        ),
+    ],
+)
+def test_damaged_files_are_named(
+    tmp_path: Path, name: str, content: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plant(tmp_path / "good")
+    bad = plant(tmp_path / "bad", seed=7) / name
+    bad.unlink()
+    if content is not None:
+        bad.write_text(content)
+    assert main([str(tmp_path), f"output={tmp_path / 'out'}"]) == 0
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert name in capsys.readouterr().out + page
+
+
+def test_files_of_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plant(tmp_path / "a", seed=1)
+    plant(tmp_path / "b", seed=2)
+    assert main([str(tmp_path / "a"), str(tmp_path / "b"), "scores=all"]) == 0
+    assert NDCG in capsys.readouterr().out
+    out = tmp_path / "report"
+    assert {path.name for path in out.iterdir()} == {"report.html", "table.md", "table.csv", "table.tex"}
+    rows = list(csv.DictReader(io.StringIO((out / "table.csv").read_text(encoding="utf-8"))))
+    assert [row["score"] for row in rows] == list(SCORES)
+    assert (float(rows[0]["mean"]), float(rows[0]["untrained"]), rows[0]["seeds"]) == (0.5, 0.25, "2")
+    assert "| untrained |" in (out / "table.md").read_text(encoding="utf-8")
+    assert main([str(tmp_path / "a")]) == 0  # a single run's go into its own folder
+    assert (tmp_path / "a" / "table.tex").is_file()
+
+
+def test_a_scorecard_is_a_row(tmp_path: Path) -> None:
+    plant(tmp_path / "a")
+    card = {"scores": SCORES, "meta": {"model": "other", "config": {"model": {"path": "other"}}}}
+    (tmp_path / "zero.json").write_text(json.dumps(card))
+    names = [group.name for group in groups_of(tmp_path / "a", tmp_path / "zero.json")]
+    assert len(names) == 2
+    assert names[1].startswith("other")
+    (tmp_path / "zero.json").write_text("{}")
+    with pytest.raises(UserError, match=r"zero\.json"):
+        groups_of(tmp_path / "zero.json")
+
+
+def test_what_cannot_be_reported_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty").mkdir()
+    plant(tmp_path / "failed", status="failed")
+    for arguments, named in (
+        ([tmp_path / "nowhere"], "nowhere"),
+        ([tmp_path / "empty"], "no run in it"),
+        ([tmp_path / "failed"], "failed (failed): FAILED"),
+        (["ouptut=x"], "output="),
+        ([], "--help"),
+        ([tmp_path / "failed", "modes=a,b", "output=x"], "output="),
+    ):
+        assert main([str(argument) for argument in arguments]) == 2
+        assert named in capsys.readouterr().err
+    assert main(["--help"]) == 0
+    with pytest.raises(UserError, match=r"group=seed"):
+        parse(["x", "group=seed"])
+
+
+def test_against_chooses_the_reference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number, rate in enumerate((1.0, 2.0, 3.0)):
+        plant(tmp_path / str(number), trainer={"learning_rate": rate}, baseline={})
+    assert main([str(tmp_path), f"against={tmp_path / '1'}"]) == 0
+    shown = capsys.readouterr().out
+    assert "learning_rate=1 − learning_rate=2" in shown
+    assert "learning_rate=3 − learning_rate=2" in shown

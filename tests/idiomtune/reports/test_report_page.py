@@ -1,0 +1,210 @@
+"""The page: well-formed, complete in itself, and safe for whatever texts it shows."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from idiomtune.commands.report import main
+from idiomtune.data.sources import SAMPLE_ROOT
+from idiomtune.reports.frames import read_items
+from idiomtune.reports.runs import read_lines
+from idiomtune.reports.screens import show_finished_run
+from tests.planted_runs import plant, plant_queries, query, write_lines
+
+_VOID = {"meta", "img", "br", "wbr", "link", "input", "hr"}
+
+
+class Checked(HTMLParser):
+    """Fails on tags that do not match, and collects what is referred to."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.references: list[str] = []
+        self.tags: set[str] = set()
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.references += [v or "" for k, v in attrs if k in ("src", "href", "srcset", "data", "xlink:href")]
+        assert not [k for k, _ in attrs if k.startswith("on")]
+        if tag not in _VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in _VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def checked(path: Path) -> str:
+    text = path.read_text(encoding="utf-8")
+    assert text.lstrip().startswith("<!doctype html>")
+    page = Checked(text)
+    assert all(reference.startswith("data:image/") for reference in page.references)
+    assert not page.tags & {"script", "link", "iframe", "object"}
+    assert "url(" not in text
+    assert "@import" not in text
+    assert "Undefined" not in text
+    return text
+
+
+def admire_run(folder: Path, data: Path) -> Path:
+    """A run with an ordered item of the sample's AdMIRe."""
+    table = data / "subtask_a_train.tsv"
+    row = dict(zip(*(line.split("\t") for line in table.read_text("utf-8").splitlines()[:2]), strict=True))
+    names = [row[f"image{i}_name"] for i in range(1, 6)]
+    record = {
+        "id": "train_1",
+        "split": "train",
+        "mode": "caption",
+        "compound": row["compound"],
+        "sentence": row["sentence"],
+        "sense": row["sentence_type"],
+        "top1_accuracy": 0.0,
+        "rank_difference": 4.0,
+        "ndcg@5": 0.9,
+        "order": names,
+        "gold": names[::-1],
+    }
+    plant(folder, files={str(table): "sum"})
+    write_lines(folder / "per_query" / "admire.jsonl", [record])
+    return folder
+
+
+def test_texts_are_escaped(tmp_path: Path) -> None:
+    evil = "<script>alert('x')</script> & \"so on\""
+    folder = plant_queries(tmp_path / "a", {"a1": 0.2, "b1": 0.4}, model={"path": evil})
+    records = [query("a1", 0.2, sentence=evil, idiom=evil), query("b1", 0.4, usage="<b>odd")]
+    write_lines(folder / "per_query" / "idiolink.jsonl", records)
+    plant(tmp_path / "b")
+    assert main([str(tmp_path), f"output={tmp_path / 'out'}"]) == 0
+    text = checked(tmp_path / "out" / "report.html")
+    assert "<script" not in text
+    assert "<b>odd" not in text
+    assert "&lt;script&gt;alert(" in text
+
+
+def test_a_runs_own_page(tmp_path: Path) -> None:
+    """Documents by their sentences where the data is as it was, labels in words as well as in colour."""
+    data = tmp_path / "val" / "indexes.json"
+    data.parent.mkdir()
+    document = {"id": "d1", "sentence": "Ice < water & snow.", "idiom": "other", "usage": "literal"}
+    data.write_text(json.dumps([document]))
+    sums = {str(data): hashlib.sha256(data.read_bytes()).hexdigest()}
+    folder = plant_queries(
+        tmp_path / "run",
+        {"a1": 0.9, "b1": 0.1},
+        {"a1": 0.2, "b1": 0.4},
+        files=sums,
+        tracking={"wandb": {"api_key": "hidden-thing"}},
+    )
+    show_finished_run(folder, all_scores=False)
+    text = checked(folder / "report.html")
+    assert "Ice &lt; water &amp; snow." in text
+    assert "✗ not relevant" in text
+    assert "literal, of “other”" in text
+    for heading in ("Worst", "Best", "Lost most by training", "Gained most by training"):
+        assert f"<summary>{heading}</summary>" in text
+    assert "hidden-thing" not in text
+    assert text.count('<img class="chart" src="data:image/svg+xml;') == 1
+    assert 'alt="Training loss: training loss; idiolink: val/sentence/ndcg@10"' in text
+    data.write_text("[]")
+    show_finished_run(folder, all_scores=False)
+    text = checked(folder / "report.html")
+    assert "documents are shown by their ids" in text
+    assert "Ice &lt;" not in text
+
+
+def test_pictures_are_small_and_inside(tmp_path: Path) -> None:
+    show_finished_run(admire_run(tmp_path / "here", SAMPLE_ROOT / "admire"), all_scores=False)
+    text = checked(tmp_path / "here" / "report.html")
+    assert text.count('<img src="data:image/jpeg;base64,') == 10  # the one item is worst and best
+    assert "✗ should be 5" in text
+    gone = tmp_path / "gone"
+    shutil.copytree(SAMPLE_ROOT / "admire", gone, ignore=shutil.ignore_patterns("images"))
+    show_finished_run(admire_run(tmp_path / "captions", gone), all_scores=False)
+    text = checked(tmp_path / "captions" / "report.html")
+    assert "data:image/jpeg" not in text
+    shutil.rmtree(gone)
+    show_finished_run(tmp_path / "captions", all_scores=False)
+    assert "images are shown by their names" in checked(tmp_path / "captions" / "report.html")
+
+
+def test_plots_are_inside(tmp_path: Path) -> None:
+    folder = plant(tmp_path / "a")
+    (folder / "plots").mkdir()
+    for name in ("epsilon.png", "learning_curve.png"):
+        (folder / "plots" / name).write_bytes(b"\x89PNG")
+    show_finished_run(folder, all_scores=False)
+    assert checked(folder / "report.html").count("data:image/png") == 1
+
+
+SEPARATORS = ("\u2028", "\u2029", "\u0085", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\r")
+
+
+def test_every_query_is_read_whatever_its_sentence_holds(tmp_path: Path) -> None:
+    """Lines of records end at a line feed; other characters that some call line ends are text."""
+    folder = plant_queries(tmp_path / "run", {"a1": 0.5})
+    texts = [f"One{separator}two." for separator in SEPARATORS]
+    records = [query(f"a{i}", 0.5, sentence=text) for i, text in enumerate(texts)]
+    path = folder / "per_query" / "idiolink.jsonl"
+    lines = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+    path.write_text(lines, encoding="utf-8", newline="")
+    read, damaged = read_lines(path)
+    assert [record["sentence"] for record in read] == texts
+    assert damaged == 0
+    items, note = read_items(path, "idiolink")
+    assert ({len(of_key) for of_key in items.values()}, note) == ({len(texts)}, "")
+    path.write_bytes(b"\xff" + lines.encode())  # no UTF-8
+    assert read_lines(path)[1] == 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("{", "[1]", '{"id": "b1"}', "[" * 100_000),
+        json.dumps(query("b1", 0.5, top=[3])),
+        json.dumps(query("b1", 0.5) | {"ndcg@10": "much"}),
+    ],
+)
+def test_a_bad_line_of_results_is_told(tmp_path: Path, line: str) -> None:
+    folder = plant_queries(tmp_path / "run", {"a1": 0.5})
+    path = folder / "per_query" / "idiolink.jsonl"
+    good = path.read_text(encoding="utf-8")
+    for content in (good + line + "\n", line):
+        path.write_text(content, encoding="utf-8")
+        show_finished_run(folder, all_scores=False)
+        assert "per_query/idiolink.jsonl: 1 lines are damaged" in checked(folder / "report.html")
+
+
+def test_items_that_name_other_pictures_show_none(tmp_path: Path) -> None:
+    """Records of a run that somebody sent may name anything; only the data's own images are opened."""
+    data = tmp_path / "data"
+    shutil.copytree(SAMPLE_ROOT / "admire", data)
+    image = next(data.rglob("*.jpg"))
+    secret = tmp_path / "secret.jpg"
+    shutil.copy(image, secret)
+    folder = admire_run(tmp_path / "run", data)
+    path = folder / "per_query" / "admire.jsonl"
+    (record,), _ = read_lines(path)
+    names = [str(secret), "../../../../secret.jpg", "../secret.jpg", "", "."]
+    for changes in (
+        {"order": names, "gold": names},
+        {"compound": str(tmp_path), "order": ["secret.jpg"], "gold": ["secret.jpg"]},
+        {"order": [3, None], "gold": [3]},
+    ):
+        write_lines(path, [record | changes])
+        show_finished_run(folder, all_scores=False)
+        assert "data:image/jpeg" not in checked(folder / "report.html")

@@ -1,0 +1,101 @@
+"""The end of a run, a sweep or an evaluation on one screen: verdicts, tables, where things are."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from idiomtune.reports.screens import show_finished_run, show_finished_sweep, show_scores
+from idiomtune.reports.tables import Table, plain_text
+from tests.planted_runs import SCORES, plant, plant_queries
+
+NDCG = "idiolink/val/sentence/ndcg@10"
+BEFORE = {f"{idiom}{number}": 0.5 + 0.01 * number for idiom in "abcdefgh" for number in range(6)}
+NOISE = [0.02, -0.02, 0.01, -0.01, 0.03, -0.03]
+
+
+@pytest.mark.parametrize(
+    ("gain", "verdict", "sentence"),
+    [
+        (dict.fromkeys("abcdefgh", 0.2), "better", "beats the untrained model"),
+        (dict.fromkeys("abcdefgh", 0.0), "no clear difference", "does NOT beat"),
+        (dict.fromkeys("abcdefgh", -0.2), "worse", "does NOT beat"),
+        # Within chance, which beats nothing.
+        ({i: 0.2 if i in "aceg" else -0.18 for i in "abcdefgh"}, "no clear", "is not clearly better than"),
+    ],
+)
+def test_a_run_ends_in_its_verdict(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    gain: dict[str, float],
+    verdict: str,
+    sentence: str,
+) -> None:
+    caplog.set_level(logging.INFO)
+    values = {name: v + gain[name[0]] + NOISE[i % 6] for i, (name, v) in enumerate(BEFORE.items())}
+    folder = plant_queries(tmp_path / "run", values, BEFORE)
+    show_finished_run(folder, all_scores=False)
+    monitored, *tables = capsys.readouterr().out.split("monitored, ")[1].split("IdioLink, val")
+    assert NDCG in monitored
+    assert verdict in monitored
+    assert monitored.index("untrained") < monitored.index("trained ┃ difference")
+    assert f"({verdict}" in caplog.text
+    assert len(tables) == 1
+    assert "untrained" in tables[0]
+    assert str(folder / "best") in caplog.text
+    assert sentence in caplog.text
+
+
+def test_all_scores_are_shown_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    show_finished_run(plant(tmp_path / "run"), all_scores=True)
+    assert f"{NDCG}/literal" in capsys.readouterr().out
+    scores = {NDCG: 0.5, f"{NDCG}/literal": 0.4}
+    show_scores(scores, "somebody/model", ["a note"], all_scores=True)
+    assert "ndcg@10/literal" in capsys.readouterr().out
+    show_scores(scores, "somebody/model", ["a note"], all_scores=False)
+    shown = capsys.readouterr().out
+    assert "50.00" in shown
+    assert "literal" not in shown
+
+
+def test_a_sweep_ends_with_its_table_even_if_the_first_job_failed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plant(tmp_path / "0", seed=1, status="failed")
+    plant(tmp_path / "1", seed=2, status="failed")
+    show_finished_sweep(tmp_path)
+    shown = capsys.readouterr().out
+    assert shown.splitlines()[0].strip() == "2 jobs"
+    assert "idiomtune report" not in shown  # which would have no scores to report
+    plant(tmp_path / "2", seed=3, scores=dict.fromkeys(SCORES, 0.4))
+    plant(tmp_path / "3", seed=4, scores=dict.fromkeys(SCORES, 0.7))
+    show_finished_sweep(tmp_path)
+    shown = capsys.readouterr().out
+    assert shown.splitlines()[0].strip() == f"4 jobs by {NDCG}"
+    assert "the best job: 3 (seed=4)" in shown
+    assert shown.count("failed") == 2
+
+
+def test_a_page_never_fails_a_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = plant(tmp_path / "a")
+    (folder / "report.html").mkdir()
+    with caplog.at_level(logging.WARNING):
+        show_finished_run(folder, all_scores=False)
+    assert "report.html could not be written" in caplog.text
+    show_finished_run(tmp_path / "gone", all_scores=False)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_no_figure_is_cut_on_a_narrow_terminal(width: int) -> None:
+    """Columns that do not fit follow in a table of their own, with the same labels; each once, in order."""
+    figures = [[f"{n:.4f}" for n in range(first, first + 9)] for first in (100, 200)]
+    columns = ["model", *(f"instruction\nmetric {n}" for n in range(9))]
+    table = Table("a benchmark", columns, [["ours", *figures[0]], ["theirs", *figures[1]]])
+    lines = plain_text([table], width=width).splitlines()
+    assert max(map(len, lines)) <= width
+    for label, row in zip(("ours", "theirs"), figures, strict=True):
+        cells = [line.strip("│ ").split(" │ ") for line in lines if label in line]
+        assert [cell.strip() for _, *shown in cells for cell in shown] == row

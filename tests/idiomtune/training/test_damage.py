@@ -1,0 +1,204 @@
+"""Damaged files: the run resumes from a checkpoint that is whole, reports it, and ends as it would have."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from idiomtune.errors import UserError
+from idiomtune.io.files import fingerprint, write_json
+from idiomtune.training.checkpoint import TrainerState, checkpoints, prune, verify
+from idiomtune.training.run_folder import holds_a_run
+from tests.tiny_runs import assert_same_run, at_loss, die, resume, train
+
+Damage = Callable[[Path], object]
+NESTED = "[" * 10_000
+
+
+def flipped(path: Path) -> None:
+    """In place, as a disk does it: a hard link to the file would be damaged with it."""
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size // 2)
+        byte = file.read(1)[0]
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte ^ 1]))
+
+
+def with_content(content: str) -> Damage:
+    return lambda path: path.write_text(content, encoding="utf-8")
+
+
+def resealed(change: dict[str, Any]) -> Damage:
+    """A field of a JSON file is another, and its sum with it, as another version would write it."""
+
+    def damage(path: Path) -> None:
+        write_json(path, json.loads(path.read_text()) | change)
+        sums = path.parent / "checksums.json"
+        write_json(sums, json.loads(sums.read_text()) | {path.name: fingerprint(path)})
+
+    return damage
+
+
+def without_metrics(record: Path) -> None:
+    """As earlier versions saved it: the lines of `metrics.jsonl` were in the run folder alone."""
+    content = json.loads(record.read_text())
+    del content["metrics"]
+    write_json(record, content)
+    resealed({})(record)
+
+
+def hidden(checkpoint: Path) -> None:
+    """A kill between the two renames of saving the same step again."""
+    checkpoint.rename(checkpoint.with_name(f".{checkpoint.name}_old"))
+
+
+def first_is_best(state: TrainerState, _scores: Any, _trainer: Any) -> bool:
+    """In place of the scores, which may rank otherwise on another processor."""
+    improved = state.best_step is None
+    if improved:
+        state.best_score, state.best_step = 1.0, state.step
+    return improved
+
+
+@pytest.fixture(autouse=True)
+def _first_is_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("idiomtune.training.loop.update_best", first_is_best)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, options: list[str]) -> Path:
+    """Steps 2, 4 and 6 were scored, and step 2 is the best."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("idiomtune.training.loop.update_best", first_is_best)
+        train(folder, [*options, "eval.every=2"])
+    assert [path.name for path in checkpoints(folder)] == ["step_2", "step_4", "step_6"]
+    for path in (folder / "best").rglob("*"):  # no links to the same blocks
+        twin = folder / "step_2" / path.relative_to(folder / "best")
+        assert path.is_dir() or not twin.exists() or not path.samefile(twin), path
+    return folder
+
+
+@pytest.fixture
+def run(whole: Path, tmp_path: Path) -> Path:
+    """A copy of it, to be damaged."""
+    return Path(shutil.copytree(whole, tmp_path / "run"))
+
+
+# What is damaged → the step from which the run resumes.
+DAMAGED: dict[str, tuple[dict[str, Damage], int]] = {
+    # the last checkpoint
+    "weights": ({"step_6/model.safetensors": flipped}, 4),
+    "a file": ({"step_6/tokenizer.json": Path.unlink}, 4),
+    "sums": ({"step_6/checksums.json": with_content(NESTED)}, 4),
+    "another version's state": ({"step_6/state.json": resealed({"surplus": 1})}, 4),
+    "a field of another type": ({"step_6/state.json": resealed({"step": "six"})}, 4),
+    "saved twice, killed in between": ({"step_6": hidden}, 6),
+    # the best model, of which one copy is enough; its optimizer is not needed
+    "best optimizer": ({"step_2/optimizer.safetensors": flipped}, 6),
+    "best checkpoint": ({"step_2/model.safetensors": flipped}, 6),
+    "no best": ({"best/model.safetensors": Path.unlink}, 6),
+    "best": ({"best/model.safetensors": flipped}, 6),
+    # the run folder's other files, of which each checkpoint has a copy
+    "record": ({"run.json": Path.unlink, "metrics.jsonl": with_content("[]")}, 6),
+    "configuration": ({"config.yaml": Path.unlink, "baseline.json": with_content(NESTED)}, 6),
+    "all records": ({n: with_content(NESTED) for n in ("run.json", "config.yaml", "metrics.jsonl")}, 6),
+    "no baseline": ({"baseline.json": Path.unlink, "config.yaml": with_content("[]")}, 6),
+    # a checkpoint of an earlier version
+    "no lines in the record": ({"step_4/record.json": without_metrics, "step_6": shutil.rmtree}, 4),
+}
+
+
+@pytest.mark.parametrize("damaged", DAMAGED)
+def test_a_damaged_run_is_resumed_and_ends_as_the_whole_one(
+    run: Path, whole: Path, caplog: pytest.LogCaptureFixture, damaged: str
+) -> None:
+    """From the newest checkpoint that is whole; the damaged one, and why, is in a warning."""
+    caplog.set_level("INFO")
+    damages, step = DAMAGED[damaged]
+    (run / ".best_old").mkdir()  # a kill while it was removed
+    for name, damage in damages.items():
+        damage(run / name)
+    resume(run)
+    assert f"resuming from {run}/step_{step}" in caplog.text
+    warned = "".join(r.getMessage() for r in caplog.records if r.levelname == "WARNING")
+    for name in damages:
+        if name.startswith("step_6/"):
+            assert str(run / "step_6") in warned
+            assert Path(name).name in warned
+    assert_same_run(whole, run)
+    assert (run / "config.yaml").read_text() == (whole / "config.yaml").read_text()
+    for name, facts in (("baseline.json", None), ("run.json", ("experiment", "seed", "data", "started"))):
+        after, before = (json.loads((folder / name).read_text()) for folder in (run, whole))
+        assert all(after[fact] == before[fact] for fact in facts or before)
+    assert damaged == "best checkpoint" or not list(run.glob(".best*"))
+
+
+def test_nothing_is_thrown_away_if_the_best_model_is_lost(
+    run: Path, whole: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nor is a worse one reported as the best: the user decides; then it is trained again."""
+    for name in ("step_2", "best"):
+        flipped(run / name / "model.safetensors")
+    with pytest.raises(UserError, match="the best model so far is damaged both in its step_"):
+        resume(run)
+    assert "step_6 (the best model, of step_2, is damaged there and in best/)" in caplog.text
+    assert verify(run / "step_6") is None
+    for path in run.glob("step_*"):
+        shutil.rmtree(path)
+    resume(run)
+    assert "starting again from step 0" in caplog.text
+    assert_same_run(whole, run)
+
+
+def test_damaged_checkpoints_do_not_crowd_out_good_ones(
+    run: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are removed once the run has resumed from one before them; other folders are left alone."""
+    others = ("step_\u00b2", "step_", "step_-1", "step_6x", "step_\u0663")
+    for name in others:
+        (run / name).mkdir()
+    for step in ("step_4", "step_6"):
+        flipped(run / step / "model.safetensors")
+    with monkeypatch.context() as patch:
+        at_loss(patch, 2, die)
+        with pytest.raises(SystemExit):
+            resume(run)
+    assert [path.name for path in checkpoints(run)] == ["step_2"]
+    assert holds_a_run(run)
+    resume(run)
+    assert_same_run(whole, run)
+    assert [verify(path) for path in checkpoints(run)] == [None] * 3
+    assert all((run / name).is_dir() for name in others)
+
+
+@pytest.mark.parametrize("name", ["run.json", "config.yaml"])
+def test_a_damaged_file_without_a_copy_is_named(run: Path, name: str) -> None:
+    (run / name).write_text("", encoding="utf-8")
+    for record in run.glob("step_*/record.json"):
+        record.unlink()
+    with pytest.raises(UserError, match=f"{name} is damaged"):
+        resume(run)
+    assert (run / "step_6").is_dir()
+
+
+@pytest.mark.parametrize(("keep", "left"), [(1, [2, 9]), (3, [2, 7, 8, 9]), (20, list(range(1, 10)))])
+def test_the_newest_checkpoints_and_the_best_stay(tmp_path: Path, keep: int, left: list[int]) -> None:
+    for step in range(1, 10):
+        (tmp_path / f"step_{step}").mkdir()
+        prune(tmp_path, keep, best_step=2 if step > 1 else 1)
+    assert [int(path.name[5:]) for path in checkpoints(tmp_path)] == left
+
+
+def test_the_best_as_of_each_checkpoint_stays(tmp_path: Path) -> None:
+    """Without it a run could not be resumed from the one before a damaged newest."""
+    for step, best, left in ((1, 1, [1]), (2, 1, [1, 2]), (3, 3, [1, 2, 3]), (4, 4, [3, 4])):
+        write_json(tmp_path / f"step_{step}" / "state.json", {"step": step, "best_step": best})
+        prune(tmp_path, 2, best)
+        assert [int(path.name[5:]) for path in checkpoints(tmp_path)] == left

@@ -1,0 +1,163 @@
+"""Gradient caching: the same gradient, dropout included, in the memory of one pass."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import torch
+
+from idiomloss import InfoNCELoss, candidate_masks
+from idiomtune.encoder.device import place, start_processes
+from idiomtune.encoder.encoder import Encoder
+from idiomtune.encoder.parallel import embed_all
+from idiomtune.io.processes import Processes
+from idiomtune.requests import Request
+from idiomtune.training.embedder import TrainableEmbedder
+from tests.tiny_runs import WholeRun, metrics, train, weights
+
+
+def embedder(encoder: Encoder, *, caching: bool = False) -> TrainableEmbedder:
+    accelerator, processes = start_processes(place("cpu", "fp32"))
+    return TrainableEmbedder(encoder, accelerator, processes, seed=1, caching=caching)
+
+
+class Held:
+    """A tensor that a graph keeps, counted as long as it does."""
+
+    live = peak = 0
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor.detach()  # an output that a graph keeps would keep its graph
+        Held.live += tensor.nbytes
+        Held.peak = max(Held.peak, Held.live)
+
+    def __del__(self) -> None:
+        Held.live -= self.tensor.nbytes
+
+
+def peak_of_step(encoder: Encoder, batch_size: int, *, caching: bool, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Bytes that the encoder's graph holds at most in a step of that many anchors, each with a positive."""
+    Held.live = Held.peak = 0
+    real = Encoder.embed
+
+    def watched(self: Encoder, one: Any) -> torch.Tensor:
+        with torch.autograd.graph.saved_tensors_hooks(Held, lambda held: held.tensor):
+            return real(self, one)
+
+    embed = embedder(encoder, caching=caching)
+    texts = [f"the ship {i} broke the ice of the harbour" for i in range(2 * batch_size)]
+    owner = torch.arange(batch_size)
+    masks = candidate_masks(batch_size, owner, torch.ones(batch_size, dtype=torch.bool))
+    with monkeypatch.context() as patch:
+        patch.setattr(Encoder, "embed", watched)
+        embedded = embed([Request(text) for text in texts], 0)
+        embedded.backward(InfoNCELoss()(embedded.rows[:batch_size], embedded.rows[batch_size:], masks))
+    assert all(p.grad is not None for n, p in encoder.named_parameters() if "pooler" not in n)
+    return Held.peak
+
+
+@pytest.mark.slow
+def test_memory_is_flat_from_64_to_512_anchors(tiny: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With gradient caching; without it activation checkpointing takes less than half."""
+    tiny.train()
+    tiny.tokens_per_forward = 512
+    small, large = (peak_of_step(tiny, size, caching=True, monkeypatch=monkeypatch) for size in (64, 512))
+    assert large < 1.3 * small  # a token more for longer numbers
+    whole = peak_of_step(tiny, 512, caching=False, monkeypatch=monkeypatch)
+    assert whole > 6 * small
+    tiny.zero_grad()
+    tiny.checkpoint_activations()
+    assert peak_of_step(tiny, 512, caching=False, monkeypatch=monkeypatch) < 0.5 * whole
+
+
+@pytest.mark.parametrize("caching", [False, True])
+def test_embeddings_carry_their_own_gradient_back(tiny: Encoder, caching: bool) -> None:
+    """In any order, whatever else was embedded since."""
+    embed = embedder(tiny, caching=caching)
+    requests = [[Request("He broke the ice.")], [Request("Rain fell all day long."), Request("It rained.")]]
+
+    def gradient() -> torch.Tensor:
+        found = tiny.transformer.get_parameter("encoder.layer.0.output.dense.weight").grad
+        assert found is not None
+        tiny.zero_grad()
+        return found.clone()
+
+    expected = []
+    for step, some in enumerate(requests):
+        embedded = embed(some, step)
+        embedded.backward(embedded.rows.square().sum() * (step + 1) + embedded.rows.sum())
+        expected.append(gradient())
+    first, second = (embed(some, step) for step, some in enumerate(requests))
+    second.backward(second.rows.square().sum() * 2 + second.rows.sum())
+    assert torch.equal(gradient(), expected[1])
+    first.backward(first.rows.square().sum() + first.rows.sum())
+    assert torch.equal(gradient(), expected[0])
+
+
+@pytest.mark.parametrize("option", ["trainer.gradient_caching=true", "trainer.activation_checkpointing=true"])
+def test_what_saves_memory_changes_no_run(
+    tmp_path: Path, options: list[str], whole_run: WholeRun, option: str
+) -> None:
+    """Dropout is replayed: losses and weights differ by rounding alone."""
+    run_options = [*options, "model.tokens_per_forward=256"]
+    plain = whole_run(run_options)
+    train(tmp_path, [*run_options, option])
+    for a, b in zip(metrics(tmp_path), metrics(plain), strict=True):
+        assert a.get("loss", 0.0) == pytest.approx(b.get("loss", 0.0), rel=1e-5)
+    ours, theirs = (weights(folder / "best") for folder in (tmp_path, plain))
+    assert all(torch.allclose(ours[name], theirs[name], rtol=1e-4, atol=1e-6) for name in ours)
+
+
+def test_every_pass_draws_numbers_of_its_own(tiny: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of its seed, step, micro-step and number; those of the objective's modules differ from all of them."""
+    tiny.tokens_per_forward = 64
+    drawn: list[tuple[int, ...]] = []
+    monkeypatch.setattr("idiomtune.training.embedder.seed_everything", lambda *numbers: drawn.append(numbers))
+    embed = embedder(tiny)
+    requests = [Request(f"the ship {i} broke the ice of the harbour") for i in range(20)]
+    for step in (0, 1):
+        for micro in (0, 1):
+            embed(requests, step, micro)
+    assert len(drawn) > 12
+    assert len(set(drawn)) == len(drawn)
+    assert {(1, step, micro) for step in (0, 1) for micro in (0, 1)} <= set(drawn)
+    padded = {(*numbers, 0)[:4] for numbers in drawn}  # to numpy, 1, 0, 0 and 1, 0, 0, 0 are one seed
+    assert len(padded) == len(drawn)
+
+
+@pytest.mark.parametrize("caching", [False, True])
+def test_views_of_a_text_have_dropout_of_their_own(tiny: Encoder, caching: bool) -> None:
+    """Also where gradient caching draws them again; without dropout they are equal."""
+    embed = embedder(tiny.train(), caching=caching)
+    texts = ["the ship broke the ice", "he broke the ice with a joke"]
+    views = [Request(text, view=view) for text in texts for view in (0, 1, 0)]
+    embedded = embed(views, 0)
+    assert embedded.num_texts == 4
+    for i in (0, 3):
+        assert torch.equal(embedded.rows[i], embedded.rows[i + 2])
+        assert not torch.allclose(embedded.rows[i], embedded.rows[i + 1], atol=1e-3)
+    embedded.backward(embedded.rows[::3].sum())
+    tiny.eval()
+    rows = embed_all(tiny, views, Processes())
+    torch.testing.assert_close(rows[0], rows[1])
+
+
+def test_a_large_corpus_is_read_in_parts(tiny: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Embeddings as of all at once, in their order; a text's sentence and span still share one pass."""
+    texts = [f"{'very ' * (i % 7)}rough number {i}." for i in range(23)]
+    requests = [Request(text) for text in texts] + [
+        Request(text, pooling="span", span=(0, 5)) for text in texts if text.startswith("rough")
+    ]
+    whole = embed_all(tiny, requests, Processes())
+    monkeypatch.setattr("idiomtune.encoder.parallel._CHUNK_SIZE", 9)
+    seen: list[int] = []
+    with patch.object(tiny, "embed", side_effect=tiny.embed) as embed:
+        in_parts = embed_all(tiny, requests, Processes(), seen.append)
+    passes = [call.args[0].num_texts for call in embed.call_args_list]
+    torch.testing.assert_close(in_parts, whole, atol=1e-6, rtol=1e-5)
+    assert max(passes) <= 9
+    assert 23 <= sum(passes) <= 23 + len(requests) // 9  # once, but for those at a part's end
+    assert sum(seen) == sum(passes)

@@ -1,0 +1,238 @@
+"""The training loop: learning, what a run leaves, best, patience, failures."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from sentence_transformers import SentenceTransformer
+
+from idiomtune.benchmarks.suite import Suite
+from idiomtune.encoder.encoder import Encoder
+from idiomtune.errors import UserError
+from idiomtune.objectives import ObjectiveLoss
+from idiomtune.objectives.contrastive import ContrastiveObjective
+from idiomtune.training.checkpoint import checkpoints, verify
+from tests.tiny_runs import KEY, WholeRun, metrics, train, weights
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("shown")
+def test_a_run_leaves_the_folder_that_was_promised(
+    tmp_path: Path, options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    best = train(folder, [*options, "eval.per_query=true"], draws=True)
+    run = json.loads((folder / "run.json").read_text())
+    assert run["status"] == "finished"
+    assert run["seed"] == 42
+    assert run["sample"] is True
+    assert len(run["data"]) == 4
+    assert yaml.safe_load((folder / "config.yaml").read_text())["trainer"]["batch_size"] == 48
+
+    lines = metrics(folder)
+    steps = [line for line in lines if "loss" in line]
+    assert [line["step"] for line in steps] == [1, 2, 3, 4, 5, 6]
+    assert all(math.isfinite(line["loss"]) and line["grad_norm"] > 0 for line in steps)
+    scored = [line for line in lines if "scores" in line]
+    assert [line["step"] for line in scored] == [3, 6]
+    assert steps[-1]["loss"] < steps[0]["loss"]
+
+    card = json.loads((folder / "scores.json").read_text())
+    assert card["scores"].keys() == card["baseline"].keys()
+    assert "SAMPLE" in card["meta"]["data"]
+    assert card["scores"][KEY] == best == max(line["scores"][KEY] for line in scored)
+    assert json.loads((folder / "step_6" / "scores.json").read_text())["scores"] == scored[-1]["scores"]
+    assert (folder / "plots" / "learning_curve.png").stat().st_size > 10_000
+    rows = (folder / "per_query" / "idiolink.jsonl").read_text().splitlines()
+    assert len(rows) == 12
+    maps = [json.loads(row) for row in (folder / "per_query" / "idiolink.map.jsonl").read_text().splitlines()]
+    assert [(one["split"], len(one["points"])) for one in maps] == [("val", 20)] * 3
+    before = [json.loads(r) for r in (folder / "per_query_baseline/idiolink.jsonl").read_text().splitlines()]
+    mean = sum(record["ndcg@10"] for record in before) / len(before)
+    assert card["baseline"][KEY] == pytest.approx(mean)
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert "finished" in page
+    assert "Worst" in page
+    assert {path.name for path in (folder / "plots").iterdir()} == {
+        *("learning_curve.png", "idiolink_recall.png", "idiolink_usage_map.png")
+    }
+    assert page.count("data:image/png") == 2
+    assert "untrained" in capsys.readouterr().out
+    assert not list(folder.rglob("*.bin")) + list(folder.rglob("*.pt")) + list(folder.rglob("*.pkl"))
+
+    best_step = card["meta"]["checkpoint"]
+    model = SentenceTransformer(str(folder / "best"), device="cpu")
+    assert model.encode(["He broke the ice."]).shape == (1, 32)
+    ours, theirs = weights(folder / "best"), weights(folder / best_step)
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert not (folder / "best" / "optimizer.safetensors").exists()
+
+
+# A sentence of the corpus PIE.
+PIE = """Idiom,Sense,Idiomatic_Sent,Literal_Sent,Idiomatic_Label,Literal_Label
+hit the sack,go to bed,I hit the sack .,I went to bed .,O B I I O,O B I I O
+"""
+
+
+@pytest.mark.usefixtures("shown")
+def test_external_data_is_named_wherever_scores_are(
+    tmp_path: Path, options: list[str], sample_root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "data_cleaned.csv").write_text(PIE, encoding="utf-8")
+    run_options = [option for option in options if option != "data=sample"]
+    run_options += [f"data.root={sample_root}", "data.extra=pie", f"data.pie={tmp_path}"]
+    train(tmp_path / "run", [*run_options, "trainer.max_steps=1"])
+    meta = json.loads((tmp_path / "run" / "scores.json").read_text())["meta"]
+    assert "EXTERNAL idiom data (pie)" in meta["data"]
+    assert "with external idiom data (PIE): 3 sentences of 1 idioms" in meta["trained_on"]
+    assert any("data_cleaned.csv" in name for name in meta["files"])
+    assert "EXTERNAL" in capsys.readouterr().out
+    assert meta["trained_on"] in (tmp_path / "run" / "best" / "README.md").read_text()
+
+
+def test_another_seed_is_another_run(tmp_path: Path, options: list[str], whole_run: WholeRun) -> None:
+    train(tmp_path, [*options, "seed=43", "trainer.max_steps=1"])
+    assert metrics(tmp_path)[0]["loss"] != metrics(whole_run(options))[0]["loss"]
+
+
+@pytest.mark.slow
+def test_accumulation_gives_the_gradient_of_the_whole_batch(
+    tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without dropout and in-batch negatives the parts of a batch add up, also of unequal ones."""
+    monkeypatch.setattr(Encoder, "train", lambda self, *_: torch.nn.Module.train(self, False))
+    run_options = [*options, "objective.loss.in_batch=none", "trainer.batch_size=60", "trainer.max_epochs=1"]
+    train(tmp_path / "whole", run_options)
+    train(tmp_path / "parts", [*run_options, "trainer.accumulation=5"])
+    ours, theirs = (
+        [line for line in metrics(tmp_path / name) if "loss" in line] for name in ("parts", "whole")
+    )
+    assert len(ours) == len(theirs) == 3  # 60, 60 and 24 anchors: the last in parts of 5 and 4
+    for a, b in zip(ours, theirs, strict=True):
+        assert a["loss"] == pytest.approx(b["loss"], rel=1e-4)
+        assert a["grad_norm"] == pytest.approx(b["grad_norm"], rel=1e-3)
+
+
+@pytest.mark.slow
+def test_lower_precision_learns_and_saves_float32_weights(tmp_path: Path, options: list[str]) -> None:
+    """Scored at its end alone, if that is asked for."""
+    train(tmp_path / "run", [*options, "precision=bf16", "eval.every=end"])
+    lines = metrics(tmp_path / "run")
+    losses = [line["loss"] for line in lines if "loss" in line]
+    assert losses[-1] < losses[0]
+    assert [line["step"] for line in lines if "scores" in line] == [6]
+    assert {w.dtype for w in weights(tmp_path / "run" / "best").values()} == {torch.float32}
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["precision"] == "bf16"
+
+
+def test_max_steps_ends_a_run_normally_and_the_schedule_with_it(tmp_path: Path, options: list[str]) -> None:
+    train(tmp_path / "run", [*options, "trainer.max_steps=4", "eval.every=3", "trainer.warmup_ratio=0"])
+    lines = metrics(tmp_path / "run")
+    assert [line["step"] for line in lines if "scores" in line] == [3, 4]
+    rates = [line["lr"] for line in lines if "lr" in line]
+    assert rates == pytest.approx([1e-3, 0.75e-3, 0.5e-3, 0.25e-3])
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "finished"
+
+
+def test_patience_stops_and_the_best_stays(tmp_path: Path, options: list[str]) -> None:
+    """No score can improve by 2, so patience counts from the first evaluation on."""
+    patience = ["trainer.patience=3", "trainer.min_delta=2", "trainer.keep_checkpoints=2"]
+    train(tmp_path / "run", [*options, *patience, "trainer.max_epochs=9", "eval.every=1"])
+    scored = [line for line in metrics(tmp_path / "run") if "scores" in line]
+    assert [line["step"] for line in scored] == [1, 2, 3, 4]
+    best = max(scored, key=lambda line: line["scores"][KEY])
+    card = json.loads((tmp_path / "run" / "scores.json").read_text())
+    assert card["meta"]["checkpoint"] == f"step_{best['step']}"
+    assert card["scores"] == best["scores"]
+    left = {path.name for path in checkpoints(tmp_path / "run")}
+    assert {f"step_{best['step']}", "step_3", "step_4"} <= left
+    assert all(verify(path) is None for path in checkpoints(tmp_path / "run"))
+
+
+REFUSED = {
+    "another model's mask": (
+        ["objective.query_mode=masked_sentence", "objective.mask='<mask>'"],
+        r"objective\.mask='<mask>'",
+    ),
+    "distillation without plain sentences": (
+        ["retain.distillation=0.5", "objective.document_mode=span"],
+        r"objective\.document_mode",
+    ),
+    "tokens' rate without tokens": (["trainer.idiom_tokens_learning_rate=0.01"], r"model\.idiom_tokens="),
+    "tokens alone without tokens": (["trainer.only_idiom_tokens=true"], r"model\.idiom_tokens="),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_options_that_do_not_fit_are_refused_before_training(
+    tmp_path: Path, options: list[str], what: str
+) -> None:
+    wrong, option = REFUSED[what]
+    with pytest.raises(UserError, match=option):
+        train(tmp_path / "run", [*options, *wrong])
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+def test_training_idioms_must_be_unseen_in_every_split(
+    tmp_path: Path, options: list[str], sample_root: Path
+) -> None:
+    shutil.copytree(sample_root, tmp_path / "data")
+    shutil.copytree(sample_root / "train", tmp_path / "data" / "extra")
+    with pytest.raises(UserError, match="is in the splits extra and train"):
+        train(tmp_path / "run", [*(o for o in options if o != "data=sample"), f"data.root={tmp_path}/data"])
+
+
+def test_training_on_scored_queries_is_a_warning(
+    tmp_path: Path, options: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    train(tmp_path / "run", [*options, "objective.split=val", "trainer.max_steps=1"])
+    assert "these scores are of idioms that the model has seen" in caplog.text
+
+
+def test_not_finite_loss_names_the_batch_and_what_is_saved(
+    tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Suite.run
+
+    def poison_after_scoring(self: Suite, encoder: Any, **rest: Any) -> Any:
+        result = real(self, encoder, **rest)
+        if (tmp_path / "run" / "baseline.json").exists():
+            with torch.no_grad():
+                next(encoder.parameters())[:] = math.nan
+        return result
+
+    monkeypatch.setattr(Suite, "run", poison_after_scoring)
+    with pytest.raises(UserError) as caught:
+        train(tmp_path / "run", [*options, "eval.every=2"])
+    message = str(caught.value)
+    assert "the loss is nan at step 3 (epoch 1), in the batch of 48 anchors" in message
+    batch = json.loads((tmp_path / "run" / "nonfinite_batch.json").read_text())
+    assert len(batch["anchors"]) == 48
+    assert batch["anchors"][0] in message
+    assert f"The last complete checkpoint: {tmp_path / 'run' / 'step_2'}" in message
+    run = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert run["status"] == "failed"
+    assert "the loss is nan" in run["error"]
+
+
+def test_not_finite_gradient_names_all_micro_batches(
+    tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A finite loss with an infinite gradient, as from the square root at 0."""
+    real = ContrastiveObjective.loss
+
+    def steep(self: ContrastiveObjective, embeddings: torch.Tensor, batch: Any) -> ObjectiveLoss:
+        result = real(self, embeddings, batch)
+        return ObjectiveLoss(result.loss + (embeddings.sum() * 0).sqrt())
+
+    monkeypatch.setattr(ContrastiveObjective, "loss", steep)
+    with pytest.raises(UserError, match=r"the gradient norm is nan at step 1 .* 48 anchors"):
+        train(tmp_path / "run", [*options, "trainer.accumulation=2"])
+    assert not checkpoints(tmp_path / "run")

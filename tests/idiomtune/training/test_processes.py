@@ -1,0 +1,237 @@
+"""Several processes compute what one computes, with whole and with sharded weights, and end together."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from idiomtune.encoder.encoder import Encoder
+from idiomtune.encoder.forward import ForwardBatch
+from idiomtune.encoder.parallel import partition_by_size
+from idiomtune.requests import Request
+from tests import process_jobs
+from tests.launches import EVALUATION, Launches
+from tests.own_data import mixture_options, write, write_collection
+from tests.tiny_clip import save_tiny_clip
+from tests.tiny_families import FAMILIES, tiny_checkpoint
+from tests.tiny_runs import DRAWN, WholeRun, assert_same_run, files_of, metrics, weights
+
+RUN = "tests.process_jobs:whole_run"
+SHORT = "model.tokens_per_forward=256"  # several passes for each process
+SHORTER = "model.tokens_per_forward=128"  # also of a few short texts
+
+
+def succeeded(ended: list[tuple[int, str]]) -> list[tuple[int, str]]:
+    assert [status for status, _ in ended] == [0] * len(ended), ended
+    return ended
+
+
+# ------------------------------------------------------------------ gradients
+
+
+def own_pairs(tiny_path: Path) -> Path:
+    """A table of pairs, some of one group, with spans and weights."""
+    rows = "".join(
+        f"what is a number {i}?,number {i},it is {i},it is not {i + 1},g{i // 3},{1 + i % 2}\n"
+        for i in range(50)
+    )
+    return write(tiny_path.parent / "pairs.csv", f"anchor,span,positive,negative,group,weight\n{rows}")
+
+
+def experiment_options(name: str, tiny_path: Path) -> list[str]:
+    common = [*("data=sample", "device=cpu", "model=pretrained", f"model.path={tiny_path}"), SHORT]
+    clip, bert = tiny_path.parent / "clip", tiny_path.parent / "bert"
+    if name == "aima" and not clip.is_dir():
+        save_tiny_clip(clip)
+    # 144 anchors in steps of 60: the last is shorter; in-batch false negatives are masked
+    idiolink = [*DRAWN, "objective.loss.false_negatives=mask", "trainer.batch_size=60", *common]
+    return {
+        "idiolink": idiolink,
+        "checkpointed": [*idiolink, "trainer.activation_checkpointing=true"],
+        "few texts": [*idiolink[:-1], "model.tokens_per_forward=100000", "trainer.batch_size=2"],
+        "idiolink_ft": ["+experiment=idiolink_ft", "trainer.batch_size=48", *common],
+        "adaptive_triplet": ["+experiment=adaptive_triplet", "trainer.batch_size=40", *common],
+        "joint": ["+experiment=joint", "trainer.batch_size=48", *common],
+        "own": [
+            *("+experiment=own", f"data.train={own_pairs(tiny_path)}", "trainer.batch_size=20"),
+            *("objective.query_mode=[span,sentence]", *common[1:], SHORTER),
+        ],
+        # seven steps of three parts, in batches of 22, 12 (the last shorter) and 48
+        "mixture": [*mixture_options(tiny_path.parent), "trainer.batch_size=48", *common],
+        **{
+            rank: ["+experiment=admire_experts", f"objective.loss.rank={rank}", *common, SHORTER]
+            for rank in ("pairwise", "listwise", "top1")
+        },
+        # steps of both kinds: those that rank embed nothing
+        "aima": [
+            *("+experiment=admire_aima", *common, SHORTER, "trainer.batch_size=7"),
+            *(f"objective.clip.path={clip}", f"objective.sense_encoder.path={bert}"),
+            *("objective.sense_encoder.stage=beside", "objective.captions.summariser=null"),
+            "objective.astitch=[train_one_shot]",
+        ],
+    }[name]
+
+
+@pytest.fixture(scope="module")
+def of_one(tmp_path_factory: pytest.TempPathFactory, tiny_path: Path) -> Callable[[str], dict[str, Any]]:
+    """The gradients of one process, each computed once; by gradient caching they are the same."""
+    folder = tmp_path_factory.mktemp("one")
+
+    def gradients(name: str) -> dict[str, torch.Tensor]:
+        if not (folder / name).exists():
+            options = experiment_options(name, tiny_path)
+            process_jobs.gradients(options, str(folder / name), cached=str(folder / f"{name}_cached"))
+            assert_close(load_file(folder / f"{name}_cached"), load_file(folder / name), name)
+        return load_file(folder / name)
+
+    return gradients
+
+
+def assert_close(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor], of: str) -> None:
+    assert ours.keys() == theirs.keys()
+    assert any(".log." not in name for name in ours)
+    for name, expected in theirs.items():
+        scale = max(float(expected.norm()), 1e-6)
+        assert float((ours[name] - expected).norm()) / scale < 1e-5, (of, name)
+
+
+EVERY = ("idiolink", "idiolink_ft", "adaptive_triplet", "joint", "mixture", "own", "aima")
+EXPERTS = ("pairwise", "listwise", "top1")
+# Processes, what they compute → what is special about it, for all of them.
+SHARED: dict[str, tuple[int, dict[str, dict[str, bool]]]] = {
+    "two": (2, {name: {} for name in (*EVERY, *EXPERTS)}),
+    # also by way of what keeps a GPU's shards in main memory
+    "two, sharded": (2, {"idiolink": {}, "checkpointed": {}, "adaptive_triplet": {"offloaded": True}}),
+    # one pass a step: two of three processes have nothing to embed
+    "three": (3, {"few texts": {}}),
+    "three, sharded": (3, {"few texts": {}}),
+}
+
+
+@pytest.mark.parametrize("kind", SHARED)
+def test_gradients_of_several_processes_are_those_of_one(
+    launches: Launches, of_one: Callable[[str], dict[str, Any]], tiny_path: Path, tmp_path: Path, kind: str
+) -> None:
+    """With dropout, masked negatives or mined triplets, in equal and unequal numbers of passes."""
+    count, chosen = SHARED[kind]
+    jobs = [
+        {
+            "options": experiment_options(name, tiny_path),
+            "output": str(tmp_path / name),
+            "cached": str(tmp_path / f"{name}_cached"),
+            "sharded": "sharded" in kind,
+            **more,
+        }
+        for name, more in chosen.items()
+    ]
+    succeeded(launches(count, "tests.process_jobs:gradients_of_all", jobs=jobs))
+    for name in chosen:
+        expected = of_one("idiolink" if name == "checkpointed" else name)
+        for file in (name, f"{name}_cached"):
+            assert_close(load_file(tmp_path / file), expected, file)
+
+
+def test_every_architecture_can_be_sharded(launches: Launches, tmp_path: Path) -> None:
+    folders = [str(tiny_checkpoint(family, tmp_path / name)) for name, family in FAMILIES.items()]
+    succeeded(launches(2, "tests.process_jobs:families", folders=folders))
+
+
+# ------------------------------------------------------------------ whole runs
+
+
+def test_a_run_of_two_processes_is_that_of_one_and_goes_on_after_kills(
+    launches: Launches, tmp_path: Path, options: list[str], whole_run: WholeRun
+) -> None:
+    run_options = [*options, "eval.cache=true", SHORT]
+    alone, two = whole_run(run_options), tmp_path / "two"
+    succeeded(launches(2, RUN, folder=str(two), options=run_options))
+    assert not Path("not_the_main_one").exists()
+    ours, theirs = weights(alone / "best"), weights(two / "best")
+    assert all(torch.allclose(ours[name], theirs[name], rtol=1e-4, atol=1e-6) for name in ours)
+    cards = [json.loads((folder / "scores.json").read_text()) for folder in (alone, two)]
+    for part in ("scores", "baseline"):
+        assert cards[0][part] == pytest.approx(cards[1][part], abs=1e-6)
+    for a, b in zip(metrics(alone), metrics(two), strict=True):
+        assert a.get("loss", 0.0) == pytest.approx(b.get("loss", 0.0), rel=1e-5)
+    assert files_of(alone) == files_of(two)
+
+    folder = tmp_path / "killed"
+    # The main process at its second evaluation, the untrained model's being the first; then the other one at
+    # the second of the run that goes on, from step 0.
+    for rank, go_on in ((0, False), (1, True)):
+        chosen = [] if go_on else run_options
+        ended = launches(2, RUN, folder=str(folder), options=chosen, go_on=go_on, die=[rank, 2])
+        assert ended[rank][0] == -9
+        assert ended[1 - rank][0] == 1  # ended by itself, well before it would have been ended
+        assert "another process of this launch ended" in ended[1 - rank][1]
+        if not go_on:  # of two processes: their rounding is another
+            assert "that an earlier run kept" in ended[0][1]
+    succeeded(launches(2, RUN, folder=str(folder), options=[], go_on=True))
+    assert_same_run(two, folder)
+
+
+def test_an_evaluation_is_shared_out_and_gives_the_scores_of_one(
+    launches: Launches, tmp_path: Path, tiny_path: Path
+) -> None:
+    run_options = ["data=sample", "device=cpu", "model=pretrained", f"model.path={tiny_path}", "split=val"]
+    run_options += ["benchmark=[idiolink,semeval2022,own_retrieval]"]
+    run_options += [f"benchmark.own_retrieval.path={write_collection(tmp_path / 'search')}"]
+
+    def options(name: str) -> list[str]:
+        store = ["benchmark.own_retrieval.shard_size=1", f"benchmark.own_retrieval.store={tmp_path / name}"]
+        return [*run_options, *store, f"output={tmp_path / f'{name}.json'}"]
+
+    process_jobs.evaluation(options("one"))
+    succeeded(launches(2, EVALUATION, options=options("two")))
+    stores = [tmp_path / name / "search" / "sentence" for name in ("one", "two")]
+    shards = [{path.name: path.read_bytes() for path in store.glob("[!.]*")} for store in stores]
+    assert len(shards[0]) == 4
+    assert shards[0] == shards[1]
+    one, two = (json.loads((tmp_path / f"{n}.json").read_text())["scores"] for n in ("one", "two"))
+    assert len(one) > 20
+    assert two == pytest.approx(one, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("rank", "own", "others"),
+    [
+        (1, "this process has run into something", "another process of this launch ended"),
+        # As when its disk is full; here the folder is somebody else's.
+        (0, "already contains a run", "the main process failed"),
+    ],
+)
+def test_an_error_of_one_process_ends_all(
+    launches: Launches, tmp_path: Path, options: list[str], rank: int, own: str, others: str
+) -> None:
+    if rank == 0:
+        (tmp_path / "step_3").mkdir()
+    ended = launches(2, RUN, folder=str(tmp_path), options=options, fail=rank == 1)
+    assert [status for status, _ in ended] == [1, 1]
+    assert own in ended[rank][1]
+    assert others in ended[1 - rank][1]
+
+
+# ------------------------------------------------------------------ how the work is divided
+
+
+def test_forward_batches_are_divided_by_their_size() -> None:
+    batches = [
+        ForwardBatch([[0] * length] * number, [], []) for length, number in ((9, 1), (4, 2), (3, 2), (2, 2))
+    ]
+    assert partition_by_size(batches, 2).numbers == [[0, 3], [1, 2]]
+    assert partition_by_size(batches, 5).numbers == [[0], [1], [2], [3], []]
+
+
+def test_forward_batches_are_cut_for_idle_processes_where_they_are_long(tiny: Encoder) -> None:
+    tiny.tokens_per_forward = 100_000
+    words = "the ship broke the ice and nobody in the harbour saw it happen "
+    requests = [Request(f"{i} {words * 3}") for i in range(100)]
+    assert len(tiny.forward_batches(requests)) == 1
+    assert len(tiny.forward_batches(requests, min_batches=4)) in (4, 5)
+    assert len(tiny.forward_batches(requests[:5], min_batches=4)) == 1  # too short to be worth it

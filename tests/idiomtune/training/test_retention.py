@@ -1,0 +1,330 @@
+"""Remedies against forgetting: what is published, what is trained, and that runs with them can be resumed."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import PeftModel
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+from transformers import AutoTokenizer, LlamaModel
+
+from idiomtune.benchmarks.suite import Suite
+from idiomtune.config import TrainSettings, check
+from idiomtune.config.compose import CONF
+from idiomtune.config.sections import LoraSettings, ModelSettings, named_model
+from idiomtune.encoder.encoder import Encoder
+from idiomtune.encoder.trained_parts import Adapters
+from idiomtune.errors import UserError
+from idiomtune.factory import build_benchmarks
+from idiomtune.objectives import Batch, Mean, ObjectiveLoss
+from idiomtune.requests import Request
+from idiomtune.training.checkpoint import verify
+from idiomtune.training.regularization import Distillation, Retention
+from tests.tiny_models import tiny_sentence_transformer, tiny_transformer
+from tests.tiny_runs import WholeRun, composed, metrics, train, weights
+
+INTERPOLATION = ["retain.interpolation=0.7"]
+DISTILLATION = ["retain.distillation=0.5"]
+LORA = ["retain.lora.rank=4", "retain.lora.dropout=0.1"]
+# As in the runs that are resumed, which are made once.
+REMEDIES = [
+    INTERPOLATION,
+    [*DISTILLATION, *INTERPOLATION, "model.idiom_tokens=train"],
+    [*DISTILLATION, *LORA],
+]
+
+
+def disturbed(encoder: Encoder, scale: float = 0.1) -> dict[str, torch.Tensor]:
+    """Trained, as far as a test can tell; returns a copy of the weights."""
+    g = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for p in encoder.parameters():
+            if p.requires_grad:
+                p.add_(scale * torch.randn(p.shape, generator=g))
+    return {name: p.detach().clone() for name, p in encoder.named_parameters()}
+
+
+def same(a: Mapping[str, torch.Tensor], b: Mapping[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+# ------------------------------------------------------------------ interpolation
+
+
+def test_published_weights_are_the_interpolation_and_the_trained_ones_come_back(
+    tiny: Encoder, tiny_path: Path, tmp_path: Path
+) -> None:
+    """Also after an error while they are scored, and from the files of a checkpoint."""
+    base = {name: p.detach().clone() for name, p in tiny.named_parameters()}
+    retention = Retention(tiny, interpolation=0.25)
+    trained = disturbed(tiny)
+    retention.save(tmp_path)
+    texts = ["He broke the ice.", "Rain fell."]
+    with retention.exported_weights():
+        published = tiny.encode(texts)
+        for name, p in tiny.named_parameters():
+            expected = 0.25 * trained[name] + 0.75 * base[name]
+            torch.testing.assert_close(p.detach(), expected, rtol=0, atol=1e-6)
+    assert same(dict(tiny.named_parameters()), trained)
+    with pytest.raises(RuntimeError), retention.exported_weights():
+        raise RuntimeError("while it is scored")
+    assert same(dict(tiny.named_parameters()), trained)
+    assert torch.equal(Encoder.from_pretrained(tmp_path, device="cpu").encode(texts), published)
+    assert not torch.allclose(tiny.encode(texts), published)
+    again = Retention(Encoder.from_pretrained(tiny_path, device="cpu"), interpolation=0.25)
+    again.load(tmp_path)
+    assert same(dict(again.encoder.named_parameters()), trained)
+
+
+# ------------------------------------------------------------------ distillation
+
+
+def test_the_term_is_the_mean_over_plain_rows(tiny: Encoder, tiny_path: Path) -> None:
+    """Against cosines taken one by one, with a prompt in front and a sentence that occurs twice."""
+    base = Encoder.from_pretrained(tiny_path, device="cpu", document_prompt="text: ")
+    plain = [Request(text) for text in ("All was calm.", "Rain fell.", "A dog barked.")]
+    distillation = Distillation(base, [*plain, plain[0]], weight=0.5)
+    idiom = Request("He broke the ice.", (3, 16), pooling="span")
+    batch = Batch([plain[2], idiom, plain[0], plain[2]], ["a"], None, plain_rows=[0, 2, 3])
+    disturbed(tiny)
+    embeddings = tiny(batch.requests)
+    theirs = base.encode([f"{request.text}" for request in batch.requests])
+    cosines = torch.nn.functional.cosine_similarity(embeddings, theirs)
+    expected = (1 - cosines[0] + 1 - cosines[2] + 1 - cosines[3]) / 3
+    assert expected.item() > 1e-3
+    torch.testing.assert_close(distillation.term(embeddings, batch)[0], expected)
+
+    retention = Retention(tiny, distillation=distillation)
+    result = retention.add_distillation(ObjectiveLoss(embeddings.sum(), {"n": 1.0}), embeddings, batch)
+    torch.testing.assert_close(result.loss, embeddings.sum() + 0.5 * expected)
+    assert result.counts == {"n": 1.0}
+    assert result.means == {"distillation": Mean(distillation.term(embeddings, batch)[0].item(), 3)}
+    without = retention.add_distillation(
+        ObjectiveLoss(embeddings.sum()), embeddings, Batch(batch.requests, ["a"], None)
+    )
+    assert without.loss.item() == pytest.approx(embeddings.sum().item())
+
+
+def test_a_heavy_term_keeps_plain_sentences_where_they_were(
+    tmp_path: Path, options: list[str], whole_run: WholeRun, tiny: Encoder, sample_root: Path
+) -> None:
+    documents = json.loads((sample_root / "train" / "indexes.json").read_text(encoding="utf-8"))
+    plain = [d["sentence"] for d in documents if d["usage"] in ("simplification", "sense")]
+    base = tiny.encode(plain)
+    drift = {}
+    train(tmp_path / "heavy", [*options, "retain.distillation=20"])
+    for weight, folder in ((0, whole_run(options)), (20, tmp_path / "heavy")):
+        tuned = Encoder.from_pretrained(folder / "step_6", device="cpu").encode(plain)
+        drift[weight] = (1 - (tuned * base).sum(1)).mean().item()
+        logged = ["distillation" in line for line in metrics(folder) if "loss" in line]
+        assert logged == [weight > 0] * 6
+    assert drift[20] < drift[0] / 3
+
+
+def test_what_is_logged_of_a_step_in_parts_is_the_mean_over_its_plain_sentences(
+    tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parts of a step hold unequal numbers of them, and each has another mean."""
+    seen: list[tuple[float, int]] = []
+
+    def term(_self: Distillation, embeddings: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, int]:
+        seen.append((float(len(seen)), len(batch.plain_rows)))
+        return embeddings.sum() * 0 + seen[-1][0], seen[-1][1]
+
+    monkeypatch.setattr(Distillation, "term", term)
+    run_options = [*options, *DISTILLATION, "trainer.accumulation=4", "trainer.max_steps=1"]
+    train(tmp_path / "run", run_options)
+    (line,) = (line for line in metrics(tmp_path / "run") if "loss" in line)
+    assert len({number for _, number in seen}) > 1
+    expected = sum(value * number for value, number in seen) / sum(number for _, number in seen)
+    assert line["distillation"] == pytest.approx(expected)
+
+
+# ------------------------------------------------------------------ another teacher
+
+
+def test_of_a_teacher_of_another_width_the_similarities_are_followed(
+    tiny: Encoder, tmp_path: Path, minilm_path: str
+) -> None:
+    """On every text of a batch, spans too, each as the teacher itself embeds it."""
+    wide = tiny_sentence_transformer(tmp_path, minilm_path, size=48)  # the student's embeddings have 32
+    teacher = Encoder.from_pretrained(wide, device="cpu")
+    requests = [Request("All was calm."), Request("He broke the ice.", (3, 16), pooling="span")]
+    requests.append(Request("Rain fell.", role="query"))
+    distillation = Distillation(teacher, requests, weight=0.5, texts="all")
+    batch = Batch(requests, ["a"], None, plain_rows=[0])
+    ours, theirs = tiny(requests), teacher(requests)
+    terms = [
+        (torch.cosine_similarity(ours[i], ours[j], 0) - torch.cosine_similarity(theirs[i], theirs[j], 0)) ** 2
+        for i, j in ((0, 1), (0, 2), (1, 2))
+    ]
+    expected = torch.stack(terms).mean()
+    assert expected.item() > 1e-4
+    torch.testing.assert_close(distillation.term(ours, batch)[0], expected)
+    result = Retention(tiny, distillation=distillation).add_distillation(
+        ObjectiveLoss(ours.sum()), ours, batch
+    )
+    assert result.means["distillation"].num == 3  # pairs
+    plain = Distillation(teacher, requests[:1], weight=0.5)
+    assert plain.term(ours, batch)[0].item() == 0  # one text has no relations
+
+
+@pytest.mark.parametrize("name", [p.stem for p in (CONF / "model").glob("*.yaml") if p.stem != "pretrained"])
+def test_a_teacher_by_name_is_the_model_of_that_name(name: str) -> None:
+    config = composed("config", f"model={name}", "model.trust_remote_code=true")["model"]
+    if (config["about"] or {}).get("remote_code") == "needed":
+        with pytest.raises(ValueError, match="trust_remote_code"):
+            named_model(name)
+        return
+    settings = named_model(name)
+    assert settings.model_copy(update={"trust_remote_code": True}) == ModelSettings.model_validate(config)
+
+
+# ------------------------------------------------------------------ adapters
+
+
+def adapted(encoder: Encoder, seed: int = 1, **options: Any) -> tuple[Retention, Adapters]:
+    defaults = {"rank": 4, "alpha": 8.0, "dropout": 0.0, "target_modules": None}
+    settings = LoraSettings(**defaults | options)
+    adapters = Adapters(encoder, settings, seed=seed, base_model="tiny")
+    return Retention(encoder, adapters=adapters), adapters
+
+
+@pytest.fixture
+def decoder(tmp_path: Path, minilm_path: str) -> Path:
+    """A two-layer Llama with random weights, its last token's state as the embedding."""
+    tokenizer = AutoTokenizer.from_pretrained(minilm_path)
+    transformer = tiny_transformer(tmp_path / "llama", LlamaModel, tokenizer)
+    model = SentenceTransformer(modules=[transformer, Pooling(32, pooling_mode="lasttoken")], device="cpu")
+    model.save_pretrained(str(tmp_path / "decoder"), create_model_card=False)
+    return tmp_path / "decoder"
+
+
+TEXTS = ["He broke the ice.", "Rain fell on the quiet town.", "A dog barked."]
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft's own
+@pytest.mark.parametrize("kind", ["encoder", "decoder"])
+def test_adapters_alone_are_trained_and_merged_they_make_the_same_model(
+    tmp_path: Path, request: pytest.FixtureRequest, kind: str
+) -> None:
+    """Two steps; the merged model loads as a plain one, and peft puts the adapters onto the base model."""
+    path: Path = request.getfixturevalue("tiny_path" if kind == "encoder" else "decoder")
+    encoder = Encoder.from_pretrained(path, device="cpu")
+    untrained, base = encoder.encode(TEXTS), {n: p.clone() for n, p in encoder.named_parameters()}
+    retention, adapters = adapted(encoder)
+    assert torch.equal(encoder.encode(TEXTS), untrained)
+    trained = [p for p in encoder.parameters() if p.requires_grad]
+    assert len(trained) == 2 * 2 * (6 if kind == "encoder" else 7)  # A and B, two layers, each linear layer
+    optimizer = torch.optim.SGD(trained, lr=30.0)
+    for _ in range(2):  # at the first step B is zero, so A has no gradient
+        encoder([Request(text) for text in TEXTS])[:, :7].sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    tuned = encoder.encode(TEXTS)
+    assert (tuned - untrained).abs().max() > 0.01
+
+    before = {name: p.detach().clone() for name, p in encoder.named_parameters()}
+    retention.save(tmp_path / "step")
+    assert same(dict(encoder.named_parameters()), before)
+    assert torch.equal(encoder.encode(TEXTS), tuned)
+    unchanged = {name.replace(".base_layer", ""): p for name, p in before.items() if "lora_" not in name}
+    assert same(unchanged, base)
+
+    plain = SentenceTransformer(str(tmp_path / "step"), device="cpu")
+    assert [name for name, _ in plain.named_parameters()] == [n.removeprefix("model.") for n in base]
+    torch.testing.assert_close(plain.encode(TEXTS, convert_to_tensor=True), tuned, rtol=1e-4, atol=1e-5)
+    with adapters.merged():
+        merged = {
+            n.removeprefix("model.").replace(".base_layer", ""): p for n, p in encoder.named_parameters()
+        }
+        assert all(torch.equal(p, merged[name]) for name, p in plain.named_parameters())
+        theirs = plain.encode(TEXTS, convert_to_tensor=True)  # by another kernel of attention
+        torch.testing.assert_close(theirs, encoder.encode(TEXTS), rtol=0, atol=1e-6)
+    with pytest.raises(RuntimeError), adapters.merged():
+        raise RuntimeError("while it is scored")
+    assert same(dict(encoder.named_parameters()), before)
+
+    by_peft: Any = SentenceTransformer(str(path), device="cpu")
+    PeftModel.from_pretrained(by_peft[0].auto_model, str(tmp_path / "step" / "adapter"))
+    torch.testing.assert_close(by_peft.encode(TEXTS, convert_to_tensor=True), tuned, rtol=1e-4, atol=1e-5)
+
+    again, _ = adapted(Encoder.from_pretrained(path, device="cpu"), seed=2)
+    again.load(tmp_path / "step")
+    assert same(dict(again.encoder.named_parameters()), before)
+
+
+def test_a_module_that_is_not_there_is_named(tiny: Encoder) -> None:
+    with pytest.raises(UserError, match=r"no module 'q_proj'; its linear layers' names end in dense, key"):
+        adapted(tiny, target_modules=["query", "q_proj"])
+
+
+def test_a_run_without_peft_ends_at_once(
+    tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda n, *a: None if n == "peft" else real(n, *a))
+    with pytest.raises(UserError, match=r"retain\.lora\.rank.*pip install peft"):
+        train(tmp_path / "run", [*options, *LORA])
+    assert not (tmp_path / "run" / "baseline.json").exists()
+
+
+# ------------------------------------------------------------------ whole runs
+
+
+@pytest.mark.parametrize("remedy", REMEDIES, ids=" ".join)
+def test_scores_are_of_the_model_that_is_saved(
+    options: list[str], whole_run: WholeRun, remedy: list[str]
+) -> None:
+    run = whole_run([*options, *remedy])
+    benchmarks, _ = build_benchmarks(check(TrainSettings, composed("config", *options)))
+    for step in ("step_3", "step_6"):
+        scored = Suite(benchmarks).run(Encoder.from_pretrained(run / step, device="cpu")).scores
+        assert scored == json.loads((run / step / "scores.json").read_text())["scores"]
+        assert verify(run / step) is None
+    best = json.loads((run / "scores.json").read_text())["meta"]["checkpoint"]
+    assert same(weights(run / "best"), weights(run / best))
+    assert not (run / "best" / "trained.safetensors").exists()
+    assert (run / "best" / "adapter" / "adapter_model.safetensors").exists() == (LORA[0] in remedy)
+    assert SentenceTransformer(str(run / "best"), device="cpu").encode(["Rain fell."]).shape == (1, 32)
+
+
+def test_interpolation_only_moves_what_is_published(
+    options: list[str], whole_run: WholeRun, tiny_path: Path
+) -> None:
+    """Training goes on with the raw weights: they are those of the run without it."""
+    without, held = whole_run(options), whole_run([*options, *INTERPOLATION])
+    free, base = weights(without / "step_6"), weights(tiny_path)
+    trained = load_file(held / "step_6" / "trained.safetensors")
+    published = weights(held / "step_6")
+    assert len(trained) == len(free)
+    for name, tensor in trained.items():
+        name = name.removeprefix("model.0.model.")
+        assert torch.equal(tensor, free[name]), name
+        assert torch.equal(published[name], base[name] + 0.7 * (tensor - base[name])), name
+    losses = [[line["loss"] for line in metrics(run) if "loss" in line] for run in (without, held)]
+    assert losses[0] == losses[1]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "option"),
+    [
+        (["retain.interpolation=1.5"], "retain.interpolation"),
+        (["retain.teacher=minilm"], "distillation"),
+        ([*DISTILLATION, "retain.teacher=minilmm"], "minilmm"),
+        ([*DISTILLATION, "retain.teacher_texts=all"], "teacher_texts"),
+        (["retain.lora.rank=4", *INTERPOLATION], "lora.rank=4 and interpolation=0.7"),
+        (["retain.lora.rank=4", "model.idiom_tokens=train"], "tokens"),
+    ],
+)
+def test_wrong_settings_are_named(options: list[str], wrong: list[str], option: str) -> None:
+    with pytest.raises(UserError, match=option):
+        check(TrainSettings, composed("config", *options, *wrong))

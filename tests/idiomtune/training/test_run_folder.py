@@ -1,0 +1,240 @@
+"""Whose a run folder is, what it is called, and how runs end: nobody writes into it without its lock."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import os
+import re
+import signal
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from idiomtune.errors import UserError
+from idiomtune.io.claims import TakenError
+from idiomtune.io.files import numbered
+from idiomtune.programs.folders import new_sweep_folder, run_name
+from idiomtune.training.ending import stop_requests
+from idiomtune.training.run_folder import RunFolder
+from tests.programs import ROOT, run
+from tests.tiny_runs import train
+
+# ------------------------------------------------------------------ whose it is
+
+
+def test_who_loses_a_folder_leaves_it_as_it_is(tmp_path: Path) -> None:
+    winner = RunFolder(tmp_path / "run")
+    with winner.claimed(resume=False, record_start=lambda folder: (folder / "mine").touch()):
+        winner.start({}, experiment="x", seed=1)
+        before = {path: path.stat().st_mtime_ns for path in winner.path.rglob("*")}
+        loser = RunFolder(tmp_path / "run", made=True)
+        with (
+            pytest.raises(TakenError),
+            loser.claimed(resume=False, record_start=lambda folder: (folder / "theirs").touch()),
+        ):
+            pass
+        assert {path: path.stat().st_mtime_ns for path in winner.path.rglob("*")} == before
+
+
+def test_a_chosen_name_that_is_taken_is_followed_by_the_next(tmp_path: Path) -> None:
+    runs = [RunFolder(tmp_path / "run", chosen=True) for _ in range(3)]
+    with runs[0].claimed(resume=False), runs[1].claimed(resume=False):
+        assert [r.path.name for r in runs] == ["run", "run-2", "run"]
+        runs[0].start({}, experiment="x", seed=1)
+        runs[0].end("finished")
+    with runs[2].claimed(resume=False):  # nobody holds "run" any more, but it holds a run
+        assert runs[2].path.name == "run-2"
+    assert [p.name for p in itertools.islice(numbered(Path("a/run")), 3)] == ["run", "run-2", "run-3"]
+
+
+@pytest.mark.parametrize("leaves", [None, "run.json", "baseline.json"])
+def test_a_mistake_leaves_a_folder_only_with_a_result(tmp_path: Path, leaves: str | None) -> None:
+    run_ = RunFolder(tmp_path / "checkpoints" / "run", chosen=True)
+
+    def record(folder: Path) -> None:
+        (folder / ".hydra").mkdir()
+        logging.getLogger().warning("something")
+
+    def mistake() -> NoReturn:
+        if leaves is not None:
+            run_.start({}, experiment="x", seed=1)
+            run_.end("failed")
+            (run_.path / leaves).touch()
+        raise UserError("mistake")
+
+    with pytest.raises(UserError, match="mistake"), run_.claimed(resume=False, record_start=record):
+        mistake()
+    assert (run_.path / "run.json").exists() == (leaves == "baseline.json")
+    assert any(tmp_path.iterdir()) == (leaves == "baseline.json")
+
+
+def test_what_was_in_the_folder_stays(tmp_path: Path) -> None:
+    for name in ("notes.txt", "train.log"):
+        (tmp_path / name).write_text("mine")
+    (tmp_path / ".hydra").mkdir()
+    run_ = RunFolder(tmp_path, made=True)
+    with pytest.raises(UserError, match="slip"), run_.claimed(resume=False):
+        raise UserError("slip")
+    assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", "train.log", ".hydra"}
+    assert (tmp_path / "train.log").read_text().startswith("mine")
+
+
+def test_a_lock_in_a_folder_that_is_gone_is_no_lock(tmp_path: Path) -> None:
+    """Whoever holds a removed lock file must not think that he has the folder."""
+    first = RunFolder(tmp_path / "run", made=True)
+    with pytest.raises(UserError, match="slip"), first.claimed(resume=False):
+        raise UserError("slip")
+    with RunFolder(tmp_path / "run").locked(), pytest.raises(TakenError):
+        RunFolder(tmp_path / "run").locked().__enter__()
+
+
+@pytest.mark.parametrize("name", [".lock", "run.json", "best"])
+def test_nothing_is_written_through_a_link(tmp_path: Path, options: list[str], name: str) -> None:
+    outside = tmp_path / "precious"
+    file = outside / "file" if name == "best" else outside
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("precious")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / name).symlink_to(outside)
+    with pytest.raises(UserError):
+        train(tmp_path / "run", options)
+    assert file.read_text() == "precious"
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, options: list[str]) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=str(tmp_path / "file" / "run")):
+        train(tmp_path / "file" / "run", options)
+
+
+@pytest.mark.slow
+def test_a_race_for_one_folder_has_one_winner(tmp_path: Path, tiny_path: Path) -> None:
+    """The other says so, and neither the record nor the lock is its own."""
+    folder = tmp_path / "run"
+    command = ["train", "+experiment=idiolink_ft", "+debug=smoke", "benchmark=[idiolink]"]
+    command += [f"model={tiny_path}", f"run_dir={folder}"]
+
+    def start(seed: int) -> tuple[int, str]:
+        done = run(*command, f"seed={seed}", cwd=tmp_path, environment={"PYTHONPATH": str(ROOT)})
+        return done.returncode, done.stderr
+
+    with ThreadPoolExecutor(2) as threads:
+        ended = list(threads.map(start, (1, 2)))
+    winner, loser = (1, 2) if ended[0][0] == 0 else (2, 1)
+    assert [ended[winner - 1][0], ended[loser - 1][0]] == [0, 2]
+    errors = ended[loser - 1][1]
+    assert "another process" in errors or "already contains a run" in errors
+    record = json.loads((folder / "run.json").read_text())
+    assert (record["status"], record["seed"]) == ("finished", winner)
+    for recorded in (folder / "best" / "README.md", folder / ".hydra" / "overrides.yaml"):
+        assert f"seed={winner}" in recorded.read_text()
+
+
+# ------------------------------------------------------------------ how runs end
+
+
+def test_requests_to_stop_are_noted_until_the_step_is_finished() -> None:
+    """SIGTERM to every process, and again by the launcher that got it too; a second SIGINT stops at once."""
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    with stop_requests() as asked:
+        assert not asked()
+        for _ in range(3):
+            os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGINT)
+        assert asked()
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("task", "arguments", "status", "message"),
+    [
+        ("raise ZeroDivisionError('a bug')", (), 1, "unexpected ZeroDivisionError: a bug"),
+        ("raise KeyboardInterrupt('stopped after step 3')", (), 130, "interrupted: stopped after step 3"),
+        ("pass", ("+experiment=leaky", "--config-dir=mine"), 2, "hydra.job.env_set.HF_TOKEN"),
+    ],
+)
+def test_how_a_program_ends(
+    tmp_path: Path, task: str, arguments: Sequence[str], status: int, message: str
+) -> None:
+    """Started as `idiomtune train` is: with a message, and a bug's traceback in a file; without a token."""
+    settings = tmp_path / "mine" / "experiment" / "leaky.yaml"
+    settings.parent.mkdir(parents=True)
+    settings.write_text("# @package _global_\nhydra:\n  job:\n    env_set:\n      HF_TOKEN: 12345678secret\n")
+    (tmp_path / "start.py").write_text(
+        "import sys, idiomtune.programs.launch\n"
+        f"def task(config): {task}\n"
+        f"sys.argv = ['train', 'run_dir=run', *{arguments!r}]\n"
+        "idiomtune.programs.launch.launch('config', task)\n"
+    )
+    done = run(str(tmp_path / "start.py"), cwd=tmp_path, environment={"PYTHONPATH": str(ROOT)}, timeout=60)
+    assert done.returncode == status
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "12345678secret" not in done.stderr
+    if status == 1:
+        file = Path(done.stderr.split("The traceback is in ")[1].split("\n")[0])
+        assert "in task" in file.read_text()
+        file.unlink()
+
+
+@pytest.mark.slow
+def test_a_sweep_of_mistakes_leaves_no_folder(tmp_path: Path) -> None:
+    wrong = ["train", "-m", "+experiment=idiolink_ft", "seed=-1,-2"]
+    done = run(*wrong, cwd=tmp_path, environment={"PYTHONPATH": str(ROOT)})
+    assert done.returncode == 2, done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_damaged_lines_of_the_log_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "metrics.jsonl").write_bytes(b'{"step": 1}\n{"st\n\xff\n[2]\n{"step": 3}\n{"step": 4')
+    assert RunFolder(tmp_path).metrics() == [{"step": 1}, {"step": 3}]
+    assert "metrics.jsonl" in caplog.text
+
+
+# ------------------------------------------------------------------ names: short, and never with a path
+
+
+@pytest.mark.parametrize(
+    ("overrides", "ending"),
+    [
+        ([], ""),
+        (["+experiment=idiolink_ft", "trainer.batch_size=64", "seed=3"], "_seed-3_batch_size-64"),
+        (["data.root=/home/me/data", "device=cpu", "hub.repo_id=me/x", "tracking=wandb"], ""),
+        (["model=pretrained", "model.path='/home/me/models/mine'"], "_model-mine"),
+        (["objective.query_mode=[sentence,span]"], "_query_mode--sentence-span"),
+        (["trainer.monitor=" + "x" * 200, "seed=1"], "_seed-1_monitor-" + "x" * 24),
+        (["seed=3", "name='my run/1'"], "_my-run-1"),  # a chosen name stands for the options
+        (["seed=3", "name=日本"], "_seed-3"),  # nothing of it can be in a folder's name
+        (["name=" + "x" * 59 + ".5"], "_" + "x" * 59),
+    ],
+)
+def test_a_run_is_named_by_what_differs(overrides: list[str], ending: str) -> None:
+    chosen = next((o.partition("=")[2].strip("'") for o in overrides if o.startswith("name=")), None)
+    name = run_name(overrides, chosen)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d" + re.escape(ending), name), name
+
+
+def test_a_name_is_short_and_cut_between_options() -> None:
+    name = run_name([f"objective.option_{i}=value_{i}" for i in range(20)] + ["seed=7"])
+    assert len(name) <= 80
+    assert "_seed-7_option_0-value_0_" in name
+    assert re.search(r"_option_\d+-value_\d+$", name)
+
+
+def test_sweeps_of_one_second_each_have_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for chosen, ending in (
+        (["-m", "+experiment=x", "seed=1,2"], "_seed-1-2"),
+        (["name=two words"], "_two-words"),
+    ):
+        first, second = new_sweep_folder(chosen), new_sweep_folder(chosen)
+        assert first != second
+        assert first.name.endswith(ending)
