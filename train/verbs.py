@@ -223,11 +223,9 @@ def explore(*models: Run | str | Path, output: str | Path | None = None, **optio
     options = _with_corpus(options)
     if isinstance(options.get("glossary"), Mapping):
         options["glossary"] = written_table(options["glossary"])
-    if output is None:
-        first = models[0] if models else None
-        output = Path("explore.html")
-        if isinstance(first, Run):
-            output, options["overwrite"] = first.path / output, True
+    if output is None and models and isinstance(models[0], Run):
+        output, options["overwrite"] = models[0].path / "explore.html", True
+    output = output or Path("explore.html")
     write(parse([*map(_path, models), *_plain({"output": output, **options})]))
     return Page(output)
 
