@@ -119,7 +119,7 @@ class Asked(BaseModel):
     query: Annotated[int, Field(ge=0)] | None = None
     model: Annotated[int, Field(ge=0)] = 0
     document: Annotated[int, Field(ge=0)] = 0
-    other: Annotated[str, Field(max_length=_MAX_CHARACTERS)] = ""
+    other: Annotated[str, Field(pattern=r"\S", max_length=_MAX_CHARACTERS)] = ""
 
     def text_with_span(self) -> Passage:
         """Raises UserError if the marked words are not in the text, or needed and not there."""
