@@ -453,8 +453,10 @@ class Page:
     def _repr_html_(self) -> str:
         from html import escape
 
-        content = escape(self.path.read_text(encoding="utf-8"))
-        return f'<iframe srcdoc="{content}" width="100%" height="600" style="border:0"></iframe>'
+        name, content = escape(self.path.name), escape(self.path.read_text(encoding="utf-8"))
+        return (
+            f'<iframe title="{name}" srcdoc="{content}" width="100%" height="700" style="border:0"></iframe>'
+        )
 
 
 # ------------------------------------------------------------------------- from Python to the command line
