@@ -87,6 +87,7 @@ function listQueries() {
     const group = query.group || "";
     groups.set(group, [...(groups.get(group) || []), number]);
   });
+  byId("list-title").textContent = order ? `Queries, ${order[0]}` : "Queries";
   let sorted = [...groups];
   if (order) {
     const of = (number) => order[1](scoresOf(number));
@@ -265,7 +266,7 @@ function column(answer, model, total) {
   heading.title = about;
   const scores = current.query === null ? null : scoresOf(current.query);
   const found = foundText(answer.rows, total);
-  if (found) heading.append(element("div", "found", element("b", "", found), ` among the first ${answer.rows.length}`, element("span", "small", scores ? `; nDCG@10 ${percent(scores[model])}` : "")));
+  if (found) heading.append(element("div", "found", element("b", "", found), ` among the first ${answer.rows.length}`, element("span", "small score", scores ? `; nDCG@10 ${percent(scores[model])}` : "")));
   if (answer.read) {
     const read = answer.read.map(([text, isAdded]) => (isAdded ? element("span", "added", text) : text));
     heading.append(element("div", "small", "read as: ", ...read));
@@ -361,7 +362,6 @@ const kindsShown = data.usages.filter((kind) => colour(kind) !== "var(--u-other)
 byId("legend").append(...[...kindsShown, ...(groups && kindsShown.length ? ["other idiom"] : [])].map(tag));
 if (data.scores) byId("legend").append(element("span", "", verdict(true), " relevant to the query"), element("span", "", verdict(false), " not"));
 if (last > 0) byId("legend").append(element("span", "", "▲ ▼ rank ", step ? `changed by ${step}` : "by a later model"));
-byId("list-title").textContent = data.scores ? "Queries, the worst first" : "Queries";
 for (const [name] of orders()) byId("order").append(element("option", "", name));
 byId("order-label").hidden = !data.scores;
 byId("filter").addEventListener("input", listQueries);
