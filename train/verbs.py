@@ -454,9 +454,7 @@ class Page:
         from html import escape
 
         name, content = escape(self.path.name), escape(self.path.read_text(encoding="utf-8"))
-        return (
-            f'<iframe title="{name}" srcdoc="{content}" width="100%" height="700" style="border:0"></iframe>'
-        )
+        return f'<iframe title="{name}" srcdoc="{content}" style="border:0;width:100%;height:44em"></iframe>'
 
 
 # ------------------------------------------------------------------------- from Python to the command line

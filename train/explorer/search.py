@@ -172,8 +172,7 @@ def training_corpus(
                 meaning = (example.label,) if example.label else (one.group, one.meaning)
                 alike.setdefault(meaning, set()).add(places[one.text])
     found = {i: frozenset(of_query) for i, of_query in enumerate(relevant.values())}
-    if not relevant:
-        found = {i: frozenset(same - {i}) for same in alike.values() for i in same if len(same) > 1}
+    found = found or {i: frozenset(same - {i}) for same in alike.values() for i in same if len(same) > 1}
     return Corpus(name, list(documents.values()), list(relevant), found)
 
 
