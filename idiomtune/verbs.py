@@ -223,11 +223,9 @@ def explore(*models: Run | str | Path, output: str | Path | None = None, **optio
     options = _with_corpus(options)
     if isinstance(options.get("glossary"), Mapping):
         options["glossary"] = written_table(options["glossary"])
-    if output is None:
-        first = models[0] if models else None
-        output = Path("explore.html")
-        if isinstance(first, Run):
-            output, options["overwrite"] = first.path / output, True
+    if output is None and models and isinstance(models[0], Run):
+        output, options["overwrite"] = models[0].path / "explore.html", True
+    output = output or Path("explore.html")
     write(parse([*map(_path, models), *_plain({"output": output, **options})]))
     return Page(output)
 
@@ -455,8 +453,8 @@ class Page:
     def _repr_html_(self) -> str:
         from html import escape
 
-        content = escape(self.path.read_text(encoding="utf-8"))
-        return f'<iframe srcdoc="{content}" width="100%" height="600" style="border:0"></iframe>'
+        name, content = escape(self.path.name), escape(self.path.read_text(encoding="utf-8"))
+        return f'<iframe title="{name}" srcdoc="{content}" style="border:0;width:100%;height:44em"></iframe>'
 
 
 # ------------------------------------------------------------------------- from Python to the command line

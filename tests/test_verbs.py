@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,33 @@ def test_a_run_is_resumed_evaluated_and_judged(options: list[str]) -> None:
     page = it.explore(again, corpus=["He broke the ice.", "The ice broke."], device="cpu")
     assert "<iframe" in page._repr_html_()
     assert again.push("me/idioms", dry_run=True, license="mit", allow_sample=True) == [None]
+
+
+def test_a_page_of_models_shows_itself_and_replaces_no_file(tiny_path: Path) -> None:
+    """In the current folder; only a run's own page is replaced."""
+    texts = ["He broke the ice.", "The ice broke.", "Nobody spoke."]
+    Path("explore.html").write_text("mine")
+    with pytest.raises(it.UserError, match=r"explore\.html.*exists"):
+        it.explore(tiny_path, corpus=texts, device="cpu")
+    assert Path("explore.html").read_text() == "mine"
+    Path("explore.html").unlink()
+    page = it.explore(tiny_path, corpus=texts, device="cpu", neighbours=2)
+    assert page.path == Path("explore.html")
+    (frame,) = Frames(page._repr_html_()).found
+    assert frame["srcdoc"] == page.path.read_text(encoding="utf-8")
+    assert frame["title"] == "explore.html"
+
+
+class Frames(HTMLParser):
+    """The attributes of each frame."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[dict[str, str | None]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found += [dict(attrs)] if tag == "iframe" else []
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from idiomtune.data.admire import FOLDER, NUM_IMAGES, Item, ItemSplit, find_imag
 from idiomtune.data.names import ADMIRE_CV_SPLIT, ADMIRE_SENSES, AdmireSplit, AStitchSplit, ExpertsMode
 from idiomtune.data.places import admire_split
 from idiomtune.declarations.benchmark import BenchmarkOptions, QueryResult, results_of
-from idiomtune.declarations.examples import Answer, Example, Examples, QueryRecords
+from idiomtune.declarations.examples import Answer, Example, Examples, QueryRecords, worst_and_best
 from idiomtune.declarations.options import as_list
 from idiomtune.declarations.registry import benchmark
 from idiomtune.declarations.score import Metric, Score
@@ -39,7 +39,6 @@ _METRICS = [
     Metric("sense_accuracy", title="sense accuracy"),
     Metric("sense_macro_f1", role="compared", title="sense macro-F1", statistic="macro_f1"),
 ]
-_PER_LIST = 3  # items shown as worst and best
 
 
 def admire_keys(splits: Iterable[str], modes: Sequence[str]) -> list[str]:
@@ -92,14 +91,13 @@ def _examples(run: QueryRecords) -> Examples | None:
     # A system that was trained for it says more than plain captions.
     split, mode = next((pair for pair in scored if pair[1].startswith("experts_")), scored[0])
     items = [item for item in items if (item.split, item.mode) == (split, mode)]
-    items.sort(key=lambda item: item.rank_difference)
-    number = min(_PER_LIST, len(items) // 2) or 1
     table = "train" if split == ADMIRE_CV_SPLIT else split
     captions, folder, notes = _captions(run.files, table)
-    lists = {
-        heading: [_example(item, table, captions, folder) for item in chosen]
-        for heading, chosen in (("Worst", items[::-1][:number]), ("Best", items[:number]))
-    }
+    lists = worst_and_best(
+        [(item, None) for item in items],
+        lambda item: -item.rank_difference,
+        lambda item, _: _example(item, table, captions, folder),
+    )
     subtitle = f"AdMIRe {split}, {mode}; best first, with the rank each should have"
     return Examples("Images it orders", subtitle, lists, notes, as_pictures=True)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -21,8 +20,8 @@ HELP = """Compare finished runs.
 Runs that differ only in their seed are one row, mean ± standard deviation; the folds of a cross-validation
 are averaged within each seed. A JSON file that idiomtune evaluate wrote (output=) is a separate row.
 
-output=<folder>     where report.html and table.md, .csv, .tex go; by default the run's own folder, for
-                    several runs <the folder they share>/report
+output=<folder>     where report.html and table.md, .csv, .tex go; by default the run's own folder; for
+                    several runs report/ beside the first, or in the first folder of runs
 against=<folder>    compare every other group with this run's group, query by query; by default with the first
 group=seeds|none    none: each run separately
 scores=main|all     all: print every score, not only the papers' tables (files always have all)
@@ -126,7 +125,7 @@ def report(arguments: Arguments) -> Path:
     for sentence in compare.head_verdicts(groups, compared):
         print(printable(sentence))
 
-    folder = arguments.path("output") or _default_output(paths)
+    folder = arguments.path("output") or _default_output(paths, arguments.folders[0])
     contents = {
         "table.md": score_tables.as_markdown(groups, papers, compared, all_notes),
         "table.csv": score_tables.as_csv(groups, compared),
@@ -137,15 +136,17 @@ def report(arguments: Arguments) -> Path:
     return folder
 
 
-def _default_output(paths: Sequence[Path]) -> Path:
-    """A single run's own folder; else `report` in the folder that all have in common."""
+def _default_output(paths: Sequence[Path], named: Path) -> Path:
+    """A single run's own folder; else `report` in the folder of runs that was named first, or beside the run.
+
+    Args:
+        paths: the runs.
+        named: on the command line, first.
+    """
     if len(paths) == 1:
         return paths[0] if paths[0].is_dir() else paths[0].parent / "report"
-    folders = [path if path.is_dir() else path.parent for path in paths]
-    common = Path(os.path.commonpath([folder.parent for folder in folders]))
-    if common == Path(common.anchor):
-        raise UserError("the runs have no folder in common: name one for the report with output=")
-    return common / "report"
+    named = named.resolve()
+    return (named.parent if named in paths else named) / "report"
 
 
 def _write(folder: Path, contents: Mapping[str, str], replaces: str) -> None:

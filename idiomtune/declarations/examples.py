@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -59,6 +59,7 @@ class Example:
     Attributes:
         kind: its label, if it has one.
         topic: what it is about, as "idiom “break the ice”".
+        answers: the page shows the first five.
         metric, score: what it is judged by; `remark` stands behind them.
     """
 
@@ -97,6 +98,31 @@ class Examples:
     notes: Sequence[str] = ()
     shares: Shares | None = None
     as_pictures: bool = False
+
+
+def worst_and_best(
+    pairs: Sequence[tuple[Record, Record | None]],
+    score: Callable[[Record], float],
+    example: Callable[[Record, Record | None], Example],
+) -> dict[str, list[Example]]:
+    """Lists of examples: the worst and best queries, and those that training changed most.
+
+    Args:
+        pairs: each query's record, and that of the model before training, if there is one.
+        score: of a record; the greater, the better.
+        example: shows such a pair.
+    """
+    ordered = sorted(pairs, key=lambda pair: score(pair[0]))
+    number = min(4, len(ordered) // 2) or 1  # in a list
+    changed = [(score(pair[0]) - score(pair[1]), pair) for pair in ordered if pair[1] is not None]
+    changed.sort(key=lambda change: change[0])
+    lists = {
+        "Worst": ordered[:number],
+        "Best": ordered[::-1][:number],
+        "Lost most by training": [pair for change, pair in changed[:number] if change < 0],
+        "Gained most by training": [pair for change, pair in changed[::-1][:number] if change > 0],
+    }
+    return {heading: [example(*pair) for pair in chosen] for heading, chosen in lists.items() if chosen}
 
 
 @dataclass(frozen=True)

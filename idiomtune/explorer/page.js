@@ -3,10 +3,12 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const byId = (id) => document.getElementById(id);
 const last = data.models.length - 1;
-// Of one run's two models the first is before training.
-const isRun = last === 1 && data.models[0].name.startsWith("untrained: ");
+// Two models of which one became the other.
+const step = last !== 1 ? "" : data.models[1].name.startsWith("taught: ") ? "learning" : data.models[0].name.startsWith("untrained: ") ? "training" : "";
+const by = (m) => (step ? `${["before", "after"][m]} ${step}` : `by ${data.models[m].name}`);
 const MODE_NAMES = { sentence: "the whole sentence", span: "the marked words" };
 let mode = "sentence";
+let only = last; // the model that a phone shows
 let current = null; // what is shown: {query} of the corpus, or a sentence with {words, start}
 let marked = { words: "", start: null }; // what was selected last
 let numAsked = 0; // answers to earlier questions are thrown away
@@ -66,12 +68,11 @@ function scoreText(scores) {
 
 function orders() {
   if (!data.scores) return [];
-  const name = (m) => (isRun ? ["before training", "after training"][m] : `by ${data.models[m].name}`);
-  const found = data.models.map((_, m) => [`worst first, ${name(m)}`, (scores) => scores[m]]).reverse();
+  const found = data.models.map((_, m) => [`worst first, ${by(m)}`, (scores) => scores[m]]).reverse();
   if (last > 0) {
-    const by = isRun ? "training" : "the last model beside the first";
-    found.push([`lost most by ${by}`, (scores) => scores[last] - scores[0]]);
-    found.push([`gained most by ${by}`, (scores) => scores[0] - scores[last]]);
+    const change = step || "the last model beside the first";
+    found.push([`lost most by ${change}`, (scores) => scores[last] - scores[0]]);
+    found.push([`gained most by ${change}`, (scores) => scores[0] - scores[last]]);
   }
   return found;
 }
@@ -86,6 +87,7 @@ function listQueries() {
     const group = query.group || "";
     groups.set(group, [...(groups.get(group) || []), number]);
   });
+  byId("list-title").textContent = order ? `Queries, ${order[0]}` : "Queries";
   let sorted = [...groups];
   if (order) {
     const of = (number) => order[1](scoresOf(number));
@@ -112,6 +114,7 @@ function queryButton(number) {
     choose(number);
     if (matchMedia("(max-width: 56rem)").matches) {
       byId("list").open = false;
+      byId("main").focus({ preventScroll: true });
       byId("asked").scrollIntoView();
     }
   });
@@ -152,7 +155,38 @@ function choose(number) {
   byId("text").value = query.text;
   byId("words").value = words;
   if (!query.span) mode = "sentence";
-  show();
+  return show();
+}
+
+// The address opens the same query again: #q=<sentence>&words=<marked>&by=span. A page inside another has none of its own.
+function setAddress() {
+  if (!/^(https?|file):$/.test(location.protocol)) return;
+  const facts = { q: current.text, ...(current.words && { words: current.words }), ...(mode === "span" && { by: mode }) };
+  history.replaceState(null, "", `#${new URLSearchParams(facts)}`);
+}
+
+// What the address names, if it names anything; whether it did.
+function openAddress() {
+  const facts = new URLSearchParams(location.hash ? location.hash.slice(1) : location.search);
+  const text = facts.get("q");
+  if (!text) return false;
+  const words = facts.get("words") || "";
+  mode = facts.get("by") === "span" ? "span" : "sentence";
+  const isIt = (query) => query.text === text && (!words || !query.span || withSpan(query.text, query.span)[1].textContent === words);
+  const number = data.queries.findIndex(isIt);
+  if (number >= 0) choose(number);
+  else if (data.live) {
+    current = { query: null, text, words, start: null };
+    byId("text").value = text;
+    byId("words").value = words;
+    if (!words) mode = "sentence";
+    show();
+  } else {
+    mode = "sentence";
+    byId("offline").prepend(`The address asks for “${text}”, which is not among them. `);
+    return false;
+  }
+  return true;
 }
 
 async function show() {
@@ -164,7 +198,10 @@ async function show() {
     const answer = await answerOf();
     if (number !== numAsked) return;
     byId("asked").replaceChildren(asked());
-    byId("columns").replaceChildren(...answer.models.map(column));
+    byId("columns").replaceChildren(...answer.models.map((one, m) => column(one, m, answer.num_relevant)));
+    byId("switch").replaceChildren(...(last > 0 ? [element("legend", "unseen", "Model"), ...answer.models.map((one, m) => switchTo(one, m, answer.num_relevant))] : []));
+    byId("status").textContent = answer.models.map(({ rows }, m) => `${data.models[m].name}: ${foundText(rows, answer.num_relevant) || `${rows.length} texts`}`).join("; ");
+    setAddress();
   } catch (error) {
     if (number !== numAsked) return;
     byId("asked").replaceChildren(element("p", "error", error.message));
@@ -207,18 +244,35 @@ function spanOf({ text, words, start }) {
 
 // ------------------------------------------------------------------ the answer
 
-function column(answer, model) {
+function foundText(rows, total) {
+  return total ? `${rows.filter((row) => row.relevant).length} of ${total} found` : "";
+}
+
+// On a phone one model is shown at a time.
+function switchTo({ rows }, model, total) {
+  const input = element("input");
+  Object.assign(input, { type: "radio", name: "model", checked: model === only });
+  input.addEventListener("change", () => {
+    only = model;
+    [...byId("columns").children].forEach((shown, m) => shown.classList.toggle("other", m !== only));
+  });
+  const { name } = data.models[model];
+  return element("label", "", input, name, element("br"), element("b", "", foundText(rows, total)));
+}
+
+function column(answer, model, total) {
   const { name, about } = data.models[model];
   const heading = element("header", "", element("h2", "", name));
   heading.title = about;
   const scores = current.query === null ? null : scoresOf(current.query);
-  if (scores) heading.append(element("div", "small", `nDCG@10 ${percent(scores[model])}`));
+  const found = foundText(answer.rows, total);
+  if (found) heading.append(element("div", "found", element("b", "", found), ` among the first ${answer.rows.length}`, element("span", "small score", scores ? `; nDCG@10 ${percent(scores[model])}` : "")));
   if (answer.read) {
     const read = answer.read.map(([text, isAdded]) => (isAdded ? element("span", "added", text) : text));
     heading.append(element("div", "small", "read as: ", ...read));
   }
   heading.append(...kinds(answer.rows));
-  return element("section", "column", heading, element("ol", "", ...answer.rows.map((row, place) => neighbour(row, place, model))));
+  return element("section", model === only ? "column" : "column other", heading, element("ol", "", ...answer.rows.map((row, place) => neighbour(row, place, model))));
 }
 
 // Which usages stand among the documents that are shown; of other idioms than the query's in grey.
@@ -245,17 +299,13 @@ function kinds(rows) {
 
 function neighbour(row, place, model) {
   const { text, span, usage, group } = data.documents[row.document];
-  const elsewhere = row.ranks
-    .map((rank, m) => (m === model ? null : `${rank}. ${isRun ? ["before", "after"][m] : `by ${data.models[m].name}`}`))
-    .filter(Boolean)
-    .join(", ");
+  const elsewhere = row.ranks.flatMap((rank, m) => (m === model ? [] : [" · ", moved(row, model, m)]));
   const isOther = current.group && group && group !== current.group;
-  const verdict = row.relevant === undefined ? null : element("span", row.relevant ? "yes" : "no", row.relevant ? "✓ relevant" : "✗");
-  const facts = element("span", "rank", `${place + 1}. cosine ${row.cosine.toFixed(3)}${elsewhere ? ` (${elsewhere})` : ""} `);
+  const facts = element("span", "rank", ` ${place + 1}. cosine ${row.cosine.toFixed(3)}`, ...elsewhere, " ");
   const about = group && (isOther || !current.group) ? element("span", "small", ` of “${group}” `) : null;
   const kind = tag(usage);
   if (kind && isOther) kind.style.background = "var(--u-other)";
-  const summary = element("summary", "", facts, kind, about, verdict ? " " : null, verdict, element("br"), ...withSpan(text, span), " ");
+  const summary = element("summary", "", verdict(row.relevant), facts, kind, about, element("br"), ...withSpan(text, span), " ");
   const why = element("div", "why");
   const made = element("details", "", summary, why);
   made.addEventListener("toggle", async () => {
@@ -267,6 +317,21 @@ function neighbour(row, place, model) {
     }
   });
   return element("li", "", made);
+}
+
+function verdict(isRelevant) {
+  if (isRelevant === undefined) return null;
+  const words = element("span", "unseen", isRelevant ? "relevant" : "not relevant");
+  return element("span", `mark ${isRelevant ? "yes" : "no"}`, isRelevant ? "✓" : "✗", words);
+}
+
+// The rank by another model, and where the document went between the two: from the earlier to the later one.
+function moved({ ranks, relevant }, model, other) {
+  const change = (ranks[other] - ranks[model]) * (other < model ? 1 : -1);
+  const name = relevant ? (change > 0 ? "better" : "worse") : "";
+  const text = `${ranks[other]}. ${step ? ["before", "after"][other] : by(other)}`;
+  if (change === 0) return element("span", "", `= ${text}`);
+  return element("span", name, change > 0 ? "▲" : "▼", element("span", "unseen", change > 0 ? "risen, " : "fallen, "), ` ${text}`);
 }
 
 function explained({ words, shares }, row, model) {
@@ -292,14 +357,18 @@ const signed = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(3
 
 byId("about").textContent = `${data.corpus.size.toLocaleString("en")} documents of ${data.corpus.name}; ${data.models.map((m) => m.name).join(" beside ")}. Scores are nDCG@10 in percent.`;
 if (!data.scores) byId("about").textContent = byId("about").textContent.replace(" Scores are nDCG@10 in percent.", "");
-byId("list-title").textContent = data.scores ? "Queries, the worst first" : "Queries";
+const groups = data.queries.some((query) => query.group);
+const kindsShown = data.usages.filter((kind) => colour(kind) !== "var(--u-other)");
+byId("legend").append(...[...kindsShown, ...(groups && kindsShown.length ? ["other idiom"] : [])].map(tag));
+if (data.scores) byId("legend").append(element("span", "", verdict(true), " relevant to the query"), element("span", "", verdict(false), " not"));
+if (last > 0) byId("legend").append(element("span", "", "▲ ▼ rank ", step ? `changed by ${step}` : "by a later model"));
 for (const [name] of orders()) byId("order").append(element("option", "", name));
 byId("order-label").hidden = !data.scores;
 byId("filter").addEventListener("input", listQueries);
 byId("order").addEventListener("change", listQueries);
-byId("ask").hidden = !data.live;
+byId("ask").hidden = byId("compare").hidden = !data.live;
 byId("offline").hidden = data.live;
-byId("offline").textContent = `This file holds the answers to ${data.queries.length} queries of the corpus. Sentences of your own: idiomtune explore <run>.`;
+byId("offline").textContent = `This file holds the answers to ${data.queries.length} queries of the corpus. Sentences of your own, and how similar two are: idiomtune explore <run>.`;
 byId("ask").addEventListener("submit", (event) => {
   event.preventDefault();
   const text = byId("text").value;
@@ -318,7 +387,27 @@ byId("mark").addEventListener("click", () => {
   byId("words").value = value.slice(selectionStart, selectionEnd);
   marked = { words: byId("words").value, start: Array.from(value.slice(0, selectionStart)).length };
 });
+byId("pair").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const [text, other] = [byId("first").value, byId("second").value];
+  try {
+    const { similarities } = await post("compare", { text, other });
+    byId("similarity").replaceChildren(...similarities.map((value, m) => element("div", "", element("b", "", value.toFixed(3)), ` ${data.models[m].name}`)), element("div", "small", "Of the two whole sentences, by the cosine unless a model names another measure. 1 is the same."));
+  } catch (error) {
+    byId("similarity").replaceChildren(element("p", "error", error.message));
+  }
+});
+byId("skip").addEventListener("click", () => byId("main").focus());
+byId("queries").addEventListener("keydown", (event) => {
+  const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  const buttons = [...byId("queries").querySelectorAll("button")];
+  const next = buttons[buttons.indexOf(document.activeElement) + step];
+  if (!step || !next) return;
+  event.preventDefault();
+  next.focus();
+});
 listQueries();
 const first = byId("queries").querySelector("button");
-if (first) choose(Number(first.dataset.number));
+if (!openAddress() && first) choose(Number(first.dataset.number));
+addEventListener("hashchange", openAddress);
 if (matchMedia("(max-width: 56rem)").matches) byId("list").open = false;

@@ -6,7 +6,9 @@ import difflib
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,10 +73,11 @@ class Corpus:
         return bool(self.queries) and all(query.span for query in self.queries)
 
     def with_queries(self, limit: int) -> Corpus:
-        """At most `limit` queries, taken evenly from all; without any, the documents."""
+        """At most `limit` queries, taken evenly from all; without any, the documents that have an answer."""
         queries = self.queries or [replace(d, position=i) for i, d in enumerate(self.documents)]
-        number = min(limit, len(queries))
-        chosen = [i * len(queries) // number for i in range(number)]
+        numbers = sorted(self.relevant) if self.relevant and not self.queries else range(len(queries))
+        number = min(limit, len(numbers))
+        chosen = [numbers[i * len(numbers) // number] for i in range(number)]
         relevant = {new: self.relevant[old] for new, old in enumerate(chosen) if old in self.relevant}
         return Corpus(self.name, self.documents, [queries[i] for i in chosen], relevant)
 
@@ -116,7 +119,8 @@ def own_corpus(path: Path) -> Corpus:
         except UserError:
             pass  # no table to train on, but it may be one of texts
         else:
-            if table.form.name != "sentences":  # its rows have several texts
+            # Single sentences are texts, too, if some rows do not say what they mean.
+            with suppress(UserError) if table.form.name == "sentences" else nullcontext():
                 return training_corpus([source], path.name)
         documents = list(Table(source, [TEXTS]).read(_text))
     else:
@@ -136,6 +140,9 @@ def training_corpus(
 ) -> Corpus:
     """The texts of tables to train on: of pairs, anchors search among positives and negatives.
 
+    Relevant to a sentence are those of its label, or of its group and meaning, as where held-out rows are
+    scored.
+
     Args:
         columns, form: as for :func:`idiomtune.data.own.load.load_own`.
 
@@ -145,6 +152,7 @@ def training_corpus(
     documents: dict[str, Passage] = {}
     places: dict[str, int] = {}
     relevant: dict[Passage, set[int]] = {}
+    alike: dict[tuple[str | None, ...], set[int]] = {}
     for source in sources:
         table = OwnTable(source, columns or {}, form)
         for example in table.examples():
@@ -159,7 +167,12 @@ def training_corpus(
             if table.form.name == "pairs":
                 positives = answers[: example.num_positives]
                 relevant.setdefault(texts[0], set()).update(places[text.text] for text in positives)
+            elif table.form.name == "sentences":
+                (one,) = example.sentences
+                meaning = (example.label,) if example.label else (one.group, one.meaning)
+                alike.setdefault(meaning, set()).add(places[one.text])
     found = {i: frozenset(of_query) for i, of_query in enumerate(relevant.values())}
+    found = found or {i: frozenset(same - {i}) for same in alike.values() for i in same if len(same) > 1}
     return Corpus(name, list(documents.values()), list(relevant), found)
 
 
@@ -244,8 +257,8 @@ class Explorer:
         ties = tie_break(document.text for document in self.corpus.documents)
 
         def of_model(model: Model, mode: Mode) -> list[float]:
-            documents, queries = model.documents, model.queries[mode]
-            parts = [(len(documents), lambda chunk: queries[chunk] @ documents.T)]
+            vectors, queries = model.queries[mode], self.corpus.queries
+            parts = [(len(model.documents), partial(_cosines, model, vectors, queries))]
             ranking, _ = rank_in_parts(parts, num_queries, _NDCG, ties)
             hits = [[d in relevant.get(i, ()) for d in first] for i, first in enumerate(ranking.tolist())]
             return _rounded(ndcg(torch.tensor(hits), number, _NDCG).tolist())
@@ -287,10 +300,7 @@ class Explorer:
             vectors: of the query, by each model.
             number: of the query among the corpus', of which it is known what is relevant.
         """
-        similarities = [m.documents @ vector for m, vector in zip(self.models, vectors, strict=True)]  # (N,)
-        if query.position is not None:
-            for values in similarities:
-                values[query.position] = -torch.inf
+        similarities = [_cosines(m, v[None], [query])[0] for m, v in zip(self.models, vectors, strict=True)]
         relevant = None if number is None else self.corpus.relevant.get(number)
         columns = []
         for model, values in zip(self.models, similarities, strict=True):
@@ -303,7 +313,7 @@ class Explorer:
                 for document, *places in zip(first.tolist(), *ranks, strict=True)
             ]
             columns.append({"read": _as_read(query.text, model.encoder, request), "rows": rows})
-        return {"models": columns}
+        return {"models": columns, "num_relevant": len(relevant or ())}
 
     def _add_shares(
         self, model: Model, asked: Mapping[int, Sequence[tuple[dict[str, Any], Tensor]]]
@@ -330,6 +340,15 @@ class Explorer:
 def _request(text: Passage, mode: Mode) -> Request:
     """A query by its whole text, or by what is marked in it."""
     return Request(text.text, text.span, role="query", pooling=mode)
+
+
+def _cosines(model: Model, vectors: Tensor, queries: Sequence[Passage], chunk: slice = slice(None)) -> Tensor:
+    """(Q, N), of some of the queries' vectors and the documents; a query does not find itself."""
+    values = vectors[chunk] @ model.documents.T
+    for row, query in zip(values, queries[chunk], strict=True):
+        if query.position is not None:
+            row[query.position] = -torch.inf
+    return values
 
 
 def _unit(encoder: Encoder, request: Request) -> Tensor:

@@ -107,6 +107,7 @@ class Asked(BaseModel):
         words: what is marked; `start` is where they begin, if they occur several times.
         query: the number of the corpus' query that it is.
         model, document: whose words are looked at.
+        other: a text to compare it with.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -118,6 +119,7 @@ class Asked(BaseModel):
     query: Annotated[int, Field(ge=0)] | None = None
     model: Annotated[int, Field(ge=0)] = 0
     document: Annotated[int, Field(ge=0)] = 0
+    other: Annotated[str, Field(pattern=r"\S", max_length=_MAX_CHARACTERS)] = ""
 
     def text_with_span(self) -> Passage:
         """Raises UserError if the marked words are not in the text, or needed and not there."""
@@ -177,7 +179,7 @@ def serve(explorer: Explorer, page: str, listening: socket.socket) -> None:
 
 
 def application(explorer: Explorer, page: str) -> Starlette:
-    """The page at `/`, the answers to its questions at `/search` and `/why`."""
+    """The page at `/`, the answers to its questions at `/search`, `/why` and `/compare`."""
     from starlette.applications import Starlette
     from starlette.concurrency import run_in_threadpool
     from starlette.middleware import Middleware
@@ -210,6 +212,7 @@ def application(explorer: Explorer, page: str) -> Starlette:
             Route("/", lambda _: HTMLResponse(page)),
             Route("/search", asked(_search), methods=["POST"]),
             Route("/why", asked(_why), methods=["POST"]),
+            Route("/compare", asked(_compare), methods=["POST"]),
         ],
         # Or a page elsewhere could reach this one under a name of its own.
         middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=[_HOST, "localhost"])],
@@ -245,6 +248,11 @@ def _why(explorer: Explorer, asked: Asked) -> dict[str, Any]:
         raise UserError(f"no model {asked.model} or no document {asked.document}")
     query, _ = _query(explorer, asked)
     return explorer.why(query, asked.mode, asked.model, asked.document)
+
+
+def _compare(explorer: Explorer, asked: Asked) -> dict[str, Any]:
+    encoders = (model.encoder for model in explorer.models)
+    return {"similarities": [encoder.similarity(asked.text, asked.other).item() for encoder in encoders]}
 
 
 def _query(explorer: Explorer, asked: Asked) -> tuple[Passage, int | None]:

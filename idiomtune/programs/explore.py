@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +124,8 @@ def find_models(name: str) -> list[Named]:
         options = {key: value for key, value in taught["options"].items() if not key.startswith("glossary")}
         base = _settings(taught["model"]).model_copy(update=options)
         after = Named(f"taught: {path.name}", str(path), _settings(str(path)))
+        if len(earlier := find_models(taught["model"])) > 1:  # it was trained, or taught, itself
+            return [replace(earlier[-1], settings=base, saved=None), after]
     else:
         settings = _settings(str(path) if is_folder(path) else name)
         return [Named(name, settings.path, settings)]
@@ -169,13 +171,14 @@ def find_corpus(options: ExploreSettings) -> Corpus:
         if is_folder(path) and available_splits(path):
             return _idiolink(path, options.split, "IdioLink")
         return own_corpus(path)
-    runs = (run_and_model(expanded(name, "model")) for name in options.models)
+    runs = map(_run_of, options.models)
     config = next((read_config(found[0]) for found in runs if found is not None), {})
     data, benchmark = config.get("data", {}), (config.get("benchmark") or {}).get("idiolink", {})
     for option in ("val", "train"):
         if own := as_list(data.get(option) or []):  # one file is no list in a run's config.yaml
             sources = find_sources(own, f"data.{option}")
-            return training_corpus(sources, Path(own[0]).name, data.get("columns"), data.get("form"))
+            name = Path(own[0]).name + " (training data)" * (option == "train")
+            return training_corpus(sources, name, data.get("columns"), data.get("form"))
     sample = bool(data.get("sample"))
     try:
         root = idiolink_root(data.get("root"), sample=sample)
@@ -184,6 +187,12 @@ def find_corpus(options: ExploreSettings) -> Corpus:
     (scored, *_) = as_list(benchmark.get("split") or "val")
     split = options.split or ("val" if scored == CV_SPLIT else scored)
     return _idiolink(root, split, "the sample" if sample else "IdioLink")
+
+
+def _run_of(name: str) -> tuple[Path, Path] | None:
+    """The run of a model, or of the one that it was taught from."""
+    path = expanded(name, "model")
+    return _run_of(taught["model"]) if (taught := read_learnt(path)) else run_and_model(path)
 
 
 def _idiolink(root: Path, split: str | None, name: str) -> Corpus:

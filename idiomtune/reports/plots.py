@@ -229,11 +229,21 @@ def _draw_curves(
             looks[label] = axes.axvline(best_step, color="0.5", linestyle=":")
         axes.set(title=chart.heading, ylabel=chart.y_label)
         axes.set_xlabel("step (0 = untrained)" if chart.from_untrained else "step")
+        if chart.from_untrained:
+            axes.set_ylim(*_score_range([y for line in chart.lines for _, y in line.points]))
         axes.locator_params(nbins=5)
         axes.xaxis.get_major_locator().set_params(integer=True)
         if len(looks) > 1 or chart.from_untrained:
             below_axis = 0, -0.45 / (place[3] * total)
             axes.legend(looks.values(), looks, loc="upper left", bbox_to_anchor=below_axis)
+
+
+def _score_range(values: Sequence[float]) -> tuple[float, float]:
+    """Of an axis: at least a tenth of the scale, or differences of a thousandth would look like leaps."""
+    low, high = min(values), max(values)
+    height = max(1.1 * (high - low), max(1.0, abs(low), abs(high)) / 10)
+    top = min((low + high + height) / 2, 1.01 if high <= 1 else math.inf)
+    return top - height, top
 
 
 # ----------------------------------------------------------------------------------- other figures

@@ -28,6 +28,7 @@ from idiomtune.declarations.examples import (
     Panel,
     QueryRecords,
     Shares,
+    worst_and_best,
 )
 from idiomtune.declarations.options import Count, Names, as_list
 from idiomtune.declarations.registry import benchmark
@@ -48,8 +49,6 @@ RELEVANT_USAGES = USAGES[1:]  # of an idiomatic query
 _BM25 = "bm25_"  # before a mode
 
 _name = partial(Score, "idiolink")
-_PER_LIST = 4  # queries shown as worst, best, …
-_FIRST = 5  # documents shown of each
 _PER_END = 3  # idioms that gained most, and that lost most
 _OTHER = "other idiom"
 
@@ -134,21 +133,11 @@ def _examples(run: QueryRecords) -> Examples | None:
     if not queries:
         return None
     texts, notes = _documents(run.files)
-    ordered = sorted(queries, key=lambda query: query.ndcg)
-    number = min(_PER_LIST, len(ordered) // 2) or 1
-    changes = [(q.ndcg - untrained[q.id].ndcg, q) for q in ordered if q.id in untrained]
-    changes.sort(key=lambda pair: pair[0])
-    lists = {
-        "Worst": ordered[:number],
-        "Best": ordered[::-1][:number],
-        "Lost most by training": [query for change, query in changes[:number] if change < 0],
-        "Gained most by training": [query for change, query in changes[::-1][:number] if change > 0],
-    }
-    shown = {
-        heading: [_example(query, untrained.get(query.id), texts) for query in chosen]
-        for heading, chosen in lists.items()
-        if chosen
-    }
+    shown = worst_and_best(
+        [(query, untrained.get(query.id)) for query in queries],
+        lambda query: query.ndcg,
+        lambda query, before: _example(query, before, texts),
+    )
     where = f"IdioLink {queries[0].split}, {queries[0].mode}"
     return Examples("What it retrieves", where, shown, notes, _shares(queries, texts))
 
@@ -173,7 +162,7 @@ def _documents(files: Mapping[str, str]) -> tuple[_Texts, list[str]]:
 
 def _example(query: _Query, before: _Query | None, texts: _Texts) -> Example:
     answers = []
-    for document in query.top[:_FIRST]:
+    for document in query.top:
         text, idiom = texts.get(document.id, (document.id, query.idiom))
         mark = "✓ relevant" if document.relevant else "✗ not relevant"
         label = document.usage if idiom == query.idiom else f"{document.usage}, of “{idiom}”"

@@ -184,6 +184,7 @@ class OwnRankingOptions(OwnTableOptions):
     "retrieval:build",
     percent=True,
     hub_task="information-retrieval",
+    examples="idiomtune.benchmarks.own.examples:examples",
 )
 class OwnRetrievalOptions(OwnOptions):
     places: ClassVar[tuple[str, ...]] = ("path", "store")
@@ -214,6 +215,7 @@ class OwnRetrievalOptions(OwnOptions):
     has_splits=False,
     rows="part and mode",
     read_record=_read_held_out,
+    examples="idiomtune.benchmarks.own.examples:examples",
     build="idiomtune.benchmarks.own.pairs:build_held_out",
 )
 class OwnValOptions(BenchmarkOptions):

@@ -158,6 +158,11 @@ class Documents:
         """The id of a document."""
         return self._ids[self._ends[position] : self._ends[position + 1]].decode()
 
+    def shown(self, position: int) -> dict[str, str]:
+        """For a record of results: the id, and up to 300 characters of the text if it is in memory."""
+        text = self._texts[position].text[:300] if self._texts else ""
+        return {"id": self.id(position), "text": text}
+
     def find(self, id_: str) -> int | None:
         """The position of a document; None if there is no such id."""
         place = int(np.searchsorted(self.numbers, number := number_for(id_), sorter=self._order))

@@ -199,7 +199,7 @@ def _score_mode(
         RANKING_METRICS,
         queries,
         ranked,
-        "text",
+        lambda text: {"text": text},
         {"spearman": correlations},
     )
 
@@ -210,9 +210,8 @@ def add_rankings(
     names: Sequence[str],
     queries: Sequence[Query],
     ranked: Sequence[Sequence[Any]],
-    called: str,
+    shown: Callable[[Any], Mapping[str, str]],
     columns: Mapping[str, Sequence[float | None]] = MappingProxyType({}),
-    name_of: Callable[[Any], str] = str,
 ) -> Tensor:
     """Add metrics, which are means over queries, and a record for each query.
 
@@ -220,7 +219,7 @@ def add_rankings(
         place: benchmark, name of the data, mode.
         names: of the metrics, such as `ndcg@10`.
         ranked: keys of each query's grades, the best first; without a grade a document is irrelevant.
-        called: the field of a record that names a document by `name_of`.
+        shown: what a record says of such a document.
         columns: metrics that are computed already; None for a query that has none.
 
     Returns:
@@ -252,7 +251,7 @@ def add_rankings(
         about = {"name": place[1], "mode": place[2], "id": query.id, "group": query.group}
         own = {name: column[number] for name, column in metrics.items()}
         top = [
-            {called: name_of(key), "grade": query.grades.get(key, 0.0)}
+            {**shown(key), "grade": query.grades.get(key, 0.0)}
             for key in of_query[:_TOP_SAVED]
             if key not in query.left_out
         ]

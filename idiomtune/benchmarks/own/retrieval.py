@@ -125,8 +125,8 @@ class OwnRetrievalBenchmark:
                     ranking = search.ranking(_DEPTH)
                 place, ranked = (self.name, collection.name, mode), ranking[0].tolist()
                 hits = add_rankings(
-                    *(result, place, RETRIEVAL_METRICS, collection.queries, ranked, "id"),
-                    name_of=collection.documents.id,
+                    *(result, place, RETRIEVAL_METRICS, collection.queries, ranked),
+                    collection.documents.shown,
                 )
                 result.notes.extend(tie_note(f"{key}, by {mode}", hits, ranking[1]))
             if collection.num_left_out:

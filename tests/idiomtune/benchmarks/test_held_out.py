@@ -74,6 +74,7 @@ def test_a_query_with_itself_alone_to_find_is_left_out(
     record = json.loads((mine / "queries.out").read_text(encoding="utf-8"))
     assert record["id"] == "d1"
     assert sorted(top["id"] for top in record["top"]) == ["d0", "d2", "d3", "d4", "d5"]
+    assert all(top["text"] == f"one two three {top['id'][1:]}" for top in record["top"])  # for the page
     assert scores["own_retrieval/mine/recall@10"] == 1
 
 

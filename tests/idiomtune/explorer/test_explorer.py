@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import html
 import json
 import re
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 import torch
@@ -32,6 +35,7 @@ from idiomtune.explorer.search import Corpus, Explorer, Model, Passage, idiolink
 from idiomtune.explorer.server import page
 from idiomtune.io.processes import Processes
 from idiomtune.programs.explore import find_corpus, find_models
+from idiomtune.programs.knowledge import LEARNT
 from idiomtune.requests import Request
 from tests.benchmarks import idiolink
 from tests.planted_runs import plant
@@ -55,8 +59,8 @@ def embedded(encoder: Encoder, requests: list[Request]) -> torch.Tensor:
     return normalize(embed_or_read(encoder, requests, Processes(), "documents"), dim=1)
 
 
-def data_of(html: str) -> dict[str, Any]:
-    (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', html, re.DOTALL)
+def data_of(page: str) -> dict[str, Any]:
+    (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
     data: dict[str, Any] = json.loads(text)
     return data
 
@@ -124,6 +128,43 @@ def test_a_document_does_not_find_itself(tiny: Encoder) -> None:
     assert [row["document"] for row in answers["sentence"][1]["models"][0]["rows"]][:3] != [2]
     assert 2 not in [row["document"] for row in answers["sentence"][1]["models"][0]["rows"][:3]]
     assert explorer.scores() is None
+
+
+OWN = """text,span,group,meaning
+He broke the ice.,broke the ice,break the ice,idiom
+The ship broke the ice.,broke the ice,break the ice,literal
+It made them feel at ease.,feel at ease,break the ice,idiom
+Nobody got cold feet.,cold feet,cold feet,idiom
+Her song broke the ice.,broke the ice,break the ice,idiom
+"""
+
+
+def test_of_ones_own_sentences_it_is_known_what_is_right(tiny: Encoder, tmp_path: Path) -> None:
+    """Those of the same group and meaning, without the query itself; a sentence without any is no query."""
+    (tmp_path / "mine.csv").write_text(OWN)
+    corpus = own_corpus(tmp_path / "mine.csv")
+    assert corpus.relevant == {0: {2, 4}, 2: {0, 4}, 4: {0, 2}}
+    assert (corpus.documents[1].usage, corpus.documents[1].group) == ("literal", "break the ice")
+    some = corpus.with_queries(10)
+    assert [query.position for query in some.queries] == [0, 2, 4]
+    model = Model.embedding("tiny", "", tiny, some)
+    model.documents[:] = torch.eye(5, model.documents.shape[1])
+    model.queries["sentence"][:] = torch.stack([model.documents[[0, 2, 4]].sum(0)] * 3)  # all alike
+    model.queries["sentence"][0] += 0.1 * model.documents[1] - 0.95 * model.documents[2]
+    explorer = Explorer(some, [model], 2)
+    scores, (answers, _) = explorer.scores(), explorer.answers()
+    assert scores is not None
+    assert [score for (score,) in scores["sentence"]] == [
+        pytest.approx(1.5 / 1.6309, abs=1e-3),
+        1,
+        1,
+    ]  # first and third
+    found = [[row["relevant"] for row in answer["models"][0]["rows"]] for answer in answers["sentence"]]
+    assert found == [[True, False], [True, True], [True, True]]
+    assert [answer["num_relevant"] for answer in answers["sentence"]] == [2, 2, 2]
+    (tmp_path / "mine.csv").write_text(OWN + "What nobody has marked.,,,\n")  # texts, but nothing to train on
+    assert len(own_corpus(tmp_path / "mine.csv").documents) == 6
+    assert own_corpus(tmp_path / "mine.csv").relevant == {}
 
 
 def test_what_a_model_reads_of_a_query_is_told(tiny: Encoder) -> None:
@@ -225,6 +266,13 @@ def test_a_wrong_question_is_answered_with_what_is_wrong(
     assert part in answer.json()["error"]
 
 
+def test_two_sentences_are_compared(client: TestClient, explorer: Explorer) -> None:
+    asked = {"text": SENTENCES[0], "other": "They were relaxed."}
+    expected = explorer.models[0].encoder.similarity(*asked.values()).item()
+    assert client.post("/compare", json=asked).json() == {"similarities": [pytest.approx(expected)]}
+    assert client.post("/compare", json=asked | {"other": " "}).json()["error"].startswith("other: ")
+
+
 @pytest.mark.parametrize(
     ("origin", "status"),
     [
@@ -299,11 +347,11 @@ def test_a_file_holds_all_that_it_shows(tiny_path: Path, tmp_path: Path) -> None
     file = tmp_path / "page.html"
     arguments = [str(tiny_path), f"corpus={tmp_path / 'mine.txt'}", f"output={file}", "neighbours=3"]
     assert main([*arguments, "device=cpu"]) == 0
-    html = file.read_text(encoding="utf-8")
-    assert "default-src 'none'" in html
-    assert not re.search(r"(src|href)=|https?://|url\(|@import", html.split("<script")[0])
-    assert html.count("</script>") == 2
-    data = data_of(html)
+    text = file.read_text(encoding="utf-8")
+    assert "default-src 'none'" in text
+    assert not re.search(r"(src|href)=|https?://|url\(|@import", text.split("<script")[0])
+    assert text.count("</script>") == 2
+    data = data_of(text)
     assert not data["live"]
     assert data["models"] == [{"name": str(tiny_path), "about": str(tiny_path), "exact": True}]
     assert [query["text"] for query in data["queries"]] == [text.strip() for text in texts]
@@ -324,27 +372,93 @@ def test_the_corpus_of_a_page_with_a_server_is_asked_for(explorer: Explorer) -> 
     assert data["usages"] == ["literal", "idiomatic", "simplification", "sense"] or set(data["usages"])
 
 
-@pytest.mark.slow
-def test_the_page_works_in_a_browser(tiny_path: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def shown_by(tmp_path: Path) -> Callable[[str], str]:
+    """What a browser makes of an address: the document, without its data and programs."""
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
         pytest.skip("there is no chromium or google-chrome to open the page with")
+
+    def open_page(address: str) -> str:
+        profile = f"--user-data-dir={tmp_path / 'me'}"
+        still = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run")
+        quiet = ("--disable-background-networking", "--disable-component-update", "--disable-sync")
+        command = [browser, *still, *quiet, profile, "--dump-dom", address]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+        return done.stdout.partition('<script type="application/json"')[0]
+
+    return open_page
+
+
+@pytest.mark.slow
+def test_the_page_works_in_a_browser(tiny_path: Path, tmp_path: Path, shown_by: Callable[[str], str]) -> None:
+    """The worst query is open; another one by its address; what is found, marked and counted."""
     assert main([str(tiny_path), "corpus=sample", f"space={tmp_path}", "device=cpu"]) == 0
     assert "sdk: static" in (tmp_path / "README.md").read_text(encoding="utf-8")
-    done = subprocess.run(
-        [
-            *(browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'me'}"),
-            *("--dump-dom", (tmp_path / "index.html").as_uri()),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    shown = done.stdout.partition('<script type="application/json"')[0]
-    assert shown.count('class="query"') == 12
-    assert shown.count("<li>") == 10
-    assert "nDCG@10" in shown
+    address = (tmp_path / "index.html").as_uri()
+    data = data_of((tmp_path / "index.html").read_text(encoding="utf-8"))
+
+    def asked(document: str) -> str:
+        heading = document.partition('id="asked"')[2].partition("</q>")[0]
+        return html.unescape(re.sub("<[^>]*>", "", heading.partition("<q")[2].partition(">")[2]))
+
+    first = shown_by(address)
+    assert first.count('class="query"') == 12
+    by_idiom: dict[str, list[tuple[float, int]]] = {}
+    for number, (query, (score,)) in enumerate(zip(data["queries"], data["scores"]["sentence"], strict=True)):
+        by_idiom.setdefault(query["group"], []).append((score, number))
+    worst = min(by_idiom.values(), key=lambda of_idiom: sum(score for score, _ in of_idiom))
+    assert asked(first) == data["queries"][min(worst)[1]]["text"]
+    assert [int(n) for n in re.findall(r'data-number="(\d+)"', first)[:2]] == [n for _, n in sorted(worst)][
+        :2
+    ]
+
+    number = max(range(12), key=lambda n: data["scores"]["span"][n])
+    query, answer = data["queries"][number], data["answers"]["span"][number]
+    named = urlencode({"q": query["text"], "by": "span"})
+    second = shown_by(f"{address}#{named}")
+    assert asked(second) == query["text"]
+    rows = answer["models"][0]["rows"]
+    marks = re.findall(r'class="mark (yes|no)"', second.partition('id="columns"')[2])
+    assert marks == ["yes" if row["relevant"] else "no" for row in rows]
+    found = f"{marks.count('yes')} of {answer['num_relevant']} found"
+    assert f"<b>{found}</b>" in second
+    assert f">tiny: {found}<" in second.replace(data["models"][0]["name"], "tiny")  # read aloud
+    for usage in data["usages"]:
+        assert f">{usage}</span>" in second.partition('id="legend"')[2].partition("</p>")[0]
+
+    unknown = shown_by(f"{address}#q=No+such+query.")
+    assert "“No such query.”, which is not among them" in unknown
+    assert asked(unknown) == asked(first)
+
+
+@pytest.mark.slow
+def test_two_models_are_compared_in_a_browser(
+    explorer: Explorer, tmp_path: Path, shown_by: Callable[[str], str]
+) -> None:
+    """Ranks that changed, and the switch by which a phone shows one model at a time."""
+    (model,) = explorer.models
+    turned = model.documents.flip(0)
+    names = ("untrained: tiny", "trained: run")
+    models = [replace(model, name=names[0]), replace(model, name=names[1], documents=turned)]
+    two = Explorer(explorer.corpus, models, 10)
+    file = tmp_path / "two.html"
+    file.write_text(page(two, "Two", live=False), encoding="utf-8")
+    shown = shown_by(file.as_uri())
+    answer = data_of(file.read_text(encoding="utf-8"))["answers"]["sentence"]
+    document = shown.partition('id="columns"')[2]
+    before, after = document.split('<section class="column')[1:]
+    number = int(re.findall(r'class="query" type="button" data-number="(\d+)" aria-current="true"', shown)[0])
+    for column, other, side, text in zip((0, 1), (1, 0), ("after", "before"), (before, after), strict=True):
+        rows = answer[number]["models"][column]["rows"]
+        changes = [(r["ranks"][0] > r["ranks"][1]) - (r["ranks"][0] < r["ranks"][1]) for r in rows]
+        expected = [
+            (" ▲▼"[c] if c else "=", str(r["ranks"][other])) for c, r in zip(changes, rows, strict=True)
+        ]
+        assert re.findall(rf"([▲▼=])(?:<span[^>]*>[a-z, ]*</span>)? (\d+)\. {side}", text) == expected
+    assert before.startswith(" other")  # which a phone hides
+    switch = shown.partition('id="switch"')[2].partition("</fieldset>")[0]
+    assert re.findall(r">([^<>]+)<br>", switch) == [*names]
 
 
 # ------------------------------------------------------------------ models and corpora
@@ -368,6 +482,32 @@ def test_a_run_is_its_model_before_and_after(tiny_path: Path, tmp_path: Path) ->
     plant(tmp_path / "other")
     with pytest.raises(UserError, match=f"2 runs.*{tmp_path}"):
         find_models(str(tmp_path))
+
+
+def test_a_taught_model_is_beside_the_one_that_it_was_taught_from(tiny_path: Path, tmp_path: Path) -> None:
+    """Which is untrained only if it is; they search what the run was trained on."""
+    (tmp_path / "mine.csv").write_text(OWN)
+    data = {"train": str(tmp_path / "mine.csv")}
+    run = plant(tmp_path / "run", model={"path": str(tiny_path)}, data=data, objective={"name": "own"})
+    shutil.copytree(tiny_path, run / "best")
+    models = {"of_a_run": run / "best", "of_a_taught": tmp_path / "of_a_run", "of_a_plain": tiny_path}
+    for name, source in models.items():
+        shutil.copytree(tiny_path, tmp_path / name)
+        record = {"model": str(source), "options": {"pooling": None}, "glossary": {"files": []}}
+        (tmp_path / name / LEARNT).write_text(json.dumps(record))
+    shown = {name: find_models(str(tmp_path / name)) for name in models}
+    assert {name: [model.name for model in of_it] for name, of_it in shown.items()} == {
+        "of_a_run": ["trained: run", "taught: of_a_run"],
+        "of_a_taught": ["taught: of_a_run", "taught: of_a_taught"],
+        "of_a_plain": [f"untrained: {tiny_path.name}", "taught: of_a_plain"],
+    }
+    for name, source in models.items():
+        assert [m.settings.path for m in shown[name]] == [str(source), str(tmp_path / name)]
+        assert [m.saved for m in shown[name]] == [None, None]
+    for name in ("of_a_run", "of_a_taught"):
+        corpus = find_corpus(ExploreSettings(models=[str(tmp_path / name)]))
+        assert corpus.name == "mine.csv (training data)"
+        assert len(corpus.relevant) == 3
 
 
 def test_a_run_reads_another_glossary(tiny_path: Path, tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ import pytest
 from idiomtune.benchmarks import Distributions
 from idiomtune.config import EvaluateSettings, check
 from idiomtune.programs.evaluate import score_model
-from idiomtune.reports.plots import violins
+from idiomtune.reports.plots import Curves, Line, curves_svg, violins
 from tests.tiny_runs import composed, metrics, train
 
 pytestmark = pytest.mark.usefixtures("shown")
@@ -28,6 +30,28 @@ def test_violins(groups: dict[str, dict[str, list[float]]], tmp_path: Path) -> N
     path = tmp_path / "plots" / "some.png"
     violins(Distributions("title", "values", groups, "how to read it " * 20), path)
     assert path.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("values", "at_least"),
+    [
+        ([0.9175, 0.9183], 0.07),
+        ([0.0, 1.0], 0.8),
+        ([1.0, 1.0], 0.07),
+        ([40.0, 42.0], 2.0),
+        ([-0.2, 0.3], 0.4),
+    ],
+)
+def test_a_small_difference_of_scores_looks_small(values: list[float], at_least: float) -> None:
+    """The marks of the axis span a tenth of the scale or all values, and no score above 1."""
+    line = Line("ndcg@10", [*enumerate(values)], 0)
+    drawing = curves_svg([Curves("mine", [line], "score")])
+    svg = base64.b64decode(drawing.partition("base64,")[2]).decode()
+    labels = svg.partition('id="matplotlib.axis_2"')[2].partition("</g>\n   </g>\n  </g>")[0]
+    ticks = [float(tick.replace("−", "-")) for tick in re.findall(r">(−?[\d.]+)</text>", labels)]
+    assert ticks[-1] - ticks[0] >= at_least
+    if max(values) <= 1:
+        assert ticks[-1] <= 1
 
 
 @pytest.mark.slow

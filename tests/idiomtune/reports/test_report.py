@@ -462,6 +462,35 @@ def test_files_of_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert (tmp_path / "a" / "table.tex").is_file()
 
 
+@pytest.mark.parametrize(
+    ("named", "folder"),
+    [
+        (("a/x", "b/y"), "a/report"),  # beside the first, and nothing in the folder above both
+        (("b/y", "a/x", "a/z"), "b/report"),
+        (("a", "b"), "a/report"),
+        (("a",), "a/report"),
+        (("zero.json", "a/x"), "report"),
+        (("zero.json",), "report"),
+    ],
+)
+def test_the_report_is_in_or_beside_a_run(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    named: tuple[str, ...],
+    folder: str,
+) -> None:
+    for seed, name in enumerate(("a/x", "a/z", "b/y")):
+        plant(tmp_path / name, seed=seed)
+    (tmp_path / "zero.json").write_text(json.dumps({"scores": SCORES, "meta": {"model": "other"}}))
+    monkeypatch.chdir(tmp_path)
+    before = {path for path in tmp_path.rglob("*") if path.is_dir()}
+    assert main(named) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == str(tmp_path / folder)
+    assert (tmp_path / folder / "report.html").is_file()
+    assert {path for path in tmp_path.rglob("*") if path.is_dir()} - before == {tmp_path / folder}
+
+
 def test_a_scorecard_is_a_row(tmp_path: Path) -> None:
     plant(tmp_path / "a")
     card = {"scores": SCORES, "meta": {"model": "other", "config": {"model": {"path": "other"}}}}

@@ -127,6 +127,44 @@ def test_a_runs_own_page(tmp_path: Path) -> None:
     assert "Ice &lt;" not in text
 
 
+def own_query(id_: str, value: float, found: list[tuple[str, float]], **facts: object) -> dict[str, object]:
+    """A record of `per_query/own_val.jsonl`: what was found, and its grades."""
+    top = [{"id": f"id of {text}", "text": text, "grade": grade} for text, grade in found]
+    about = {"name": "", "mode": "span", "id": id_, "group": "g", "query": f"query {id_}", "is_main": True}
+    return {**about, "ndcg@10": value, "top": top, **facts}
+
+
+def test_ones_own_data_is_shown_by_examples_before_its_tables(tmp_path: Path) -> None:
+    scores = {"own_val/score": 0.6, "own_val/ndcg@10": 0.4, "own_val/span/ndcg@10": 0.6}
+    folder = plant(tmp_path / "run", scores=scores, baseline=dict.fromkeys(scores, 0.3), experiment="own")
+    found = [("right & good", 1.0), ("wrong", 0.0), *((f"text {i}", 0.0) for i in range(5))]
+    records = [
+        own_query("a", 0.9, found),
+        own_query("b", 0.3, found[::-1]),
+        own_query("c", 0.1, found, mode="sentence", is_main=False),
+        {**own_query("d", 0.1, []), "predicted": 0.5, "gold": 3.0},  # a scored pair finds nothing
+        own_query("e", 0.2, [("gone", 0.0)], top=[{"id": "kept", "grade": 1.0}]),  # of an earlier version
+    ]
+    write_lines(folder / "per_query" / "own_val.jsonl", records)
+    write_lines(folder / "per_query_baseline" / "own_val.jsonl", [own_query("a", 0.4, found)])
+    show_finished_run(folder, all_scores=False)
+    text = checked(folder / "report.html")
+    assert text.index("What it finds") < text.index("<summary>Worst") < text.index("<table>")
+    worst, best, gained = (
+        text.split(f"<summary>{heading}</summary>")[1].split("</details>")[0]
+        for heading in ("Worst", "Best", "Gained most by training")
+    )
+    assert "query e" in worst
+    assert '<span class="mark yes">✓ relevant</span> kept' in worst
+    assert "query a" in best
+    assert "nDCG@10 <b>0.900</b>, untrained 0.400" in gained
+    assert '<span class="mark yes">✓ relevant</span> right &amp; good' in gained
+    assert '<span class="mark no">✗ not relevant</span> wrong' in gained
+    assert gained.count("<li>") == 5
+    assert "query c" not in text
+    assert "lines are damaged" not in text
+
+
 def test_pictures_are_small_and_inside(tmp_path: Path) -> None:
     show_finished_run(admire_run(tmp_path / "here", SAMPLE_ROOT / "admire"), all_scores=False)
     text = checked(tmp_path / "here" / "report.html")
