@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import permutations
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -261,6 +263,12 @@ class OwnValBenchmark:
             scored = part.score(embed)
             result.scores.extend(scored.scores)
             result.notes.extend(scored.notes)
+            ranks: dict[Mode, list[int]] = defaultdict(list)
+            for item in scored.per_query:
+                if "rank" in item:  # not of scored pairs
+                    ranks[item["mode"]].append(item["rank"])
+            for asked, of_mode in ranks.items():
+                result.scores.append(own_score(HELD_OUT, name, asked, "median_rank", median(of_mode)))
             mode: Mode = "span" if has_spans else "sentence"
             metric = "spearman" if isinstance(part, OwnPairBenchmark) else "ndcg@10"
             value = scored.by_key[own_key(HELD_OUT, name, mode, metric)]

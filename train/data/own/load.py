@@ -18,6 +18,7 @@ from train.data.own.store import MAX_IN_MEMORY, Examples, Mined, OwnTable, Store
 from train.data.own.table import Source, find_sources
 from train.declarations.dataset import NO_DATA, OwnData
 from train.errors import UserError
+from train.io.files import first_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -104,6 +105,13 @@ def load_own(data: OwnData, *, negatives: Mined = MappingProxyType({})) -> OwnSp
     notes: list[str] = []
     train = _read(train_sources, data, notes, negatives)
     _check_text_columns(train.store, train_sources[0].name)
+    if train.store.has_labels and len(np.unique(train.store.label_ids)) == 1:
+        label = train.store.names[int(train.store.label_ids[0])]
+        raise UserError(
+            f"there is only one label, {label!r}: nothing to tell it from. Give sentences with another label "
+            "too, or, if the column is something else, rename it",
+            file=train_sources[0].name,
+        )
     if val_sources:
         val = _read(val_sources, data, notes, {})
         if val.form != train.form:
@@ -189,7 +197,7 @@ def _split(store: Store, share: float, notes: list[str]) -> tuple[Examples, Exam
     is_held_out = np.isin(store.groups, distinct[fitting])
     notes.append(
         f"held out: {int(is_held_out.sum())} of {len(is_held_out)} rows, {len(fitting)} of {len(distinct)} "
-        f"{what} (data.val_share={share:g})"
+        f"{what} (data.val_share={share:g}){_named(store, distinct[fitting])}"
     )
     return Examples(store, np.flatnonzero(~is_held_out)), Examples(store, np.flatnonzero(is_held_out))
 
@@ -200,10 +208,12 @@ def _without_held_out(train: Examples, val: Examples, notes: list[str]) -> Examp
     if is_in_both.any():
         notes.append(f"left out of training, since they are held out too: {_rows(train, is_in_both)}")
     if train.store.has_groups and val.store.has_groups:
-        shared = len(np.intersect1d(train.store.groups[train.rows], val.store.groups[val.rows]))
-        if shared:
+        held_out, trained = (np.unique(each.store.groups[each.rows]) for each in (val, train))
+        new = np.setdiff1d(held_out, trained)
+        if len(new) < len(held_out):
             notes.append(
-                f"{shared} groups are both trained on and held out: the scores are of groups seen in training"
+                f"held out: {len(val)} rows of {len(held_out)} groups; {len(held_out) - len(new)} of these are "
+                f"trained on too: the scores are of new rows of known groups{_named(val.store, new, ', but for ')}"
             )
     train = Examples(train.store, train.rows[~is_in_both])
     if train.form == "pairs":
@@ -212,6 +222,12 @@ def _without_held_out(train: Examples, val: Examples, notes: list[str]) -> Examp
         if is_trained.any():
             notes.append(f"held-out answers that are trained on too: {_rows(val, is_trained)}")
     return train
+
+
+def _named(store: Store, groups: NDArray[np.int64], before: str = ": ") -> str:
+    """The names of groups or labels, in the order of the alphabet; "" if they have none."""
+    names = sorted(store.names[number] for number in groups.tolist() if number in store.names)
+    return f"{before}{first_of(names)}" if names else ""
 
 
 def _keys(examples: Examples) -> Any:
