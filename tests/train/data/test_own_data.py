@@ -245,7 +245,7 @@ SAME = dict.fromkeys(("anchor", "positive"), "anchor")
 REFUSED: list[tuple[list[str], dict[str, Any], tuple[str, ...]]] = [
     (["text,label\na,x\nb,x\nc,y\n"], {}, ("too few", "data.val=")),
     (["anchor,positive,group\na,p,g\nb,q,g\n"], {}, ("too few", "data.val=")),
-    (["text,label\na,x\nb,x\n", "text,label\nc,x\n"], {"val": ["1.csv"]}, ("0.csv", "only one label, 'x'")),
+    (["text,label\na,x\nb,x\n", "text,label\nc,x\n"], {"train": ["0.csv"], "val": ["1.csv"]}, ("0.csv", "only one label, 'x'")),
     ([TWO], {"train": ["0.csv", "0.csv"]}, ("0.csv", "twice")),
     ([TWO], {"val": ["0.csv"]}, ("0.csv", "both name")),
     ([TWO, TWO], {"train": ["0.csv"], "val": ["1.csv"]}, ("no row is left",)),
