@@ -120,31 +120,26 @@ def _check_idiom_tokens(
 
 
 def with_sizes_chosen(config: dict[str, Any]) -> dict[str, Any]:
-    """The configuration, with one value where an option has several, by the number of training rows.
+    """The configuration; where an option has several values, that for the number of training rows is put in.
 
     `{500: 30, more: 3}` is 30 for up to 500 rows of `data.train`, and 3 for more, or for data of the Hub.
     """
-    sizes = {
-        f"{section}.{name}": value
-        for section, options in config.items()
-        if isinstance(options, dict)
-        for name, value in options.items()
-        if isinstance(value, dict) and "more" in value and any(isinstance(size, int) for size in value)
-    }
-    if not sizes:
+    options = [(config[name], name) for name in ("trainer", "eval") if isinstance(config.get(name), dict)]
+    sized = [
+        (o, name, key) for o, name in options for key in o if isinstance(o[key], dict) and "more" in o[key]
+    ]
+    if not sized:
         return config
-    train = config["data"]["train"]
-    limits = sorted({size for value in sizes.values() for size in value if size != "more"})
-    number = _count_rows(as_list(train) or [], limits[-1])
-    config = {name: dict(value) if isinstance(value, dict) else value for name, value in config.items()}
-    chosen = []
-    for key, value in sizes.items():
-        section, _, name = key.partition(".")
-        size = next((size for size in limits if number <= size and size in value), "more")
-        config[section][name] = value[size]
-        chosen.append(f"{key}={'null' if value[size] is None else value[size]}")
+    train = as_list(config["data"]["train"]) or []
+    most: Any = max(size for section, _, key in sized for size in section[key] if size != "more")
+    number, chosen = _count_rows(train, most), []
+    for section, name, key in sized:
+        values: dict[Any, Any] = section[key]
+        size = min((size for size in values if size != "more" and number <= size), default="more")
+        section[key] = values[size]
+        chosen.append(f"{name}.{key}={'null' if values[size] is None else values[size]}")
     if train:
-        rows = f"{number} training rows" if number <= limits[-1] else f"more than {limits[-1]} training rows"
+        rows = f"{number} training rows" if number <= most else f"more than {most} training rows"
         log.info("%s, so by default %s", rows, ", ".join(chosen))
     return config
 

@@ -186,8 +186,9 @@ def name_row(number: int, values: Mapping[str, Any], named_by: str) -> str:
 
 def is_table(path: Path) -> bool:
     """Whether a file is one, by its suffix."""
-    is_lock = path.name.startswith("~$")  # of a spreadsheet that is open
-    return is_file(path) and not is_lock and _suffix(path) in (*_DELIMITERS, *_JSON_LINES, ".parquet", ".xlsx")
+    if path.name.startswith("~$"):  # the lock of a spreadsheet that is open
+        return False
+    return is_file(path) and _suffix(path) in (*_DELIMITERS, *_JSON_LINES, ".parquet", ".xlsx")
 
 
 def has_header(path: Path) -> bool:
@@ -219,8 +220,7 @@ def _delimited(path: Path, delimiter: str, columns: Sequence[str], problems: lis
                 yield Row(number, values)
             elif cells:
                 where = name_row(number, values, columns[0] if columns else "")
-                more = ": put a text that contains the separator in quotation marks"
-                hint = more if len(cells) > len(header) else ""
+                hint = ": put a text with a comma or tab in quotation marks" * (len(cells) > len(header))
                 problems.append(f"{where}: has {len(cells)} fields, but the header has {len(header)}{hint}")
     except csv.Error as error:
         hint = "a quotation mark is not closed, or one within a cell is not doubled?"

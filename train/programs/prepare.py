@@ -93,7 +93,7 @@ def prepare(settings: TrainSettings, *, has_negatives: bool = True) -> Prepared:
 
 
 def _warn_of_scoring(settings: TrainSettings, num_trained: int, benchmarks: Sequence[Benchmark]) -> None:
-    """Say how to leave out what only the untrained and the best model are scored on, if it takes most of a run.
+    """Say how to leave out what only the untrained and the best model are scored on, if it takes long.
 
     Args:
         num_trained: texts of all steps, each about three times the work of one that is scored.
@@ -350,13 +350,10 @@ def check_data(settings: TrainSettings) -> None:
     print(printable(f"files: {first_of(files) or 'none'}"))
     print(printable(f"objective {settings.objective.name}: {objective.describe()}"))
     print(printable(f"{len(steps)} steps an epoch, {settings.trainer.max_epochs} epochs"))
-    every, keys = settings.eval.every, ", ".join(settings.trainer.monitor)
-    if every == "end":
-        print(printable(f"the last checkpoint is the best; its score: {keys}"))
-    else:
-        when = "epoch" if every == "epoch" else f"{every} steps"
-        what = f"mean of {keys}" if len(settings.trainer.monitor) > 1 else keys
-        print(printable(f"scored after every {when}; the best checkpoint has the highest {what}"))
+    every, keys = settings.eval.every, " + ".join(settings.trainer.monitor)
+    when = "epoch" if every == "epoch" else f"{every} steps"
+    best = f"the last, scored by {keys}" if every == "end" else f"the highest {keys}, after each {when}"
+    print(printable(f"the best checkpoint: {best}"))
     if plain != settings:
         print("hard negatives are mined when training starts")
     for benchmark in benchmarks:

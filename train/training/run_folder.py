@@ -130,11 +130,7 @@ class RunFolder:
 
     @contextmanager
     def claimed(
-        self,
-        *,
-        resume: bool,
-        overwrite: bool = False,
-        record_start: Callable[[Path], None] | None = None,
+        self, *, resume: bool, overwrite: bool = False, record_start: Callable[[Path], None] | None = None
     ) -> Iterator[None]:
         """Hold the folder until the block ends; no other process writes to it meanwhile.
 

@@ -57,4 +57,3 @@ def test_other_experiments_count_no_rows(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("train.config.compose._count_rows", lambda *_: pytest.fail("counted"))
     for name in set(config_names("experiment")) - {"own"}:
         compose_config("config", f"+experiment={name}", "data.train=mine.csv")
-    assert with_sizes_chosen({"objective": {"positive_weights": {"more": 2.0}}})

@@ -226,7 +226,7 @@ NOTES: list[tuple[list[dict[str, Any]], tuple[str, ...]]] = [
     (sentences(*"gggg", meanings="0111"), ("group and meaning", "mine.jsonl row 1")),
     (sentences(*"00111", meanings="01222"), ("1 of 2 groups", "one meaning", "mine.jsonl row 3")),
     ([{"anchor": "a", "positive": "p", "anchr_span": "a"}], ("left out: anchr_span",)),
-    (sentences(*"gggg", meanings="mmmm"), ("held out: 1 rows of 1 groups; 1 of these are trained on",)),
+    (sentences(*"gggg", meanings="mmmm"), ("1 of 1 held-out groups are trained on too",)),
 ]
 
 
@@ -245,7 +245,11 @@ SAME = dict.fromkeys(("anchor", "positive"), "anchor")
 REFUSED: list[tuple[list[str], dict[str, Any], tuple[str, ...]]] = [
     (["text,label\na,x\nb,x\nc,y\n"], {}, ("too few", "data.val=")),
     (["anchor,positive,group\na,p,g\nb,q,g\n"], {}, ("too few", "data.val=")),
-    (["text,label\na,x\nb,x\n", "text,label\nc,x\n"], {"train": ["0.csv"], "val": ["1.csv"]}, ("0.csv", "only one label, 'x'")),
+    (
+        ["text,label\na,x\nb,x\n", "text,label\nc,x\n"],
+        {"train": ["0.csv"], "val": ["1.csv"]},
+        ("0.csv", "only one label, 'x'"),
+    ),
     ([TWO], {"train": ["0.csv", "0.csv"]}, ("0.csv", "twice")),
     ([TWO], {"val": ["0.csv"]}, ("0.csv", "both name")),
     ([TWO, TWO], {"train": ["0.csv"], "val": ["1.csv"]}, ("no row is left",)),

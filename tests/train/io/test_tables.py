@@ -83,7 +83,9 @@ def content_of(name: str) -> bytes:
     return gzip.compress(content) if name.endswith(".gz") else content
 
 
-@pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.jsonl", "t.parquet", "t.xlsx", "t.csv.gz", "t.jsonl.gz"])
+@pytest.mark.parametrize(
+    "name", ["t.csv", "t.tsv", "t.jsonl", "t.parquet", "t.xlsx", "t.csv.gz", "t.jsonl.gz"]
+)
 def test_each_kind_of_file_holds_the_same(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_bytes(content_of(name))
@@ -113,7 +115,12 @@ def test_byte_order_marks_line_ends_and_blank_lines_make_no_difference(tmp_path:
         ("t.tsv", b"id,text\na,b\n", ["'id,text'", "commas"]),
         (
             *("t.csv", b"id,text\na,b\nc\nd,e,f\n"),
-            ["2 problems", "row 3 (id c)", "row 4 (id d)", "put a text that contains the separator in quotation"],
+            [
+                "2 problems",
+                "row 3 (id c)",
+                "row 4 (id d)",
+                "put a text with a comma or tab in quotation",
+            ],
         ),
         ("t.csv", b'id,text\na,b\nc,"d\ne,f\n', ["row 3", "line 3", "quotation mark"]),
         ("t.tsv", b'id\ttext\na\t"b" c\n', ["row 2", "line 2", "quotation mark"]),
@@ -138,8 +145,16 @@ def test_byte_order_marks_line_ends_and_blank_lines_make_no_difference(tmp_path:
         ("t.xlsx", workbook([["name"], ["a"]]), ["columns id", "name"]),
         ("t.xlsx", workbook([["id"], ["a"]], [], [["b"]]), ["2 sheets", "'Sheet', 'Sheet3'"]),
         (
-            *("t.xlsx", workbook([["id", "text"], ["a", date(2024, 5, 3)], [], ["b", "#REF!"], ["c", "d", 1]])),
-            ["3 problems", "row 2: cell B2 is a date", "row 4: cell B4 has the error #REF!", "cell C5 has a value"],
+            *(
+                "t.xlsx",
+                workbook([["id", "text"], ["a", date(2024, 5, 3)], [], ["b", "#REF!"], ["c", "d", 1]]),
+            ),
+            [
+                "3 problems",
+                "row 2: cell B2 is a date",
+                "row 4: cell B4 has the error #REF!",
+                "cell C5 has a value",
+            ],
         ),
     ],
 )

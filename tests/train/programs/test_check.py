@@ -25,8 +25,11 @@ def test_what_a_run_would_do_is_printed(tmp_path: Path) -> None:
     for part in (
         *("pairs.csv: pairs", "question as anchor", "answer as positive", "left out: note"),
         *("held out: 4 of 40 rows", "data.val_share=0.1", "36 anchors; queries as sentence"),
-        *("40 training rows, so by default trainer.max_epochs=30", "the last checkpoint is the best"),
-        *("files: pairs.csv", "4 steps an epoch, 30 epochs", "benchmark own_val: 8 texts"),
+        *(
+            "40 training rows, so by default trainer.max_epochs=60",
+            "the best checkpoint: the last, scored by own_val/score",
+        ),
+        *("files: pairs.csv", "4 steps an epoch, 60 epochs", "benchmark own_val: 8 texts"),
     ):
         assert part in done.stdout + done.stderr
     shown = run("train.check", *options, "--cfg", "job", cwd=tmp_path)  # a flag after the options

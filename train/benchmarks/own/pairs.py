@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import permutations
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 
 from train.benchmarks import Embed, Embeddings, Result, Score
 from train.benchmarks.own import (
+    MODES,
     Mode,
     OwnPairsOptions,
     OwnStsOptions,
@@ -263,12 +263,9 @@ class OwnValBenchmark:
             scored = part.score(embed)
             result.scores.extend(scored.scores)
             result.notes.extend(scored.notes)
-            ranks: dict[Mode, list[int]] = defaultdict(list)
-            for item in scored.per_query:
-                if "rank" in item:  # not of scored pairs
-                    ranks[item["mode"]].append(item["rank"])
-            for asked, of_mode in ranks.items():
-                result.scores.append(own_score(HELD_OUT, name, asked, "median_rank", median(of_mode)))
+            for asked in MODES:  # not of scored pairs
+                if ranks := [of["rank"] for of in scored.per_query if of["mode"] == asked and "rank" in of]:
+                    result.scores.append(own_score(HELD_OUT, name, asked, "median_rank", median(ranks)))
             mode: Mode = "span" if has_spans else "sentence"
             metric = "spearman" if isinstance(part, OwnPairBenchmark) else "ndcg@10"
             value = scored.by_key[own_key(HELD_OUT, name, mode, metric)]

@@ -107,11 +107,8 @@ def load_own(data: OwnData, *, negatives: Mined = MappingProxyType({})) -> OwnSp
     _check_text_columns(train.store, train_sources[0].name)
     if train.store.has_labels and len(np.unique(train.store.label_ids)) == 1:
         label = train.store.names[int(train.store.label_ids[0])]
-        raise UserError(
-            f"there is only one label, {label!r}: nothing to tell it from. Give sentences with another label "
-            "too, or, if the column is something else, rename it",
-            file=train_sources[0].name,
-        )
+        problem = f"there is only one label, {label!r}: add sentences with another one to tell it from"
+        raise UserError(problem, file=train_sources[0].name)
     if val_sources:
         val = _read(val_sources, data, notes, {})
         if val.form != train.form:
@@ -208,13 +205,12 @@ def _without_held_out(train: Examples, val: Examples, notes: list[str]) -> Examp
     if is_in_both.any():
         notes.append(f"left out of training, since they are held out too: {_rows(train, is_in_both)}")
     if train.store.has_groups and val.store.has_groups:
-        held_out, trained = (np.unique(each.store.groups[each.rows]) for each in (val, train))
-        new = np.setdiff1d(held_out, trained)
-        if len(new) < len(held_out):
-            notes.append(
-                f"held out: {len(val)} rows of {len(held_out)} groups; {len(held_out) - len(new)} of these are "
-                f"trained on too: the scores are of new rows of known groups{_named(val.store, new, ', but for ')}"
-            )
+        groups = np.unique(val.store.groups[val.rows])
+        new = np.setdiff1d(groups, train.store.groups[train.rows])
+        if len(new) < len(groups):
+            known = f"{len(groups) - len(new)} of {len(groups)} held-out groups are trained on too"
+            others = _named(val.store, new, "; not trained on: ")
+            notes.append(f"{known}, so the scores are of new rows of known groups{others}")
     train = Examples(train.store, train.rows[~is_in_both])
     if train.form == "pairs":
         trained = train.store.text_ids[[text for row in range(len(train)) for text in train.texts(row)]]
