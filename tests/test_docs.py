@@ -7,6 +7,7 @@ import json
 import pkgutil
 import re
 import shlex
+import subprocess
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -217,6 +218,20 @@ def test_a_wrong_command_would_be_noticed(line: str) -> None:
     ((program, arguments),) = programs_in(line)
     with pytest.raises((Exception, SystemExit)):
         check_program(program, arguments)
+
+
+def test_what_commands_write_is_ignored_by_git() -> None:
+    """Whoever tries the README, the tutorial and the examples in a checkout has nothing to clean up."""
+    texts = [(ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/tutorial.md")]
+    written = re.findall(r" (?:output|run_dir|per_query|predictions|plots)=([\w./]+)", " ".join(texts))
+    for example in (ROOT / "examples").glob("*.py"):
+        written += re.findall(r'output: str = "(.+?)"', example.read_text(encoding="utf-8"))
+    assert {"runs/idioms", "runs/learnt.json", "models/mine", "out/infonce"} <= set(written)
+    command = ["git", "check-ignore", "--no-index", *written]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode == 128:
+        pytest.skip("no checkout")
+    assert set(written) - set(done.stdout.split()) == set()
 
 
 def test_options_that_are_named_exist() -> None:

@@ -17,9 +17,9 @@ HELP = """Search a corpus with several models side by side, on a page in the bro
 A model is a run folder (its model before and after training), a checkpoint or any model's folder, a name of
 idiomtune evaluate --help, or a model on the Hugging Face Hub.
 
-corpus=<path>       what to search: a text file (one text per line); a CSV, TSV, JSONL or Parquet file with a
-                    column text, or as for data.train=; a folder with corpus, queries and qrels, or with
-                    IdioLink's splits; sample. By default the data that the run was scored on
+corpus=<path>       what to search: a text file (one text per line); a CSV, TSV, JSONL, Parquet or XLSX file
+                    with a column text, or as for data.train=; a folder with corpus, queries and qrels, or
+                    with IdioLink's splits; sample. By default the data that the run was scored on
 split=<name>        of IdioLink's splits (val)
 glossary=<file>     every model reads the meanings of this glossary (of several: a.tsv,b.tsv); none: no model
                     reads any. By default each reads its own

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import logging
 import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
+from itertools import islice
 from typing import Any
 
 import hydra
@@ -16,7 +18,12 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from idiomtune.declarations.models import CONF
+from idiomtune.declarations.options import as_list
 from idiomtune.errors import UserError
+from idiomtune.io.files import expanded
+from idiomtune.io.tables import is_table, read_rows
+
+log = logging.getLogger(__name__)
 
 Compose = Callable[..., Mapping[str, Any]]  # (override) → the configuration that it makes
 
@@ -109,6 +116,47 @@ def _check_idiom_tokens(
         )
 
 
+# Options whose default depends on how much data there is.
+
+
+def with_sizes_chosen(config: dict[str, Any]) -> dict[str, Any]:
+    """The configuration; where an option has several values, that for the number of training rows is put in.
+
+    `{500: 30, more: 3}` is 30 for up to 500 rows of `data.train`, and 3 for more, or for data of the Hub.
+    """
+    options = [(config[name], name) for name in ("trainer", "eval") if isinstance(config.get(name), dict)]
+    sized = [
+        (o, name, key) for o, name in options for key in o if isinstance(o[key], dict) and "more" in o[key]
+    ]
+    if not sized:
+        return config
+    train = as_list(config["data"]["train"]) or []
+    most: Any = max(size for section, _, key in sized for size in section[key] if size != "more")
+    number, chosen = _count_rows(train, most), []
+    for section, name, key in sized:
+        values: dict[Any, Any] = section[key]
+        size = min((size for size in values if size != "more" and number <= size), default="more")
+        section[key] = values[size]
+        chosen.append(f"{name}.{key}={'null' if values[size] is None else values[size]}")
+    if train:
+        rows = f"{number} training rows" if number <= most else f"more than {most} training rows"
+        log.info("%s, so by default %s", rows, ", ".join(chosen))
+    return config
+
+
+def _count_rows(names: Sequence[str], most: int) -> int:
+    """The rows of tables and folders of them, but no further than `most` + 1."""
+    number = 0
+    with suppress(UserError, OSError, TypeError):  # what is wrong with them is reported when they are read
+        for name in names:
+            if name.startswith("hf:"):
+                return most + 1
+            path = expanded(name, "data.train")
+            for table in filter(is_table, path.iterdir()) if path.is_dir() else [path]:
+                number += sum(1 for _ in islice(read_rows(table), most + 1 - number))
+    return number
+
+
 # Composing `conf/` with overrides by Hydra, and explaining its errors.
 
 # What Hydra says of two slips, in words of its configuration files and with backslashes that no shell takes.
@@ -131,7 +179,7 @@ def compose_config(config_name: str, *overrides: str) -> dict[str, Any]:
 
 
 def plain(config: DictConfig, *, throw_on_missing: bool) -> dict[str, Any]:
-    """A composed configuration as plain, resolved containers, the parts of a mixture filled in.
+    """A composed configuration as plain, resolved containers: parts of a mixture filled in, sizes chosen.
 
     Args:
         throw_on_missing: refuse options that must be given and are not, by an error of OmegaConf's.
@@ -141,7 +189,8 @@ def plain(config: DictConfig, *, throw_on_missing: bool) -> dict[str, Any]:
     """
     resolved = OmegaConf.to_container(config, resolve=True, throw_on_missing=throw_on_missing)
     assert isinstance(resolved, dict)
-    return with_parts_filled({str(key): value for key, value in resolved.items()}, _composed_beside)
+    filled = with_parts_filled({str(key): value for key, value in resolved.items()}, _composed_beside)
+    return with_sizes_chosen(filled)
 
 
 def _composed_beside(override: str) -> dict[str, Any]:

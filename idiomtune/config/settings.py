@@ -120,6 +120,7 @@ class TrainSettings(Common):
     tracking: TrackingSettings = TrackingSettings()
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)]  # what torch and numpy take
     run_dir: Text | None
+    overwrite: bool = False
     name: Text | None = None
     resume: Text | None
 
@@ -180,6 +181,11 @@ class TrainSettings(Common):
             yield (
                 "trainer.only_idiom_tokens=true changes nothing else: retain.* has no effect; leave it out"
             )
+        if self.overwrite and self.run_dir is not None:
+            folder = expanded(self.run_dir, "run_dir").resolve()
+            for option, path in (("model.path", self.model.path), ("retain.teacher", self.retain.teacher)):
+                if path is not None and folder in expanded(path, option).resolve().parents:
+                    yield f"overwrite=true would remove {option}={path}: name another folder with run_dir="
         trained = self.objective.fold_split
         if (trained is None) != (self.data.fold is None) or (trained and self.scored_folds != [trained]):
             yield ABOUT_FOLDS

@@ -18,7 +18,7 @@ OWN = "own"  # the name of the user's own data among the data sets that an objec
 PLACE = re.compile(r"(objective\.parts\.[\w-]+\.)?data\.(train|val)")
 Form = Literal["pairs", "scored", "sentences"]
 NO_DATA = (
-    "data.train names your training data: a file (CSV, TSV, JSONL, Parquet), a folder of them, or "
+    "data.train names your training data: a file (CSV, TSV, JSONL, Parquet, XLSX), a folder of them, or "
     "hf:<owner>/<name>:<split>"
 )
 
@@ -71,7 +71,7 @@ class OwnData(Section):
     """One's own data.
 
     Attributes:
-        train: files (CSV, TSV, JSONL, Parquet), folders of them, or data sets of the Hub as
+        train: files (CSV, TSV, JSONL, Parquet, XLSX), folders of them, or data sets of the Hub as
             `hf:owner/name:split@revision`.
         val: the same, held out. None: a share of `train`'s groups.
         val_share: that share.

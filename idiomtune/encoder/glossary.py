@@ -338,8 +338,8 @@ def read_glossary(paths: Sequence[Path]) -> Glossary:
     """Read and check glossary files.
 
     Args:
-        paths: CSV, TSV, JSON lines or Parquet, with the columns `expression` and `meaning`; several rows of
-            one expression are its senses. Optional: `literal`, `language`, `example`, `source` and
+        paths: CSV, TSV, JSON lines, Parquet or XLSX, with the columns `expression` and `meaning`; several
+            rows of one expression are its senses. Optional: `literal`, `language`, `example`, `source` and
             `licence`. Other columns are not read. Or the published table of PIE or of
             AStitchInLanguageModels.
 

@@ -1,4 +1,4 @@
-"""Tables, row by row: CSV, TSV, JSON lines and Parquet, by the file's suffix."""
+"""Tables, row by row: CSV, TSV, JSON lines, Parquet and XLSX, by the file's suffix."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import io
 import json
+import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -30,7 +31,7 @@ R = TypeVar("R", bound=BaseModel)
 T = TypeVar("T")
 
 INPUTS = Path("checkpoints/inputs")
-KINDS = ".csv, .tsv, .jsonl and .parquet"
+KINDS = ".csv, .tsv, .jsonl, .parquet and .xlsx"
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _JSON_LINES = (".jsonl", ".ndjson")
 # In bytes, also for a cell: a small packed file can contain a line that fills the memory, and a quotation
@@ -44,10 +45,10 @@ class Row(NamedTuple):
     """A row of a table.
 
     Attributes:
-        number: for messages, from 1: a row as a spreadsheet counts it, the header included (CSV, TSV); a
-            line of the file (JSON lines); a row of the data (Parquet).
-        values: by column, in the file's order. In CSV and TSV they are texts, "" where a cell is empty; in
-            JSON lines and Parquet of any type, None where there is no value.
+        number: for messages, from 1: a row as a spreadsheet counts it, the header included (CSV, TSV, XLSX);
+            a line of the file (JSON lines); a row of the data (Parquet).
+        values: by column, in the file's order. In CSV, TSV and XLSX they are texts, "" where a cell is empty;
+            in JSON lines and Parquet of any type, None where there is no value.
     """
 
     number: int
@@ -113,7 +114,7 @@ def read_rows(path: Path, *, columns: Sequence[str] = (), kind: str | None = Non
         path: the file.
         columns: those that the table must have; the first names its rows in messages. JSON lines are not
             checked for them, since each may have other fields.
-        kind: `.csv`, `.tsv`, `.jsonl` or `.parquet`, whatever the file's suffix.
+        kind: `.csv`, `.tsv`, `.jsonl`, `.parquet` or `.xlsx`, whatever the file's suffix.
 
     Raises:
         UserError: naming the file, and the row or line. At once: a file that is missing, of another kind,
@@ -131,8 +132,11 @@ def read_rows(path: Path, *, columns: Sequence[str] = (), kind: str | None = Non
         rows = _json_lines(path, problems)
     elif suffix == ".parquet":
         rows = _parquet(path, columns)
+    elif suffix == ".xlsx":
+        rows = _spreadsheet(path, columns, problems)
     else:
-        raise UserError(f"is not one of {KINDS}", file=path)
+        is_sheet = suffix in (".ods", ".xls", ".xlsm", ".numbers")
+        raise UserError("save it as .xlsx or .csv" if is_sheet else f"is not one of {KINDS}", file=path)
     is_empty = True
     for row in rows:
         is_empty = False
@@ -182,7 +186,9 @@ def name_row(number: int, values: Mapping[str, Any], named_by: str) -> str:
 
 def is_table(path: Path) -> bool:
     """Whether a file is one, by its suffix."""
-    return is_file(path) and _suffix(path) in (*_DELIMITERS, *_JSON_LINES, ".parquet")
+    if path.name.startswith("~$"):  # the lock of a spreadsheet that is open
+        return False
+    return is_file(path) and _suffix(path) in (*_DELIMITERS, *_JSON_LINES, ".parquet", ".xlsx")
 
 
 def has_header(path: Path) -> bool:
@@ -214,7 +220,8 @@ def _delimited(path: Path, delimiter: str, columns: Sequence[str], problems: lis
                 yield Row(number, values)
             elif cells:
                 where = name_row(number, values, columns[0] if columns else "")
-                problems.append(f"{where}: has {len(cells)} fields, but the header has {len(header)}")
+                hint = ": put a text with a comma or tab in quotation marks" * (len(cells) > len(header))
+                problems.append(f"{where}: has {len(cells)} fields, but the header has {len(header)}{hint}")
     except csv.Error as error:
         hint = "a quotation mark is not closed, or one within a cell is not doubled?"
         where = f"row {number + 1}, from line {first_line}"
@@ -272,6 +279,56 @@ def _parquet(path: Path, columns: Sequence[str]) -> Iterator[Row]:
     except (ArrowException, OSError, UnicodeDecodeError) as error:
         message = f"cannot be read as Parquet: {one_line(str(error))}"
         raise UserError(message, file=path, row=f"after row {number}" if number else None) from None
+
+
+def _spreadsheet(path: Path, columns: Sequence[str], problems: list[str]) -> Iterator[Row]:
+    import openpyxl  # takes a moment
+
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of what openpyxl does not keep, such as validation
+            book = openpyxl.load_workbook(path, read_only=True, data_only=True)
+            sheets = {
+                sheet.title: [[cell for cell in row if cell.value is not None] for row in sheet.iter_rows()]
+                for sheet in book.worksheets
+            }
+            book.close()
+    except Exception as error:  # of many kinds
+        message = f"cannot be read as a spreadsheet (has it a password?): {one_line(str(error))}"
+        raise UserError(message, file=path) from None
+    filled = [title for title, rows in sheets.items() if any(rows)]
+    if len(filled) > 1:
+        names = ", ".join(map(repr, filled))
+        raise UserError(f"has {len(filled)} sheets ({names}): save the one to read as .csv", file=path)
+    header: dict[int, str] = {}
+    for cells in filter(None, sheets[filled[0]] if filled else ()):
+        try:
+            texts = {cell.column: _cell_text(cell) for cell in cells}
+            if unnamed := [c.coordinate for c in cells if header and c.column not in header]:
+                raise ValueError(f"cell {unnamed[0]} has a value, but its column has no name")
+        except ValueError as error:
+            problems.append(f"row {cells[0].row}: {error}")
+            if not header:
+                return
+            continue
+        if header:
+            yield Row(cells[0].row, {name: texts.get(column, "") for column, name in header.items()})
+        else:
+            header = texts
+            _check_columns(path, list(header.values()), columns)
+
+
+def _cell_text(cell: Any) -> str:
+    """A cell as CSV has it. Raises ValueError, with the cell's address."""
+    value = cell.value
+    if cell.data_type == "e":
+        raise ValueError(f"cell {cell.coordinate} has the error {value}")
+    if isinstance(value, bool):
+        return str(value).upper()
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not isinstance(value, str | int | float):
+        raise ValueError(f"cell {cell.coordinate} is a date or time ({value}): format its column as text")
+    return str(value)
 
 
 def text_lines_of(path: Path) -> Iterator[str]:

@@ -84,7 +84,9 @@ def fine_tune(
 
         def start() -> tuple[Path, Path | None, dict[str, Any]]:
             resume = settings.resume is not None
-            held.enter_context(run.claimed(resume=resume, record_start=record_start))
+            held.enter_context(
+                run.claimed(resume=resume, overwrite=settings.overwrite, record_start=record_start)
+            )
             log_placement(placement)
             glossary = factory.named_glossary(settings.model) if settings.hub.push is not None else None
             check_can_push(settings.hub, config, None if glossary is None else glossary.describe())

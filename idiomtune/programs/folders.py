@@ -23,7 +23,7 @@ from idiomtune.training.run_folder import START, RunFolder, holds_a_run, remove_
 
 # Options on data folders, output and tracking, which do not distinguish runs.
 _NOT_SHOWN = re.compile(
-    r"(experiment|extensions|run_dir|name|resume|device)$|(hydra|hub|tracking|trackers)\b"
+    r"(experiment|extensions|run_dir|overwrite|name|resume|device)$|(hydra|hub|tracking|trackers)\b"
 )
 
 

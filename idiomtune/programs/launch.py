@@ -108,7 +108,7 @@ def rewrite_arguments(
     for argument in arguments:
         key, _, value = argument.partition("=")
         if key == "run_dir" and resumed is None and not rank_of_launch():
-            _check_new_folder(value)
+            _check_new_folder(value, overwrite="overwrite=true" in arguments)
         if key == "model":
             rewritten += _rewritten_model(value, models, is_sweep)
         elif key == "benchmarks" and program in ("config", "export"):
@@ -229,13 +229,13 @@ def quoted(value: str) -> str:
     return "'" + re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + ("\\'" if m[2] else ""), value) + "'"
 
 
-def _check_new_folder(value: str) -> None:
+def _check_new_folder(value: str, *, overwrite: bool) -> None:
     """Check a new run's folder early, before Hydra overwrites the record of an earlier start."""
     path = expanded(value.strip("'\""), "run_dir")
-    if holds_a_run(path):
+    if holds_a_run(path) and not overwrite:
         raise UserError(
-            f"the run folder {value} already contains a run: resume it with resume={value}, or name "
-            "another folder with run_dir="
+            f"the run folder {value} already contains a run: resume it with resume={value}, replace it with "
+            "overwrite=true, or name another folder with run_dir="
         )
     started.made_folder = not path.exists()
 

@@ -84,10 +84,29 @@ def prepare(settings: TrainSettings, *, has_negatives: bool = True) -> Prepared:
     _check_texts(settings, objective)
     check_pooling(settings.model)
     check_dimensions(settings.model, [*(settings.trainer.matryoshka or []), *settings.cut_dimensions])
-    first_step = objective.epoch_steps(0, settings.trainer.accumulation)[0]
-    requests = (objective.batch(0, first_step[0]).requests, *map(announced, benchmarks))
+    steps = objective.epoch_steps(0, settings.trainer.accumulation)
+    requests = (objective.batch(0, steps[0][0]).requests, *map(announced, benchmarks))
     check_model_options(settings.model, settings.retain.lora, requests)
+    num_steps = min(len(steps) * settings.trainer.max_epochs, settings.trainer.max_steps or 2**31)
+    _warn_of_scoring(settings, num_steps * len(steps[0]) * len(requests[0]), benchmarks)
     return Prepared(objective, usages, benchmarks, not_scored)
+
+
+def _warn_of_scoring(settings: TrainSettings, num_trained: int, benchmarks: Sequence[Benchmark]) -> None:
+    """Say how to leave out what only the untrained and the best model are scored on, if it takes long.
+
+    Args:
+        num_trained: texts of all steps, each about three times the work of one that is scored.
+    """
+    chosen = {key.partition("/")[0] for key in settings.trainer.monitor}
+    others = [benchmark for benchmark in benchmarks if benchmark.name not in chosen]
+    num_scored = sum(len({request.text for request in announced(benchmark)}) for benchmark in others)
+    if 2 * num_scored > 3 * num_trained:
+        log.info(
+            "scoring will take longer than training: the untrained and the best model embed %d texts for %s; "
+            "benchmark=[%s] leaves these out",
+            *(num_scored, ", ".join(benchmark.name for benchmark in others), ",".join(sorted(chosen))),
+        )
 
 
 def _check_can_learn(objective: Objective, trainer: TrainerSettings, section: str = "objective") -> None:
@@ -331,6 +350,10 @@ def check_data(settings: TrainSettings) -> None:
     print(printable(f"files: {first_of(files) or 'none'}"))
     print(printable(f"objective {settings.objective.name}: {objective.describe()}"))
     print(printable(f"{len(steps)} steps an epoch, {settings.trainer.max_epochs} epochs"))
+    every, keys = settings.eval.every, " + ".join(settings.trainer.monitor)
+    when = "epoch" if every == "epoch" else f"{every} steps"
+    best = f"the last, scored by {keys}" if every == "end" else f"the highest {keys}, after each {when}"
+    print(printable(f"the best checkpoint: {best}"))
     if plain != settings:
         print("hard negatives are mined when training starts")
     for benchmark in benchmarks:

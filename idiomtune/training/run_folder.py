@@ -129,7 +129,9 @@ class RunFolder:
     # -------------------------------------------------------------- whose it is
 
     @contextmanager
-    def claimed(self, *, resume: bool, record_start: Callable[[Path], None] | None = None) -> Iterator[None]:
+    def claimed(
+        self, *, resume: bool, overwrite: bool = False, record_start: Callable[[Path], None] | None = None
+    ) -> Iterator[None]:
         """Hold the folder until the block ends; no other process writes to it meanwhile.
 
         A new run that fails before its record is written leaves nothing: what it wrote is removed, what was
@@ -138,12 +140,13 @@ class RunFolder:
 
         Args:
             resume: whether the folder's run is resumed; otherwise the folder must not hold a run.
+            overwrite: a run that it holds is removed, with all else in the folder.
             record_start: for a new run, writes how it was started.
 
         Raises:
             UserError: if another process holds the folder, or it holds a run or a symbolic link.
         """
-        with self._locked_somewhere(resume=resume):
+        with self._locked_somewhere(resume=resume, overwrite=overwrite):
             if links := find_links(self.path, apart=[_KEEPS_LINKS]):
                 raise UserError(
                     f"{links[0]} is a symbolic link, and a run writes no file through one: remove it, or "
@@ -169,17 +172,21 @@ class RunFolder:
                         remove_if_empty(self.path, with_parents=self._chosen)
 
     @contextmanager
-    def _locked_somewhere(self, *, resume: bool) -> Iterator[None]:
+    def _locked_somewhere(self, *, resume: bool, overwrite: bool) -> Iterator[None]:
         """Lock the folder or, if its name was chosen and it is taken, the next free one."""
         with ExitStack() as held:
             for path in numbered(self.path):
                 self.path = path
                 try:
                     held.enter_context(self.locked())
+                    if not resume and overwrite and (path / "run.json").is_file():
+                        for old in {*path.iterdir()} - {path / LOCK}:
+                            shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
                     if not resume and holds_a_run(path):
                         raise TakenError(
                             f"the run folder {path} already contains a run: resume it with resume={path}, "
-                            "or name another with run_dir= (in a sweep, hydra.sweep.dir=)"
+                            "replace it with overwrite=true, or name another with run_dir= (in a sweep, "
+                            "hydra.sweep.dir=)"
                         )
                     break
                 except TakenError:

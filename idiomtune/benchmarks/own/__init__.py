@@ -27,7 +27,7 @@ _Reader = Callable[[Mapping[str, Any]], Iterator[QueryResult]]
 Mode = Literal["sentence", "span"]
 MODES: tuple[Mode, ...] = ("sentence", "span")
 Index = Literal["exact", "hnsw"]
-_SUFFIXES = re.compile(r"(\.(csv|tsv|jsonl|ndjson|parquet))?(\.gz)?$", re.IGNORECASE)  # of tables
+_SUFFIXES = re.compile(r"(\.(csv|tsv|jsonl|ndjson|parquet|xlsx))?(\.gz)?$", re.IGNORECASE)  # of tables
 
 RETRIEVAL_METRICS = (
     *(f"ndcg@{k}" for k in (1, 5, 10, 100)),
@@ -70,16 +70,30 @@ _PAIRS = [
     *(Metric(name, better="", role="detail") for name in PAIR_THRESHOLDS),
 ]
 _RANKING = _metrics(RANKING_METRICS, ("ndcg@10", "map", "mrr", "r_precision", "spearman"))
+_FOUND_FIRST = "precision@1"
 _HELD_OUT = [
     Metric("score", role="compared", is_drawn=True),
-    *(replace(metric, is_drawn=False) for metric in _metrics(RETRIEVAL_METRICS, ("ndcg@10", "mrr@10"))),
+    Metric("median_rank", better="lower", role="detail", title="median rank"),
+    Metric(_FOUND_FIRST, role="detail", title="found first"),
+    *(
+        replace(metric, is_drawn=False)
+        for metric in _metrics(RETRIEVAL_METRICS, ("ndcg@10", "mrr@10"))
+        if metric.name != _FOUND_FIRST
+    ),
     Metric("spearman", statistic="spearman"),
     Metric("pearson", role="detail", statistic="pearson"),
 ]
 
 
+_IN_TABLE = ("score", "median_rank", _FOUND_FIRST, "ndcg@10", "mrr@10", *STS_METRICS)  # of what is held out
+
+
 def _place(score: Score) -> Place:
     return score.mode or "sentence", "", score.metric
+
+
+def _place_held_out(score: Score) -> Place | None:
+    return (score.mode, "", score.metric) if score.metric in _IN_TABLE else None
 
 
 def _reader(benchmark: str, metrics: Sequence[Metric]) -> _Reader:
@@ -214,6 +228,7 @@ class OwnRetrievalOptions(OwnOptions):
     metrics=_HELD_OUT,
     has_splits=False,
     rows="part and mode",
+    place=_place_held_out,
     read_record=_read_held_out,
     examples="idiomtune.benchmarks.own.examples:examples",
     build="idiomtune.benchmarks.own.pairs:build_held_out",

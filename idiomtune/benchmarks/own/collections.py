@@ -77,7 +77,7 @@ def span_note(requests: Iterable[Request], key: str) -> list[str]:
 _CORPUS = ("corpus", "collection", "documents", "docs")
 _QUERIES = ("queries", "topics")
 _JUDGEMENTS = ("qrels", "default", "judgements", "judgments")
-_TABLES = (".jsonl", ".ndjson", ".tsv", ".csv", ".parquet")
+_TABLES = (".jsonl", ".ndjson", ".tsv", ".csv", ".parquet", ".xlsx")
 _PLAIN = (".tsv", ".txt", ".trec", ".qrels")  # lines of fields between tabs or blanks
 _SHARD = re.compile(r"-\d+-of-\d+$")
 _USUAL_SPLIT = "test"

@@ -7,12 +7,14 @@ import math
 from collections.abc import Mapping, Sequence
 from itertools import permutations
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from idiomtune.benchmarks import Embed, Embeddings, Result, Score
 from idiomtune.benchmarks.own import (
+    MODES,
     Mode,
     OwnPairsOptions,
     OwnStsOptions,
@@ -261,6 +263,9 @@ class OwnValBenchmark:
             scored = part.score(embed)
             result.scores.extend(scored.scores)
             result.notes.extend(scored.notes)
+            for asked in MODES:  # not of scored pairs
+                if ranks := [of["rank"] for of in scored.per_query if of["mode"] == asked and "rank" in of]:
+                    result.scores.append(own_score(HELD_OUT, name, asked, "median_rank", median(ranks)))
             mode: Mode = "span" if has_spans else "sentence"
             metric = "spearman" if isinstance(part, OwnPairBenchmark) else "ndcg@10"
             value = scored.by_key[own_key(HELD_OUT, name, mode, metric)]

@@ -215,6 +215,8 @@ def add_rankings(
 ) -> Tensor:
     """Add metrics, which are means over queries, and a record for each query.
 
+    A record's `rank` is that of its first relevant document; one more than are ranked if there is none.
+
     Args:
         place: benchmark, name of the data, mode.
         names: of the metrics, such as `ndcg@10`.
@@ -229,6 +231,7 @@ def add_rankings(
     ideal = _padded([sorted(query.grades.values(), reverse=True) for query in queries])
     above = torch.tensor([[query.relevant_above] for query in queries])
     hits, num_relevant = gains > above, (ideal > above).sum(1)
+    first = torch.where(hits.any(1), hits.int().argmax(1), hits.shape[1]) + 1
 
     def metric(name: str) -> Sequence[float | None]:
         kind, _, cutoff = name.partition("@")
@@ -249,7 +252,7 @@ def add_rankings(
             result.scores.append(own_score(*place, name, sum(values) / len(values)))
     for number, (query, of_query) in enumerate(zip(queries, ranked, strict=True)):
         about = {"name": place[1], "mode": place[2], "id": query.id, "group": query.group}
-        own = {name: column[number] for name, column in metrics.items()}
+        own = {name: column[number] for name, column in metrics.items()} | {"rank": int(first[number])}
         top = [
             {**shown(key), "grade": query.grades.get(key, 0.0)}
             for key in of_query[:_TOP_SAVED]

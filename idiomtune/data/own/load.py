@@ -26,6 +26,7 @@ from idiomtune.data.own.store import (
 from idiomtune.data.own.table import Source, find_sources
 from idiomtune.declarations.dataset import NO_DATA, OwnData
 from idiomtune.errors import UserError
+from idiomtune.io.files import first_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -112,6 +113,10 @@ def load_own(data: OwnData, *, negatives: Mined = MappingProxyType({})) -> OwnSp
     notes: list[str] = []
     train = _read(train_sources, data, notes, negatives)
     _check_text_columns(train.store, train_sources[0].name)
+    if train.store.has_labels and len(np.unique(train.store.label_ids)) == 1:
+        label = train.store.names[int(train.store.label_ids[0])]
+        problem = f"there is only one label, {label!r}: add sentences with another one to tell it from"
+        raise UserError(problem, file=train_sources[0].name)
     if val_sources:
         val = _read(val_sources, data, notes, {})
         if val.form != train.form:
@@ -197,7 +202,7 @@ def _split(store: Store, share: float, notes: list[str]) -> tuple[Examples, Exam
     is_held_out = np.isin(store.groups, distinct[fitting])
     notes.append(
         f"held out: {int(is_held_out.sum())} of {len(is_held_out)} rows, {len(fitting)} of {len(distinct)} "
-        f"{what} (data.val_share={share:g})"
+        f"{what} (data.val_share={share:g}){_named(store, distinct[fitting])}"
     )
     return Examples(store, np.flatnonzero(~is_held_out)), Examples(store, np.flatnonzero(is_held_out))
 
@@ -208,11 +213,12 @@ def _without_held_out(train: Examples, val: Examples, notes: list[str]) -> Examp
     if is_in_both.any():
         notes.append(f"left out of training, since they are held out too: {_rows(train, is_in_both)}")
     if train.store.has_groups and val.store.has_groups:
-        shared = len(np.intersect1d(train.store.groups[train.rows], val.store.groups[val.rows]))
-        if shared:
-            notes.append(
-                f"{shared} groups are both trained on and held out: the scores are of groups seen in training"
-            )
+        groups = np.unique(val.store.groups[val.rows])
+        new = np.setdiff1d(groups, train.store.groups[train.rows])
+        if len(new) < len(groups):
+            known = f"{len(groups) - len(new)} of {len(groups)} held-out groups are trained on too"
+            others = _named(val.store, new, "; not trained on: ")
+            notes.append(f"{known}, so the scores are of new rows of known groups{others}")
     train = Examples(train.store, train.rows[~is_in_both])
     if train.form == "pairs":
         trained = train.store.text_ids[[text for row in range(len(train)) for text in train.texts(row)]]
@@ -220,6 +226,12 @@ def _without_held_out(train: Examples, val: Examples, notes: list[str]) -> Examp
         if is_trained.any():
             notes.append(f"held-out answers that are trained on too: {_rows(val, is_trained)}")
     return train
+
+
+def _named(store: Store, groups: NDArray[np.int64], before: str = ": ") -> str:
+    """The names of groups or labels, in the order of the alphabet; "" if they have none."""
+    names = sorted(store.names[number] for number in groups.tolist() if number in store.names)
+    return f"{before}{first_of(names)}" if names else ""
 
 
 def _keys(examples: Examples) -> Any:

@@ -22,6 +22,7 @@ from idiomtune.io.tables import Row, read_rows
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+_MAX_NAMES = 10_000  # that are kept in memory, for messages
 _MAX_WEIGHT = 1e9  # a greater one overflows in a sum of products in float32
 _OPTION = "data.columns"
 
@@ -237,6 +238,7 @@ class Store:
         scores, weights: float64 (R,).
         instructions: int32 (R,), into `instruction_texts`; -1 = none.
         numbers: int64 (R,), rows in their files.
+        names: number of a group or label → its name, of the first ones.
         sources: (name of a table, number of its first row here).
         has_groups, has_meanings, has_labels, has_spans: whether any row has one.
     """
@@ -247,6 +249,7 @@ class Store:
         self._end = self._num_texts = 0
         self._instructions: dict[str | None, int] = {None: -1}
         self._sources: dict[str, int] = {}
+        self.names: dict[int, str] = {}
         self.has_groups = self.has_meanings = self.has_labels = self.has_spans = False
 
     def add(self, source: str, example: Example) -> None:
@@ -256,6 +259,9 @@ class Store:
         anchor_id = number_for(anchor.text)
         group = anchor_id if anchor.group is None else _number_for_label(anchor.group)
         label = 0 if example.label is None else _number_for_label(example.label)
+        if len(self.names) < _MAX_NAMES:
+            named = {group: anchor.group, label: example.label}
+            self.names |= {number: name for number, name in named.items() if name is not None}
         self._rows += _PACKED_ROW.pack(
             self._num_texts,
             label,

@@ -119,6 +119,21 @@ def test_a_sentence_under_two_labels_is_not_its_own_mistake(tmp_path: Path) -> N
     assert (first["query"], first["ndcg@10"]) == ("both", 1.0)
 
 
+def test_the_median_rank_is_that_of_the_first_right_row(tmp_path: Path) -> None:
+    """Of three queries, two find their answer at once and one last, after the other two."""
+    rows: Rows = [{"anchor": f"q{i}", "positive": f"a{i}"} for i in range(3)]
+    scores = held_out(tmp_path, rows).score(
+        by_text(
+            {
+                **{f"a{i}": torch.eye(3)[i] for i in range(3)},
+                **{"q0": torch.eye(3)[0], "q1": torch.eye(3)[1], "q2": torch.tensor([0.8, 0.6, 0.0])},
+            }
+        )
+    )
+    assert [record["rank"] for record in sorted(scores.per_query, key=lambda r: r["query"])] == [1, 1, 3]
+    assert scores.by_key["own_val/median_rank"] == 1
+
+
 def test_held_out_scores_do_not_depend_on_the_order_of_rows(tmp_path: Path) -> None:
     """Where all documents tie, each is as likely at each of 30 ranks."""
     rows: Rows = [{"anchor": f"cat {i}", "positive": f"dog {i}"} for i in range(30)]

@@ -184,7 +184,9 @@ def test_whole_groups_are_held_out_the_same_in_every_run(tmp_path: Path) -> None
     splits = read(write_lines(tmp_path / "a.jsonl", rows))
     assert 10 <= len(splits.val) <= 20
     assert not groups_of(splits.train) & groups_of(splits.val)
-    assert any("20 groups" in note and "data.val_share=0.1" in note for note in splits.notes)
+    (said,) = [note for note in splits.notes if "20 groups" in note and "data.val_share=0.1" in note]
+    names = said.partition("): ")[2].split(", ")
+    assert {store.number_for(name) for name in names} == groups_of(splits.val)
     again = read(write_lines(tmp_path / "b.jsonl", rows[::-1]))
     assert groups_of(again.val) == groups_of(splits.val)
     labelled = [{"text": row["text"], "label": row["group"]} for row in rows]
@@ -224,7 +226,7 @@ NOTES: list[tuple[list[dict[str, Any]], tuple[str, ...]]] = [
     (sentences(*"gggg", meanings="0111"), ("group and meaning", "mine.jsonl row 1")),
     (sentences(*"00111", meanings="01222"), ("1 of 2 groups", "one meaning", "mine.jsonl row 3")),
     ([{"anchor": "a", "positive": "p", "anchr_span": "a"}], ("left out: anchr_span",)),
-    (sentences(*"gggg", meanings="mmmm"), ("1 groups are both",)),
+    (sentences(*"gggg", meanings="mmmm"), ("1 of 1 held-out groups are trained on too",)),
 ]
 
 
@@ -243,6 +245,11 @@ SAME = dict.fromkeys(("anchor", "positive"), "anchor")
 REFUSED: list[tuple[list[str], dict[str, Any], tuple[str, ...]]] = [
     (["text,label\na,x\nb,x\nc,y\n"], {}, ("too few", "data.val=")),
     (["anchor,positive,group\na,p,g\nb,q,g\n"], {}, ("too few", "data.val=")),
+    (
+        ["text,label\na,x\nb,x\n", "text,label\nc,x\n"],
+        {"train": ["0.csv"], "val": ["1.csv"]},
+        ("0.csv", "only one label, 'x'"),
+    ),
     ([TWO], {"train": ["0.csv", "0.csv"]}, ("0.csv", "twice")),
     ([TWO], {"val": ["0.csv"]}, ("0.csv", "both name")),
     ([TWO, TWO], {"train": ["0.csv"], "val": ["1.csv"]}, ("no row is left",)),

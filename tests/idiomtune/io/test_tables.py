@@ -7,12 +7,15 @@ import gzip
 import io
 import itertools
 import json
+import re
 import tracemalloc
 from collections.abc import Sequence
+from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import openpyxl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -52,11 +55,26 @@ def parquet(rows: Sequence[dict[str, Any]]) -> bytes:
     return content
 
 
+def workbook(*sheets: Sequence[Sequence[Any]]) -> bytes:
+    book, out = openpyxl.Workbook(), io.BytesIO()
+    for number, rows in enumerate(sheets):
+        sheet = book.create_sheet(f"Sheet{number + 1}") if number else book.active
+        for row in rows:
+            sheet.append(row)
+    book.save(out)
+    return out.getvalue()
+
+
+def spreadsheet(rows: Sequence[dict[str, Any]]) -> bytes:
+    return workbook([list(rows[0]), *(list(row.values()) for row in rows)])
+
+
 KINDS = {
     "csv": partial(delimited, ROWS, ","),
     "tsv": partial(delimited, ROWS, "\t"),
     "jsonl": partial(json_lines, ROWS),
     "parquet": partial(parquet, ROWS),
+    "xlsx": partial(spreadsheet, ROWS),
 }
 
 
@@ -65,11 +83,13 @@ def content_of(name: str) -> bytes:
     return gzip.compress(content) if name.endswith(".gz") else content
 
 
-@pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.jsonl", "t.parquet", "t.csv.gz", "t.jsonl.gz"])
+@pytest.mark.parametrize(
+    "name", ["t.csv", "t.tsv", "t.jsonl", "t.parquet", "t.xlsx", "t.csv.gz", "t.jsonl.gz"]
+)
 def test_each_kind_of_file_holds_the_same(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_bytes(content_of(name))
-    first = 2 if "csv" in name or "tsv" in name else 1
+    first = 2 if re.search("csv|tsv|xlsx", name) else 1
     assert list(read_rows(path, columns=("id", "text"))) == [Row(n, r) for n, r in enumerate(ROWS, first)]
 
 
@@ -93,7 +113,15 @@ def test_byte_order_marks_line_ends_and_blank_lines_make_no_difference(tmp_path:
         ("t.csv", b"name,text\na,b\n", ["columns id", "name, text"]),
         ("t.csv", b"id;text\na;b\n", ["'id;text'", "semicolons"]),
         ("t.tsv", b"id,text\na,b\n", ["'id,text'", "commas"]),
-        ("t.csv", b"id,text\na,b\nc\nd,e,f\n", ["2 problems", "row 3 (id c)", "row 4 (id d)"]),
+        (
+            *("t.csv", b"id,text\na,b\nc\nd,e,f\n"),
+            [
+                "2 problems",
+                "row 3 (id c)",
+                "row 4 (id d)",
+                "put a text with a comma or tab in quotation",
+            ],
+        ),
         ("t.csv", b'id,text\na,b\nc,"d\ne,f\n', ["row 3", "line 3", "quotation mark"]),
         ("t.tsv", b'id\ttext\na\t"b" c\n', ["row 2", "line 2", "quotation mark"]),
         ("t.csv", b"id,text\na," + LONG, ["line 2"]),
@@ -110,7 +138,24 @@ def test_byte_order_marks_line_ends_and_blank_lines_make_no_difference(tmp_path:
         ("t.jsonl", b"[" * 100_000, ["line 1", "nested too deep"]),
         ("t.jsonl", b"{\n" * 2000, ["2000 problems", "and 1995 more"]),
         ("t.parquet", b"id,text\n", ["Parquet"]),
-        *((name, b"", [".csv, .tsv, .jsonl and .parquet"]) for name in ("t.xlsx", "t")),
+        ("t", b"", [".csv, .tsv, .jsonl, .parquet and .xlsx"]),
+        ("t.ods", b"", ["save it as .xlsx or .csv"]),
+        ("t.xlsx", b"id,text\n", ["spreadsheet"]),
+        ("t.xlsx", workbook([]), ["no row"]),
+        ("t.xlsx", workbook([["name"], ["a"]]), ["columns id", "name"]),
+        ("t.xlsx", workbook([["id"], ["a"]], [], [["b"]]), ["2 sheets", "'Sheet', 'Sheet3'"]),
+        (
+            *(
+                "t.xlsx",
+                workbook([["id", "text"], ["a", date(2024, 5, 3)], [], ["b", "#REF!"], ["c", "d", 1]]),
+            ),
+            [
+                "3 problems",
+                "row 2: cell B2 is a date",
+                "row 4: cell B4 has the error #REF!",
+                "cell C5 has a value",
+            ],
+        ),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, name: str, content: bytes, parts: list[str]) -> None:
@@ -122,6 +167,17 @@ def test_what_is_wrong_is_named(tmp_path: Path, name: str, content: bytes, parts
         list(read_rows(path, columns=["id"]))
     assert [part for part in (str(path), *parts) if part not in str(told.value)] == []
     assert str(told.value).count("\n") < 7  # of many problems the first
+
+
+def test_numbers_in_a_spreadsheet_are_as_in_csv(tmp_path: Path) -> None:
+    """The row that is counted is that of the spreadsheet; other sheets may be empty."""
+    path = tmp_path / "t.xlsx"
+    path.write_bytes(workbook([["id", "n"], [], [7, 0.5], [2.0, True], [None, "x"]], []))
+    assert list(read_rows(path)) == [
+        Row(3, {"id": "7", "n": "0.5"}),
+        Row(4, {"id": "2", "n": "TRUE"}),
+        Row(5, {"id": "", "n": "x"}),
+    ]
 
 
 def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
@@ -158,7 +214,7 @@ def test_rows_as_records(tmp_path: Path) -> None:
         assert part in str(told.value)
 
 
-@pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.jsonl", "t.parquet", "t.csv.gz"])
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.jsonl", "t.parquet", "t.xlsx", "t.csv.gz"])
 def test_whatever_bytes_there_are(tmp_path: Path, name: str) -> None:
     """Rows or a UserError with the file's name; nothing else."""
     path, good = tmp_path / name, content_of(name)

@@ -25,11 +25,15 @@ def test_what_a_run_would_do_is_printed(tmp_path: Path) -> None:
     for part in (
         *("pairs.csv: pairs", "question as anchor", "answer as positive", "left out: note"),
         *("held out: 4 of 40 rows", "data.val_share=0.1", "36 anchors; queries as sentence"),
-        *("files: pairs.csv", "4 steps an epoch, 3 epochs", "benchmark own_val: 8 texts"),
+        *(
+            "40 training rows, so by default trainer.max_epochs=60",
+            "the best checkpoint: the last, scored by own_val/score",
+        ),
+        *("files: pairs.csv", "4 steps an epoch, 60 epochs", "benchmark own_val: 8 texts"),
     ):
         assert part in done.stdout + done.stderr
     shown = run("train.check", *options, "--cfg", "job", cwd=tmp_path)  # a flag after the options
-    assert (shown.returncode, "max_epochs: 3" in shown.stdout) == (0, True), shown.stderr
+    assert (shown.returncode, "trainer:\n  batch_size: 10\n" in shown.stdout) == (0, True), shown.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["pairs.csv"]
 
 

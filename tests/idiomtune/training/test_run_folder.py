@@ -84,6 +84,26 @@ def test_what_was_in_the_folder_stays(tmp_path: Path) -> None:
     assert (tmp_path / "train.log").read_text().startswith("mine")
 
 
+def test_a_run_is_replaced_only_where_that_is_asked_for(tmp_path: Path) -> None:
+    """With all that is in its folder; a folder without a run is not emptied."""
+    outside = tmp_path / "precious"
+    outside.mkdir()
+    (outside / "file").touch()
+    other = tmp_path / "other"
+    for folder in (tmp_path / "run", other):
+        (folder / "best").mkdir(parents=True)
+        (folder / "best" / "model").touch()
+    (tmp_path / "run" / "link").symlink_to(outside)
+    (tmp_path / "run" / "run.json").write_text('{"status": "finished"}')
+    with pytest.raises(UserError, match="overwrite=true"), RunFolder(tmp_path / "run").claimed(resume=False):
+        pass
+    with RunFolder(tmp_path / "run").claimed(resume=False, overwrite=True):
+        assert {path.name for path in (tmp_path / "run").iterdir()} <= {".lock", "train.log"}
+    with RunFolder(other).claimed(resume=False, overwrite=True):
+        assert (other / "best" / "model").exists()
+    assert (outside / "file").exists()
+
+
 def test_a_lock_in_a_folder_that_is_gone_is_no_lock(tmp_path: Path) -> None:
     """Whoever holds a removed lock file must not think that he has the folder."""
     first = RunFolder(tmp_path / "run", made=True)

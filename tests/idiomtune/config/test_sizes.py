@@ -1,0 +1,67 @@
+"""Defaults that depend on how many rows there are to train on."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from idiomtune.config import TrainSettings, check
+from idiomtune.config.compose import compose_config, config_names, with_sizes_chosen
+from idiomtune.errors import UserError
+from tests.own_data import write, write_pairs
+
+FEW, MORE = (128, None, "end"), (64, 3, "epoch")  # batch size, patience, when a run is scored
+
+
+def chosen(*overrides: str) -> tuple[Any, ...]:
+    config = compose_config("config", "+experiment=own", *overrides)
+    check(TrainSettings, config)
+    assert not any(isinstance(value, dict) for value in config["trainer"].values()), "so it is recorded"
+    trainer = config["trainer"]
+    return trainer["batch_size"], trainer["patience"], config["eval"]["every"]
+
+
+def test_few_rows_have_defaults_of_their_own(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Rows of all files and folders count together, and one line says what was chosen."""
+    caplog.set_level("INFO")
+    few = write_pairs(tmp_path / "few" / "1.csv", 300)
+    assert chosen(f"data.train={few}") == FEW
+    assert "300 training rows, so by default trainer.batch_size=128, " in caplog.text
+    assert "trainer.patience=null, eval.every=end" in caplog.text
+    assert chosen(f"data.train=[{few},{write_pairs(tmp_path / 'more.csv', 201)}]") == MORE
+    assert "more than 500 training rows, so by default trainer.batch_size=64" in caplog.text
+    packed = few.with_suffix(".csv.gz")
+    packed.write_bytes(gzip.compress(few.read_bytes()))
+    assert chosen(f"data.train={few.parent}") == MORE
+    write(few.parent / "1.csv", "a\n")  # what is wrong with a file is reported when it is read
+    assert chosen(f"data.train={few.parent}") == FEW
+    assert chosen("data.train=hf:someone/something:train") == MORE
+
+
+def test_each_can_be_given(tmp_path: Path) -> None:
+    few = f"data.train={write_pairs(tmp_path / 'few.csv')}"
+    assert chosen(few, "trainer.batch_size=16", "trainer.patience=2") == (16, 2, "end")
+    assert chosen(few, "eval.every=5") == (128, None, 5)
+
+
+@pytest.mark.parametrize(("num", "expected"), [(24, 1), (25, 2), (30, 2), (31, 3)])
+def test_the_smallest_size_that_suffices_counts(tmp_path: Path, num: int, expected: int) -> None:
+    own = {"max_epochs": {30: 2, 24: 1, "more": 3}, "seed": 5}
+    config = {"data": {"train": str(write_pairs(tmp_path / "t.csv", num))}, "trainer": own}
+    assert with_sizes_chosen(config)["trainer"] == {"max_epochs": expected, "seed": 5}
+
+
+def test_other_experiments_count_no_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("idiomtune.config.compose._count_rows", lambda *_: pytest.fail("counted"))
+    for name in set(config_names("experiment")) - {"own"}:
+        compose_config("config", f"+experiment={name}", "data.train=mine.csv")
+
+
+def test_a_run_does_not_replace_the_model_that_it_starts_from(tmp_path: Path) -> None:
+    given = ("+experiment=own", "data.train=a.csv", "overwrite=true", f"run_dir={tmp_path / 'a'}")
+    with pytest.raises(UserError, match=r"would remove model\.path"):
+        check(TrainSettings, compose_config("config", *given, f"model.path={tmp_path / 'a' / 'best'}"))
+    check(TrainSettings, compose_config("config", *given, f"model.path={tmp_path / 'b' / 'best'}"))
