@@ -108,11 +108,12 @@ def evaluate(
 
         return Scores(score_model(settings, config), name)
 
-    given = options | {"benchmarks": [benchmarks] if isinstance(benchmarks, str) else benchmarks}
+    named = {"benchmarks": [benchmarks] if isinstance(benchmarks, str) else benchmarks}
+    declared, given = _declared(options | named)
     with tempfile.TemporaryDirectory(prefix="idiomtune-") as folder:
         path = _model_path(model, Path(folder))
         name = Path(path).name if path != folder else "encoder"
-        return call("evaluate", task, [*_named(path, glossary), *overrides, *_arguments(given)])
+        return call("evaluate", task, [*_named(path, glossary), *declared, *overrides, *_arguments(given)])
 
 
 def learn(model: str | Path | Run, glossary: Any, *overrides: str, **options: Any) -> Encoder:
@@ -468,11 +469,11 @@ def _of_training(
     """The command line of a run."""
     from train.config.compose import config_names
 
-    given = dict(options)
+    declared, given = _declared(options)
     model, val = given.pop("model", None), given.pop("val", None)
     is_name = isinstance(data, str) and data in config_names("data")
     is_own = data is not None and not isinstance(data, Mapping) and not is_name
-    if experiment is None and is_own:
+    if experiment is None and is_own and "~objective" not in declared:
         experiment = "own"
     arguments = [] if experiment is None else [f"+experiment={experiment}"]
     if isinstance(data, Mapping):
@@ -486,7 +487,28 @@ def _of_training(
         given["model"], model = model, None
     path = None if model is None else _model_path(model)
     named = _named(path, given.pop("glossary", None))
-    return [*arguments, *named, *overrides, *_arguments(given)]
+    return [*arguments, *named, *declared, *overrides, *_arguments(given)]
+
+
+def _declared(options: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
+    """The overrides of an objective and of benchmarks that are given as objects, and the other options."""
+    from train.declarations.options import Section
+
+    given, arguments, own = dict(options), [], []
+    if isinstance(given.get("objective"), Section):
+        own.append(given.pop("objective"))
+        arguments += ["~objective", _override("+objective", own[0].model_dump())]
+    for name in ("benchmark", "benchmarks"):
+        chosen = given.get(name)
+        objects = [one for one in chosen if isinstance(one, Section)] if isinstance(chosen, list) else []
+        if objects:
+            named = [one for one in given.pop(name) if one not in objects]
+            arguments.append(_override("benchmark", named))
+            arguments += [_override(f"+benchmark.{one.name}", one.model_dump()) for one in objects]
+            own += objects
+    if own:
+        given["extensions"] = [*given.get("extensions", ()), *{type(one).__module__: 0 for one in own}]
+    return arguments, given
 
 
 def _named(model: str | None, glossary: Any = None) -> list[str]:

@@ -36,6 +36,11 @@ _OURS = (
     "train.objectives.mixture",
     "train.admire",
 )
+MAIN = "__main__"  # the notebook or script that runs
+_IN_A_CELL = (
+    ". It was declared in a notebook or script: run that cell or script first, and go on there; or move it to "
+    "a module, and give extensions=[<module>]"
+)
 _by_decorator: list[BenchmarkType | ObjectiveType] = []
 _added: dict[str, list[Declaration]] = {}  # by module
 
@@ -77,13 +82,14 @@ def objective(
 def _declared_in(module: str) -> list[Declaration]:
     """What a module, or one that is part of it, has declared by a decorator or in its list DECLARED."""
     imported = importlib.import_module(module)
-    inside = [one for one in _by_decorator if f"{one.options.__module__}.".startswith(f"{module}.")]
+    found = [one for one in _by_decorator if f"{one.options.__module__}.".startswith(f"{module}.")]
+    inside = list({(type(one), one.name): one for one in found}.values())  # a cell that ran twice: the last
     declared = getattr(imported, "DECLARED", inside)
     is_list = isinstance(declared, list | tuple) and all(isinstance(one, Declaration) for one in declared)
     if not is_list or not (declared or inside):
         raise UserError(
             f"extensions: {module} declares nothing usable: it needs a @benchmark, an @objective, or a list "
-            "DECLARED of BenchmarkType, ObjectiveType or DatasetType"
+            "DECLARED of BenchmarkType, ObjectiveType or DatasetType" + (_IN_A_CELL if module == MAIN else "")
         )
     return [*declared, *(one for one in inside if one not in declared)]
 
@@ -170,6 +176,8 @@ def load_extensions(modules: Sequence[str]) -> None:
         UserError: if a module is not there, has no such list, or declares what there is already.
     """
     for module in modules:
+        if module == MAIN:
+            _added.pop(module, None)  # its cells may have run since
         if module in _added:
             continue
         if not all(part.isidentifier() for part in module.split(".")):

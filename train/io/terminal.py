@@ -100,7 +100,9 @@ def progress_bar(what: str, total: int, done: int = 0) -> Iterator[Advance]:
         done: items of an earlier start.
     """
     how: dict[str, Any] = {"file": sys.stderr, "dynamic_ncols": True}
-    if not sys.stderr.isatty() and "ipykernel" not in sys.modules:  # a notebook shows bars, too
+    if "ipykernel" in sys.modules:
+        how = {"file": _Cell(), "position": 0, "ncols": 100, "mininterval": 1, "delay": 2}
+    elif not sys.stderr.isatty():
         how = {"file": _LogFile(), "bar_format": _LINE, "mininterval": 60, "delay": 60}
     with _Bar(
         total=total, desc=what, initial=done, leave=False, disable=rank_of_launch() > 0, smoothing=0, **how
@@ -116,6 +118,24 @@ def progress_bar(what: str, total: int, done: int = 0) -> Iterator[Advance]:
 
 class _Bar(tqdm):  # type: ignore[misc]
     monitor_interval = 0  # no thread that redraws bars
+
+
+class _Cell:
+    """Shows each state of a bar that is written to it in a notebook, in the place of the last one."""
+
+    _shown: Any = None
+
+    def write(self, text: str) -> None:
+        from IPython.display import display
+
+        state = {"text/plain": text.strip()}
+        if self._shown is None:
+            self._shown = display(state, raw=True, display_id=True)
+        else:
+            self._shown.update(state, raw=True)
+
+    def flush(self) -> None:
+        pass
 
 
 class _LogFile:

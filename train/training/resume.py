@@ -27,10 +27,11 @@ from train.training.run_folder import RunFolder, is_unfinished, read_config, rea
 
 log = logging.getLogger(__name__)
 
-# The run's length, device, data folders (the files' checksums must be the same) and logging may change;
-# any other change would make it another run. A glossary may also be in another folder.
+# The run's length, device, data folders (the files' checksums must be the same), logging, and where the user's
+# own code is may change; any other change would make it another run. A glossary may also be in another folder.
 _MAY_CHANGE = (
     "device",
+    "extensions",
     "name",
     "scores",
     "eval.cache",
