@@ -2,42 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from train.errors import UserError
-from train.io.files import expanded, printable, write_text
+from train.io.files import expanded, printable
 from train.programs.ending import names_and_options, run_plain
 
-HELP = """Write a small folder to start from, in which everything runs as it is.
+HELP = """Write a small folder to start from, in which everything runs as it is: sentences with idioms, to be
+replaced by yours, what the idioms mean, the options of a run, and a notebook. Nothing is overwritten.
 
-  idiomtune new <folder>
-
-sentences.csv    sentences with idioms, to train on: put yours in their place
-glossary.tsv     what the idioms mean
-config.yaml      the options of a run
-notebook.ipynb   from the check to new sentences, step by step
-
-Nothing is overwritten."""
+  idiomtune new <folder>"""
+NEXT = """write your own sentences into {0}/sentences.csv; then, in that folder:
+  idiomtune check +experiment=config.yaml
+  idiomtune train +experiment=config.yaml"""
 TEMPLATES = Path(__file__).parent / "start"
-
-
-def new(folder: Path) -> None:
-    """Write the files into a folder, which need not exist.
-
-    Raises:
-        UserError: if it has one of them already, or is none.
-    """
-    templates = sorted(path for path in TEMPLATES.iterdir() if path.is_file())
-    if there := [path.name for path in templates if (folder / path.name).exists()]:
-        raise UserError(f"{folder} has {', '.join(there)} already: name another folder")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for path in templates:
-            write_text(folder / path.name, path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{folder} cannot be written: {error}") from error
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -49,9 +30,14 @@ def _run(arguments: Sequence[str]) -> int:
     folders, _ = names_and_options(arguments, ())
     if len(folders) != 1:
         raise UserError("give one folder: idiomtune new <folder>")
-    new(expanded(folders[0], "folder"))
-    print(f"{printable(folders[0])}: write your sentences into sentences.csv; then, in that folder:")
-    print("  idiomtune check +experiment=config.yaml\n  idiomtune train +experiment=config.yaml")
+    folder = expanded(folders[0], "folder")
+    if there := [path.name for path in sorted(TEMPLATES.iterdir()) if (folder / path.name).exists()]:
+        raise UserError(f"{folder} has {', '.join(there)} already: name another folder")
+    try:
+        shutil.copytree(TEMPLATES, folder, dirs_exist_ok=True, copy_function=shutil.copyfile)
+    except OSError as error:
+        raise UserError(f"{folder} cannot be written: {error}") from error
+    print(NEXT.format(printable(str(folder))))
     return 0
 
 

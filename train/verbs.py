@@ -477,8 +477,7 @@ def _of_training(
         experiment = "own"
     arguments = [] if experiment is None else [f"+experiment={experiment}"]
     if isinstance(data, Mapping):
-        inside = {name: written_table(v) if name in ("train", "val") else v for name, v in data.items()}
-        given["data"] = inside
+        given["data"] = data
     elif data is not None:
         arguments.append(_override("data.train", written_table(data)) if is_own else f"data={data}")
     if val is not None:
@@ -500,10 +499,8 @@ def _declared(options: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
         arguments += ["~objective", _override("+objective", own[0].model_dump())]
     for name in ("benchmark", "benchmarks"):
         chosen = given.get(name)
-        objects = [one for one in chosen if isinstance(one, Section)] if isinstance(chosen, list) else []
-        if objects:
-            named = [one for one in given.pop(name) if one not in objects]
-            arguments.append(_override("benchmark", named))
+        if isinstance(chosen, list) and (objects := [one for one in chosen if isinstance(one, Section)]):
+            arguments.append(_override("benchmark", [one for one in given.pop(name) if one not in objects]))
             arguments += [_override(f"+benchmark.{one.name}", one.model_dump()) for one in objects]
             own += objects
     if own:
@@ -537,7 +534,8 @@ def _arguments(options: Mapping[str, Any], section: str = "") -> list[str]:
         if isinstance(value, Mapping):
             arguments += _arguments(value, f"{section}{name}.")
         elif value is not None or section:
-            arguments.append(_override(section + name, value))
+            is_table = value is not None and section + name in ("data.train", "data.val")
+            arguments.append(_override(section + name, written_table(value) if is_table else value))
     return arguments
 
 
