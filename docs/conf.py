@@ -127,7 +127,7 @@ def llms_text() -> str:
     parts = [f"# {project}", f"> {_first_sentence('README')[1]}"]
     for caption, pages in NAVIGATION.items():
         shown = [page for page in pages if (ROOT / f"{page}.md").is_file()]  # the others are generated
-        lines = ["- [{}]({}.md): {}".format(_first_sentence(p)[0], p, _first_sentence(p)[1]) for p in shown]
+        lines = [f"- [{_first_sentence(p)[0]}]({p}.md): {_first_sentence(p)[1]}" for p in shown]
         parts += [f"## {caption}", "\n".join(lines)] if shown else []
     return "\n\n".join(parts) + "\n"
 

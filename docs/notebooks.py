@@ -18,7 +18,9 @@ from nbclient import NotebookClient
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 _CLOCK = re.compile(r"^\d\d:\d\d:\d\d ", re.MULTILINE)
-_OF_THIS_MACHINE = re.compile(r".*(\d (s|min)\b|/s\b|\bGB\b|\belapsed\b|\.cache/|\bdevice cpu:).*\n")
+_OF_THIS_MACHINE = re.compile(
+    r".*(\d (s|min)\b|/s\b|\bGB\b|\belapsed\b|\.cache/|\bdevice cpu:|texts per second).*\n"
+)
 _MAX_HTML = 100_000  # characters; a page to be explored has more
 
 
@@ -28,7 +30,7 @@ def executed(path: Path, folder: Path, **parameters: object) -> Any:
     Raises:
         CellExecutionError: if a cell fails.
     """
-    notebook: Any = nbformat.read(path, as_version=4)
+    notebook: Any = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
     for name, value in parameters.items():
         (cell,) = (c for c in notebook.cells if "parameters" in c.metadata.get("tags", ()))
         cell.source, count = re.subn(rf"^{name} = .*", f"{name} = {value!r}", cell.source, flags=re.MULTILINE)
@@ -51,13 +53,16 @@ def clean(notebook: Any, folder: Path) -> None:
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
             if output.output_type == "stream":
-                text = output.text.replace(f"{folder}/", "")
-                output.text = _OF_THIS_MACHINE.sub("", _CLOCK.sub("", text))
+                output.text = _without(folder, _CLOCK.sub("", output.text))
             else:
-                shown = {k: v.replace(f"{folder}/", "") for k, v in output.data.items()}
+                shown = {k: _without(folder, v) for k, v in output.data.items()}
                 output.data = {k: v for k, v in shown.items() if k != "text/html" or len(v) < _MAX_HTML}
         if "outputs" in cell:
             cell.outputs = [o for o in cell.outputs if o.get("text") or any(o.get("data", {}).values())]
+
+
+def _without(folder: Path, text: str) -> str:
+    return _OF_THIS_MACHINE.sub("", text.replace(f"{folder}/", ""))
 
 
 def main(names: list[str]) -> None:
@@ -65,7 +70,7 @@ def main(names: list[str]) -> None:
         with tempfile.TemporaryDirectory() as folder:
             notebook = executed(Path(name), Path(folder))
             clean(notebook, Path(folder))
-        nbformat.write(notebook, name)
+        nbformat.write(notebook, name)  # type: ignore[no-untyped-call]
 
 
 if __name__ == "__main__":

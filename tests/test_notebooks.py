@@ -54,7 +54,7 @@ def test_a_notebook_runs(path: Path, tmp_path: Path, tiny_path: Path) -> None:
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
 def test_the_outputs_that_are_shipped_are_of_a_whole_run(path: Path) -> None:
     """In order, without errors, without paths or times of the machine that ran it."""
-    notebook: Any = nbformat.read(path, as_version=4)
+    notebook: Any = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
     nbformat.validate(notebook)
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in cells] == list(range(1, 1 + len(cells)))
@@ -69,7 +69,9 @@ def test_the_outputs_that_are_shipped_are_of_a_whole_run(path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_interrupted_kernel_goes_on(tmp_path: Path, tiny_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_kernel_goes_on(
+    tmp_path: Path, tiny_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The stop button during training; `resume` then gives the weights of an uninterrupted run."""
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / ".ipython"))
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -84,8 +86,9 @@ def train(folder):
     try:
 
         def execute(code: str) -> dict[str, Any]:
-            reply: dict[str, Any] = client.execute_interactive(code, timeout=300, output_hook=lambda _: None)
-            return reply["content"]
+            reply = client.execute_interactive(code, timeout=300, output_hook=lambda _: None)
+            content: dict[str, Any] = reply["content"]
+            return content
 
         assert execute(start)["status"] == "ok"
         message = client.execute("train('a')")
@@ -115,9 +118,10 @@ def test_a_bar_in_a_notebook_is_one_output_that_changes(monkeypatch: pytest.Monk
             assert raw
             states.append(state["text/plain"])
 
-    def display(state: dict[str, str], raw: bool, display_id: bool) -> Handle:
+    def display(state: dict[str, str], *, raw: bool, display_id: bool) -> Handle:
         assert not states
         assert display_id
+        assert raw
         states.append(state["text/plain"])
         return Handle()
 
@@ -189,14 +193,12 @@ def test_a_new_folder_replaces_nothing(started: Path) -> None:
     [
         ("own.yaml", "seed: 1\n", "an experiment own already"),
         ("mine.yaml", "seed: [1\n", "cannot be read"),
-        ("mine.yaml", "- 1\n", "options"),
+        ("mine.yaml", "- 1\n", "cannot be read"),
         ("mine.yaml", "traner: {max_epochs: 1}\n", "traner"),
         ("missing.yaml", None, "cannot be read"),
     ],
 )
-def test_an_experiments_file_that_is_none(
-    name: str, content: str | None, said: str, tmp_path: Path
-) -> None:
+def test_an_experiments_file_that_is_none(name: str, content: str | None, said: str, tmp_path: Path) -> None:
     if content is not None:
         (tmp_path / name).write_text(content)
     with pytest.raises(it.UserError, match=said):
@@ -206,7 +208,7 @@ def test_an_experiments_file_that_is_none(
 # ------------------------------------------------------------------------- parts in a cell, or a script
 
 
-PARTS = '''
+PARTS = """
 from typing import Literal
 import torch, idiomtune as it
 from idiomtune.benchmarks import Result
@@ -217,17 +219,19 @@ from idiomtune.declarations.score import Metric, Score
 from idiomtune.objectives import Batch, ObjectiveLoss
 from idiomtune.requests import Request
 
+TEXTS = [Request("He died."), Request("He left.")]
+
 class Nearer:
     plain_requests, idiom_sentences, files, batch_size, seed = (), (), (), 2, 0
     modules = torch.nn.Module()
     name, without_gold = "nearer", ()
     def describe(self): return "two texts"
     def epoch_steps(self, epoch, shards): return [[[0, 1]]]
-    def batch(self, epoch, anchors): return Batch([Request("He died."), Request("He left.")], ["a", "b"], None)
+    def batch(self, epoch, anchors): return Batch(TEXTS, ["a", "b"], None)
     def loss(self, embeddings, batch): return ObjectiveLoss(torch.cosine_similarity(*embeddings, dim=0))
     def score(self, embed):
-        near = torch.cosine_similarity(*embed([Request("He died."), Request("He left.")]), dim=0).item()
-        return Result([Score("nearer", "", "", "cosine", value=near * VERSION)])
+        near = torch.cosine_similarity(*embed(TEXTS), dim=0).item()
+        return Result([Score("nearer", "", "", "distance", value=(1 - near) * VERSION)])
 
 @objective("apart")
 class Apart(ObjectiveOptions):
@@ -235,22 +239,22 @@ class Apart(ObjectiveOptions):
     strength: float = 1.0
     def build(self, settings): return Nearer()
 
-@benchmark("nearer", title="Nearer", metrics=[Metric("cosine", better="lower")])
+@benchmark("nearer", title="Nearer", metrics=[Metric("distance")])
 class NearerOptions(BenchmarkOptions):
     name: Literal["nearer"] = "nearer"
     def build(self, settings): return Nearer()
-'''
+"""
 TRAIN = """
-run = it.train(objective=Apart(strength=2.0), benchmark=[NearerOptions()], model=MODEL, device="cpu", run_dir="run",
-               trainer={"monitor": "nearer/cosine", "max_steps": 2})
-first = it.evaluate(MODEL, [NearerOptions()], device="cpu")["nearer/cosine"]
+run = it.train(objective=Apart(strength=2.0), benchmark=[NearerOptions()], model=MODEL, device="cpu",
+               run_dir="run", trainer={"monitor": "nearer/distance", "max_steps": 2})
+first = it.evaluate(MODEL, [NearerOptions()], device="cpu")["nearer/distance"]
 """
 AGAIN = """
-assert run.scores["nearer/cosine"] < run.untrained["nearer/cosine"] == first
+assert run.scores["nearer/distance"] > run.untrained["nearer/distance"] == first
 assert run.resume(trainer={"max_steps": 3}).status == "finished"
 VERSION = 2
 exec(PARTS)  # as a cell that is run again
-assert it.evaluate(MODEL, [NearerOptions()], device="cpu")["nearer/cosine"] == 2 * first
+assert it.evaluate(MODEL, [NearerOptions()], device="cpu")["nearer/distance"] == 2 * first
 """
 
 
@@ -259,7 +263,7 @@ def test_parts_that_are_declared_in_a_script(tmp_path: Path, tiny_path: Path) ->
     """As in a notebook's cell; elsewhere the run is refused, until its parts are in a module."""
     script = tmp_path / "script.py"
     script.write_text(f"MODEL, VERSION, PARTS = {str(tiny_path)!r}, 1, {PARTS!r}\n{PARTS}{TRAIN}{AGAIN}")
-    done = run(str(script), cwd=tmp_path)
+    done = run(str(script), cwd=tmp_path, cold=True)
     assert done.returncode == 0, done.stderr
     config = (tmp_path / "run" / "config.yaml").read_text(encoding="utf-8")
     assert "__main__" in config
@@ -267,5 +271,7 @@ def test_parts_that_are_declared_in_a_script(tmp_path: Path, tiny_path: Path) ->
     elsewhere = ("train", "resume=run", "trainer.max_steps=4")
     assert_explained(run(*elsewhere, cwd=tmp_path), "notebook or script", "extensions=[<module>]")
     (tmp_path / "parts.py").write_text("VERSION = 1\n" + PARTS)
-    done = run(*elsewhere, "extensions=[parts]", cwd=tmp_path, environment={"PYTHONPATH": f"{ROOT}:{tmp_path}"})
+    done = run(
+        *elsewhere, "extensions=[parts]", cwd=tmp_path, environment={"PYTHONPATH": f"{ROOT}:{tmp_path}"}
+    )
     assert done.returncode == 0, done.stderr

@@ -15,9 +15,6 @@ HELP = """Write a small folder to start from, in which everything runs as it is:
 replaced by yours, what the idioms mean, the options of a run, and a notebook. Nothing is overwritten.
 
   idiomtune new <folder>"""
-NEXT = """write your own sentences into {0}/sentences.csv; then, in that folder:
-  idiomtune check +experiment=config.yaml
-  idiomtune train +experiment=config.yaml"""
 TEMPLATES = Path(__file__).parent / "start"
 
 
@@ -37,7 +34,8 @@ def _run(arguments: Sequence[str]) -> int:
         shutil.copytree(TEMPLATES, folder, dirs_exist_ok=True, copy_function=shutil.copyfile)
     except OSError as error:
         raise UserError(f"{folder} cannot be written: {error}") from error
-    print(NEXT.format(printable(str(folder))))
+    print(f"write your own sentences into {printable(str(folder))}/sentences.csv; then, in that folder:")
+    print("  idiomtune check +experiment=config.yaml\n  idiomtune train +experiment=config.yaml")
     return 0
 
 

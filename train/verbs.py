@@ -66,6 +66,10 @@ def resume(run: Run | str | Path = "auto", *overrides: str, **options: Any) -> R
     Raises:
         UserError: if there is no such run, or an option differs from the run's.
     """
+    from train.training.resume import newest_unfinished
+
+    if run == "auto" and (run := newest_unfinished("*") or "") == "":
+        raise UserError("checkpoints/ has no unfinished run: name one, as it.resume(<run>)")
     return train(None, *overrides, resume=run.path if isinstance(run, Run) else run, **options)
 
 
@@ -491,15 +495,16 @@ def _of_training(
 
 def _declared(options: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
     """The overrides of an objective and of benchmarks that are given as objects, and the other options."""
-    from train.declarations.options import Section
+    from train.declarations.benchmark import BenchmarkOptions
+    from train.declarations.objective import ObjectiveOptions
 
     given, arguments, own = dict(options), [], []
-    if isinstance(given.get("objective"), Section):
+    if isinstance(given.get("objective"), ObjectiveOptions):
         own.append(given.pop("objective"))
         arguments += ["~objective", _override("+objective", own[0].model_dump())]
     for name in ("benchmark", "benchmarks"):
-        chosen = given.get(name)
-        if isinstance(chosen, list) and (objects := [one for one in chosen if isinstance(one, Section)]):
+        chosen = given[name] if isinstance(given.get(name), list) else []
+        if objects := [one for one in chosen if isinstance(one, BenchmarkOptions)]:
             arguments.append(_override("benchmark", [one for one in given.pop(name) if one not in objects]))
             arguments += [_override(f"+benchmark.{one.name}", one.model_dump()) for one in objects]
             own += objects

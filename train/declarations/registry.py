@@ -36,11 +36,6 @@ _OURS = (
     "train.objectives.mixture",
     "train.admire",
 )
-MAIN = "__main__"  # the notebook or script that runs
-_IN_A_CELL = (
-    ". It was declared in a notebook or script: run that cell or script first, and go on there; or move it to "
-    "a module, and give extensions=[<module>]"
-)
 _by_decorator: list[BenchmarkType | ObjectiveType] = []
 _added: dict[str, list[Declaration]] = {}  # by module
 
@@ -89,7 +84,10 @@ def _declared_in(module: str) -> list[Declaration]:
     if not is_list or not (declared or inside):
         raise UserError(
             f"extensions: {module} declares nothing usable: it needs a @benchmark, an @objective, or a list "
-            "DECLARED of BenchmarkType, ObjectiveType or DatasetType" + (_IN_A_CELL if module == MAIN else "")
+            "DECLARED of BenchmarkType, ObjectiveType or DatasetType"
+            if module != "__main__"
+            else "extensions: what a notebook or script declared (__main__) is not here: run its cell first, "
+            "or move it to a module and give extensions=[<module>]"
         )
     return [*declared, *(one for one in inside if one not in declared)]
 
@@ -176,10 +174,9 @@ def load_extensions(modules: Sequence[str]) -> None:
         UserError: if a module is not there, has no such list, or declares what there is already.
     """
     for module in modules:
-        if module == MAIN:
-            _added.pop(module, None)  # its cells may have run since
-        if module in _added:
+        if module in _added and module != "__main__":  # whose cells may have run since
             continue
+        _added.pop(module, None)
         if not all(part.isidentifier() for part in module.split(".")):
             raise UserError(f"extensions: {module!r} is not a module's name, such as my_package.my_module")
         try:

@@ -130,12 +130,9 @@ class _Cell:
 
         state = {"text/plain": text.strip()}
         if self._shown is None:
-            self._shown = display(state, raw=True, display_id=True)
+            self._shown = display(state, raw=True, display_id=True)  # type: ignore[no-untyped-call]
         else:
             self._shown.update(state, raw=True)
-
-    def flush(self) -> None:
-        pass
 
 
 class _LogFile:
@@ -144,6 +141,3 @@ class _LogFile:
     def write(self, text: str) -> None:
         if text.strip():
             log.info("%s", text.strip())
-
-    def flush(self) -> None:
-        pass

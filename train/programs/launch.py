@@ -88,9 +88,9 @@ def rewrite_arguments(
         benchmarks: those that are chosen by default.
 
     Raises:
-        UserError: for an experiment's file that is none; for `run_dir=` or `resume=` in a sweep, whose runs would share the folder; for
-            several models of which one is a path; for a folder to resume that holds no run; for a token;
-            for an option with dashes; for `+sweep=` without `-m`.
+        UserError: for a file that is no experiment; for `run_dir=` or `resume=` in a sweep, whose runs would
+            share the folder; for several models of which one is a path; for a folder to resume that holds no
+            run; for a token; for an option with dashes; for `+sweep=` without `-m`.
     """
     refuse_arguments(arguments)
     _refuse_dashes(arguments)
@@ -127,9 +127,9 @@ def _named_experiment(argument: str) -> str:
     if path.stem in config_names("experiment"):
         raise UserError(f"{argument}: there is an experiment {path.stem} already: rename the file")
     try:
-        options = parse_yaml(expanded(str(path), "experiment").read_text(encoding="utf-8"))
+        options = dict(parse_yaml(expanded(str(path), "experiment").read_text(encoding="utf-8")))
         ConfigStore.instance().store(path.stem, options, group="experiment", package="_global_")
-    except (OSError, ValueError, YAMLError) as error:
+    except (OSError, TypeError, ValueError, YAMLError) as error:
         raise UserError(f"{argument}: cannot be read as an experiment: {error}") from error
     return f"+experiment={path.stem}"
 
