@@ -80,7 +80,7 @@ import idiomtune as it
 rows = [{{"anchor": f"She saw {{n}} of them.", "positive": f"There were {{n}}."}} for n in range(40)]
 def train(folder):
     return it.train(data=rows, val=rows[:5], model={str(tiny_path)!r}, device="cpu", run_dir=folder,
-                    trainer={{"max_epochs": 30, "batch_size": 4}}, eval={{"every": "end", "cache": False}})
+                    trainer={{"max_epochs": 12, "batch_size": 4}}, eval={{"every": "end", "cache": False}})
 """
     manager, client = start_new_kernel(env=environment, cwd=str(tmp_path))
     try:
@@ -112,22 +112,15 @@ def train(folder):
 
 def test_a_bar_in_a_notebook_is_one_output_that_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     states: list[str] = []
+    displays: list[tuple[str, bool]] = []
 
-    class Handle:
-        def update(self, state: dict[str, str], raw: bool) -> None:
-            assert raw
-            states.append(state["text/plain"])
-
-    def display(state: dict[str, str], *, raw: bool, display_id: bool) -> Handle:
-        assert not states
-        assert display_id
-        assert raw
-        states.append(state["text/plain"])
-        return Handle()
+    def publish(data: dict[str, str], *, transient: dict[str, str], update: bool) -> None:
+        states.append(data["text/plain"])
+        displays.append((transient["display_id"], update))
 
     clock = {"now": 1000.0}
     monkeypatch.setattr("tqdm.std.time", lambda: clock["now"])
-    monkeypatch.setattr("IPython.display.display", display)
+    monkeypatch.setattr("IPython.display.publish_display_data", publish)
     monkeypatch.setitem(sys.modules, "ipykernel", sys.modules[__name__])
     with progress_bar("training", 4) as advance:
         for _ in range(4):
@@ -136,8 +129,25 @@ def test_a_bar_in_a_notebook_is_one_output_that_changes(monkeypatch: pytest.Monk
     assert "2/4" in states[1]
     assert "loss 0.5" in states[1]
     assert not states[-1]  # it vanishes
+    assert len({name for name, _ in displays}) == 1
+    assert [update for _, update in displays] == [False] + [True] * (len(displays) - 1)
+    count = len(states)
     with progress_bar("scoring", 4) as advance:  # too short to be shown
         advance(4)
+    assert len(states) == count
+
+
+def test_resume_without_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest unfinished run of any experiment; never a new run."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(it.UserError, match="no unfinished run"):
+        it.resume()
+    run_folder = Path("checkpoints", "own", "first")
+    run_folder.mkdir(parents=True)
+    record = {"status": "interrupted", "experiment": "own"}
+    (run_folder / "run.json").write_text(json.dumps(record), encoding="utf-8")
+    with pytest.raises(it.UserError, match=r"checkpoints/own/first/config.yaml"):
+        it.resume()
 
 
 def test_an_error_in_a_notebook_is_its_message() -> None:

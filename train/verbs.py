@@ -68,7 +68,7 @@ def resume(run: Run | str | Path = "auto", *overrides: str, **options: Any) -> R
     """
     from train.training.resume import newest_unfinished
 
-    if run == "auto" and (run := newest_unfinished("*") or "") == "":
+    if run == "auto" and "run_dir" not in options and not (run := newest_unfinished("*") or ""):
         raise UserError("checkpoints/ has no unfinished run: name one, as it.resume(<run>)")
     return train(None, *overrides, resume=run.path if isinstance(run, Run) else run, **options)
 

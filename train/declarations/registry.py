@@ -84,10 +84,8 @@ def _declared_in(module: str) -> list[Declaration]:
     if not is_list or not (declared or inside):
         raise UserError(
             f"extensions: {module} declares nothing usable: it needs a @benchmark, an @objective, or a list "
-            "DECLARED of BenchmarkType, ObjectiveType or DatasetType"
-            if module != "__main__"
-            else "extensions: what a notebook or script declared (__main__) is not here: run its cell first, "
-            "or move it to a module and give extensions=[<module>]"
+            "DECLARED of BenchmarkType, ObjectiveType or DatasetType. __main__ is a notebook or script: run it "
+            "first, or move what it declares to a module, and give extensions=[<module>]"
         )
     return [*declared, *(one for one in inside if one not in declared)]
 

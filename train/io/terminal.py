@@ -123,16 +123,14 @@ class _Bar(tqdm):  # type: ignore[misc]
 class _Cell:
     """Shows each state of a bar that is written to it in a notebook, in the place of the last one."""
 
-    _shown: Any = None
+    is_shown = False
 
     def write(self, text: str) -> None:
-        from IPython.display import display
+        from IPython.display import publish_display_data
 
-        state = {"text/plain": text.strip()}
-        if self._shown is None:
-            self._shown = display(state, raw=True, display_id=True)  # type: ignore[no-untyped-call]
-        else:
-            self._shown.update(state, raw=True)
+        of_bar = {"display_id": str(id(self))}
+        publish_display_data({"text/plain": text.strip()}, transient=of_bar, update=self.is_shown)
+        self.is_shown = True
 
 
 class _LogFile:
