@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 _CLOCK = re.compile(r"^\d\d:\d\d:\d\d ", re.MULTILINE)
 _OF_THIS_MACHINE = re.compile(
-    r".*(\d (s|min)\b|/s\b|\bGB\b|\belapsed\b|\.cache/|\bdevice cpu:|texts per second).*\n"
+    r"\d (s|min)\b|/s\b|\bGB\b|\belapsed\b|\.cache/|\bdevice cpu:|texts per second"  # in a line
 )
 _MAX_HTML = 100_000  # characters; a page to be explored has more
 
@@ -55,14 +55,15 @@ def clean(notebook: Any, folder: Path) -> None:
             if output.output_type == "stream":
                 output.text = _without(folder, _CLOCK.sub("", output.text))
             else:
-                shown = {k: _without(folder, v) for k, v in output.data.items()}
-                output.data = {k: v for k, v in shown.items() if k != "text/html" or len(v) < _MAX_HTML}
+                kept = {k: v for k, v in output.data.items() if k != "text/html" or len(v) < _MAX_HTML}
+                output.data = {k: _without(folder, v) for k, v in kept.items()}
         if "outputs" in cell:
             cell.outputs = [o for o in cell.outputs if o.get("text") or any(o.get("data", {}).values())]
 
 
 def _without(folder: Path, text: str) -> str:
-    return _OF_THIS_MACHINE.sub("", text.replace(f"{folder}/", ""))
+    lines = text.replace(f"{folder}/", "").splitlines(keepends=True)
+    return "".join(line for line in lines if line[-1] != "\n" or not _OF_THIS_MACHINE.search(line))
 
 
 def main(names: list[str]) -> None:
