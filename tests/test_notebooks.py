@@ -241,7 +241,9 @@ class Nearer:
     def loss(self, embeddings, batch): return ObjectiveLoss(torch.cosine_similarity(*embeddings, dim=0))
     def score(self, embed):
         near = torch.cosine_similarity(*embed(TEXTS), dim=0).item()
-        return Result([Score("nearer", "", "", "distance", value=(1 - near) * VERSION)])
+        value = (1 - near) * VERSION
+        records = [{"id": name, "distance": value} for name in "abc"]
+        return Result([Score("nearer", "", "", "distance", value=value)], records)
 
 @objective("apart")
 class Apart(ObjectiveOptions):
@@ -261,7 +263,10 @@ first = it.evaluate(MODEL, [NearerOptions()], device="cpu")["nearer/distance"]
 """
 AGAIN = """
 assert run.scores["nearer/distance"] > run.untrained["nearer/distance"] == first
-assert run.resume(trainer={"max_steps": 3}).status == "finished"
+assert not run.compare().differences["nearer/distance"].problems
+again = run.resume(trainer={"max_steps": 3})
+assert again.status == "finished"
+assert not again.compare().differences["nearer/distance"].problems  # not the old ones
 VERSION = 2
 exec(PARTS)  # as a cell that is run again
 assert it.evaluate(MODEL, [NearerOptions()], device="cpu")["nearer/distance"] == 2 * first
