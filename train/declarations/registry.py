@@ -78,14 +78,14 @@ def _declared_in(module: str) -> list[Declaration]:
     """What a module, or one that is part of it, has declared by a decorator or in its list DECLARED."""
     imported = importlib.import_module(module)
     found = [one for one in _by_decorator if f"{one.options.__module__}.".startswith(f"{module}.")]
-    inside = list({(type(one), one.name): one for one in found}.values())  # a cell that ran twice: the last
+    inside = list({(type(one), one.name): one for one in found}.values())  # a cell may run twice
     declared = getattr(imported, "DECLARED", inside)
     is_list = isinstance(declared, list | tuple) and all(isinstance(one, Declaration) for one in declared)
     if not is_list or not (declared or inside):
         raise UserError(
             f"extensions: {module} declares nothing usable: it needs a @benchmark, an @objective, or a list "
-            "DECLARED of BenchmarkType, ObjectiveType or DatasetType. __main__ is a notebook or script: run it "
-            "first, or move what it declares to a module, and give extensions=[<module>]"
+            "DECLARED of BenchmarkType, ObjectiveType or DatasetType. __main__ is a notebook or script: run "
+            "it first, or move what it declares to a module, and give extensions=[<module>]"
         )
     return [*declared, *(one for one in inside if one not in declared)]
 

@@ -128,8 +128,8 @@ class _Cell:
     def write(self, text: str) -> None:
         from IPython.display import publish_display_data
 
-        of_bar = {"display_id": str(id(self))}
-        publish_display_data({"text/plain": text.strip()}, transient=of_bar, update=self.is_shown)
+        state, of_bar = {"text/plain": text.strip()}, {"display_id": str(id(self))}
+        publish_display_data(state, transient=of_bar, update=self.is_shown)  # type: ignore[no-untyped-call]
         self.is_shown = True
 
 
