@@ -9,6 +9,7 @@ this package: `idiomtune` finds `train` where it was installed, and its modules 
 import importlib
 import importlib.util
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib.abc import InspectLoader, Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -114,6 +115,7 @@ class _SameModules(MetaPathFinder, Loader):
         return found.loader.get_code(found.name)
 
 
+warnings.filterwarnings("ignore", "IProgress not found")  # tqdm's, in a notebook: our bars need no widgets
 _train = _ours()
 sys.meta_path.insert(0, _SameModules())
 

@@ -38,7 +38,7 @@ def touches(path: Path, *packages: str) -> set[str]:
 # The plan of the house: each package and module right in train/ may import what stands on a lower line.
 FLOORS = """
 verbs                                            the programs as functions
-__init__ __main__ check evaluate learn export explore report gate push    the programs
+__init__ __main__ new check evaluate learn export explore report gate push    the programs
 programs                                         the command line, whole programs
 admire hub integrations                          AdMIRe, an extension; publishing; other frameworks
 training factory explorer                        the loop, runs, searches; settings → objects; a page
