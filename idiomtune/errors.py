@@ -38,6 +38,10 @@ class UserError(Exception):
         where = ", ".join(part for part in parts if part)
         super().__init__(f"{where}: {message}" if where else message)
 
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows (IPython asks for it): the message alone."""
+        return [f"{type(self).__name__}: {self}"]
+
 
 class DataMissingError(UserError):
     """A dataset is nowhere and cannot be downloaded: a benchmark on it can be skipped, with a warning."""

@@ -66,6 +66,10 @@ def resume(run: Run | str | Path = "auto", *overrides: str, **options: Any) -> R
     Raises:
         UserError: if there is no such run, or an option differs from the run's.
     """
+    from idiomtune.training.resume import newest_unfinished
+
+    if run == "auto" and "run_dir" not in options and not (run := newest_unfinished("*") or ""):
+        raise UserError("checkpoints/ has no unfinished run: name one, as it.resume(<run>)")
     return train(None, *overrides, resume=run.path if isinstance(run, Run) else run, **options)
 
 
@@ -108,11 +112,12 @@ def evaluate(
 
         return Scores(score_model(settings, config), name)
 
-    given = options | {"benchmarks": [benchmarks] if isinstance(benchmarks, str) else benchmarks}
+    named = {"benchmarks": [benchmarks] if isinstance(benchmarks, str) else benchmarks}
+    declared, given = _declared(options | named)
     with tempfile.TemporaryDirectory(prefix="idiomtune-") as folder:
         path = _model_path(model, Path(folder))
         name = Path(path).name if path != folder else "encoder"
-        return call("evaluate", task, [*_named(path, glossary), *overrides, *_arguments(given)])
+        return call("evaluate", task, [*_named(path, glossary), *declared, *overrides, *_arguments(given)])
 
 
 def learn(model: str | Path | Run, glossary: Any, *overrides: str, **options: Any) -> Encoder:
@@ -466,16 +471,15 @@ def _of_training(
     """The command line of a run."""
     from idiomtune.config.compose import config_names
 
-    given = dict(options)
+    declared, given = _declared(options)
     model, val = given.pop("model", None), given.pop("val", None)
     is_name = isinstance(data, str) and data in config_names("data")
     is_own = data is not None and not isinstance(data, Mapping) and not is_name
-    if experiment is None and is_own:
+    if experiment is None and is_own and "~objective" not in declared:
         experiment = "own"
     arguments = [] if experiment is None else [f"+experiment={experiment}"]
     if isinstance(data, Mapping):
-        inside = {name: written_table(v) if name in ("train", "val") else v for name, v in data.items()}
-        given["data"] = inside
+        given["data"] = data
     elif data is not None:
         arguments.append(_override("data.train", written_table(data)) if is_own else f"data={data}")
     if val is not None:
@@ -484,7 +488,27 @@ def _of_training(
         given["model"], model = model, None
     path = None if model is None else _model_path(model)
     named = _named(path, given.pop("glossary", None))
-    return [*arguments, *named, *overrides, *_arguments(given)]
+    return [*arguments, *named, *declared, *overrides, *_arguments(given)]
+
+
+def _declared(options: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
+    """The overrides of an objective and of benchmarks that are given as objects, and the other options."""
+    from idiomtune.declarations.benchmark import BenchmarkOptions
+    from idiomtune.declarations.objective import ObjectiveOptions
+
+    given, arguments, own = dict(options), [], []
+    if isinstance(given.get("objective"), ObjectiveOptions):
+        own.append(given.pop("objective"))
+        arguments += ["~objective", _override("+objective", own[0].model_dump())]
+    for name in ("benchmark", "benchmarks"):
+        chosen = given[name] if isinstance(given.get(name), list) else []
+        if objects := [one for one in chosen if isinstance(one, BenchmarkOptions)]:
+            arguments.append(_override("benchmark", [one for one in given.pop(name) if one not in objects]))
+            arguments += [_override(f"+benchmark.{one.name}", one.model_dump()) for one in objects]
+            own += objects
+    if own:
+        given["extensions"] = [*given.get("extensions", ()), *{type(one).__module__: 0 for one in own}]
+    return arguments, given
 
 
 def _named(model: str | None, glossary: Any = None) -> list[str]:
@@ -510,7 +534,8 @@ def _arguments(options: Mapping[str, Any], section: str = "") -> list[str]:
         if isinstance(value, Mapping):
             arguments += _arguments(value, f"{section}{name}.")
         elif value is not None or section:
-            arguments.append(_override(section + name, value))
+            is_table = value is not None and section + name in ("data.train", "data.val")
+            arguments.append(_override(section + name, written_table(value) if is_table else value))
     return arguments
 
 

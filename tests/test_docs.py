@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import pkgutil
 import re
 import shlex
@@ -11,6 +12,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import hydra
@@ -62,11 +64,12 @@ PARSERS: dict[str, Callable[[list[str]], object]] = {
 }
 # Of other people, or of the shell: nothing of ours to check.
 OTHERS = re.compile(
-    r"(source|export|grep|pip install|python3 -m venv|hf|wandb|tensorboard|\S+-venv/bin/\w+|\S+ -m build) "
+    r"(source|export|grep|cd|jupyter notebook|pip install|python3 -m venv|hf|wandb|tensorboard|"
+    r"\S+-venv/bin/\w+|\S+ -m build) "
     r"|idiomtune --version"
 )
 # Options that the worked examples add; a test of their own runs them.
-OF_EXAMPLES = ("+experiment=contrast", "rewording")
+OF_EXAMPLES = ("+experiment=contrast", "rewording", "+experiment=config.yaml", "+experiment=my_file.yaml")
 RUN = (
     *(
         "adding-a-loss",
@@ -139,6 +142,9 @@ def composed(name: str, overrides: tuple[str, ...]) -> dict[str, Any]:
 
 def check_program(program: str, arguments: list[str]) -> None:
     """As the program would, up to where it starts to work."""
+    if program == "train.new":
+        assert len(arguments) <= 1  # none: a mention
+        return
     if not arguments:  # a mention
         assert (ROOT / "idiomtune" / "commands" / f"{program.rpartition('.')[2]}.py").is_file()
         return
@@ -390,6 +396,58 @@ def test_the_readmes_results_and_picture_are_those_of_the_results() -> None:
     with Image.open(results.PICTURE) as picture:
         assert picture.info["Description"] == repr(sorted(found.items())), "run python docs/results.py"
     assert results.PICTURE.stat().st_size < 100_000
+
+
+@pytest.mark.parametrize("quick", ["", "1"])
+def test_the_headline_script_composes(quick: str, tmp_path: Path) -> None:
+    """It runs to its end; each program that it starts takes its arguments."""
+    program, calls = tmp_path / "idiomtune", tmp_path / "calls"
+    program.write_text('#!/bin/sh\nprintf "%s\\n" "$@" "" >>"$CALLS"\n', encoding="utf-8")
+    program.chmod(0o755)
+    given = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "CALLS": str(calls), "QUICK": quick}
+    done = subprocess.run(
+        ["bash", ROOT / "runs" / "headline.sh"],
+        env=os.environ | given,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    started = [call.splitlines() for call in calls.read_text(encoding="utf-8").split("\n\n") if call]
+    assert [call[0] for call in started] == ["train"] * 3 + ["report"]
+    for name, *arguments in started:
+        check_program("train" if name == "train" else f"train.{name}", arguments)
+    experiments = {a.partition("=")[2] for call in started for a in call if a.startswith("+experiment=")}
+    assert experiments == {*results.SYSTEMS} - {"untrained"}
+    assert all(("+debug=smoke" in call) == bool(quick) for call in started[:3])
+    assert done.stdout.strip().endswith("report/report.html")
+
+
+def test_llms_txt_lists_the_pages() -> None:
+    text = (ROOT / "llms.txt").read_text(encoding="utf-8")
+    assert text == conf.llms_text(), "run python docs/conf.py"
+    listed = re.findall(r"^- \[.+?\]\((\S+)\): \S", text, re.MULTILINE)
+    assert sorted(["README.md", *listed]) == sorted(NAMES)
+
+
+def test_the_site_has_the_pages_as_markdown(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    pages = {"README", "docs/tutorial", "docs/reference/train"}
+    conf.add_index(SimpleNamespace(outdir=tmp_path, env=SimpleNamespace(found_docs=pages)), None)
+    made = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert made == {"index.html", "llms.txt", "README.md", "docs/tutorial.md"}
+
+
+def test_the_citation_is_complete() -> None:
+    """What version 1.2.0 of the format needs; and nothing that there is not, as a DOI."""
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert {"cff-version", "message", "title", "authors"} <= citation.keys()
+    assert citation.keys() <= {
+        *("cff-version", "message", "title", "authors", "type", "abstract", "version", "license", "keywords")
+    }
+    assert (citation["cff-version"], citation["type"]) == ("1.2.0", "software")
+    assert citation["authors"] == [{"name": "The idiomtune authors"}]
+    assert citation["version"] == idiomtune.__version__
+    assert citation["license"] == "Apache-2.0"
 
 
 def test_no_figure_is_left_open() -> None:

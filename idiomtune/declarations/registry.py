@@ -77,13 +77,15 @@ def objective(
 def _declared_in(module: str) -> list[Declaration]:
     """What a module, or one that is part of it, has declared by a decorator or in its list DECLARED."""
     imported = importlib.import_module(module)
-    inside = [one for one in _by_decorator if f"{one.options.__module__}.".startswith(f"{module}.")]
+    found = [one for one in _by_decorator if f"{one.options.__module__}.".startswith(f"{module}.")]
+    inside = list({(type(one), one.name): one for one in found}.values())  # a cell may run twice
     declared = getattr(imported, "DECLARED", inside)
     is_list = isinstance(declared, list | tuple) and all(isinstance(one, Declaration) for one in declared)
     if not is_list or not (declared or inside):
         raise UserError(
             f"extensions: {module} declares nothing usable: it needs a @benchmark, an @objective, or a list "
-            "DECLARED of BenchmarkType, ObjectiveType or DatasetType"
+            "DECLARED of BenchmarkType, ObjectiveType or DatasetType. __main__ is a notebook or script: run "
+            "it first, or move what it declares to a module, and give extensions=[<module>]"
         )
     return [*declared, *(one for one in inside if one not in declared)]
 
@@ -170,8 +172,9 @@ def load_extensions(modules: Sequence[str]) -> None:
         UserError: if a module is not there, has no such list, or declares what there is already.
     """
     for module in modules:
-        if module in _added:
+        if module in _added and module != "__main__":  # whose cells may have run since
             continue
+        _added.pop(module, None)
         if not all(part.isidentifier() for part in module.split(".")):
             raise UserError(f"extensions: {module!r} is not a module's name, such as my_package.my_module")
         try:

@@ -100,7 +100,9 @@ def progress_bar(what: str, total: int, done: int = 0) -> Iterator[Advance]:
         done: items of an earlier start.
     """
     how: dict[str, Any] = {"file": sys.stderr, "dynamic_ncols": True}
-    if not sys.stderr.isatty() and "ipykernel" not in sys.modules:  # a notebook shows bars, too
+    if "ipykernel" in sys.modules:
+        how = {"file": _Cell(), "position": 0, "ncols": 100, "mininterval": 1, "delay": 2}
+    elif not sys.stderr.isatty():
         how = {"file": _LogFile(), "bar_format": _LINE, "mininterval": 60, "delay": 60}
     with _Bar(
         total=total, desc=what, initial=done, leave=False, disable=rank_of_launch() > 0, smoothing=0, **how
@@ -118,12 +120,22 @@ class _Bar(tqdm):  # type: ignore[misc]
     monitor_interval = 0  # no thread that redraws bars
 
 
+class _Cell:
+    """Shows each state of a bar that is written to it in a notebook, in the place of the last one."""
+
+    is_shown = False
+
+    def write(self, text: str) -> None:
+        from IPython.display import publish_display_data
+
+        state, of_bar = {"text/plain": text.strip()}, {"display_id": str(id(self))}
+        publish_display_data(state, transient=of_bar, update=self.is_shown)  # type: ignore[no-untyped-call]
+        self.is_shown = True
+
+
 class _LogFile:
     """Logs each state of a bar that is written to it."""
 
     def write(self, text: str) -> None:
         if text.strip():
             log.info("%s", text.strip())
-
-    def flush(self) -> None:
-        pass

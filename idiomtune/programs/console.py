@@ -13,6 +13,7 @@ import sys
 import idiomtune
 
 PROGRAMS = {
+    "new": "write a small folder to start from: sentences, glossary, options, a notebook",
     "train": "fine-tune a model, and score every checkpoint",
     "check": "check a configuration and its data, in seconds",
     "evaluate": "score any model, without training",

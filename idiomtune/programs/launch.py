@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 import hydra
 from hydra._internal.utils import get_args_parser
+from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.singleton import Singleton
@@ -28,6 +29,7 @@ from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 import idiomtune
 from idiomtune.config import TrainSettings, check
@@ -44,7 +46,7 @@ from idiomtune.declarations.models import CONF
 from idiomtune.declarations.options import Section
 from idiomtune.declarations.registry import is_place
 from idiomtune.errors import UserError
-from idiomtune.io.files import expanded, is_folder, model_folder
+from idiomtune.io.files import expanded, is_folder, model_folder, parse_yaml
 from idiomtune.io.processes import has_peers, is_lost_peer, rank_of_launch
 from idiomtune.io.terminal import shown_messages
 from idiomtune.programs.ending import TRACEBACKS, Start, print_error, remember, report_error, started
@@ -83,7 +85,8 @@ def rewrite_arguments(
 
     A first word without `=` is what the program is about: `idiomtune evaluate minilm` is `model=minilm`.
     `model=<folder or Hub id>` becomes `model=pretrained model.path='...'` (Hydra refuses the slash);
-    `resume=` gets the folder of the run; `benchmarks=` chooses the benchmarks that it names.
+    `resume=` gets the folder of the run; `benchmarks=` chooses the benchmarks that it names; of
+    `+experiment=<file>.yaml` the file is stored as an experiment of its name.
 
     Args:
         models: names of models' configurations.
@@ -91,13 +94,14 @@ def rewrite_arguments(
         benchmarks: those that are chosen by default.
 
     Raises:
-        UserError: for `run_dir=` or `resume=` in a sweep, whose runs would share the folder; for
-            several models of which one is a path; for a folder to resume that holds no run; for a token;
-            for an option with dashes; for `+sweep=` without `-m`.
+        UserError: for a file that is no experiment; for `run_dir=` or `resume=` in a sweep, whose runs would
+            share the folder; for several models of which one is a path; for a folder to resume that holds no
+            run; for a token; for an option with dashes; for `+sweep=` without `-m`.
     """
     refuse_arguments(arguments)
     _refuse_dashes(arguments)
     arguments = _with_subject(arguments, program)
+    arguments = [_named_experiment(argument) for argument in arguments]
     is_sweep = _is_sweep(arguments)
     if is_sweep:
         _check_sweep(arguments)
@@ -128,6 +132,22 @@ def _with_subject(arguments: Sequence[str], program: str) -> list[str]:
     if program in _SUBJECT and first < len(words) and re.match(r"[^-+=~][^=]*$", words[first]):
         words[first] = f"{_SUBJECT[program]}={words[first]}"
     return words
+
+
+def _named_experiment(argument: str) -> str:
+    """`+experiment=<file>.yaml` by the name that it has for Hydra, which looks into `conf/` only."""
+    key, _, value = argument.partition("=")
+    path = Path(value.strip("'\""))
+    if key != "+experiment" or path.suffix != ".yaml":
+        return argument
+    if path.stem in config_names("experiment"):
+        raise UserError(f"{argument}: there is an experiment {path.stem} already: rename the file")
+    try:
+        options = dict(parse_yaml(expanded(str(path), "experiment").read_text(encoding="utf-8")))
+        ConfigStore.instance().store(path.stem, options, group="experiment", package="_global_")
+    except (OSError, TypeError, ValueError, YAMLError) as error:
+        raise UserError(f"{argument}: cannot be read as an experiment: {error}") from error
+    return f"+experiment={path.stem}"
 
 
 def _refuse_dashes(arguments: Sequence[str]) -> None:

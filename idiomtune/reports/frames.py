@@ -201,6 +201,7 @@ def group_runs(runs: Sequence[Run], *, by_seed: bool = True) -> list[Group]:
         runs: scored ones.
         by_seed: False makes every run a group of its own.
     """
+    read_items.cache_clear()  # a run may have been resumed since, in the same notebook
     members: dict[Any, list[Run]] = defaultdict(list)
     for number, run in enumerate(runs):
         config = {key: v for key, v in run.config.items() if v is not None and _makes_another(key)}

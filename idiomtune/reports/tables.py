@@ -94,7 +94,8 @@ def _fitting(table: Table, width: int) -> Iterator[Table]:
 
 def plain_text(tables: Sequence[Table], *, width: int = 160) -> str:
     """Tables as a terminal shows them, without colours."""
-    console = Console(width=width, file=StringIO())
+    # Also in a notebook, where it would else be shown instead, or have colours.
+    console = Console(width=width, file=StringIO(), force_jupyter=False, force_terminal=False)
     console.print(*(_rich(part) for table in tables for part in _fitting(table, width)), sep="\n", end="")
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())  # type: ignore[attr-defined]
 

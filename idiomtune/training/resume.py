@@ -27,10 +27,12 @@ from idiomtune.training.run_folder import RunFolder, is_unfinished, read_config,
 
 log = logging.getLogger(__name__)
 
-# The run's length, device, data folders (the files' checksums must be the same) and logging may change;
-# any other change would make it another run. A glossary may also be in another folder.
+# The run's length, device, data folders (the files' checksums must be the same), logging, and where the
+# user's own code is may change; any other change would make it another run. A glossary may also be in
+# another folder.
 _MAY_CHANGE = (
     "device",
+    "extensions",
     "name",
     "scores",
     "eval.cache",
@@ -82,14 +84,19 @@ def find_run(arguments: Sequence[str]) -> str | None:
     if "run_dir" in given:
         folder = expanded(given["run_dir"], "run_dir")
         return str(folder) if _is_resumable(folder) else None
-    runs = (Path("checkpoints") / given.get("experiment", "default")).glob("*")
+    newest = newest_unfinished(given.get("experiment", "default"))
+    return None if newest is None else str(newest)
+
+
+def newest_unfinished(experiment: str) -> Path | None:
+    """The run under `checkpoints/` that was written to last, of those of an experiment (`*`: of any)."""
+    runs = Path("checkpoints").glob(f"{experiment}/*")
     unfinished = [run for run in runs if _is_resumable(run) and is_unfinished(run)]
 
     def last_written(run: Path) -> float:
         return max(p.stat().st_mtime for p in (run / "run.json", *checkpoints(run)) if p.exists())
 
-    newest = max(unfinished, key=last_written, default=None)
-    return None if newest is None else str(newest)
+    return max(unfinished, key=last_written, default=None)
 
 
 def _is_resumable(folder: Path) -> bool:

@@ -86,9 +86,7 @@ def test_the_published_triplets_fall_in_sts_fails(tmp_path: Path, capsys: pytest
     shown = capsys.readouterr().out
     assert STS in shown
     last = shown.splitlines()[-1]
-    assert last.startswith(
-        f"triplet: fails in 1 of 1 checks, at worst {STS} (worse by at least 0."
-    )
+    assert last.startswith(f"triplet: fails in 1 of 1 checks, at worst {STS} (worse by at least 0.")
 
 
 def test_two_seeds_of_one_recipe_pass(tmp_path: Path) -> None:

@@ -1,0 +1,292 @@
+"""The notebooks run, as shipped and from `idiomtune new`; an interrupted kernel; what a notebook shows."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from jupyter_client.manager import start_new_kernel
+
+import idiomtune as it
+from docs.notebooks import NOTEBOOKS, executed
+from idiomtune.commands.new import TEMPLATES
+from idiomtune.io.terminal import progress_bar
+from tests.programs import ROOT, assert_explained, run
+
+pytestmark = pytest.mark.filterwarnings("ignore:zmq.eventloop:Warning")  # theirs
+TINY = {"MODEL": "", "EPOCHS": 1}
+SMALLER: dict[str, dict[str, object]] = {
+    "1_twelve_idioms.ipynb": {**TINY, "STEPS": 1},
+    "2_published_table.ipynb": {**TINY, "DATA": "sample"},
+    "3_your_own_parts.ipynb": TINY,
+    "notebook.ipynb": {"OPTIONS": {"model": "", "trainer": {"max_epochs": 1}, "device": "cpu"}},
+}
+
+
+def text_of(notebook: Any) -> str:
+    return json.dumps([cell.get("outputs", []) for cell in notebook.cells])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", [*NOTEBOOKS, TEMPLATES / "notebook.ipynb"], ids=lambda path: path.name)
+def test_a_notebook_runs(path: Path, tmp_path: Path, tiny_path: Path) -> None:
+    """Every cell, with a tiny model, in a folder of its own."""
+    shutil.copytree(TEMPLATES, tmp_path, dirs_exist_ok=True)
+    parameters = SMALLER[path.name]
+    if "MODEL" in parameters:
+        parameters = {**parameters, "MODEL": str(tiny_path)}
+    else:
+        parameters = {"OPTIONS": {**parameters["OPTIONS"], "model": str(tiny_path)}}  # type: ignore[dict-item]
+    shown = text_of(executed(path, tmp_path, **parameters))
+    assert "<table" in shown
+    assert "Warning" not in shown
+    assert "\\u001b[A" not in shown  # no bar that moves the cursor, which a notebook cannot
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_the_outputs_that_are_shipped_are_of_a_whole_run(path: Path) -> None:
+    """In order, without errors, without paths or times of the machine that ran it."""
+    notebook: Any = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
+    nbformat.validate(notebook)
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in cells] == list(range(1, 1 + len(cells)))
+    shown = text_of(notebook)
+    assert '"output_type": "error"' not in shown
+    assert not re.findall(r"/(?:tmp|home|root|work|Users)/\w+", shown)
+    assert not re.findall(r"\d\d:\d\d:\d\d ", shown)
+    assert path.stat().st_size < 300_000
+    for target in re.findall(r"\]\(([^)\s#]+)[^)]*\)", "".join(c.source for c in notebook.cells)):
+        assert (path.parent / target).exists(), target
+    assert (f"(../notebooks/{path.name})") in (ROOT / "docs" / "notebooks.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_an_interrupted_kernel_goes_on(
+    tmp_path: Path, tiny_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stop button during training; `resume` then gives the weights of an uninterrupted run."""
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / ".ipython"))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    start = f"""
+import idiomtune as it
+rows = [{{"anchor": f"She saw {{n}} of them.", "positive": f"There were {{n}}."}} for n in range(40)]
+def train(folder):
+    return it.train(data=rows, val=rows[:5], model={str(tiny_path)!r}, device="cpu", run_dir=folder,
+                    trainer={{"max_epochs": 12, "batch_size": 4}}, eval={{"every": "end", "cache": False}})
+"""
+    manager, client = start_new_kernel(env=environment, cwd=str(tmp_path))
+    try:
+
+        def execute(code: str) -> dict[str, Any]:
+            reply = client.execute_interactive(code, timeout=300, output_hook=lambda _: None)
+            content: dict[str, Any] = reply["content"]
+            return content
+
+        assert execute(start)["status"] == "ok"
+        message = client.execute("train('a')")
+        steps = tmp_path / "a" / "metrics.jsonl"
+        deadline = time.monotonic() + 200
+        while not (steps.is_file() and steps.stat().st_size):  # its first step
+            assert time.monotonic() < deadline, "no step"
+            time.sleep(0.02)
+        manager.interrupt_kernel()
+        while (reply := client.get_shell_msg(timeout=200))["parent_header"]["msg_id"] != message:
+            pass
+        assert (reply["content"]["status"], reply["content"]["ename"]) == ("error", "Interrupted")
+        assert it.Run(tmp_path / "a").status == "interrupted"
+        assert execute("it.Run('a').resume(); train('b')")["status"] == "ok"
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+    stopped, whole = (tmp_path / name / "best" / "model.safetensors" for name in "ab")
+    assert stopped.read_bytes() == whole.read_bytes()
+
+
+def test_a_bar_in_a_notebook_is_one_output_that_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    states: list[str] = []
+    displays: list[tuple[str, bool]] = []
+
+    def publish(data: dict[str, str], *, transient: dict[str, str], update: bool) -> None:
+        states.append(data["text/plain"])
+        displays.append((transient["display_id"], update))
+
+    clock = {"now": 1000.0}
+    monkeypatch.setattr("tqdm.std.time", lambda: clock["now"])
+    monkeypatch.setattr("IPython.display.publish_display_data", publish)
+    monkeypatch.setitem(sys.modules, "ipykernel", sys.modules[__name__])
+    with progress_bar("training", 4) as advance:
+        for _ in range(4):
+            clock["now"] += 3
+            advance(1, note="loss 0.5")
+    assert "2/4" in states[1]
+    assert "loss 0.5" in states[1]
+    assert not states[-1]  # it vanishes
+    assert len({name for name, _ in displays}) == 1
+    assert [update for _, update in displays] == [False] + [True] * (len(displays) - 1)
+    count = len(states)
+    with progress_bar("scoring", 4) as advance:  # too short to be shown
+        advance(4)
+    assert len(states) == count
+
+
+def test_resume_without_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest unfinished run of any experiment; never a new run."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(it.UserError, match="no unfinished run"):
+        it.resume()
+    run_folder = Path("checkpoints", "own", "first")
+    run_folder.mkdir(parents=True)
+    record = {"status": "interrupted", "experiment": "own"}
+    (run_folder / "run.json").write_text(json.dumps(record), encoding="utf-8")
+    with pytest.raises(it.UserError, match=r"checkpoints/own/first/config.yaml"):
+        it.resume()
+
+
+def test_an_error_in_a_notebook_is_its_message() -> None:
+    with pytest.raises(it.UserError) as caught:
+        it.check("idiolink_ft", seed=1.5)
+    (line,) = caught.value._render_traceback_()
+    assert line.startswith("UserError: ")
+    assert "seed" in line
+
+
+# ------------------------------------------------------------------------- a folder to start from
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("new") / "my idioms"
+    done = run("idiomtune", "new", str(folder), cwd=folder.parent)
+    assert done.returncode == 0, done.stderr
+    assert f"{folder}/sentences.csv" in done.stdout
+    return folder
+
+
+@pytest.mark.slow
+def test_a_new_folder_runs_as_it_is(started: Path, tiny_path: Path) -> None:
+    """Its commands with a tiny model; its notebook is run above."""
+    names = {"config.yaml", "glossary.tsv", "new_sentences.csv", "notebook.ipynb", "sentences.csv"}
+    assert {path.name for path in started.iterdir()} == names
+    given = ("+experiment=config.yaml", f"model={tiny_path}", "device=cpu")
+    done = run("train.check", *given, cwd=started)
+    assert "50 anchors of 10 groups" in done.stdout, done.stderr
+    assert "left out: note" in done.stderr
+    done = run("train", *given, "trainer.max_epochs=1", cwd=started)
+    assert done.returncode == 0, done.stderr
+    folder = Path(done.stdout.splitlines()[-1])
+    assert folder.parent == started / "checkpoints" / "config"
+    config = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    assert config["experiment"] == "config"
+    assert run("train", f"resume={folder}", cwd=started).returncode == 0
+    scores = json.loads((folder / "scores.json").read_text(encoding="utf-8"))["scores"]
+    assert "own_val/span/ndcg@10" in scores
+
+
+def test_a_new_folder_replaces_nothing(started: Path) -> None:
+    before = (started / "config.yaml").stat().st_mtime_ns
+    assert_explained(run("train.new", str(started)), "config.yaml", "name another folder")
+    assert (started / "config.yaml").stat().st_mtime_ns == before
+    assert_explained(run("train.new"), "give one folder")
+    assert_explained(run("train.new", str(started / "config.yaml" / "inside")), "cannot be written")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("own.yaml", "seed: 1\n", "an experiment own already"),
+        ("mine.yaml", "seed: [1\n", "cannot be read"),
+        ("mine.yaml", "- 1\n", "cannot be read"),
+        ("mine.yaml", "traner: {max_epochs: 1}\n", "traner"),
+        ("missing.yaml", None, "cannot be read"),
+    ],
+)
+def test_an_experiments_file_that_is_none(name: str, content: str | None, said: str, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    with pytest.raises(it.UserError, match=said):
+        it.check(str(tmp_path / name))
+
+
+# ------------------------------------------------------------------------- parts in a cell, or a script
+
+
+PARTS = """
+from typing import Literal
+import torch, idiomtune as it
+from idiomtune.benchmarks import Result
+from idiomtune.declarations.benchmark import BenchmarkOptions
+from idiomtune.declarations.objective import ObjectiveOptions
+from idiomtune.declarations.registry import benchmark, objective
+from idiomtune.declarations.score import Metric, Score
+from idiomtune.objectives import Batch, ObjectiveLoss
+from idiomtune.requests import Request
+
+TEXTS = [Request("He died."), Request("He left.")]
+
+class Nearer:
+    plain_requests, idiom_sentences, files, batch_size, seed = (), (), (), 2, 0
+    modules = torch.nn.Module()
+    name, without_gold = "nearer", ()
+    def describe(self): return "two texts"
+    def epoch_steps(self, epoch, shards): return [[[0, 1]]]
+    def batch(self, epoch, anchors): return Batch(TEXTS, ["a", "b"], None)
+    def loss(self, embeddings, batch): return ObjectiveLoss(torch.cosine_similarity(*embeddings, dim=0))
+    def score(self, embed):
+        near = torch.cosine_similarity(*embed(TEXTS), dim=0).item()
+        value = (1 - near) * VERSION
+        records = [{"id": name, "distance": value} for name in "abc"]
+        return Result([Score("nearer", "", "", "distance", value=value)], records)
+
+@objective("apart")
+class Apart(ObjectiveOptions):
+    name: Literal["apart"] = "apart"
+    strength: float = 1.0
+    def build(self, settings): return Nearer()
+
+@benchmark("nearer", title="Nearer", metrics=[Metric("distance")])
+class NearerOptions(BenchmarkOptions):
+    name: Literal["nearer"] = "nearer"
+    def build(self, settings): return Nearer()
+"""
+TRAIN = """
+run = it.train(objective=Apart(strength=2.0), benchmark=[NearerOptions()], model=MODEL, device="cpu",
+               run_dir="run", trainer={"monitor": "nearer/distance", "max_steps": 2})
+first = it.evaluate(MODEL, [NearerOptions()], device="cpu")["nearer/distance"]
+"""
+AGAIN = """
+assert run.scores["nearer/distance"] > run.untrained["nearer/distance"] == first
+assert not run.compare().differences["nearer/distance"].problems
+again = run.resume(trainer={"max_steps": 3})
+assert again.status == "finished"
+assert not again.compare().differences["nearer/distance"].problems  # not the old ones
+VERSION = 2
+exec(PARTS)  # as a cell that is run again
+assert it.evaluate(MODEL, [NearerOptions()], device="cpu")["nearer/distance"] == 2 * first
+"""
+
+
+@pytest.mark.slow
+def test_parts_that_are_declared_in_a_script(tmp_path: Path, tiny_path: Path) -> None:
+    """As in a notebook's cell; elsewhere the run is refused, until its parts are in a module."""
+    script = tmp_path / "script.py"
+    script.write_text(f"MODEL, VERSION, PARTS = {str(tiny_path)!r}, 1, {PARTS!r}\n{PARTS}{TRAIN}{AGAIN}")
+    done = run(str(script), cwd=tmp_path, cold=True)
+    assert done.returncode == 0, done.stderr
+    config = (tmp_path / "run" / "config.yaml").read_text(encoding="utf-8")
+    assert "__main__" in config
+    assert "strength: 2.0" in config
+    elsewhere = ("train", "resume=run", "trainer.max_steps=4")
+    assert_explained(run(*elsewhere, cwd=tmp_path), "notebook or script", "extensions=[<module>]")
+    (tmp_path / "parts.py").write_text("VERSION = 1\n" + PARTS)
+    done = run(
+        *elsewhere, "extensions=[parts]", cwd=tmp_path, environment={"PYTHONPATH": f"{ROOT}:{tmp_path}"}
+    )
+    assert done.returncode == 0, done.stderr
