@@ -15,6 +15,7 @@ from train.config.sections import named_model
 from train.data.idiolink import available_splits, idiolink_root, load_split
 from train.data.names import CV_SPLIT
 from train.data.own.table import find_sources
+from train.data.places import magpie_usages
 from train.declarations.options import as_list
 from train.encoder.device import Placement, place
 from train.encoder.encoder import Encoder
@@ -151,7 +152,7 @@ def _encoder(model: Named, glossary: list[str] | None, placement: Placement) -> 
     if model.saved is not None:  # as a model of its own, whose meanings can be replaced
         changes |= dict.fromkeys(("revision", "pooling", "pool_prompts", "bidirectional", "idiom_tokens"))
         changes |= {"path": str(model.saved), "convert_weights": False}
-    return build_encoder(settings.model_copy(update=changes), placement)
+    return build_encoder(settings.model_copy(update=changes), placement, magpie=magpie_usages)
 
 
 def find_corpus(options: ExploreSettings) -> Corpus:

@@ -11,14 +11,12 @@ import torch
 from safetensors.torch import save_file
 
 from train.config import TrainerSettings
-from train.encoder.parallel import embed_all
+from train.encoder.known_gates import fit_gate
 from train.encoder.sharding import full_state
-from train.encoder.usage_gate import fit_usage_gate
 from train.errors import Interrupted, UserError
 from train.io.hub import first_line
 from train.io.terminal import progress_bar
 from train.objectives import Batch, Publishes
-from train.requests import Request
 from train.training.checkpoint import (
     OBJECTIVE,
     OPTIMIZER,
@@ -225,12 +223,9 @@ def _renew_gate(training: Training) -> None:
     was_training = encoder.training
     encoder.eval()
     try:
-        requests = [Request(text, with_meanings=False) for text, _ in usages]
-        embeddings = embed_all(encoder, requests, training.processes)
+        encoder.meanings = encoder.meanings.override(gate=fit_gate(encoder, usages))
     finally:
         encoder.train(was_training)
-    gate = fit_usage_gate(embeddings, [is_idiomatic for _, is_idiomatic in usages])
-    encoder.meanings = encoder.meanings.override(gate=gate)
 
 
 def _save(training: Training, scores: dict[str, float] | None, *, is_best: bool = False) -> None:
