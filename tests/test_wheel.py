@@ -42,6 +42,7 @@ def test_installed_wheel_works_elsewhere(tmp_path: Path, tiny_path: Path) -> Non
         *("conf/config.yaml", "conf/experiment/idiolink_ft.yaml", "conf/learn.yaml"),
         *("train/reports/report.html.j2", "train/hub/card.md.j2", "train/explorer/page.html.j2"),
         *("train/explorer/page.css", "train/explorer/page.js", "train/encoder/glossaries/idiolink.tsv"),
+        *("train/encoder/gates/minilm.json", "train/encoder/gates/LICENCE.md"),
         "train/data/sample/idiolink/train/indexes.json",
         "train/data/sample/semeval2022_task2b/SubTaskB/EvaluationData/dev.gold.csv",
         "train/data/sample/ncimp/human_compositionality scores.xlsx",

@@ -6,6 +6,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack, get_args, overload
 
@@ -35,7 +36,7 @@ from train.encoder.forward import (
 )
 from train.encoder.glossary import Meanings
 from train.encoder.idiom_tokens import IdiomTokens, TokenModel, TokenStart, add_idiom_tokens
-from train.encoder.known_gates import weighed
+from train.encoder.known_gates import gate_of, weighed
 from train.encoder.loading import (
     keep_attention,
     load_model,
@@ -375,6 +376,34 @@ class Encoder(nn.Module):
         finally:
             self.train(was_training)
         return embeddings.numpy() if convert_to_numpy else embeddings
+
+    def usage(self, texts: Iterable[str], expressions: str | Sequence[str | Span]) -> list[float]:
+        """How idiomatically each text uses an expression, from 0 = literal to 1 = idiomatic.
+
+        By the gate of the model's meanings, the one that comes with the project (`minilm`), or one that is
+        fitted to MAGPIE once, which takes minutes.
+
+        >>> Encoder("minilm").usage(["They broke the ice with a joke."], "break the ice")
+
+        Args:
+            texts: N texts.
+            expressions: one for each text, as `spans` of :meth:`encode`; or one for all.
+
+        Raises:
+            TypeError, ValueError, UserError: as :meth:`encode`; if a gate cannot be fitted.
+        """
+        texts = _listed("texts", texts)
+        if isinstance(expressions, str):
+            expressions = [expressions] * len(texts)
+        requests = [
+            replace(request, pooling="usage", with_meanings=False)
+            for request in _requests_for(texts, expressions, "document", None, None)
+        ]
+        if not requests:
+            return []
+        gate = gate_of(self, magpie_usages)
+        usage: list[float] = gate.usage(self.usage_features(requests, gate.layers)).tolist()
+        return usage
 
     def similarity(self, first: Comparable, second: Comparable | None = None) -> Tensor:
         """How similar embeddings are: by their cosine, unless the checkpoint names another function.

@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from train.config import ModelSettings
 from train.data.astitch import Usage
 from train.encoder.fingerprint import model_digest, weights_digest
@@ -96,8 +98,15 @@ def fit_gate(encoder: Any, usages: Sequence[Usage]) -> UsageGate:
         usages: where one has no span, every expression in it that the encoder's meanings have counts.
 
     Raises:
-        UserError: if no expression is left in one of the usages.
+        UserError: if no expression is left in both usages.
     """
+    return fit_usage_gate(*gate_examples(encoder, usages))
+
+
+def gate_examples(
+    encoder: Any, usages: Sequence[Usage]
+) -> tuple[Tensor, Sequence[bool], Sequence[str], list[int]]:
+    """What :func:`~train.encoder.usage_gate.fit_usage_gate` takes, as :func:`fit_gate` has it."""
     uses: list[tuple[Request, bool, str]] = []
     for usage in usages:
         text = usage.sentence
@@ -107,14 +116,15 @@ def fit_gate(encoder: Any, usages: Sequence[Usage]) -> UsageGate:
             uses.append((request, usage.is_idiomatic, name))
     are_cut = encoder.reader.are_cut([request for request, _, _ in uses])
     uses = [use for use, is_cut in zip(uses, are_cut, strict=True) if not is_cut]
-    if len({is_idiomatic for _, is_idiomatic, _ in uses}) < 2:
+    kinds = {(name, is_idiomatic) for _, is_idiomatic, name in uses}
+    if not any((name, not is_idiomatic) in kinds for name, is_idiomatic in kinds):
         raise UserError(
             "model.glossary_gate=true: it is learnt from sentences that are labelled literal and idiomatic, "
-            f"and hold an expression of the glossary; of {len(usages)} such sentences none is left of one "
-            "kind: give model.glossary_gate=false"
+            f"and hold an expression of the glossary; {len(usages)} of them have none in both: give "
+            "model.glossary_gate=false"
         )
     requests, labels, names = zip(*uses, strict=True)
     # The deeper two thirds: layers 2 to 6 of 6; 4, 6, …, 12 of 12.
     depth = encoder.transformer.config.num_hidden_layers
     layers = sorted({math.ceil(depth * sixth / 6) for sixth in range(2, 7)})
-    return fit_usage_gate(encoder.usage_features(requests, layers), labels, names, layers)
+    return encoder.usage_features(requests, layers), labels, names, layers

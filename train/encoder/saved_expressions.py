@@ -332,11 +332,12 @@ def given_meanings(encoder: Any, model: ModelSettings, *, is_saved: bool = False
     )
     if options["gate"] is False:
         meanings = replace(meanings, gate=None)
-    if (meanings.gate is not None or options["gate"]) and meanings.weight:
+    other_form = own is not None and meanings.gate is not None and meanings.form != own.form
+    if other_form or ((meanings.gate is not None or options["gate"]) and meanings.weight):
         raise UserError(
-            "cannot be combined with a gate, which weighs meanings itself: give model.glossary_gate=false "
-            "with it",
-            option="model.glossary_weight",
+            "cannot be combined with the model's gate, which weighs meanings itself, in the form that it was "
+            "made for: give model.glossary_gate=false with it",
+            option=f"model.glossary_form={meanings.form}" if other_form else "model.glossary_weight",
         )
     if is_own or glossary is None:
         return meanings
