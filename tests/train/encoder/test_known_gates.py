@@ -1,4 +1,4 @@
-"""Gates that are shipped or fitted once: which model gets which, and how well the shipped one tells usages."""
+"""Shipped gates and fitted ones: which model gets which, and how well the shipped one tells usages."""
 
 from __future__ import annotations
 

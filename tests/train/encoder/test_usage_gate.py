@@ -77,7 +77,7 @@ def test_features_are_means_of_hidden_layers(tiny: Encoder) -> None:
 def test_usage_is_told_by_hidden_layers_of_each_expression(
     tiny: Encoder, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the pass that embeds the text; models that read no meanings move the embedding of the text itself."""
+    """In the pass that embeds the text; models that read no meanings move the text's own embedding."""
     tiny = with_gate(tiny, layers=(1, 2), form=form)
     meanings = tiny.meanings
     assert meanings is not None
