@@ -39,7 +39,7 @@ def main(model: str = "minilm") -> None:
     folds = np.array([fold_of[name] % _FOLDS for name in names])
     idiomatic, told = np.array(labels), np.zeros(len(names))
     for fold in range(_FOLDS):
-        others = np.flatnonzero(folds != fold)
+        others = np.flatnonzero(folds != fold).tolist()
         gate = fit_usage_gate(
             features[others], [labels[i] for i in others], [names[i] for i in others], layers
         )

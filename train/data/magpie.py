@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -90,12 +91,12 @@ def read_magpie(files: DataFiles, unseen: Iterable[str]) -> list[Usage]:
     chosen: list[Usage] = []
     for name in sorted(uses):
         both: list[Sequence[Usage]] = []
-        for usages in uses[name].values() if min(map(len, uses[name].values())) >= _MIN else ():
-            kept = [usage for usage in usages if not scored.find(usage.sentence)]
-            num_scored += len(usages) - len(kept)
+        for found in uses[name].values() if min(map(len, uses[name].values())) >= _MIN else ():
+            kept = [usage for usage in found if not scored.find(usage.sentence)]
+            num_scored += len(found) - len(kept)
             both.append(draw.sample(kept, min(len(kept), _MAX)))
         if both and min(map(len, both)) >= _MIN:
-            chosen += [usage for usages in both for usage in usages]
+            chosen += chain.from_iterable(both)
     log.info(
         "MAGPIE: %d sentences of %d expressions; left out: %d expressions of IdioLink's%s, %d sentences with "
         "one, %d whose offsets are outside",

@@ -42,7 +42,8 @@ def weighed(encoder: Any, model: ModelSettings, magpie: Magpie, *, is_trained: b
     Raises:
         UserError: if a gate cannot be fitted, because the data is missing or the model has no hidden layers.
     """
-    meanings, asked = encoder.meanings, model.glossary_gate
+    meanings: Meanings | None = encoder.meanings
+    asked = model.glossary_gate
     if meanings is None or meanings.gate is not None or asked is False:
         return meanings
     if asked is None and (is_trained or model.glossary_form or model.glossary_weight):
@@ -68,8 +69,12 @@ def shipped_gate(encoder: Any) -> UsageGate | None:
     for file in sorted(GATES.glob("*.json")):
         content = read_json(file)
         if content["parameters"] == num_parameters and content["weights"] == weights_digest(encoder):
-            return UsageGate(**content["gate"])
+            return _read(content["gate"])
     return None
+
+
+def _read(content: dict[str, Any]) -> UsageGate:
+    return UsageGate(**content | {"layers": tuple(content["layers"])})
 
 
 def magpie_gate(encoder: Any, magpie: Magpie) -> UsageGate:
@@ -85,7 +90,7 @@ def magpie_gate(encoder: Any, magpie: Magpie) -> UsageGate:
 
     try:
         key = [model_digest(encoder), [(usage.sentence, usage.span, usage.is_idiomatic) for usage in usages]]
-        return UsageGate(**read_json(get("gates", key, fit, suffix=".json")))
+        return _read(read_json(get("gates", key, fit, suffix=".json")))
     finally:
         encoder.meanings = meanings
 

@@ -21,10 +21,12 @@ from train.requests import Request
 
 GLOSSARY = {"miss the boat": "be too late"}
 USED = [
-    ("By the time she applied she had missed the boat.", True),
-    ("He hesitated about buying a house and missed the boat.", True),
-    ("They ran to the harbour but missed the boat to the island.", False),
-    ("We missed the boat at nine, so we took the ferry from the next pier.", False),
+    ("Investors who hesitated in the crisis missed the boat completely.", "miss the boat", True),
+    ("They ran to the harbour but missed the boat to the island.", "miss the boat", False),
+    ("His joke at dinner broke the ice.", "break the ice", True),
+    ("The ship broke the ice in the harbour.", "break the ice", False),
+    ("The reform left the minister in hot water with voters.", "in hot water", True),
+    ("Soak the towels in hot water for an hour.", "in hot water", False),
 ]
 
 
@@ -48,9 +50,9 @@ def test_the_packaged_model_weighs_a_glossary_at_once(minilm: Encoder) -> None:
     assert meanings is not None
     assert meanings.form == "in_place"
     assert meanings.gate == shipped_gate(minilm)
-    (late, boat), plain = minilm.encode([USED[0][0], USED[2][0]]), Encoder("minilm", device="cpu")
+    (late, boat), plain = minilm.encode([USED[0][0], USED[1][0]]), Encoder("minilm", device="cpu")
     meaning = plain.encode(["She was too late for the opportunity."])[0]
-    before = plain.encode([USED[0][0], USED[2][0]])
+    before = plain.encode([USED[0][0], USED[1][0]])
     gains = [float(new @ meaning - old @ meaning) for new, old in zip((late, boat), before, strict=True)]
     assert gains[0] > 0.1 > 0 > gains[1]  # the idiomatic use moves to the meaning, the literal one away
 
@@ -97,9 +99,10 @@ def test_a_fit_needs_both_usages(tiny: Encoder) -> None:
 
 
 def test_usage_of_sentences(minilm: Encoder) -> None:
-    told = it.usage(minilm, [text for text, _ in USED], "miss the boat")
-    assert [value > 0.5 for value in told] == [is_idiomatic for _, is_idiomatic in USED]
-    assert it.usage(minilm, [USED[0][0]], ["missed the boat"]) == pytest.approx(told[:1], abs=1e-5)
+    texts, expressions, labels = zip(*USED, strict=True)
+    told = it.usage(minilm, texts, expressions)
+    assert [value > 0.5 for value in told] == list(labels)
+    assert it.usage(minilm, texts[:1], "missed the boat") == pytest.approx(told[:1], abs=1e-5)
     assert it.usage(minilm, [], "miss the boat") == []
     with pytest.raises(UserError, match="'miss the boat' is not in text 0"):
         it.usage(minilm, ["They took the train."], "miss the boat")

@@ -53,7 +53,8 @@ def features_of(encoder: Encoder, text: str, words: str) -> torch.Tensor:
         states = encoder.transformer(**read, output_hidden_states=True).hidden_states
     pieces = []
     for layer in (1, 2):
-        inside, around = [], []
+        inside: list[torch.Tensor] = []
+        around: list[torch.Tensor] = []
         for token, (first, last) in enumerate(offsets):
             is_in = first < last and first < start + len(words) and last > start
             (inside if is_in else around).append(states[layer][0, token])
@@ -70,7 +71,8 @@ def test_features_are_means_of_hidden_layers(tiny: Encoder) -> None:
     ]
     expected = torch.stack([features_of(tiny, *place) for place in places])
     assert torch.allclose(tiny.usage_features(requests, [1, 2]), expected, atol=1e-5)
-    assert tiny.transformer.config.output_hidden_states is False
+    config: Any = tiny.transformer.config
+    assert config.output_hidden_states is False
 
 
 @pytest.mark.parametrize("form", ["beside", "in_place"])
