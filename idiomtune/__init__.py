@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         report,
         resume,
         train,
+        usage,
     )
 
 _VERBS = ("check", "evaluate", "explore", "export", "gate", "learn", "push", "report", "resume", "train")
@@ -55,6 +56,7 @@ __all__ = [
     "report",
     "resume",
     "train",
+    "usage",
 ]
 
 

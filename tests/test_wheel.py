@@ -46,6 +46,7 @@ def test_installed_wheel_works_elsewhere(tmp_path: Path, tiny_path: Path) -> Non
             "idiomtune/explorer/page.js",
             "idiomtune/encoder/glossaries/idiolink.tsv",
         ),
+        *("idiomtune/encoder/gates/minilm.json", "idiomtune/encoder/gates/LICENCE.md"),
         "idiomtune/data/sample/idiolink/train/indexes.json",
         "idiomtune/data/sample/semeval2022_task2b/SubTaskB/EvaluationData/dev.gold.csv",
         "idiomtune/data/sample/ncimp/human_compositionality scores.xlsx",
