@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         report,
         resume,
         train,
+        usage,
     )
 
 __version__ = "0.1.0"
@@ -47,6 +48,7 @@ __all__ = [
     "report",
     "resume",
     "train",
+    "usage",
 ]
 _MODULES = {"Encoder": "encoder.encoder", "UserError": "errors"}
 

@@ -212,6 +212,27 @@ def gate(run: Run | str | Path, against: Run | str | Path | None = None, **optio
     return judge(parse([_path(run), *_plain({"against": against, **options})]))
 
 
+def usage(
+    model: str | Path | Run | Encoder, texts: Sequence[str], expressions: str | Sequence[str]
+) -> list[float]:
+    """Literal or idiomatic? Of each text from 0 = literal to 1 = idiomatic.
+
+    >>> it.usage("minilm", ["The ship broke the ice.", "A joke broke the ice."], "break the ice")
+
+    Args:
+        model: a name, folder, Hub id, run (its best checkpoint) or encoder. Its gate tells usages, else
+            the one that comes with the project (`minilm`), else one that is fitted to MAGPIE, in minutes.
+        expressions: one for each text, or one for all, as a dictionary has them.
+
+    Raises:
+        UserError: if an expression is not in its text, or MAGPIE is missing.
+    """
+    from idiomtune.encoder.encoder import Encoder
+
+    encoder = model if isinstance(model, Encoder) else Encoder.from_pretrained(_model_path(model))
+    return encoder.usage(texts, expressions)
+
+
 def explore(*models: Run | str | Path, output: str | Path | None = None, **options: Any) -> Page:
     """What models find in a corpus, side by side on a page: `idiomtune explore`.
 

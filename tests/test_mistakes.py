@@ -389,7 +389,7 @@ def test_placeholders_are_limited_wherever_expressions_come_from(here: Path) -> 
     assert refused.value.row == "line 2"
     saved = {"format": 1, "num_senses": 1, "about": {}, "senses": {PLACEHOLDERS: ["x"]}}
     with pytest.raises(ValueError, match="14 placeholders"):
-        saved_meanings(saved, None)
+        saved_meanings(saved, None, 0)
 
 
 def test_a_glossarys_patterns_are_compiled_where_their_words_are_met(here: Path) -> None:

@@ -6,6 +6,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack, get_args, overload
 
@@ -18,6 +19,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import Tensor, nn
 
 from idiomtune.config import ModelSettings
+from idiomtune.data.places import magpie_usages
 from idiomtune.encoder.checks import check_embeddings
 from idiomtune.encoder.conversion import converted
 from idiomtune.encoder.forward import (
@@ -30,9 +32,11 @@ from idiomtune.encoder.forward import (
     plan_batches,
     pool_sentences,
     pool_spans,
+    usage_features,
 )
 from idiomtune.encoder.glossary import Meanings
 from idiomtune.encoder.idiom_tokens import IdiomTokens, TokenModel, TokenStart, add_idiom_tokens
+from idiomtune.encoder.known_gates import gate_of, weighed
 from idiomtune.encoder.loading import (
     keep_attention,
     load_model,
@@ -93,6 +97,8 @@ class LoadOptions(TypedDict, total=False):
         glossary: what the model reads after expressions: expression → meaning, or names of files; `[]` = not
             even what the checkpoint has.
         glossary_form: `beside` = after the expression, for models trained to read it there; `in_place`.
+        glossary_gate: weigh meanings by usage, literal or idiomatic; by default if the checkpoint does, or a
+            gate for it comes with the project (`minilm`). For other models it is fitted to MAGPIE.
         glossary_senses, glossary_weight, glossary_brief, glossary_max_similarity: as in `conf/model/`.
     """
 
@@ -111,6 +117,7 @@ class LoadOptions(TypedDict, total=False):
     replace_expressions: bool | None
     glossary: Mapping[str, str | Sequence[str]] | Sequence[str] | None
     glossary_form: Literal["beside", "in_place"] | None
+    glossary_gate: bool | None
     glossary_senses: int | None
     glossary_weight: float | None
     glossary_brief: bool | None
@@ -218,7 +225,9 @@ class Encoder(nn.Module):
             options = {**options, "glossary": [written_table(glossary, cache_folder() / "inputs")]}
         settings = model_settings(path, options)
         encoder = cls.load(settings, device=device)
+        is_trained = encoder.meanings is not None
         encoder.meanings = given_meanings(encoder, settings)
+        encoder.meanings = weighed(encoder, settings, magpie_usages, is_trained=is_trained)
         return encoder
 
     @classmethod
@@ -367,6 +376,34 @@ class Encoder(nn.Module):
         finally:
             self.train(was_training)
         return embeddings.numpy() if convert_to_numpy else embeddings
+
+    def usage(self, texts: Iterable[str], expressions: str | Sequence[str | Span]) -> list[float]:
+        """How idiomatically each text uses an expression, from 0 = literal to 1 = idiomatic.
+
+        By the gate of the model's meanings, the one that comes with the project (`minilm`), or one that is
+        fitted to MAGPIE once, which takes minutes.
+
+        >>> Encoder("minilm").usage(["They broke the ice with a joke."], "break the ice")
+
+        Args:
+            texts: N texts.
+            expressions: one for each text, as `spans` of :meth:`encode`; or one for all.
+
+        Raises:
+            TypeError, ValueError, UserError: as :meth:`encode`; if a gate cannot be fitted.
+        """
+        texts = _listed("texts", texts)
+        if isinstance(expressions, str):
+            expressions = [expressions] * len(texts)
+        requests = [
+            replace(request, pooling="usage", with_meanings=False)
+            for request in _requests_for(texts, expressions, "document", None, None)
+        ]
+        if not requests:
+            return []
+        gate = gate_of(self, magpie_usages)
+        usage: list[float] = gate.usage(self.usage_features(requests, gate.layers)).tolist()
+        return usage
 
     def similarity(self, first: Comparable, second: Comparable | None = None) -> Tensor:
         """How similar embeddings are: by their cosine, unless the checkpoint names another function.
@@ -574,21 +611,55 @@ class Encoder(nn.Module):
         embeddings: Tensor = self._run(texts)[0]["token_embeddings"]
         return embeddings
 
-    def _run(self, texts: list[list[int]]) -> tuple[dict[str, Any], Tensor]:
+    def _run(self, texts: list[list[int]], *, with_layers: bool = False) -> tuple[dict[str, Any], Tensor]:
         """The features of texts up to the pooling, and the transformer's last hidden states (B, T, D)."""
         transformer, *others = list(self.model)[: self._pooling_at]
-        features = transformer(self._tokenizer.pad(texts, self.device))  # (B, T) each
+        inputs = self._tokenizer.pad(texts, self.device)  # (B, T) each
+        if with_layers:
+            config: Any = self.transformer.config
+            before, config.output_hidden_states = config.output_hidden_states, True
+            try:
+                features = transformer(inputs)
+            finally:
+                config.output_hidden_states = before
+        else:
+            features = transformer(inputs)
         hidden = features["token_embeddings"]
         for module in others:
             features = module(features)
         return features, hidden
 
     def embed(self, batch: ForwardBatch) -> Tensor:
-        """(n, D), row i for the i-th of the batch's `requests`: first its sentences, then its spans."""
+        """(n, D), row i for the i-th of the batch's `requests`: its sentences, then its spans, its usages."""
         return self._embedded(batch)
 
+    @torch.no_grad()
+    def usage_features(self, requests: Sequence[Request], layers: Sequence[int]) -> Tensor:
+        """(R, F), on the CPU: the features of requests of the pooling `usage`.
+
+        Args:
+            layers: their numbers; 0 = the embeddings of tokens.
+        """
+        pieces, order = [], []
+        for batch in self.forward_batches(requests):
+            pieces.append(
+                self._usage_features(batch, self._run(batch.texts, with_layers=True)[0], layers).cpu()
+            )
+            order += batch.requests
+        return in_request_order(torch.cat(pieces), order)
+
+    def _usage_features(self, batch: ForwardBatch, features: dict[str, Any], layers: Sequence[int]) -> Tensor:
+        every = features.get("all_layer_embeddings")
+        if every is None:
+            raise UserError(
+                f"{type(self.transformer).__name__} does not give its hidden layers, which tell how an "
+                "expression is used",
+                option="model.glossary_gate=true",
+            )
+        return usage_features([every[layer] for layer in layers], batch)
+
     def _embedded(self, batch: ForwardBatch) -> Tensor:
-        features, hidden = self._run(batch.texts)
+        features, hidden = self._run(batch.texts, with_layers=bool(batch.usages))
         pooling, *after = list(self.model)[self._pooling_at :]
         pooled = pool_sentences(pooling, features, [*batch.sentences, *batch.meanings])
         if batch.spans and not self.raw_spans:
@@ -609,6 +680,12 @@ class Encoder(nn.Module):
             pieces.append(rows)
         if batch.spans and self.raw_spans:
             pieces.append(pool_spans(hidden, batch.spans))
+        if batch.usages:
+            assert self.meanings is not None
+            assert self.meanings.gate is not None
+            gate = self.meanings.gate
+            usage = gate.usage(self._usage_features(batch, features, gate.layers))  # (U,)
+            pieces.append(nn.functional.pad(usage[:, None], (0, self.dimension - 1)))
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
 
 

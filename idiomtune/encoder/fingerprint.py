@@ -7,13 +7,14 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from idiomtune.encoder.encoder import Encoder
+from torch import nn
+
 from idiomtune.encoder.idiom_tokens import TokenModel
 
 _OF_MEANINGS = ("form", "num_senses", "weight", "left_out", "gate")
 
 
-def weights_digest(encoder: Encoder) -> str:
+def weights_digest(encoder: nn.Module) -> str:
     """SHA-256 of all weights and their names, to check that a base model is the same as before."""
     digest = hashlib.sha256()
     for name, p in encoder.named_parameters():
@@ -22,8 +23,12 @@ def weights_digest(encoder: Encoder) -> str:
     return digest.hexdigest()
 
 
-def model_digest(encoder: Encoder) -> str:
-    """SHA-256 of what decides embeddings: weights, modules, tokenizer, prompts, expressions, spans."""
+def model_digest(encoder: Any) -> str:
+    """SHA-256 of what decides embeddings: weights, modules, tokenizer, prompts, expressions, spans.
+
+    Args:
+        encoder: an :class:`~idiomtune.encoder.encoder.Encoder`.
+    """
     tokenizer = json.loads(encoder.model.tokenizer.backend_tokenizer.to_str())
     modules: list[Any] = list(encoder.model)
     exported = isinstance(modules[0], TokenModel)

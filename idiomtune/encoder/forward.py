@@ -189,6 +189,7 @@ class ForwardBatch(NamedTuple):
         texts: the token ids of each text, the longest first, then those of `meanings`.
         sentences: what is embedded as a whole.
         spans: what is embedded by its tokens in a text.
+        usages: expressions whose usage is told by a gate.
         meanings: what is embedded as a whole, and added to sentences.
         meanings_of: of each of the sentences, the meanings that are added to it, by position.
         is_dummy: the embeddings are thrown away.
@@ -199,16 +200,17 @@ class ForwardBatch(NamedTuple):
     spans: list[PooledSpan]
     meanings: Sequence[PooledSentence] = ()
     meanings_of: Sequence[Sequence[int]] = ()
+    usages: Sequence[PooledSpan] = ()
     is_dummy: bool = False
 
     @property
     def requests(self) -> list[int]:
-        """The request that each embedding of the batch answers: the sentences' first, then the spans'."""
+        """The request that each row of the batch answers: of the sentences first, the spans, the usages."""
         return [pooled.request for pooled in self._pooled]
 
     @property
     def _pooled(self) -> list[PooledSentence | PooledSpan]:
-        return [] if self.is_dummy else [*self.sentences, *self.spans]
+        return [] if self.is_dummy else [*self.sentences, *self.spans, *self.usages]
 
     @property
     def num_tokens(self) -> int:
@@ -261,6 +263,7 @@ def plan_batches(
     for chunk in _cut(lengths, tokens_per_forward, min_batches, batch_size):
         sentences: list[PooledSentence] = []
         spans: list[PooledSpan] = []
+        usages: list[PooledSpan] = []
         for row, number in enumerate(chunk):
             for i in rows[number]:
                 text, span = rendered[i]
@@ -268,7 +271,8 @@ def plan_batches(
                     num_skipped = reader.num_skipped(text, tokens[i], requests[i])
                     sentences.append(PooledSentence(row, i, num_skipped))
                 else:
-                    spans.append(PooledSpan(row, i, tokens_of_span(tokens[i], span, requests[i])))
+                    places = spans if requests[i].pooling == "span" else usages
+                    places.append(PooledSpan(row, i, tokens_of_span(tokens[i], span, requests[i])))
         meant = [meanings_of.get(sentence.request, []) for sentence in sentences]
         position = {m: place for place, m in enumerate(dict.fromkeys(m for some in meant for m in some))}
         added = [read[meaning] for meaning in position]
@@ -279,6 +283,7 @@ def plan_batches(
                 spans,
                 [PooledSentence(row, 0, one.num_skipped) for row, one in enumerate(added, len(chunk))],
                 [[position[meaning] for meaning in some] for some in meant],
+                usages,
             )
         )
     return batches
@@ -432,6 +437,27 @@ def pool_spans(token_embeddings: Tensor, spans: Sequence[PooledSpan]) -> Tensor:
     chunk_size = max(_MAX_SPAN_ELEMENTS // token_embeddings[0].numel(), 1)  # spans
     chunks = zip(torch.split(rows, chunk_size), torch.split(weights, chunk_size), strict=True)
     return torch.cat([(token_embeddings[r] * w[:, :, None]).sum(1) for r, w in chunks])
+
+
+def usage_features(layers: Sequence[Tensor], batch: ForwardBatch) -> Tensor:
+    """(U, 3 · L · H): what hidden layers say of the batch's U `usages`.
+
+    Of each layer the mean over the text, over the expression and over what surrounds it, as unit vectors. A
+    sentence model's last layer has lost much of how its words are used; the layers before it have it still.
+
+    Args:
+        layers: L hidden states, (B, T, H) each.
+    """
+    rows = torch.tensor([usage.row for usage in batch.usages], device=layers[0].device)  # (U,)
+    places = torch.zeros(len(rows), 3, layers[0].shape[1])  # (U, 3, T)
+    for u, (row, _, positions) in enumerate(batch.usages):
+        places[u, 0, : len(batch.texts[row])] = 1
+        places[u, 1, positions] = 1
+    places[:, 2] = places[:, 0] - places[:, 1]
+    places = places.to(rows.device)
+    with torch.autocast(rows.device.type, enabled=False):
+        sums = [places @ hidden[rows].float() for hidden in layers]  # (U, 3, H) each
+        return normalize(torch.cat(sums, dim=1), dim=2).flatten(1)
 
 
 def add_meanings(

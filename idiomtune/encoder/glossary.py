@@ -49,20 +49,23 @@ GlossaryForm = Literal["beside", "in_place"]
 
 
 class UsageGate(NamedTuple):
-    """How idiomatically a text uses its expressions, by its embedding without meanings.
+    """How idiomatically a text uses an expression, read without meanings.
 
     Attributes:
-        direction: D numbers.
-        bias: what is added to an embedding's product with them.
+        direction: a number for each feature.
+        bias: what is added to the features' product with them.
+        layers: the hidden layers that give the features (:func:`idiomtune.encoder.forward.usage_features`). None
+            in gates that were saved before these: their features are the text's embedding.
     """
 
     direction: list[float]
     bias: float
+    layers: tuple[int, ...] = ()
 
-    def usage(self, embeddings: Tensor) -> Tensor:
-        """(N,), from 0 = literal to 1 = idiomatic, of embeddings (N, D)."""
-        direction = torch.tensor(self.direction, dtype=torch.float32, device=embeddings.device)
-        products = (normalize(embeddings.float(), dim=1) * direction).sum(1)
+    def usage(self, features: Tensor) -> Tensor:
+        """(N,), from 0 = literal to 1 = idiomatic, of features (N, F)."""
+        direction = torch.tensor(self.direction, dtype=torch.float32, device=features.device)
+        products = (normalize(features.float(), dim=1) * direction).sum(1)
         return torch.sigmoid(products + self.bias)
 
 
@@ -179,12 +182,13 @@ def _index_of(expressions: tuple[str, ...]) -> ExpressionIndex:
     return ExpressionIndex(expressions)
 
 
-def saved_meanings(content: dict[str, Any], dimension: int | None) -> Meanings:
+def saved_meanings(content: dict[str, Any], dimension: int | None, hidden: int) -> Meanings:
     """The meanings that a checkpoint was saved with.
 
     Args:
         content: of its file.
         dimension: of the model's embeddings.
+        hidden: of its hidden states.
 
     Raises:
         ValueError, KeyError, TypeError: if the file is damaged, or its gate is for another model.
@@ -196,8 +200,10 @@ def saved_meanings(content: dict[str, Any], dimension: int | None) -> Meanings:
     more = {name: content[name] for name in ("left_out", "gate") if name in content}
     meanings = Meanings(**{name: content[name] for name in _FIELDS}, **more)
     meanings.find("")  # refuses expressions without a letter
-    if meanings.gate is not None and len(meanings.gate.direction) != dimension:
-        raise ValueError(f"the gate has {len(meanings.gate.direction)} numbers, embeddings have {dimension}")
+    if meanings.gate is not None:
+        direction, _, layers = meanings.gate
+        if len(direction) != (width := 3 * len(layers) * hidden or dimension):
+            raise ValueError(f"the gate has {len(direction)} numbers, this model's needs {width}")
     return meanings
 
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer
@@ -90,8 +90,9 @@ def load_expressions(
             ) from None
 
     idioms = read(IDIOM_TOKENS_FILE, lambda content: saved_idiom_tokens(content, model.tokenizer.get_vocab()))
-    width = model.get_embedding_dimension()
-    meanings = read(GLOSSARY_FILE, lambda content: saved_meanings(content, width))
+    width, first = model.get_embedding_dimension(), cast(Any, model[0])
+    hidden = first.get_embedding_dimension()
+    meanings = read(GLOSSARY_FILE, lambda content: saved_meanings(content, width, hidden))
     for name in read(_CONFIG, lambda content: content.get(_SAVED_WITH, [])) or []:
         if (idioms if name == IDIOM_TOKENS_FILE else meanings) is None:
             raise UserError(f"model {path}: {name}, which it was saved with, is missing: bring the file back")
@@ -331,11 +332,12 @@ def given_meanings(encoder: Any, model: ModelSettings, *, is_saved: bool = False
     )
     if options["gate"] is False:
         meanings = replace(meanings, gate=None)
-    if (meanings.gate is not None or options["gate"]) and (meanings.form != "beside" or meanings.weight):
+    other_form = own is not None and meanings.gate is not None and meanings.form != own.form
+    if other_form or ((meanings.gate is not None or options["gate"]) and meanings.weight):
         raise UserError(
-            "cannot be combined with a gate, which is for models that read meanings after expressions and "
-            "weighs them itself: give model.glossary_gate=false with it",
-            option="model.glossary_form=in_place" if meanings.form != "beside" else "model.glossary_weight",
+            "cannot be combined with the model's gate, which weighs meanings itself, in the form that it was "
+            "made for: give model.glossary_gate=false with it",
+            option=f"model.glossary_form={meanings.form}" if other_form else "model.glossary_weight",
         )
     if is_own or glossary is None:
         return meanings

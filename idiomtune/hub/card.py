@@ -25,7 +25,7 @@ from huggingface_hub import (
 )
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
-from idiomtune.data.names import IDIOLINK
+from idiomtune.data.names import IDIOLINK, MAGPIE
 from idiomtune.declarations.dataset import OWN
 from idiomtune.declarations.registry import benchmark_of, dataset_types, objective_types, score_of
 from idiomtune.encoder.glossary import Glossary
@@ -103,6 +103,8 @@ def training_data(config: Mapping[str, Any]) -> list[Source]:
         sources = [s for name in declared.datasets(objective) for s in _datasets(name, config)]
     if data.get("extra") is not None:
         sources += _datasets(data["extra"], config)
+    if config["model"].get("glossary_gate") and not data["sample"]:
+        sources += _datasets(MAGPIE.name, config)
     return list(dict.fromkeys(sources))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 
 from idiomtune.benchmarks.suite import Scorecard, Suite
 from idiomtune.config import EvaluateSettings
+from idiomtune.data.places import magpie_usages
 from idiomtune.encoder.device import log_placement, place, start_processes
 from idiomtune.errors import UserError
 from idiomtune.factory import (
@@ -37,7 +39,6 @@ from idiomtune.io.files import (
 )
 from idiomtune.programs.knowledge import (
     benchmark_texts,
-    check_has_gate,
     describe_glossary,
     glossary_files,
     glossary_note,
@@ -85,8 +86,8 @@ def score_model(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str,
         suite = Suite(benchmarks, processes, settings.cut_dimensions, keep_stores=True)
         expressions, tokens = idiom_expressions(settings.model)
         with accelerator.local_main_process_first():
-            encoder = build_encoder(settings.model, placement, expressions=expressions)
-        check_has_gate(settings.model, encoder)
+            magpie = partial(magpie_usages, settings=settings)
+            encoder = build_encoder(settings.model, placement, expressions=expressions, magpie=magpie)
         glossary = describe_glossary(settings.model, encoder, benchmark_texts(suite.benchmarks))
         dtype = placement.autocast_dtype
         with torch.autocast(placement.device, dtype) if dtype else contextlib.nullcontext():

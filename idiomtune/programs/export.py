@@ -251,11 +251,16 @@ def _check_can_be_exported(settings: ExportSettings, encoder: Encoder) -> None:
     if isinstance(encoder.model[0], TokenModel):
         raise UserError(f"model {settings.model.path} is an export already: name the model it was made of")
     meanings, is_static = encoder.meanings, settings.format == "static"
-    if meanings is not None and meanings.gate is not None and (is_static or settings.truncate_dim):
-        what = f"format={settings.format}" if is_static else f"truncate_dim={settings.truncate_dim}"
+    gate = meanings and meanings.gate
+    if gate and (gate.layers or is_static or settings.truncate_dim):
+        what = (
+            f"format={settings.format}"
+            if gate.layers or is_static
+            else f"truncate_dim={settings.truncate_dim}"
+        )
         raise UserError(
-            f"{what}: the model weighs its glossary's meanings by usage, with a gate that needs full "
-            "embeddings: give model.glossary_gate=false, or model.glossary=[] to read none"
+            f"{what}: the model weighs its glossary's meanings by usage, with a gate that needs its hidden "
+            "layers, or full embeddings: give model.glossary_gate=false, or model.glossary=[] to read none"
         )
     if encoder.raw_spans and (settings.truncate_dim or not isinstance(encoder.model[1], Pooling)):
         raise UserError(

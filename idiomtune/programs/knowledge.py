@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from idiomtune.benchmarks import Benchmark, requests_of
-from idiomtune.config import ModelSettings
+from idiomtune.config import ModelSettings, TrainSettings
+from idiomtune.data.astitch import Usage
+from idiomtune.data.places import magpie_usages
 from idiomtune.encoder.encoder import Encoder
+from idiomtune.encoder.glossary import GLOSSARIES, read_glossary
 from idiomtune.errors import UserError
 from idiomtune.factory import named_glossary, resolve_model_path
 from idiomtune.io.files import first_of, is_file, read_json
@@ -66,34 +69,33 @@ def describe_glossary(
     return facts
 
 
-def gate_usages(model: ModelSettings, objective: Objective) -> Sequence[tuple[str, bool]]:
-    """The sentences that `model.glossary_gate` is fitted to, and whether they are idiomatic.
+def gate_usages(settings: TrainSettings, objective: Objective) -> list[Usage]:
+    """The sentences that `model.glossary_gate` is fitted to: the objective's, and MAGPIE's.
+
+    The sample has no MAGPIE.
 
     Raises:
-        UserError: if the training data does not have both usages.
+        UserError: if they do not have both usages, or MAGPIE is missing; if meanings replace expressions.
     """
+    model = settings.model
     if not model.glossary_gate:
         return []
-    usages = objective.usages if isinstance(objective, HasUsages) else []
-    if len({is_idiomatic for _, is_idiomatic in usages}) < 2:
+    if model.glossary_form == "in_place":
+        raise UserError(
+            "in training, a gate is for meanings that are read after expressions: leave it out, or give "
+            "model.glossary_gate=false",
+            option="model.glossary_form=in_place",
+        )
+    own = objective.usages if isinstance(objective, HasUsages) else []
+    usages = [Usage("", "", text, None, is_idiomatic) for text, is_idiomatic in own]
+    if not settings.data.sample:
+        usages += magpie_usages(read_glossary([GLOSSARIES / "idiolink.tsv"]).senses, settings)
+    if len({usage.is_idiomatic for usage in usages}) < 2:
         raise UserError(
             "model.glossary_gate=true: it is learnt from sentences that are labelled literal and idiomatic, "
             "as IdioLink's are, and this training data does not have both: give model.glossary_gate=false"
         )
     return usages
-
-
-def check_has_gate(model: ModelSettings, encoder: Encoder) -> None:
-    """Refuse `model.glossary_gate=true` of a model that never learnt a gate.
-
-    Raises:
-        UserError: if it did not.
-    """
-    if model.glossary_gate and (encoder.meanings is None or encoder.meanings.gate is None):
-        raise UserError(
-            "model.glossary_gate=true: this model has learnt no gate, which takes training data: "
-            "+experiment=idiolink_glossary"
-        )
 
 
 def benchmark_texts(benchmarks: Sequence[Benchmark]) -> dict[str, Iterable[str]]:

@@ -17,6 +17,7 @@ from torch import nn
 
 from idiomtune.benchmarks import Benchmark, announced, requests_of
 from idiomtune.config import ModelSettings, TrainerSettings, TrainSettings
+from idiomtune.data.astitch import Usage
 from idiomtune.declarations.models import model_names, model_values
 from idiomtune.encoder.building import check_model_options, empty_encoder, saved_pooling
 from idiomtune.encoder.device import Placement, device_memory, log_placement, place
@@ -58,7 +59,7 @@ class Prepared:
     """
 
     objective: Objective
-    usages: Sequence[tuple[str, bool]]
+    usages: Sequence[Usage]
     benchmarks: list[Benchmark]
     not_scored: Mapping[str, str]
 
@@ -78,7 +79,7 @@ def prepare(settings: TrainSettings, *, has_negatives: bool = True) -> Prepared:
     check_remedies(settings.retain, objective)
     if has_negatives and settings.retain.teacher is None:  # a teacher teaches whatever the objective does
         _check_can_learn(objective, settings.trainer)
-    usages = gate_usages(settings.model, objective)
+    usages = gate_usages(settings, objective)
     benchmarks, not_scored = build_benchmarks(settings)
     check_monitor(settings.trainer, not_scored)
     _check_texts(settings, objective)

@@ -11,14 +11,12 @@ import torch
 from safetensors.torch import save_file
 
 from idiomtune.config import TrainerSettings
-from idiomtune.encoder.parallel import embed_all
+from idiomtune.encoder.known_gates import fit_gate
 from idiomtune.encoder.sharding import full_state
-from idiomtune.encoder.usage_gate import fit_usage_gate
 from idiomtune.errors import Interrupted, UserError
 from idiomtune.io.hub import first_line
 from idiomtune.io.terminal import progress_bar
 from idiomtune.objectives import Batch, Publishes
-from idiomtune.requests import Request
 from idiomtune.training.checkpoint import (
     OBJECTIVE,
     OPTIMIZER,
@@ -231,12 +229,9 @@ def _renew_gate(training: Training) -> None:
     was_training = encoder.training
     encoder.eval()
     try:
-        requests = [Request(text, with_meanings=False) for text, _ in usages]
-        embeddings = embed_all(encoder, requests, training.processes)
+        encoder.meanings = encoder.meanings.override(gate=fit_gate(encoder, usages))
     finally:
         encoder.train(was_training)
-    gate = fit_usage_gate(embeddings, [is_idiomatic for _, is_idiomatic in usages])
-    encoder.meanings = encoder.meanings.override(gate=gate)
 
 
 def _save(training: Training, scores: dict[str, float] | None, *, is_best: bool = False) -> None:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.config import TrainerSettings, TrainSettings
+from idiomtune.data.astitch import Usage
 from idiomtune.encoder.device import Placement
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.forward import use_byte_dropout
@@ -169,7 +170,7 @@ class Training:
         suite: the benchmarks for checkpoints.
         card: the model card of `best/`.
         checkpoint: the folder to resume from; the encoder already has its weights.
-        usages: sentences that the gate of the meanings is fitted to, and whether they are idiomatic.
+        usages: sentences that the gate of the meanings is fitted to.
         on_saved: called in the main process with each checkpoint's folder, once it is scored and saved.
         on_scores: called with the scores of each evaluation except the last, once its checkpoint is saved.
         embed: embeds a step's requests.
@@ -185,7 +186,7 @@ class Training:
     suite: Suite
     card: str
     checkpoint: Path | None = None
-    usages: Sequence[tuple[str, bool]] = ()
+    usages: Sequence[Usage] = ()
     on_saved: OnSaved | None = None
     on_scores: OnScores | None = None
     embed: TrainableEmbedder | FrozenEmbedder = field(init=False)

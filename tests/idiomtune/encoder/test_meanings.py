@@ -238,7 +238,7 @@ def test_a_damaged_file_is_named(tiny: Encoder, tmp_path: Path) -> None:
 
 def test_a_checkpoint_of_an_older_version_has_its_meanings_beside() -> None:
     content = {"format": 1, "num_senses": 1, "about": {}, "senses": {"a b": ["c"]}}
-    assert saved_meanings(content, 32).added("a b!")[0] == "a b (c)!"
+    assert saved_meanings(content, 32, 32).added("a b!")[0] == "a b (c)!"
 
 
 def test_a_meaning_counts_in_its_sentence_as_far_as_it_fits(tiny: Encoder, tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from idiomtune.encoder.glossary import Meanings, UsageGate
 from idiomtune.encoder.parallel import embed_all
 from idiomtune.encoder.reading import Tokenizer, Tokens
 from idiomtune.encoder.usage_gate import GatedRequests, fit_usage_gate
+from idiomtune.errors import UserError
 from idiomtune.io.processes import Processes
 from idiomtune.requests import Request
 from idiomtune.training.embedder import FrozenEmbedder
@@ -27,11 +30,109 @@ SENSES = {"break the ice": ["make people relax"], "home run": ["a great success"
 ICE, RUN = "They broke the ice.", "A home run, and they broke the ice."
 
 
+def with_gate(encoder: Encoder, **options: Any) -> Encoder:
+    """With a random gate; `layers` = of these, else of the embedding, as earlier versions saved them."""
+    layers = options.pop("layers", ())
+    width = 3 * len(layers) * encoder.dimension or encoder.dimension
+    direction = torch.randn(width, generator=torch.Generator().manual_seed(0)).tolist()
+    encoder.meanings = Meanings(SENSES, gate=UsageGate(direction, -0.5, layers), **options)
+    return encoder
+
+
 @pytest.fixture
 def gated(tiny: Encoder) -> Encoder:
-    direction = torch.randn(tiny.dimension, generator=torch.Generator().manual_seed(0)).tolist()
-    tiny.meanings = Meanings(SENSES, gate=UsageGate(direction, -0.5))
-    return tiny
+    return with_gate(tiny)
+
+
+def features_of(encoder: Encoder, text: str, words: str) -> torch.Tensor:
+    """Of layers 1 and 2, by loops over the tokens of the text alone."""
+    start = text.index(words)
+    read = encoder.model.tokenizer(text, return_offsets_mapping=True, return_tensors="pt")
+    offsets = read.pop("offset_mapping")[0].tolist()
+    with torch.no_grad():
+        states = encoder.transformer(**read, output_hidden_states=True).hidden_states
+    pieces = []
+    for layer in (1, 2):
+        inside: list[torch.Tensor] = []
+        around: list[torch.Tensor] = []
+        for token, (first, last) in enumerate(offsets):
+            is_in = first < last and first < start + len(words) and last > start
+            (inside if is_in else around).append(states[layer][0, token])
+        for some in (inside + around, inside, around):
+            pieces.append(normalize(torch.stack(some).mean(0), dim=0))
+    return torch.cat(pieces)
+
+
+def test_features_are_means_of_hidden_layers(tiny: Encoder) -> None:
+    places = [(RUN, "broke the ice"), (ICE, "broke the ice"), (RUN, "home run")]
+    requests = [
+        Request(text, (start := text.index(words), start + len(words)), pooling="usage")
+        for text, words in places
+    ]
+    expected = torch.stack([features_of(tiny, *place) for place in places])
+    assert torch.allclose(tiny.usage_features(requests, [1, 2]), expected, atol=1e-5)
+    config: Any = tiny.transformer.config
+    assert config.output_hidden_states is False
+
+
+@pytest.mark.parametrize("form", ["beside", "in_place"])
+def test_usage_is_told_by_hidden_layers_of_each_expression(
+    tiny: Encoder, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the pass that embeds the text; models that read no meanings move the text's own embedding."""
+    tiny = with_gate(tiny, layers=(1, 2), form=form)
+    meanings = tiny.meanings
+    assert meanings is not None
+    gate = meanings.gate
+    assert gate is not None
+    passes: list[int] = []
+    run = tiny._run
+
+    def counted(texts: list[list[int]], **options: bool) -> tuple[dict[str, Any], torch.Tensor]:
+        passes.append(len(texts))
+        return run(texts, **options)
+
+    monkeypatch.setattr(tiny, "_run", counted)
+    with torch.no_grad():
+        after = normalize(tiny([Request(RUN), Request(ICE), Request("nothing")]), dim=1)
+    # Of both texts: themselves, with meanings after expressions if that is the form, and in place.
+    assert sum(passes) == 2 * (2 + (form == "beside")) + 1
+    tiny.meanings = replace(meanings, gate=None, form="beside") if form == "beside" else None
+
+    def reading(text: str, words: str | None = None) -> torch.Tensor:
+        start = 0 if words is None else text.index(words)
+        span = None if words is None else (start, start + len(words))
+        request = Request(text, span, pooling="sentence" if span is None else "span")
+        with torch.no_grad():
+            return normalize(tiny([request])[0], dim=0)
+
+    own = reading(RUN) + normalize(reading(RUN, "home run") + reading(RUN, "broke the ice"), dim=0)
+    own = normalize(own, dim=0)
+    tiny.meanings = None
+    both = torch.stack([features_of(tiny, RUN, words) for words in ("home run", "broke the ice")])
+    usage = float(gate.usage(both).mean())
+    run_ = "A a great success, and they make people relax."
+    meaning = normalize(reading(run_, "a great success") + reading(run_, "make people relax"), dim=0)
+    weight = {"beside": 0.6, "in_place": 0.8}[form]
+    mixed = own + weight * (usage * (meaning - own) - (1 - usage) * reading(run_))
+    assert torch.allclose(after[0], normalize(mixed, dim=0), atol=1e-5)
+    assert torch.allclose(after[2], reading("nothing"), atol=1e-5)
+
+
+def test_gates_are_saved_and_those_of_earlier_versions_are_read(tiny: Encoder, tmp_path: Path) -> None:
+    for layers in ((), (1, 2)):
+        folder = tmp_path / str(len(layers))
+        with_gate(tiny, layers=layers).save(folder)
+        expected = tiny.encode([ICE, RUN])
+        content = json.loads((folder / "glossary.json").read_text())
+        if not layers:
+            del content["gate"]["layers"]  # which they did not have
+            (folder / "glossary.json").write_text(json.dumps(content))
+        assert torch.allclose(Encoder.from_pretrained(folder).encode([ICE, RUN]), expected, atol=1e-6)
+    content["gate"]["direction"].pop()
+    (folder / "glossary.json").write_text(json.dumps(content))
+    with pytest.raises(UserError, match="191 numbers"):
+        Encoder.from_pretrained(folder)
 
 
 def test_texts_are_mixed_by_their_usage(gated: Encoder, tmp_path: Path) -> None:
@@ -148,7 +249,7 @@ def test_the_gate_is_a_logistic_regression() -> None:
     inputs = rows / np.linalg.norm(rows, axis=1, keepdims=True) * np.sqrt(6)
 
     def loss(parameters: np.ndarray) -> float:
-        total = 0.25 * float(parameters[:6] @ parameters[:6])  # half the penalty
+        total = 0.5 * float(parameters[:6] @ parameters[:6])  # half the penalty
         for x, label in zip(inputs, labels, strict=True):
             chance = 1 / (1 + np.exp(-(x @ parameters[:6] + parameters[6])))
             share = np.mean(labels == label)
@@ -158,3 +259,16 @@ def test_the_gate_is_a_logistic_regression() -> None:
     best = minimize(loss, np.zeros(7), tol=1e-9).x
     expected = 1 / (1 + np.exp(-(inputs @ best[:6] + best[6])))
     assert gate.usage(torch.tensor(rows)).numpy() == pytest.approx(expected, abs=1e-4)
+
+
+def test_both_usages_of_each_expression_weigh_the_same() -> None:
+    """However many sentences there are of one of them."""
+    rows = torch.randn(12, 6, generator=torch.Generator().manual_seed(1))
+    labels, names = [True, False] * 6, ["a"] * 4 + ["b"] * 8
+    gate = fit_usage_gate(rows, labels, names)
+    again = [*range(12), 0, 2, 0, 2, 0, 2]  # the idiomatic ones of "a"
+    more = fit_usage_gate(rows[again], [labels[i] for i in again], [names[i] for i in again])
+    assert gate.direction == pytest.approx(more.direction, abs=1e-3)
+    assert fit_usage_gate(rows[again], [labels[i] for i in again]).direction != pytest.approx(
+        gate.direction, abs=1e-2
+    )

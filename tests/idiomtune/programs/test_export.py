@@ -435,3 +435,7 @@ def test_a_gate_needs_the_whole_embedding(tmp_path: Path, tiny: Encoder) -> None
     for option in ("format=static", "truncate_dim=8"):
         with pytest.raises(UserError, match=rf"^{option}: .*model.glossary_gate=false"):
             export(settings_of(tmp_path / "gated", tmp_path / "new", "format=onnx", option))
+    tiny.meanings = tiny.meanings.override(gate=UsageGate([0.1] * 192, 0.0, (1, 2)))
+    tiny.save(tmp_path / "layers")
+    with pytest.raises(UserError, match=r"^format=onnx: .*hidden layers.*model.glossary_gate=false"):
+        export(settings_of(tmp_path / "layers", tmp_path / "new", "format=onnx"))

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from idiomtune.config import EvaluateSettings, LearnSettings, check
+from idiomtune.config import EvaluateSettings, LearnSettings, TrainSettings, check
 from idiomtune.encoder.device import place
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import Meanings, UsageGate
 from idiomtune.errors import UserError
 from idiomtune.factory import build_encoder
-from idiomtune.programs.knowledge import check_has_gate, gate_usages
+from idiomtune.programs.knowledge import gate_usages
 from tests.own_data import write
 from tests.tiny_runs import composed
 
@@ -106,18 +107,35 @@ def test_a_gate_stays_with_its_model(trained: Path, glossary: Path, other: Path,
             built(tmp_path / "gated", clash)
 
 
-def test_a_gate_needs_sentences_of_both_usages(trained: Path) -> None:
-    model = check(EvaluateSettings, composed("evaluate", "model=minilm")).model
-    wanted = model.model_copy(update={"glossary_gate": True})
+def test_a_gate_needs_sentences_of_both_usages() -> None:
+    options = ["+experiment=idiolink_glossary", "data=sample"]
+    wanted, without, in_place = (
+        check(TrainSettings, composed("config", *options, *more))
+        for more in ([], ["model.glossary_gate=false"], ["model.glossary_form=in_place"])
+    )
     both: Any = SimpleNamespace(usages=[("They broke the ice.", True), ("Ships broke the ice.", False)])
     one: Any = SimpleNamespace(usages=both.usages[:1])
-    assert gate_usages(wanted, both) == both.usages
-    assert gate_usages(model, one) == []
+    usages = gate_usages(wanted, both)
+    assert [(usage.sentence, usage.is_idiomatic) for usage in usages] == both.usages
+    assert gate_usages(without, one) == []
     for objective in (one, SimpleNamespace()):
         with pytest.raises(UserError, match="glossary_gate"):
             gate_usages(wanted, objective)
-    with pytest.raises(UserError, match="glossary_gate"):
-        check_has_gate(wanted, Encoder.from_pretrained(trained, device="cpu"))
+    with pytest.raises(UserError, match=r"model\.glossary_form=in_place: in training"):
+        gate_usages(in_place, both)
+
+
+def test_the_gate_of_a_run_is_fitted_to_magpie_too(tmp_path: Path) -> None:
+    lines = [
+        {"idiom": "tie the knot", "label": label, "sentence": f"{n} tied the knot", "offsets": [[2, 15]]}
+        for label in "il"
+        for n in range(3)
+    ]
+    (tmp_path / "magpie.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    options = ["+experiment=idiolink_glossary", f"data.magpie={tmp_path}"]
+    settings = check(TrainSettings, composed("config", *options))
+    usages = gate_usages(settings, cast(Any, SimpleNamespace()))
+    assert [usage.phrase for usage in usages] == ["tie the knot"] * 6
 
 
 def test_a_meaning_may_not_hide_a_token(tiny_path: Path, glossary: Path) -> None:

@@ -13,10 +13,11 @@ from accelerate import Accelerator
 
 from idiomtune.config import EvaluateSettings, TrainSettings, check
 from idiomtune.data import sources
+from idiomtune.data.astitch import Usage
 from idiomtune.data.sources import SAMPLE_ROOT
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import Meanings
-from idiomtune.encoder.usage_gate import fit_usage_gate
+from idiomtune.encoder.known_gates import fit_gate
 from idiomtune.errors import Interrupted, UserError
 from idiomtune.factory import build_objective
 from idiomtune.io.processes import Processes
@@ -241,10 +242,10 @@ def test_a_model_with_a_glossary_is_recorded_and_reads_as_it_was_trained_to(
     assert isinstance(objective, HasUsages)
     encoder = Encoder.from_pretrained(whole / "best", device="cpu")
     assert encoder.meanings is not None
-    saved, encoder.meanings = encoder.meanings.gate, None
-    texts, labels = zip(*objective.usages, strict=True)
-    expected = fit_usage_gate(encoder.encode(texts), labels)
+    saved = encoder.meanings.gate
+    expected = fit_gate(encoder, [Usage("", "", text, None, used) for text, used in objective.usages])
     assert saved is not None
+    assert saved.layers == (1, 2)
     assert saved.direction == pytest.approx(expected.direction, abs=1e-3)
     assert saved.bias == pytest.approx(expected.bias, abs=1e-3)
 

@@ -1,0 +1,106 @@
+"""MAGPIE: sentences of real text, mostly the British National Corpus, that use an expression idiomatically or
+literally.
+
+Haagsma, Bos and Nissim 2020, "MAGPIE: A Large Corpus of Potentially Idiomatic Expressions" (LREC 2020);
+GitHub `hslh/magpie-corpus`, CC BY 4.0: the filtered corpus, whose annotators agree.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from idiomtune.data.astitch import Usage
+from idiomtune.data.external import ExternalIdioms
+from idiomtune.data.fields import TableRow, Worded, WordedCell
+from idiomtune.data.names import MAGPIE
+from idiomtune.data.sources import DataFiles, GitHubData, PublishedFile
+from idiomtune.expressions import ExpressionIndex
+from idiomtune.io.files import first_of
+from idiomtune.io.tables import read_table
+
+log = logging.getLogger(__name__)
+
+_FILE = "MAGPIE_filtered_split_typebased.jsonl"
+_SENTENCES = "magpie.jsonl"  # the same, each row with its `sentence` alone instead of the `context`
+FILES = GitHubData(
+    MAGPIE,
+    "hslh/magpie-corpus",
+    _FILE,
+    {
+        _FILE: PublishedFile(
+            _FILE,
+            "7fa677b82b9a772dfa54bbdd0fb414412d73db3b",
+            columns=("idiom", "label", "context", "offsets"),
+        )
+    },
+)
+_MAX_WORDS = 60
+_MIN, _MAX = 3, 30  # sentences of each usage of an expression
+
+
+class _Row(TableRow):
+    idiom: WordedCell
+    label: Literal["i", "l"]
+    offsets: Annotated[list[tuple[int, int]], Field(min_length=1)]
+    sentence: Worded | None = None
+    context: tuple[str, ...] = ()  # five sentences, of which the one in the middle has the expression
+
+    @model_validator(mode="after")
+    def _has_a_sentence(self) -> Self:
+        if self.sentence is None and not self.context:
+            raise ValueError("has neither a context nor a sentence")
+        return self
+
+
+def read_magpie(files: DataFiles, unseen: Iterable[str]) -> list[Usage]:
+    """Sentences to fit a gate to: of each expression that has three or more of both usages up to 30 of each.
+
+    Those are drawn with a fixed seed from sentences of fewer than 60 words.
+
+    Args:
+        files: of the data set.
+        unseen: idioms that are scored. Expressions whose words are among theirs, or theirs among these, are
+            left out, and so are sentences with one of them.
+
+    Raises:
+        UserError: naming file, line and field of what is wrong.
+    """
+    path = files.optional(_SENTENCES) or files(_FILE)
+    names = sorted(set(unseen))
+    corpus, scored = ExternalIdioms(MAGPIE.title, [path], names, ()), ExpressionIndex(names)
+    uses: dict[str, dict[bool, list[Usage]]] = {}
+    num_outside = num_scored = 0
+    for number, row in read_table(path, _Row):
+        sentence = row.sentence or row.context[len(row.context) // 2]
+        if row.idiom in corpus.unseen or (row.idiom not in uses and corpus.excludes(row.idiom)):
+            continue
+        usages = uses.setdefault(row.idiom, {True: [], False: []})
+        span = min(start for start, _ in row.offsets), max(end for _, end in row.offsets)
+        if not 0 <= span[0] < span[1] <= len(sentence):
+            num_outside += 1
+        elif len(sentence.split()) < _MAX_WORDS:
+            is_idiomatic = row.label == "i"
+            usages[is_idiomatic].append(Usage(f"magpie_{number}", row.idiom, sentence, span, is_idiomatic))
+    draw = random.Random(0)
+    chosen: list[Usage] = []
+    for name in sorted(uses):
+        both: list[Sequence[Usage]] = []
+        for found in uses[name].values() if min(map(len, uses[name].values())) >= _MIN else ():
+            kept = [usage for usage in found if not scored.find(usage.sentence)]
+            num_scored += len(found) - len(kept)
+            both.append(draw.sample(kept, min(len(kept), _MAX)))
+        if both and min(map(len, both)) >= _MIN:
+            chosen += chain.from_iterable(both)
+    log.info(
+        "MAGPIE: %d sentences of %d expressions; left out: %d expressions of IdioLink's%s, %d sentences with "
+        "one, %d whose offsets are outside",
+        *(len(chosen), len({usage.phrase for usage in chosen}), len(corpus.unseen)),
+        *(f" ({first_of(list(corpus.unseen))})" if corpus.unseen else "", num_scored, num_outside),
+    )
+    return chosen

@@ -1,0 +1,135 @@
+"""Gates of meanings for models that were never trained with one: shipped, or fitted once to MAGPIE."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from idiomtune.config import ModelSettings
+from idiomtune.data.astitch import Usage
+from idiomtune.encoder.fingerprint import model_digest, weights_digest
+from idiomtune.encoder.glossary import GLOSSARIES, Meanings, UsageGate, read_glossary
+from idiomtune.encoder.usage_gate import fit_usage_gate
+from idiomtune.errors import UserError
+from idiomtune.io.cache import get
+from idiomtune.io.files import read_json, write_json
+from idiomtune.requests import Request
+
+log = logging.getLogger(__name__)
+
+GATES = Path(__file__).parent / "gates"  # fitted to MAGPIE alone by runs/gate.py
+
+Magpie = Callable[[Iterable[str]], list[Usage]]  # from idioms that it leaves out
+
+
+def weighed(encoder: Any, model: ModelSettings, magpie: Magpie, *, is_trained: bool) -> Meanings | None:
+    """The meanings that an encoder was given, weighed by usage if `model.glossary_gate` says so.
+
+    By default if a gate is shipped for an untrained model and no other way of reading is chosen.
+
+    Args:
+        encoder: a :class:`~idiomtune.encoder.encoder.Encoder`.
+        magpie: what a gate is fitted to where none is shipped.
+        is_trained: the model was trained to read meanings.
+
+    Raises:
+        UserError: if a gate cannot be fitted, because the data is missing or the model has no hidden layers.
+    """
+    meanings: Meanings | None = encoder.meanings
+    asked = model.glossary_gate
+    if meanings is None or meanings.gate is not None or asked is False:
+        return meanings
+    if asked is None and (is_trained or model.glossary_form or model.glossary_weight):
+        return meanings
+    gate = shipped_gate(encoder)
+    if gate is None and not asked:
+        return meanings
+    form = meanings.form if is_trained else model.glossary_form or "in_place"
+    if not asked:
+        log.info("glossary: its meanings are weighed by usage (model.glossary_gate=false: they are not)")
+    return replace(meanings, form=form, gate=gate or magpie_gate(encoder, magpie))
+
+
+def gate_of(encoder: Any, magpie: Magpie) -> UsageGate:
+    """The gate of an encoder's meanings, else the shipped one, else one that is fitted to MAGPIE."""
+    own = encoder.meanings and encoder.meanings.gate
+    return own if own and own.layers else shipped_gate(encoder) or magpie_gate(encoder, magpie)
+
+
+def shipped_gate(encoder: Any) -> UsageGate | None:
+    """The gate that comes with the project for a model of these weights."""
+    num_parameters = sum(p.numel() for p in encoder.parameters())
+    for file in sorted(GATES.glob("*.json")):
+        content = read_json(file)
+        if content["parameters"] == num_parameters and content["weights"] == weights_digest(encoder):
+            return _read(content["gate"])
+    return None
+
+
+def _read(content: dict[str, Any]) -> UsageGate:
+    return UsageGate(**content | {"layers": tuple(content["layers"])})
+
+
+def magpie_gate(encoder: Any, magpie: Magpie) -> UsageGate:
+    """A gate that is fitted to MAGPIE, without IdioLink's idioms; kept in the user's cache."""
+    usages = magpie(read_glossary([GLOSSARIES / "idiolink.tsv"]).senses)
+    meanings, encoder.meanings = encoder.meanings, None
+
+    def fit(file: Path) -> None:
+        log.info("fitting the gate of meanings to %d sentences of MAGPIE, once for this model", len(usages))
+        start = time.monotonic()
+        write_json(file, fit_gate(encoder, usages)._asdict())
+        log.info("fitted in %.0f s", time.monotonic() - start)
+
+    try:
+        key = [model_digest(encoder), [(usage.sentence, usage.span, usage.is_idiomatic) for usage in usages]]
+        return _read(read_json(get("gates", key, fit, suffix=".json")))
+    finally:
+        encoder.meanings = meanings
+
+
+def fit_gate(encoder: Any, usages: Sequence[Usage]) -> UsageGate:
+    """A gate on the encoder's hidden layers, as it reads these sentences without meanings.
+
+    Args:
+        encoder: in evaluation mode.
+        usages: where one has no span, every expression in it that the encoder's meanings have counts.
+
+    Raises:
+        UserError: if no expression is left in both usages.
+    """
+    return fit_usage_gate(*gate_examples(encoder, usages))
+
+
+def gate_examples(
+    encoder: Any, usages: Sequence[Usage]
+) -> tuple[Tensor, Sequence[bool], Sequence[str], list[int]]:
+    """What :func:`~idiomtune.encoder.usage_gate.fit_usage_gate` takes, as :func:`fit_gate` has it."""
+    uses: list[tuple[Request, bool, str]] = []
+    for usage in usages:
+        text = usage.sentence
+        places = [(*usage.span, usage.phrase)] if usage.span is not None else encoder.meanings.find(text)
+        for start, end, name in places:
+            request = Request(text, (start, end), pooling="usage", with_meanings=False)
+            uses.append((request, usage.is_idiomatic, name))
+    are_cut = encoder.reader.are_cut([request for request, _, _ in uses])
+    uses = [use for use, is_cut in zip(uses, are_cut, strict=True) if not is_cut]
+    kinds = {(name, is_idiomatic) for _, is_idiomatic, name in uses}
+    if not any((name, not is_idiomatic) in kinds for name, is_idiomatic in kinds):
+        raise UserError(
+            "model.glossary_gate=true: it is learnt from sentences that are labelled literal and idiomatic, "
+            f"and hold an expression of the glossary; {len(usages)} of them have none in both: give "
+            "model.glossary_gate=false"
+        )
+    requests, labels, names = zip(*uses, strict=True)
+    # The deeper two thirds: layers 2 to 6 of 6; 4, 6, …, 12 of 12.
+    depth = encoder.transformer.config.num_hidden_layers
+    layers = sorted({math.ceil(depth * sixth / 6) for sixth in range(2, 7)})
+    return encoder.usage_features(requests, layers), labels, names, layers

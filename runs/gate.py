@@ -1,0 +1,72 @@
+"""Makes idiomtune/encoder/gates/minilm.json: the gate of meanings that comes with the packaged MiniLM.
+
+    python runs/gate.py
+
+Fitted to MAGPIE alone ($IDIOM_DATA/magpie or the download), without any idiom of IdioLink's. The sentences
+are drawn with the seed 0, and the fit draws nothing. Prints how well gates tell the usage of expressions that
+they were not fitted to, by five folds: docs/results/knowledge.md has these figures. Another model's figures:
+`python runs/gate.py <folder>`; nothing is written then.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import numpy as np
+from scipy.stats import rankdata
+
+from idiomtune.data.places import magpie_usages
+from idiomtune.encoder.encoder import Encoder
+from idiomtune.encoder.fingerprint import weights_digest
+from idiomtune.encoder.glossary import GLOSSARIES, read_glossary
+from idiomtune.encoder.known_gates import GATES, gate_examples
+from idiomtune.encoder.usage_gate import fit_usage_gate
+from idiomtune.io.files import write_text
+from idiomtune.io.terminal import log_to_stderr
+
+_FOLDS = 5
+
+
+def main(model: str = "minilm") -> None:
+    """Print the figures of a model's gate; write the gate, if it is the packaged model's."""
+    log_to_stderr()
+    encoder = Encoder.from_pretrained(model, glossary=[])
+    usages = magpie_usages(read_glossary([GLOSSARIES / "idiolink.tsv"]).senses)
+    features, labels, names, layers = gate_examples(encoder, usages)
+    distinct = sorted(set(names))
+    fold_of = dict(zip(np.random.default_rng(0).permutation(distinct), range(len(distinct)), strict=True))
+    folds = np.array([fold_of[name] % _FOLDS for name in names])
+    idiomatic, told = np.array(labels), np.zeros(len(names))
+    for fold in range(_FOLDS):
+        others = np.flatnonzero(folds != fold).tolist()
+        gate = fit_usage_gate(
+            features[others], [labels[i] for i in others], [names[i] for i in others], layers
+        )
+        told[folds == fold] = gate.usage(features[np.flatnonzero(folds == fold)]).numpy()
+    ranks, n = rankdata(told), idiomatic.sum()
+    auc = (ranks[idiomatic].sum() - n * (n + 1) / 2) / (n * (~idiomatic).sum())
+    of = [np.array(names) == name for name in distinct]
+    right = (told > 0.5) == idiomatic
+    balanced = [[right[own & (idiomatic == use)].mean() for use in (True, False)] for own in of]
+    print(
+        f"{len(names)} sentences of {len(distinct)} expressions, folds: AUC {auc:.3f}; right, mean over "
+        f"expressions {100 * np.mean([right[own].mean() for own in of]):.1f}%, both usages alike "
+        f"{100 * np.mean(balanced):.1f}%"
+    )
+    for low in np.arange(0, 1, 0.2):
+        some = (told >= low) & (told < low + 0.2)
+        share = 100 * idiomatic[some].mean()
+        print(f"told {low:.1f} to {low + 0.2:.1f}: {share:.0f}% of {some.sum()} are idiomatic")
+    if model == "minilm":
+        gate = fit_usage_gate(features, labels, names, layers)
+        known = {
+            "model": "all-MiniLM-L6-v2",
+            "parameters": sum(p.numel() for p in encoder.parameters()),
+            "weights": weights_digest(encoder),
+        }
+        write_text(GATES / "minilm.json", json.dumps(known | {"gate": gate._asdict()}) + "\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,123 @@
+"""MAGPIE: both published forms, what is left out, what a spoiled file says; the real one, if it is here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from idiomtune.data.magpie import FILES, read_magpie
+from idiomtune.data.names import MAGPIE
+from idiomtune.data.places import magpie_usages
+from idiomtune.data.sources import DataFiles, dataset_folder
+from idiomtune.errors import DataMissingError, UserError
+
+PUBLISHED = "MAGPIE_filtered_split_typebased.jsonl"
+
+
+def rows(idiom: str, number: int = 3, words: str = "broke the ice") -> list[dict[str, Any]]:
+    """As upstream publishes them: so many of each usage."""
+    made = []
+    for label in "il":
+        for n in range(number):
+            sentence = f"Sentence {n} ({label}): they {words}."
+            start = sentence.index(words)
+            first = words.split()[0]
+            last = [sentence.rindex(words.split()[-1]), start + len(words)]
+            made.append(
+                {
+                    "idiom": idiom,
+                    "label": label,
+                    "offsets": [[start, start + len(first)], last],
+                    "context": ["One.", "Two.", sentence, "Four.", "Five."],
+                    "confidence": 1.0,
+                }
+            )
+    return made
+
+
+def written(folder: Path, records: list[dict[str, Any]], name: str = PUBLISHED) -> DataFiles:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text("".join(json.dumps(record) + "\n" for record in records))
+    return DataFiles(FILES, folder)
+
+
+def test_both_forms_give_the_same_sentences(tmp_path: Path) -> None:
+    records = rows("break the ice") + rows("tie the knot", 40, "tied the knot") + rows("few", 2)
+    usages = read_magpie(written(tmp_path / "a", records), [])
+    assert [usage.phrase for usage in usages] == ["break the ice"] * 6 + ["tie the knot"] * 60
+    first = usages[0]
+    assert first.sentence[slice(*first.span or ())] == "broke the ice"
+    assert [usage.is_idiomatic for usage in usages[:6]] == [True] * 3 + [False] * 3
+    short = [{**record, "sentence": record["context"][2]} for record in records]
+    for record in short:
+        del record["context"]
+    assert read_magpie(written(tmp_path / "b", short, "magpie.jsonl"), []) == usages
+
+
+def test_scored_idioms_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Expressions with their words, or of some of them, and sentences with one of them."""
+    records = rows("break the ice") + rows("miss the boat", 4, "missed the boat")
+    records += rows("rock the boat", 3, "rocked the boat") + rows("tie the knot", 4, "tied the knot")
+    records[-1]["context"][2] += " So they missed the boat."
+    caplog.set_level("INFO")
+    usages = read_magpie(written(tmp_path / "a", records), ["miss the boat", "break the ice for someone"])
+    assert {usage.phrase for usage in usages} == {"rock the boat", "tie the knot"}
+    assert len([usage for usage in usages if usage.phrase == "tie the knot"]) == 7
+    assert "2 expressions of IdioLink's (break the ice, miss the boat), 1 sentences with one" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("label", "?", "field 'label'"),
+        ("offsets", [], "field 'offsets'"),
+        ("context", [], "neither a context"),
+    ],
+)
+def test_a_spoiled_file_is_named_by_line_and_field(
+    tmp_path: Path, field: str, value: object, message: str
+) -> None:
+    records = rows("break the ice")
+    records[3][field] = value
+    with pytest.raises(UserError, match=rf"(?s){PUBLISHED}.*line 4.*{message}"):
+        read_magpie(written(tmp_path / "a", records), [])
+
+
+def test_offsets_outside_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    records = rows("break the ice", 4)
+    records[0]["offsets"] = [[5, 500]]
+    caplog.set_level("INFO")
+    assert len(read_magpie(written(tmp_path / "a", records), [])) == 7
+    assert "1 whose offsets are outside" in caplog.text
+
+
+def test_where_it_is_and_what_is_said_where_it_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IDIOM_DATA", str(tmp_path))
+    written(tmp_path / "magpie", rows("break the ice"))
+    assert len(magpie_usages([])) == 6
+    assert magpie_usages(["break the ice"]) == []
+    monkeypatch.delenv("IDIOM_DATA")
+    monkeypatch.setattr("idiomtune.data.sources.GITHUB_FILES", "http://127.0.0.1:9")
+    with pytest.raises(DataMissingError, match=r"7fa677b8.*\n.*data\.magpie="):
+        magpie_usages([])
+    settings = SimpleNamespace(
+        data=SimpleNamespace(place={"magpie": str(tmp_path / "magpie"), "idiolink": None}.get),
+        splits=lambda _: [],
+    )
+    assert len(magpie_usages([], settings)) == 6
+
+
+def test_nothing_scored_is_in_the_real_data(real_data: Path) -> None:
+    folder = dataset_folder(MAGPIE, None, str(real_data), sample=False)
+    if folder is None:
+        pytest.skip("no MAGPIE here")
+    usages = read_magpie(DataFiles(FILES, folder), ["break the ice", "in the black"])
+    assert len(usages) > 5000
+    assert len({usage.phrase for usage in usages}) > 165
+    assert not [usage for usage in usages if "in the black" in usage.sentence.lower()]

@@ -1,0 +1,131 @@
+"""Shipped gates and fitted ones: which model gets which, and how well the shipped one tells usages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+import idiomtune as it
+from idiomtune.config import ModelSettings
+from idiomtune.data.astitch import Usage
+from idiomtune.data.idiolink import load_split
+from idiomtune.encoder import known_gates
+from idiomtune.encoder.encoder import Encoder
+from idiomtune.encoder.glossary import GLOSSARIES, Meanings, read_glossary
+from idiomtune.encoder.known_gates import magpie_gate, shipped_gate, weighed
+from idiomtune.encoder.loading import model_settings
+from idiomtune.errors import UserError
+from idiomtune.requests import Request
+
+GLOSSARY = {"miss the boat": "be too late"}
+USED = [
+    ("Investors who hesitated in the crisis missed the boat completely.", "miss the boat", True),
+    ("They ran to the harbour but missed the boat to the island.", "miss the boat", False),
+    ("His joke at dinner broke the ice.", "break the ice", True),
+    ("The ship broke the ice in the harbour.", "break the ice", False),
+    ("The reform left the minister in hot water with voters.", "in hot water", True),
+    ("Soak the towels in hot water for an hour.", "in hot water", False),
+]
+
+
+@pytest.fixture(scope="session")
+def minilm() -> Encoder:
+    return Encoder("minilm", glossary=GLOSSARY, device="cpu")
+
+
+def few(unseen: Iterable[str]) -> list[Usage]:
+    assert "in the dock" in set(unseen)
+    texts = [(f"{n} ships broke the ice", n % 2 == 0) for n in range(8)]
+    return [Usage(str(n), "break the ice", text, (8, 21), used) for n, (text, used) in enumerate(texts)]
+
+
+def settings(**options: object) -> ModelSettings:
+    return model_settings("minilm", options)
+
+
+def test_the_packaged_model_weighs_a_glossary_at_once(minilm: Encoder) -> None:
+    meanings = minilm.meanings
+    assert meanings is not None
+    assert meanings.form == "in_place"
+    assert meanings.gate == shipped_gate(minilm)
+    (late, boat), plain = minilm.encode([USED[0][0], USED[1][0]]), Encoder("minilm", device="cpu")
+    meaning = plain.encode(["She was too late for the opportunity."])[0]
+    before = plain.encode([USED[0][0], USED[1][0]])
+    gains = [float(new @ meaning - old @ meaning) for new, old in zip((late, boat), before, strict=True)]
+    assert gains[0] > 0.1 > 0 > gains[1]  # the idiomatic use moves to the meaning, the literal one away
+
+
+def test_other_ways_of_reading_stay(minilm: Encoder) -> None:
+    for options, is_trained in (
+        ({"glossary_gate": False}, False),
+        ({"glossary_form": "beside"}, False),
+        ({"glossary_weight": 0.5}, False),
+        ({}, True),
+    ):
+        minilm_meanings, minilm.meanings = minilm.meanings, Meanings({"miss the boat": ["be too late"]})
+        try:
+            kept = weighed(minilm, settings(**options), few, is_trained=is_trained)
+            assert kept == minilm.meanings
+        finally:
+            minilm.meanings = minilm_meanings
+
+
+def test_other_models_are_fitted_once(tiny: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = settings(glossary=["sample"], glossary_gate=True)
+    tiny.meanings = Meanings({"miss the boat": ["be too late"]})
+    default = weighed(tiny, settings(glossary=["sample"]), few, is_trained=False)
+    assert default is not None
+    assert default.gate is None
+    fitted = weighed(tiny, asked, few, is_trained=False)
+    assert fitted is not None
+    assert fitted.form == "in_place"
+    assert fitted.gate is not None
+    assert fitted.gate.layers == (1, 2)
+    assert tiny.meanings.gate is None
+    monkeypatch.setattr(known_gates, "fit_gate", None)  # kept in the cache
+    assert magpie_gate(tiny, few) == fitted.gate
+    trained = weighed(tiny, asked, few, is_trained=True)
+    assert trained is not None
+    assert trained.form == "beside"
+    with pytest.raises(TypeError):  # other sentences, another gate
+        magpie_gate(tiny, lambda unseen: few(unseen)[:6])
+
+
+def test_a_fit_needs_both_usages(tiny: Encoder) -> None:
+    with pytest.raises(UserError, match="glossary_gate=false"):
+        magpie_gate(tiny, lambda unseen: few(unseen)[::2])
+
+
+def test_usage_of_sentences(minilm: Encoder) -> None:
+    texts, expressions, labels = zip(*USED, strict=True)
+    told = it.usage(minilm, texts, expressions)
+    assert [value > 0.5 for value in told] == list(labels)
+    assert it.usage(minilm, texts[:1], "missed the boat") == pytest.approx(told[:1], abs=1e-5)
+    assert it.usage(minilm, [], "miss the boat") == []
+    with pytest.raises(UserError, match="'miss the boat' is not in text 0"):
+        it.usage(minilm, ["They took the train."], "miss the boat")
+
+
+def test_the_shipped_gate_on_real_queries(minilm: Encoder, real_data: Path) -> None:
+    """None of IdioLink's idioms was in what it was fitted to."""
+    gate = shipped_gate(minilm)
+    assert gate is not None
+    index = read_glossary([GLOSSARIES / "idiolink.tsv"]).meanings()
+    requests, labels = [], []
+    for query in load_split(real_data / "idiolink", "val").queries:
+        for start, end, _ in index.find(query.sentence)[:1]:
+            requests.append(Request(query.sentence, (start, end), pooling="usage", with_meanings=False))
+            labels.append(query.usage == "idiomatic")
+    told = gate.usage(minilm.usage_features(requests, gate.layers)).tolist()
+    right = [(value > 0.5) == label for value, label in zip(told, labels, strict=True)]
+    pairs = [
+        a > b
+        for a, is_a in zip(told, labels, strict=True)
+        for b, is_b in zip(told, labels, strict=True)
+        if is_a and not is_b
+    ]
+    assert len(right) == 200
+    assert sum(right) / len(right) > 0.84
+    assert sum(pairs) / len(pairs) > 0.92
