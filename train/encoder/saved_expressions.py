@@ -340,7 +340,7 @@ def given_meanings(encoder: Any, model: ModelSettings, *, is_saved: bool = False
     if is_own or glossary is None:
         return meanings
     made = glossary.meanings(brief=make_by["brief"])
-    meanings = replace(meanings, senses=made.senses, about=made.about, left_out=[])
+    meanings = replace(meanings, senses=made.senses, about=made.about, left_out=[], forms=made.forms)
     limit = make_by["max_similarity"]
     return without_transparent(encoder, meanings, limit if limit < 1 else None)
 

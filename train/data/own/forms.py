@@ -195,7 +195,7 @@ GLOSSARY = Form(
     "glossary",
     {
         role: (role,)
-        for role in ("expression", "meaning", "literal", "language", "example", "source", "licence")
+        for role in ("expression", "meaning", "literal", "forms", "language", "example", "source", "licence")
     },
     ("expression", "meaning"),
 )
