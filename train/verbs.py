@@ -141,6 +141,26 @@ def learn(model: str | Path | Run, glossary: Any, *overrides: str, **options: An
     return call("learn", task, [*_named(_model_path(model)), *overrides, *_arguments(given)])
 
 
+def glossary(sources: str | Sequence[str], output: str | Path, texts: Any = None, **options: Any) -> Path:
+    """A glossary from dictionaries: `idiomtune glossary`.
+
+    >>> path = it.glossary("wordnet", "idioms.tsv", texts=["He kicked the bucket."])
+
+    Args:
+        sources: `wiktionary`, `wordnet`, a table or a data set of the Hub; several in order of preference.
+        texts: what the command calls `in`: a path, or texts.
+        options: `language`, `path`, and all others of the command.
+
+    Returns:
+        The file, which `glossary=` takes.
+    """
+    from train.glossary import parse
+    from train.programs.glossary import glossary as write
+
+    given = {"from": sources, "output": output, **_with_corpus({"corpus": texts}), **options}
+    return write(parse([*_plain({"in" if name == "corpus" else name: given[name] for name in given})]))
+
+
 def export(model: str | Path | Run, format: str, output: str | Path, *overrides: str, **options: Any) -> Path:
     """A model for serving (`onnx`, `int8`, `static`), scored next to the model: `idiomtune export`.
 

@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache
 from http.client import HTTPException
 from pathlib import Path
@@ -18,13 +19,26 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 from train.declarations.dataset import DatasetType
 from train.errors import DataMissingError, UserError
 from train.io.cache import put
-from train.io.files import cache_folder, expanded, fingerprint, is_file, is_folder, one_line, write_text
+from train.io.claims import locked
+from train.io.files import (
+    cache_folder,
+    expanded,
+    fingerprint,
+    is_file,
+    is_folder,
+    one_line,
+    sync,
+    write_json,
+    write_text,
+)
+from train.io.terminal import progress_bar
 
 log = logging.getLogger(__name__)
 
 SAMPLE_ROOT = Path(__file__).parent / "sample"
 GITHUB_FILES = "https://raw.githubusercontent.com"
 _TIMEOUT = 20.0  # seconds without a byte
+_ATTEMPTS, _BLOCK = 5, 1 << 20  # of a large file: starts, and bytes read at a time
 
 
 @dataclass(frozen=True)
@@ -160,6 +174,82 @@ def _fetch(url: str, file: PublishedFile) -> bytes:
         raise
     file.check(content)
     return content
+
+
+def download(url: str, target: Path, remedy: str) -> None:
+    """Fetch a large file unless it is there; next to it, its address, date and SHA-256 are recorded.
+
+    What came before an interruption is kept, and the next call resumes it.
+
+    Args:
+        remedy: the option for a file that the user has fetched.
+
+    Raises:
+        DataMissingError: if it cannot be downloaded, or is a page.
+    """
+    if is_file(target):
+        return
+    partial, version = (target.with_name(f"{target.name}.{kind}") for kind in ("partial", "version"))
+    log.info("downloading %s to %s", url, target)
+    try:
+        with locked(target.parent, str(target.parent)):
+            for attempt in range(_ATTEMPTS):
+                try:
+                    _fetch_rest(url, partial, version)
+                    break
+                except (OSError, HTTPException) as error:
+                    is_final = isinstance(error, HTTPError) and error.code < 500  # noqa: PLR2004
+                    if attempt == _ATTEMPTS - 1 or is_final:
+                        raise
+                    log.info("%s: resuming", one_line(str(error)))
+            with partial.open("rb") as file:
+                if file.read(20).lstrip().startswith(b"<"):
+                    partial.unlink()
+                    raise ValueError("the answer is a page, not the file")
+            sync(partial)
+            date = datetime.now(UTC).date().isoformat()
+            record = {"url": url, "date": date, "bytes": partial.stat().st_size, "sha256": fingerprint(partial)}
+            write_json(target.with_name(f"{target.name}.json"), record)
+            partial.replace(target)
+            version.unlink(missing_ok=True)
+    except (OSError, HTTPException, ValueError) as error:
+        raise DataMissingError(
+            f"{url} could not be downloaded: {one_line(str(error))}\n"
+            "  - what came of it is kept: repeat the command to resume\n"
+            f"  - or fetch this address by other means, and give {remedy}"
+        ) from None
+
+
+def _fetch_rest(url: str, partial: Path, version: Path) -> None:
+    """What is missing of a file, if the server still has the version that was begun; otherwise all of it."""
+    done = partial.stat().st_size if is_file(partial) and is_file(version) else 0
+    begun = {"Range": f"bytes={done}-", "If-Range": version.read_text()} if done else {}
+    try:
+        answer = build_opener(NoDowngrade).open(Request(url, headers=begun), timeout=_TIMEOUT)
+    except HTTPError as error:
+        error.close()
+        if error.code == 416:  # noqa: PLR2004  the part is complete, or longer than the file is now
+            partial.unlink()
+            return _fetch_rest(url, partial, version)
+        raise
+    with answer:
+        if answer.status != 206:  # noqa: PLR2004  not a part
+            done = 0
+            tag = answer.headers.get("ETag", "")
+            known = answer.headers.get("Last-Modified", "") if not tag or tag.startswith("W/") else tag
+            version.unlink(missing_ok=True)
+            if known:
+                version.write_text(known)
+        length = answer.headers.get("Content-Length")
+        total = done + int(length) if length else None
+        with partial.open("ab" if done else "wb") as file, progress_bar("bytes", total or 0, done) as advance:
+            while block := answer.read(_BLOCK):
+                file.write(block)
+                advance(len(block))
+                done += len(block)
+    if total is not None and done < total:
+        raise OSError(f"the connection ended after {done:,} of {total:,} bytes")
+    return None
 
 
 class NoDowngrade(HTTPRedirectHandler):
