@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from collections import Counter
@@ -153,6 +154,11 @@ _GENITIVE = rf"{_LETTERS}(?:[{_HYPHENS}]{_LETTERS}){{0,4}}(?:[{_APOSTROPHES}]s|(
 # is around an expression is the punctuation of a dictionary or a sentence.
 _SIGN_BEFORE, _SIGNS_AFTER = re.compile(r"(?<!\.)[.#@$]$"), re.compile(r"[+#%]+")
 KEEP = r"\K"  # in Oniguruma: what is matched before it is kept
+# Characters of private use, which no text has: around an expression, and the first digit of its number. The
+# second is an accent, so that both are one character as people see it. U+034F is left for tokenizers' rules.
+_FIRST, _LAST = "\uf8fe", "\uf8ff"
+_DIGITS = [chr(code) for code in range(0xE000, 0xF8FE)]
+_MARKS = [chr(code) for code in range(0x0300, 0x0370) if code != 0x034F]
 
 
 class Word(NamedTuple):
@@ -282,7 +288,9 @@ Normalize = Callable[[str], str]  # what a tokenizer makes of a text: in lower c
 Step = tuple[str, str]  # a regular expression, and what replaces it
 
 
-def replacements(expression: str, token: str, normalize: Normalize) -> list[Step]:
+def replacements(
+    expression: str, token: str, normalize: Normalize, forms: Sequence[str] = ()
+) -> list[Step]:
     """The steps by which an expression becomes a token, for texts that a tokenizer has normalised.
 
     The patterns need no flags. Tokenizers (Oniguruma) read them as Python does, except for `\\K`, which
@@ -292,7 +300,7 @@ def replacements(expression: str, token: str, normalize: Normalize) -> list[Step
     Args:
         token: as it is in a normalised text.
     """
-    runs, gaps = _parts(_normalized(expression, normalize))
+    runs, gaps = _parts(_normalized(expression, normalize, forms))
     after = "".join(gap + run for gap, run in zip(gaps, runs[1:], strict=True))
     steps = [(_bounded(runs[0] + (f"(?={after}{_END})" if after else "")), token)]
     for last in range(len(gaps), 0, -1):
@@ -303,42 +311,76 @@ def replacements(expression: str, token: str, normalize: Normalize) -> list[Step
     return steps
 
 
-def whole_pattern(expression: str, normalize: Normalize) -> str:
-    """An expression with what fills its placeholders, to be read as the patterns of :func:`replacements`."""
-    runs, gaps = _parts(_normalized(expression, normalize))
-    return _bounded("".join(run + gap for run, gap in zip(runs, [*gaps, ""], strict=True)))
+def written_steps(
+    written: Mapping[str, str | None], normalize: Normalize, forms: Forms, *, in_place: bool
+) -> tuple[list[Step], dict[str, str]]:
+    """The steps that write something for each of many expressions, in texts that a tokenizer has normalised.
 
-
-def word_end_patterns(expression: str, inserted: str, normalize: Normalize) -> list[str]:
-    """The empty place behind each of an expression's words, and of those that fill its placeholders.
-
-    A mark that is put there, an accent, prevents other expressions from being found within it. The last place
-    comes first, as marks may follow the place that a pattern looks for, and not precede it.
+    A step costs every text the same, whether it matches or not: one for each of 3,000 expressions took ten
+    times as long as the tokenizer itself. So a few steps put a code of two characters next to an expression,
+    as two digits of its number, and a table says what to write for a code. As in
+    :class:`ExpressionIndex`, matches do not overlap; those that are first count, and of these the longest,
+    except that an expression with a placeholder goes before one without.
 
     Args:
-        inserted: what comes after the expression.
+        written: expression → what is written; None = it is left unchanged, as is every other one within it.
+        in_place: instead of the expression, not after it.
+
+    Returns:
+        The steps, as for :func:`replacements`; code → what is written for it.
     """
-    words = _normalized(expression, normalize)
-    filler = f"(?:{_filler(_parts(words)[0][0])})"
-    # The words with how many each may stand for; the spaces before a word belong to it.
-    pieces = [(_any_of(words[0].forms), 1)]
-    for word in words[1:]:
-        pieces.append((_GAP + _any_of(word.forms), 1) if word.stands_for is None else (filler, _MAX_FILLERS))
-    patterns = []
-    for place, (piece, most) in reversed(list(enumerate(pieces))):
-        before = [p if n == 1 else f"{p}{{0,{n}}}?" for p, n in pieces[:place]]
-        after = [f"{p}{_ACCENT}?" if n == 1 else f"{p}{{0,{n}}}?" for p, n in pieces[place + 1 :]]
-        for count in range(most, 0, -1):
-            rest = f"{piece}{{0,{most - count}}}?" if count < most else ""
-            behind = f"(?={rest}{''.join(after)}{re.escape(inserted)})"
-            patterns.append(f"{_START}{''.join(before)}{piece * count}{KEEP}{behind}")
-    return patterns
+    words = {name: _normalized(name, normalize, forms.get(name, ())) for name in written}
+    patterns = {name: _whole(some) for name, some in words.items()}
+    numbered = [name for name, new in written.items() if new is not None]
+    radix = min(len(_MARKS), math.isqrt(len(numbered)) + 1)
+    codes = {name: (_DIGITS[number // radix], _MARKS[number % radix]) for number, name in enumerate(numbered)}
+    by_digits: dict[str, list[str]] = {}
+    by_marks: dict[str, list[str]] = {}
+    for name, (digit, mark) in codes.items():
+        by_digits.setdefault(digit, []).append(patterns[name])
+        by_marks.setdefault(mark, []).append(patterns[name] + digit)
+    any_expression = _any_expression(words, patterns)
+    steps = [
+        (f"{_START}{any_expression}{_END}{KEEP}", _LAST),
+        # From the text's beginning, or the end of one, to where the next begins.
+        (f"(?:\\A|{_LAST})(?=[^{_LAST}]*{_LAST})[^{_LAST}]*?{KEEP}{_START}(?={any_expression}{_LAST})", _FIRST),
+        *((f"{_FIRST}(?:{'|'.join(some)}){KEEP}(?={_LAST})", digit) for digit, some in by_digits.items()),
+        *((f"{_FIRST}(?:{'|'.join(some)}){KEEP}(?={_LAST})", mark) for mark, some in by_marks.items()),
+    ]
+    if in_place:
+        steps.append((f"{_FIRST}[^{_DIGITS[0]}-{_LAST}]*(?=[{_DIGITS[0]}-{_DIGITS[-1]}])", ""))
+    return [*steps, (f"[{_FIRST}{_LAST}]", "")], {"".join(codes[name]): written[name] or "" for name in numbered}
 
 
-def _normalized(expression: str, normalize: Normalize) -> list[Word]:
+def _whole(words: Sequence[Word]) -> str:
+    """An expression with what fills its placeholders."""
+    runs, gaps = _parts(words)
+    return "".join(run + gap for run, gap in zip(runs, [*gaps, ""], strict=True))
+
+
+def _any_expression(words: Mapping[str, Sequence[Word]], patterns: Mapping[str, str]) -> str:
+    """Any of the expressions; most words of a text are told by their first two letters to begin none."""
+    by_letters: dict[str, dict[str, list[str]]] = {}
+    for name in sorted(words, key=lambda name: (not any(w.stands_for for w in words[name]), -len(name))):
+        first = words[name][0].forms
+        rest = patterns[name][len(_any_of(first)) :]
+        for start in dict.fromkeys(form[:2] for form in first):
+            some = _any_of(form for form in first if form.startswith(start))
+            by_letters.setdefault(start[0], {}).setdefault(start, []).append(some + rest)
+    return _branches(
+        (letter, _branches((start, "|".join(some)) for start, some in inner.items()))
+        for letter, inner in by_letters.items()
+    )
+
+
+def _branches(patterns: Iterable[tuple[str, str]]) -> str:
+    return "(?:" + "|".join(f"(?={_spelling(start)})(?:{one})" for start, one in patterns) + ")"
+
+
+def _normalized(expression: str, normalize: Normalize, forms: Sequence[str]) -> list[Word]:
     return [
         word._replace(forms=tuple(dict.fromkeys(map(normalize, word.forms))))
-        for word in expression_words(expression)
+        for word in expression_words(expression, tuple(forms))
     ]
 
 

@@ -74,9 +74,9 @@ def glossary(options: GlossarySettings) -> Path:
         if not senses:
             raise UserError(
                 "the dictionaries have no expression of several words that is "
-                + ("in these texts" if counts else "marked as idiomatic: try all_senses=true"),
-                option="in" if counts else "from",
-                file=options.texts if counts else ",".join(options.sources),
+                + ("in these texts" if counts is not None else "marked as idiomatic: try all_senses=true"),
+                option="from" if counts is None else "in",
+                file=",".join(options.sources) if counts is None else options.texts,
             )
         hidden = [f"{name!r} hides {others[0]!r}" for name, others in contained(senses, forms).items()]
         if hidden:
