@@ -1,4 +1,4 @@
-"""Dictionaries in their published forms, made up: Wiktionary as kaikki.org has it, and a miniature WordNet."""
+"""Small dictionaries in their published forms: Wiktionary as kaikki.org has it, and WordNet."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ CONJUGATED = [
 ]
 
 
-def word(name: str, *senses: dict[str, Any], pos: str = "verb", code: str = "en", **more: Any) -> dict[str, Any]:
+def word(
+    name: str, *senses: dict[str, Any], pos: str = "verb", code: str = "en", **more: Any
+) -> dict[str, Any]:
     """A line of the extract."""
     language = {"en": "English", "pt": "Portuguese"}[code]
     return {"pos": pos, "word": name, "lang": language, "lang_code": code, "senses": list(senses), **more}
@@ -40,8 +42,14 @@ ENGLISH = [
         sense("[computing] To stop working.", "figuratively"),
         forms=[form("kicks the bucket", "present"), form("kicked the bucket", "past")],
     ),
-    word("kicked the pail", sense("simple past of kick the pail", "form-of", form_of=[{"word": "kick the pail"}])),
-    word("kick the pail", sense("Alternative form of kick the bucket", "alt-of", alt_of=[{"word": "kick the bucket"}])),
+    word(
+        "kicked the pail",
+        sense("simple past of kick the pail", "form-of", form_of=[{"word": "kick the pail"}]),
+    ),
+    word(
+        "kick the pail",
+        sense("Alternative form of kick the bucket", "alt-of", alt_of=[{"word": "kick the bucket"}]),
+    ),
     word("kick the can", sense("Synonym of kick the pail", "idiomatic")),
     word("buy the farm", sense("Synonym of die", "idiomatic")),
     word("lost to all", sense("Alternative form of nowhere to be found", "alt-of")),
@@ -61,13 +69,21 @@ PORTUGUESE = [
         code="pt",
         forms=[form(name, *tags) for name, tags in CONJUGATED],
     ),
-    word("estrela cadente", sense("shooting star", "idiomatic"), pos="noun", code="pt", forms=[form("estrelas cadentes", "plural")]),
+    word(
+        "estrela cadente",
+        sense("shooting star", "idiomatic"),
+        pos="noun",
+        code="pt",
+        forms=[form("estrelas cadentes", "plural")],
+    ),
 ]
 
 
 def write_extract(path: Path, lines: Sequence[dict[str, Any] | str] = (*ENGLISH, *PORTUGUESE)) -> Path:
     """An extract; a text is written as it is."""
-    text = "".join((one if isinstance(one, str) else json.dumps(one, ensure_ascii=False)) + "\n" for one in lines)
+    text = "".join(
+        (one if isinstance(one, str) else json.dumps(one, ensure_ascii=False)) + "\n" for one in lines
+    )
     path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
     return path
 
@@ -78,8 +94,12 @@ def many_words(number: int) -> Iterator[dict[str, Any]]:
     for i in range(number):
         name = f"{parts[i % 1980]} {parts[(i // 1980 + i) % 1980]} {parts[i // 400 % 1980]}"
         past = " ".join([parts[i % 1980] + "d", *name.split()[1:]])
-        examples = [{"text": f"They {past} again, and nobody was surprised by it.", "type": "quotation"}] * 10
-        yield word(name, sense(f"To do the thing number {i}.", "idiomatic", examples=examples), forms=[form(past, "past")])
+        examples = [{"text": f"They {past} again, and nobody was surprised by it.", "type": "quotation"}] * 3
+        yield word(
+            name,
+            sense(f"To do the thing number {i}.", "idiomatic", examples=examples),
+            forms=[form(past, "past")],
+        )
 
 
 _LICENCE = [f"  {n} WordNet 3.0 Copyright 2006 by Princeton University.  " for n in range(1, 30)]
@@ -87,7 +107,7 @@ _LICENCE = [f"  {n} WordNet 3.0 Copyright 2006 by Princeton University.  " for n
 _SYNSETS = {
     "noun": [
         (["red_herring"], "09", "any diversion intended to distract attention", []),
-        (["red_herring", "smoked_herring"], "13", "a dried and smoked herring; \"a red herring\"", []),
+        (["red_herring", "smoked_herring"], "13", 'a dried and smoked herring; "a red herring"', []),
         (["Dutch_courage"], "07", "courage resulting from intoxication", []),
         (["New_York", "Big_Apple"], "15", "the largest city in New York State", ["@i 08524735 n 0000"]),
         (["Academy_Award"], "06", "an annual award", []),
@@ -95,7 +115,7 @@ _SYNSETS = {
         (["herring"], "13", "a fish", []),
     ],
     "verb": [
-        (["kick_the_bucket", "die"], "30", "pass from physical life; \"She died\"", []),
+        (["kick_the_bucket", "die"], "30", 'pass from physical life; "She died"', []),
         (["blow_one's_nose"], "29", "expel mucus", []),
         (["want_to"], "31", "should", []),
     ],

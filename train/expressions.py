@@ -48,7 +48,7 @@ man men, woman women, child children, foot feet, tooth teeth, goose geese, mouse
 person people
 """
 BEFORE_NOUNS = frozenset(_BEFORE_NOUNS_TEXT.split())
-_ONE_FORM = BEFORE_NOUNS | frozenset(_SMALL.split())
+ONE_FORM = BEFORE_NOUNS | frozenset(_SMALL.split())
 _VERB_FORMS = {base: forms for base, *forms in map(str.split, _IRREGULAR_VERBS.split(","))}
 _NOUN_FORMS = {base: forms for base, *forms in map(str.split, _IRREGULAR_NOUNS.split(","))}
 
@@ -65,7 +65,7 @@ def inflections(word: str, *, as_verb: bool = True) -> tuple[str, ...]:
     """
     word = unicodedata.normalize("NFC", word).lower()
     irregular = _VERB_FORMS.get(word, []) if as_verb else []
-    if not irregular and (word in _ONE_FORM or len(word) < 2 or not word.isalpha()):
+    if not irregular and (word in ONE_FORM or len(word) < 2 or not word.isalpha()):
         return (word,)
     return tuple(dict.fromkeys([word, *_plurals(word), *irregular, *(_participles(word) if as_verb else ())]))
 
@@ -187,7 +187,9 @@ def plain_expression(expression: str) -> str:
 
 def _split(expression: str) -> list[str]:
     """The words of an expression as it is written."""
-    expression = unicodedata.normalize("NFC", expression).replace("\u02bc", "'")  # the apostrophe that is a letter
+    expression = unicodedata.normalize("NFC", expression).replace(
+        "\u02bc", "'"
+    )  # the apostrophe that is a letter
     if expression.replace(" ", "").isalpha():
         return expression.split()
     bare = _without_punctuation(expression)
@@ -288,9 +290,7 @@ Normalize = Callable[[str], str]  # what a tokenizer makes of a text: in lower c
 Step = tuple[str, str]  # a regular expression, and what replaces it
 
 
-def replacements(
-    expression: str, token: str, normalize: Normalize, forms: Sequence[str] = ()
-) -> list[Step]:
+def replacements(expression: str, token: str, normalize: Normalize, forms: Sequence[str] = ()) -> list[Step]:
     """The steps by which an expression becomes a token, for texts that a tokenizer has normalised.
 
     The patterns need no flags. Tokenizers (Oniguruma) read them as Python does, except for `\\K`, which
@@ -343,13 +343,18 @@ def written_steps(
     steps = [
         (f"{_START}{any_expression}{_END}{KEEP}", _LAST),
         # From the text's beginning, or the end of one, to where the next begins.
-        (f"(?:\\A|{_LAST})(?=[^{_LAST}]*{_LAST})[^{_LAST}]*?{KEEP}{_START}(?={any_expression}{_LAST})", _FIRST),
+        (
+            f"(?:\\A|{_LAST})(?=[^{_LAST}]*{_LAST})[^{_LAST}]*?{KEEP}{_START}(?={any_expression}{_LAST})",
+            _FIRST,
+        ),
         *((f"{_FIRST}(?:{'|'.join(some)}){KEEP}(?={_LAST})", digit) for digit, some in by_digits.items()),
         *((f"{_FIRST}(?:{'|'.join(some)}){KEEP}(?={_LAST})", mark) for mark, some in by_marks.items()),
     ]
     if in_place:
         steps.append((f"{_FIRST}[^{_DIGITS[0]}-{_LAST}]*(?=[{_DIGITS[0]}-{_DIGITS[-1]}])", ""))
-    return [*steps, (f"[{_FIRST}{_LAST}]", "")], {"".join(codes[name]): written[name] or "" for name in numbered}
+    return [*steps, (f"[{_FIRST}{_LAST}]", "")], {
+        "".join(codes[name]): written[name] or "" for name in numbered
+    }
 
 
 def _whole(words: Sequence[Word]) -> str:
@@ -521,7 +526,7 @@ class ExpressionIndex:
             if not words or _MAYBE_PLACEHOLDER.search(name):
                 expression_words(name)  # refuses what is no expression
                 places = [place for place in places if words[place].lower() not in _KIND_OF] or places
-            rarest = min(places, key=lambda place: (not words[place].isalpha(), counts[words[place]]))  # noqa: B023
+            rarest = min(places, key=lambda place: (not words[place].isalpha(), counts[words[place]]))
             if words[rarest].isalpha() and name not in self._forms:
                 alike.setdefault((words[rarest], _may_be_verb(words, rarest)), []).append(number)
                 continue
@@ -615,7 +620,10 @@ class ExpressionIndex:
         # Without its pattern, which takes a millisecond to compile.
         words = found[place : place + 1 + len(further)]
         (_, first, _), (_, _, last) = words[0], words[-1]
-        if len(words) <= len(further) or "\u02bc" in (text[first - 1 : first], text[last : min(last + 1, end)]):
+        if len(words) <= len(further) or "\u02bc" in (
+            text[first - 1 : first],
+            text[last : min(last + 1, end)],
+        ):
             return None
         for (_, _, before), (word, behind, _), forms in zip(words, words[1:], further, strict=False):
             gap = text[before:behind]

@@ -141,7 +141,9 @@ def learn(model: str | Path | Run, glossary: Any, *overrides: str, **options: An
     return call("learn", task, [*_named(_model_path(model)), *overrides, *_arguments(given)])
 
 
-def glossary(sources: str | Sequence[str], output: str | Path, texts: Any = None, **options: Any) -> Path:
+def glossary(
+    sources: str | Sequence[str], output: str | Path, *overrides: str, texts: Any = None, **options: Any
+) -> Path:
     """A glossary from dictionaries: `idiomtune glossary`.
 
     >>> path = it.glossary("wordnet", "idioms.tsv", texts=["He kicked the bucket."])
@@ -154,11 +156,19 @@ def glossary(sources: str | Sequence[str], output: str | Path, texts: Any = None
     Returns:
         The file, which `glossary=` takes.
     """
-    from train.glossary import parse
-    from train.programs.glossary import glossary as write
+    from train.config import check as checked
+    from train.config.settings import GlossarySettings
+    from train.programs.launch import call
 
-    given = {"from": sources, "output": output, **_with_corpus({"corpus": texts}), **options}
-    return write(parse([*_plain({"in" if name == "corpus" else name: given[name] for name in given})]))
+    def task(config: dict[str, Any]) -> Path:
+        settings: GlossarySettings = checked(GlossarySettings, config)
+        from train.programs.glossary import glossary
+
+        return glossary(settings)
+
+    given = {"from": sources, "output": output, "in": _with_corpus({"corpus": texts})["corpus"], **options}
+    columns = [_override("columns", given.pop("columns"))] if "columns" in given else []
+    return call("glossary", task, [*overrides, *columns, *_arguments(given)])
 
 
 def export(model: str | Path | Run, format: str, output: str | Path, *overrides: str, **options: Any) -> Path:

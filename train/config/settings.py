@@ -459,36 +459,29 @@ class ExploreSettings(Section):
 
 
 class GlossarySettings(Section):
-    """The command line of `train.glossary`.
+    sources: Annotated[list[Text], Field(alias="from"), BeforeValidator(as_list)]
+    output: Text
+    texts: Annotated[Text | None, Field(alias="in")]
+    language: Text
+    path: Annotated[list[Text] | None, BeforeValidator(as_list)]
+    all_senses: bool
+    columns: dict[str, Text] | None
+    licence: str
+    bad_rows: Annotated[int, Field(ge=0)]
+    overwrite: bool
 
-    Attributes:
-        sources: dictionaries in the order of preference: `wiktionary`, `wordnet`, `files`, tables, `hf:…`.
-        path: the place of each source, `default` for its own; None = all in their own.
-        language: of Wiktionary's words.
-        texts: where the expressions must occur; None = all expressions.
-        output: the glossary, `.tsv`, `.csv` or `.parquet`.
-        all_senses: also senses that Wiktionary does not tag as idiomatic.
-        columns: of tables: role → column.
-        licence: of rows that state none.
-        bad_rows: how many may be skipped.
-        overwrite: replaces `output`.
-    """
-
-    model_config = ConfigDict(strict=False)  # values of a command line are text
-
-    sources: Annotated[list[Text], Field(alias="from", min_length=1)]
-    path: list[Text] | None = None
-    language: Text = "en"
-    texts: Annotated[Text | None, Field(alias="in")] = None
-    output: OutputPath
-    all_senses: bool = False
-    columns: dict[str, str] = {}
-    licence: str = ""
-    bad_rows: Annotated[int, Field(ge=0)] = 100
-    overwrite: bool = False
+    @field_validator("sources", "output", mode="before")
+    @classmethod
+    def _is_given(cls, value: object, info: ValidationInfo) -> object:
+        if not value:
+            raise ValueError(
+                "is needed: " + ("output=<file>" if info.field_name == "output" else "from=wordnet")
+            )
+        return value
 
     def problems(self) -> Iterator[str]:
         if self.path is not None and len(self.path) != len(self.sources):
-            yield f"path: {len(self.path)} places for {len(self.sources)} sources: give one for each, or `default`"
-        if self.output.suffix not in (".tsv", ".csv", ".parquet"):
+            counts = f"{len(self.path)} for {len(self.sources)} sources"
+            yield f"path: {counts}: give one for each, or default for its own place"
+        if not self.output.endswith((".tsv", ".csv", ".parquet")):
             yield f"output={self.output}: must end in .tsv, .csv or .parquet"

@@ -10,14 +10,12 @@
 from __future__ import annotations
 
 import gzip
-import logging
 import os
 import re
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, NamedTuple, cast
+from typing import IO, NamedTuple, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 
@@ -25,14 +23,15 @@ from train.data.own.forms import GLOSSARY
 from train.data.own.table import FieldError, Record, Source, Table
 from train.data.sources import download
 from train.errors import DataMissingError, UserError
-from train.io.files import cache_folder, expanded, is_file, is_folder, one_line, read_json
+from train.expressions import ONE_FORM
+from train.io.files import cache_folder, expanded, is_file, is_folder, read_json
 
-log = logging.getLogger(__name__)
+T = TypeVar("T")
+Report = Callable[[str | Path, str, str], None]  # file, row, what is wrong with it
 
 _IDIOMATIC = {"idiomatic", "figurative", "figuratively", "proverb", "slang", "euphemistic"}  # tags of senses
 _IDIOMS = {"proverb", "idiom", "phraseologism"}  # parts of speech
 _NO_IDIOMS = {"name", "prep", "conj", "det", "pron", "particle", "article", "num", "character", "symbol"}
-_WIKTIONARY_LICENCE = "cc-by-sa-4.0"  # and GFDL
 _NO_FORMS = {"table-tags", "inflection-template", "class", "romanization", "transliteration", "canonical"}
 # A line without any of these has no sense that is wanted, nor another spelling of one, and is not parsed.
 _WORTH = [f'"{name}"'.encode() for name in sorted({*_IDIOMATIC, *_IDIOMS, "alt_of", "form_of"})]
@@ -42,40 +41,28 @@ _REFERENCE = re.compile(
     re.IGNORECASE,
 )
 _WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)*")
-# Words that make no expression by themselves, as in "to the", "want to" and "as well".
-_FUNCTION_WORDS = frozenset(
-    """
-a about above across after again against all along also although always am among an and another any are around
-as at away back be because been before behind being below beneath beside between beyond both but by can could
-did do does doing done down during each either else enough even ever every few for from had has have having he
-her here hers him his how i if in inside into is it its just least less let like little many may me mine might
-more most much must my near need neither never no nor not now of off often on once one only onto or other
-others ought our out outside over own quite rather same shall she should since so some somebody someone
-something soon still such than that the their them then there these they this those though through throughout
-to together too toward towards under until up upon us used very want was we well were what when where whether
-which while who whom whose why will with within without would yet you your one's someone's somebody's oneself
-à ao aos as com como da das de dele do dos e ela ele em entre essa esse esta este isso isto já la lo mais mas me
-mesmo muito na nas nem no nos não o os ou para pela pelas pelo pelos por quando que quem se sem ser seu sua são
-também te tem ter um uma
-""".split()
-)
-# Languages by the names of kaikki.org's folders. Any other name of a folder there will do.
-_NAMES = dict(
-    pair.split()
-    for pair in """
-ar Arabic, bg Bulgarian, ca Catalan, cs Czech, da Danish, de German, el Greek, en English, es Spanish, et Estonian,
-eu Basque, fa Persian, fi Finnish, fr French, ga Irish, gl Galician, he Hebrew, hi Hindi, hu Hungarian, hy Armenian,
-id Indonesian, is Icelandic, it Italian, ka Georgian, ko Korean, la Latin, lt Lithuanian, lv Latvian, mk Macedonian,
-nl Dutch, pl Polish, pt Portuguese, ro Romanian, ru Russian, sk Slovak, sl Slovene, sq Albanian, sv Swedish,
-tr Turkish, uk Ukrainian, vi Vietnamese
-""".split(",")
-)
+# With those of one form, words that make no expression by themselves: "to the", "want to", "as well".
+_FUNCTION_WORDS = """
+about above across after again against all along also although always am among another any around away back
+be because been before behind being below beneath beside between beyond both can could did do does doing
+done during each either else enough even ever every few had has have having here hers how i inside just
+least less let like little many may might mine more most much must near need neither never no nor now often
+once one only other others ought ours outside own quite rather same shall should since some soon still such
+then there these those though together too toward towards until upon used very want well were what when
+where whether which while whom whose why will within without would yet yours oneself ela ele entre essa esse
+esta este isso isto já mais me mesmo muito nem para pela pelo quando quem ser seu sua são também te tem ter
+lo la
+"""
+_FUNCTION = ONE_FORM | {*_FUNCTION_WORDS.split()}
+_NAMES_TEXT = """
+ar Arabic ca Catalan cs Czech da Danish de German el Greek en English es Spanish fi Finnish fr French
+gl Galician hu Hungarian it Italian la Latin nl Dutch pl Polish pt Portuguese ro Romanian ru Russian sv Swedish tr Turkish
+"""
+_NAMES = dict(zip(_NAMES_TEXT.split()[::2], _NAMES_TEXT.split()[1::2], strict=True))
 _KAIKKI = "https://kaikki.org/dictionary"
-_WORDNETS = ("/usr/share/wordnet",)  # where Debian's package has it
+_DEBIAN = "/usr/share/wordnet"  # its package wordnet-base
 _PARTS = {"noun": "noun", "verb": "verb", "adj": "adjective", "adv": "adverb"}  # of WordNet's files
 _LIVING = ("05", "20")  # WordNet's files of animals and plants
-
-Report = Callable[[str | Path, str, str], None]  # file, row, what is wrong with it
 
 
 class DictionaryEntry(NamedTuple):
@@ -99,8 +86,8 @@ class DictionaryEntry(NamedTuple):
 
 def is_expression(text: str) -> bool:
     """Whether a text has two words or more, not all of which are function words."""
-    words = [word.lower().replace("\u2019", "'") for part in text.split() for word in _WORD.findall(part)]
-    return len(words) > 1 and not _FUNCTION_WORDS.issuperset(words)
+    words = [word.lower().replace("\u2019", "'") for word in _WORD.findall(text)]
+    return len(words) > 1 and not _FUNCTION.issuperset(words)
 
 
 # ---------------------------------------------------------------- Wiktionary
@@ -151,15 +138,11 @@ def wiktionary_file(place: str | None, language: str) -> tuple[Path, str]:
             raise UserError("there is no such file", option="path", file=place)
         return path, "Wiktionary"
     name = _NAMES.get(language, language)
-    if place is None and (len(name) < 4 or not name[0].isupper()):
-        raise UserError(
-            f"is not one of {', '.join(_NAMES)}: give the language's English name, or path=<file>",
-            option="language",
-            file=language,
-        )
-    folder, file = name.replace(" ", "%20"), f"kaikki.org-dictionary-{name.replace(' ', '')}"
+    if not name.istitle():
+        raise UserError("give the language's English name, or path=<file>", option="language", file=language)
+    file = f"kaikki.org-dictionary-{name.replace(' ', '')}"
     tail = f"words/{file}-words.jsonl" if name == "English" else f"{file}.jsonl"
-    url = place or f"{_KAIKKI}/{folder}/{tail}"
+    url = place or f"{_KAIKKI}/{name.replace(' ', '%20')}/{tail}"
     path = cache_folder() / "wiktionary" / url.rpartition("/")[2]
     download(url, path, "path=<file>")
     return path, f"Wiktionary (kaikki.org, {read_json(path.with_name(f'{path.name}.json'))['date']})"
@@ -181,17 +164,14 @@ def read_wiktionary(
         all_senses: also those that are not tagged idiomatic, figurative, proverb, slang or euphemistic.
 
     Raises:
-        UserError: if the file cannot be read, or has no line of the language.
+        UserError: if the file cannot be read, or has no such expression.
     """
     senses: dict[str, list[DictionaryEntry]] = {}
-    # To what, and the entry, if what it refers to, a single word, does for a meaning.
-    references: dict[str, tuple[str, DictionaryEntry | None]] = {}
-    forms_of: dict[str, tuple[str, ...]] = {}
-    inflected: dict[str, list[str]] = {}
-    languages: Counter[str] = Counter()
+    references: dict[str, tuple[str, DictionaryEntry]] = {}
+    forms: dict[str, list[str]] = {}
     for number, line in enumerate(_lines(path), 1):
-        line = line.strip()
-        if not line or (line[-1:] == b"}" and not all_senses and not any(part in line for part in _WORTH)):
+        is_whole = line.rstrip()[-1:] in (b"}", b"")
+        if is_whole and not (line.strip() and (all_senses or any(part in line for part in _WORTH))):
             continue
         try:
             entry = _Word.model_validate_json(line)
@@ -200,45 +180,36 @@ def read_wiktionary(
             where = ".".join(map(str, problem["loc"]))
             report(path, f"line {number}", f"field {where!r}: {problem['msg']}" if where else problem["msg"])
             continue
-        word = entry.word
-        languages[entry.lang_code] += bool(word)
-        if language not in (entry.lang_code, entry.lang) or not is_expression(word):
+        word, pos = entry.word, entry.pos
+        if language not in (entry.lang_code, entry.lang) or pos in _NO_IDIOMS or not is_expression(word):
             continue
-        if entry.pos in _NO_IDIOMS:
-            continue
-        forms = (form.form for form in entry.forms if _NO_FORMS.isdisjoint(form.tags) and form.form != word)
-        # Of the noun and of the verb. Those with other words next to them, "has kicked the bucket", are not used.
-        same = (form for form in forms if form.count(" ") == word.count(" "))
-        forms_of[word] = (*forms_of.get(word, ()), *same)
+        for form in entry.forms:
+            # "has kicked the bucket" is found as "kicked the bucket".
+            if _NO_FORMS.isdisjoint(form.tags) and form.form.count(" ") == word.count(" "):
+                forms.setdefault(word, []).append(form.form)
         for sense in entry.senses:
-            gloss = sense.glosses[-1] if sense.glosses else ""
-            is_wanted = all_senses or entry.pos in _IDIOMS or not _IDIOMATIC.isdisjoint([*entry.tags, *sense.tags])
-            made = DictionaryEntry(word, gloss, entry.pos, (), source, _WIKTIONARY_LICENCE)
-            referred = _REFERENCE.match(gloss)
+            is_wanted = all_senses or pos in _IDIOMS or not _IDIOMATIC.isdisjoint([*entry.tags, *sense.tags])
+            made = DictionaryEntry(word, (sense.glosses or [""])[-1], pos, (), source, "cc-by-sa-4.0")
+            referred = _REFERENCE.match(made.gloss)
             if sense.form_of:
-                inflected.setdefault(sense.form_of[0].word, []).append(word)
+                forms.setdefault(sense.form_of[0].word, []).append(word)
             elif sense.alt_of or referred:
-                target = sense.alt_of[0].word if sense.alt_of else referred["target"].strip()
-                is_synonym = is_wanted and referred is not None and referred["synonym"]
-                references.setdefault(word, (target, made._replace(gloss=target) if is_synonym else None))
-            elif is_wanted and gloss:
+                target = sense.alt_of[0].word if sense.alt_of else referred["target"].strip()  # type: ignore[index]
+                is_meaning = is_wanted and referred is not None and referred["synonym"]
+                references.setdefault(word, (target, made._replace(gloss=target if is_meaning else "")))
+            elif is_wanted:
                 senses.setdefault(word, []).append(made)
-    if not languages[language] and language not in _NAMES.values():
-        found = ", ".join(name for name, _ in languages.most_common(10)) or "none"
-        raise UserError(f"has no line of the language {language} (found: {found})", file=path)
-    num_lost = 0
-    for word, (target, itself) in references.items():
-        passed = {word}
+    for word in references.keys() - senses.keys():
+        (target, made), passed = references[word], {word}
         while target not in senses and target in references and target not in passed:
             passed.add(target)
-            target, itself = references[target]
-        found_senses = senses.get(target, [itself] if itself else [])
-        num_lost += not found_senses
-        if word not in senses:
-            senses[word] = [some._replace(expression=word) for some in found_senses]
-    log.info("%s: %d expressions; %d cross-references lead to none", path, len(senses), num_lost)
+            target, made = references[target]
+        known = senses.get(target, [made] if made.gloss else [])
+        senses[word] = [entry._replace(expression=word) for entry in known]
+    if not senses:
+        raise UserError(f"has no expression of the language {language} with such senses", file=path)
     return [
-        entry._replace(forms=tuple(dict.fromkeys([*forms_of[word], *inflected.get(word, [])])))
+        entry._replace(forms=tuple(form for form in dict.fromkeys(forms.get(word, [])) if form != word))
         for word, some in senses.items()
         for entry in some
     ]
@@ -268,92 +239,87 @@ def read_wordnet(place: str | None, report: Report) -> list[DictionaryEntry]:
 
     Raises:
         DataMissingError: if it is in no known place.
-        UserError: if the folder has not its files.
+        UserError: if the folder does not have its files.
     """
-    places = [place] if place else [os.environ.get("WNSEARCHDIR"), *_WORDNETS]
-    folder = next((path for each in places if each and is_folder(path := expanded(each, "path"))), None)
-    if folder is None:
+    folder = expanded(place or os.environ.get("WNSEARCHDIR", _DEBIAN), "path")
+    if not is_folder(folder):
         raise DataMissingError(
-            "is not installed: give path=<folder with data.noun, index.noun, …>. Debian has the package "
-            "wordnet-base; otherwise unpack https://wordnetcode.princeton.edu/wn3.1.dict.tar.gz or the WNDB "
-            "files of https://en-word.net",
+            f"there is no folder {folder} with WordNet's files (data.noun, index.noun, …): give path=. "
+            "Debian has them as wordnet-base; otherwise unpack "
+            "https://wordnetcode.princeton.edu/wn3.1.dict.tar.gz, or the WNDB files of https://en-word.net",
             option="from",
             file="wordnet",
         )
-    source, licence = "", ""
+    source, licence = _edition(folder / "data.noun")
     senses: dict[str, list[tuple[int, DictionaryEntry]]] = {}
     for part, name in _PARTS.items():
-        if not source:
-            source, licence = _edition(folder / f"data.{part}")
-        wanted: dict[str, list[tuple[str, int]]] = {}  # place in the data → lemmas, with how often they were met
-        for number, fields in _records(folder / f"index.{part}"):
-            lemma = fields[0].replace("_", " ")
-            if not is_expression(lemma):
-                continue
-            try:
-                num_senses, num_pointers = int(fields[2]), int(fields[3])
-                num_met, places_of = int(fields[5 + num_pointers]), fields[6 + num_pointers :]
-                if len(places_of) != num_senses:
-                    raise ValueError("the number of its senses")
-            except (ValueError, IndexError) as error:
-                report(folder / f"index.{part}", f"line {number}", f"is not as wndb(5) has it: {error}")
-                continue
-            for offset in places_of:
-                wanted.setdefault(offset, []).append((lemma, num_met))
+        wanted: dict[str, list[str]] = {}  # synset → lemmas
+        met: dict[str, int] = {}
+        for lemma, num_met, synsets in _records(folder / f"index.{part}", _lemma, report):
+            if is_expression(lemma):
+                met[lemma] = num_met
+                for synset in synsets:
+                    wanted.setdefault(synset, []).append(lemma)
         forms: dict[str, list[str]] = {}
-        for _, (form, *lemmas) in _records(folder / f"{part}.exc", optional=True):
-            for lemma in lemmas:
-                forms.setdefault(lemma.replace("_", " "), []).append(form.replace("_", " "))
+        if is_file(exceptions := folder / f"{part}.exc"):
+            for form, *lemmas in _records(exceptions, lambda fields: fields, report):
+                for lemma in lemmas:
+                    forms.setdefault(lemma.replace("_", " "), []).append(form.replace("_", " "))
         found: dict[tuple[str, str], DictionaryEntry] = {}
-        for number, fields in _records(folder / f"data.{part}"):
-            if fields[0] not in wanted:
-                continue
-            try:
-                words = [word.partition("(")[0].replace("_", " ") for word in fields[4 : 4 + 2 * int(fields[3], 16) : 2]]
-                gloss = " ".join(fields[fields.index("|") + 1 :])
-            except ValueError as error:
-                report(folder / f"data.{part}", f"line {number}", f"is not as wndb(5) has it: {error}")
-                continue
-            for word in words:
-                if part == "noun" and ("@i" in fields or _is_name(word, fields[1])):
-                    continue
+        for synset, words, gloss in _records(folder / f"data.{part}", _synset, report):
+            for word in words if synset in wanted else ():
                 made = DictionaryEntry(word, gloss, name, tuple(forms.get(word.lower(), ())), source, licence)
-                found[fields[0], word.lower()] = made
-        for offset, lemmas_met in wanted.items():
-            for lemma, num_met in lemmas_met:
-                if entry := found.get((offset, lemma)):
-                    senses.setdefault(lemma, []).append((num_met, entry))
-    return [
-        entry
-        for some in senses.values()
-        for _, entry in sorted(some, key=lambda pair: -pair[0])
-    ]
+                found[synset, word.lower()] = made
+        for synset, lemmas in wanted.items():
+            for lemma in lemmas:
+                if entry := found.get((synset, lemma)):
+                    senses.setdefault(lemma, []).append((-met[lemma], entry))
+    return [entry for some in senses.values() for _, entry in sorted(some, key=lambda pair: pair[0])]
+
+
+def _lemma(fields: list[str]) -> tuple[str, int, list[str]]:
+    """A line of an index: the lemma, how often its senses were met, and their synsets."""
+    synsets = fields[6 + int(fields[3]) :]
+    if len(synsets) != int(fields[2]):
+        raise ValueError(f"{len(synsets)} senses, not {fields[2]}")
+    return fields[0].replace("_", " "), int(fields[5 + int(fields[3])]), synsets
+
+
+def _synset(fields: list[str]) -> tuple[str, list[str], str]:
+    """A line of the data: the synset, its words that are no names, and what they mean."""
+    words = [word.partition("(")[0].replace("_", " ") for word in fields[4 : 4 + 2 * int(fields[3], 16) : 2]]
+    bar = fields.index("|")
+    if fields[2] == "n":
+        # "New York" is an instance; "Academy Award" and "Canis lupus" are names, "Dutch courage" is not.
+        is_living = fields[1] in _LIVING
+        words = [word for word in words if not (is_living and word[0].isupper()) and not _is_name(word)]
+        words = [] if "@i" in fields[:bar] else words
+    return fields[0], words, " ".join(fields[bar + 1 :])
+
+
+def _is_name(word: str) -> bool:
+    return all(part[0].isupper() or part in _FUNCTION for part in _WORD.findall(word))
 
 
 def _edition(path: Path) -> tuple[str, str]:
-    """What a file of WordNet says of itself: its edition, and the licence of that."""
+    """What a file of WordNet says at its head: its edition, and the licence of that."""
     head = b" ".join(line for _, line in zip(range(40), _lines(path), strict=False)).decode(errors="replace")
-    if "English WordNet" in head or "Open English" in head:
+    if "English WordNet" in head:
         return "Open English WordNet", "cc-by-4.0"
     edition = re.search(r"WordNet \d\.\d", head)
     return edition[0] if edition else "WordNet", "WordNet License"
 
 
-def _records(path: Path, *, optional: bool = False) -> Iterator[tuple[int, list[str]]]:
-    """The lines of a file of WordNet, in fields, without the licence at its head."""
-    if optional and not is_file(path):
-        return
+def _records(path: Path, make: Callable[[list[str]], T], report: Report) -> Iterator[T]:
+    """What is made of the fields of each line, after the licence at the head of a file of WordNet."""
     for number, line in enumerate(_lines(path), 1):
         if not line.startswith(b" ") and line.strip():
-            yield number, line.decode(errors="replace").split()
-
-
-def _is_name(word: str, file: str) -> bool:
-    """Whether a noun is a name ("Academy Award"; "Dutch courage" is none) or a species ("Canis lupus")."""
-    words = _WORD.findall(word)
-    if file in _LIVING and word[0].isupper():
-        return True
-    return all(part[0].isupper() or part.lower() in _FUNCTION_WORDS for part in words)
+            try:
+                made = make(line.decode().split())
+            except (ValueError, IndexError) as error:
+                report(path, f"line {number}", f"is not as wndb(5) has it: {error}")
+            else:
+                yield made
 
 
 # ---------------------------------------------------------------- tables
@@ -373,20 +339,14 @@ def read_tables(
         name = source.name + (f"@{source.revision}" if source.revision else "")
 
         def made(record: Record, name: str = name) -> DictionaryEntry | None:
-            facts = {
-                role: record.optional_text(role) or ""
-                for role in ("part_of_speech", "forms", "source", "licence")
-                if role in record.names
-            }
             try:
-                return DictionaryEntry(
-                    record.text("expression").strip(),
-                    record.text("meaning"),
-                    facts.get("part_of_speech", ""),
-                    tuple(form.strip() for form in facts.get("forms", "").split(";") if form.strip()),
-                    facts.get("source") or name,
-                    facts.get("licence") or licence,
+                pos, forms, own_source, own_licence = (
+                    record.optional_text(role) or ""
+                    for role in ("part_of_speech", "forms", "source", "licence")
                 )
+                of_row = tuple(filter(None, map(str.strip, forms.split(";"))))
+                facts = own_source or name, own_licence or licence
+                return DictionaryEntry(record.text("expression"), record.text("meaning"), pos, of_row, *facts)
             except FieldError as error:
                 report(name, f"row {record.number}", str(error))
                 return None

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
+from http import HTTPStatus
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -189,29 +190,27 @@ def download(url: str, target: Path, remedy: str) -> None:
     """
     if is_file(target):
         return
-    partial, version = (target.with_name(f"{target.name}.{kind}") for kind in ("partial", "version"))
+    partial = target.with_name(f"{target.name}.partial")
     log.info("downloading %s to %s", url, target)
     try:
         with locked(target.parent, str(target.parent)):
-            for attempt in range(_ATTEMPTS):
+            for attempt in range(1, _ATTEMPTS + 1):
                 try:
-                    _fetch_rest(url, partial, version)
+                    _fetch_rest(url, partial)
                     break
                 except (OSError, HTTPException) as error:
-                    is_final = isinstance(error, HTTPError) and error.code < 500  # noqa: PLR2004
-                    if attempt == _ATTEMPTS - 1 or is_final:
+                    if attempt == _ATTEMPTS or (isinstance(error, HTTPError) and error.code < 500):
                         raise
                     log.info("%s: resuming", one_line(str(error)))
             with partial.open("rb") as file:
-                if file.read(20).lstrip().startswith(b"<"):
-                    partial.unlink()
-                    raise ValueError("the answer is a page, not the file")
+                is_page = file.read(20).lstrip().startswith(b"<")
+            if is_page:
+                partial.unlink()
+                raise ValueError("the answer is a page, not the file")
             sync(partial)
-            date = datetime.now(UTC).date().isoformat()
-            record = {"url": url, "date": date, "bytes": partial.stat().st_size, "sha256": fingerprint(partial)}
+            record = {"url": url, "date": f"{datetime.now(UTC):%Y-%m-%d}", "sha256": fingerprint(partial)}
             write_json(target.with_name(f"{target.name}.json"), record)
             partial.replace(target)
-            version.unlink(missing_ok=True)
     except (OSError, HTTPException, ValueError) as error:
         raise DataMissingError(
             f"{url} could not be downloaded: {one_line(str(error))}\n"
@@ -220,35 +219,32 @@ def download(url: str, target: Path, remedy: str) -> None:
         ) from None
 
 
-def _fetch_rest(url: str, partial: Path, version: Path) -> None:
+def _fetch_rest(url: str, partial: Path) -> None:
     """What is missing of a file, if the server still has the version that was begun; otherwise all of it."""
+    version = partial.with_suffix(".version")  # the server's name of it
     done = partial.stat().st_size if is_file(partial) and is_file(version) else 0
     begun = {"Range": f"bytes={done}-", "If-Range": version.read_text()} if done else {}
     try:
         answer = build_opener(NoDowngrade).open(Request(url, headers=begun), timeout=_TIMEOUT)
     except HTTPError as error:
         error.close()
-        if error.code == 416:  # noqa: PLR2004  the part is complete, or longer than the file is now
-            partial.unlink()
-            return _fetch_rest(url, partial, version)
+        if error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:  # complete, or longer than it is now
+            version.unlink()
+            return _fetch_rest(url, partial)
         raise
     with answer:
-        if answer.status != 206:  # noqa: PLR2004  not a part
+        if answer.status != HTTPStatus.PARTIAL_CONTENT:
             done = 0
-            tag = answer.headers.get("ETag", "")
-            known = answer.headers.get("Last-Modified", "") if not tag or tag.startswith("W/") else tag
             version.unlink(missing_ok=True)
-            if known:
-                version.write_text(known)
-        length = answer.headers.get("Content-Length")
-        total = done + int(length) if length else None
-        with partial.open("ab" if done else "wb") as file, progress_bar("bytes", total or 0, done) as advance:
+            if name := answer.headers["Last-Modified"] or answer.headers["ETag"]:
+                version.write_text(name)
+        total = done + int(answer.headers["Content-Length"] or 0)
+        with partial.open("ab" if done else "wb") as file, progress_bar("bytes", total, done) as advance:
             while block := answer.read(_BLOCK):
                 file.write(block)
                 advance(len(block))
-                done += len(block)
-    if total is not None and done < total:
-        raise OSError(f"the connection ended after {done:,} of {total:,} bytes")
+    if (size := partial.stat().st_size) < total:
+        raise OSError(f"the connection ended after {size:,} of {total:,} bytes")
     return None
 
 

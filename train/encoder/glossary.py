@@ -435,7 +435,9 @@ def is_findable(expression: str) -> bool:
     is_plain = _PLAIN.fullmatch(expression) and (expression.isascii() or expression == expression.lower())
     # Plain ones are found: no pattern is compiled for each of 50,000 rows.
     try:
-        return bool(is_plain and not has_placeholder(expression)) or bool(find_expression(expression, expression))
+        return bool(is_plain and not has_placeholder(expression)) or bool(
+            find_expression(expression, expression)
+        )
     except ValueError:  # too many placeholders
         return False
 

@@ -4,26 +4,35 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 import tracemalloc
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import idiomtune as it
 from tests.dictionaries import ENGLISH, many_words, sense, word, write_extract, write_wordnet
+from train.config import check
+from train.config.settings import GlossarySettings
 from train.data import sources
 from train.data.dictionaries import is_expression, read_wiktionary
 from train.encoder.glossary import Glossary, read_glossary
 from train.errors import DataMissingError, UserError
-from train.glossary import main, parse
+from train.expressions import ExpressionIndex
 from train.io.files import fingerprint
 from train.io.tables import read_rows
+from train.programs.glossary import glossary
+from train.programs.launch import call
 
 
 def made(tmp_path: Path, *arguments: str, name: str = "idioms.tsv") -> Glossary:
-    assert main([*arguments, f"output={tmp_path / name}", "overwrite=true"]) == 0
+    def task(config: dict[str, Any]) -> Path:
+        return glossary(check(GlossarySettings, config))
+
+    call("glossary", task, [*arguments, f"output={tmp_path / name}", "overwrite=true"])
     return read_glossary([tmp_path / name])
 
 
@@ -43,14 +52,18 @@ def test_wiktionary(name: str, tmp_path: Path) -> None:
     }
     rows = [row.values for row in read_rows(tmp_path / "idioms.tsv")]
     assert [row["sense"] for row in rows][:2] == ["1", "2"]
-    assert {(row["language"], row["source"], row["licence"]) for row in rows} == {("en", "Wiktionary", "cc-by-sa-4.0")}
+    assert {(row["language"], row["source"], row["licence"]) for row in rows} == {
+        ("en", "Wiktionary", "cc-by-sa-4.0")
+    }
     assert glossary.describe()["licences"] == ["cc-by-sa-4.0"], "what runs, models and cards record"
 
 
 def test_forms_of_the_dictionary_and_only_those_that_occur(tmp_path: Path) -> None:
     """No rule of English knows that "perdeu" is a form of "perder"."""
     texts = tmp_path / "texts.txt"
-    texts.write_text("Ele perdeu o barco.\nEu perco o barco!\nPerderam o barco.\nEla viu uma estrela.\n", encoding="utf-8")
+    texts.write_text(
+        "Ele perdeu o barco.\nEu perco o barco!\nPerderam o barco.\nEla viu uma estrela.\n", encoding="utf-8"
+    )
     extract = write_extract(tmp_path / "a.jsonl")
     glossary = made(tmp_path, "from=wiktionary", "language=pt", f"path={extract}", f"in={texts}")
     assert list(glossary.senses) == ["perder o barco"]
@@ -59,8 +72,8 @@ def test_forms_of_the_dictionary_and_only_those_that_occur(tmp_path: Path) -> No
     assert row["texts"] == "2"
     read = glossary.meanings().added("Ele perdeu o barco.")[0]
     assert read == "Ele perdeu o barco (miss the boat)."
-    with pytest.raises(UserError, match="in these texts"):
-        it.glossary("wiktionary", tmp_path / "b.tsv", ["Nothing of it."], path=extract)
+    with pytest.raises(UserError, match="occurs in="):
+        it.glossary("wiktionary", tmp_path / "b.tsv", texts=["Nothing of it."], path=extract)
 
 
 def test_all_senses(tmp_path: Path) -> None:
@@ -112,21 +125,28 @@ def test_wordnet(tmp_path: Path) -> None:
 
 def test_several_sources_in_order_of_preference(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     table = tmp_path / "mine.csv"
-    table.write_text("idiom,definition\nKick the Bucket,stop living\nspill the beans,tell a secret\n,nothing\n")
+    table.write_text(
+        "idiom,definition\nKick the Bucket,stop living\nspill the beans,tell a secret\n,nothing\n"
+    )
     paths = f"path=[{table},{write_wordnet(tmp_path / 'dict')}]"
-    columns = "columns={expression: idiom, meaning: definition}"
-    glossary = made(tmp_path, "from=[files,wordnet]", paths, columns, "licence=cc0-1.0", name="idioms.parquet")
+    columns = "columns={expression:idiom,meaning:definition}"
+    glossary = made(
+        tmp_path, "from=[files,wordnet]", paths, columns, "licence=cc0-1.0", name="idioms.parquet"
+    )
     assert glossary.senses["Kick the Bucket"] == ["stop living"]
     assert {"spill the beans", "red herring"} < glossary.senses.keys()
     assert "kick the bucket" not in glossary.senses
     assert glossary.describe()["licences"] == ["WordNet License", "cc0-1.0"]
     assert "row 4 is skipped: field 'idiom': is empty" in caplog.text
     with pytest.raises(UserError, match="2 sources"):
-        parse(["from=[wordnet,files]", "path=x", "output=a.tsv"])
+        it.glossary(["wordnet", "files"], tmp_path / "b.tsv", path="x")
 
 
 def test_bad_lines_are_named_and_there_is_a_limit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    bad = ['{"word": "cut', json.dumps(word("bite the bullet", sense("x", "slang")) | {"senses": "idiomatic"})]
+    bad = [
+        '{"word": "cut',
+        json.dumps(word("bite the bullet", sense("x", "slang")) | {"senses": "idiomatic"}),
+    ]
     extract = write_extract(tmp_path / "a.jsonl", [ENGLISH[0], *bad, ENGLISH[4]])
     glossary = made(tmp_path, "from=wiktionary", f"path={extract}", "bad_rows=2")
     assert list(glossary.senses) == ["kick the bucket", "buy the farm"]
@@ -144,15 +164,26 @@ def test_bad_lines_are_named_and_there_is_a_limit(tmp_path: Path, caplog: pytest
 
 @pytest.mark.slow
 def test_a_hundred_thousand_expressions(tmp_path: Path) -> None:
-    """The extract is 100 times as large as what is held of a line; no time depends on the machine."""
-    path = tmp_path / "many.jsonl.gz"
-    write_extract(path, list(many_words(100_000)))
+    """What is held of a line does not grow with what else it has, and an index takes as long as some
+    readings of the file, on any machine.
+    """
+    path = write_extract(tmp_path / "many.jsonl", list(many_words(100_000)))
+    start = time.process_time()
+    for line in path.open("rb"):
+        json.loads(line)
+    reading = time.process_time() - start
     tracemalloc.start()
     entries = read_wiktionary(path, "Wiktionary", "en", pytest.fail)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert len(entries) > 90_000
-    assert peak < 2_500 * len(entries), "bytes of an entry, whatever else its line has"
+    names = {entry.expression: entry.forms for entry in entries}
+    assert len(names) > 95_000
+    assert peak < 2_000 * len(entries), "bytes"
+    start = time.process_time()
+    index = ExpressionIndex(names, names)
+    assert time.process_time() - start < 10 * reading
+    some = list(names)[::997]
+    assert [[name for *_, name in index.find(f"They {names[n][0]}.")] for n in some] == [[n] for n in some]
 
 
 # ---------------------------------------------------------------- downloads
