@@ -30,6 +30,7 @@ from tests.programs import ROOT
 from train.config import EvaluateSettings, ExportSettings, LearnSettings, PushSettings, TrainSettings, check
 from train.config.compose import CONF, chosen_by_default, config_names, plain, register_resolvers
 from train.config.sections import SearchSettings
+from train.config.settings import GlossarySettings
 from train.data.idiolink import Document
 from train.declarations.options import Section
 from train.encoder.encoder import Encoder
@@ -44,6 +45,7 @@ PROGRAMS: dict[str, tuple[str, type[Section]]] = {
     "train.evaluate": ("evaluate", EvaluateSettings),
     "train.export": ("export", ExportSettings),
     "train.learn": ("learn", LearnSettings),
+    "train.glossary": ("glossary", GlossarySettings),
     "train.push": ("push", PushSettings),
 }
 PARSERS: dict[str, Callable[[list[str]], object]] = {

@@ -56,7 +56,8 @@ lo la
 _FUNCTION = ONE_FORM | {*_FUNCTION_WORDS.split()}
 _NAMES_TEXT = """
 ar Arabic ca Catalan cs Czech da Danish de German el Greek en English es Spanish fi Finnish fr French
-gl Galician hu Hungarian it Italian la Latin nl Dutch pl Polish pt Portuguese ro Romanian ru Russian sv Swedish tr Turkish
+gl Galician hu Hungarian it Italian la Latin nl Dutch pl Polish pt Portuguese ro Romanian
+ru Russian sv Swedish tr Turkish
 """
 _NAMES = dict(zip(_NAMES_TEXT.split()[::2], _NAMES_TEXT.split()[1::2], strict=True))
 _KAIKKI = "https://kaikki.org/dictionary"

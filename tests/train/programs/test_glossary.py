@@ -169,8 +169,9 @@ def test_a_hundred_thousand_expressions(tmp_path: Path) -> None:
     """
     path = write_extract(tmp_path / "many.jsonl", list(many_words(100_000)))
     start = time.process_time()
-    for line in path.open("rb"):
-        json.loads(line)
+    with path.open("rb") as file:
+        for line in file:
+            json.loads(line)
     reading = time.process_time() - start
     tracemalloc.start()
     entries = read_wiktionary(path, "Wiktionary", "en", pytest.fail)
