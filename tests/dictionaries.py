@@ -104,7 +104,7 @@ def many_words(number: int) -> Iterator[dict[str, Any]]:
 
 _LICENCE = [f"  {n} WordNet 3.0 Copyright 2006 by Princeton University.  " for n in range(1, 30)]
 # Words of each synset, with the words of the licence before them: file, gloss, pointers, tags of its sense.
-_SYNSETS = {
+_SYNSETS: dict[str, list[tuple[list[str], str, str, list[str]]]] = {
     "noun": [
         (["red_herring"], "09", "any diversion intended to distract attention", []),
         (["red_herring", "smoked_herring"], "13", 'a dried and smoked herring; "a red herring"', []),
@@ -129,7 +129,8 @@ def write_wordnet(folder: Path) -> Path:
     folder.mkdir(parents=True)
     for part, synsets in _SYNSETS.items():
         kind = {"noun": "n", "verb": "v", "adj": "a", "adv": "r"}[part]
-        data, places = "".join(f"{line}\n" for line in _LICENCE), {}
+        places: dict[str, list[str]] = {}
+        data = "".join(f"{line}\n" for line in _LICENCE)
         for words, file, gloss, pointers in synsets:
             offset = f"{len(data.encode()):08d}"
             listed = " ".join(f"{name} 0" for name in words)

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -56,15 +57,14 @@ def glossary(options: GlossarySettings) -> Path:
         hidden = [f"{name!r} hides {others[0]!r}" for name, others in contained(senses, forms).items()]
         if hidden:
             log.info("where the longer of two occurs, it counts: %s", first_of(hidden))
-        rows = [
-            {"expression": name, "meaning": one.gloss, "sense": number, "part_of_speech": one.part_of_speech}
-            | {"forms": "; ".join(one.forms), "language": options.language}
-            | {"source": one.source, "licence": one.licence}
+        rows: list[dict[str, Any]] = [
+            {"expression": name, "meaning": one.gloss, "sense": number}
+            | {"part_of_speech": one.part_of_speech, "forms": "; ".join(one.forms)}
+            | {"language": options.language, "source": one.source, "licence": one.licence}
             | ({} if counts is None else {"texts": counts[name]})
             for name, some in senses.items()
             for number, one in enumerate(some, 1)
         ]
-        # claimed gives a name without the suffix, by which pandas would choose a compression.
         table = pd.DataFrame(rows)
         if output.suffix == ".parquet":
             table.to_parquet(file, index=False)
@@ -90,7 +90,7 @@ def _usable(options: GlossarySettings) -> dict[str, list[DictionaryEntry]]:
 
     senses: dict[str, list[DictionaryEntry]] = {}
     spellings: dict[str, str] = {}
-    for name, place in zip(options.sources, options.path or [None] * len(options.sources), strict=True):
+    for name, place in zip(options.sources, options.path or ["default"] * len(options.sources), strict=True):
         known, num_left_out = frozenset(spellings), 0
         for entry in _entries(name, None if place == "default" else place, options, skip):
             key, gloss = plain_expression(entry.expression), meaning(entry)

@@ -174,7 +174,7 @@ def test_a_hundred_thousand_expressions(tmp_path: Path) -> None:
             json.loads(line)
     reading = time.process_time() - start
     tracemalloc.start()
-    entries = read_wiktionary(path, "Wiktionary", "en", pytest.fail)
+    entries = read_wiktionary(path, "Wiktionary", "en", lambda *bad: pytest.fail(str(bad)))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     names = {entry.expression: entry.forms for entry in entries}
