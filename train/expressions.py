@@ -156,7 +156,7 @@ _SIGN_BEFORE, _SIGNS_AFTER = re.compile(r"(?<!\.)[.#@$]$"), re.compile(r"[+#%]+"
 KEEP = r"\K"  # in Oniguruma: what is matched before it is kept
 # Characters of private use, which no text has: around an expression, and the first digit of its number. The
 # second is an accent, so that both are one character as people see it. U+034F is left for tokenizers' rules.
-_FIRST, _LAST = "\uf8fe", "\uf8ff"
+_FIRST, LAST = "\uf8fe", "\uf8ff"
 _DIGITS = [chr(code) for code in range(0xE000, 0xF8FE)]
 _MARKS = [chr(code) for code in range(0x0300, 0x0370) if code != 0x034F]
 
@@ -341,18 +341,18 @@ def written_steps(
         by_marks.setdefault(mark, []).append(patterns[name] + digit)
     any_expression = _any_expression(words, patterns)
     steps = [
-        (f"{_START}{any_expression}{_END}{KEEP}", _LAST),
+        (f"{_START}{any_expression}{_END}{KEEP}", LAST),
         # From the text's beginning, or the end of one, to where the next begins.
         (
-            f"(?:\\A|{_LAST})(?=[^{_LAST}]*{_LAST})[^{_LAST}]*?{KEEP}{_START}(?={any_expression}{_LAST})",
+            f"(?:\\A|{LAST})(?=[^{LAST}]*{LAST})[^{LAST}]*?{KEEP}{_START}(?={any_expression}{LAST})",
             _FIRST,
         ),
-        *((f"{_FIRST}(?:{'|'.join(some)}){KEEP}(?={_LAST})", digit) for digit, some in by_digits.items()),
-        *((f"{_FIRST}(?:{'|'.join(some)}){KEEP}(?={_LAST})", mark) for mark, some in by_marks.items()),
+        *((f"{_FIRST}(?:{'|'.join(some)}){KEEP}(?={LAST})", digit) for digit, some in by_digits.items()),
+        *((f"{_FIRST}(?:{'|'.join(some)}){KEEP}(?={LAST})", mark) for mark, some in by_marks.items()),
     ]
     if in_place:
-        steps.append((f"{_FIRST}[^{_DIGITS[0]}-{_LAST}]*(?=[{_DIGITS[0]}-{_DIGITS[-1]}])", ""))
-    return [*steps, (f"[{_FIRST}{_LAST}]", "")], {
+        steps.append((f"{_FIRST}[^{_DIGITS[0]}-{LAST}]*(?=[{_DIGITS[0]}-{_DIGITS[-1]}])", ""))
+    return [*steps, (f"[{_FIRST}{LAST}]", "")], {
         "".join(codes[name]): written[name] or "" for name in numbered
     }
 

@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 SAMPLE_ROOT = Path(__file__).parent / "sample"
 GITHUB_FILES = "https://raw.githubusercontent.com"
 _TIMEOUT = 20.0  # seconds without a byte
-_ATTEMPTS, _BLOCK = 5, 1 << 20  # of a large file: starts, and bytes read at a time
+_BLOCK = 1 << 20  # bytes of a large file read at a time
 
 
 @dataclass(frozen=True)
@@ -194,12 +194,14 @@ def download(url: str, target: Path, remedy: str) -> None:
     log.info("downloading %s to %s", url, target)
     try:
         with locked(target.parent, str(target.parent)):
-            for attempt in range(1, _ATTEMPTS + 1):
+            is_complete = False
+            while not is_complete:
+                before = _size(partial)
                 try:
                     _fetch_rest(url, partial)
-                    break
+                    is_complete = True
                 except (OSError, HTTPException) as error:
-                    if attempt == _ATTEMPTS or (isinstance(error, HTTPError) and error.code < 500):
+                    if _size(partial) <= before:
                         raise
                     log.info("%s: resuming", one_line(str(error)))
             with partial.open("rb") as file:
@@ -219,10 +221,14 @@ def download(url: str, target: Path, remedy: str) -> None:
         ) from None
 
 
+def _size(path: Path) -> int:
+    return path.stat().st_size if is_file(path) else 0
+
+
 def _fetch_rest(url: str, partial: Path) -> None:
     """What is missing of a file, if the server still has the version that was begun; otherwise all of it."""
     version = partial.with_suffix(".version")  # the server's name of it
-    done = partial.stat().st_size if is_file(partial) and is_file(version) else 0
+    done = _size(partial) if is_file(version) else 0
     begun = {"Range": f"bytes={done}-", "If-Range": version.read_text()} if done else {}
     try:
         answer = build_opener(NoDowngrade).open(Request(url, headers=begun), timeout=_TIMEOUT)
@@ -243,7 +249,7 @@ def _fetch_rest(url: str, partial: Path) -> None:
             while block := answer.read(_BLOCK):
                 file.write(block)
                 advance(len(block))
-    if (size := partial.stat().st_size) < total:
+    if (size := _size(partial)) < total:
         raise OSError(f"the connection ended after {size:,} of {total:,} bytes")
     return None
 

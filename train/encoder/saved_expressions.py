@@ -35,6 +35,7 @@ from train.encoder.loading import fetch_file
 from train.errors import UserError
 from train.expressions import (
     KEEP,
+    LAST,
     Forms,
     Normalize,
     Step,
@@ -216,7 +217,7 @@ def _remove_rules(tokenizer: Any, tokens: Collection[str]) -> None:
 def _is_of(step: Mapping[str, Any], tokens: Collection[str]) -> bool:
     """Whether a step of a normaliser is a rule of ours, for one of the tokens or for meanings."""
     if step["type"] == "Sequence":
-        return any(one["type"] == "Precompiled" for one in step["normalizers"])
+        return any(one.get("content") == LAST for one in step["normalizers"])
     if step["type"] != "Replace":
         return False
     if _MARK in step["content"] or step["pattern"].get("String") == _MARK:

@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
+from tokenizers import normalizers
 
 from tests.tiny_families import FAMILIES, tiny_checkpoint
 from train.encoder.encoder import Encoder
 from train.encoder.forward import add_meanings
 from train.encoder.glossary import FILE, GlossaryForm, Meanings, saved_meanings
+from train.encoder.saved_expressions import _charsmap
 from train.errors import UserError
 from train.requests import Request
 
@@ -200,6 +202,20 @@ def test_forms_of_a_dictionary_are_read_alike(name: str, tmp_path: Path) -> None
     text, read = "Ele perdeu o barco.", "Ele perdeu o barco (miss it)."
     assert loaded.added(text)[0] == read
     assert tokenizer(text)["input_ids"] == encoder.model.tokenizer(read)["input_ids"]
+
+
+def test_a_normaliser_of_its_own_stays(tmp_path: Path) -> None:
+    """Some families have a table of characters as well, as our rules do."""
+    encoder = family("bert", tmp_path / "model")
+    backend = encoder.model.tokenizer.backend_tokenizer
+    table = normalizers.Precompiled(_charsmap({"\u00df": "ss", "\u0153": "oe"}))
+    own = normalizers.Sequence([table, normalizers.Lowercase()])
+    backend.normalizer = normalizers.Sequence([own, normalizers.StripAccents()])
+    assert backend.normalizer.normalize_str("Stra\u00dfe, c\u0153ur, sse") == "strasse, coeur, sse"
+    encoder.meanings = Meanings(SENSES)
+    encoder.save(tmp_path / "saved")
+    loaded = Encoder.from_pretrained(tmp_path / "saved", device="cpu").model.tokenizer.backend_tokenizer
+    assert loaded.normalizer.normalize_str("Stra\u00dfe: home run") == "strasse: home run"
 
 
 MANY = {f"word{number} of it": ["any"] for number in range(40)}
