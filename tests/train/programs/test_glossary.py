@@ -17,7 +17,8 @@ import idiomtune as it
 from tests.dictionaries import ENGLISH, many_words, sense, word, write_extract, write_wordnet
 from train.config import check
 from train.config.settings import GlossarySettings
-from train.data.dictionaries import is_expression, read_wiktionary
+from train.data.dictionaries import is_expression, read_tables, read_wiktionary
+from train.data.own.table import Source
 from train.encoder.glossary import Glossary, read_glossary
 from train.errors import DataMissingError, UserError
 from train.expressions import ExpressionIndex
@@ -139,6 +140,21 @@ def test_several_sources_in_order_of_preference(tmp_path: Path, caplog: pytest.L
     assert "row 4 is skipped: field 'idiom': is empty" in caplog.text
     with pytest.raises(UserError, match="2 sources"):
         it.glossary(["wordnet", "files"], tmp_path / "b.tsv", path="x")
+
+
+def test_tables_and_data_sets_of_the_hub(tmp_path: Path) -> None:
+    """By their own names of columns; a data set is recorded with its commit."""
+    rows = [{"idiom": "spill the beans", "definition": "tell a secret", "forms": "spilt the beans; "}]
+    columns = {"expression": "idiom", "meaning": "definition"}
+    data = Source("hf:someone/idioms:train", None, "c0ffee", rows)
+    (entry,) = read_tables([data], columns, "cc0-1.0", lambda *bad: pytest.fail(str(bad)))
+    assert entry.forms == ("spilt the beans",)
+    assert (entry.source, entry.licence) == ("hf:someone/idioms:train@c0ffee", "cc0-1.0")
+    table = tmp_path / "mine.jsonl"
+    table.write_text(json.dumps(rows[0] | {"licence": "mit"}) + "\n")
+    made = it.glossary(str(table), tmp_path / "b.tsv", columns=columns, licence="cc0-1.0")
+    assert read_glossary([made]).forms == {"spill the beans": ["spilt the beans"]}
+    assert read_glossary([made]).describe()["licences"] == ["mit"]
 
 
 def test_bad_lines_are_named_and_there_is_a_limit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
