@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         explore,
         export,
         gate,
+        glossary,
         learn,
         push,
         report,
@@ -36,7 +37,10 @@ if TYPE_CHECKING:
         train,
     )
 
-_VERBS = ("check", "evaluate", "explore", "export", "gate", "learn", "push", "report", "resume", "train")
+_VERBS = (
+    *("check", "evaluate", "explore", "export", "gate", "glossary", "learn", "push", "report", "resume"),
+    "train",
+)
 __all__ = [
     "Comparison",
     "Encoder",
@@ -50,6 +54,7 @@ __all__ = [
     "explore",
     "export",
     "gate",
+    "glossary",
     "learn",
     "push",
     "report",

@@ -35,6 +35,7 @@ from idiomtune.config import (
 )
 from idiomtune.config.compose import CONF, chosen_by_default, config_names, plain, register_resolvers
 from idiomtune.config.sections import SearchSettings
+from idiomtune.config.settings import GlossarySettings
 from idiomtune.data.idiolink import Document
 from idiomtune.declarations.options import Section
 from idiomtune.encoder.encoder import Encoder
@@ -51,6 +52,7 @@ PROGRAMS: dict[str, tuple[str, type[Section]]] = {
     "train.evaluate": ("evaluate", EvaluateSettings),
     "train.export": ("export", ExportSettings),
     "train.learn": ("learn", LearnSettings),
+    "train.glossary": ("glossary", GlossarySettings),
     "train.push": ("push", PushSettings),
 }
 PARSERS: dict[str, Callable[[list[str]], object]] = {

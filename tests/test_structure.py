@@ -38,7 +38,7 @@ def touches(path: Path, *packages: str) -> set[str]:
 # The plan of the house: each package and module right in train/ may import what stands on a lower line.
 FLOORS = """
 verbs                                            the programs as functions
-__init__ __main__ check evaluate learn export explore report gate push    the programs
+__init__ __main__ check evaluate learn glossary export explore report gate push    the programs
 programs                                         the command line, whole programs
 admire hub integrations                          AdMIRe, an extension; publishing; other frameworks
 training factory explorer                        the loop, runs, searches; settings → objects; a page
@@ -164,6 +164,7 @@ def test_mteb_is_asked_for_on_demand_alone() -> None:
 
 ENTRY_POINTS = (
     *("train", "idiomtune.commands.train", "train.check", "train.evaluate", "train.learn", "train.report"),
+    "train.glossary",
     *("train.gate", "train.push", "train.explore", "train.export"),
 )
 HEAVY = {
