@@ -23,6 +23,7 @@ NAVIGATION = {
         "docs/own-idioms",
         "docs/mixtures",
         "docs/knowledge",
+        "docs/dictionaries",
         "docs/learning-expressions",
         "docs/models",
     ),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 # Determiners and prepositions have one form. The word after them is a noun or adjective: in "in the can" it
@@ -45,7 +48,7 @@ man men, woman women, child children, foot feet, tooth teeth, goose geese, mouse
 person people
 """
 BEFORE_NOUNS = frozenset(_BEFORE_NOUNS_TEXT.split())
-_ONE_FORM = BEFORE_NOUNS | frozenset(_SMALL.split())
+ONE_FORM = BEFORE_NOUNS | frozenset(_SMALL.split())
 _VERB_FORMS = {base: forms for base, *forms in map(str.split, _IRREGULAR_VERBS.split(","))}
 _NOUN_FORMS = {base: forms for base, *forms in map(str.split, _IRREGULAR_NOUNS.split(","))}
 
@@ -62,7 +65,7 @@ def inflections(word: str, *, as_verb: bool = True) -> tuple[str, ...]:
     """
     word = unicodedata.normalize("NFC", word).lower()
     irregular = _VERB_FORMS.get(word, []) if as_verb else []
-    if not irregular and (word in _ONE_FORM or len(word) < 2 or not word.isalpha()):
+    if not irregular and (word in ONE_FORM or len(word) < 2 or not word.isalpha()):
         return (word,)
     return tuple(dict.fromkeys([word, *_plurals(word), *irregular, *(_participles(word) if as_verb else ())]))
 
@@ -111,6 +114,7 @@ def _participles(word: str) -> list[str]:
 # Expressions as regular expressions: any spelling, inflected words, and phrases for placeholders.
 
 _HYPHENS = r"\-\u2010\u2011\u2013"  # in a character class
+_HYPHEN = ("-", "\u2010", "\u2011", "\u2013")
 _APOSTROPHES = "'\u2019\u2018\u02bc"
 _ACCENT = r"[\u0300-\u036f]"
 IN_A_WORD = r"[\w\u0300-\u036f]"  # accents may be characters of their own
@@ -124,6 +128,7 @@ _PLACEHOLDERS: dict[Filled, list[str]] = {
     "owner": ["someone's", "somebody's", "one's"],
     "reflexive": ["oneself"],
 }
+_MAYBE_PLACEHOLDER = re.compile("one|some", re.IGNORECASE)
 _KIND_OF: dict[str, Filled] = {word: kind for kind, words in _PLACEHOLDERS.items() for word in words}
 _REFLEXIVES_TEXT = "myself yourself himself herself itself oneself ourselves yourselves themselves"
 _PRONOUNS_TEXT = "me you him her it us them this that these those everyone everybody anyone anybody"
@@ -149,6 +154,11 @@ _GENITIVE = rf"{_LETTERS}(?:[{_HYPHENS}]{_LETTERS}){{0,4}}(?:[{_APOSTROPHES}]s|(
 # is around an expression is the punctuation of a dictionary or a sentence.
 _SIGN_BEFORE, _SIGNS_AFTER = re.compile(r"(?<!\.)[.#@$]$"), re.compile(r"[+#%]+")
 KEEP = r"\K"  # in Oniguruma: what is matched before it is kept
+# Characters of private use, which no text has: around an expression, and the first digit of its number. The
+# second is an accent, so that both are one character as people see it. U+034F is left for tokenizers' rules.
+_FIRST, LAST = "\uf8fe", "\uf8ff"
+_DIGITS = [chr(code) for code in range(0xE000, 0xF8FE)]
+_MARKS = [chr(code) for code in range(0x0300, 0x0370) if code != 0x034F]
 
 
 class Word(NamedTuple):
@@ -175,18 +185,49 @@ def plain_expression(expression: str) -> str:
     return " ".join(re.sub(f"[{_HYPHENS}]", " ", words).split())
 
 
+def _split(expression: str) -> list[str]:
+    """The words of an expression as it is written."""
+    expression = unicodedata.normalize("NFC", expression).replace(
+        "\u02bc", "'"
+    )  # the apostrophe that is a letter
+    if expression.replace(" ", "").isalpha():
+        return expression.split()
+    bare = _without_punctuation(expression)
+    return [word for word in re.split(rf"[\s{_HYPHENS}]+", bare) if word]
+
+
+def _forms_at(words: Sequence[str], place: int, forms: Sequence[str]) -> tuple[str, ...]:
+    """The forms of a word in lower case: a dictionary's, if it gives any, otherwise what the rules give.
+
+    Args:
+        words: of an expression.
+        place: of the word in it.
+        forms: of the whole expression ("missed the boat"). Those with another number of words are not used.
+    """
+    if not forms:
+        return inflections(words[place], as_verb=_may_be_verb(words, place))
+    same = [split for form in forms if len(split := _split(form)) == len(words)]
+    return tuple(dict.fromkeys(lower_case(split[place]) for split in [words, *same]))
+
+
+def _may_be_verb(words: Sequence[str], place: int) -> bool:
+    return not place or words[place - 1].lower() not in BEFORE_NOUNS
+
+
 @lru_cache(maxsize=100_000)
-def expression_words(expression: str) -> tuple[Word, ...]:
+def expression_words(expression: str, forms: tuple[str, ...] = ()) -> tuple[Word, ...]:
     """The words of an expression with their forms.
 
     Only placeholders between fixed words stand for a phrase: at the ends they become pronouns, alone they are
     plain words.
 
+    Args:
+        forms: inflected forms of the whole expression, which replace those by rules.
+
     Raises:
         ValueError: if it holds no letter or digit, or has more than four placeholders between its words.
     """
-    bare = _without_punctuation(unicodedata.normalize("NFC", expression))
-    written = [word for word in re.split(rf"[\s{_HYPHENS}]+", bare) if word]
+    written = _split(expression)
     if not written:
         raise ValueError(f"{expression!r} contains no letter or digit, so it cannot be an expression")
     plain = [re.sub(f"[{_APOSTROPHES}]", "'", word.lower()) for word in written]
@@ -198,14 +239,14 @@ def expression_words(expression: str) -> tuple[Word, ...]:
         "reflexive": _REFLEXIVES,
     }
     words = []
-    for place, (previous, word, kind) in enumerate(zip(["", *plain], written, kinds, strict=False)):
-        forms = inflections(word, as_verb=previous not in BEFORE_NOUNS)
+    for place, kind in enumerate(kinds):
+        of_word = _forms_at(written, place, forms)
         if kind is None or not fixed:
-            words.append(Word(forms))
+            words.append(Word(of_word))
         elif fixed[0] < place < fixed[-1]:
-            words.append(Word(forms, kind))
+            words.append(Word(of_word, kind))
         else:
-            words.append(Word(tuple(dict.fromkeys([*forms, *pronouns[kind]]))))
+            words.append(Word(tuple(dict.fromkeys([*of_word, *pronouns[kind]]))))
     if (count := sum(word.stands_for is not None for word in words)) > _MAX_PLACEHOLDERS:
         raise ValueError(
             f"{expression!r} has {count} placeholders (someone, one's, …), and may have {_MAX_PLACEHOLDERS}"
@@ -232,13 +273,13 @@ def _without_punctuation(expression: str) -> str:
 
 
 @lru_cache(maxsize=100_000)
-def expression_pattern(expression: str) -> re.Pattern[str]:
+def expression_pattern(expression: str, forms: tuple[str, ...] = ()) -> re.Pattern[str]:
     """What :func:`find_expression` looks for, with a group for each run of fixed words.
 
     Raises:
         ValueError: as :func:`expression_words`.
     """
-    runs, gaps = _parts(expression_words(expression))
+    runs, gaps = _parts(expression_words(expression, forms))
     pattern = "".join(f"({run}){gap}" for run, gap in zip(runs, [*gaps, ""], strict=True))
     return re.compile(_bounded(pattern), re.IGNORECASE)
 
@@ -249,7 +290,7 @@ Normalize = Callable[[str], str]  # what a tokenizer makes of a text: in lower c
 Step = tuple[str, str]  # a regular expression, and what replaces it
 
 
-def replacements(expression: str, token: str, normalize: Normalize) -> list[Step]:
+def replacements(expression: str, token: str, normalize: Normalize, forms: Sequence[str] = ()) -> list[Step]:
     """The steps by which an expression becomes a token, for texts that a tokenizer has normalised.
 
     The patterns need no flags. Tokenizers (Oniguruma) read them as Python does, except for `\\K`, which
@@ -259,7 +300,7 @@ def replacements(expression: str, token: str, normalize: Normalize) -> list[Step
     Args:
         token: as it is in a normalised text.
     """
-    runs, gaps = _parts(_normalized(expression, normalize))
+    runs, gaps = _parts(_normalized(expression, normalize, forms))
     after = "".join(gap + run for gap, run in zip(gaps, runs[1:], strict=True))
     steps = [(_bounded(runs[0] + (f"(?={after}{_END})" if after else "")), token)]
     for last in range(len(gaps), 0, -1):
@@ -270,42 +311,81 @@ def replacements(expression: str, token: str, normalize: Normalize) -> list[Step
     return steps
 
 
-def whole_pattern(expression: str, normalize: Normalize) -> str:
-    """An expression with what fills its placeholders, to be read as the patterns of :func:`replacements`."""
-    runs, gaps = _parts(_normalized(expression, normalize))
-    return _bounded("".join(run + gap for run, gap in zip(runs, [*gaps, ""], strict=True)))
+def written_steps(
+    written: Mapping[str, str | None], normalize: Normalize, forms: Forms, *, in_place: bool
+) -> tuple[list[Step], dict[str, str]]:
+    """The steps that write something for each of many expressions, in texts that a tokenizer has normalised.
 
-
-def word_end_patterns(expression: str, inserted: str, normalize: Normalize) -> list[str]:
-    """The empty place behind each of an expression's words, and of those that fill its placeholders.
-
-    A mark that is put there, an accent, prevents other expressions from being found within it. The last place
-    comes first, as marks may follow the place that a pattern looks for, and not precede it.
+    A step costs every text the same, whether it matches or not: one for each of 3,000 expressions took ten
+    times as long as the tokenizer itself. So a few steps put a code of two characters next to an expression,
+    as two digits of its number, and a table says what to write for a code. As in
+    :class:`ExpressionIndex`, matches do not overlap; those that are first count, and of these the longest,
+    except that an expression with a placeholder goes before one without.
 
     Args:
-        inserted: what comes after the expression.
+        written: expression → what is written; None = it is left unchanged, as is every other one within it.
+        in_place: instead of the expression, not after it.
+
+    Returns:
+        The steps, as for :func:`replacements`; code → what is written for it.
     """
-    words = _normalized(expression, normalize)
-    filler = f"(?:{_filler(_parts(words)[0][0])})"
-    # The words with how many each may stand for; the spaces before a word belong to it.
-    pieces = [(_any_of(words[0].forms), 1)]
-    for word in words[1:]:
-        pieces.append((_GAP + _any_of(word.forms), 1) if word.stands_for is None else (filler, _MAX_FILLERS))
-    patterns = []
-    for place, (piece, most) in reversed(list(enumerate(pieces))):
-        before = [p if n == 1 else f"{p}{{0,{n}}}?" for p, n in pieces[:place]]
-        after = [f"{p}{_ACCENT}?" if n == 1 else f"{p}{{0,{n}}}?" for p, n in pieces[place + 1 :]]
-        for count in range(most, 0, -1):
-            rest = f"{piece}{{0,{most - count}}}?" if count < most else ""
-            behind = f"(?={rest}{''.join(after)}{re.escape(inserted)})"
-            patterns.append(f"{_START}{''.join(before)}{piece * count}{KEEP}{behind}")
-    return patterns
+    words = {name: _normalized(name, normalize, forms.get(name, ())) for name in written}
+    patterns = {name: _whole(some) for name, some in words.items()}
+    numbered = [name for name, new in written.items() if new is not None]
+    radix = min(len(_MARKS), math.isqrt(len(numbered)) + 1)
+    codes = {name: (_DIGITS[number // radix], _MARKS[number % radix]) for number, name in enumerate(numbered)}
+    by_digits: dict[str, list[str]] = {}
+    by_marks: dict[str, list[str]] = {}
+    for name, (digit, mark) in codes.items():
+        by_digits.setdefault(digit, []).append(patterns[name])
+        by_marks.setdefault(mark, []).append(patterns[name] + digit)
+    any_expression = _any_expression(words, patterns)
+    steps = [
+        (f"{_START}{any_expression}{_END}{KEEP}", LAST),
+        # From the text's beginning, or the end of one, to where the next begins.
+        (
+            f"(?:\\A|{LAST})(?=[^{LAST}]*{LAST})[^{LAST}]*?{KEEP}{_START}(?={any_expression}{LAST})",
+            _FIRST,
+        ),
+        *((f"{_FIRST}(?:{'|'.join(some)}){KEEP}(?={LAST})", digit) for digit, some in by_digits.items()),
+        *((f"{_FIRST}(?:{'|'.join(some)}){KEEP}(?={LAST})", mark) for mark, some in by_marks.items()),
+    ]
+    if in_place:
+        steps.append((f"{_FIRST}[^{_DIGITS[0]}-{LAST}]*(?=[{_DIGITS[0]}-{_DIGITS[-1]}])", ""))
+    return [*steps, (f"[{_FIRST}{LAST}]", "")], {
+        "".join(codes[name]): written[name] or "" for name in numbered
+    }
 
 
-def _normalized(expression: str, normalize: Normalize) -> list[Word]:
+def _whole(words: Sequence[Word]) -> str:
+    """An expression with what fills its placeholders."""
+    runs, gaps = _parts(words)
+    return "".join(run + gap for run, gap in zip(runs, [*gaps, ""], strict=True))
+
+
+def _any_expression(words: Mapping[str, Sequence[Word]], patterns: Mapping[str, str]) -> str:
+    """Any of the expressions; most words of a text are told by their first two letters to begin none."""
+    by_letters: dict[str, dict[str, list[str]]] = {}
+    for name in sorted(words, key=lambda name: (not any(w.stands_for for w in words[name]), -len(name))):
+        first = words[name][0].forms
+        rest = patterns[name][len(_any_of(first)) :]
+        for start in dict.fromkeys(form[:2] for form in first):
+            some = _any_of(form for form in first if form.startswith(start))
+            by_letters.setdefault(start[0], {}).setdefault(start, []).append(some + rest)
+    return _branches(
+        (letter, _branches((start, "|".join(some)) for start, some in inner.items()))
+        for letter, inner in by_letters.items()
+    )
+
+
+def _branches(patterns: Iterable[tuple[str, str]]) -> str:
+    return "(?:" + "|".join(f"(?={_spelling(start)})(?:{one})" for start, one in patterns) + ")"
+
+
+def _normalized(expression: str, normalize: Normalize, forms: Sequence[str]) -> list[Word]:
     return [
         word._replace(forms=tuple(dict.fromkeys(map(normalize, word.forms))))
-        for word in expression_words(expression)
+        for word in expression_words(expression, tuple(forms))
     ]
 
 
@@ -394,7 +474,12 @@ __all__ = [
     "rewrite",
 ]
 
+Span = tuple[int, int]
 _MAX_CACHED_TEXTS = 200_000
+Forms = Mapping[str, Sequence[str]]  # expression → its inflected forms
+# Letters that the first word may begin with, and the number of signs before them (one in ".NET"); those that
+# each further word may begin with; whether all words are letters, and none is a placeholder.
+_Known = tuple[list[tuple[str, int]], list[frozenset[str]], bool]
 # U+02BC is a letter, but is used as an apostrophe too.
 _RUN = re.compile(rf"(?:(?!\u02bc){IN_A_WORD})+")
 
@@ -421,37 +506,50 @@ class ExpressionIndex:
 
     Args:
         expressions: where several match at one place, the longest match counts, then the first expression.
+        forms: expression → its inflected forms, as :func:`expression_words` takes them.
 
     Raises:
         ValueError: as :func:`~idiomtune.expressions.expression_words`.
     """
 
-    def __init__(self, expressions: Iterable[str]) -> None:
-        # First letters → letters that the further words may begin with, expression, and number of signs
-        # before the first letters (one in ".NET"). A pattern takes a millisecond to compile, and a glossary
-        # may have 50,000 expressions: so it is compiled where the text holds all the expression's words.
-        self._starting: dict[str, list[tuple[tuple[frozenset[str], ...], str, int]]] = {}
+    def __init__(self, expressions: Iterable[str], forms: Forms = MappingProxyType({})) -> None:
+        # There may be 100,000: an expression is looked at where a text has the rarest of its words.
         self._expressions = list(dict.fromkeys(expressions))
-        for expression in self._expressions:
-            first, *others = expression_words(expression)
-            further = [_beginnings(word.forms)[0] for word in others if word.stands_for is None]
-            known = tuple(letters for letters in further if letters)
-            for start, lead in _beginnings(first.forms)[1]:
-                self._starting.setdefault(start, []).append((known, expression, lead))
+        self._forms = {name: tuple(some) for name in self._expressions if (some := forms.get(name))}
+        split = [_split(name) for name in self._expressions]
+        counts = Counter(word for words in split for word in words)
+        alike: dict[tuple[str, bool], list[int]] = {}  # word, and whether it may be a verb → whose it is
+        # Letters that its rarest word may begin with → numbers of expressions.
+        self._having: dict[str, list[int]] = {}
+        for number, (name, words) in enumerate(zip(self._expressions, split, strict=True)):
+            places = list(range(len(words)))
+            if not words or _MAYBE_PLACEHOLDER.search(name):
+                expression_words(name)  # refuses what is no expression
+                places = [place for place in places if words[place].lower() not in _KIND_OF] or places
+            rarest = min(places, key=lambda place: (not words[place].isalpha(), counts[words[place]]))
+            if words[rarest].isalpha() and name not in self._forms:
+                alike.setdefault((words[rarest], _may_be_verb(words, rarest)), []).append(number)
+                continue
+            for run in _beginnings(_forms_at(words, rarest, self._forms.get(name, ())))[0]:
+                self._having.setdefault(run, []).append(number)
+        for (word, as_verb), numbers in alike.items():
+            for form in inflections(word, as_verb=as_verb):
+                self._having.setdefault(form, []).extend(numbers)
+        self._known: dict[int, _Known] = {}
         # A text comes again: in each epoch, in several benchmarks, read in several ways.
         self._found = lru_cache(maxsize=_MAX_CACHED_TEXTS)(self._find)
         self._found_runs = lru_cache(maxsize=_MAX_CACHED_TEXTS)(self._runs)
 
-    def __reduce__(self) -> tuple[type[ExpressionIndex], tuple[list[str]]]:
+    def __reduce__(self) -> tuple[type[ExpressionIndex], tuple[list[str], dict[str, tuple[str, ...]]]]:
         """Pickled, and copied, without the caches, which cannot be pickled."""
-        return type(self), (self._expressions,)
+        return type(self), (self._expressions, self._forms)
 
     def find(self, text: str) -> Sequence[tuple[int, int, str]]:
         """(start, end, expression) of all occurrences, from left to right, without overlaps."""
         return self._found(text)
 
     def _find(self, text: str) -> list[tuple[int, int, str]]:
-        return [(*match.span(), expression) for match, expression in self._matches(text, 0, len(text))]
+        return [(runs[0][0], runs[-1][1], name) for runs, name in self._matches(text, 0, len(text))]
 
     def find_runs(self, text: str) -> Sequence[tuple[list[tuple[int, int]], str]]:
         """(runs, expression) in the same order, with a run (start, end) for each stretch of fixed words.
@@ -463,8 +561,7 @@ class ExpressionIndex:
 
     def _runs(self, text: str, start: int, end: int) -> list[tuple[list[tuple[int, int]], str]]:
         pieces: list[tuple[list[tuple[int, int]], str]] = []
-        for match, expression in self._matches(text, start, end):
-            runs = [match.span(group) for group in range(1, len(match.groups()) + 1)]
+        for runs, expression in self._matches(text, start, end):
             pieces.append((runs, expression))
             for (_, before), (after, _) in pairwise(runs):
                 pieces += self._runs(text, before, after)
@@ -477,37 +574,78 @@ class ExpressionIndex:
 
     def _matches(
         self, text: str, start: int, end: int, *, apart: str | None = None
-    ) -> Iterator[tuple[re.Match[str], str]]:
-        """The longest match at each place that no match before it covers.
+    ) -> Iterator[tuple[list[Span], str]]:
+        """The runs of the longest match at each place that no match before it covers.
 
         Args:
             apart: an expression that is not looked for.
         """
-        after = start
         plain = str.lower if text.isascii() else lower_case
-        words = [(plain(word.group()), word.start()) for word in _RUN.finditer(text, start, end)]
-        letters = {word for word, _ in words}
-        for word, place in words:
-            candidates = self._starting.get(word)
-            if candidates is None or place < after:
+        found = [(plain(run.group()), *run.span()) for run in _RUN.finditer(text, start, end)]
+        places: dict[str, list[int]] = {}
+        for place, (word, *_) in enumerate(found):
+            places.setdefault(word, []).append(place)
+        candidates: dict[int, list[tuple[int, int]]] = {}  # first word → (expression, signs before it)
+        for number in dict.fromkeys(number for word in places for number in self._having.get(word, ())):
+            if self._expressions[number] == apart:
                 continue
-            matches = (
-                (expression_pattern(name).match(text, place - lead, end), name)
-                for further, name, lead in candidates
-                if place - lead >= after
-                and name != apart
-                and not any(letters.isdisjoint(forms) for forms in further)
-            )
-            ends = [(match, name) for match, name in matches if match]
-            if ends:
-                longest = max(ends, key=lambda end: (end[0].end(), -end[0].start()))
-                after = longest[0].end()
+            if number not in self._known:
+                self._known[number] = _known(expression_words(*self._key(number)))
+            starts, further, _ = self._known[number]
+            if not any(map(places.keys().isdisjoint, further)):
+                for letters, lead in starts:
+                    for place in places.get(letters, ()):
+                        candidates.setdefault(place, []).append((number, lead))
+        after = start
+        for place in sorted(candidates):
+            matches = [
+                (runs, self._expressions[number])
+                for number, lead in sorted(candidates[place])
+                if found[place][1] - lead >= after
+                and (runs := self._runs_at(number, text, found, place, lead, end))
+            ]
+            if matches:
+                longest = max(matches, key=lambda match: (match[0][-1][1], -match[0][0][0]))
+                after = longest[0][-1][1]
                 yield longest
 
+    def _runs_at(
+        self, number: int, text: str, found: list[tuple[str, int, int]], place: int, lead: int, end: int
+    ) -> list[Span] | None:
+        """The runs of an expression that begins with a word of a text, or with the signs before it."""
+        _, further, is_plain = self._known[number]
+        if not is_plain:
+            match = expression_pattern(*self._key(number)).match(text, found[place][1] - lead, end)
+            return match and [match.span(group) for group in range(1, len(match.groups()) + 1)]
+        # Without its pattern, which takes a millisecond to compile.
+        words = found[place : place + 1 + len(further)]
+        (_, first, _), (_, _, last) = words[0], words[-1]
+        if len(words) <= len(further) or "\u02bc" in (
+            text[first - 1 : first],
+            text[last : min(last + 1, end)],
+        ):
+            return None
+        for (_, _, before), (word, behind, _), forms in zip(words, words[1:], further, strict=False):
+            gap = text[before:behind]
+            if word not in forms or not (gap.isspace() or gap in _HYPHEN):
+                return None
+        return [(first, last)]
 
-def contained(expressions: Iterable[str]) -> dict[str, list[str]]:
+    def _key(self, number: int) -> tuple[str, tuple[str, ...]]:
+        name = self._expressions[number]
+        return name, self._forms.get(name, ())
+
+
+def _known(words: Sequence[Word]) -> _Known:
+    first, *others = words
+    further = [_beginnings(word.forms)[0] for word in others if word.stands_for is None]
+    is_plain = all(word.stands_for is None and all(map(str.isalpha, word.forms)) for word in words)
+    return _beginnings(first.forms)[1], [letters for letters in further if letters], is_plain
+
+
+def contained(expressions: Iterable[str], forms: Forms = MappingProxyType({})) -> dict[str, list[str]]:
     """Expression → the others found in it as it is listed, for those in which any is."""
-    index = ExpressionIndex(names := list(expressions))
+    index = ExpressionIndex(names := list(expressions), forms)
     return {name: others for name in names if (others := index.inside(name))}
 
 
@@ -517,14 +655,13 @@ def _beginnings(forms: tuple[str, ...]) -> tuple[frozenset[str], list[tuple[str,
 
     They are `devil` for `devil's`, `net` for `.net`. Nothing if a form has none, such as `&`.
     """
+    if all(map(str.isalpha, forms)):
+        return frozenset(forms), [(form, 0) for form in forms]
     runs = [run for form in forms if (run := _RUN.search(form))]
     if len(runs) < len(forms):
         return frozenset(), []
     places = dict.fromkeys((lower_case(run.group()), run.start()) for run in runs)
     return frozenset(letters for letters, _ in places), list(places)
-
-
-Span = tuple[int, int]
 
 
 class Edit(NamedTuple):

@@ -146,6 +146,36 @@ def learn(model: str | Path | Run, glossary: Any, *overrides: str, **options: An
     return call("learn", task, [*_named(_model_path(model)), *overrides, *_arguments(given)])
 
 
+def glossary(
+    sources: str | Sequence[str], output: str | Path, *overrides: str, texts: Any = None, **options: Any
+) -> Path:
+    """A glossary from dictionaries: `idiomtune glossary`.
+
+    >>> path = it.glossary("wordnet", "idioms.tsv", texts=["He kicked the bucket."])
+
+    Args:
+        sources: `wiktionary`, `wordnet`, a table or a data set of the Hub; several in order of preference.
+        texts: what the command calls `in`: a path, or texts.
+        options: `language`, `path`, and all others of the command.
+
+    Returns:
+        The file, which `glossary=` takes.
+    """
+    from idiomtune.config import check as checked
+    from idiomtune.config.settings import GlossarySettings
+    from idiomtune.programs.launch import call
+
+    def task(config: dict[str, Any]) -> Path:
+        settings: GlossarySettings = checked(GlossarySettings, config)
+        from idiomtune.programs.glossary import glossary
+
+        return glossary(settings)
+
+    given = {"from": sources, "output": output, "in": _with_corpus({"corpus": texts})["corpus"], **options}
+    columns = [_override("columns", given.pop("columns"))] if "columns" in given else []
+    return call("glossary", task, [*overrides, *columns, *_arguments(given)])
+
+
 def export(model: str | Path | Run, format: str, output: str | Path, *overrides: str, **options: Any) -> Path:
     """A model for serving (`onnx`, `int8`, `static`), scored next to the model: `idiomtune export`.
 

@@ -38,6 +38,7 @@ from idiomtune.config import (
 )
 from idiomtune.config.compose import chosen_by_default, config_names, plain, register_resolvers
 from idiomtune.config.sections import SearchSettings
+from idiomtune.config.settings import GlossarySettings
 from idiomtune.data.idiolink import Document
 from idiomtune.declarations.models import CONF
 from idiomtune.declarations.options import Section
@@ -55,6 +56,7 @@ PROGRAMS: dict[str, tuple[str, type[Section]]] = {
     "train.evaluate": ("evaluate", EvaluateSettings),
     "train.export": ("export", ExportSettings),
     "train.learn": ("learn", LearnSettings),
+    "train.glossary": ("glossary", GlossarySettings),
     "train.push": ("push", PushSettings),
 }
 PARSERS: dict[str, Callable[[list[str]], object]] = {

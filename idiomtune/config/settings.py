@@ -459,3 +459,35 @@ class ExploreSettings(Section):
     def problems(self) -> Iterator[str]:
         if self.output is not None and self.space is not None:
             yield "output= and space= write the same page: give one of them"
+
+
+# Settings of `idiomtune glossary`.
+
+
+class GlossarySettings(Section):
+    sources: Annotated[list[Text], Field(alias="from"), BeforeValidator(as_list)]
+    output: Text
+    texts: Annotated[Text | None, Field(alias="in")]
+    language: Text
+    path: Annotated[list[Text] | None, BeforeValidator(as_list)]
+    all_senses: bool
+    columns: dict[str, Text] | None
+    licence: str
+    bad_rows: Annotated[int, Field(ge=0)]
+    overwrite: bool
+
+    @field_validator("sources", "output", mode="before")
+    @classmethod
+    def _is_given(cls, value: object, info: ValidationInfo) -> object:
+        if not value:
+            raise ValueError(
+                "is needed: " + ("output=<file>" if info.field_name == "output" else "from=wordnet")
+            )
+        return value
+
+    def problems(self) -> Iterator[str]:
+        if self.path is not None and len(self.path) != len(self.sources):
+            counts = f"{len(self.path)} for {len(self.sources)} sources"
+            yield f"path: {counts}: give one for each, or default for its own place"
+        if not self.output.endswith((".tsv", ".csv", ".parquet")):
+            yield f"output={self.output}: must end in .tsv, .csv or .parquet"

@@ -7,7 +7,9 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache
+from http import HTTPStatus
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -18,13 +20,26 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 from idiomtune.declarations.dataset import DatasetType
 from idiomtune.errors import DataMissingError, UserError
 from idiomtune.io.cache import put
-from idiomtune.io.files import cache_folder, expanded, fingerprint, is_file, is_folder, one_line, write_text
+from idiomtune.io.claims import locked
+from idiomtune.io.files import (
+    cache_folder,
+    expanded,
+    fingerprint,
+    is_file,
+    is_folder,
+    one_line,
+    sync,
+    write_json,
+    write_text,
+)
+from idiomtune.io.terminal import progress_bar
 
 log = logging.getLogger(__name__)
 
 SAMPLE_ROOT = Path(__file__).parent / "sample"
 GITHUB_FILES = "https://raw.githubusercontent.com"
 _TIMEOUT = 20.0  # seconds without a byte
+_BLOCK = 1 << 20  # bytes of a large file read at a time
 
 
 @dataclass(frozen=True)
@@ -160,6 +175,83 @@ def _fetch(url: str, file: PublishedFile) -> bytes:
         raise
     file.check(content)
     return content
+
+
+def download(url: str, target: Path, remedy: str) -> None:
+    """Fetch a large file unless it is there; next to it, its address, date and SHA-256 are recorded.
+
+    What came before an interruption is kept, and the next call resumes it.
+
+    Args:
+        remedy: the option for a file that the user has fetched.
+
+    Raises:
+        DataMissingError: if it cannot be downloaded, or is a page.
+    """
+    if is_file(target):
+        return
+    partial = target.with_name(f"{target.name}.partial")
+    log.info("downloading %s to %s", url, target)
+    try:
+        with locked(target.parent, str(target.parent)):
+            is_complete = False
+            while not is_complete:
+                before = _size(partial)
+                try:
+                    _fetch_rest(url, partial)
+                    is_complete = True
+                except (OSError, HTTPException) as error:
+                    if _size(partial) <= before:
+                        raise
+                    log.info("%s: resuming", one_line(str(error)))
+            with partial.open("rb") as file:
+                is_page = file.read(20).lstrip().startswith(b"<")
+            if is_page:
+                partial.unlink()
+                raise ValueError("the answer is a page, not the file")
+            sync(partial)
+            record = {"url": url, "date": f"{datetime.now(UTC):%Y-%m-%d}", "sha256": fingerprint(partial)}
+            write_json(target.with_name(f"{target.name}.json"), record)
+            partial.replace(target)
+    except (OSError, HTTPException, ValueError) as error:
+        raise DataMissingError(
+            f"{url} could not be downloaded: {one_line(str(error))}\n"
+            "  - what came of it is kept: repeat the command to resume\n"
+            f"  - or fetch this address by other means, and give {remedy}"
+        ) from None
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if is_file(path) else 0
+
+
+def _fetch_rest(url: str, partial: Path) -> None:
+    """What is missing of a file, if the server still has the version that was begun; otherwise all of it."""
+    version = partial.with_suffix(".version")  # the server's name of it
+    done = _size(partial) if is_file(version) else 0
+    begun = {"Range": f"bytes={done}-", "If-Range": version.read_text()} if done else {}
+    try:
+        answer = build_opener(NoDowngrade).open(Request(url, headers=begun), timeout=_TIMEOUT)
+    except HTTPError as error:
+        error.close()
+        if error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:  # complete, or longer than it is now
+            version.unlink()
+            return _fetch_rest(url, partial)
+        raise
+    with answer:
+        if answer.status != HTTPStatus.PARTIAL_CONTENT:
+            done = 0
+            version.unlink(missing_ok=True)
+            if name := answer.headers["Last-Modified"] or answer.headers["ETag"]:
+                version.write_text(name)
+        total = done + int(answer.headers["Content-Length"] or 0)
+        with partial.open("ab" if done else "wb") as file, progress_bar("bytes", total, done) as advance:
+            while block := answer.read(_BLOCK):
+                file.write(block)
+                advance(len(block))
+    if (size := _size(partial)) < total:
+        raise OSError(f"the connection ended after {size:,} of {total:,} bytes")
+    return None
 
 
 class NoDowngrade(HTTPRedirectHandler):

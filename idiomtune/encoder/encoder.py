@@ -51,7 +51,7 @@ from idiomtune.encoder.saved_expressions import given_meanings, load_expressions
 from idiomtune.encoder.sharding import compute_device
 from idiomtune.encoder.usage_gate import GatedRequests
 from idiomtune.errors import UserError
-from idiomtune.expressions import Span, find_expression
+from idiomtune.expressions import Forms, Span, find_expression
 from idiomtune.io.files import cache_folder
 from idiomtune.io.tables import written_table
 from idiomtune.io.terminal import progress_bar
@@ -278,7 +278,12 @@ class Encoder(nn.Module):
             raise UserError(str(error)) from None
 
     def add_idiom_tokens(
-        self, expressions: Iterable[str], *, start: TokenStart = "pieces", seed: int = 0
+        self,
+        expressions: Iterable[str],
+        *,
+        start: TokenStart = "pieces",
+        seed: int = 0,
+        forms: Forms | None = None,
     ) -> None:
         """Add a token for each expression, see :func:`idiomtune.encoder.idiom_tokens.add_idiom_tokens`.
 
@@ -286,7 +291,7 @@ class Encoder(nn.Module):
             UserError: if one is not a valid expression, or the tokenizer does not support such tokens.
         """
         self.idiom_tokens = add_idiom_tokens(
-            self.model, self.idiom_tokens, expressions, start=start, seed=seed
+            self.model, self.idiom_tokens, expressions, start=start, seed=seed, forms=forms
         )
         self._tokenizer.forget()
 

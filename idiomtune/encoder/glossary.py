@@ -54,8 +54,8 @@ class UsageGate(NamedTuple):
     Attributes:
         direction: a number for each feature.
         bias: what is added to the features' product with them.
-        layers: the hidden layers that give the features (:func:`idiomtune.encoder.forward.usage_features`). None
-            in gates that were saved before these: their features are the text's embedding.
+        layers: the hidden layers that give the features (:func:`idiomtune.encoder.forward.usage_features`).
+            None in gates that were saved before these: their features are the text's embedding.
     """
 
     direction: list[float]
@@ -82,6 +82,7 @@ class Meanings:
         about: what is known of the glossary (files, sources, licences), for records.
         left_out: expressions that are left unchanged, and so are those within them.
         gate: weighs meanings by usage (:mod:`idiomtune.encoder.usage_gate`), if there is one.
+        forms: expression → its inflected forms, where the glossary gives them.
     """
 
     senses: dict[str, Annotated[list[str], Field(min_length=1)]]
@@ -92,6 +93,7 @@ class Meanings:
     about: dict[str, Any] = Field(default_factory=dict)
     left_out: list[str] = Field(default_factory=list)
     gate: UsageGate | None = None
+    forms: dict[str, list[str]] = Field(default_factory=dict)
 
     def override(self, **options: Any) -> Meanings:
         """The same with other options; those that are None stay."""
@@ -153,7 +155,8 @@ class Meanings:
 
     @cached_property
     def _index(self) -> ExpressionIndex:
-        return _index_of((*self.senses, *self.left_out))
+        names = (*self.senses, *self.left_out)
+        return _index_of(names, tuple((name, *self.forms[name]) for name in names if name in self.forms))
 
     def coverage(self, texts: Iterable[str]) -> tuple[dict[str, int], int]:
         """(expression → number of texts in which it occurs, number of texts in which any does)."""
@@ -173,13 +176,15 @@ class Meanings:
             content["left_out"] = self.left_out
         if self.gate:
             content["gate"] = self.gate._asdict()
+        if self.forms:
+            content["forms"] = self.forms
         write_json(Path(folder) / FILE, content)
 
 
 @lru_cache(maxsize=4)
-def _index_of(expressions: tuple[str, ...]) -> ExpressionIndex:
+def _index_of(expressions: tuple[str, ...], forms: tuple[tuple[str, ...], ...]) -> ExpressionIndex:
     """One for all values that read the same expressions."""
-    return ExpressionIndex(expressions)
+    return ExpressionIndex(expressions, {name: some for name, *some in forms})
 
 
 def saved_meanings(content: dict[str, Any], dimension: int | None, hidden: int) -> Meanings:
@@ -197,7 +202,7 @@ def saved_meanings(content: dict[str, Any], dimension: int | None, hidden: int) 
         content = {"form": "beside", "weight": 0.0, **content}
     elif content["format"] != _FORMAT:
         raise ValueError(f"format {content['format']}, expected {_FORMAT}")
-    more = {name: content[name] for name in ("left_out", "gate") if name in content}
+    more = {name: content[name] for name in ("left_out", "gate", "forms") if name in content}
     meanings = Meanings(**{name: content[name] for name in _FIELDS}, **more)
     meanings.find("")  # refuses expressions without a letter
     if meanings.gate is not None:
@@ -227,12 +232,14 @@ class Entry(NamedTuple):
         expression: as a dictionary lists it: "break the ice", "take someone for a ride".
         meaning: what it says in other words.
         literal: whether it is used literally too, or what it then means; None where that is not known.
+        forms: its inflected forms, from a dictionary; without any, rules inflect its words.
         source, licence: facts about it, which change no embedding.
     """
 
     expression: str
     meaning: str
     literal: bool | str | None = None
+    forms: tuple[str, ...] = ()
     source: str | None = None
     licence: str | None = None
 
@@ -252,6 +259,16 @@ class Glossary(NamedTuple):
     entries: tuple[Entry, ...]
     files: tuple[Path, ...]
     notes: tuple[str, ...]
+
+    @property
+    def forms(self) -> dict[str, list[str]]:
+        """Expression → the inflected forms that its rows give, for those that have any."""
+        names = {plain_expression(name): name for name in self.senses}
+        forms: dict[str, list[str]] = {}
+        for entry in self.entries:
+            if entry.forms and (name := names.get(plain_expression(entry.expression))):
+                forms[name] = list(dict.fromkeys([*forms.get(name, []), *entry.forms]))
+        return forms
 
     @property
     def never_literal(self) -> set[str]:
@@ -288,7 +305,7 @@ class Glossary(NamedTuple):
         if brief:
             senses = {name: list(dict.fromkeys(map(first_clause, some))) for name, some in senses.items()}
             about["brief"] = True
-        return Meanings(senses, about=about).override(**options)
+        return Meanings(senses, about=about, forms=self.forms).override(**options)
 
 
 def first_clause(meaning: str) -> str:
@@ -345,9 +362,9 @@ def read_glossary(paths: Sequence[Path]) -> Glossary:
 
     Args:
         paths: CSV, TSV, JSON lines, Parquet or XLSX, with the columns `expression` and `meaning`; several
-            rows of one expression are its senses. Optional: `literal`, `language`, `example`, `source` and
-            `licence`. Other columns are not read. Or the published table of PIE or of
-            AStitchInLanguageModels.
+            rows of one expression are its senses. Optional: `literal`, `forms` (a list, or divided by
+            semicolons), `language`, `example`, `source` and `licence`. Other columns are not read. Or the
+            published table of PIE or of AStitchInLanguageModels.
 
     Raises:
         UserError: if a file cannot be read, lacks a column, or has a row without expression or meaning; it
@@ -399,9 +416,7 @@ def read_glossary(paths: Sequence[Path]) -> Glossary:
 def _entries(table: Table, record: Record) -> list[tuple[int, Entry]]:
     """A row's senses with its number; several in published tables alone. Raises FieldError."""
     expression = _line(record, "expression")
-    is_plain = _PLAIN.fullmatch(expression) and (expression.isascii() or expression == expression.lower())
-    # Plain ones are found: no pattern is compiled for each of 50,000 rows.
-    if (has_placeholder(expression) or not is_plain) and find_expression(expression, expression) is None:
+    if not is_findable(expression):
         raise record.error(
             "expression",
             f"{expression!r} would not be found even in a text that has it exactly as written: write it "
@@ -409,7 +424,8 @@ def _entries(table: Table, record: Record) -> list[tuple[int, Entry]]:
         )
     if table.form is GLOSSARY:
         facts = {role: record.optional_text(role) for role in _FACTS}
-        return [(record.number, Entry(expression, _line(record, "meaning"), _literal(record), **facts))]
+        meaning, literal = _line(record, "meaning"), _literal(record)
+        return [(record.number, Entry(expression, meaning, literal, _forms(record), **facts))]
     cells = [record.values[column] for column in record.names["meaning"]]
     meanings = dict.fromkeys(str(cell or "").strip(" ,") for cell in cells)  # PIE's senses end in commas
     licence = _LICENCES[table.form]
@@ -418,6 +434,18 @@ def _entries(table: Table, record: Record) -> list[tuple[int, Entry]]:
         for meaning in meanings
         if meaning not in _NO_MEANING
     ]
+
+
+def is_findable(expression: str) -> bool:
+    """Whether an expression is found in a text that has it as it is listed."""
+    is_plain = _PLAIN.fullmatch(expression) and (expression.isascii() or expression == expression.lower())
+    # Plain ones are found: no pattern is compiled for each of 50,000 rows.
+    try:
+        return bool(is_plain and not has_placeholder(expression)) or bool(
+            find_expression(expression, expression)
+        )
+    except ValueError:  # too many placeholders
+        return False
 
 
 def _one_line(text: str) -> str:
@@ -430,6 +458,14 @@ def _line(record: Record, role: str) -> str:
     if not any(c.isalnum() for c in line):
         raise record.error(role, f"{line!r} contains no letter or digit")
     return line
+
+
+def _forms(record: Record) -> tuple[str, ...]:
+    forms = record.list_in("forms") if record.has("forms") else []
+    if not all(isinstance(form, str) for form in forms):
+        raise record.error("forms", f"must be texts, got {forms!r}")
+    split = (_one_line(form) for some in forms for form in some.split(";"))
+    return tuple(form for form in split if any(c.isalnum() for c in form))
 
 
 def _literal(record: Record) -> bool | str | None:

@@ -22,6 +22,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from idiomtune.errors import UserError
 from idiomtune.expressions import (
     ExpressionIndex,
+    Forms,
     Span,
     expression_words,
     moved,
@@ -221,13 +222,17 @@ class IdiomTokens:
     Args:
         expressions: token → the expressions that it stands for.
         replace: whether expressions in texts are replaced; otherwise the tokens are not used.
+        forms: expression → its inflected forms, where a dictionary gives them.
     """
 
-    def __init__(self, expressions: Mapping[str, Sequence[str]], *, replace: bool = True) -> None:
+    def __init__(
+        self, expressions: Mapping[str, Sequence[str]], *, replace: bool = True, forms: Forms | None = None
+    ) -> None:
         self.expressions = {token: list(names) for token, names in expressions.items()}
         self.replace = replace
         self._token_of = {name: token for token, names in self.expressions.items() for name in names}
-        self._index = ExpressionIndex(self._token_of)
+        self.forms = {name: list(some) for name, some in (forms or {}).items() if name in self._token_of}
+        self._index = ExpressionIndex(self._token_of, self.forms)
 
     def replaced(self, text: str, span: Span | None = None) -> tuple[str, Span | None]:
         """The text with a token for each known expression, and the span's place in it.
@@ -271,7 +276,7 @@ class IdiomTokens:
         for name, token in self._token_of.items():
             if plain_expression(name) not in gone:
                 others.setdefault(token, []).append(name)
-        return IdiomTokens(others, replace=self.replace) if others else None
+        return IdiomTokens(others, replace=self.replace, forms=self.forms) if others else None
 
     def describe(self, sentences: Iterable[tuple[str, str]]) -> list[str]:
         """For the log: in how many training sentences an expression with a token was not found.
@@ -306,7 +311,7 @@ class IdiomTokens:
     def save(self, folder: str | Path) -> None:
         """Write `idiom_tokens.json`: what :func:`saved_idiom_tokens` reads."""
         content = {"format": _FORMAT, "replace": self.replace, "expressions": self.expressions}
-        write_json(Path(folder) / FILE, content)
+        write_json(Path(folder) / FILE, content | ({"forms": self.forms} if self.forms else {}))
 
 
 def saved_idiom_tokens(content: dict[str, Any], vocabulary: Container[str]) -> IdiomTokens:
@@ -321,7 +326,8 @@ def saved_idiom_tokens(content: dict[str, Any], vocabulary: Container[str]) -> I
     """
     if content["format"] != _FORMAT:
         raise ValueError(f"format {content['format']}, expected {_FORMAT}")
-    idioms = IdiomTokens(content["expressions"], replace=content["replace"])
+    forms = content.get("forms", {})
+    idioms = IdiomTokens(content["expressions"], replace=content["replace"], forms=forms)
     if missing := [token for token in idioms.expressions if token not in vocabulary]:
         raise ValueError(f"the tokenizer has no token {first_of(missing)}")
     return idioms
@@ -334,6 +340,7 @@ def add_idiom_tokens(
     *,
     start: TokenStart = "pieces",
     seed: int = 0,
+    forms: Forms | None = None,
 ) -> IdiomTokens:
     """Give each expression a token, in the tokenizer and in the embedding matrix.
 
@@ -347,6 +354,7 @@ def add_idiom_tokens(
         start: a new embedding is the mean of those of the expression's word pieces (`pieces`), or drawn
             from a normal distribution with mean 0 and the checkpoint's `initializer_range` (`random`).
         seed: of what is drawn.
+        forms: as for :class:`IdiomTokens`.
 
     Returns:
         All its idiom tokens.
@@ -401,7 +409,8 @@ def add_idiom_tokens(
                 weight[id_] = spread * torch.randn(weight.shape[1], generator=generator).to(weight)
             else:
                 weight[id_] = weight[torch.tensor(pieces[token], device=weight.device)].mean(0)
-    return IdiomTokens(groups, replace=known.replace if known else True)
+    all_forms = (known.forms if known else {}) | dict(forms or {})
+    return IdiomTokens(groups, replace=known.replace if known else True, forms=all_forms)
 
 
 def token_name(expression: str) -> str:

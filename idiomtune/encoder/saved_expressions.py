@@ -10,7 +10,11 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+import struct
+import sys
+from array import array
+from base64 import b64encode
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -30,16 +34,15 @@ from idiomtune.encoder.idiom_tokens import IdiomTokens, saved_idiom_tokens
 from idiomtune.encoder.loading import fetch_file
 from idiomtune.errors import UserError
 from idiomtune.expressions import (
-    IN_A_WORD,
     KEEP,
-    ExpressionIndex,
+    LAST,
+    Forms,
     Normalize,
     Step,
     contained,
     has_placeholder,
     replacements,
-    whole_pattern,
-    word_end_patterns,
+    written_steps,
 )
 from idiomtune.io.files import first_of, read_json, write_json
 from idiomtune.io.hub import first_line
@@ -53,11 +56,8 @@ log = logging.getLogger(__name__)
 
 _CONFIG, _SAVED_WITH = "config_sentence_transformers.json", "idiomtune_files"
 _TOKENIZER, _TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
-_MAX_PROBES = 20  # expressions that are tried, in addition to all that contain others or whose meanings do
-# Comes after words in which no expression is to be found, and is removed at the end. It joins a word as an
-# accent does, is written nowhere, and has no width (combining grapheme joiner).
-_MARK = "\u034f"
-_WORD = re.compile(f"{IN_A_WORD}+")
+_MAX_PROBES = 20  # expressions that are tried, in addition to all that contain others
+_MARK = "\u034f"  # by which the rules of an older version are recognised
 
 
 def load_expressions(
@@ -155,11 +155,26 @@ def _write_rules(folder: Path, tokenizer: Any, idioms: IdiomTokens | None, meani
             for pattern, new in steps
         ]
 
+    def written(some: Mapping[str, str | None], forms: Forms, *, in_place: bool) -> dict[str, Any]:
+        """One rule, a sequence of others, by which it is recognised."""
+        steps, table = written_steps(some, as_read, forms, in_place=in_place)
+        table_rule = {"type": "Precompiled", "precompiled_charsmap": b64encode(_charsmap(table)).decode()}
+        return {"type": "Sequence", "normalizers": [*rules_of(steps), table_rule]}
+
     rules: list[dict[str, Any]] = []
-    if meanings is not None:
-        rules += rules_of(_meaning_steps(meanings, as_read))
-        rules.append({"type": "Replace", "pattern": {"String": _MARK}, "content": ""})
-    rules += rules_of(_token_steps(expressions, as_read))
+    if meanings is not None and meanings.senses:
+        in_place = meanings.form == "in_place"
+        texts = {name: " ".join(as_read(meanings.written(name)).split()) for name in meanings.senses}
+        some = {name: text if in_place else f" {text}" for name, text in texts.items()}
+        rules.append(written(some | dict.fromkeys(meanings.left_out), meanings.forms, in_place=in_place))
+    token_of = {name: as_read(token) for token, names in expressions.items() for name in names}
+    forms = idioms.forms if idioms is not None else {}
+    held = sorted(filter(has_placeholder, token_of), key=len, reverse=True)
+    # First, since any other expression may fill a placeholder, and none of its words may be a token yet:
+    # "take *the home run king* for a ride".
+    rules += rules_of(s for n in held for s in replacements(n, token_of[n], as_read, forms.get(n, ())))
+    if others := {name: token for name, token in token_of.items() if name not in held}:
+        rules.append(written(others, forms, in_place=True))
     if not rules:
         return
     steps = [*existing, *rules] if is_uncased else [*rules, *existing]
@@ -171,7 +186,7 @@ def _write_rules(folder: Path, tokenizer: Any, idioms: IdiomTokens | None, meani
             added["normalized"] = True  # looked for in what the rules have made
     (folder / _TOKENIZER).write_text(json.dumps(content, ensure_ascii=False), "utf-8")
     (folder / _TOKENIZER_CONFIG).write_text(json.dumps(config, indent=2, ensure_ascii=False), "utf-8")
-    if not reads_alike(folder, tokenizer, IdiomTokens(expressions), meanings):
+    if not reads_alike(folder, tokenizer, IdiomTokens(expressions, forms=forms), meanings):
         for name, text in before.items():
             (folder / name).write_text(text, "utf-8")
         log.info(
@@ -201,7 +216,9 @@ def _remove_rules(tokenizer: Any, tokens: Collection[str]) -> None:
 
 
 def _is_of(step: Mapping[str, Any], tokens: Collection[str]) -> bool:
-    """Whether a step of a normaliser is a rule for one of the tokens, or for a meaning."""
+    """Whether a step of a normaliser is a rule of ours, for one of the tokens or for meanings."""
+    if step["type"] == "Sequence":
+        return any(one.get("content") == LAST for one in step["normalizers"])
     if step["type"] != "Replace":
         return False
     if _MARK in step["content"] or step["pattern"].get("String") == _MARK:
@@ -214,47 +231,33 @@ def _is_of(step: Mapping[str, Any], tokens: Collection[str]) -> bool:
     )
 
 
-def _by_priority(expressions: Iterable[str]) -> list[str]:
-    """In the order in which a tokenizer has to look for them.
+def _charsmap(table: Mapping[str, str]) -> bytes:
+    """What SentencePiece calls a character map: what replaces each of some short texts, looked up at once.
 
-    Those with a placeholder come first, since any other may fill it, and what fills it is counted in words,
-    none of which may be a token yet: "take *the home run king* for a ride". Then longer ones, since they may
-    hold others: "in the dark about" before "in the dark".
+    A trie of the texts' bytes in a double array (the format of darts-clone), and what they become. A unit has
+    the byte that leads to it, whether a text ends there, and the distance to its children.
     """
-    return sorted(expressions, key=lambda name: (not has_placeholder(name), -len(name)))
-
-
-def _meaning_steps(meanings: Meanings, normalize: Normalize) -> Iterator[Step]:
-    """What writes meanings into a text.
-
-    Each word of a meaning is marked, so that no later step finds an expression in it: of "tie the knot
-    (marry)" the word "marry". So is each word of an expression that may hold others: "in the dark" within
-    "in the dark about". An expression that is left out is marked, and gets no meaning.
-    """
-    names = [*meanings.senses, *meanings.left_out]
-    outer = contained(names).keys()
-    for name in _by_priority(names):
-        may_hold_others = has_placeholder(name) or name in outer
-        if name in meanings.senses:
-            new = _WORD.sub(rf"\g<0>{_MARK}", " ".join(normalize(meanings.written(name)).split()))
-            if meanings.form == "in_place":
-                yield whole_pattern(name, normalize), new
-                continue
-            behind = f" {new}"
-        elif may_hold_others:
-            behind = _MARK
-        else:
-            continue
-        yield whole_pattern(name, normalize) + KEEP, behind
-        if may_hold_others:
-            yield from ((pattern, _MARK) for pattern in word_end_patterns(name, behind, normalize))
-
-
-def _token_steps(expressions: Mapping[str, Sequence[str]], normalize: Normalize) -> Iterator[Step]:
-    """What replaces expressions by their tokens: "spill the beans" by "IDspillthebeansID"."""
-    token_of = {name: token for token, names in expressions.items() for name in names}
-    for name in _by_priority(token_of):
-        yield from replacements(name, normalize(token_of[name]), normalize)
+    children: dict[bytes, set[int]] = {b"": set()}
+    values: dict[bytes, int] = {}
+    written = b""
+    for text, new in table.items():
+        key = text.encode()
+        for length, byte in enumerate(key):
+            children.setdefault(key[:length], set()).add(byte)
+        values[key] = len(written)
+        written += new.encode() + b"\0"
+    # A node's children are in 256 units of its own, at the place of their byte; a text's value is in one.
+    blocks = {node: 256 * number for number, node in enumerate(children, 1)}
+    blocks |= {key: 256 * (len(children) + 1) + number for number, key in enumerate(values)}
+    units = array("I", bytes(4 * (256 * (len(children) + 1) + len(values))))
+    for node, block in blocks.items():
+        place = blocks[node[:-1]] ^ node[-1] if node else 0
+        units[place] = (place ^ block) << 10 | (node in values) << 8 | (node[-1] if node else 0)
+        if node in values:
+            units[block] = values[node] | 1 << 31
+    if sys.byteorder == "big":
+        units.byteswap()
+    return struct.pack("<I", 4 * len(units)) + units.tobytes() + written
 
 
 def reads_alike(folder: Path, tokenizer: Any, idioms: IdiomTokens, meanings: Meanings | None) -> bool:
@@ -269,11 +272,10 @@ def reads_alike(folder: Path, tokenizer: Any, idioms: IdiomTokens, meanings: Mea
     except (OSError, ValueError, KeyError):  # a family that is not known, or that comes with code of its own
         return False
     listed = [name for names in idioms.expressions.values() for name in names]
-    probed = [*listed[:_MAX_PROBES], *contained(listed)]
+    probed = [*listed[:_MAX_PROBES], *contained(listed, idioms.forms)]
     if meanings is not None:
-        index = ExpressionIndex(meanings.senses)
-        probed += [*list(meanings.senses)[:_MAX_PROBES], *contained([*meanings.senses, *meanings.left_out])]
-        probed += [name for name in meanings.senses if index.find(meanings.meaning(name))]
+        names = [*meanings.senses, *meanings.left_out]
+        probed += [*list(meanings.senses)[:_MAX_PROBES], *contained(names, meanings.forms)]
     for name in dict.fromkeys(probed):
         text = f"{name} and a {name}, ({name})."
         read = text if meanings is None else meanings.added(text)[0]
@@ -342,7 +344,7 @@ def given_meanings(encoder: Any, model: ModelSettings, *, is_saved: bool = False
     if is_own or glossary is None:
         return meanings
     made = glossary.meanings(brief=make_by["brief"])
-    meanings = replace(meanings, senses=made.senses, about=made.about, left_out=[])
+    meanings = replace(meanings, senses=made.senses, about=made.about, left_out=[], forms=made.forms)
     limit = make_by["max_similarity"]
     return without_transparent(encoder, meanings, limit if limit < 1 else None)
 

@@ -18,6 +18,7 @@ PROGRAMS = {
     "check": "check a configuration and its data, in seconds",
     "evaluate": "score any model, without training",
     "learn": "teach a model what the expressions of a glossary mean",
+    "glossary": "make a glossary from dictionaries: Wiktionary, WordNet, any table",
     "report": "compare runs: page, tables, plots",
     "explore": "search a corpus with models side by side, on a page",
     "export": "turn a model into ONNX, 8-bit weights or a table of token vectors, scored next to it",

@@ -73,6 +73,7 @@ _PATHS = (
 _SUBJECT = {
     "config": "+experiment",
     **dict.fromkeys(("evaluate", "learn", "export"), "model"),
+    "glossary": "from",
     "push": "checkpoint",
 }
 _ADDED = ("experiment", "debug", "protocol", "sweep")  # nothing is chosen of these unless the user does so

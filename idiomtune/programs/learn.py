@@ -29,7 +29,7 @@ from idiomtune.encoder.device import log_placement, place
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import Glossary, Meanings, read_glossary
 from idiomtune.errors import UserError
-from idiomtune.expressions import ExpressionIndex, find_expression, plain_expression
+from idiomtune.expressions import ExpressionIndex, Forms, find_expression, plain_expression
 from idiomtune.factory import build_encoder, glossary_path, resolve_model_path, without_transparent
 from idiomtune.hub.card import learnt_card
 from idiomtune.io.claims import claimed
@@ -245,7 +245,7 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
         others = _others(corpus, carriers, meanings)
         num_new = _into_weights(encoder, carriers, others, goal_of, autocast, settings, state)
     else:
-        num_new = _into_tokens(encoder, carriers, goal_of, settings, state)
+        num_new = _into_tokens(encoder, carriers, goal_of, settings, state, glossary.forms)
     if num_new:
         seconds = time.monotonic() - start
         log.info(
@@ -274,7 +274,7 @@ def find_carriers(
         left_out: expressions that are not learnt; occurrences within them are not learnt from either.
     """
     carriers: dict[str, list[Carrier]] = {name: [] for name in glossary.senses}
-    index = ExpressionIndex([*glossary.senses, *left_out])
+    index = ExpressionIndex([*glossary.senses, *left_out], glossary.forms)
     for text in dict.fromkeys(corpus):
         for start, end, name in index.find(text):
             if name in carriers and len(carriers[name]) < num_sentences:
@@ -290,7 +290,7 @@ def find_carriers(
 
 def _others(corpus: Sequence[str], carriers: dict[str, list[Carrier]], meanings: Meanings) -> list[str]:
     """Random sentences of the corpus without an expression, as many as there are with one."""
-    index = ExpressionIndex([*carriers, *meanings.left_out])
+    index = ExpressionIndex([*carriers, *meanings.left_out], meanings.forms)
     texts = list(dict.fromkeys(corpus))
     random.Random(0).shuffle(texts)
     others = (text for text in texts if not index.find(text))
@@ -362,11 +362,12 @@ def _into_tokens(
     goal_of: Goal,
     settings: LearnSettings,
     state: LearningState,
+    forms: Forms,
 ) -> int:
     """Teach each expression's token; the encoder is frozen. Returns how many were not learnt before."""
     unlearnt = encoder.idiom_tokens
     if carriers:
-        encoder.add_idiom_tokens(carriers)
+        encoder.add_idiom_tokens(carriers, forms=forms)
     learnt, weight = encoder.idiom_tokens, _embedding_matrix(encoder).weight
     if state.reached:
         log.info("%d of %d expressions were learnt before", len(state.reached), len(carriers))

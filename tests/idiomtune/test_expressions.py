@@ -19,7 +19,7 @@ from idiomtune.expressions import (
     expression_pattern,
     find_expression,
     replacements,
-    word_end_patterns,
+    written_steps,
 )
 
 
@@ -101,6 +101,25 @@ def test_of_several_expressions_the_first_and_there_the_longest_counts() -> None
     text = "A big fish story, a fish story, two home-runs and a Big Fish."
     names = [expression for _, _, expression in index.find(text)]
     assert names == ["big fish story", "fish story", "home run", "big fish"]
+    assert pickle.loads(pickle.dumps(index)).find(text) == index.find(text)
+
+
+FORMS = {"perder o barco": ["perdeu o barco", "perdi o barco"], "ins Gras bei\u00dfen": ["biss ins Gras"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Ele perdeu o barco.", "perdeu o barco"),
+        ("PERDER O BARCO", "PERDER O BARCO"),
+        ("Er biss ins Gras.", "biss ins Gras"),
+        ("perdeu o navio", None),
+        ("perders o barco", None),  # which the rules would give
+    ],
+)
+def test_forms_of_a_dictionary_take_the_place_of_rules(text: str, found: str | None) -> None:
+    index = ExpressionIndex(FORMS, FORMS)
+    assert [text[start:end] for start, end, _ in index.find(text)] == ([found] if found else [])
     assert pickle.loads(pickle.dumps(index)).find(text) == index.find(text)
 
 
@@ -221,8 +240,11 @@ def test_no_text_takes_long(name: str) -> None:
     for expression in [*PLACEHOLDERS, FOUR]:
         assert not list(expression_pattern(expression).finditer(text))
         assert by_rules(text, expression) == text
-        for pattern in word_end_patterns(expression, " (meaning)", str)[::5]:
-            assert normalizers.Replace(Regex("(?i)" + pattern), "!").normalize_str(text) == text
+    for in_place in (False, True):
+        names = dict.fromkeys([*PLACEHOLDERS, FOUR], "new")
+        steps, _ = written_steps(names, str, {}, in_place=in_place)
+        rules = [normalizers.Replace(Regex("(?i)" + pattern), new) for pattern, new in steps]
+        assert normalizers.Sequence(rules).normalize_str(text) == text
     assert ExpressionIndex([*PLACEHOLDERS, FOUR]).find(text) == []
 
 

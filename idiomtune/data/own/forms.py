@@ -195,7 +195,10 @@ GLOSSARY = Form(
     "glossary",
     {
         role: (role,)
-        for role in ("expression", "meaning", "literal", "language", "example", "source", "licence")
+        for role in (
+            *("expression", "meaning", "literal", "part_of_speech", "forms", "language", "example"),
+            *("source", "licence"),
+        )
     },
     ("expression", "meaning"),
 )

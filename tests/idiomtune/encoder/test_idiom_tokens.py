@@ -12,6 +12,7 @@ from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer, normalizers
 from torch.nn.functional import normalize
 from torch.testing import assert_close
+from transformers import AutoTokenizer
 
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.idiom_tokens import FILE, IdiomTokens, token_name
@@ -336,3 +337,19 @@ def test_where_texts_stay_as_they_are_no_rule_replaces_in_them(
         assert "idhomerunid" in plain.tokenizer.tokenize(RUN)
     expected, ours = (Encoder.from_pretrained(tmp_path / n, device="cpu") for n in ("with", "impossible"))
     assert_close(ours.encode(SENTENCES), expected.encode(SENTENCES), atol=0, rtol=0)
+
+
+def test_forms_of_a_dictionary_become_tokens_too(tiny: Encoder, tmp_path: Path) -> None:
+    """After saving as well, by the encoder and by the tokenizer alone; with a placeholder, too."""
+    forms = {"perder o barco": ["perdeu o barco"], "dar something ao pai": ["deu something ao pai"]}
+    tiny.add_idiom_tokens(forms, forms=forms)
+    tiny.save(tmp_path / "saved")
+    loaded = Encoder.from_pretrained(tmp_path / "saved", device="cpu").idiom_tokens
+    assert loaded is not None
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "saved")
+    for text, read in (
+        ("Ele perdeu o barco.", "Ele IDperderobarcoID."),
+        ("Ele deu um livro ao pai.", "Ele IDdarsomethingaopaiID um livro."),
+    ):
+        assert loaded.replaced(text)[0] == read
+        assert tokenizer(text)["input_ids"] == tiny.model.tokenizer(read)["input_ids"]

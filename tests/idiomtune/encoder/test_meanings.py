@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import logging
 import math
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
+from tokenizers import normalizers
 
-from idiomtune.encoder import saved_expressions
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.forward import add_meanings
 from idiomtune.encoder.glossary import FILE, GlossaryForm, Meanings, saved_meanings
+from idiomtune.encoder.saved_expressions import _charsmap
 from idiomtune.errors import UserError
 from idiomtune.requests import Request
 from tests.tiny_families import FAMILIES, tiny_checkpoint
@@ -191,28 +191,47 @@ def test_expressions_within_others_are_read_alike(name: str, form: GlossaryForm,
             assert (tokenizer(text)["input_ids"] == plain(text)["input_ids"]) == (text in unchanged)
 
 
+@pytest.mark.parametrize("name", ["bert", "roberta"])
+def test_forms_of_a_dictionary_are_read_alike(name: str, tmp_path: Path) -> None:
+    """After saving too, by the encoder and by the tokenizer alone."""
+    encoder = family(name, tmp_path / "model")
+    meanings = Meanings({"perder o barco": ["miss it"]}, forms={"perder o barco": ["perdeu o barco"]})
+    tokenizer = saved_tokenizer(encoder, meanings, tmp_path / "saved")
+    loaded = Encoder.from_pretrained(tmp_path / "saved", device="cpu").meanings
+    assert loaded is not None
+    text, read = "Ele perdeu o barco.", "Ele perdeu o barco (miss it)."
+    assert loaded.added(text)[0] == read
+    assert tokenizer(text)["input_ids"] == encoder.model.tokenizer(read)["input_ids"]
+
+
+def test_a_normaliser_of_its_own_stays(tmp_path: Path) -> None:
+    """Some families have a table of characters as well, as our rules do."""
+    encoder = family("bert", tmp_path / "model")
+    backend = encoder.model.tokenizer.backend_tokenizer
+    table = normalizers.Precompiled(_charsmap({"\u00df": "ss", "\u0153": "oe"}))
+    own = normalizers.Sequence([table, normalizers.Lowercase()])
+    backend.normalizer = normalizers.Sequence([own, normalizers.StripAccents()])
+    assert backend.normalizer.normalize_str("Stra\u00dfe, c\u0153ur, sse") == "strasse, coeur, sse"
+    encoder.meanings = Meanings(SENSES)
+    encoder.save(tmp_path / "saved")
+    loaded = Encoder.from_pretrained(tmp_path / "saved", device="cpu").model.tokenizer.backend_tokenizer
+    assert loaded.normalizer.normalize_str("Stra\u00dfe: home run") == "strasse: home run"
+
+
 MANY = {f"word{number} of it": ["any"] for number in range(40)}
-MARRY = {"tie the knot": ["marry, wed"], "marry": ["join"]}
 UNLIKE = {"take him for a ride home": ["bring"], "take someone for a ride": ["deceive"]}
 
 
-@pytest.mark.parametrize(("senses", "form", "marks"), [(MARRY, "in_place", False), (UNLIKE, "beside", True)])
+@pytest.mark.parametrize("form", ["beside", "in_place"])
 def test_a_tokenizer_that_reads_one_of_many_otherwise_gets_no_rules(
     tiny: Encoder,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-    senses: dict[str, list[str]],
     form: GlossaryForm,
-    marks: bool,
 ) -> None:
-    """However many are listed before it: a meaning that holds another expression, without marks in it, or
-    two expressions that overlap.
-    """
+    """However many are listed before two expressions that overlap."""
     caplog.set_level(logging.INFO)
-    if not marks:
-        monkeypatch.setattr(saved_expressions, "_WORD", re.compile(r"\S+"))
-    tokenizer = saved_tokenizer(tiny, Meanings(MANY | senses, form=form), tmp_path / "saved")
+    tokenizer = saved_tokenizer(tiny, Meanings(MANY | UNLIKE, form=form), tmp_path / "saved")
     assert "does not put meanings into texts by itself" in caplog.text
     text = "word1 of it"
     assert tokenizer(text)["input_ids"] == tiny.model.tokenizer(text)["input_ids"]

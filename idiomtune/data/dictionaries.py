@@ -1,0 +1,355 @@
+"""Expressions and their meanings from dictionaries: Wiktionary, WordNet, and any table.
+
+- Wiktionary as wiktextract reads it (Ylonen 2022, "Wiktextract: Wiktionary as Machine-Readable Structured
+  Data"), published by kaikki.org: a JSON object per line, with `word`, `lang_code`, `pos`, `forms` and
+  `senses`.
+- WordNet's own files (`index.*`, `data.*`, `*.exc`; the manual pages wndb(5) and morphy(7)): Princeton's 3.0
+  and 3.1, and Open English WordNet in the same form.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, NamedTuple, TypeVar, cast
+
+from pydantic import BaseModel, ValidationError
+
+from idiomtune.data.own.forms import GLOSSARY
+from idiomtune.data.own.table import FieldError, Record, Source, Table
+from idiomtune.data.sources import download
+from idiomtune.errors import DataMissingError, UserError
+from idiomtune.expressions import ONE_FORM
+from idiomtune.io.files import cache_folder, expanded, is_file, is_folder, read_json
+
+T = TypeVar("T")
+Report = Callable[[str | Path, str, str], None]  # file, row, what is wrong with it
+
+_IDIOMATIC = {"idiomatic", "figurative", "figuratively", "proverb", "slang", "euphemistic"}  # tags of senses
+_IDIOMS = {"proverb", "idiom", "phraseologism"}  # parts of speech
+_NO_IDIOMS = {"name", "prep", "conj", "det", "pron", "particle", "article", "num", "character", "symbol"}
+_NO_FORMS = {"table-tags", "inflection-template", "class", "romanization", "transliteration", "canonical"}
+# A line without any of these has no sense that is wanted, nor another spelling of one, and is not parsed.
+_WORTH = [f'"{name}"'.encode() for name in sorted({*_IDIOMATIC, *_IDIOMS, "alt_of", "form_of"})]
+_REFERENCE = re.compile(
+    r"(?:(?:alternative|archaic|dated|euphemistic|nonstandard|obsolete|rare|uncommon)(?: letter-case)? "
+    r"(?:form|spelling|variant)|misspelling|(?P<synonym>synonym)) of (?P<target>[^.;:(\u201c]+)",
+    re.IGNORECASE,
+)
+_WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)*")
+# With those of one form, words that make no expression by themselves: "to the", "want to", "as well".
+_FUNCTION_WORDS = """
+about above across after again against all along also although always am among another any around away back
+be because been before behind being below beneath beside between beyond both can could did do does doing
+done during each either else enough even ever every few had has have having here hers how i inside just
+least less let like little many may might mine more most much must near need neither never no nor now often
+once one only other others ought ours outside own quite rather same shall should since some soon still such
+then there these those though together too toward towards until upon used very want well were what when
+where whether which while whom whose why will within without would yet yours oneself ela ele entre essa esse
+esta este isso isto já mais me mesmo muito nem para pela pelo quando quem ser seu sua são também te tem ter
+lo la
+"""
+_FUNCTION = ONE_FORM | {*_FUNCTION_WORDS.split()}
+_NAMES_TEXT = """
+ar Arabic ca Catalan cs Czech da Danish de German el Greek en English es Spanish fi Finnish fr French
+gl Galician hu Hungarian it Italian la Latin nl Dutch pl Polish pt Portuguese ro Romanian
+ru Russian sv Swedish tr Turkish
+"""
+_NAMES = dict(zip(_NAMES_TEXT.split()[::2], _NAMES_TEXT.split()[1::2], strict=True))
+_KAIKKI = "https://kaikki.org/dictionary"
+_DEBIAN = "/usr/share/wordnet"  # its package wordnet-base
+_PARTS = {"noun": "noun", "verb": "verb", "adj": "adjective", "adv": "adverb"}  # of WordNet's files
+_LIVING = ("05", "20")  # WordNet's files of animals and plants
+
+
+class DictionaryEntry(NamedTuple):
+    """One sense of an expression in a dictionary.
+
+    Attributes:
+        expression: as the dictionary lists it.
+        gloss: its complete definition.
+        part_of_speech: as the dictionary names it.
+        forms: inflected forms of the whole expression.
+        source, licence: whose it is.
+    """
+
+    expression: str
+    gloss: str
+    part_of_speech: str = ""
+    forms: tuple[str, ...] = ()
+    source: str = ""
+    licence: str = ""
+
+
+def is_expression(text: str) -> bool:
+    """Whether a text has two words or more, not all of which are function words."""
+    words = [word.lower().replace("\u2019", "'") for word in _WORD.findall(text)]
+    return len(words) > 1 and not _FUNCTION.issuperset(words)
+
+
+# ---------------------------------------------------------------- Wiktionary
+
+
+class _Reference(BaseModel):
+    word: str
+
+
+class _Sense(BaseModel):
+    glosses: list[str] = []
+    tags: list[str] = []
+    alt_of: list[_Reference] = []
+    form_of: list[_Reference] = []
+
+
+class _Form(BaseModel):
+    form: str
+    tags: list[str] = []
+
+
+class _Word(BaseModel):
+    """A line of the extract; one of a redirect has no word."""
+
+    word: str = ""
+    lang: str = ""
+    lang_code: str = ""
+    pos: str = ""
+    tags: list[str] = []
+    senses: list[_Sense] = []
+    forms: list[_Form] = []
+
+
+def wiktionary_file(place: str | None, language: str) -> tuple[Path, str]:
+    """The extract of a language, and what to call it.
+
+    Args:
+        place: a file, or an address to download; None = kaikki.org's.
+        language: `pt`, or as kaikki.org names it.
+
+    Raises:
+        UserError: if the file is missing, or the language has no known name.
+        DataMissingError: if it cannot be downloaded.
+    """
+    if place is not None and not place.startswith(("https://", "http://")):
+        path = expanded(place, "path")
+        if not is_file(path):
+            raise UserError("there is no such file", option="path", file=place)
+        return path, "Wiktionary"
+    name = _NAMES.get(language, language)
+    if not name.istitle():
+        raise UserError("give the language's English name, or path=<file>", option="language", file=language)
+    file = f"kaikki.org-dictionary-{name.replace(' ', '')}"
+    tail = f"words/{file}-words.jsonl" if name == "English" else f"{file}.jsonl"
+    url = place or f"{_KAIKKI}/{name.replace(' ', '%20')}/{tail}"
+    path = cache_folder() / "wiktionary" / url.rpartition("/")[2]
+    download(url, path, "path=<file>")
+    return path, f"Wiktionary (kaikki.org, {read_json(path.with_name(f'{path.name}.json'))['date']})"
+
+
+def read_wiktionary(
+    path: Path, source: str, language: str, report: Report, *, all_senses: bool = False
+) -> list[DictionaryEntry]:
+    """The expressions of a language, each with its senses in the dictionary's order.
+
+    Lines are read one at a time. A cross-reference ("alternative form of …") has the senses of what it refers
+    to; an entry that is only an inflected form is added to the forms of its expression.
+
+    Args:
+        path: an extract, packed (`.gz`) or not, which may have other languages too.
+        source: what to call it.
+        language: its code, or English name.
+        report: gets lines that cannot be read.
+        all_senses: also those that are not tagged idiomatic, figurative, proverb, slang or euphemistic.
+
+    Raises:
+        UserError: if the file cannot be read, or has no such expression.
+    """
+    senses: dict[str, list[DictionaryEntry]] = {}
+    references: dict[str, tuple[str, DictionaryEntry]] = {}
+    forms: dict[str, list[str]] = {}
+    for number, line in enumerate(_lines(path), 1):
+        is_whole = line.rstrip()[-1:] in (b"}", b"")
+        if is_whole and not (line.strip() and (all_senses or any(part in line for part in _WORTH))):
+            continue
+        try:
+            entry = _Word.model_validate_json(line)
+        except ValidationError as error:
+            problem = error.errors()[0]
+            where = ".".join(map(str, problem["loc"]))
+            report(path, f"line {number}", f"field {where!r}: {problem['msg']}" if where else problem["msg"])
+            continue
+        word, pos = entry.word, entry.pos
+        if language not in (entry.lang_code, entry.lang) or pos in _NO_IDIOMS or not is_expression(word):
+            continue
+        for form in entry.forms:
+            # "has kicked the bucket" is found as "kicked the bucket".
+            if _NO_FORMS.isdisjoint(form.tags) and form.form.count(" ") == word.count(" "):
+                forms.setdefault(word, []).append(form.form)
+        for sense in entry.senses:
+            is_wanted = all_senses or pos in _IDIOMS or not _IDIOMATIC.isdisjoint([*entry.tags, *sense.tags])
+            made = DictionaryEntry(word, (sense.glosses or [""])[-1], pos, (), source, "cc-by-sa-4.0")
+            referred = _REFERENCE.match(made.gloss)
+            if sense.form_of:
+                forms.setdefault(sense.form_of[0].word, []).append(word)
+            elif sense.alt_of or referred:
+                target = sense.alt_of[0].word if sense.alt_of else referred["target"].strip()  # type: ignore[index]
+                is_meaning = is_wanted and referred is not None and referred["synonym"]
+                references.setdefault(word, (target, made._replace(gloss=target if is_meaning else "")))
+            elif is_wanted:
+                senses.setdefault(word, []).append(made)
+    for word in references.keys() - senses.keys():
+        (target, made), passed = references[word], {word}
+        while target not in senses and target in references and target not in passed:
+            passed.add(target)
+            target, made = references[target]
+        known = senses.get(target, [made] if made.gloss else [])
+        senses[word] = [entry._replace(expression=word) for entry in known]
+    if not senses:
+        raise UserError(f"has no expression of the language {language} with such senses", file=path)
+    return [
+        entry._replace(forms=tuple(form for form in dict.fromkeys(forms.get(word, [])) if form != word))
+        for word, some in senses.items()
+        for entry in some
+    ]
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    try:
+        with cast(IO[bytes], gzip.open(path) if path.suffix == ".gz" else path.open("rb")) as file:
+            yield from file
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UserError(f"cannot be unpacked as gzip ({error}): download it again", file=path) from None
+    except OSError as error:
+        raise UserError(f"cannot be read: {error.strerror or error}", file=path) from None
+
+
+# ---------------------------------------------------------------- WordNet
+
+
+def read_wordnet(place: str | None, report: Report) -> list[DictionaryEntry]:
+    """WordNet's lemmas of several words with their senses, those that were met most often first.
+
+    It does not mark idioms: names and names of species are left out, everything else is taken.
+
+    Args:
+        place: the folder of its files; None = `$WNSEARCHDIR`, or Debian's.
+        report: gets lines that cannot be read.
+
+    Raises:
+        DataMissingError: if it is in no known place.
+        UserError: if the folder does not have its files.
+    """
+    folder = expanded(place or os.environ.get("WNSEARCHDIR", _DEBIAN), "path")
+    if not is_folder(folder):
+        raise DataMissingError(
+            f"there is no folder {folder} with WordNet's files (data.noun, index.noun, …): give path=. "
+            "Debian has them as wordnet-base; otherwise unpack "
+            "https://wordnetcode.princeton.edu/wn3.1.dict.tar.gz, or the WNDB files of https://en-word.net",
+            option="from",
+            file="wordnet",
+        )
+    source, licence = _edition(folder / "data.noun")
+    senses: dict[str, list[tuple[int, DictionaryEntry]]] = {}
+    for part, name in _PARTS.items():
+        wanted: dict[str, list[str]] = {}  # synset → lemmas
+        met: dict[str, int] = {}
+        for lemma, num_met, synsets in _records(folder / f"index.{part}", _lemma, report):
+            if is_expression(lemma):
+                met[lemma] = num_met
+                for synset in synsets:
+                    wanted.setdefault(synset, []).append(lemma)
+        forms: dict[str, list[str]] = {}
+        if is_file(exceptions := folder / f"{part}.exc"):
+            for form, *lemmas in _records(exceptions, lambda fields: fields, report):
+                for lemma in lemmas:
+                    forms.setdefault(lemma.replace("_", " "), []).append(form.replace("_", " "))
+        found: dict[tuple[str, str], DictionaryEntry] = {}
+        for synset, words, gloss in _records(folder / f"data.{part}", _synset, report):
+            for word in words if synset in wanted else ():
+                made = DictionaryEntry(word, gloss, name, tuple(forms.get(word.lower(), ())), source, licence)
+                found[synset, word.lower()] = made
+        for synset, lemmas in wanted.items():
+            for lemma in lemmas:
+                if entry := found.get((synset, lemma)):
+                    senses.setdefault(lemma, []).append((-met[lemma], entry))
+    return [entry for some in senses.values() for _, entry in sorted(some, key=lambda pair: pair[0])]
+
+
+def _lemma(fields: list[str]) -> tuple[str, int, list[str]]:
+    """A line of an index: the lemma, how often its senses were met, and their synsets."""
+    synsets = fields[6 + int(fields[3]) :]
+    if len(synsets) != int(fields[2]):
+        raise ValueError(f"{len(synsets)} senses, not {fields[2]}")
+    return fields[0].replace("_", " "), int(fields[5 + int(fields[3])]), synsets
+
+
+def _synset(fields: list[str]) -> tuple[str, list[str], str]:
+    """A line of the data: the synset, its words that are no names, and what they mean."""
+    words = [word.partition("(")[0].replace("_", " ") for word in fields[4 : 4 + 2 * int(fields[3], 16) : 2]]
+    bar = fields.index("|")
+    if fields[2] == "n":
+        # "New York" is an instance; "Academy Award" and "Canis lupus" are names, "Dutch courage" is not.
+        is_living = fields[1] in _LIVING
+        words = [word for word in words if not (is_living and word[0].isupper()) and not _is_name(word)]
+        words = [] if "@i" in fields[:bar] else words
+    return fields[0], words, " ".join(fields[bar + 1 :])
+
+
+def _is_name(word: str) -> bool:
+    return all(part[0].isupper() or part in _FUNCTION for part in _WORD.findall(word))
+
+
+def _edition(path: Path) -> tuple[str, str]:
+    """What a file of WordNet says at its head: its edition, and the licence of that."""
+    head = b" ".join(line for _, line in zip(range(40), _lines(path), strict=False)).decode(errors="replace")
+    if "English WordNet" in head:
+        return "Open English WordNet", "cc-by-4.0"
+    edition = re.search(r"WordNet \d\.\d", head)
+    return edition[0] if edition else "WordNet", "WordNet License"
+
+
+def _records(path: Path, make: Callable[[list[str]], T], report: Report) -> Iterator[T]:
+    """What is made of the fields of each line, after the licence at the head of a file of WordNet."""
+    for number, line in enumerate(_lines(path), 1):
+        if not line.startswith(b" ") and line.strip():
+            try:
+                made = make(line.decode().split())
+            except (ValueError, IndexError) as error:
+                report(path, f"line {number}", f"is not as wndb(5) has it: {error}")
+            else:
+                yield made
+
+
+# ---------------------------------------------------------------- tables
+
+
+def read_tables(
+    sources: Iterable[Source], columns: Mapping[str, str], licence: str, report: Report
+) -> Iterator[DictionaryEntry]:
+    """The rows of any tables with expressions and meanings, in their order.
+
+    Args:
+        columns: role → the column that has it.
+        licence: of rows that state none.
+        report: gets rows without an expression or a meaning.
+    """
+    for source in sources:
+        name = source.name + (f"@{source.revision}" if source.revision else "")
+
+        def made(record: Record, name: str = name) -> DictionaryEntry | None:
+            try:
+                pos, forms, own_source, own_licence = (
+                    record.optional_text(role) or ""
+                    for role in ("part_of_speech", "forms", "source", "licence")
+                )
+                of_row = tuple(filter(None, map(str.strip, forms.split(";"))))
+                facts = own_source or name, own_licence or licence
+                return DictionaryEntry(record.text("expression"), record.text("meaning"), pos, of_row, *facts)
+            except FieldError as error:
+                report(name, f"row {record.number}", str(error))
+                return None
+
+        yield from filter(None, Table(source, [GLOSSARY], columns, "columns").read(made))

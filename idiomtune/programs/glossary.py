@@ -1,0 +1,151 @@
+"""From dictionaries to a glossary: which expressions, in what words, and where they occur."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from idiomtune.config.settings import GlossarySettings
+from idiomtune.data.dictionaries import (
+    DictionaryEntry,
+    Report,
+    is_expression,
+    read_tables,
+    read_wiktionary,
+    read_wordnet,
+    wiktionary_file,
+)
+from idiomtune.data.own.forms import CORPUS
+from idiomtune.data.own.table import Table, find_sources
+from idiomtune.encoder.glossary import first_clause, is_findable
+from idiomtune.errors import UserError
+from idiomtune.expressions import ExpressionIndex, Forms, contained, plain_expression
+from idiomtune.io.claims import claimed
+from idiomtune.io.files import expanded, first_of, is_file, one_line, read_text, sync, text_lines
+from idiomtune.io.tables import is_table
+
+log = logging.getLogger(__name__)
+
+_SQUARE = re.compile(r"\[[^][]*\]")
+
+
+def glossary(options: GlossarySettings) -> Path:
+    """Write a glossary, and log what it contains.
+
+    Returns:
+        Its file.
+
+    Raises:
+        UserError: for everything that the user can fix.
+    """
+    output = expanded(options.output, "output")
+    with claimed("output", output, overwrite=options.overwrite) as file:
+        senses = _usable(options)
+        forms = {name: some[0].forms for name, some in senses.items()}
+        counts = None if options.texts is None else _occurrences(options.texts, senses, forms)
+        if counts is not None:
+            senses = {name: some for name, some in senses.items() if counts[name]}
+        if not senses:
+            where = "" if counts is None else f" that occurs in={options.texts}"
+            raise UserError(f"there is no expression{where}", option="from", file=",".join(options.sources))
+        hidden = [f"{name!r} hides {others[0]!r}" for name, others in contained(senses, forms).items()]
+        if hidden:
+            log.info("where the longer of two occurs, it counts: %s", first_of(hidden))
+        rows: list[dict[str, Any]] = [
+            {"expression": name, "meaning": one.gloss, "sense": number}
+            | {"part_of_speech": one.part_of_speech, "forms": "; ".join(one.forms)}
+            | {"language": options.language, "source": one.source, "licence": one.licence}
+            | ({} if counts is None else {"texts": counts[name]})
+            for name, some in senses.items()
+            for number, one in enumerate(some, 1)
+        ]
+        table = pd.DataFrame(rows)
+        if output.suffix == ".parquet":
+            table.to_parquet(file, index=False)
+        else:
+            table.to_csv(file, sep="\t" if output.suffix == ".tsv" else ",", index=False, lineterminator="\n")
+        sync(file)
+    licences = sorted({row["licence"] or "no licence" for row in rows})
+    log.info("%d expressions, %d meanings (%s)", len(senses), len(rows), ", ".join(licences))
+    return output
+
+
+def _usable(options: GlossarySettings) -> dict[str, list[DictionaryEntry]]:
+    """Expression → its senses in the first dictionary that has it, each in one clause."""
+    num_bad = 0
+
+    def skip(file: str | Path, row: str, problem: str) -> None:
+        nonlocal num_bad
+        num_bad += 1
+        log.warning("%s, %s is skipped: %s", file, row, one_line(problem))
+        if num_bad > options.bad_rows:
+            message = f"{one_line(problem)}. More than bad_rows={options.bad_rows}: is it the right file?"
+            raise UserError(message, file=file, row=row)
+
+    senses: dict[str, list[DictionaryEntry]] = {}
+    spellings: dict[str, str] = {}
+    for name, place in zip(options.sources, options.path or ["default"] * len(options.sources), strict=True):
+        known, num_left_out = frozenset(spellings), 0
+        for entry in _entries(name, None if place == "default" else place, options, skip):
+            key, gloss = plain_expression(entry.expression), meaning(entry)
+            if not gloss or not is_findable(entry.expression):
+                num_left_out += 1
+            elif key not in known:
+                some = senses.setdefault(spellings.setdefault(key, entry.expression), [])
+                if gloss.casefold() not in {other.gloss.casefold() for other in some}:
+                    some.append(entry._replace(gloss=gloss))
+        log.info("%s: %d expressions that no source before it has", name, len(spellings) - len(known))
+        if num_left_out:
+            log.info("%s: left out %d senses without words, or of unusual signs", name, num_left_out)
+    return senses
+
+
+def _entries(
+    name: str, place: str | None, options: GlossarySettings, skip: Report
+) -> Iterable[DictionaryEntry]:
+    if name == "wiktionary":
+        path, source = wiktionary_file(place, options.language)
+        return read_wiktionary(path, source, options.language, skip, all_senses=options.all_senses)
+    if name == "wordnet":
+        return read_wordnet(place, skip)
+    if name == "files" and place is None:
+        raise UserError("needs path=<file or folder of tables>", option="from", file=name)
+    tables = find_sources([place or name], "path" if place else "from")
+    rows = read_tables(tables, options.columns or {}, options.licence, skip)
+    return (entry for entry in rows if is_expression(entry.expression))
+
+
+def meaning(entry: DictionaryEntry) -> str:
+    """The first clause of a definition, without labels in brackets; "" if no word is left.
+
+    >>> meaning(DictionaryEntry("kick the bucket", "[intransitive] To die; to pass away.", "verb"))
+    'die'
+    """
+    clause = first_clause(" ".join(_SQUARE.sub("", entry.gloss).split())).strip(" .:,")
+    if entry.part_of_speech == "verb":
+        clause = clause.removeprefix("To ").removeprefix("to ")
+    return one_line(clause) if any(c.isalnum() for c in clause) else ""
+
+
+def _occurrences(place: str, senses: Iterable[str], forms: Forms) -> Counter[str]:
+    """Expression → number of texts that have it."""
+    index = ExpressionIndex(senses, forms)
+    counts: Counter[str] = Counter()
+    for text in _texts(place):
+        counts.update({name for _, _, name in index.find(text)})
+    return counts
+
+
+def _texts(place: str) -> Iterator[str]:
+    path = expanded(place, "in")
+    if is_file(path) and not is_table(path):
+        yield from filter(None, map(str.strip, text_lines(read_text(path))))
+    else:
+        for source in find_sources([place], "in"):
+            yield from Table(source, [CORPUS]).read(lambda record: record.marked()[0])

@@ -1,0 +1,290 @@
+"""`idiomtune glossary`: from dictionaries in their published forms to a file that models read."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import tracemalloc
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import idiomtune as it
+from idiomtune.config import check
+from idiomtune.config.settings import GlossarySettings
+from idiomtune.data.dictionaries import is_expression, read_tables, read_wiktionary
+from idiomtune.data.own.table import Source
+from idiomtune.encoder.glossary import Glossary, read_glossary
+from idiomtune.errors import DataMissingError, UserError
+from idiomtune.expressions import ExpressionIndex
+from idiomtune.io.files import fingerprint
+from idiomtune.io.tables import read_rows
+from idiomtune.programs.glossary import glossary
+from idiomtune.programs.launch import call
+from tests.dictionaries import ENGLISH, many_words, sense, word, write_extract, write_wordnet
+
+
+def made(tmp_path: Path, *arguments: str, name: str = "idioms.tsv") -> Glossary:
+    def task(config: dict[str, Any]) -> Path:
+        return glossary(check(GlossarySettings, config))
+
+    call("glossary", task, [*arguments, f"output={tmp_path / name}", "overwrite=true"])
+    return read_glossary([tmp_path / name])
+
+
+@pytest.mark.parametrize("name", ["words.jsonl", "words.jsonl.gz"])
+def test_wiktionary(name: str, tmp_path: Path) -> None:
+    glossary = made(tmp_path, "from=wiktionary", f"path={write_extract(tmp_path / name)}")
+    assert glossary.senses == {
+        "kick the bucket": ["die", "stop working"],
+        "kick the pail": ["die", "stop working"],
+        "kick the can": ["die", "stop working"],
+        "buy the farm": ["die"],
+        "still waters run deep": ["Quiet people think much"],
+    }
+    assert glossary.forms == {
+        "kick the bucket": ["kicks the bucket", "kicked the bucket"],
+        "kick the pail": ["kicked the pail"],
+    }
+    rows = [row.values for row in read_rows(tmp_path / "idioms.tsv")]
+    assert [row["sense"] for row in rows][:2] == ["1", "2"]
+    assert {(row["language"], row["source"], row["licence"]) for row in rows} == {
+        ("en", "Wiktionary", "cc-by-sa-4.0")
+    }
+    assert glossary.describe()["licences"] == ["cc-by-sa-4.0"], "what runs, models and cards record"
+
+
+def test_forms_of_the_dictionary_and_only_those_that_occur(tmp_path: Path) -> None:
+    """No rule of English knows that "perdeu" is a form of "perder"."""
+    texts = tmp_path / "texts.txt"
+    texts.write_text(
+        "Ele perdeu o barco.\nEu perco o barco!\nPerderam o barco.\nEla viu uma estrela.\n", encoding="utf-8"
+    )
+    extract = write_extract(tmp_path / "a.jsonl")
+    glossary = made(tmp_path, "from=wiktionary", "language=pt", f"path={extract}", f"in={texts}")
+    assert list(glossary.senses) == ["perder o barco"]
+    assert glossary.forms["perder o barco"] == ["perco o barco", "perdeu o barco", "perdendo o barco"]
+    (row,) = (row.values for row in read_rows(tmp_path / "idioms.tsv"))
+    assert row["texts"] == "2"
+    read = glossary.meanings().added("Ele perdeu o barco.")[0]
+    assert read == "Ele perdeu o barco (miss the boat)."
+    with pytest.raises(UserError, match="occurs in="):
+        it.glossary("wiktionary", tmp_path / "b.tsv", texts=["Nothing of it."], path=extract)
+
+
+def test_all_senses(tmp_path: Path) -> None:
+    extract = write_extract(tmp_path / "a.jsonl")
+    glossary = made(tmp_path, "from=wiktionary", f"path={extract}", "all_senses=true")
+    assert glossary.senses["red planet"] == ["A planet that is red"]
+    assert len(glossary.senses["kick the bucket"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "is_one"),
+    [
+        ("to the", False),
+        ("want to", False),
+        ("as well", False),
+        ("one's own", False),
+        ("bucket", False),
+        ("o que é", True),
+        ("red-handed", True),
+        ("in the bag", True),
+    ],
+)
+def test_phrases_of_function_words_are_left_out(text: str, is_one: bool) -> None:
+    assert is_expression(text) == is_one
+
+
+def test_wordnet(tmp_path: Path) -> None:
+    """Several senses in their order, most used parts of speech first; no names, no species."""
+    folder = write_wordnet(tmp_path / "dict")
+    glossary = made(tmp_path, "from=wordnet", f"path={folder}")
+    assert glossary.senses == {
+        "red herring": [
+            "any diversion intended to distract attention",
+            "a dried and smoked herring",
+            "in the manner of a red herring",
+        ],
+        "smoked herring": ["a dried and smoked herring"],
+        "Dutch courage": ["courage resulting from intoxication"],
+        "kick the bucket": ["pass from physical life"],
+        "blow one's nose": ["expel mucus"],
+        "over the moon": ["extremely happy"],
+    }
+    assert glossary.forms == {"blow one's nose": ["blew one's nose", "blows one's nose"]}
+    assert glossary.describe()["sources"] == ["WordNet 3.0"]
+    header = (folder / "data.noun").read_text().replace("WordNet 3.0", "Open English WordNet")
+    (folder / "data.noun").write_text(header)
+    assert made(tmp_path, "from=wordnet", f"path={folder}").describe()["licences"] == ["cc-by-4.0"]
+
+
+def test_several_sources_in_order_of_preference(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    table = tmp_path / "mine.csv"
+    table.write_text(
+        "idiom,definition\nKick the Bucket,stop living\nspill the beans,tell a secret\n,nothing\n"
+    )
+    paths = f"path=[{table},{write_wordnet(tmp_path / 'dict')}]"
+    columns = "columns={expression:idiom,meaning:definition}"
+    glossary = made(
+        tmp_path, "from=[files,wordnet]", paths, columns, "licence=cc0-1.0", name="idioms.parquet"
+    )
+    assert glossary.senses["Kick the Bucket"] == ["stop living"]
+    assert {"spill the beans", "red herring"} < glossary.senses.keys()
+    assert "kick the bucket" not in glossary.senses
+    assert glossary.describe()["licences"] == ["WordNet License", "cc0-1.0"]
+    assert "row 4 is skipped: field 'idiom': is empty" in caplog.text
+    with pytest.raises(UserError, match="2 sources"):
+        it.glossary(["wordnet", "files"], tmp_path / "b.tsv", path="x")
+
+
+def test_tables_and_data_sets_of_the_hub(tmp_path: Path) -> None:
+    """By their own names of columns; a data set is recorded with its commit."""
+    rows = [{"idiom": "spill the beans", "definition": "tell a secret", "forms": "spilt the beans; "}]
+    columns = {"expression": "idiom", "meaning": "definition"}
+    data = Source("hf:someone/idioms:train", None, "c0ffee", rows)
+    (entry,) = read_tables([data], columns, "cc0-1.0", lambda *bad: pytest.fail(str(bad)))
+    assert entry.forms == ("spilt the beans",)
+    assert (entry.source, entry.licence) == ("hf:someone/idioms:train@c0ffee", "cc0-1.0")
+    table = tmp_path / "mine.jsonl"
+    table.write_text(json.dumps(rows[0] | {"licence": "mit"}) + "\n")
+    made = it.glossary(str(table), tmp_path / "b.tsv", columns=columns, licence="cc0-1.0")
+    assert read_glossary([made]).forms == {"spill the beans": ["spilt the beans"]}
+    assert read_glossary([made]).describe()["licences"] == ["mit"]
+
+
+def test_bad_lines_are_named_and_there_is_a_limit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    bad = [
+        '{"word": "cut',
+        json.dumps(word("bite the bullet", sense("x", "slang")) | {"senses": "idiomatic"}),
+    ]
+    extract = write_extract(tmp_path / "a.jsonl", [ENGLISH[0], *bad, ENGLISH[4]])
+    glossary = made(tmp_path, "from=wiktionary", f"path={extract}", "bad_rows=2")
+    assert list(glossary.senses) == ["kick the bucket", "buy the farm"]
+    assert "line 2 is skipped" in caplog.text
+    assert "line 3 is skipped: field 'senses'" in caplog.text
+    with pytest.raises(UserError, match="More than bad_rows=1") as caught:
+        it.glossary("wiktionary", tmp_path / "b.tsv", path=extract, bad_rows=1)
+    assert (caught.value.file, caught.value.row) == (extract, "line 3")
+    assert not (tmp_path / "b.tsv").exists()
+    cut = write_extract(tmp_path / "cut.jsonl.gz")
+    cut.write_bytes(cut.read_bytes()[:-20])
+    with pytest.raises(UserError, match="gzip"):
+        it.glossary("wiktionary", tmp_path / "b.tsv", path=cut)
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_expressions(tmp_path: Path) -> None:
+    """What is held of a line does not grow with what else it has, and an index takes as long as some
+    readings of the file, on any machine.
+    """
+    path = write_extract(tmp_path / "many.jsonl", list(many_words(100_000)))
+    start = time.process_time()
+    with path.open("rb") as file:
+        for line in file:
+            json.loads(line)
+    reading = time.process_time() - start
+    tracemalloc.start()
+    entries = read_wiktionary(path, "Wiktionary", "en", lambda *bad: pytest.fail(str(bad)))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    names = {entry.expression: entry.forms for entry in entries}
+    assert len(names) > 95_000
+    assert peak < 2_000 * len(entries), "bytes"
+    start = time.process_time()
+    index = ExpressionIndex(names, names)
+    assert time.process_time() - start < 10 * reading
+    some = list(names)[::997]
+    assert [[name for *_, name in index.find(f"They {names[n][0]}.")] for n in some] == [[n] for n in some]
+
+
+# ---------------------------------------------------------------- downloads
+
+
+class Server:
+    """Serves one file, and breaks off answers.
+
+    Attributes:
+        breaks: after how many bytes each of the next answers ends.
+        ranges: what was asked for.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        self.content, self.version = content, '"one"'
+        self.breaks: list[int] = []
+        self.ranges: list[str | None] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def log_message(self, *_: object) -> None:
+                pass
+
+            def do_GET(self) -> None:
+                asked = self.headers.get("Range")
+                outer.ranges.append(asked)
+                content, start = outer.content, 0
+                if asked and self.headers.get("If-Range") == outer.version:
+                    start = int(asked.removeprefix("bytes=").rstrip("-"))
+                self.send_response(206 if start else 200)
+                self.send_header("Content-Length", str(len(content) - start))
+                self.send_header("ETag", outer.version)
+                self.end_headers()
+                end = start + outer.breaks.pop(0) if outer.breaks else len(content)
+                self.wfile.write(content[start:end])
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
+        self.url = f"http://127.0.0.1:{self.server.server_port}/words.jsonl"
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setenv("IDIOM_CACHE", str(tmp_path / "cache"))
+    server = Server(write_extract(tmp_path / "a.jsonl").read_bytes())
+    yield server
+    server.server.shutdown()
+    server.server.server_close()
+
+
+def test_an_interrupted_download_resumes(server: Server, tmp_path: Path) -> None:
+    server.breaks = [100, 200]
+    glossary = made(tmp_path, "from=wiktionary", f"path={server.url}")
+    assert server.ranges == [None, "bytes=100-", "bytes=300-"]
+    file = tmp_path / "cache" / "wiktionary" / "words.jsonl"
+    assert file.read_bytes() == server.content
+    record = json.loads(file.with_name("words.jsonl.json").read_text())
+    assert record["sha256"] == fingerprint(file)
+    assert glossary.describe()["sources"] == [f"Wiktionary (kaikki.org, {record['date']})"]
+    made(tmp_path, "from=wiktionary", f"path={server.url}")
+    assert len(server.ranges) == 3, "it is downloaded once"
+
+
+def test_the_next_command_resumes_unless_the_file_was_changed(server: Server, tmp_path: Path) -> None:
+    """A command gives up once nothing more comes."""
+    server.breaks = [500, 0, 500, 0]
+    for _ in range(2):
+        with pytest.raises(DataMissingError) as caught:
+            it.glossary("wiktionary", tmp_path / "b.tsv", path=server.url)
+        assert all(part in str(caught.value) for part in (server.url, "path=<file>", "resume"))
+    server.version, server.content = '"two"', server.content.replace(b"To die", b"To go")
+    glossary = made(tmp_path, "from=wiktionary", f"path={server.url}")
+    assert server.ranges == [None, *["bytes=500-"] * 2, *["bytes=1000-"] * 2]
+    assert glossary.senses["kick the bucket"][0] == "go"
+
+
+def test_what_is_no_extract_is_refused(server: Server, tmp_path: Path) -> None:
+    server.content = b"<!DOCTYPE html><html><body>Please log in.</body></html>"
+    with pytest.raises(DataMissingError, match="is a page"):
+        it.glossary("wiktionary", tmp_path / "b.tsv", path=server.url)
+    assert not (tmp_path / "cache" / "wiktionary" / "words.jsonl").exists()
+    for options, part in (
+        ({"language": "xx"}, "language=xx"),
+        ({"path": "missing.jsonl"}, "no such file"),
+        ({"path": write_extract(tmp_path / "a.jsonl"), "language": "fi"}, "fi"),
+    ):
+        with pytest.raises(UserError, match=part):
+            it.glossary("wiktionary", tmp_path / "b.tsv", **options)
