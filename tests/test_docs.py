@@ -71,7 +71,7 @@ OTHERS = re.compile(
     r"|idiomtune --version"
 )
 # Options that the worked examples add; a test of their own runs them.
-OF_EXAMPLES = ("+experiment=contrast", "rewording", "+experiment=config.yaml", "+experiment=my_file.yaml")
+OF_EXAMPLES = ("+experiment=contrast", "rewording", "config.yaml", "+experiment=my_file.yaml")
 RUN = (
     *(
         "adding-a-loss",
@@ -433,7 +433,7 @@ def test_llms_txt_lists_the_pages() -> None:
 
 def test_the_site_has_the_pages_as_markdown(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
-    pages = {"README", "docs/tutorial", "docs/reference/train"}
+    pages = {"README", "docs/tutorial", "docs/reference/idiomtune"}
     conf.add_index(SimpleNamespace(outdir=tmp_path, env=SimpleNamespace(found_docs=pages)), None)
     made = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     assert made == {"index.html", "llms.txt", "README.md", "docs/tutorial.md"}

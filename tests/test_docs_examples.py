@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from idiomtune.commands.new import TEMPLATES
 from tests.doc_pages import page_files, put_into, shell_lines
 from tests.programs import ROOT, run
 
@@ -145,7 +146,7 @@ def marked_commands(folder: Path, name: str, model: Path) -> list[list[str]]:
 
 @pytest.mark.slow
 def test_the_tutorial_from_the_list_to_the_dry_run(tmp_path: Path, tiny_path: Path) -> None:
-    shutil.copytree(ROOT / "examples" / "tutorial", tmp_path, dirs_exist_ok=True)
+    shutil.copytree(TEMPLATES, tmp_path, dirs_exist_ok=True)
     commands = marked_commands(tmp_path, "tutorial.md", tiny_path)
     said = {arguments[1]: python(tmp_path, *arguments) for arguments in commands}
     assert "in order" in said["train.check"]

@@ -41,6 +41,8 @@ def show_finished_run(folder: Path, *, all_scores: bool) -> None:
         tables = [_monitored_table(run, differences)]
         if all_scores:
             tables.append(changes(changeable(run.scores), run.baseline, "all scores", ("before", "after")))
+        elif all(key.startswith("own_") for key in run.monitor):
+            tables += paper_tables(groups)  # at which rank something is found
         for table in tables:
             if table.rows:
                 print_table(table)
