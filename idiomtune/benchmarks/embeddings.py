@@ -39,7 +39,7 @@ _CPUINFO = Path("/proc/cpuinfo")
 # Of our code, what decides embeddings, and how they are kept.
 _CODE = ("encoder", "expressions.py", "requests.py", "io/cache.py")
 # Packages whose code a version identifies.
-_KNOWN = ("torch", "transformers", "sentence_transformers", "train")
+_KNOWN = ("torch", "transformers", "sentence_transformers", "idiomtune")
 _EQUAL = 1e-6  # of the largest number in an embedding: rounding differs by more where texts do
 
 

@@ -229,8 +229,9 @@ def _draw_curves(
             looks[label] = axes.axvline(best_step, color="0.5", linestyle=":")
         axes.set(title=chart.heading, ylabel=chart.y_label)
         axes.set_xlabel("step (0 = untrained)" if chart.from_untrained else "step")
-        if chart.from_untrained:
-            axes.set_ylim(*_score_range([y for line in chart.lines for _, y in line.points]))
+        values = [y for line in chart.lines for _, y in line.points]
+        if chart.from_untrained and values:
+            axes.set_ylim(*_score_range(values))
         axes.locator_params(nbins=5)
         axes.xaxis.get_major_locator().set_params(integer=True)
         if len(looks) > 1 or chart.from_untrained:
