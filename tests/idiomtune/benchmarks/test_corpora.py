@@ -45,6 +45,9 @@ def test_scores_are_those_of_memory(folder: Path, tiny: Encoder, tmp_path: Path)
     here = scored(folder, tiny)
     assert {"own_retrieval/mine/span/ndcg@10", "own_retrieval/mine/ndcg@10/dim=8"} <= here.scores.keys()
     assert kept.scores == pytest.approx(here.scores, abs=1e-6)
+    for result, has_texts in ((here, True), (kept, False)):  # a store holds no texts to show
+        found = [one for record in result.per_query["own_retrieval"] for one in record["top"]]
+        assert {bool(one.pop("text")) for one in found} == {has_texts}
     assert kept.per_query == here.per_query
     assert sorted(contents(tmp_path / "store")) == [
         f"mine/{mode}/{name}"
