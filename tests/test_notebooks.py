@@ -6,9 +6,9 @@ import json
 import os
 import re
 import shutil
-import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import nbformat
@@ -121,7 +121,7 @@ def test_a_bar_in_a_notebook_is_one_output_that_changes(monkeypatch: pytest.Monk
     clock = {"now": 1000.0}
     monkeypatch.setattr("tqdm.std.time", lambda: clock["now"])
     monkeypatch.setattr("IPython.display.publish_display_data", publish)
-    monkeypatch.setitem(sys.modules, "ipykernel", sys.modules[__name__])
+    monkeypatch.setattr("IPython.get_ipython", lambda: SimpleNamespace(kernel=None))
     with progress_bar("training", 4) as advance:
         for _ in range(4):
             clock["now"] += 3

@@ -100,7 +100,8 @@ def progress_bar(what: str, total: int, done: int = 0) -> Iterator[Advance]:
         done: items of an earlier start.
     """
     how: dict[str, Any] = {"file": sys.stderr, "dynamic_ncols": True}
-    if "ipykernel" in sys.modules:
+    shell = "IPython" in sys.modules and sys.modules["IPython"].get_ipython()
+    if hasattr(shell, "kernel"):  # a notebook
         how = {"file": _Cell(), "position": 0, "ncols": 100, "mininterval": 1, "delay": 2}
     elif not sys.stderr.isatty():
         how = {"file": _LogFile(), "bar_format": _LINE, "mininterval": 60, "delay": 60}

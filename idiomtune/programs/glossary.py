@@ -94,7 +94,7 @@ def _usable(options: GlossarySettings) -> dict[str, list[DictionaryEntry]]:
         known, num_left_out = frozenset(spellings), 0
         for entry in _entries(name, None if place == "default" else place, options, skip):
             key, gloss = plain_expression(entry.expression), meaning(entry)
-            if not gloss or not is_findable(entry.expression):
+            if not gloss or not _is_usable(entry.expression):
                 num_left_out += 1
             elif key not in known:
                 some = senses.setdefault(spellings.setdefault(key, entry.expression), [])
@@ -104,6 +104,13 @@ def _usable(options: GlossarySettings) -> dict[str, list[DictionaryEntry]]:
         if num_left_out:
             log.info("%s: left out %d senses without words, or of unusual signs", name, num_left_out)
     return senses
+
+
+def _is_usable(expression: str) -> bool:
+    try:
+        return is_findable(expression)
+    except ValueError:  # too many placeholders
+        return False
 
 
 def _entries(

@@ -161,6 +161,6 @@ def test_the_experts_ranking_loss(rank: str, kind: type, numbers: dict[str, floa
 
 def test_package_paths() -> None:
     assert resolve_model_path("a/b") == "a/b"
-    assert resolve_model_path("package:idiomtune/data").endswith("/train/data")
+    assert resolve_model_path("package:idiomtune/data").endswith("/idiomtune/data")
     with pytest.raises(UserError, match="pip install no-such-package"):
         resolve_model_path("package:no_such_package/model")
