@@ -17,9 +17,9 @@ class Request:
         role: of the text in retrieval; picks the model family's prompt.
         instruction: an instruction to put before a query.
         pooling: `sentence` = the checkpoint's pooling over the whole input; `span` = the mean of the last
-            layer's tokens that overlap the span (late chunking); `usage` = no embedding, but how
-            idiomatically the span is used, from 0 to 1, by the gate of the model's meanings: in the row's
-            first column.
+            layer's tokens that overlap the span (late chunking); `usage` = no embedding, but
+            what the gate of the model's meanings makes of the span, in the row's first two columns
+            (:meth:`idiomtune.encoder.glossary.UsageGate.terms`).
         with_meanings: whether a model that reads meanings beside expressions reads them in this text.
         view: requests of one text share its forward pass, and so its dropout, unless their views differ.
     """

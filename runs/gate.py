@@ -33,17 +33,20 @@ def main(model: str = "minilm") -> None:
     log_to_stderr()
     encoder = Encoder.from_pretrained(model, glossary=[])
     usages = magpie_usages(read_glossary([GLOSSARIES / "idiolink.tsv"]).senses)
-    features, labels, names, layers = gate_examples(encoder, usages)
-    distinct = sorted(set(names))
+    features, labels, names, layers, apart, num_bare = gate_examples(encoder, usages)
+    bare = np.arange(len(names)) >= len(names) - num_bare
+    distinct, all_names = sorted(set(names)), names
     fold_of = dict(zip(np.random.default_rng(0).permutation(distinct), range(len(distinct)), strict=True))
     folds = np.array([fold_of[name] % _FOLDS for name in names])
     idiomatic, told = np.array(labels), np.zeros(len(names))
     for fold in range(_FOLDS):
         others = np.flatnonzero(folds != fold).tolist()
-        gate = fit_usage_gate(
-            features[others], [labels[i] for i in others], [names[i] for i in others], layers
-        )
-        told[folds == fold] = gate.usage(features[np.flatnonzero(folds == fold)]).numpy()
+        own = [labels[i] for i in others], [names[i] for i in others]
+        gate = fit_usage_gate(features[others], *own, layers, apart[others], int(bare[others].sum()))
+        held_out = np.flatnonzero(folds == fold)
+        told[held_out] = gate.usage(gate.terms(features[held_out]), gate.terms(apart[held_out])).numpy()
+    print(f"{num_bare} uses without context: {100 * (told[bare] > 0.5).mean():.0f}% told idiomatic")
+    idiomatic, told, names = idiomatic[~bare], told[~bare], names[: len(names) - num_bare]
     ranks, n = rankdata(told), idiomatic.sum()
     auc = (ranks[idiomatic].sum() - n * (n + 1) / 2) / (n * (~idiomatic).sum())
     of = [np.array(names) == name for name in distinct]
@@ -59,7 +62,7 @@ def main(model: str = "minilm") -> None:
         share = 100 * idiomatic[some].mean()
         print(f"told {low:.1f} to {low + 0.2:.1f}: {share:.0f}% of {some.sum()} are idiomatic")
     if model == "minilm":
-        gate = fit_usage_gate(features, labels, names, layers)
+        gate = fit_usage_gate(features, labels, all_names, layers, apart, num_bare)
         known = {
             "model": "all-MiniLM-L6-v2",
             "parameters": sum(p.numel() for p in encoder.parameters()),

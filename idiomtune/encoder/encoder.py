@@ -49,7 +49,7 @@ from idiomtune.encoder.loading import (
 from idiomtune.encoder.reading import Prompts, Reader, Tokenizer, prompts_of, special_tokens_around
 from idiomtune.encoder.saved_expressions import given_meanings, load_expressions, save_expressions
 from idiomtune.encoder.sharding import compute_device
-from idiomtune.encoder.usage_gate import GatedRequests
+from idiomtune.encoder.usage_gate import GatedRequests, alone
 from idiomtune.errors import UserError
 from idiomtune.expressions import Forms, Span, find_expression
 from idiomtune.io.files import cache_folder
@@ -407,7 +407,12 @@ class Encoder(nn.Module):
         if not requests:
             return []
         gate = gate_of(self, magpie_usages)
-        usage: list[float] = gate.usage(self.usage_features(requests, gate.layers)).tolist()
+        names = [
+            text[slice(*place)] if isinstance(place, tuple) else place
+            for text, place in zip(texts, expressions, strict=True)
+        ]
+        both = self.usage_features([*requests, *map(alone, names)], gate.layers)
+        usage: list[float] = gate.usage(*gate.terms(both).chunk(2)).tolist()
         return usage
 
     def similarity(self, first: Comparable, second: Comparable | None = None) -> Tensor:
@@ -689,8 +694,8 @@ class Encoder(nn.Module):
             assert self.meanings is not None
             assert self.meanings.gate is not None
             gate = self.meanings.gate
-            usage = gate.usage(self._usage_features(batch, features, gate.layers))  # (U,)
-            pieces.append(nn.functional.pad(usage[:, None], (0, self.dimension - 1)))
+            terms = gate.terms(self._usage_features(batch, features, gate.layers))  # (U, 2)
+            pieces.append(nn.functional.pad(terms, (0, self.dimension - 2)))
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
 
 

@@ -52,21 +52,45 @@ class UsageGate(NamedTuple):
     """How idiomatically a text uses an expression, read without meanings.
 
     Attributes:
-        direction: a number for each feature.
-        bias: what is added to the features' product with them.
+        direction: a number for each feature of the text.
+        bias: what is added to the products.
         layers: the hidden layers that give the features (:func:`idiomtune.encoder.forward.usage_features`).
             None in gates that were saved before these: their features are the text's embedding.
+        alone: a number for each feature of the expression itself, read as a text of its own; none in earlier
+            gates.
     """
 
     direction: list[float]
     bias: float
     layers: tuple[int, ...] = ()
+    alone: Sequence[float] = ()
 
-    def usage(self, features: Tensor) -> Tensor:
-        """(N,), from 0 = literal to 1 = idiomatic, of features (N, F)."""
-        direction = torch.tensor(self.direction, dtype=torch.float32, device=features.device)
-        products = (normalize(features.float(), dim=1) * direction).sum(1)
-        return torch.sigmoid(products + self.bias)
+    def terms(self, features: Tensor) -> Tensor:
+        """(N, 2): what texts add as those with an expression, and as that expression alone.
+
+        Args:
+            features: (N, F).
+        """
+        units = normalize(features.float(), dim=1)
+        terms = units.new_zeros(len(units), 2)
+        terms[:, 0] = units @ units.new_tensor(self.direction)
+        if self.alone:
+            terms[:, 1] = of_expression(units, self.layers) @ units.new_tensor(self.alone)
+        return terms
+
+    def usage(self, terms: Tensor, alone: Tensor) -> Tensor:
+        """(N,), from 0 = literal to 1 = idiomatic.
+
+        Args:
+            terms: (N, 2), of texts.
+            alone: (N, 2), of their expressions.
+        """
+        return torch.sigmoid(terms[:, 0] + alone[:, 1] + self.bias)
+
+
+def of_expression(features: Tensor, layers: Sequence[int]) -> Tensor:
+    """(N, L · H), those of (N, 3 · L · H) features that are of the expression itself."""
+    return features.view(len(features), len(layers), 3, -1)[:, :, 1].flatten(1)
 
 
 @dataclass(frozen=True)
@@ -140,10 +164,11 @@ class Meanings:
 
         return rewritten
 
-    def in_place(self, text: str) -> tuple[str, list[tuple[Span, Span]]]:
+    def in_place(self, text: str) -> tuple[str, list[tuple[Span, Span, str]]]:
         """The text with meanings instead of its expressions; of each, its place before and after."""
-        new, edits = rewrite(text, [(start, end, self.meaning(name)) for start, end, name in self.find(text)])
-        return new, [(edit[:2], edit[2:]) for edit in edits]
+        matches = self.find(text)
+        new, edits = rewrite(text, [(start, end, self.meaning(name)) for start, end, name in matches])
+        return new, [(edit[:2], edit[2:], match[2]) for edit, match in zip(edits, matches, strict=True)]
 
     def in_text(self, text: str) -> list[str]:
         """The distinct meanings of the expressions in a text."""
@@ -206,9 +231,11 @@ def saved_meanings(content: dict[str, Any], dimension: int | None, hidden: int) 
     meanings = Meanings(**{name: content[name] for name in _FIELDS}, **more)
     meanings.find("")  # refuses expressions without a letter
     if meanings.gate is not None:
-        direction, _, layers = meanings.gate
-        if len(direction) != (width := 3 * len(layers) * hidden or dimension):
-            raise ValueError(f"the gate has {len(direction)} numbers, this model's needs {width}")
+        direction, _, layers, alone = meanings.gate
+        width = 3 * len(layers) * hidden or dimension or 0
+        if len(direction) != width or len(alone) not in (0, width // 3):
+            given = f"{len(direction)} and {len(alone)} numbers"
+            raise ValueError(f"the gate has {given}, this model's needs {width} and {width // 3}")
     return meanings
 
 

@@ -10,13 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from idiomtune.config import ModelSettings
 from idiomtune.data.astitch import Usage
 from idiomtune.encoder.fingerprint import model_digest, weights_digest
 from idiomtune.encoder.glossary import GLOSSARIES, Meanings, UsageGate, read_glossary
-from idiomtune.encoder.usage_gate import fit_usage_gate
+from idiomtune.encoder.usage_gate import alone, fit_usage_gate
 from idiomtune.errors import UserError
 from idiomtune.io.cache import get
 from idiomtune.io.files import read_json, write_json
@@ -25,6 +26,8 @@ from idiomtune.requests import Request
 log = logging.getLogger(__name__)
 
 GATES = Path(__file__).parent / "gates"  # fitted to MAGPIE alone by runs/gate.py
+
+_VERSION = 2  # of what is fitted: kept gates of others are not read
 
 Magpie = Callable[[Iterable[str]], list[Usage]]  # from idioms that it leaves out
 
@@ -89,7 +92,11 @@ def magpie_gate(encoder: Any, magpie: Magpie) -> UsageGate:
         log.info("fitted in %.0f s", time.monotonic() - start)
 
     try:
-        key = [model_digest(encoder), [(usage.sentence, usage.span, usage.is_idiomatic) for usage in usages]]
+        key = [
+            _VERSION,
+            model_digest(encoder),
+            [(usage.sentence, usage.span, usage.is_idiomatic) for usage in usages],
+        ]
         return _read(read_json(get("gates", key, fit, suffix=".json")))
     finally:
         encoder.meanings = meanings
@@ -110,8 +117,11 @@ def fit_gate(encoder: Any, usages: Sequence[Usage]) -> UsageGate:
 
 def gate_examples(
     encoder: Any, usages: Sequence[Usage]
-) -> tuple[Tensor, Sequence[bool], Sequence[str], list[int]]:
-    """What :func:`~idiomtune.encoder.usage_gate.fit_usage_gate` takes, as :func:`fit_gate` has it."""
+) -> tuple[Tensor, Sequence[bool], Sequence[str], list[int], Tensor, int]:
+    """What :func:`~idiomtune.encoder.usage_gate.fit_usage_gate` takes, as :func:`fit_gate` has it.
+
+    Last come idiomatic uses with their context cut off: without any, a glossary's meaning holds.
+    """
     uses: list[tuple[Request, bool, str]] = []
     for usage in usages:
         text = usage.sentence
@@ -128,8 +138,29 @@ def gate_examples(
             f"and hold an expression of the glossary; {len(usages)} of them have none in both: give "
             "model.glossary_gate=false"
         )
-    requests, labels, names = zip(*uses, strict=True)
-    # The deeper two thirds: layers 2 to 6 of 6; 4, 6, …, 12 of 12.
+    bare = dict.fromkeys(
+        (_cut_out(request, num_words), True, name)
+        for request, is_idiomatic, name in uses
+        if is_idiomatic
+        for num_words in range(3)
+    )
+    requests, labels, names = zip(*uses, *bare, strict=True)
+    # All but the embeddings of tokens and the last: layers 1 to 5 of 6; 2, 4, …, 10 of 12.
     depth = encoder.transformer.config.num_hidden_layers
-    layers = sorted({math.ceil(depth * sixth / 6) for sixth in range(2, 7)})
-    return encoder.usage_features(requests, layers), labels, names, layers
+    layers = sorted({math.ceil(depth * sixth / 6) for sixth in range(1, 6)})
+    distinct = list(dict.fromkeys(names))
+    rows = encoder.usage_features([*requests, *map(alone, distinct)], layers)  # (N + distinct, F)
+    of_names = dict(zip(distinct, rows[len(requests) :], strict=True))
+    features, apart = rows[: len(requests)], torch.stack([of_names[name] for name in names])
+    return features, labels, names, layers, apart, len(bare)
+
+
+def _cut_out(request: Request, num_words: int) -> Request:
+    """The request's span as a sentence, with so many of the words before it."""
+    assert request.span is not None
+    start, end = request.span
+    words = request.text[:start].split()
+    text = " ".join([*words[max(0, len(words) - num_words) :], request.text[start:end]])
+    return replace(
+        request, text=f"{text[:1].upper()}{text[1:]}.", span=(len(text) - (end - start), len(text))
+    )

@@ -12,13 +12,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, normalize
 
-from idiomtune.encoder.glossary import Meanings, UsageGate
+from idiomtune.encoder.glossary import Meanings, UsageGate, of_expression
 from idiomtune.encoder.reading import Reader
 from idiomtune.requests import Request
 
 # Chosen on folds over MAGPIE's expressions and on IdioLink's training idioms (docs/results/knowledge.md).
 _WEIGHTS = {"beside": 0.6, "in_place": 0.8}
 _PENALTY = 1.0
+_DIFFERENCE = 1.5  # weight of how an expression differs from itself alone, among the features
+_BARE_WEIGHT = 0.2  # of all uses without context, beside 1 for all others
 _DIGITS = 6  # of a gate's numbers: a third of the file
 
 
@@ -27,26 +29,40 @@ def fit_usage_gate(
     is_idiomatic: Sequence[bool],
     expressions: Sequence[str] | None = None,
     layers: Sequence[int] = (),
+    alone: Tensor | None = None,
+    num_bare: int = 0,
 ) -> UsageGate:
     """A gate by logistic regression with an L2 penalty.
 
-    Both usages of each expression weigh the same, as much as the rarer one has sentences: an expression that
-    has only one would teach its name.
+    It looks at a text's features, and at how those of its expression differ from the expression's as a text
+    of its own. Both usages of each expression weigh the same, as much as the rarer one has sentences: an
+    expression that has only one would teach its name.
 
     Args:
         features: (N, F) of sentences with expressions, read without meanings.
         is_idiomatic: of each of them. Some expression must have both.
         expressions: of each of them; None: one for all.
         layers: that the features are of.
+        alone: (N, F), the features of each expression as a text of its own; None: they are not looked at.
+        num_bare: so many of the last are uses without context, in which an expression means what dictionaries
+            say. All together weigh a fifth of the others.
     """
-    scale = math.sqrt(features.shape[1])
+    scale, num_features = math.sqrt(features.shape[1]), features.shape[1]
     inputs = normalize(features.cpu().float(), dim=1) * scale  # (N, F)
+    if alone is not None:
+        difference = inputs - normalize(alone.cpu().float(), dim=1) * scale
+        inputs = torch.cat([inputs, _DIFFERENCE * of_expression(difference, layers)], dim=1)
     labels = torch.tensor(is_idiomatic, dtype=torch.float32)  # (N,)
-    names = expressions or [""] * len(labels)
-    counts = Counter(zip(names, is_idiomatic, strict=True))
+    names = list(expressions or [""] * len(labels))
+    num_used = len(names) - num_bare
+    uses, bare = list(zip(names, is_idiomatic, strict=True))[:num_used], names[num_used:]
+    counts, num_of_bare = Counter(uses), Counter(bare)
     rarer = {name: min(counts[name, False], counts[name, True]) for name in set(names)}
-    shares = [rarer[name] / counts[name, use] for name, use in zip(names, is_idiomatic, strict=True)]
-    weights = torch.tensor(shares) / sum(shares)  # (N,)
+    shares = torch.tensor([rarer[name] / counts[name, use] for name, use in uses])
+    bare_shares = torch.tensor([1 / num_of_bare[name] for name in bare])
+    weights = torch.cat(
+        [shares / shares.sum(), _BARE_WEIGHT * bare_shares / max(1, len(num_of_bare))]
+    )  # (N,)
     direction = torch.zeros(inputs.shape[1], requires_grad=True)
     bias = torch.zeros((), requires_grad=True)
     optimizer = torch.optim.LBFGS([direction, bias], max_iter=200, line_search_fn="strong_wolfe")
@@ -60,8 +76,15 @@ def fit_usage_gate(
 
     with torch.enable_grad(), torch.autocast("cpu", enabled=False):
         optimizer.step(loss)  # type: ignore[no-untyped-call]
-    numbers = [float(f"{number:.{_DIGITS}g}") for number in (direction.detach() * scale).tolist()]
-    return UsageGate(numbers, float(bias.detach()), tuple(layers))
+    numbers = direction.detach() * scale
+    text, own = numbers[:num_features], _DIFFERENCE * numbers[num_features:]
+    if alone is not None:  # how a use differs: of the text, less of the expression alone
+        text.view(len(layers), 3, -1)[:, 1] += own.view(len(layers), -1)
+    return UsageGate(_rounded(text), float(bias.detach()), tuple(layers), _rounded(-own))
+
+
+def _rounded(numbers: Tensor) -> list[float]:
+    return [float(f"{number:.{_DIGITS}g}") for number in numbers.tolist()]
 
 
 class GatedRequests:
@@ -120,11 +143,18 @@ class GatedRequests:
         units = normalize(rows.float(), dim=1)
         bare, *others = zip(*self._rows.values(), strict=True)
         other, replaced, meanings = (_means(units, members) for members in others)  # (G, D) each
-        if self._gate.layers:
-            usages = rows[:, 0].tolist()
-            usage = rows.new_tensor([sum(usages[i] for i in members) / len(members) for members in bare])
+        if self._gate.layers:  # of each text the places of its expressions, then these alone
+            pairs = [
+                (group, *pair)
+                for group, members in enumerate(bare)
+                for pair in zip(members[: len(members) // 2], members[len(members) // 2 :], strict=True)
+            ]
+            groups, uses, alone = torch.tensor(pairs, device=rows.device).T
+            each = self._gate.usage(rows[uses], rows[alone])
+            usage = each.new_zeros(len(bare)).index_add(0, groups, each) / groups.bincount()
         else:
-            usage = self._gate.usage(_means(units, bare))
+            terms = self._gate.terms(_means(units, bare))
+            usage = self._gate.usage(terms, terms)
         own = normalize(units[at] + other, dim=1)
         mixed = apply_gate(own, replaced, meanings, usage.float(), self._weight)
         asked[at] = (mixed * rows[at].float().norm(dim=1, keepdim=True)).to(asked.dtype)
@@ -143,9 +173,9 @@ def _readings(request: Request, meanings: Meanings) -> list[list[Request]]:
     """What else a gate needs of a text, of four kinds; nothing if it, or its span, holds no expression.
 
     Returns:
-        Its expressions without meanings, which tells how they are used; the expressions, with their meanings
-        if the model reads these beside them (of a span: the sentence); the sentence with meanings in place of
-        its expressions; these meanings, where they are there.
+        Its expressions without meanings, in the text and then alone, which tells how they are used; the
+        expressions, with their meanings if the model reads these beside them (of a span: the sentence); the
+        sentence with meanings in place of its expressions; these meanings, where they are there.
     """
     text, places = meanings.in_place(request.text)
     sentence = replace(request, span=None, pooling="sentence")
@@ -160,14 +190,21 @@ def _readings(request: Request, meanings: Meanings) -> list[list[Request]]:
         Request(request.text, with_meanings=False),
         replace(request, with_meanings=meanings.form == "beside"),
     )
+    usages = [replace(bare, span=old, pooling="usage") for old, _, _ in places]
+    usages += [alone(name) for _, _, name in places]
     return [
-        [replace(bare, span=old, pooling="usage") for old, _ in places] if meanings.gate.layers else [bare],
+        usages if meanings.gate.layers else [bare],
         [replace(own, span=None, pooling="sentence")]
         if is_span
-        else [replace(own, span=old, pooling="span") for old, _ in places],
+        else [replace(own, span=old, pooling="span") for old, _, _ in places],
         [replaced],
-        [replace(replaced, span=new, pooling="span") for _, new in places],
+        [replace(replaced, span=new, pooling="span") for _, new, _ in places],
     ]
+
+
+def alone(expression: str) -> Request:
+    """The expression as a text of its own, with which a gate compares its uses."""
+    return Request(expression, (0, len(expression)), pooling="usage", with_meanings=False)
 
 
 def apply_gate(

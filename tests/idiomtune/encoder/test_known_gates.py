@@ -16,6 +16,7 @@ from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import GLOSSARIES, Meanings, read_glossary
 from idiomtune.encoder.known_gates import magpie_gate, shipped_gate, weighed
 from idiomtune.encoder.loading import model_settings
+from idiomtune.encoder.usage_gate import alone
 from idiomtune.errors import UserError
 from idiomtune.requests import Request
 
@@ -27,6 +28,7 @@ USED = [
     ("The ship broke the ice in the harbour.", "break the ice", False),
     ("The reform left the minister in hot water with voters.", "in hot water", True),
     ("Soak the towels in hot water for an hour.", "in hot water", False),
+    ("He missed the boat.", "miss the boat", True),  # nothing speaks against it
 ]
 
 
@@ -102,7 +104,10 @@ def test_usage_of_sentences(minilm: Encoder) -> None:
     texts, expressions, labels = zip(*USED, strict=True)
     told = it.usage(minilm, texts, expressions)
     assert [value > 0.5 for value in told] == list(labels)
-    assert it.usage(minilm, texts[:1], "missed the boat") == pytest.approx(told[:1], abs=1e-5)
+    assert it.usage(minilm, texts[:1], "missed the boat") == pytest.approx(told[:1], abs=0.1)
+    places = [text.index(words) for text, words in zip(texts[:1], ["missed the boat"], strict=True)]
+    spans = [(start, start + len("missed the boat")) for start in places]
+    assert minilm.usage(texts[:1], spans) == it.usage(minilm, texts[:1], "missed the boat")
     assert it.usage(minilm, [], "miss the boat") == []
     with pytest.raises(UserError, match="'miss the boat' is not in text 0"):
         it.usage(minilm, ["They took the train."], "miss the boat")
@@ -113,12 +118,14 @@ def test_the_shipped_gate_on_real_queries(minilm: Encoder, real_data: Path) -> N
     gate = shipped_gate(minilm)
     assert gate is not None
     index = read_glossary([GLOSSARIES / "idiolink.tsv"]).meanings()
-    requests, labels = [], []
+    requests, labels, names = [], [], []
     for query in load_split(real_data / "idiolink", "val").queries:
-        for start, end, _ in index.find(query.sentence)[:1]:
+        for start, end, name in index.find(query.sentence)[:1]:
             requests.append(Request(query.sentence, (start, end), pooling="usage", with_meanings=False))
             labels.append(query.usage == "idiomatic")
-    told = gate.usage(minilm.usage_features(requests, gate.layers)).tolist()
+            names.append(name)
+    both = minilm.usage_features([*requests, *map(alone, names)], gate.layers)
+    told = gate.usage(*gate.terms(both).chunk(2)).tolist()
     right = [(value > 0.5) == label for value, label in zip(told, labels, strict=True)]
     pairs = [
         a > b
@@ -127,5 +134,5 @@ def test_the_shipped_gate_on_real_queries(minilm: Encoder, real_data: Path) -> N
         if is_a and not is_b
     ]
     assert len(right) == 200
-    assert sum(right) / len(right) > 0.84
-    assert sum(pairs) / len(pairs) > 0.92
+    assert sum(right) / len(right) > 0.86
+    assert sum(pairs) / len(pairs) > 0.95

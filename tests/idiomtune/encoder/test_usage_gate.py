@@ -34,8 +34,9 @@ def with_gate(encoder: Encoder, **options: Any) -> Encoder:
     """With a random gate; `layers` = of these, else of the embedding, as earlier versions saved them."""
     layers = options.pop("layers", ())
     width = 3 * len(layers) * encoder.dimension or encoder.dimension
-    direction = torch.randn(width, generator=torch.Generator().manual_seed(0)).tolist()
-    encoder.meanings = Meanings(SENSES, gate=UsageGate(direction, -0.5, layers), **options)
+    numbers = torch.randn(2 * width, generator=torch.Generator().manual_seed(0)).tolist()
+    alone = numbers[width : width + len(layers) * encoder.dimension]
+    encoder.meanings = Meanings(SENSES, gate=UsageGate(numbers[:width], -0.5, layers, alone), **options)
     return encoder
 
 
@@ -95,8 +96,9 @@ def test_usage_is_told_by_hidden_layers_of_each_expression(
     monkeypatch.setattr(tiny, "_run", counted)
     with torch.no_grad():
         after = normalize(tiny([Request(RUN), Request(ICE), Request("nothing")]), dim=1)
-    # Of both texts: themselves, with meanings after expressions if that is the form, and in place.
-    assert sum(passes) == 2 * (2 + (form == "beside")) + 1
+    # Of both texts: themselves, with meanings after expressions if that is the form, and in place; and each
+    # of the two expressions alone.
+    assert sum(passes) == 2 * (2 + (form == "beside")) + 1 + 2
     tiny.meanings = replace(meanings, gate=None, form="beside") if form == "beside" else None
 
     def reading(text: str, words: str | None = None) -> torch.Tensor:
@@ -109,8 +111,13 @@ def test_usage_is_told_by_hidden_layers_of_each_expression(
     own = reading(RUN) + normalize(reading(RUN, "home run") + reading(RUN, "broke the ice"), dim=0)
     own = normalize(own, dim=0)
     tiny.meanings = None
-    both = torch.stack([features_of(tiny, RUN, words) for words in ("home run", "broke the ice")])
-    usage = float(gate.usage(both).mean())
+    usage = 0.0
+    for words, name in (("home run", "home run"), ("broke the ice", "break the ice")):
+        text, alone = features_of(tiny, RUN, words), features_of(tiny, name, name)
+        itself = alone.view(2, 3, -1)[:, 1].flatten()
+        scale = 6**0.5  # of six unit vectors
+        logit = float(text @ torch.tensor(gate.direction) + itself @ torch.tensor(gate.alone)) / scale
+        usage += 0.5 / (1 + np.exp(-(logit + gate.bias)))
     run_ = "A a great success, and they make people relax."
     meaning = normalize(reading(run_, "a great success") + reading(run_, "make people relax"), dim=0)
     weight = {"beside": 0.6, "in_place": 0.8}[form]
@@ -126,12 +133,12 @@ def test_gates_are_saved_and_those_of_earlier_versions_are_read(tiny: Encoder, t
         expected = tiny.encode([ICE, RUN])
         content = json.loads((folder / "glossary.json").read_text())
         if not layers:
-            del content["gate"]["layers"]  # which they did not have
+            del content["gate"]["layers"], content["gate"]["alone"]  # which they did not have
             (folder / "glossary.json").write_text(json.dumps(content))
         assert torch.allclose(Encoder.from_pretrained(folder).encode([ICE, RUN]), expected, atol=1e-6)
     content["gate"]["direction"].pop()
     (folder / "glossary.json").write_text(json.dumps(content))
-    with pytest.raises(UserError, match="191 numbers"):
+    with pytest.raises(UserError, match="191 and 64 numbers"):
         Encoder.from_pretrained(folder)
 
 
@@ -258,7 +265,8 @@ def test_the_gate_is_a_logistic_regression() -> None:
 
     best = minimize(loss, np.zeros(7), tol=1e-9).x
     expected = 1 / (1 + np.exp(-(inputs @ best[:6] + best[6])))
-    assert gate.usage(torch.tensor(rows)).numpy() == pytest.approx(expected, abs=1e-4)
+    terms = gate.terms(torch.tensor(rows))
+    assert gate.usage(terms, terms).numpy() == pytest.approx(expected, abs=1e-4)
 
 
 def test_both_usages_of_each_expression_weigh_the_same() -> None:
@@ -272,3 +280,27 @@ def test_both_usages_of_each_expression_weigh_the_same() -> None:
     assert fit_usage_gate(rows[again], [labels[i] for i in again]).direction != pytest.approx(
         gate.direction, abs=1e-2
     )
+
+
+def test_a_gate_compares_an_expression_with_itself_alone_and_trusts_a_glossary_without_context() -> None:
+    """The regression on [x, 1.5 (x - a) of the expression]; uses without context weigh a fifth of others."""
+    rng = np.random.default_rng(2)
+    rows, alone = rng.normal(size=(44, 6)), np.repeat(rng.normal(size=(4, 6)), 11, axis=0)
+    names, labels = np.repeat(list("abcd"), 11), np.tile([True, False] * 5 + [True], 4)
+    bare = [10, 21, 32, 43]  # the last of each
+    order = [i for i in range(44) if i not in bare] + bare
+    rows, alone, names, labels = rows[order], alone[order], names[order], labels[order]
+    units, apart = ([r / np.linalg.norm(r) * np.sqrt(6) for r in some] for some in (rows, alone))
+    inputs = np.array([[*x, *(1.5 * (x - a)[2:4])] for x, a in zip(units, apart, strict=True)])
+    weights = [1 / 40] * 40 + [0.2 / 4] * 4
+
+    def loss(p: np.ndarray) -> float:
+        z = inputs @ p[:8] + p[8]
+        return float(np.dot(weights, np.log1p(np.exp(np.where(labels, -z, z)))) + 0.5 * p[:8] @ p[:8])
+
+    best = minimize(loss, np.zeros(9), tol=1e-10).x
+    given = torch.tensor(rows), labels.tolist(), names.tolist(), (1,), torch.tensor(alone)
+    gate = fit_usage_gate(*given, num_bare=4)
+    told = gate.usage(gate.terms(torch.tensor(rows)), gate.terms(torch.tensor(alone)))
+    assert told.numpy() == pytest.approx(1 / (1 + np.exp(-(inputs @ best[:8] + best[8]))), abs=1e-3)
+    assert gate.alone != fit_usage_gate(*given).alone
