@@ -138,23 +138,25 @@ PUBLISHED: dict[AdmireSplit, str] = {
 
 def test_every_split_as_published(tmp_path: Path) -> None:
     for number, place in enumerate(PUBLISHED.values()):
-        folder, table = place.rsplit("/", 1)
-        write(tmp_path / folder, ROW | {"sentence": f"Cold feet, {number}."}, split=table)
-        (tmp_path / folder / "cold feet").mkdir()
+        images = tmp_path / Path(place).parent / "cold feet"
+        images.mkdir(parents=True)
+        write(images.parent, ROW | {"sentence": f"Cold feet, {number}."}, split=Path(place).name)
         for name in NAMES:
-            (tmp_path / folder / "cold feet" / name).touch()
+            (images / name).touch()
     files = sorted(tmp_path.rglob("*.tsv"))
     for number, (split, place) in enumerate(PUBLISHED.items()):
         read = read_items(tmp_path, split, check_images=True)
         (item,) = read.items
         assert (item.id, item.sentence, read.has_gold) == (f"{split}_2", f"Cold feet, {number}.", True)
-        folder = tmp_path / place.rsplit("/", 1)[0]
-        assert {c.path for c in item.candidates} == {folder / "cold feet" / name for name in NAMES}
+        images = tmp_path / Path(place).parent / "cold feet"
+        assert {c.path for c in item.candidates} == {images / name for name in NAMES}
         assert folder_of(files, split) == tmp_path
 
 
-def test_portuguese_tables_are_never_taken_for_english_ones(tmp_path: Path) -> None:
+def test_tables_of_one_language_are_never_taken_for_the_other(tmp_path: Path) -> None:
     """Their names are the same. A copy without the later splits lacks data, and is not wrong."""
+    with pytest.raises(DataMissingError, match="PT"):
+        read_items(write(tmp_path / "english", ROW, split="test"), "test_pt")
     write(tmp_path / "PT" / "test", ROW, split="test")
     assert len(read_items(tmp_path, "test_pt").items) == 1
     write(tmp_path / "xeval", ROW, split="xe")  # of a language's folder
