@@ -22,6 +22,7 @@ NAVIGATION = {
         "docs/large-corpora",
         "docs/own-idioms",
         "docs/mixtures",
+        "docs/other-data",
         "docs/knowledge",
         "docs/dictionaries",
         "docs/learning-expressions",

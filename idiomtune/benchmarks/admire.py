@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, cast, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from idiomtune.benchmarks import Embed, Result
-from idiomtune.data.admire import FOLDER, NUM_IMAGES, Item, ItemSplit, find_image, read_items
+from idiomtune.data.admire import FOLDER, NUM_IMAGES, Item, ItemSplit, find_image, folder_of, read_items
 from idiomtune.data.names import ADMIRE_CV_SPLIT, ADMIRE_SENSES, AdmireSplit, AStitchSplit, ExpertsMode
 from idiomtune.data.places import admire_split
 from idiomtune.declarations.benchmark import BenchmarkOptions, QueryResult, results_of
@@ -129,15 +129,13 @@ def _captions(
     files: Mapping[str, str], split: str
 ) -> tuple[dict[tuple[str, str], str], Path | None, list[str]]:
     """(compound, image) → caption, and the data's folder, if it is on this machine."""
-    table = f"subtask_a_{split}.tsv"
-    paths = [Path(path) for path in files if Path(path).name == table]
+    folder = folder_of(map(Path, files), split)
     try:
-        if not paths or split not in ("train", "dev"):
-            raise OSError
-        folder = paths[0].parent.parent if paths[0].parent.name == split else paths[0].parent
-        items = read_items(folder, "train" if split == "train" else "dev").items
-    except (OSError, UserError):
-        return {}, None, [f"images are shown by their names: {FOLDER}'s {table} is not here"]
+        items = read_items(folder, cast(AdmireSplit, split)).items if folder else ()
+    except UserError:
+        items = ()
+    if not items:
+        return {}, None, [f"images are shown by their names: {FOLDER}'s table of {split} is not here"]
     return {(i.compound, c.name): c.caption for i in items for c in i.candidates}, folder, []
 
 

@@ -1,17 +1,19 @@
-"""AdMIRe (SemEval-2025 Task 1, subtask A, English): sentences with a compound, and five images each.
+"""AdMIRe (SemEval-2025 Task 1, subtask A): sentences with a compound, and five images each.
 
-Pickard et al. 2025, arXiv 2503.15358; https://semeval2025-task1.github.io.
+Pickard et al. 2025, arXiv 2503.15358; https://semeval2025-task1.github.io; data: doi
+10.15131/shef.data.28436600.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, cast
 
 from idiomtune.data.names import ADMIRE, ADMIRE_SENSES, AdmireSplit, held_out
-from idiomtune.errors import UserError
+from idiomtune.errors import DataMissingError, UserError
 from idiomtune.expressions import find_expression, plain_expression
 from idiomtune.io.files import is_file, is_plain_name, leads_out, parse_list
 from idiomtune.io.tables import Row, read_made
@@ -20,12 +22,21 @@ log = logging.getLogger(__name__)
 
 FOLDER = ADMIRE.name
 WEBSITE = "https://semeval2025-task1.github.io"
+PUBLISHED_AT = "https://doi.org/10.15131/shef.data.28436600"  # all splits with gold
 NUM_IMAGES = 5
 Sense = Literal["idiomatic", "literal"]
 
 _NAMES, _CAPTIONS = ([f"image{i}_{what}" for i in range(1, NUM_IMAGES + 1)] for what in ("name", "caption"))
 _COLUMNS = ("compound", "sentence", "sentence_type", "expected_order", *_NAMES, *_CAPTIONS)
 _MUST_HAVE_GOLD = ("train",)
+_PUBLISHED = {  # split → the folder of its language, its own folder in that one, its table
+    "train": ("EN", "train", "subtask_a_train.tsv"),
+    "dev": ("EN", "dev", "subtask_a_dev.tsv"),
+    "test": ("EN", "test", "subtask_a_test.tsv"),
+    "extended": ("EN", "xeval", "subtask_a_xe.tsv"),
+    "test_pt": ("PT", "test", "subtask_a_test.tsv"),
+    "extended_pt": ("PT", "xeval", "subtask_a_xp.tsv"),
+}
 
 
 @dataclass(frozen=True)
@@ -80,14 +91,16 @@ class ItemSplit:
 def read_items(folder: Path, split: AdmireSplit, *, check_images: bool = False) -> ItemSplit:
     """A split's items.
 
-    The table is `subtask_a_<split>.tsv` in `folder` or in `<folder>/<split>`. An image `<stem>.png` of it is
-    `images/<split>/<compound>/<stem>.jpg` or `.png`, or is as published, in `<split>/<compound>/` or
-    `<compound>/`; an apostrophe in a compound may be `_` in its folder's name.
+    The table is as published, such as `<folder>/EN/xeval/subtask_a_xe.tsv`; an English one may also be in
+    `<folder>/xeval` or `folder`. An image `<stem>.png` of it is `images/<split>/<compound>/<stem>.jpg` or
+    `.png`, or is as published, in `<compound>/` next to the table; an apostrophe in a compound may be `_` in
+    its folder's name.
 
     Args:
         check_images: find the images too; captions need none.
 
     Raises:
+        DataMissingError: if there is no table of a split that is published apart from train and dev.
         UserError: naming file, row and field of what is wrong: an empty field, an unknown sense, an image
             twice, a gold order that is not one of the item's five images, gold for some items only, a missing
             image, a name that is a path. An image outside of `folder` counts as missing.
@@ -141,16 +154,30 @@ def read_items(folder: Path, split: AdmireSplit, *, check_images: bool = False) 
     return ItemSplit(split, items, (path,))
 
 
+def _tables(folder: Path, split: str) -> list[Path]:
+    """Where a split's table may be; a Portuguese one is in PT/, as it may have the name of an English one."""
+    language, own, table = _PUBLISHED[split]
+    above = [folder, folder / language] if language == "EN" else [folder / language]
+    return [place / table for each in above for place in (each, each / own)]
+
+
 def _table(folder: Path, split: str) -> Path:
-    name = f"subtask_a_{split}.tsv"
-    for path in (folder / name, folder / split / name):
+    places = _tables(folder, split)
+    for path in places:
         if path.is_file():
             return path
-    raise UserError(
-        f"there is no such file, nor one in {folder / split}; {folder} must be the folder with the tables of "
-        f"AdMIRe's subtask A ({ADMIRE.setting}=, or {FOLDER}/ in IDIOM_DATA)",
-        file=folder / name,
+    error = UserError if split in ("train", "dev") else DataMissingError
+    raise error(
+        f"there is no such file, nor {places[-1].relative_to(folder)}; {folder} must be the folder with the "
+        f"tables of AdMIRe's subtask A ({ADMIRE.setting}=, or {FOLDER}/ in IDIOM_DATA)",
+        file=places[0],
     )
+
+
+def folder_of(files: Iterable[Path], split: str) -> Path | None:
+    """The folder of the data, if one of these files is the split's table in it."""
+    folders = ((file, folder) for file in files for folder in reversed(file.parents[:3]))
+    return next((f for file, f in folders if split in _PUBLISHED and file in _tables(f, split)), None)
 
 
 def find_image(folder: Path, split: str, compound: str, name: str) -> Path | None:
@@ -158,9 +185,9 @@ def find_image(folder: Path, split: str, compound: str, name: str) -> Path | Non
 
     A file outside of `folder` counts as missing: only the data's own images are opened and shown.
     """
-    if not all(map(is_plain_name, (split, compound, name))):
+    if split not in _PUBLISHED or not all(map(is_plain_name, (compound, name))):
         return None
-    for above in (folder / "images" / split, folder / split, folder):
+    for above in (folder / "images" / split, *(table.parent for table in reversed(_tables(folder, split)))):
         for inside in (_folder_name(compound), compound):
             for file in (f"{Path(name).stem}.jpg", name):
                 if is_file(path := above / inside / file) and not leads_out(path, folder):

@@ -47,7 +47,7 @@ SemEvalSplit = Literal["dev", "dev_a", "dev_b", "eval", "test"]
 
 # AdMIRe, SemEval-2025 Task 1 A.
 ADMIRE_CV_SPLIT = "train_cv"  # the items of train whose compounds a fold holds out
-AdmireSplit = Literal["train", "dev", "train_cv"]
+AdmireSplit = Literal["train", "dev", "test", "extended", "test_pt", "extended_pt", "train_cv"]
 ADMIRE_SENSES = ("idiomatic", "literal")
 ExpertsMode = Literal["experts_text", "experts_image"]
 # Sentences of AStitchInLanguageModels, for which only the sense is known.

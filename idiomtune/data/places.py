@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from idiomtune.data import magpie
-from idiomtune.data.admire import WEBSITE, ItemSplit, fold_items, read_items
+from idiomtune.data.admire import PUBLISHED_AT, WEBSITE, ItemSplit, fold_items, read_items
 from idiomtune.data.astitch import Usage
 from idiomtune.data.idiolink import Split, available_splits, fold_splits, idiolink_root, load_split
 from idiomtune.data.names import ADMIRE, ADMIRE_CV_SPLIT, CV_SPLIT, MAGPIE, AdmireSplit
@@ -79,11 +79,11 @@ def admire_folder(settings: Any) -> Path:
     folder = folder_of(settings, ADMIRE.name)
     if folder is None:
         raise DataMissingError(
-            "the AdMIRe data (SemEval-2025 Task 1, subtask A, English) is not here, and its public links do "
-            "not work for programs\n"
-            f"  - fetch Training and Development Data from {WEBSITE} and unpack them into one folder (each "
-            "table, subtask_a_train.tsv and subtask_a_dev.tsv, there or in train/ and dev/), and name it: "
-            f"data.admire=<folder>, or IDIOM_DATA=<folder with {ADMIRE.name}/>\n"
+            "the AdMIRe data (SemEval-2025 Task 1, subtask A) is not here, and its public links do not work "
+            "for programs\n"
+            f"  - fetch all splits from {PUBLISHED_AT}, or Training and Development Data from {WEBSITE}, and "
+            "name the folder with EN/ and PT/, or with subtask_a_train.tsv and subtask_a_dev.tsv (or train/ "
+            f"and dev/): data.admire=<folder>, or IDIOM_DATA=<folder with {ADMIRE.name}/>\n"
             "  - no data at hand: data=sample runs on the small set that comes with the project"
         )
     return folder

@@ -1,4 +1,4 @@
-"""Tables, row by row: CSV, TSV, JSON lines, Parquet and XLSX, by the file's suffix."""
+"""Tables, row by row: CSV, TSV, JSON, JSON lines, Parquet and XLSX, by the file's suffix."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import gzip
 import hashlib
 import io
 import json
+import logging
+import re
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar, cast
 
@@ -30,10 +33,13 @@ from idiomtune.io.files import (
 R = TypeVar("R", bound=BaseModel)
 T = TypeVar("T")
 
+log = logging.getLogger(__name__)
+
 INPUTS = Path("checkpoints/inputs")
-KINDS = ".csv, .tsv, .jsonl, .parquet and .xlsx"
+KINDS = ".csv, .tsv, .jsonl, .parquet and .xlsx"  # .json is read too, but in a folder it may be anything
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _JSON_LINES = (".jsonl", ".ndjson")
+_TAGGED = re.compile(r"([^\t\n]+)\t(?:O|(B|I)(?:-\w+)?)\s*")  # a token and its BIO tag
 # In bytes, also for a cell: a small packed file can contain a line that fills the memory, and a quotation
 # mark that is not closed makes the rest of a file one cell.
 _MAX_LINE = 10_000_000
@@ -46,9 +52,10 @@ class Row(NamedTuple):
 
     Attributes:
         number: for messages, from 1: a row as a spreadsheet counts it, the header included (CSV, TSV, XLSX);
-            a line of the file (JSON lines); a row of the data (Parquet).
+            a line of the file (JSON lines); a row of the data (JSON, Parquet); the line of an
+            expression's first token, where tokens have tags.
         values: by column, in the file's order. In CSV, TSV and XLSX they are texts, "" where a cell is empty;
-            in JSON lines and Parquet of any type, None where there is no value.
+            in JSON, JSON lines and Parquet of any type, None where there is no value.
     """
 
     number: int
@@ -107,13 +114,14 @@ def _input_file(lines: Iterable[str], folder: Path, suffix: str) -> str:
 def read_rows(path: Path, *, columns: Sequence[str] = (), kind: str | None = None) -> Iterator[Row]:
     """The rows of a table, one at a time.
 
-    Text is UTF-8, with or without a byte order mark; CSV, TSV and JSON lines may be packed (`.csv.gz`).
-    Blank lines are skipped.
+    Text is UTF-8, with or without a byte order mark; CSV, TSV, JSON and JSON lines may be packed
+    (`.csv.gz`). Blank lines are skipped. JSON is a list of objects. A TSV without a header may have tokens
+    with BIO tags: :func:`_tagged`.
 
     Args:
         path: the file.
-        columns: those that the table must have; the first names its rows in messages. JSON lines are not
-            checked for them, since each may have other fields.
+        columns: those that the table must have; the first names its rows in messages. JSON is not checked for
+            them, since each row may have other fields.
         kind: `.csv`, `.tsv`, `.jsonl`, `.parquet` or `.xlsx`, whatever the file's suffix.
 
     Raises:
@@ -126,10 +134,14 @@ def read_rows(path: Path, *, columns: Sequence[str] = (), kind: str | None = Non
         raise UserError("there is no such file", file=path)
     suffix = kind or _suffix(path)
     problems: list[str] = []
-    if suffix in _DELIMITERS:
+    if suffix == ".tsv" and not columns and _TAGGED.fullmatch(next(text_lines_of(path), "")):
+        rows = _tagged(path, problems)
+    elif suffix in _DELIMITERS:
         rows = _delimited(path, _DELIMITERS[suffix], columns, problems)
     elif suffix in _JSON_LINES:
         rows = _json_lines(path, problems)
+    elif suffix == ".json":
+        rows = _json(path, problems)
     elif suffix == ".parquet":
         rows = _parquet(path, columns)
     elif suffix == ".xlsx":
@@ -193,7 +205,7 @@ def is_table(path: Path) -> bool:
 
 def has_header(path: Path) -> bool:
     """Whether all rows of a table have the same columns; in JSON lines each may have others."""
-    return _suffix(path) not in _JSON_LINES
+    return _suffix(path) not in (*_JSON_LINES, ".json")
 
 
 def _suffix(path: Path) -> str:
@@ -244,22 +256,75 @@ def _check_columns(path: Path, header: Sequence[str], required: Sequence[str]) -
         raise UserError(f"the columns {', '.join(map(repr, twice))} are there twice", file=path)
 
 
+def _tagged(path: Path, problems: list[str]) -> Iterator[Row]:
+    """A row for each expression that is tagged in a sentence: the sentence, the span and its words as group.
+
+    A line is a token, a tab and its tag: `B-…` begins an expression, `I-…` continues it, `O` is outside. A
+    blank line ends a sentence. Blanks are put between tokens. Sentences without an expression are counted.
+    """
+    lines = enumerate(text_lines_of(path), 1)
+    num_sentences = num_left_out = 0
+    for is_blank, sentence in groupby(lines, lambda line: line[1].isspace()):
+        if is_blank:
+            continue
+        text, found = "", list[Row]()
+        for number, line in sentence:
+            if (match := _TAGGED.fullmatch(line)) is None:
+                problems.append(f"line {number}: is not a token, a tab, and a tag: O, B-… or I-…")
+                continue
+            token, tag = match.groups()
+            start = len(text) + bool(text)
+            text = f"{text} {token}".lstrip(" ")
+            if tag == "B" or (tag and not found):
+                found.append(Row(number, {"text": "", "span_start": start, "group": ""}))
+            if tag:
+                values = found[-1].values
+                values |= {"span_end": len(text), "group": f"{values['group']} {token.lower()}".strip()}
+        for row in found:
+            row.values["text"] = text
+        yield from found
+        num_sentences += 1
+        num_left_out += not found
+    if num_left_out:
+        log.warning(
+            "%s: %d of %d sentences have no expression and are left out", path, num_left_out, num_sentences
+        )
+
+
+def _json(path: Path, problems: list[str]) -> Iterator[Row]:
+    text = "".join(text_lines_of(path))
+    try:
+        entries = parse_json(text)
+    except ValueError as error:
+        raise UserError(f"is not valid JSON: {one_line(str(error))}", file=path) from None
+    if not isinstance(entries, list):
+        raise UserError("is not a list of objects: [{…}, {…}]", file=path)
+    for number, entry in enumerate(entries, 1):
+        try:
+            yield Row(number, _object(entry, text))
+        except ValueError as error:
+            problems.append(f"entry {number}: {error}")
+
+
 def _json_lines(path: Path, problems: list[str]) -> Iterator[Row]:
     for number, line in enumerate(text_lines_of(path), 1):
         if not line.strip():
             continue
         try:
-            values = parse_json(line)
-            if not isinstance(values, dict):
-                raise ValueError(f"expected an object, got {type(values).__name__}")
-            if "\\" in line and has_lone_surrogate(json.dumps(values, ensure_ascii=False)):
-                raise ValueError("contains an unpaired surrogate (invalid Unicode)")
+            yield Row(number, _object(parse_json(line), line))
         except json.JSONDecodeError as error:
             problems.append(f"line {number}, column {error.colno}: not valid JSON: {error.msg}")
         except ValueError as error:
             problems.append(f"line {number}: {error}")
-        else:
-            yield Row(number, values)
+
+
+def _object(values: Any, text: str) -> dict[str, Any]:
+    """The values, which must be an object; `text` has them as JSON. Raises ValueError."""
+    if not isinstance(values, dict):
+        raise ValueError(f"expected an object, got {type(values).__name__}")
+    if "\\" in text and has_lone_surrogate(json.dumps(values, ensure_ascii=False)):
+        raise ValueError("contains an unpaired surrogate (invalid Unicode)")
+    return values
 
 
 def _parquet(path: Path, columns: Sequence[str]) -> Iterator[Row]:

@@ -99,6 +99,28 @@ def test_built_from_the_sample_and_by_split() -> None:
     assert missing == {}
 
 
+def test_later_splits_are_scored_where_their_tables_are(tiny: Encoder, tmp_path: Path) -> None:
+    """By their own keys; `split=test` of others says that AdMIRe's is missing, and ends nothing."""
+    table = (SAMPLE_ROOT / "admire" / "subtask_a_train.tsv").read_bytes()
+    for place in ("EN/test/subtask_a_test.tsv", "PT/xeval/subtask_a_xp.tsv"):
+        (tmp_path / place).parent.mkdir(parents=True)
+        (tmp_path / place).write_bytes(table)
+    settings = check(
+        EvaluateSettings, composed("evaluate", f"data.admire={tmp_path}", "split=[extended_pt,test]")
+    )
+    (built,), _ = build_benchmarks(settings, ["admire"])
+    scores = Suite([built]).run(tiny).scores
+    assert set(scores) == set(admire_keys(["test", "extended_pt"], ["caption", "caption_span"]))
+    for key in admire_keys(["test"], ["caption"]):
+        assert scores[key] == scores[key.replace("/test/", "/extended_pt/")]
+    settings = check(
+        EvaluateSettings, composed("evaluate", "data=sample", "benchmark=[admire,semeval2022]", "split=test")
+    )
+    built_others, missing = build_benchmarks(settings)
+    assert [each.name for each in built_others] == ["semeval2022"]
+    assert "subtask_a_test.tsv" in missing["admire"]
+
+
 def test_missing_data_says_where_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IDIOM_DATA", str(tmp_path))
     settings = check(EvaluateSettings, composed("evaluate"))

@@ -110,7 +110,8 @@ def test_a_fold_is_scored() -> None:
         ("dev_b", {"idiolink": ["val"], "semeval2022": ["dev_b"], "admire": ["train"]}),
         ("dev", {"idiolink": ["val"], "semeval2022": ["dev"], "admire": ["dev"]}),
         ("train", {"idiolink": ["train"], "semeval2022": ["dev"], "admire": ["train"]}),
-        ("test", {"idiolink": ["test"], "semeval2022": ["test"], "admire": ["train"]}),
+        ("test", {"idiolink": ["test"], "semeval2022": ["test"], "admire": ["test"]}),
+        ("extended_pt", {"idiolink": ["val"], "semeval2022": ["dev"], "admire": ["extended_pt"]}),
         (
             "[val+train,dev_a,own,dev]",
             {"idiolink": ["val+train", "own"], "semeval2022": ["dev_a", "dev"], "admire": ["dev"]},

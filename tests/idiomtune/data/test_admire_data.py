@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from idiomtune.data.admire import find_image, read_items
+from idiomtune.data.admire import find_image, folder_of, read_items
+from idiomtune.data.names import AdmireSplit
 from idiomtune.data.sources import SAMPLE_ROOT
-from idiomtune.errors import UserError
+from idiomtune.errors import DataMissingError, UserError
 
 SAMPLE = SAMPLE_ROOT / "admire"
 NAMES = [f"{i}.png" for i in range(1, 6)]
@@ -24,6 +25,7 @@ HEADER = list(ROW)
 
 
 def write(folder: Path, *rows: dict[str, str], split: str = "train", header: list[str] = HEADER) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
     with (folder / f"subtask_a_{split}.tsv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, header, delimiter="\t", extrasaction="ignore")
         writer.writerows([dict(zip(header, header, strict=True)), *rows])
@@ -121,6 +123,52 @@ def test_missing_images_matter_only_to_who_looks_for_them(tmp_path: Path) -> Non
         UserError, match=r"row 2 .*field 'image3_name': there is no image 3\.png in .*cold feet"
     ):
         read_items(folder, "train", check_images=True)
+
+
+# As published, with each language in a folder of its own.
+PUBLISHED: dict[AdmireSplit, str] = {
+    "train": "EN/train/train",
+    "dev": "EN/dev/dev",
+    "test": "EN/test/test",
+    "extended": "EN/xeval/xe",
+    "test_pt": "PT/test/test",
+    "extended_pt": "PT/xeval/xp",
+}
+
+
+def test_every_split_as_published(tmp_path: Path) -> None:
+    for number, place in enumerate(PUBLISHED.values()):
+        images = tmp_path / Path(place).parent / "cold feet"
+        images.mkdir(parents=True)
+        write(images.parent, ROW | {"sentence": f"Cold feet, {number}."}, split=Path(place).name)
+        for name in NAMES:
+            (images / name).touch()
+    files = sorted(tmp_path.rglob("*.tsv"))
+    for number, (split, place) in enumerate(PUBLISHED.items()):
+        read = read_items(tmp_path, split, check_images=True)
+        (item,) = read.items
+        assert (item.id, item.sentence, read.has_gold) == (f"{split}_2", f"Cold feet, {number}.", True)
+        images = tmp_path / Path(place).parent / "cold feet"
+        assert {c.path for c in item.candidates} == {images / name for name in NAMES}
+        assert folder_of(files, split) == tmp_path
+
+
+def test_tables_of_one_language_are_never_taken_for_the_other(tmp_path: Path) -> None:
+    """Their names are the same. A copy without the later splits lacks data, and is not wrong."""
+    with pytest.raises(DataMissingError, match="PT"):
+        read_items(write(tmp_path / "english", ROW, split="test"), "test_pt")
+    write(tmp_path / "PT" / "test", ROW, split="test")
+    assert len(read_items(tmp_path, "test_pt").items) == 1
+    write(tmp_path / "xeval", ROW, split="xe")  # of a language's folder
+    assert len(read_items(tmp_path, "extended").items) == 1
+    for missing in ("test", "extended_pt"):
+        with pytest.raises(DataMissingError, match=r"subtask_a_.*data\.admire="):
+            read_items(tmp_path, missing)
+    with pytest.raises(UserError) as caught:
+        read_items(tmp_path, "train")
+    assert not isinstance(caught.value, DataMissingError)
+    assert folder_of([tmp_path / "PT" / "test" / "subtask_a_test.tsv"], "extended") is None
+    assert folder_of([tmp_path / "xeval" / "subtask_a_xe.tsv"], "no such split") is None
 
 
 def test_real_tables(real_data: Path) -> None:

@@ -47,6 +47,10 @@ def json_lines(rows: Sequence[dict[str, Any]]) -> bytes:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
 
 
+def json_list(rows: Sequence[dict[str, Any]]) -> bytes:
+    return json.dumps(rows, indent=2, ensure_ascii=False).encode()
+
+
 def parquet(rows: Sequence[dict[str, Any]]) -> bytes:
     pyarrow = pytest.importorskip("pyarrow")
     written = pyarrow.BufferOutputStream()
@@ -73,6 +77,7 @@ KINDS = {
     "csv": partial(delimited, ROWS, ","),
     "tsv": partial(delimited, ROWS, "\t"),
     "jsonl": partial(json_lines, ROWS),
+    "json": partial(json_list, ROWS),
     "parquet": partial(parquet, ROWS),
     "xlsx": partial(spreadsheet, ROWS),
 }
@@ -84,7 +89,7 @@ def content_of(name: str) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "name", ["t.csv", "t.tsv", "t.jsonl", "t.parquet", "t.xlsx", "t.csv.gz", "t.jsonl.gz"]
+    "name", ["t.csv", "t.tsv", "t.json", "t.jsonl", "t.parquet", "t.xlsx", "t.csv.gz", "t.jsonl.gz"]
 )
 def test_each_kind_of_file_holds_the_same(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
@@ -137,6 +142,10 @@ def test_byte_order_marks_line_ends_and_blank_lines_make_no_difference(tmp_path:
         ("t.jsonl", b'{"id": "\\ud800"}\n', ["line 1", "surrogate"]),
         ("t.jsonl", b"[" * 100_000, ["line 1", "nested too deep"]),
         ("t.jsonl", b"{\n" * 2000, ["2000 problems", "and 1995 more"]),
+        ("t.json", b'[{"id": 1}, 2, {"id": "\\ud800"}]', ["2 problems", "entry 2: ", "object", "entry 3: "]),
+        ("t.json", b'{"id": 1}', ["list of objects"]),
+        ("t.json", b'[\n{"id" 1}]', ["not valid JSON", "line 2"]),
+        ("t.json", b"[]", ["no row"]),
         ("t.parquet", b"id,text\n", ["Parquet"]),
         ("t", b"", [".csv, .tsv, .jsonl, .parquet and .xlsx"]),
         ("t.ods", b"", ["save it as .xlsx or .csv"]),
@@ -180,6 +189,51 @@ def test_numbers_in_a_spreadsheet_are_as_in_csv(tmp_path: Path) -> None:
     ]
 
 
+# As ID10M has it: no header, a quotation mark as a token, and no blank line at the end.
+TAGGED = """It\tO
+"\tO
+broke\tB-IDIOM
+The\tI-IDIOM
+ice\tI-IDIOM
+"\tO
+
+Nothing\tO
+here\tO
+
+kick\tB-IDIOM
+it\tO
+off\tI-IDIOM
+,\tO
+at\tB-IDIOM
+last\tI-IDIOM"""
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_tokens_with_tags_are_sentences_with_spans(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, end: str
+) -> None:
+    path = tmp_path / "train_english.tsv"
+    path.write_text(TAGGED, encoding="utf-8", newline=end)
+    rows = list(read_rows(path))
+    spans = [row.values["text"][row.values["span_start"] : row.values["span_end"]] for row in rows]
+    assert [row.number for row in rows] == [3, 11, 15]
+    assert [row.values["text"] for row in rows] == ['It " broke The ice "', *["kick it off , at last"] * 2]
+    assert spans == ["broke The ice", "kick it off", "at last"]
+    assert [row.values["group"] for row in rows] == ["broke the ice", "kick off", "at last"]
+    assert "1 of 3 sentences have no expression" in caplog.text
+
+
+def test_a_line_that_is_no_token_with_a_tag_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "t.tsv"
+    path.write_text("a\tB-IDIOM\nb\tX\nc\n", encoding="utf-8")
+    with pytest.raises(UserError) as told:
+        list(read_rows(path))
+    assert all(part in str(told.value) for part in (str(path), "2 problems", "line 2: ", "line 3: ", "tag"))
+    path.write_text("token\tO\nb\tX\n", encoding="utf-8")
+    with pytest.raises(UserError, match="columns id"):
+        list(read_rows(path, columns=["id"]))  # a published table with a header
+
+
 def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
     (tmp_path / "t.csv").mkdir()
     for name in ("t.csv", "none.csv", "a" * 5000):
@@ -214,7 +268,7 @@ def test_rows_as_records(tmp_path: Path) -> None:
         assert part in str(told.value)
 
 
-@pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.jsonl", "t.parquet", "t.xlsx", "t.csv.gz"])
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.json", "t.jsonl", "t.parquet", "t.xlsx", "t.csv.gz"])
 def test_whatever_bytes_there_are(tmp_path: Path, name: str) -> None:
     """Rows or a UserError with the file's name; nothing else."""
     path, good = tmp_path / name, content_of(name)

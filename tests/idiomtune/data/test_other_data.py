@@ -1,0 +1,189 @@
+"""The commands of docs/other-data.md read what they name: small files of our own in the published layouts."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from idiomtune.benchmarks import build_benchmarks
+from idiomtune.benchmarks.own.collections import read_collection
+from idiomtune.benchmarks.own.pairs import OwnPairBenchmark
+from idiomtune.config import EvaluateSettings, TrainSettings, check
+from idiomtune.config.compose import chosen_by_default, config_names
+from idiomtune.data.own.load import own_splits
+from idiomtune.data.own.store import OwnTable
+from idiomtune.data.own.table import Source, find_sources
+from idiomtune.declarations.options import Section
+from idiomtune.programs.launch import rewrite_arguments
+from tests.doc_pages import shell_lines
+from tests.programs import ROOT
+from tests.tiny_runs import composed
+
+COMMANDS = [
+    shlex.split(line) for line in shell_lines(ROOT / "docs" / "other-data.md") if line.startswith("idiomtune")
+]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def settings_of(part: str, *more: str) -> Any:
+    """The settings of the page's only command with this part; a placeholder is a name of its own."""
+    ((program, command, *arguments),) = [words for words in COMMANDS if part in " ".join(words)]
+    assert program == "idiomtune"
+    name = {"train": "config", "evaluate": "evaluate"}[command]
+    kind: type[Section] = TrainSettings if command == "train" else EvaluateSettings
+    rewritten = rewrite_arguments(
+        [re.sub(r"<(\w+)>", r"\1", argument) for argument in arguments],
+        config_names("model"),
+        name,
+        chosen_by_default(name, "benchmark"),
+    )
+    return check(kind, composed(name, *rewritten, *more))
+
+
+def put(path: str, content: str) -> None:
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_text(content, encoding="utf-8")
+
+
+def told(part: str, *more: str) -> list[list[tuple[str, str | None, str | None, str | None]]]:
+    """Of each row for training the texts, and the words of their spans, their groups and meanings."""
+    data = settings_of(part, *more).data.own
+    assert len(own_splits(data).train)
+    table = OwnTable(find_sources(data.train, "data.train")[0], data.columns, data.form)
+    return [
+        [(s.text, s.span and s.text[slice(*s.span)], s.group, s.meaning) for s in example.sentences]
+        for example in table.examples()
+    ]
+
+
+def test_chengyusts() -> None:
+    put(
+        "chengyusts.csv",
+        "first,second,score\n他画蛇添足。,他多此一举。,4.5\n他画蛇添足。,他画了一条蛇。,0.5\n",
+    )
+    settings = settings_of("chengyusts")
+    ((built,), _) = build_benchmarks(settings, ["own_sts"])
+    assert isinstance(built, OwnPairBenchmark)
+    pairs = [(pair.first.text, pair.second.text, pair.gold) for pair in built.data["chengyusts"]]
+    assert pairs == [("他画蛇添足。", "他多此一举。", 4.5), ("他画蛇添足。", "他画了一条蛇。", 0.5)]
+
+
+def test_parseme() -> None:
+    def entries(language: str, *labels: list[str]) -> str:
+        fields = ("source_sent_id", "text", "raw_text", "label")
+        rows = [
+            (f"{language}-{number}", f"{language} text {number}", f"{language} idiom {number}", label)
+            for number, label in enumerate(labels)
+        ]
+        return json.dumps([dict(zip(fields, row, strict=True)) for row in rows], indent=1)
+
+    put("subtask2/FR/test.json", entries("fr", ["plain 1", "plain 2"], ["plain 3"]))
+    put("subtask2/PL/test.json", entries("pl", ["plain 4"]))
+    put("subtask2/PT/test.json", entries("pt", ["plain 5"], ["plain 6"]))
+    rows = told("data=parseme")
+    assert [[text for text, *_ in row] for row in rows] == [
+        ["fr idiom 0", "plain 1", "plain 2"],
+        ["fr idiom 1", "plain 3"],
+    ]
+    splits = own_splits(settings_of("data=parseme").data.own)
+    assert (len(splits.train), len(splits.val), splits.train.form) == (3, 2, "pairs")
+
+
+def test_multiidiom(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All columns of its card; the Hub's rows come as dictionaries."""
+    rows = [
+        {
+            "language": "English",
+            "idiom_id": f"en_{idiom}",
+            "idiom": idiom,
+            "meaning_id": f"m{number}",
+            "sense_number": 1,
+            "idiomaticity": usage,
+            "register": ["neutral"],
+            "region": ["Global English"],
+            "sentence": f"{start} {words} today.",
+            "span_start": len(start) + 1,
+            "span_end": len(start) + 1 + len(words),
+            "matched_span": words,
+        }
+        for idiom, words in {"break the ice": "broke the ice", "hold water": "held water"}.items()
+        for number, (usage, start) in enumerate(
+            [("idiomatic", "It"), ("idiomatic", "That"), ("literal", "This"), ("literal", "One")]
+        )
+    ]
+    names: list[str] = []
+
+    def from_the_hub(name: str, _option: str) -> Source:
+        names.append(name)
+        return Source(name, hub=rows)
+
+    monkeypatch.setattr("idiomtune.data.own.table._hub_source", from_the_hub)
+    found = told("data=multiidiom", "data.val_share=0.5")
+    assert found[0] == [("It broke the ice today.", "broke the ice", "break the ice", "idiomatic")]
+    assert found[7] == [("One held water today.", "held water", "hold water", "literal")]
+    assert set(names) == {"hf:Justarandomperson/MultIdiom_Dataset:train"}
+
+
+def test_id10m() -> None:
+    tagged = [("He", "O"), ("broke", "B-IDIOM"), ("the", "I-IDIOM"), ("ice", "I-IDIOM"), (".", "O")]
+    sentence = "".join(f"{token}\t{tag}\n" for token, tag in tagged)
+    put("bio_format/english/train_english.tsv", f"{sentence}\n{sentence.replace('He', 'She')}\nNo\tO\n\n")
+    put("bio_format/english/dev_english.tsv", sentence.replace("He", "They") * 2)
+    assert told("train_english") == [
+        [(f"{name} broke the ice .", "broke the ice", "broke the ice", None)] for name in ("He", "She")
+    ]
+
+
+def test_astitch() -> None:
+    rows = "0,It is a big fish.,big fish\n1,He caught a big fish.,big fish\n0,She is a big fish.,big fish\n"
+    put("EN/train_zero_shot.csv", f"label,sentence1,sentence2\n{rows}")
+    put("EN/dev.csv", f"label,sentence1,sentence2\n{rows.replace('fish', 'cheese')}")
+    assert told("train_zero_shot") == [
+        [("It is a big fish.", None, "big fish", "0")],
+        [("He caught a big fish.", None, "big fish", "1")],
+        [("She is a big fish.", None, "big fish", "0")],
+    ]
+    assert settings_of("data.extra=astitch").data.extra == "astitch"
+
+
+def test_idiomx(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fifth of the idioms is asked for, by idiomatic sentences, among all of them."""
+    rows = [
+        {
+            "idiom_canonical": f"idiom {idiom}",
+            "example_normalized": f"sentence {idiom} {number} {usage}",
+            "example_usage_label": usage,
+            "idiom_canonical_meaning": None if number == 0 else f"meaning  {number}",
+            "meaning_paraphrases_en": '["a", "b"]',
+            "idiom_level_explanation_en": "why",
+        }
+        for idiom in range(10)
+        for number, usage in enumerate(["literal", "idiomatic", "idiomatic", "idiomatic"])
+    ]
+    put("rows.jsonl", "".join(f"{json.dumps(row)}\n" for row in rows))
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    importlib.import_module("idiomx").main("rows.jsonl")
+    settings = settings_of("idiomx")
+    collection = read_collection("idiomx", settings.benchmark.sections["own_retrieval"].paths["idiomx"])
+    texts = {collection.documents.id(n): request.text for n, request in enumerate(collection.documents)}
+    assert len(texts) == 10
+    assert texts["i3"] == (
+        'idiom: idiom 3. idiom: idiom 3. meaning: meaning 1. paraphrase: ["a", "b"]. explanation: why. '
+        "usage: sentence 3 0 sentence 3 1 sentence 3 2"
+    )
+    # The last two of the ten, as numpy shuffles them with the notebook's seed.
+    found = [(query.text.text, list(query.grades.items())) for query in collection.queries]
+    assert found == [
+        (f"sentence {idiom} {number}", [(idiom, 1.0)]) for idiom in (3, 6) for number in (1, 2, 3)
+    ]
