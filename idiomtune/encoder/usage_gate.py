@@ -18,6 +18,7 @@ from idiomtune.requests import Request
 
 # Chosen on folds over MAGPIE's expressions and on IdioLink's training idioms (docs/results/knowledge.md).
 _WEIGHTS = {"beside": 0.6, "in_place": 0.8}
+_OWN = 0.5  # of a meaning as a text of its own, beside 1 for the meaning in the sentence
 _PENALTY = 1.0
 _DIFFERENCE = 1.5  # weight of how an expression differs from itself alone, among the features
 _BARE_WEIGHT = 0.2  # of all uses without context, beside 1 for all others
@@ -121,7 +122,7 @@ class GatedRequests:
         # Also the requests themselves: a prompt may leave no room for an expression that is read in them.
         complete = {
             row: [replace(requests[row], with_meanings=False), *bare, *replaced]
-            for row, (bare, _, replaced, _) in readings.items()
+            for row, (bare, _, replaced, *_) in readings.items()
         }
         distinct = list(dict.fromkeys(chain.from_iterable(complete.values())))
         is_cut = dict(zip(distinct, reader.are_cut(distinct), strict=True))
@@ -142,7 +143,8 @@ class GatedRequests:
         at = torch.tensor(list(self._rows), device=rows.device)  # (G,)
         units = normalize(rows.float(), dim=1)
         bare, *others = zip(*self._rows.values(), strict=True)
-        other, replaced, meanings = (_means(units, members) for members in others)  # (G, D) each
+        other, replaced, inside, own = (_means(units, members) for members in others)  # (G, D) each
+        meanings = normalize(inside + _OWN * own, dim=1)
         if self._gate.layers:  # of each text the places of its expressions, then these alone
             pairs = [
                 (group, *pair)
@@ -155,8 +157,8 @@ class GatedRequests:
         else:
             terms = self._gate.terms(_means(units, bare))
             usage = self._gate.usage(terms, terms)
-        own = normalize(units[at] + other, dim=1)
-        mixed = apply_gate(own, replaced, meanings, usage.float(), self._weight)
+        embeddings = normalize(units[at] + other, dim=1)
+        mixed = apply_gate(embeddings, replaced, meanings, usage.float(), self._weight)
         asked[at] = (mixed * rows[at].float().norm(dim=1, keepdim=True)).to(asked.dtype)
         return asked
 
@@ -170,12 +172,12 @@ def _means(units: Tensor, members: Sequence[Sequence[int]]) -> Tensor:
 
 
 def _readings(request: Request, meanings: Meanings) -> list[list[Request]]:
-    """What else a gate needs of a text, of four kinds; nothing if it, or its span, holds no expression.
+    """What else a gate needs of a text, of five kinds; nothing if it, or its span, holds no expression.
 
     Returns:
         Its expressions without meanings, in the text and then alone, which tells how they are used; the
         expressions, with their meanings if the model reads these beside them (of a span: the sentence); the
-        sentence with meanings in place of its expressions; these meanings, where they are there.
+        sentence with meanings in place of its expressions; these meanings, where they are there, and alone.
     """
     text, places = meanings.in_place(request.text)
     sentence = replace(request, span=None, pooling="sentence")
@@ -199,6 +201,7 @@ def _readings(request: Request, meanings: Meanings) -> list[list[Request]]:
         else [replace(own, span=old, pooling="span") for old, _, _ in places],
         [replaced],
         [replace(replaced, span=new, pooling="span") for _, new, _ in places],
+        [replace(replaced, text=meanings.meaning(name)) for *_, name in places],
     ]
 
 
@@ -210,16 +213,18 @@ def alone(expression: str) -> Request:
 def apply_gate(
     embeddings: Tensor, replaced: Tensor, meanings: Tensor, usage: Tensor, weight: float
 ) -> Tensor:
-    """(G, D), unit vectors: e + w · (g · (m - e) - (1 - g) · s).
+    """(G, D), unit vectors: e + w · (g · (m - e) - (1 - g)² · s).
 
-    An idiomatic use goes towards the meaning, a literal one away from what the sentence would say with it.
+    An idiomatic use goes towards the meaning, a literal one away from what the sentence would say with it. In
+    doubt (g = ½) it goes half of the way to the meaning, and a quarter away.
 
     Args:
         embeddings: (G, D), unit vectors as all here, of which each is an e.
         replaced: (G, D), of sentences with meanings in place of their expressions: s.
-        meanings: (G, D), these meanings in those sentences: m.
+        meanings: (G, D), these meanings in those sentences and alone: m.
         usage: (G,), from 0 = literal to 1 = idiomatic: g.
         weight: w.
     """
     g = usage[:, None]  # (G, 1)
-    return normalize(embeddings + weight * (g * (meanings - embeddings) - (1 - g) * replaced), dim=1)
+    mixed = embeddings + weight * (g * (meanings - embeddings) - (1 - g).square() * replaced)
+    return normalize(mixed, dim=1)

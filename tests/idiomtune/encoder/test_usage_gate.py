@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,10 @@ def with_gate(encoder: Encoder, **options: Any) -> Encoder:
     alone = numbers[width : width + len(layers) * encoder.dimension]
     encoder.meanings = Meanings(SENSES, gate=UsageGate(numbers[:width], -0.5, layers, alone), **options)
     return encoder
+
+
+def both_alone(reading: Callable[[str], torch.Tensor]) -> torch.Tensor:
+    return normalize(reading("a great success") + reading("make people relax"), dim=0)
 
 
 @pytest.fixture
@@ -97,8 +101,8 @@ def test_usage_is_told_by_hidden_layers_of_each_expression(
     with torch.no_grad():
         after = normalize(tiny([Request(RUN), Request(ICE), Request("nothing")]), dim=1)
     # Of both texts: themselves, with meanings after expressions if that is the form, and in place; and each
-    # of the two expressions alone.
-    assert sum(passes) == 2 * (2 + (form == "beside")) + 1 + 2
+    # of the two expressions alone, and their meanings.
+    assert sum(passes) == 2 * (2 + (form == "beside")) + 1 + 2 + 2
     tiny.meanings = replace(meanings, gate=None, form="beside") if form == "beside" else None
 
     def reading(text: str, words: str | None = None) -> torch.Tensor:
@@ -119,9 +123,10 @@ def test_usage_is_told_by_hidden_layers_of_each_expression(
         logit = float(text @ torch.tensor(gate.direction) + itself @ torch.tensor(gate.alone)) / scale
         usage += 0.5 / (1 + np.exp(-(logit + gate.bias)))
     run_ = "A a great success, and they make people relax."
-    meaning = normalize(reading(run_, "a great success") + reading(run_, "make people relax"), dim=0)
+    inside = normalize(reading(run_, "a great success") + reading(run_, "make people relax"), dim=0)
+    meaning = normalize(inside + 0.5 * both_alone(reading), dim=0)
     weight = {"beside": 0.6, "in_place": 0.8}[form]
-    mixed = own + weight * (usage * (meaning - own) - (1 - usage) * reading(run_))
+    mixed = own + weight * (usage * (meaning - own) - (1 - usage) ** 2 * reading(run_))
     assert torch.allclose(after[0], normalize(mixed, dim=0), atol=1e-5)
     assert torch.allclose(after[2], reading("nothing"), atol=1e-5)
 
@@ -173,14 +178,15 @@ def test_texts_are_mixed_by_their_usage(gated: Encoder, tmp_path: Path) -> None:
     ice, run = "They make people relax.", "A a great success, and they make people relax."
     both = reading(run, "a great success") + reading(run, "make people relax")
     for row, text, sentence, meaning in (
-        (0, ICE, reading(ice), reading(ice, "make people relax")),
-        (1, RUN, reading(run), normalize(both, dim=0)),
-        (2, RUN, reading(run), reading(run, "a great success")),
+        (0, ICE, reading(ice), reading(ice, "make people relax") + 0.5 * reading("make people relax")),
+        (1, RUN, reading(run), normalize(both, dim=0) + 0.5 * both_alone(reading)),
+        (2, RUN, reading(run), reading(run, "a great success") + 0.5 * reading("a great success")),
     ):
+        meaning = normalize(meaning, dim=0)
         logit = float(reading(text) @ torch.tensor(gate.direction)) + gate.bias
         usage = 1 / (1 + np.exp(-logit))
         own = normalize(normalize(before[row], dim=0) + normalize(others[row], dim=0), dim=0)
-        mixed = own + 0.6 * (usage * (meaning - own) - (1 - usage) * sentence)
+        mixed = own + 0.6 * (usage * (meaning - own) - (1 - usage) ** 2 * sentence)
         assert torch.allclose(after[row], normalize(mixed, dim=0) * before[row].norm(), atol=1e-5)
     assert torch.allclose(after[3:], before[3:], atol=1e-6)
 
@@ -196,7 +202,7 @@ def test_in_training_and_near_the_maximum_length_nothing_is_mixed(gated: Encoder
     long = Request("word " * 600 + ICE)
     with_gate = gated([long])
     assert GatedRequests([Request(ICE)], gated.reader, is_on=False).requests == [Request(ICE)]
-    assert len(GatedRequests([Request(ICE)], gated.reader, is_on=True).requests) == 5
+    assert len(GatedRequests([Request(ICE)], gated.reader, is_on=True).requests) == 6
     gated.train()
     dropped = torch.get_rng_state()
     trained = gated([Request(ICE)])
