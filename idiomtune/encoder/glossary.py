@@ -63,7 +63,7 @@ class UsageGate(NamedTuple):
     direction: list[float]
     bias: float
     layers: tuple[int, ...] = ()
-    alone: Sequence[float] = ()
+    alone: tuple[float, ...] = ()
 
     def terms(self, features: Tensor) -> Tensor:
         """(N, 2): what texts add as those with an expression, and as that expression alone.
@@ -98,7 +98,8 @@ class Meanings:
     """What a model reads of a glossary: each known expression with its meaning after it, or replaced by it.
 
     Attributes:
-        senses: expression → its meanings, the most usual first.
+        senses: expression → its meanings, the most usual first; none for a name in a list: its text is
+            unchanged, but a gate keeps its usages apart.
         form: `beside` = after the expression, in brackets; `in_place` = instead of it.
         num_senses: how many of them are written, divided by semicolons.
         weight: of a meaning's own embedding in a sentence's (:func:`idiomtune.encoder.forward.add_meanings`).
@@ -109,7 +110,7 @@ class Meanings:
         forms: expression → its inflected forms, where the glossary gives them.
     """
 
-    senses: dict[str, Annotated[list[str], Field(min_length=1)]]
+    senses: dict[str, list[str]]
     form: GlossaryForm = "beside"
     num_senses: Annotated[int, Field(ge=1)] = 1
     weight: Annotated[float, Field(ge=0, lt=math.inf)] = 0.0
@@ -157,7 +158,7 @@ class Meanings:
     def _rewritten(self) -> Callable[[str], tuple[str, list[Edit]]]:
         @lru_cache(maxsize=_MAX_CACHED_TEXTS)
         def rewritten(text: str) -> tuple[str, list[Edit]]:
-            matches = self.find(text)
+            matches = [match for match in self.find(text) if self.senses[match[2]]]
             if self.form == "beside":
                 matches = [(end, end, name) for _, end, name in matches]
             return rewrite(text, [(start, end, self.written(name)) for start, end, name in matches])
@@ -167,12 +168,14 @@ class Meanings:
     def in_place(self, text: str) -> tuple[str, list[tuple[Span, Span, str]]]:
         """The text with meanings instead of its expressions; of each, its place before and after."""
         matches = self.find(text)
-        new, edits = rewrite(text, [(start, end, self.meaning(name)) for start, end, name in matches])
+        meant = [(start, end, self.meaning(name) or text[start:end]) for start, end, name in matches]
+        new, edits = rewrite(text, meant)
         return new, [(edit[:2], edit[2:], match[2]) for edit, match in zip(edits, matches, strict=True)]
 
     def in_text(self, text: str) -> list[str]:
         """The distinct meanings of the expressions in a text."""
-        return list(dict.fromkeys(self.meaning(name) for _, _, name in self.find(text)))
+        names = [name for *_, name in self.find(text) if self.senses[name]]
+        return list(dict.fromkeys(map(self.meaning, names)))
 
     def find(self, text: str) -> list[tuple[int, int, str]]:
         """(start, end, expression) of those in a text whose meanings are read."""
@@ -257,7 +260,7 @@ class Entry(NamedTuple):
 
     Attributes:
         expression: as a dictionary lists it: "break the ice", "take someone for a ride".
-        meaning: what it says in other words.
+        meaning: what it says in other words; "" where that is not known.
         literal: whether it is used literally too, or what it then means; None where that is not known.
         forms: its inflected forms, from a dictionary; without any, rules inflect its words.
         source, licence: facts about it, which change no embedding.
@@ -394,8 +397,8 @@ def read_glossary(paths: Sequence[Path]) -> Glossary:
             published table of PIE or of AStitchInLanguageModels.
 
     Raises:
-        UserError: if a file cannot be read, lacks a column, or has a row without expression or meaning; it
-            names file, row and column.
+        UserError: if a file cannot be read, lacks a column, or has a row without an expression; it names
+            file, row and column.
     """
     entries: dict[tuple[str, str], Entry] = {}
     spellings: dict[str, str] = {}
@@ -414,7 +417,7 @@ def read_glossary(paths: Sequence[Path]) -> Glossary:
                 continue
             entries[key], places[key] = entry, place
             name = spellings.setdefault(key[0], entry.expression)
-            senses.setdefault(name, []).append(entry.meaning)
+            senses.setdefault(name, []).extend(filter(None, [entry.meaning]))
             places.setdefault(name, place)
             if (num_words := len(entry.meaning.split())) > _LONG:
                 notes.append(
@@ -426,6 +429,11 @@ def read_glossary(paths: Sequence[Path]) -> Glossary:
                     f"{place}: the brackets of {name!r} are searched for literally: write expressions as "
                     "people use them, each form in a separate row"
                 )
+    if bare := [name for name, some in senses.items() if not some]:
+        notes.append(
+            f"without a meaning, so that texts are found by form and by usage alone, not by what they mean: "
+            f"{first_of(bare)}"
+        )
     several = [f"{name!r} ({places[name]}): {len(some)}" for name, some in senses.items() if len(some) > 1]
     if several:
         note = f"several meanings: {first_of(several, 5)}; the first is read, or as many as"
@@ -451,7 +459,8 @@ def _entries(table: Table, record: Record) -> list[tuple[int, Entry]]:
         )
     if table.form is GLOSSARY:
         facts = {role: record.optional_text(role) for role in _FACTS}
-        meaning, literal = _line(record, "meaning"), _literal(record)
+        meaning = _line(record, "meaning") if record.optional_text("meaning") else ""
+        literal = _literal(record)
         return [(record.number, Entry(expression, meaning, literal, _forms(record), **facts))]
     cells = [record.values[column] for column in record.names["meaning"]]
     meanings = dict.fromkeys(str(cell or "").strip(" ,") for cell in cells)  # PIE's senses end in commas

@@ -77,7 +77,7 @@ def shipped_gate(encoder: Any) -> UsageGate | None:
 
 
 def _read(content: dict[str, Any]) -> UsageGate:
-    return UsageGate(**content | {"layers": tuple(content["layers"])})
+    return UsageGate(**content | {name: tuple(content[name]) for name in ("layers", "alone")})
 
 
 def magpie_gate(encoder: Any, magpie: Magpie) -> UsageGate:

@@ -162,11 +162,13 @@ def _write_rules(folder: Path, tokenizer: Any, idioms: IdiomTokens | None, meani
         return {"type": "Sequence", "normalizers": [*rules_of(steps), table_rule]}
 
     rules: list[dict[str, Any]] = []
-    if meanings is not None and meanings.senses:
+    if meanings is not None and any(meanings.senses.values()):
         in_place = meanings.form == "in_place"
-        texts = {name: " ".join(as_read(meanings.written(name)).split()) for name in meanings.senses}
-        some = {name: text if in_place else f" {text}" for name, text in texts.items()}
-        rules.append(written(some | dict.fromkeys(meanings.left_out), meanings.forms, in_place=in_place))
+        meant = [name for name, senses in meanings.senses.items() if senses]
+        texts = {name: " ".join(as_read(meanings.written(name)).split()) for name in meant}
+        some = {name: texts[name] if in_place else f" {texts[name]}" for name in meant}
+        left_out = dict.fromkeys([*meanings.left_out, *meanings.senses])
+        rules.append(written(left_out | some, meanings.forms, in_place=in_place))
     token_of = {name: as_read(token) for token, names in expressions.items() for name in names}
     forms = idioms.forms if idioms is not None else {}
     held = sorted(filter(has_placeholder, token_of), key=len, reverse=True)
@@ -358,10 +360,10 @@ def without_transparent(encoder: Any, meanings: Meanings, max_similarity: float 
         encoder: a :class:`~idiomtune.encoder.encoder.Encoder`.
         max_similarity: of an expression and its meaning, each embedded alone: a cosine; None = no limit.
     """
-    if max_similarity is None or not meanings.senses or encoder.device.type == "meta":
+    names = [name for name, senses in meanings.senses.items() if senses]
+    if max_similarity is None or not names or encoder.device.type == "meta":
         return meanings
     before, encoder.meanings = encoder.meanings, None
-    names = list(meanings.senses)
     words, definitions = (
         encoder.encode(texts) for texts in (names, [meanings.meaning(name) for name in names])
     )

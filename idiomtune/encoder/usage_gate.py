@@ -81,7 +81,7 @@ def fit_usage_gate(
     text, own = numbers[:num_features], _DIFFERENCE * numbers[num_features:]
     if alone is not None:  # how a use differs: of the text, less of the expression alone
         text.view(len(layers), 3, -1)[:, 1] += own.view(len(layers), -1)
-    return UsageGate(_rounded(text), float(bias.detach()), tuple(layers), _rounded(-own))
+    return UsageGate(_rounded(text), float(bias.detach()), tuple(layers), tuple(_rounded(-own)))
 
 
 def _rounded(numbers: Tensor) -> list[float]:
@@ -107,6 +107,7 @@ class GatedRequests:
         self.requests = list(requests)
         self._num_asked = len(self.requests)
         self._rows: dict[int, list[list[int]]] = {}  # request → of each kind of its readings
+        self._are_meant: list[bool] = []  # of these: whether they have an expression with a meaning
         meanings = reader.meanings
         self._gate = meanings.gate if meanings is not None and is_on else None
         if meanings is None or self._gate is None:
@@ -132,6 +133,7 @@ class GatedRequests:
                 self._rows[row] = [
                     [rows.setdefault(one, self._num_asked + len(rows)) for one in kind] for kind in kinds
                 ]
+                self._are_meant.append(kinds[2][0].text != requests[row].text)
         self.requests += rows
 
     def combined(self, rows: Tensor) -> Tensor:
@@ -158,7 +160,11 @@ class GatedRequests:
             terms = self._gate.terms(_means(units, bare))
             usage = self._gate.usage(terms, terms)
         embeddings = normalize(units[at] + other, dim=1)
-        mixed = apply_gate(embeddings, replaced, meanings, usage.float(), self._weight)
+        mixed = torch.where(
+            torch.tensor(self._are_meant, device=rows.device)[:, None],
+            apply_gate(embeddings, replaced, meanings, usage.float(), self._weight),
+            apart_by_usage(embeddings, own, usage.float()),
+        )
         asked[at] = (mixed * rows[at].float().norm(dim=1, keepdim=True)).to(asked.dtype)
         return asked
 
@@ -185,6 +191,8 @@ def _readings(request: Request, meanings: Meanings) -> list[list[Request]]:
     is_span = request.pooling == "span"
     if is_span and (span := request.span) is not None:
         places = [place for place in places if place[0][0] < span[1] and span[0] < place[0][1]]
+    # Where one of them has a meaning, that counts.
+    places = [place for place in places if meanings.senses[place[2]]] or places
     if not places:
         return []
     replaced = replace(sentence, text=text, with_meanings=False)
@@ -201,7 +209,7 @@ def _readings(request: Request, meanings: Meanings) -> list[list[Request]]:
         else [replace(own, span=old, pooling="span") for old, _, _ in places],
         [replaced],
         [replace(replaced, span=new, pooling="span") for _, new, _ in places],
-        [replace(replaced, text=meanings.meaning(name)) for *_, name in places],
+        [replace(replaced, text=meanings.meaning(name) or name) for *_, name in places],
     ]
 
 
@@ -228,3 +236,20 @@ def apply_gate(
     g = usage[:, None]  # (G, 1)
     mixed = embeddings + weight * (g * (meanings - embeddings) - (1 - g).square() * replaced)
     return normalize(mixed, dim=1)
+
+
+def apart_by_usage(embeddings: Tensor, names: Tensor, usage: Tensor) -> Tensor:
+    """(G, D), unit vectors, of texts with a name whose meaning is not known: e + n / 2 + (g - 1/2) · u.
+
+    Texts with a name come together, those of its other usage apart, along u = (1, -1, 1, ...) / sqrt(D), to
+    which embeddings are close to orthogonal. This finds form, not meaning.
+
+    Args:
+        embeddings: (G, D), unit vectors, of which each is an e.
+        names: (G, D), of the names alone: n.
+        usage: (G,): g.
+    """
+    u = torch.ones(embeddings.shape[1], device=embeddings.device)
+    u[1::2] = -1
+    apart = (usage - 0.5)[:, None] * normalize(u, dim=0)
+    return normalize(embeddings + 0.5 * names + apart, dim=1)

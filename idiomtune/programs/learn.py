@@ -200,6 +200,7 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
     state = LearningState.open(folder.parents[1], facts)
     for note in glossary.notes:
         log.info("glossary: %s", note)
+    glossary = glossary._replace(senses={name: some for name, some in glossary.senses.items() if some})
 
     placement = place(settings.device, settings.precision)
     log_placement(placement)

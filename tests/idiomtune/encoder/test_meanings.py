@@ -241,7 +241,7 @@ GOOD = {"format": 2, "form": "beside", "num_senses": 1, "weight": 0.0, "about": 
 
 
 DAMAGES: list[Any] = [
-    *([], {}, GOOD | {"format": 9}, GOOD | {"num_senses": 0}, GOOD | {"senses": {"a": []}}),
+    *([], {}, GOOD | {"format": 9}, GOOD | {"num_senses": 0}, GOOD | {"senses": {"a": "b"}}),
     *(GOOD | {"left_out": ["-"]}, GOOD | {"gate": {"direction": [], "bias": 0.5}}),
 ]
 

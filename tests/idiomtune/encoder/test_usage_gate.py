@@ -36,7 +36,9 @@ def with_gate(encoder: Encoder, **options: Any) -> Encoder:
     width = 3 * len(layers) * encoder.dimension or encoder.dimension
     numbers = torch.randn(2 * width, generator=torch.Generator().manual_seed(0)).tolist()
     alone = numbers[width : width + len(layers) * encoder.dimension]
-    encoder.meanings = Meanings(SENSES, gate=UsageGate(numbers[:width], -0.5, layers, alone), **options)
+    encoder.meanings = Meanings(
+        SENSES, gate=UsageGate(numbers[:width], -0.5, layers, tuple(alone)), **options
+    )
     return encoder
 
 
@@ -310,3 +312,30 @@ def test_a_gate_compares_an_expression_with_itself_alone_and_trusts_a_glossary_w
     told = gate.usage(gate.terms(torch.tensor(rows)), gate.terms(torch.tensor(alone)))
     assert told.numpy() == pytest.approx(1 / (1 + np.exp(-(inputs @ best[:8] + best[8]))), abs=1e-3)
     assert gate.alone != fit_usage_gate(*given).alone
+
+
+def test_names_without_a_meaning_come_together_and_their_usages_apart(tiny: Encoder, tmp_path: Path) -> None:
+    """e + n / 2 + (g - 1/2) u by hand; where a text also has an expression with a meaning, that counts."""
+    with_gate(tiny, layers=(1, 2), form="in_place")
+    known = tiny.meanings
+    assert known is not None
+    assert known.gate is not None
+    both = tiny.encode([RUN])
+    tiny.meanings = replace(known, senses={**SENSES, "home run": []})
+    alone, text = tiny.encode([RUN])[0], "A home run."
+    (named,) = tiny.encode([text])
+    tiny.save(tmp_path / "saved")
+    assert torch.allclose(Encoder.from_pretrained(tmp_path / "saved").encode([text])[0], named, atol=1e-6)
+    usage = tiny.usage([text], "home run")[0]
+    tiny.meanings = replace(known, senses={"break the ice": SENSES["break the ice"]})
+    assert torch.allclose(alone, tiny.encode([RUN])[0], atol=1e-6)
+    assert not torch.allclose(alone, both[0], atol=1e-3)
+    tiny.meanings = None
+    sentence, span, name = (
+        tiny.encode([words], [place])[0]
+        for words, place in ((text, None), (text, (2, 10)), ("home run", None))
+    )
+    units = [normalize(one, dim=0) for one in (sentence, span, name)]
+    u = torch.tensor([1.0, -1.0]).repeat(tiny.dimension // 2) / tiny.dimension**0.5
+    expected = normalize(units[0] + units[1], dim=0) + units[2] / 2 + (usage - 0.5) * u
+    assert torch.allclose(normalize(named, dim=0), normalize(expected, dim=0), atol=1e-5)
