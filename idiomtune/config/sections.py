@@ -119,7 +119,7 @@ class DataSettings(OwnData):
 
     sample: bool
     glossary: Text
-    extra: Literal["pie", "astitch"] | None
+    extra: Literal["pie", "astitch", "magpie"] | None
     fold: CountFromZero | None
     folds: Annotated[int, Field(ge=2, le=2**31 - 1)]
 

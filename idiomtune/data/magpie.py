@@ -1,5 +1,5 @@
 """MAGPIE: sentences of real text, mostly the British National Corpus, that use an expression idiomatically or
-literally.
+literally; and the project's own sentences that say what those mean which are used both ways.
 
 Haagsma, Bos and Nissim 2020, "MAGPIE: A Large Corpus of Potentially Idiomatic Expressions" (LREC 2020);
 GitHub `hslh/magpie-corpus`, CC BY 4.0: the filtered corpus, whose annotators agree.
@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import logging
 import random
+import re
 from collections.abc import Iterable, Sequence
 from itertools import chain
+from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -40,6 +42,8 @@ FILES = GitHubData(
         )
     },
 )
+OWN_SENTENCES = Path(__file__).parent / "magpie_senses.tsv"  # CC0-1.0, without a look at any data set
+_MARKED = re.compile(r"(.*)\[(.+)\](.*)")
 _MAX_WORDS = 60
 _MIN, _MAX = 3, 30  # sentences of each usage of an expression
 
@@ -104,3 +108,36 @@ def read_magpie(files: DataFiles, unseen: Iterable[str]) -> list[Usage]:
         *(f" ({first_of(list(corpus.unseen))})" if corpus.unseen else "", num_scored, num_outside),
     )
     return chosen
+
+
+class _OwnRow(TableRow):
+    expression: WordedCell
+    usage: Literal["sense"]
+    sentence: Annotated[str, Field(pattern=_MARKED.pattern)]  # its span is between brackets
+
+
+def read_magpie_idioms(files: DataFiles, *, unseen: Iterable[str], trained: Iterable[str]) -> ExternalIdioms:
+    """Training sentences: those of :func:`read_magpie`, and the project's own about the same expressions.
+
+    Args:
+        files: of the data set.
+        unseen: idioms that must not be trained on.
+        trained: idioms of the training split.
+    """
+    path, unseen = files.optional(_SENTENCES) or files(_FILE), list(unseen)
+    corpus = ExternalIdioms(MAGPIE.title, [path, OWN_SENTENCES], unseen, trained)
+    usages = read_magpie(files, unseen)
+    names = {usage.phrase for usage in usages if not corpus.excludes(usage.phrase)}
+    for usage in usages:
+        if usage.phrase in names and usage.span is not None:
+            span = usage.sentence[slice(*usage.span)]
+            kind = "idiomatic" if usage.is_idiomatic else "literal"
+            corpus.add(usage.id, usage.sentence, f"{usage.phrase} (MAGPIE)", span, kind)
+    for number, row in read_table(OWN_SENTENCES, _OwnRow):
+        marked = _MARKED.fullmatch(row.sentence)
+        if row.expression not in names:
+            corpus.excludes(row.expression)
+        elif marked is not None:
+            sentence = "".join(marked.groups())
+            corpus.add(f"own_{number}", sentence, f"{row.expression} (MAGPIE)", marked[2], row.usage)
+    return corpus

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from idiomtune.data import astitch
+from idiomtune.data import astitch, magpie
 from idiomtune.data.external import ExternalIdioms, pie_file, read_astitch_idioms, read_pie
 from idiomtune.data.idiolink import (
     Document,
@@ -159,6 +159,9 @@ def _external(settings: Any, trained: Split, splits: Sequence[Split]) -> Externa
     unseen = sorted({document.idiom for split in splits for document in split.documents} - set(shared))
     if corpus == "pie":
         return read_pie(pie_file(settings.data.place("pie")), unseen=unseen, trained=shared)
+    if corpus == "magpie":
+        files = data_files(settings, magpie.FILES)
+        return magpie.read_magpie_idioms(files, unseen=unseen, trained=shared)
     return read_astitch_idioms(data_files(settings, astitch.FILES), unseen=unseen, trained=shared)
 
 

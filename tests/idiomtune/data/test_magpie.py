@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from idiomtune.data.magpie import FILES, read_magpie
+from idiomtune.data import magpie
+from idiomtune.data.magpie import FILES, OWN_SENTENCES, read_magpie, read_magpie_idioms
 from idiomtune.data.names import MAGPIE
 from idiomtune.data.places import magpie_usages
 from idiomtune.data.sources import DataFiles, dataset_folder
+from idiomtune.encoder.glossary import GLOSSARIES, read_glossary
 from idiomtune.errors import DataMissingError, UserError
+from idiomtune.expressions import find_expression
 
 PUBLISHED = "MAGPIE_filtered_split_typebased.jsonl"
 
@@ -121,3 +125,38 @@ def test_nothing_scored_is_in_the_real_data(real_data: Path) -> None:
     assert len(usages) > 5000
     assert len({usage.phrase for usage in usages}) > 165
     assert not [usage for usage in usages if "in the black" in usage.sentence.lower()]
+
+
+def test_training_sentences_are_those_of_both_usages_and_our_own_about_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "own.tsv"
+    lines = ["tie the knot\tsense\tThey [got married].", "break the ice\tsense\tIt [relaxed] them.", ""]
+    own.write_text("\n".join(["expression\tusage\tsentence", *lines]))
+    monkeypatch.setattr(magpie, "OWN_SENTENCES", own)
+    files = written(tmp_path / "a", rows("break the ice") + rows("tie the knot", 3, "tied the knot"))
+    corpus = read_magpie_idioms(files, unseen=["break the ice"], trained=[])
+    assert [(d.usage, d.span) for d in corpus.documents] == [
+        *[("idiomatic", "tied the knot")] * 3,
+        *[("literal", "tied the knot")] * 3,
+        ("sense", "got married"),
+    ]
+    assert corpus.documents[-1].sentence == "They got married."
+    assert {document.idiom for document in corpus.documents} == {"tie the knot (MAGPIE)"}
+    assert list(corpus.unseen) == ["break the ice"]
+    assert own in corpus.files
+    own.write_text("expression\tusage\tsentence\ntie the knot\tsense\tThey got married.\n")
+    with pytest.raises(UserError, match=r"own\.tsv"):
+        read_magpie_idioms(files, unseen=[], trained=[])
+
+
+def test_our_own_sentences_say_what_each_of_their_expressions_means_without_its_words() -> None:
+    counts: Counter[str] = Counter()
+    for line in OWN_SENTENCES.read_text("utf-8").splitlines()[1:]:
+        expression, usage, sentence = line.split("\t")
+        counts[expression] += 1
+        assert usage == "sense"
+        assert sentence.count("[") == sentence.count("]") == 1
+        assert find_expression(sentence, expression) is None, sentence
+    assert set(counts.values()) == {3}
+    assert set(counts) == set(read_glossary([GLOSSARIES / "magpie.tsv"]).senses)
