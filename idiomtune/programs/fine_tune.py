@@ -187,8 +187,7 @@ def _run(
         warnings = _not_learnt(settings, state, baseline, best.scores, is_same=is_same)
         _report(context, state, best, baseline, [benchmark.name for benchmark in benchmarks], warnings)
         write_text(run.path / "best" / "README.md", _card(context, has_tokens, with_scores=True))
-        for tracker in run.trackers:
-            tracker.keep_model(run.path / "best", best.scores)
+        run.track(lambda tracker: tracker.keep_model(run.path / "best", best.scores))
 
     processes.from_main(report)
     return state
@@ -378,8 +377,7 @@ def _report(
         "encoder_seconds": round(best.encoder_seconds, 3),
     }
     write_json(run.path / "scores.json", {"scores": best.scores, "baseline": baseline, "meta": meta})
-    for tracker in run.trackers:
-        tracker.summarise(best.scores, state.best_step or 0)
+    run.track(lambda tracker: tracker.summarise(best.scores, state.best_step or 0))
     if settings.eval.per_query:
         _write_per_query(run.path / "per_query", best)
     if settings.eval.predictions:
