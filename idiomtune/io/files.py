@@ -113,18 +113,12 @@ def cache_folder() -> Path:
 
 def is_folder(path: Path) -> bool:
     """Whether a path is a folder; False if its name is too long, or access is denied."""
-    try:
-        return path.is_dir()
-    except OSError:
-        return False
+    return os.path.isdir(path)  # noqa: PTH112  Path.is_dir raises some errors
 
 
 def is_file(path: Path) -> bool:
     """Whether a path is a file, see :func:`is_folder`."""
-    try:
-        return path.is_file()
-    except OSError:
-        return False
+    return os.path.isfile(path)  # noqa: PTH113
 
 
 def is_plain_name(name: str) -> bool:
