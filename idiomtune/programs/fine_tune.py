@@ -100,9 +100,8 @@ def fine_tune(
             state = _run(context, record, checkpoint, on_scores)
         run.end("finished", best_step=state.best_step, steps=state.step)
         if processes.is_main:  # the others need not wait
-            from idiomtune.reports.screens import (
-                show_finished_run,
-            )  # with pandas, for which no step should wait
+            # With pandas, for which no step should wait.
+            from idiomtune.reports.screens import show_finished_run
 
             show_finished_run(run.path, all_scores=settings.scores == "all")
             if settings.hub.push is not None:
