@@ -419,3 +419,13 @@ def parse_yaml(text: str) -> Any:
         if depth > _MAX_YAML_DEPTH:
             raise yaml.YAMLError("nested too deep")
     return yaml.load(text, _YAML_LOADER)  # a safe loader: only plain values
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """A JSON or YAML file; {} if it is missing or damaged."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        content = parse_yaml(text) if path.suffix == ".yaml" else json.loads(text)
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+        return {}
+    return content if isinstance(content, dict) else {}

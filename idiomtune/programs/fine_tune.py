@@ -24,12 +24,12 @@ from idiomtune.encoder.encoder import Encoder
 from idiomtune.errors import UserError
 from idiomtune.hub.card import model_card
 from idiomtune.hub.push import check_can_push, push_or_warn
-from idiomtune.io.files import fingerprints, write_json, write_jsonl, write_text
+from idiomtune.io.files import fingerprints, read_mapping, write_json, write_jsonl, write_text
 from idiomtune.objectives import UsesSpecialTokens
 from idiomtune.programs import knowledge
 from idiomtune.programs.prepare import Prepared, check_memory, prepare, what_takes_less
 from idiomtune.reports.runs import EXTERNAL_NOTE, SAMPLE_NOTE, read_run
-from idiomtune.training.checkpoint import TrainerState, read_mapping, read_state
+from idiomtune.training.checkpoint import TrainerState, read_state
 from idiomtune.training.ending import recorded_end, stopped_by_sigterm, system_errors_explained
 from idiomtune.training.loop import monitor_name, monitored, train_loop
 from idiomtune.training.regularization import Retention, build_retention

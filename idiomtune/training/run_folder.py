@@ -23,13 +23,14 @@ from idiomtune.io.files import (
     named_in_errors,
     numbered,
     package_versions,
+    read_mapping,
     write_json,
     write_jsonl,
     write_text,
 )
 from idiomtune.io.hub import without_secrets
 from idiomtune.io.terminal import logged_to
-from idiomtune.training.checkpoint import checkpoints, read_mapping
+from idiomtune.training.checkpoint import checkpoints
 
 log = logging.getLogger(__name__)
 

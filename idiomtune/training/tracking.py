@@ -16,9 +16,8 @@ from idiomtune.config.sections import TrackingSettings, WandbSettings
 from idiomtune.declarations.options import as_list
 from idiomtune.declarations.registry import score_of
 from idiomtune.errors import Pruned
-from idiomtune.io.files import write_json
+from idiomtune.io.files import read_mapping, write_json
 from idiomtune.io.hub import without_secrets
-from idiomtune.training.checkpoint import read_mapping
 from idiomtune.training.run_folder import RunFolder
 
 log = logging.getLogger(__name__)
