@@ -103,21 +103,16 @@ def evaluate(
         benchmarks: their names; None = all whose data is there.
         glossary: what the model reads after expressions: a path, or expression → meaning.
     """
-    from idiomtune.config import EvaluateSettings
-    from idiomtune.programs.launch import call, ready
-
-    def task(config: dict[str, Any]) -> Scores:
-        settings: EvaluateSettings = ready(EvaluateSettings, config)
-        from idiomtune.programs.evaluate import score_model
-
-        return Scores(score_model(settings, config), name)
+    from idiomtune.commands.evaluate import run
+    from idiomtune.programs.launch import call
 
     named = {"benchmarks": [benchmarks] if isinstance(benchmarks, str) else benchmarks}
     declared, given = _declared(options | named)
     with tempfile.TemporaryDirectory(prefix="idiomtune-") as folder:
         path = _model_path(model, Path(folder))
         name = Path(path).name if path != folder else "encoder"
-        return call("evaluate", task, [*_named(path, glossary), *declared, *overrides, *_arguments(given)])
+        arguments = [*_named(path, glossary), *declared, *overrides, *_arguments(given)]
+        return Scores(call("evaluate", run, arguments), name)
 
 
 def learn(model: str | Path | Run, glossary: Any, *overrides: str, **options: Any) -> Encoder:
@@ -132,18 +127,14 @@ def learn(model: str | Path | Run, glossary: Any, *overrides: str, **options: An
     Returns:
         The new model, which is in `output`.
     """
-    from idiomtune.config import LearnSettings
-    from idiomtune.programs.launch import call, ready
-
-    def task(config: dict[str, Any]) -> Encoder:
-        settings: LearnSettings = ready(LearnSettings, config)
-        from idiomtune.encoder.encoder import Encoder
-        from idiomtune.programs.learn import learn
-
-        return Encoder.from_pretrained(learn(settings))
+    from idiomtune.commands.learn import run
+    from idiomtune.programs.launch import call
 
     given = {"glossary": [written_table(glossary)], **_with_corpus(options)}
-    return call("learn", task, [*_named(_model_path(model)), *overrides, *_arguments(given)])
+    folder = call("learn", run, [*_named(_model_path(model)), *overrides, *_arguments(given)])
+    from idiomtune.encoder.encoder import Encoder
+
+    return Encoder.from_pretrained(folder)
 
 
 def glossary(
@@ -161,19 +152,12 @@ def glossary(
     Returns:
         The file, which `glossary=` takes.
     """
-    from idiomtune.config import check as checked
-    from idiomtune.config.settings import GlossarySettings
+    from idiomtune.commands.glossary import run
     from idiomtune.programs.launch import call
-
-    def task(config: dict[str, Any]) -> Path:
-        settings: GlossarySettings = checked(GlossarySettings, config)
-        from idiomtune.programs.glossary import glossary
-
-        return glossary(settings)
 
     given = {"from": sources, "output": output, "in": _with_corpus({"corpus": texts})["corpus"], **options}
     columns = [_override("columns", given.pop("columns"))] if "columns" in given else []
-    return call("glossary", task, [*overrides, *columns, *_arguments(given)])
+    return call("glossary", run, [*overrides, *columns, *_arguments(given)])
 
 
 def export(model: str | Path | Run, format: str, output: str | Path, *overrides: str, **options: Any) -> Path:
@@ -181,17 +165,11 @@ def export(model: str | Path | Run, format: str, output: str | Path, *overrides:
 
     >>> folder = it.export(run, "static", "models/static", data="sample")
     """
-    from idiomtune.config import ExportSettings
-    from idiomtune.programs.launch import call, ready
-
-    def task(config: dict[str, Any]) -> Path:
-        settings: ExportSettings = ready(ExportSettings, config)
-        from idiomtune.programs.export import export
-
-        return export(settings)
+    from idiomtune.commands.export import run
+    from idiomtune.programs.launch import call
 
     given = {"format": format, "output": output, **options}
-    return call("export", task, [*_named(_model_path(model)), *overrides, *_arguments(given)])
+    return call("export", run, [*_named(_model_path(model)), *overrides, *_arguments(given)])
 
 
 def push(run: Run | str | Path, repo_id: str | None = None, **options: Any) -> list[str | None]:
@@ -202,18 +180,10 @@ def push(run: Run | str | Path, repo_id: str | None = None, **options: Any) -> l
     Returns:
         The addresses of the commits; None for a dry run's.
     """
-    from idiomtune.config import PushSettings
-    from idiomtune.config import check as checked
+    from idiomtune.commands.push import run as publish
     from idiomtune.programs.launch import call
 
-    def task(config: dict[str, Any]) -> list[str | None]:
-        settings: PushSettings = checked(PushSettings, config)
-        from idiomtune.programs.publish import publish
-
-        return publish(settings)
-
-    path = run.path if isinstance(run, Run) else run
-    return call("push", task, _arguments({"checkpoint": path, "repo_id": repo_id, **options}))
+    return call("push", publish, _arguments({"checkpoint": _path(run), "repo_id": repo_id, **options}))
 
 
 def report(*runs: Run | str | Path, **options: Any) -> Page:
@@ -348,12 +318,9 @@ class Scores(_Shown, Mapping[str, float]):
         return pd.DataFrame(rows, columns=["score", "value", *parts])
 
     def _tables(self) -> Sequence[Table]:
-        from idiomtune.reports.frames import group_runs
-        from idiomtune.reports.runs import Run as ReadRun
-        from idiomtune.reports.score_tables import paper_tables
+        from idiomtune.reports.score_tables import scorecard_tables
 
-        run = ReadRun(Path(), self._model, "scored", scores=self._values, meta={"model": self._model})
-        return paper_tables(group_runs([run]))
+        return scorecard_tables(self._values, self._model)
 
 
 class Comparison(_Shown):

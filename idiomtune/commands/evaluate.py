@@ -6,12 +6,12 @@ from idiomtune.config import EvaluateSettings
 from idiomtune.programs.launch import launch, ready
 
 
-def run(config: dict[str, Any]) -> None:
-    """Score one model."""
+def run(config: dict[str, Any]) -> dict[str, float]:
+    """Score one model; returns the scores."""
     settings: EvaluateSettings = ready(EvaluateSettings, config)
     from idiomtune.programs.evaluate import score_model
 
-    score_model(settings, config)
+    return score_model(settings, config)
 
 
 def main() -> None:

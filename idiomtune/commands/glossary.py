@@ -1,19 +1,19 @@
 """`idiomtune glossary`: a glossary from dictionaries."""
 
+from pathlib import Path
 from typing import Any
 
 from idiomtune.config import check
 from idiomtune.config.settings import GlossarySettings
-from idiomtune.io.files import printable
 from idiomtune.programs.launch import launch
 
 
-def run(config: dict[str, Any]) -> None:
-    """Make the glossary, and print its file."""
+def run(config: dict[str, Any]) -> Path:
+    """Make the glossary; returns its file."""
     settings: GlossarySettings = check(GlossarySettings, config)
     from idiomtune.programs.glossary import glossary  # heavy: after the options are known to be right
 
-    print(printable(str(glossary(settings))))
+    return glossary(settings)
 
 
 def main() -> None:

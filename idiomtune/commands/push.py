@@ -6,12 +6,12 @@ from idiomtune.config import PushSettings, check
 from idiomtune.programs.launch import launch
 
 
-def run(config: dict[str, Any]) -> None:
-    """Push one checkpoint, or show what would be pushed."""
+def run(config: dict[str, Any]) -> list[str | None]:
+    """Push one checkpoint, or show what would be pushed; returns the addresses of the commits."""
     settings: PushSettings = check(PushSettings, config)
     from idiomtune.programs.publish import publish  # heavy: after the configuration is checked
 
-    publish(settings)
+    return publish(settings)
 
 
 def main() -> None:

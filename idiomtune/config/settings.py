@@ -12,8 +12,6 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    ValidationInfo,
-    field_validator,
     model_validator,
 )
 
@@ -38,6 +36,17 @@ ABOUT_FOLDS = (
     "add, after +experiment=, +protocol=cross_validation data.fold=0,1,2,3 (with -m). Over AdMIRe's "
     "compounds both splits are train_cv: +protocol=cross_validation_admire data.fold=0,1,2,3,4"
 )
+
+
+def needed(example: str) -> BeforeValidator:
+    """Refuses an option that is not given, as `format: is needed: format=onnx`."""
+
+    def given(value: object) -> object:
+        if not value:
+            raise ValueError(f"is needed: {example}")
+        return value
+
+    return BeforeValidator(given)
 
 
 class Common(Section):
@@ -246,20 +255,12 @@ class EvaluateSettings(Common):
 
 
 class ExportSettings(Common):
-    format: Literal["onnx", "int8", "static"]
-    output: Text
+    format: Annotated[Literal["onnx", "int8", "static"], needed("format=onnx|int8|static")]
+    output: Annotated[Text, needed("output=<folder>")]
     truncate_dim: Count | None
     overwrite: bool
     device: Literal["cpu"]
     precision: Literal["fp32"]
-
-    @field_validator("format", "output", mode="before")
-    @classmethod
-    def _is_given(cls, value: object, info: ValidationInfo) -> object:
-        if value is None:
-            example = "onnx|int8|static" if info.field_name == "format" else "<folder>"
-            raise ValueError(f"is needed: {info.field_name}={example}")
-        return value
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
@@ -375,7 +376,7 @@ class HubSettings(_Target):
 
 
 class PushSettings(_Target):
-    checkpoint: str
+    checkpoint: Annotated[str, needed("checkpoint=<run folder>")]
     repo_id: RepositoryName | None
     space: RepositoryName | None
     corpus: str | None
@@ -383,13 +384,6 @@ class PushSettings(_Target):
     revision: Annotated[str, AfterValidator(_is_branch)] | None
     examples: Annotated[list[str], AfterValidator(_is_comparison)] | None
     dry_run: bool
-
-    @field_validator("checkpoint", mode="before")
-    @classmethod
-    def _is_given(cls, value: object) -> object:
-        if value is None:
-            raise ValueError("is needed: checkpoint=<run folder>")
-        return value
 
     def problems(self) -> Iterator[str]:
         if self.repo_id is None and self.space is None:
@@ -465,8 +459,8 @@ class ExploreSettings(Section):
 
 
 class GlossarySettings(Section):
-    sources: Annotated[list[Text], Field(alias="from"), BeforeValidator(as_list)]
-    output: Text
+    sources: Annotated[list[Text], Field(alias="from"), BeforeValidator(as_list), needed("from=wordnet")]
+    output: Annotated[Text, needed("output=<file>")]
     texts: Annotated[Text | None, Field(alias="in")]
     language: Text
     path: Annotated[list[Text] | None, BeforeValidator(as_list)]
@@ -475,15 +469,6 @@ class GlossarySettings(Section):
     licence: str
     bad_rows: Annotated[int, Field(ge=0)]
     overwrite: bool
-
-    @field_validator("sources", "output", mode="before")
-    @classmethod
-    def _is_given(cls, value: object, info: ValidationInfo) -> object:
-        if not value:
-            raise ValueError(
-                "is needed: " + ("output=<file>" if info.field_name == "output" else "from=wordnet")
-            )
-        return value
 
     def problems(self) -> Iterator[str]:
         if self.path is not None and len(self.path) != len(self.sources):

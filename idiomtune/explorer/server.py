@@ -7,20 +7,19 @@ import json
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Annotated, Any
 
 import yaml
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from idiomtune.benchmarks.own import Mode
 from idiomtune.errors import UserError
 from idiomtune.explorer.search import Explorer, Passage
+from idiomtune.io.pages import template
 from idiomtune.requests import find_span
 
 if TYPE_CHECKING:
@@ -61,7 +60,8 @@ def page(explorer: Explorer, title: str, *, live: bool) -> str:
         data["answers"], data["words"] = explorer.answers()
         used = {document for words in data["words"] for document in words}
         data["documents"] = {document: shown(corpus.documents[document]) for document in sorted(used)}
-    return _template().render(title=title, data=_embedded(data))
+    file = Path(__file__).parent / "page.html.j2"
+    return template(file, autoescape=True).render(title=title, data=_embedded(data))
 
 
 def space_card(title: str, corpus: str, metadata: Mapping[str, Any], note: str) -> str:
@@ -85,14 +85,6 @@ def _embedded(data: Any) -> Markup:
     """JSON for a page: no text in it can end the element that contains it."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
-
-
-@cache
-def _template() -> Template:
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined
-    )
-    return environment.get_template("page.html.j2")
 
 
 _HOST = "127.0.0.1"

@@ -11,7 +11,6 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path, PureWindowsPath
 from typing import Any, Literal
 
@@ -23,12 +22,13 @@ from huggingface_hub import (
     eval_result_entries_to_yaml,
     metadata_load,
 )
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from jinja2 import Template
 
 from idiomtune.data.names import IDIOLINK, MAGPIE
 from idiomtune.declarations.dataset import OWN
 from idiomtune.declarations.registry import benchmark_of, dataset_types, objective_types, score_of
 from idiomtune.encoder.glossary import Glossary
+from idiomtune.io import pages
 from idiomtune.io.files import expanded, parse_yaml
 from idiomtune.reports.score_tables import changes
 from idiomtune.reports.tables import cell
@@ -297,16 +297,10 @@ def card(kind: Literal["trained", "learnt", "exported"], metadata: Mapping[str, 
     return template().render(kind=kind, metadata=ModelCardData(**common, **metadata).to_yaml(), **facts)
 
 
-@cache  # compiling it takes longer than filling it in
 def template() -> Template:
     """The text of all cards."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        keep_trailing_newline=True,
-    )
-    return environment.get_template("card.md.j2")
+    file = Path(__file__).parent / "card.md.j2"
+    return pages.template(file, trim_blocks=True, keep_trailing_newline=True)
 
 
 def command(run: Path) -> str:

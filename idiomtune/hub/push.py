@@ -32,9 +32,9 @@ from idiomtune.hub.card import (
     shown_texts,
     sources_of,
 )
-from idiomtune.io.files import expanded, fingerprint, first_of, is_file, is_folder, printable
+from idiomtune.io.files import expanded, fingerprint, first_of, is_file, is_folder, printable, read_mapping
 from idiomtune.io.hub import CLIENT_ERRORS, is_network_error, reason_for, without_secrets
-from idiomtune.training.checkpoint import CHECKSUMS, NOT_OF_THE_MODEL, read_mapping, verify
+from idiomtune.training.checkpoint import CHECKSUMS, NOT_OF_THE_MODEL, verify
 from idiomtune.training.run_folder import read_config, read_run
 
 log = logging.getLogger(__name__)

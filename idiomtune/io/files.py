@@ -113,18 +113,12 @@ def cache_folder() -> Path:
 
 def is_folder(path: Path) -> bool:
     """Whether a path is a folder; False if its name is too long, or access is denied."""
-    try:
-        return path.is_dir()
-    except OSError:
-        return False
+    return os.path.isdir(path)  # noqa: PTH112  Path.is_dir raises some errors
 
 
 def is_file(path: Path) -> bool:
     """Whether a path is a file, see :func:`is_folder`."""
-    try:
-        return path.is_file()
-    except OSError:
-        return False
+    return os.path.isfile(path)  # noqa: PTH113
 
 
 def is_plain_name(name: str) -> bool:
@@ -425,3 +419,13 @@ def parse_yaml(text: str) -> Any:
         if depth > _MAX_YAML_DEPTH:
             raise yaml.YAMLError("nested too deep")
     return yaml.load(text, _YAML_LOADER)  # a safe loader: only plain values
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """A JSON or YAML file; {} if it is missing or damaged."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        content = parse_yaml(text) if path.suffix == ".yaml" else json.loads(text)
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+        return {}
+    return content if isinstance(content, dict) else {}

@@ -82,7 +82,10 @@ class Processes:
         """Whether the flag is set in any process."""
         if self.count == 1:
             return flag
-        return bool(self._sum_of_all(float(flag)).item())
+        import torch
+        from accelerate import PartialState
+
+        return bool(self._reduced(torch.tensor([float(flag)], device=PartialState().device)).item())
 
     def gather(self, rows: Tensor, lengths: Sequence[int]) -> Tensor:
         """The rows of all processes, in order of rank; without gradient.
@@ -150,12 +153,6 @@ class Processes:
         for module in modules:
             for tensor in (*module.parameters(), *module.buffers()):
                 tensor.data.copy_(broadcast(tensor.data.clone()))
-
-    def _sum_of_all(self, value: float) -> Tensor:
-        import torch
-        from accelerate import PartialState
-
-        return self._reduced(torch.tensor([value], device=PartialState().device))
 
     def _reduced(self, tensor: Tensor) -> Tensor:
         from accelerate.utils import reduce

@@ -11,21 +11,12 @@ from typing import Any
 
 import torch
 
+from idiomtune import factory
 from idiomtune.benchmarks.suite import Scorecard, Suite
 from idiomtune.config import EvaluateSettings
 from idiomtune.data.places import magpie_usages
 from idiomtune.encoder.device import log_placement, place, start_processes
 from idiomtune.errors import UserError
-from idiomtune.factory import (
-    build_benchmarks,
-    build_encoder,
-    check_dimensions,
-    idiom_expressions,
-    module_benchmarks,
-    own_revisions,
-    resolve_model_path,
-    saved_modules,
-)
 from idiomtune.hub.card import base_model
 from idiomtune.io.claims import claimed
 from idiomtune.io.files import (
@@ -37,13 +28,7 @@ from idiomtune.io.files import (
     write_jsonl,
     write_text,
 )
-from idiomtune.programs.knowledge import (
-    benchmark_texts,
-    describe_glossary,
-    glossary_files,
-    glossary_note,
-    learnt_glossaries,
-)
+from idiomtune.programs import knowledge
 from idiomtune.programs.prepare import check_pooling
 from idiomtune.reports.runs import SAMPLE_NOTE
 
@@ -61,14 +46,14 @@ def score_model(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str,
     Raises:
         UserError: for everything that the user can fix.
     """
-    naming = glossary_files(settings.model)  # a typo is reported before anything is downloaded
+    naming = knowledge.glossary_files(settings.model)  # a typo is reported before anything is downloaded
     placement = place(settings.device, settings.precision)
     log_placement(placement)
     accelerator, processes = start_processes(placement)
     with contextlib.ExitStack() as held:
         outputs = processes.from_main(lambda: _claim(settings, held))
         with accelerator.local_main_process_first():  # so that each file is downloaded once
-            benchmarks, not_scored = build_benchmarks(settings, settings.benchmarks)
+            benchmarks, not_scored = factory.build_benchmarks(settings, settings.benchmarks)
         if "predictions" not in outputs and all(
             b.without_gold and set(settings.splits(b.name)) <= set(b.without_gold) for b in benchmarks
         ):
@@ -78,17 +63,19 @@ def score_model(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str,
                 "submission format, or another split="
             )
         with accelerator.local_main_process_first():
-            path = resolve_model_path(settings.model.path)
-            modules = saved_modules(path, placement, settings.model.revision)
+            path = factory.resolve_model_path(settings.model.path)
+            modules = factory.saved_modules(path, placement, settings.model.revision)
         check_pooling(settings.model)
-        check_dimensions(settings.model, settings.cut_dimensions)
-        benchmarks += module_benchmarks(settings, modules, benchmarks)
+        factory.check_dimensions(settings.model, settings.cut_dimensions)
+        benchmarks += factory.module_benchmarks(settings, modules, benchmarks)
         suite = Suite(benchmarks, processes, settings.cut_dimensions, keep_stores=True)
-        expressions, tokens = idiom_expressions(settings.model)
+        expressions, tokens = factory.idiom_expressions(settings.model)
         with accelerator.local_main_process_first():
             magpie = partial(magpie_usages, settings=settings)
-            encoder = build_encoder(settings.model, placement, expressions=expressions, magpie=magpie)
-        glossary = describe_glossary(settings.model, encoder, benchmark_texts(suite.benchmarks))
+            encoder = factory.build_encoder(settings.model, placement, expressions=expressions, magpie=magpie)
+        glossary = knowledge.describe_glossary(
+            settings.model, encoder, knowledge.benchmark_texts(suite.benchmarks)
+        )
         dtype = placement.autocast_dtype
         with torch.autocast(placement.device, dtype) if dtype else contextlib.nullcontext():
             card = suite.run(encoder)
@@ -100,7 +87,7 @@ def score_model(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str,
                 "glossary": glossary,
                 "scored": [benchmark.name for benchmark in benchmarks],
                 "not_scored": not_scored,
-                "files": fingerprints(files) | own_revisions(settings) if "output" in outputs else {},
+                "files": fingerprints(files) | factory.own_revisions(settings) if "output" in outputs else {},
                 "device": placement.device,
                 "precision": placement.precision,
                 "config": config,
@@ -129,8 +116,8 @@ def _report(
     settings: EvaluateSettings, card: Scorecard, outputs: Mapping[str, Path], facts: dict[str, Any]
 ) -> None:
     """Print the table, and write what was asked for."""
-    learnt = learnt_glossaries(settings.model)
-    notes = glossary_note(facts["glossary"], learnt)
+    learnt = knowledge.learnt_glossaries(settings.model)
+    notes = knowledge.glossary_note(facts["glossary"], learnt)
     if card.scores:
         from idiomtune.reports.screens import show_scores  # pandas takes half a second to import
 

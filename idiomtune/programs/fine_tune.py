@@ -24,12 +24,12 @@ from idiomtune.encoder.encoder import Encoder
 from idiomtune.errors import UserError
 from idiomtune.hub.card import model_card
 from idiomtune.hub.push import check_can_push, push_or_warn
-from idiomtune.io.files import fingerprints, write_json, write_jsonl, write_text
+from idiomtune.io.files import fingerprints, read_mapping, write_json, write_jsonl, write_text
 from idiomtune.objectives import UsesSpecialTokens
 from idiomtune.programs import knowledge
 from idiomtune.programs.prepare import Prepared, check_memory, prepare, what_takes_less
 from idiomtune.reports.runs import EXTERNAL_NOTE, SAMPLE_NOTE, read_run
-from idiomtune.training.checkpoint import TrainerState, read_mapping, read_state
+from idiomtune.training.checkpoint import TrainerState, read_state
 from idiomtune.training.ending import recorded_end, stopped_by_sigterm, system_errors_explained
 from idiomtune.training.loop import monitor_name, monitored, train_loop
 from idiomtune.training.regularization import Retention, build_retention
@@ -100,9 +100,8 @@ def fine_tune(
             state = _run(context, record, checkpoint, on_scores)
         run.end("finished", best_step=state.best_step, steps=state.step)
         if processes.is_main:  # the others need not wait
-            from idiomtune.reports.screens import (
-                show_finished_run,
-            )  # with pandas, for which no step should wait
+            # With pandas, for which no step should wait.
+            from idiomtune.reports.screens import show_finished_run
 
             show_finished_run(run.path, all_scores=settings.scores == "all")
             if settings.hub.push is not None:
@@ -187,8 +186,7 @@ def _run(
         warnings = _not_learnt(settings, state, baseline, best.scores, is_same=is_same)
         _report(context, state, best, baseline, [benchmark.name for benchmark in benchmarks], warnings)
         write_text(run.path / "best" / "README.md", _card(context, has_tokens, with_scores=True))
-        for tracker in run.trackers:
-            tracker.keep_model(run.path / "best", best.scores)
+        run.track(lambda tracker: tracker.keep_model(run.path / "best", best.scores))
 
     processes.from_main(report)
     return state
@@ -378,8 +376,7 @@ def _report(
         "encoder_seconds": round(best.encoder_seconds, 3),
     }
     write_json(run.path / "scores.json", {"scores": best.scores, "baseline": baseline, "meta": meta})
-    for tracker in run.trackers:
-        tracker.summarise(best.scores, state.best_step or 0)
+    run.track(lambda tracker: tracker.summarise(best.scores, state.best_step or 0))
     if settings.eval.per_query:
         _write_per_query(run.path / "per_query", best)
     if settings.eval.predictions:

@@ -46,7 +46,7 @@ from idiomtune.declarations.models import CONF
 from idiomtune.declarations.options import Section
 from idiomtune.declarations.registry import is_place
 from idiomtune.errors import UserError
-from idiomtune.io.files import expanded, is_folder, model_folder, parse_yaml
+from idiomtune.io.files import expanded, is_folder, model_folder, parse_yaml, printable
 from idiomtune.io.processes import has_peers, is_lost_peer, rank_of_launch
 from idiomtune.io.terminal import shown_messages
 from idiomtune.programs.ending import TRACEBACKS, Start, print_error, remember, report_error, started
@@ -297,11 +297,12 @@ def ready(kind: type[Section], config: dict[str, Any]) -> Any:
 def launch(config_name: str, task: Callable[[dict[str, Any]], Any]) -> None:
     """Compose `conf/<config_name>.yaml` with the command line's overrides and run `task` on it.
 
-    The task gets plain, resolved containers. A :class:`UserError` or an error of Hydra's becomes a message
-    and exit status 2, an interrupt status 130, any other error a short message, a traceback in a file, and
-    status 1. In a sweep a failed job is reported and the next one starts; the sweep's status is that of the
-    first failure. With several processes only the main one has the run folder and prints; a sweep then ends
-    with the first failure, which may concern one process only. `idiomtune train` alone shows its help.
+    The task gets plain, resolved containers; a path that it returns is printed. A :class:`UserError` or an
+    error of Hydra's becomes a message and exit status 2, an interrupt status 130, any other error a short
+    message, a traceback in a file, and status 1. In a sweep a failed job is reported and the next one starts;
+    the sweep's status is that of the first failure. With several processes only the main one has the run
+    folder and prints; a sweep then ends with the first failure, which may concern one process only.
+    `idiomtune train` alone shows its help.
     """
     if "--version" in sys.argv[1:]:  # Hydra would print its own
         print(f"idiomtune {idiomtune.__version__}")
@@ -323,7 +324,10 @@ def launch(config_name: str, task: Callable[[dict[str, Any]], Any]) -> None:
         remember(config)  # a function, since a launcher may have sent a copy of `started`
         is_sweep = HydraConfig.get().mode == RunMode.MULTIRUN
         try:
-            return task(_plain(config))
+            done = task(_plain(config))
+            if isinstance(done, Path):
+                print(printable(str(done)))
+            return done
         except (Exception, SystemExit) as error:  # a user's module may exit, with status 0
             remove_unused_folder()
             if not isinstance(error, UserError | HydraException | OmegaConfBaseException):

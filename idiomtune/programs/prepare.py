@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from idiomtune import factory
 from idiomtune.benchmarks import Benchmark, announced, requests_of
 from idiomtune.config import ModelSettings, TrainerSettings, TrainSettings
 from idiomtune.data.astitch import Usage
@@ -23,13 +24,6 @@ from idiomtune.encoder.building import check_model_options, empty_encoder, saved
 from idiomtune.encoder.device import Placement, device_memory, log_placement, place
 from idiomtune.encoder.reading import Rendered
 from idiomtune.errors import UserError
-from idiomtune.factory import (
-    build_benchmarks,
-    build_objective,
-    check_dimensions,
-    forget_own_data,
-    without_mining,
-)
 from idiomtune.io.files import first_of, printable
 from idiomtune.io.hub import first_line
 from idiomtune.objectives import Batch, Objective
@@ -73,18 +67,18 @@ def prepare(settings: TrainSettings, *, has_negatives: bool = True) -> Prepared:
     Raises:
         UserError: for everything that the user can fix.
     """
-    forget_own_data()
+    factory.forget_own_data()
     glossary_files(settings.model)  # an error there is reported before anything is downloaded
-    objective = build_objective(settings)
+    objective = factory.build_objective(settings)
     check_remedies(settings.retain, objective)
     if has_negatives and settings.retain.teacher is None:  # a teacher teaches whatever the objective does
         _check_can_learn(objective, settings.trainer)
     usages = gate_usages(settings, objective)
-    benchmarks, not_scored = build_benchmarks(settings)
+    benchmarks, not_scored = factory.build_benchmarks(settings)
     check_monitor(settings.trainer, not_scored)
     _check_texts(settings, objective)
     check_pooling(settings.model)
-    check_dimensions(settings.model, [*(settings.trainer.matryoshka or []), *settings.cut_dimensions])
+    factory.check_dimensions(settings.model, [*(settings.trainer.matryoshka or []), *settings.cut_dimensions])
     steps = objective.epoch_steps(0, settings.trainer.accumulation)
     requests = (objective.batch(0, steps[0][0]).requests, *map(announced, benchmarks))
     check_model_options(settings.model, settings.retain.lora, requests)
@@ -341,7 +335,7 @@ def check_data(settings: TrainSettings) -> None:
     """
     placement = place(settings.device, settings.precision)
     log_placement(placement)
-    plain = without_mining(settings)
+    plain = factory.without_mining(settings)
     prepared = prepare(plain, has_negatives=plain == settings)
     objective, benchmarks = prepared.objective, prepared.benchmarks
     steps = objective.epoch_steps(0, 1)

@@ -6,15 +6,15 @@ import io
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from jinja2 import Template
 from PIL import Image
 
 from idiomtune.declarations.examples import Examples
 from idiomtune.declarations.registry import benchmark_types, resolve, score_of
+from idiomtune.io.pages import template
 from idiomtune.reports.compare import Comparison, comparison_notes, head_verdicts, not_counted
 from idiomtune.reports.frames import Group, show
 from idiomtune.reports.plots import (
@@ -67,17 +67,9 @@ def page(
     )
 
 
-@cache  # compiling it takes longer than filling it in
 def _template() -> Template:
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"thumbnail": thumbnail, "svg": curves_svg}
-    return environment.get_template("report.html.j2")
+    file, filters = Path(__file__).parent / "report.html.j2", (thumbnail, curves_svg)
+    return template(file, filters, autoescape=True, trim_blocks=True, lstrip_blocks=True)
 
 
 def _bars(compared: Comparison) -> list[list[float]]:

@@ -11,12 +11,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
 from idiomtune.declarations.examples import Record
 from idiomtune.errors import UserError
-from idiomtune.io.files import expanded, parse_yaml, text_lines
+from idiomtune.io.files import expanded, read_mapping, text_lines
 
 SAMPLE_NOTE = "on the project's small SAMPLE data: says nothing about a model's quality"
 EXTERNAL_NOTE = "trained with EXTERNAL idiom data ({extra}): not the published protocol"
@@ -237,18 +236,11 @@ def read_run(path: Path, name: str) -> Run:
 
 
 def _mapping(path: Path, notes: list[str]) -> dict[str, Any]:
-    """A JSON or YAML file's content; empty, with a note, if it has none."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        content = json.loads(text) if path.suffix == ".json" else parse_yaml(text)
-    except FileNotFoundError:
-        notes.append(f"{path.name} is missing")
-        return {}
-    except (OSError, ValueError, RecursionError, yaml.YAMLError):
-        content = None
-    if not isinstance(content, dict):
-        notes.append(f"{path.name} is damaged")
-    return _dict(content)
+    """A JSON or YAML file's content; a note if it has none."""
+    content = read_mapping(path)
+    if not content:
+        notes.append(f"{path.name} is {'damaged' if path.exists() else 'missing'}")
+    return content
 
 
 def _dict(value: Any) -> dict[str, Any]:

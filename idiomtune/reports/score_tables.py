@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 import pandas as pd
@@ -14,7 +14,7 @@ from idiomtune.declarations.registry import benchmark_type, benchmark_types, jud
 from idiomtune.declarations.score import Score, at_dimension, full_key
 from idiomtune.errors import UserError
 from idiomtune.reports.compare import UNTRAINED, Comparison, Difference
-from idiomtune.reports.frames import Group, Mean
+from idiomtune.reports.frames import Group, Mean, group_runs
 from idiomtune.reports.runs import Run
 from idiomtune.reports.tables import Table, cell, markdown
 
@@ -115,6 +115,11 @@ def paper_tables(groups: Sequence[Group]) -> list[Table]:
     ordered = sorted(by_place, key=lambda one: known.index(one[0]) if one[0] in known else len(known))
     tables = [_benchmark_table(*place, by_place[place], groups) for place in ordered]
     return [table for table in [*tables, _by_dimension(list(keys), groups)] if table.rows]
+
+
+def scorecard_tables(scores: Mapping[str, float], model: str) -> list[Table]:
+    """The same of one model's scores."""
+    return paper_tables(group_runs([Run(Path(), model, "scored", scores=scores, meta={"model": model})]))
 
 
 def _benchmark_table(name: str, split: str, scores: Sequence[Score], groups: Sequence[Group]) -> Table:

@@ -15,7 +15,14 @@ from idiomtune.io.files import printable, write_text
 from idiomtune.reports.compare import UNTRAINED, Difference, beats_untrained, compare
 from idiomtune.reports.frames import data_notes, group_runs, options_of, short_key
 from idiomtune.reports.runs import Run, find_runs, read_run, read_runs
-from idiomtune.reports.score_tables import changeable, changes, decimals, paper_tables, show_interval
+from idiomtune.reports.score_tables import (
+    changeable,
+    changes,
+    decimals,
+    paper_tables,
+    scorecard_tables,
+    show_interval,
+)
 from idiomtune.reports.tables import Table, print_notes, print_table
 
 log = logging.getLogger(__name__)
@@ -91,8 +98,7 @@ def show_scores(scores: Mapping[str, float], model: str, notes: Sequence[str], *
         rows = [[key, decimals(value)] for key, value in scores.items()]
         print_table(Table(", ".join([model, *notes]), ["score", "value"], rows))
         return
-    run = Run(Path(), model, "scored", scores=scores, meta={"model": model})
-    for table in paper_tables(group_runs([run])):
+    for table in scorecard_tables(scores, model):
         print_table(table)
     print_notes(notes)
     log.info("%d scores in all: scores=all prints them, output=<file> writes them", len(scores))

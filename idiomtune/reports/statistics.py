@@ -115,16 +115,13 @@ def _mean(values: Array, _gold: Array, weights: Array) -> Array:
     return means
 
 
-def _pearson(predicted: Array, gold: Array, weights: Array) -> Array:
-    return _correlation(predicted[None], gold[None], weights)
-
-
 def _spearman(predicted: Array, gold: Array, weights: Array) -> Array:
     """Equal to ranking each resample by itself, but values are sorted once for all of them."""
     return _correlation(_ranks(predicted, weights), _ranks(gold, weights), weights)
 
 
 def _correlation(x: Array, y: Array, weights: Array) -> Array:
+    """Pearson's; x and y may differ between resamples, (R, N)."""
     shares = weights / weights.sum(1, keepdims=True)
     x, y = (values - (shares * values).sum(1, keepdims=True) for values in (x, y))
     spread = (shares * x * x).sum(1) * (shares * y * y).sum(1)
@@ -174,7 +171,7 @@ def _by_value(values: Array, weights: Array) -> tuple[NDArray[np.intp], Array]:
 STATISTICS: dict[str, Callable[[Array, Array, Array], Array]] = {
     "mean": _mean,
     "spearman": _spearman,
-    "pearson": _pearson,
+    "pearson": _correlation,
     "roc_auc": _roc_auc,
     "average_precision": _average_precision,
     "macro_f1": _macro_f1,

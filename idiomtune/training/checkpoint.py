@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import re
 import shutil
@@ -13,12 +12,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from safetensors import SafetensorError
 
 from idiomtune.errors import UserError
-from idiomtune.io.files import copy_file, fingerprint, parse_yaml, seal, sync, write_json, write_text
+from idiomtune.io.files import copy_file, fingerprint, read_mapping, seal, sync, write_json, write_text
 
 log = logging.getLogger(__name__)
 
@@ -78,16 +76,6 @@ def checkpoints(run: Path) -> list[Path]:
 
 def _step(checkpoint: Path) -> int:
     return int(checkpoint.name.removeprefix("step_"))
-
-
-def read_mapping(path: Path) -> dict[str, Any]:
-    """A JSON or YAML file; {} if it is missing or damaged."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        content = parse_yaml(text) if path.suffix == ".yaml" else json.loads(text)
-    except (OSError, ValueError, RecursionError, yaml.YAMLError):
-        return {}
-    return content if isinstance(content, dict) else {}
 
 
 def read_state(checkpoint: Path) -> TrainerState:

@@ -52,6 +52,7 @@ class Embedded:
     backward: Callable[[Tensor], None]
 
 
+@dataclass(eq=False)
 class TrainableEmbedder:
     """Embeds with an encoder that is trained.
 
@@ -64,23 +65,18 @@ class TrainableEmbedder:
         caching: keep no graph, and run each forward batch again for its gradient.
     """
 
-    def __init__(
-        self,
-        encoder: Encoder,
-        accelerator: Accelerator,
-        processes: Processes,
-        *,
-        seed: int,
-        caching: bool = False,
-    ) -> None:
-        self._encoder = encoder
-        self._accelerator = accelerator
-        self._processes = processes
-        self._seed = seed
-        self._caching = caching
+    encoder: Encoder
+    accelerator: Accelerator
+    processes: Processes
+    seed: int
+    caching: bool = False
+
+    def __post_init__(self) -> None:
         # Autocast would keep the cast weights of every block until the last batch has run.
-        autocast = AutocastKwargs(cache_enabled=not is_sharded(encoder))
-        self._parallel = ParallelEncoder(encoder, processes, lambda: accelerator.autocast(autocast))
+        autocast = AutocastKwargs(cache_enabled=not is_sharded(self.encoder))
+        self._parallel = ParallelEncoder(
+            self.encoder, self.processes, lambda: self.accelerator.autocast(autocast)
+        )
 
     def __call__(self, requests: Sequence[Request], step: int, micro: int = 0) -> Embedded:
         """Embed the R requests of a micro-step.
@@ -90,30 +86,30 @@ class TrainableEmbedder:
             micro: number of the micro-step in its step.
         """
         if not requests:  # a step that trains an objective's modules alone
-            seed_everything(self._seed, step, micro)
-            rows = torch.zeros(0, self._encoder.dimension, device=self._encoder.device)
-            return Embedded(rows, 0, self._accelerator.backward)
+            seed_everything(self.seed, step, micro)
+            rows = torch.zeros(0, self.encoder.dimension, device=self.encoder.device)
+            return Embedded(rows, 0, self.accelerator.backward)
 
         def seed(batch: int) -> None:
-            seed_everything(self._seed, step, micro, 1 + batch)
+            seed_everything(self.seed, step, micro, 1 + batch)
 
         partition = self._parallel.partition(self._drop_meanings(requests, step, micro))
-        batches, ours = partition.batches, partition.numbers[self._processes.rank]
-        with torch.set_grad_enabled(not self._caching):
+        batches, ours = partition.batches, partition.numbers[self.processes.rank]
+        with torch.set_grad_enabled(not self.caching):
             pieces = self._parallel.run(batches, ours, seed)  # (n, D) each
             rows = self._parallel.gather(pieces, partition)  # (R, D)
         num_texts = sum(batch.num_texts for batch in batches)
-        seed_everything(self._seed, step, micro)  # for what the objective's own modules draw
-        if self._processes.count == 1 and not self._caching:
-            return Embedded(rows, num_texts, self._accelerator.backward)
+        seed_everything(self.seed, step, micro)  # for what the objective's own modules draw
+        if self.processes.count == 1 and not self.caching:
+            return Embedded(rows, num_texts, self.accelerator.backward)
         leaf = rows.detach().requires_grad_()
 
         def backward(loss: Tensor) -> None:
-            self._accelerator.backward(loss)
+            self.accelerator.backward(loss)
             assert leaf.grad is not None
             for place, number in enumerate(ours):
                 # With caching each batch is run again, one at a time.
-                piece = self._parallel.run(batches, [number], seed)[0] if self._caching else pieces[place]
+                piece = self._parallel.run(batches, [number], seed)[0] if self.caching else pieces[place]
                 rows_of_batch = torch.tensor(batches[number].requests, dtype=torch.long)  # (n,)
                 gradient = leaf.grad[rows_of_batch].to(piece.dtype)
                 piece.backward(gradient)  # type: ignore[no-untyped-call]
@@ -125,11 +121,11 @@ class TrainableEmbedder:
 
         Drawn per text, by seed and step: each process and a resumed run draw the same.
         """
-        meanings = self._encoder.meanings
+        meanings = self.encoder.meanings
         if meanings is None or not meanings.dropout:
             return requests
         texts = list(dict.fromkeys(request.text for request in requests))
-        draws = np.random.default_rng([self._seed, step, micro, _MEANINGS]).random(len(texts))
+        draws = np.random.default_rng([self.seed, step, micro, _MEANINGS]).random(len(texts))
         bare = {text for text, draw in zip(texts, draws, strict=True) if draw < meanings.dropout}
         return [replace(r, with_meanings=False) if r.text in bare else r for r in requests]
 

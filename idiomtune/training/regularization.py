@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Literal
@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 ADAPTER = "adapter"  # in a checkpoint and in best/: the adapters, in peft's own format
 
 
+@dataclass(eq=False)
 class Retention:
     """The encoder that is trained, with the remedies against forgetting, if there are any.
 
@@ -57,24 +58,16 @@ class Retention:
         Interpolation of base and tuned weights: Wortsman et al. 2022 (arXiv 2109.01903).
     """
 
-    def __init__(
-        self,
-        encoder: Encoder,
-        *,
-        interpolation: float = 1.0,
-        adapters: Adapters | None = None,
-        distillation: Distillation | None = None,
-        base: str | None = None,
-        teacher: str | None = None,
-    ) -> None:
-        self.encoder = encoder
-        self.base = base
-        self.teacher = teacher
-        self._interpolation = interpolation
-        self._adapters = adapters
-        self._distillation = distillation
+    encoder: Encoder
+    interpolation: float = 1.0
+    adapters: Adapters | None = None
+    distillation: Distillation | None = None
+    base: str | None = None
+    teacher: str | None = None
+
+    def __post_init__(self) -> None:
         self._base_weights: dict[str, Tensor] = {}
-        if interpolation != 1.0:  # in main memory: only evaluations need it
+        if self.interpolation != 1.0:  # in main memory: only evaluations need it
             self._base_weights = {name: p.detach().cpu().clone() for name, p in self._trained()}
 
     def add_distillation(self, result: ObjectiveLoss, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
@@ -83,17 +76,17 @@ class Retention:
         Args:
             embeddings: (R, D), row i for `batch.requests[i]`.
         """
-        if self._distillation is None:
+        if self.distillation is None:
             return result
-        term, num_terms = self._distillation.term(embeddings, batch)
+        term, num_terms = self.distillation.term(embeddings, batch)
         means = {**result.means, "distillation": Mean(term.item(), num_terms)}
-        return replace(result, loss=result.loss + self._distillation.weight * term, means=means)
+        return replace(result, loss=result.loss + self.distillation.weight * term, means=means)
 
     @contextmanager
     def exported_weights(self) -> Iterator[None]:
         """Within this context the encoder has the exported weights; afterwards the trained ones again."""
-        if self._adapters is not None:
-            with self._adapters.merged():
+        if self.adapters is not None:
+            with self.adapters.merged():
                 yield
             return
         # In place: sharding holds on to the memory of the weights.
@@ -102,7 +95,7 @@ class Retention:
             for name, p in self._trained():
                 if name in self._base_weights:
                     base = local_shard(shard_like(self._base_weights[name], p)).to(p.device).float()
-                    moved = base + self._interpolation * (local_shard(p).float() - base)
+                    moved = base + self.interpolation * (local_shard(p).float() - base)
                     local_shard(p).copy_(moved.to(p.dtype))
             yield
         finally:
@@ -113,15 +106,15 @@ class Retention:
         """Write the exported model and, if they differ, the weights that training resumes from."""
         with self.exported_weights():
             self.encoder.save(folder)
-        if self._adapters is not None:
-            self._adapters.save(folder / ADAPTER)
+        if self.adapters is not None:
+            self.adapters.save(folder / ADAPTER)
         elif self._base_weights:
             save_file({name: p.detach().contiguous() for name, p in self._trained()}, folder / TRAINED)
 
     def load(self, checkpoint: Path) -> None:
         """Replace the base model's weights in the encoder by the trained ones from :meth:`save`."""
-        if self._adapters is not None:
-            self._adapters.load(checkpoint / ADAPTER)
+        if self.adapters is not None:
+            self.adapters.load(checkpoint / ADAPTER)
             return
         tensors = load_file(checkpoint / TRAINED)
         with torch.no_grad():

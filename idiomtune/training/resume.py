@@ -10,7 +10,7 @@ from typing import Any
 from idiomtune.config import TrainerSettings, TrainSettings
 from idiomtune.declarations.registry import is_place
 from idiomtune.errors import UserError
-from idiomtune.io.files import expanded, fingerprint, is_file
+from idiomtune.io.files import expanded, fingerprint, is_file, read_mapping
 from idiomtune.training.checkpoint import (
     CHECKSUMS,
     RECORD,
@@ -18,7 +18,6 @@ from idiomtune.training.checkpoint import (
     checkpoints,
     drop_after,
     latest_checkpoint,
-    read_mapping,
     read_state,
     recover,
     verify,

@@ -6,7 +6,7 @@ import json
 import logging
 import platform
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,12 +23,14 @@ from idiomtune.io.files import (
     named_in_errors,
     numbered,
     package_versions,
+    read_mapping,
     write_json,
     write_jsonl,
     write_text,
 )
+from idiomtune.io.hub import without_secrets
 from idiomtune.io.terminal import logged_to
-from idiomtune.training.checkpoint import checkpoints, read_mapping
+from idiomtune.training.checkpoint import checkpoints
 
 log = logging.getLogger(__name__)
 
@@ -91,6 +93,8 @@ class Tracker(Protocol):
     best checkpoint, and its step; `keep_model` the folder of its model, which is complete by then.
     """
 
+    name: str
+
     def log(self, record: Mapping[str, Any]) -> None: ...
 
     def summarise(self, scores: Mapping[str, float], step: int) -> None: ...
@@ -116,8 +120,6 @@ class RunFolder:
         trackers: also get what is logged.
     """
 
-    trackers: Sequence[Tracker] = ()
-
     def __init__(self, path: Path, *, writes: bool = True, chosen: bool = False, made: bool = False) -> None:
         self.path = path
         self.writes = writes
@@ -125,6 +127,7 @@ class RunFolder:
         self._made = made or chosen
         self.record: dict[str, Any] = {}
         self._config: dict[str, Any] = {}
+        self.trackers: list[Tracker] = []
 
     # -------------------------------------------------------------- whose it is
 
@@ -261,8 +264,24 @@ class RunFolder:
         path = self.path / _METRICS
         with named_in_errors(path), path.open("a", encoding="utf-8", newline="") as file:
             file.write(json.dumps(record, allow_nan=False) + "\n")
-        for tracker in self.trackers:
-            tracker.log(record)
+        self.track(lambda tracker: tracker.log(record))
+
+    def track(self, action: Callable[[Tracker], None]) -> None:
+        """Do something with each tracker."""
+        for tracker in list(self.trackers):
+            with self.unharmed_by(tracker.name):
+                action(tracker)
+
+    @contextmanager
+    def unharmed_by(self, name: str) -> Iterator[None]:
+        """A tracker that fails in this context is switched off, with a warning."""
+        try:
+            yield
+        except (Exception, SystemExit) as error:
+            self.trackers = [tracker for tracker in self.trackers if tracker.name != name]
+            what = "is switched off for the rest of this run, which continues"
+            reason = f"{type(error).__name__}: {without_secrets(str(error))}"
+            log.warning("tracking by %s %s: %s", name, what, reason)
 
     def metrics(self) -> list[dict[str, Any]]:
         """The lines of `metrics.jsonl`, without a last one that a kill cut short, and damaged ones."""

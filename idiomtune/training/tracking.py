@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,9 @@ from idiomtune.config.sections import TrackingSettings, WandbSettings
 from idiomtune.declarations.options import as_list
 from idiomtune.declarations.registry import score_of
 from idiomtune.errors import Pruned
-from idiomtune.io.files import write_json
+from idiomtune.io.files import read_mapping, write_json
 from idiomtune.io.hub import without_secrets
-from idiomtune.training.checkpoint import read_mapping
-from idiomtune.training.run_folder import RunFolder, Tracker
+from idiomtune.training.run_folder import RunFolder
 
 log = logging.getLogger(__name__)
 
@@ -37,14 +36,14 @@ def tracked(
         experiment: its name.
         step: the step that the run is resumed from; 0 for a new run.
     """
-    trackers = _Trackers()
     wandb, tensorboard = tracking.wandb, tracking.tensorboard
     if run.writes and wandb is not None:  # of several processes one tracks
-        trackers.add("wandb", lambda: WandbTracker(run.path, wandb, config, experiment))
+        with run.unharmed_by("wandb"):
+            run.trackers.append(WandbTracker(run.path, wandb, config, experiment))
     if run.writes and tensorboard is not None:
         monitor = None if tensorboard.scores == "all" else as_list(config["trainer"]["monitor"])
-        trackers.add("tensorboard", lambda: TensorBoardTracker(run.path / "tensorboard", step, monitor))
-    run.trackers = [trackers]
+        with run.unharmed_by("tensorboard"):
+            run.trackers.append(TensorBoardTracker(run.path / "tensorboard", step, monitor))
     succeeded = False
     try:
         yield
@@ -53,46 +52,8 @@ def tracked(
         succeeded = True
         raise
     finally:
-        run.trackers = ()
-        trackers.close(succeeded=succeeded)
-
-
-class _Trackers:
-    """All trackers of a run. One that fails is switched off, with a warning."""
-
-    def __init__(self) -> None:
-        self._trackers: dict[str, Tracker] = {}
-
-    def add(self, name: str, make: Callable[[], Tracker]) -> None:
-        with self._switched_off_by_failure(name):
-            self._trackers[name] = make()
-
-    def log(self, record: Mapping[str, Any]) -> None:
-        self._each(lambda tracker: tracker.log(record))
-
-    def summarise(self, scores: Mapping[str, float], step: int) -> None:
-        self._each(lambda tracker: tracker.summarise(scores, step))
-
-    def keep_model(self, folder: Path, scores: Mapping[str, float]) -> None:
-        self._each(lambda tracker: tracker.keep_model(folder, scores))
-
-    def close(self, *, succeeded: bool) -> None:
-        self._each(lambda tracker: tracker.close(succeeded=succeeded))
-
-    def _each(self, action: Callable[[Tracker], None]) -> None:
-        for name, tracker in list(self._trackers.items()):
-            with self._switched_off_by_failure(name):
-                action(tracker)
-
-    @contextmanager
-    def _switched_off_by_failure(self, name: str) -> Iterator[None]:
-        try:
-            yield
-        except (Exception, SystemExit) as error:
-            self._trackers.pop(name, None)
-            what = "is switched off for the rest of this run, which continues"
-            reason = f"{type(error).__name__}: {without_secrets(str(error))}"
-            log.warning("tracking by %s %s: %s", name, what, reason)
+        run.track(lambda tracker: tracker.close(succeeded=succeeded))
+        run.trackers.clear()
 
 
 def _values(record: Mapping[str, Any]) -> dict[str, float]:
@@ -107,6 +68,8 @@ class TensorBoardTracker:
         step: later steps that an earlier start of the run logged are discarded.
         monitor: the scores that are shown in addition to the benchmarks' headlines; None = all.
     """
+
+    name = "tensorboard"
 
     def __init__(self, folder: Path, step: int, monitor: Sequence[str] | None = None) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -143,6 +106,8 @@ class WandbTracker:
     The run's id and the last logged step are kept in the run folder (`wandb.json`): a run that is resumed
     from an older checkpoint repeats steps that wandb already has.
     """
+
+    name = "wandb"
 
     def __init__(
         self, folder: Path, settings: WandbSettings, config: Mapping[str, Any], experiment: str
