@@ -112,7 +112,7 @@ def read_magpie(files: DataFiles, unseen: Iterable[str]) -> list[Usage]:
 
 class _OwnRow(TableRow):
     expression: WordedCell
-    usage: Literal["sense"]
+    usage: Literal["sense", "idiomatic", "simplification"]
     sentence: Annotated[str, Field(pattern=_MARKED.pattern)]  # its span is between brackets
 
 
