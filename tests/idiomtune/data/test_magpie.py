@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections import Counter
 from pathlib import Path
@@ -152,8 +153,9 @@ def test_training_sentences_are_those_of_both_usages_and_our_own_about_them(
 
 def test_our_own_sentences_say_what_each_of_their_expressions_means_without_its_words() -> None:
     counts: dict[str, Counter[str]] = {}
-    for line in OWN_SENTENCES.read_text("utf-8").splitlines()[1:]:
-        expression, usage, sentence = line.split("\t")
+    with OWN_SENTENCES.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.reader(file, delimiter="\t"))[1:]
+    for expression, usage, sentence in rows:
         counts.setdefault(expression, Counter())[usage] += 1
         assert sentence.count("[") == sentence.count("]") == 1
         if usage != "idiomatic":
