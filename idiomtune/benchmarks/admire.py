@@ -28,7 +28,7 @@ from idiomtune.requests import Request
 if TYPE_CHECKING:
     from torch import Tensor
 
-AdmireMode = Literal["caption", "caption_span"]
+AdmireMode = Literal["caption", "caption_span", "caption_meaning"]
 MAJORITY = "majority"  # the mode of a classifier that always gives the split's most frequent sense
 GOLD_SENSE = "gold_sense"  # appended to an experts mode: items go to their expert by the gold sense
 _RANK_METRICS = ("top1_accuracy", "rank_difference", "ndcg@5")
@@ -245,7 +245,9 @@ class AdmireBenchmark:
 def _item_request(item: Item, mode: AdmireMode) -> Request:
     if mode == "caption_span" and item.span is not None:
         return Request(item.sentence, item.span, role="query", pooling="span")
-    return Request(item.sentence, role="query")
+    return Request(
+        item.sentence, role="query", pooling="meaning" if mode == "caption_meaning" else "sentence"
+    )
 
 
 def add_order(split: ItemSplit, mode: str, scores: Tensor, result: Result) -> list[dict[str, Any]]:

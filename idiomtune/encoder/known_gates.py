@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 GATES = Path(__file__).parent / "gates"  # fitted to MAGPIE alone by runs/gate.py
 
-_GATE = "gate.json"  # in an adapter's folder
+ADAPTER_GATE = "gate.json"  # in an adapter's folder
 _VERSION = 2  # of what is fitted: kept gates of others are not read
 
 Magpie = Callable[[Iterable[str]], list[Usage]]  # from idioms that it leaves out
@@ -71,7 +71,7 @@ def gate_of(encoder: Any, magpie: Magpie) -> UsageGate:
 def shipped_gate(encoder: Any) -> UsageGate | None:
     """The gate that comes with the project for a model of these weights, or with its adapter."""
     if encoder.adapter is not None:
-        file = encoder.adapter / _GATE
+        file = encoder.adapter / ADAPTER_GATE
         return _read(read_json(file)) if is_file(file) else None
     num_parameters = sum(p.numel() for p in encoder.parameters())
     for file in sorted(GATES.glob("*.json")):

@@ -107,14 +107,19 @@ class GatedRequests:
         self.requests = list(requests)
         self._num_asked = len(self.requests)
         self._rows: dict[int, list[list[int]]] = {}  # request → of each kind of its readings
-        self._are_meant: list[bool] = []  # of these: whether they have an expression with a meaning
+        self._mixtures: list[int] = []  # of these: which of the embeddings in `combined`
         meanings = reader.meanings
         self._gate = meanings.gate if meanings is not None and is_on else None
         if meanings is None or self._gate is None:
+            self.requests = [_as_sentence(request) for request in requests]
             return
         self._weight = _WEIGHTS[meanings.form]
         if meanings.form == "in_place":
-            self.requests = [replace(request, with_meanings=False) for request in requests]
+            self.requests = [replace(request, with_meanings=False) for request in self.requests]
+        self.requests = [
+            replace(_as_sentence(r), with_meanings=False) if r.pooling == "meaning" else r
+            for r in self.requests
+        ]
         readings = {
             row: kinds
             for row, request in enumerate(requests)
@@ -133,7 +138,8 @@ class GatedRequests:
                 self._rows[row] = [
                     [rows.setdefault(one, self._num_asked + len(rows)) for one in kind] for kind in kinds
                 ]
-                self._are_meant.append(kinds[2][0].text != requests[row].text)
+                is_meant = kinds[2][0].text != requests[row].text
+                self._mixtures.append((requests[row].pooling == "meaning") + 1 if is_meant else 0)
         self.requests += rows
 
     def combined(self, rows: Tensor) -> Tensor:
@@ -160,13 +166,22 @@ class GatedRequests:
             terms = self._gate.terms(_means(units, bare))
             usage = self._gate.usage(terms, terms)
         embeddings = normalize(units[at] + other, dim=1)
-        mixed = torch.where(
-            torch.tensor(self._are_meant, device=rows.device)[:, None],
-            apply_gate(embeddings, replaced, meanings, usage.float(), self._weight),
-            apart_by_usage(embeddings, own, usage.float()),
+        usage, sentences = usage.float(), units[at]
+        mixtures = torch.stack(
+            [
+                apart_by_usage(embeddings, own, usage),
+                apply_gate(embeddings, replaced, meanings, usage, self._weight),
+                normalize(sentences + usage[:, None] * (own - sentences), dim=1),
+            ]
         )
+        mixed = mixtures[self._mixtures, range(len(at))]  # (G, D)
         asked[at] = (mixed * rows[at].float().norm(dim=1, keepdim=True)).to(asked.dtype)
         return asked
+
+
+def _as_sentence(request: Request) -> Request:
+    """A request of the pooling `meaning` as what is embedded of it; others as they are."""
+    return replace(request, pooling="sentence") if request.pooling == "meaning" else request
 
 
 def _means(units: Tensor, members: Sequence[Sequence[int]]) -> Tensor:

@@ -339,3 +339,21 @@ def test_names_without_a_meaning_come_together_and_their_usages_apart(tiny: Enco
     u = torch.tensor([1.0, -1.0]).repeat(tiny.dimension // 2) / tiny.dimension**0.5
     expected = normalize(units[0] + units[1], dim=0) + units[2] / 2 + (usage - 0.5) * u
     assert torch.allclose(normalize(named, dim=0), normalize(expected, dim=0), atol=1e-5)
+
+
+@pytest.mark.parametrize("form", ["beside", "in_place"])
+def test_a_meaning_counts_alone_as_far_as_the_use_is_idiomatic(tiny: Encoder, form: str) -> None:
+    """E + g (m - E); without a gate or an expression the sentence itself."""
+    with_gate(tiny, layers=(1, 2), form=form)
+    asked = [Request(text, pooling="meaning") for text in (ICE, "nothing")]
+    with torch.no_grad():
+        told, nothing = normalize(tiny(asked), dim=1)
+        usage = tiny.usage([ICE], "break the ice")[0]
+        tiny.meanings = None
+        sentence, meaning, other = (
+            normalize(tiny([Request(text)])[0], dim=0) for text in (ICE, "make people relax", "nothing")
+        )
+        assert torch.allclose(normalize(tiny(asked), dim=1)[0], sentence, atol=1e-6)
+    expected = normalize(sentence + usage * (meaning - sentence), dim=0)
+    assert torch.allclose(told, expected, atol=1e-5)
+    assert torch.allclose(nothing, other, atol=1e-6)
