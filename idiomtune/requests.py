@@ -20,7 +20,7 @@ class Request:
             layer's tokens that overlap the span (late chunking); `usage` = no embedding, but
             what the gate of the model's meanings makes of the span, in the row's first two columns
             (:meth:`idiomtune.encoder.glossary.UsageGate.terms`); `meaning` = the sentence or, as far as a
-            gate finds an expression in it used idiomatically, its meaning alone: to compare with texts that do
+            gate finds an expression used idiomatically, its meaning alone: to compare with texts that do
             not hold the expression, such as captions.
         with_meanings: whether a model that reads meanings beside expressions reads them in this text.
         view: requests of one text share its forward pass, and so its dropout, unless their views differ.
