@@ -183,7 +183,6 @@ class ModelSettings(Section):
     pooling: Text | None
     pool_prompts: bool | None
     bidirectional: bool | None
-    adapter: Text | None
     span: Literal["raw"] | None
     max_length: Count | None
     query_prompt: str | None

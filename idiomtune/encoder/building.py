@@ -27,13 +27,7 @@ from idiomtune.requests import Request
 
 log = logging.getLogger(__name__)
 
-_IN_SAVED = (
-    "revision",
-    "pooling",
-    "pool_prompts",
-    "bidirectional",
-    "adapter",
-)  # a saved model has these in its files
+_IN_SAVED = ("revision", "pooling", "pool_prompts", "bidirectional")  # a saved model has these in its files
 
 
 def build_encoder(

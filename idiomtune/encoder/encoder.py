@@ -85,7 +85,6 @@ class LoadOptions(TypedDict, total=False):
         pooling: replaces the checkpoint's pooling (`mean`, `cls`, `lasttoken`, `cls+sep`, `last2`, …).
         pool_prompts: whether a prompt's tokens are pooled; by default as in the checkpoint.
         bidirectional: whether a decoder's tokens also attend to later ones; by default as in the checkpoint.
-        adapter: a folder with LoRA adapters that are merged into the weights.
         span: `raw` = spans are embedded by the transformer's last hidden states, past the modules after the
             pooling; by default through these.
         query_prompt, document_prompt: replace the checkpoint's prompts.
@@ -108,7 +107,6 @@ class LoadOptions(TypedDict, total=False):
     pooling: str | None
     pool_prompts: bool | None
     bidirectional: bool | None
-    adapter: str | None
     span: Literal["raw"] | None
     query_prompt: str | None
     document_prompt: str | None
@@ -196,7 +194,6 @@ class Encoder(nn.Module):
                 option="model.span=raw",
             )
         self.raw_spans = raw_spans
-        self.adapter: Path | None = None  # the folder that was merged into the weights
         self.model = model
         self.prompts = prompts or Prompts()
         self.tokens_per_forward = tokens_per_forward or _TOKENS_PER_FORWARD
@@ -261,8 +258,6 @@ class Encoder(nn.Module):
                 meanings=meanings,
                 raw_spans=settings.span == "raw",
             )
-            if settings.adapter is not None:
-                encoder.adapter = Path(resolve_model_path(settings.adapter))
             if not empty:
                 check_embeddings(folder, encoder.embed_some_tokens(), encoder.dimension)
         return encoder

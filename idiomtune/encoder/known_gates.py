@@ -20,14 +20,13 @@ from idiomtune.encoder.glossary import GLOSSARIES, Meanings, UsageGate, read_glo
 from idiomtune.encoder.usage_gate import alone, fit_usage_gate
 from idiomtune.errors import UserError
 from idiomtune.io.cache import get
-from idiomtune.io.files import is_file, read_json, write_json
+from idiomtune.io.files import read_json, write_json
 from idiomtune.requests import Request
 
 log = logging.getLogger(__name__)
 
 GATES = Path(__file__).parent / "gates"  # fitted to MAGPIE alone by runs/gate.py
 
-ADAPTER_GATE = "gate.json"  # in an adapter's folder
 _VERSION = 2  # of what is fitted: kept gates of others are not read
 
 Magpie = Callable[[Iterable[str]], list[Usage]]  # from idioms that it leaves out
@@ -36,12 +35,12 @@ Magpie = Callable[[Iterable[str]], list[Usage]]  # from idioms that it leaves ou
 def weighed(encoder: Any, model: ModelSettings, magpie: Magpie, *, is_trained: bool) -> Meanings | None:
     """The meanings that an encoder was given, weighed by usage if `model.glossary_gate` says so.
 
-    By default if a gate is shipped and no other way of reading is chosen.
+    By default if a gate is shipped for an untrained model and no other way of reading is chosen.
 
     Args:
         encoder: a :class:`~idiomtune.encoder.encoder.Encoder`.
         magpie: what a gate is fitted to where none is shipped.
-        is_trained: the checkpoint was trained to read meanings, and says whether it weighs them.
+        is_trained: the model was trained to read meanings.
 
     Raises:
         UserError: if a gate cannot be fitted, because the data is missing or the model has no hidden layers.
@@ -55,8 +54,7 @@ def weighed(encoder: Any, model: ModelSettings, magpie: Magpie, *, is_trained: b
     gate = shipped_gate(encoder)
     if gate is None and not asked:
         return meanings
-    reads_beside = is_trained or encoder.adapter is not None  # adapters that come with a gate learnt it
-    form = meanings.form if reads_beside else model.glossary_form or "in_place"
+    form = meanings.form if is_trained else model.glossary_form or "in_place"
     if not asked:
         log.info("glossary: its meanings are weighed by usage (model.glossary_gate=false: they are not)")
     return replace(meanings, form=form, gate=gate or magpie_gate(encoder, magpie))
@@ -69,10 +67,7 @@ def gate_of(encoder: Any, magpie: Magpie) -> UsageGate:
 
 
 def shipped_gate(encoder: Any) -> UsageGate | None:
-    """The gate that comes with the project for a model of these weights, or with its adapter."""
-    if encoder.adapter is not None:
-        file = encoder.adapter / ADAPTER_GATE
-        return _read(read_json(file)) if is_file(file) else None
+    """The gate that comes with the project for a model of these weights."""
     num_parameters = sum(p.numel() for p in encoder.parameters())
     for file in sorted(GATES.glob("*.json")):
         content = read_json(file)

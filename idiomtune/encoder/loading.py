@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding, WeightedLayerPooling
@@ -159,15 +157,13 @@ def load_model(
         # An ONNX graph has its weights elsewhere; a sum of two tokens after it is of whole numbers.
         weights = nn.Module() if isinstance(first, OnnxTokens) else model
         check_complete(path, weights, reports, tokenizer, transformer)
-    for option in ("pooling", "bidirectional", "adapter"):
+    for option in ("pooling", "bidirectional"):
         value = getattr(settings, option)
         if value is not None and transformer is None:
             raise UserError(
                 f"the model {path} has no transformer to read in another way: leave it out",
                 option=f"model.{option}={str(value).lower()}",
             )
-    if settings.adapter is not None and not empty:
-        _merge_adapter(transformer, expanded(resolve_model_path(settings.adapter), "model.adapter"))
     if settings.pooling is not None:
         after = _pooling_modules(first, settings.pooling)
         prompts = {name: prompt for name, prompt in model.prompts.items() if prompt is not None}
@@ -262,30 +258,6 @@ def why_not_loaded(error: Exception) -> str:
     if "sentencepiece" in message:
         return f"its tokenizer needs a package: pip install 'idiomtune[sentencepiece]' ({text})"
     return f"{text} (one of its files is missing, damaged, or for other versions of the libraries)"
-
-
-def _merge_adapter(transformer: Any, folder: Path) -> None:
-    """Add the changes of LoRA adapters, in peft's format, to the weights: W + (alpha / r) B A.
-
-    Raises:
-        UserError: if the folder has none, or they are not of this model.
-    """
-    try:
-        config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
-        tensors = load_file(folder / "adapter_model.safetensors")
-        with torch.no_grad():
-            for name in tensors:
-                if name.endswith(".lora_A.weight"):
-                    layer = name.removesuffix(".lora_A.weight")
-                    weight = transformer.get_submodule(layer.removeprefix("base_model.model.")).weight
-                    change = tensors[f"{layer}.lora_B.weight"].float() @ tensors[name].float()
-                    weight += config["lora_alpha"] / config["r"] * change.to(weight.device)
-    except (OSError, ValueError, KeyError, AttributeError, RuntimeError, SafetensorError) as error:
-        raise UserError(
-            f"is not a folder with LoRA adapters (adapter_config.json, adapter_model.safetensors) of this "
-            f"model: {why_not_loaded(error)}",
-            option=f"model.adapter={folder}",
-        ) from error
 
 
 def _pooling_modules(transformer: Any, pooling: str) -> list[nn.Module]:

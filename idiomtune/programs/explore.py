@@ -152,9 +152,7 @@ def _encoder(model: Named, glossary: list[str] | None, placement: Placement) -> 
     ours = dict.fromkeys(name for name in ModelSettings.model_fields if name.startswith("glossary_"))
     changes: dict[str, Any] = ours | {"glossary": glossary, "glossary_dropout": 0.0}
     if model.saved is not None:  # as a model of its own, whose meanings can be replaced
-        changes |= dict.fromkeys(
-            ("revision", "pooling", "pool_prompts", "bidirectional", "adapter", "idiom_tokens")
-        )
+        changes |= dict.fromkeys(("revision", "pooling", "pool_prompts", "bidirectional", "idiom_tokens"))
         changes |= {"path": str(model.saved), "convert_weights": False}
     return build_encoder(settings.model_copy(update=changes), placement, magpie=magpie_usages)
 
