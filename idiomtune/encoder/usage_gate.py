@@ -22,6 +22,7 @@ _OWN = 0.5  # of a meaning as a text of its own, beside 1 for the meaning in the
 _PENALTY = 1.0
 _DIFFERENCE = 1.5  # weight of how an expression differs from itself alone, among the features
 _BARE_WEIGHT = 0.2  # of all uses without context, beside 1 for all others
+_NAMED, _WEIGHED, _MEANING = range(3)  # what becomes of a request
 _DIGITS = 6  # of a gate's numbers: a third of the file
 
 
@@ -61,9 +62,8 @@ def fit_usage_gate(
     rarer = {name: min(counts[name, False], counts[name, True]) for name in set(names)}
     shares = torch.tensor([rarer[name] / counts[name, use] for name, use in uses])
     bare_shares = torch.tensor([1 / num_of_bare[name] for name in bare])
-    weights = torch.cat(
-        [shares / shares.sum(), _BARE_WEIGHT * bare_shares / max(1, len(num_of_bare))]
-    )  # (N,)
+    bare_shares *= _BARE_WEIGHT / max(1, len(num_of_bare))
+    weights = torch.cat([shares / shares.sum(), bare_shares])  # (N,)
     direction = torch.zeros(inputs.shape[1], requires_grad=True)
     bias = torch.zeros((), requires_grad=True)
     optimizer = torch.optim.LBFGS([direction, bias], max_iter=200, line_search_fn="strong_wolfe")
@@ -138,8 +138,10 @@ class GatedRequests:
                 self._rows[row] = [
                     [rows.setdefault(one, self._num_asked + len(rows)) for one in kind] for kind in kinds
                 ]
-                is_meant = kinds[2][0].text != requests[row].text
-                self._mixtures.append((requests[row].pooling == "meaning") + 1 if is_meant else 0)
+                is_named_only = kinds[2][0].text == requests[row].text  # nothing stands in its place
+                self._mixtures.append(
+                    _NAMED if is_named_only else _MEANING if requests[row].pooling == "meaning" else _WEIGHED
+                )
         self.requests += rows
 
     def combined(self, rows: Tensor) -> Tensor:
@@ -168,7 +170,7 @@ class GatedRequests:
         embeddings = normalize(units[at] + other, dim=1)
         usage, sentences = usage.float(), units[at]
         mixtures = torch.stack(
-            [
+            [  # in the order of their numbers
                 apart_by_usage(embeddings, own, usage),
                 apply_gate(embeddings, replaced, meanings, usage, self._weight),
                 normalize(sentences + usage[:, None] * (own - sentences), dim=1),
@@ -207,7 +209,8 @@ def _readings(request: Request, meanings: Meanings) -> list[list[Request]]:
     if is_span and (span := request.span) is not None:
         places = [place for place in places if place[0][0] < span[1] and span[0] < place[0][1]]
     # Where one of them has a meaning, that counts.
-    places = [place for place in places if meanings.senses[place[2]]] or places
+    meant = [place for place in places if meanings.senses[place[2]]]
+    places = meant if request.pooling == "meaning" else meant or places
     if not places:
         return []
     replaced = replace(sentence, text=text, with_meanings=False)

@@ -345,6 +345,8 @@ def test_names_without_a_meaning_come_together_and_their_usages_apart(tiny: Enco
 def test_a_meaning_counts_alone_as_far_as_the_use_is_idiomatic(tiny: Encoder, form: str) -> None:
     """E + g (m - E); without a gate or an expression the sentence itself."""
     with_gate(tiny, layers=(1, 2), form=form)
+    assert tiny.meanings is not None
+    tiny.meanings = replace(tiny.meanings, senses={**SENSES, "nothing": []})
     asked = [Request(text, pooling="meaning") for text in (ICE, "nothing")]
     with torch.no_grad():
         told, nothing = normalize(tiny(asked), dim=1)
