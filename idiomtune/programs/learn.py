@@ -57,7 +57,7 @@ _LITERAL = 0.3  # unless the model was trained, by meanings after expressions, t
 _CHUNK = 8  # expressions whose tokens are learnt together
 _BATCH_SIZE, _WARMUP, _MAX_NORM = 64, 0.1, 1.0  # into weights
 _SENTENCES = {"tokens": 16, "weights": 64}
-_LEARNING_RATE = {"tokens": 0.01, "weights": 2e-4}
+_LEARNING_RATE = {"tokens": 0.01, "weights": 4e-4}
 _STATE = ".learnt.safetensors"
 _EPOCH, _WEIGHT = "epoch", "weight/"  # saved for resuming: epochs done; before a weight's name
 # Options that are on record, and that the same command must repeat to resume.

@@ -79,7 +79,7 @@ def test_what_is_no_weight_of_the_model_is_not_trained(taught: Learn, tiny_path:
     layers: list[Any] = [e.model[1] for e in (before, Encoder.from_pretrained(folder, device="cpu"))]
     assert torch.equal(*(module.layer_weights for module in layers))
     record = json.loads((folder / "learnt.json").read_text(encoding="utf-8"))
-    assert (record["sentences"], record["learning_rate"], record["epochs"]) == (4, 2e-4, 2)
+    assert (record["sentences"], record["learning_rate"], record["epochs"]) == (4, 4e-4, 2)
     card = ModelCard.load(folder / "README.md")
     assert card.data.to_dict().get("license") is None  # the sentences' is not known
     assert "exactly as before" not in card.text
