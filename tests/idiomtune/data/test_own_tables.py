@@ -96,7 +96,7 @@ SPOILED: list[tuple[str, str | None, tuple[str, ...]]] = [
     ("trained", LIST + '{"query": ["b"], "pos": ["p"]}\n', ("row 2", "'query'", "['b']")),
     ("trained", LIST + '{"query": "b"}\n', ("row 2", "'positive'")),
     ("mined", '{"text": "a"}\n{"text": 3}\n', ("row 2", "'text'", "3")),
-    ("glossary", GLOSSARY + "cold feet,\n", ("row 3 (expression cold feet)", "'meaning'")),
+    ("glossary", GLOSSARY + ",cold feet\n", ("row 3", "'expression'")),
     ("glossary", GLOSSARY + "…,fear\n", ("row 3", "'expression'", "letter")),
     ("glossary", GLOSSARY + "a -- b,fear\n", ("row 3", "'expression'", "a -- b")),
     ("corpus", D1 + '{"_id": "d2"}\n', ("corpus", "row 2", "'text'", "missing")),
