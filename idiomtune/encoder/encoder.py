@@ -408,7 +408,7 @@ class Encoder(nn.Module):
             return []
         gate = gate_of(self, magpie_usages)
         names = [
-            text[slice(*place)] if isinstance(place, tuple) else place
+            place if isinstance(place, str) else text[slice(*place)]
             for text, place in zip(texts, expressions, strict=True)
         ]
         both = self.usage_features([*requests, *map(alone, names)], gate.layers)

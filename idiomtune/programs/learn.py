@@ -222,6 +222,10 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
     encoder.drop_idiom_tokens([*settings.remove, *glossary.senses])
     meanings = without_transparent(encoder, meanings, settings.model.glossary_max_similarity)
     glossary = glossary._replace(senses={name: glossary.senses[name] for name in meanings.senses})
+    if not meanings.left_out and not glossary.senses and not settings.remove:
+        raise UserError(
+            "there is no expression with a meaning, so there is nothing to learn", option="glossary"
+        )
     if not glossary.senses and not settings.remove:
         raise UserError(
             f"model.glossary_max_similarity={settings.model.glossary_max_similarity}: leaves out every "

@@ -108,6 +108,7 @@ def test_usage_of_sentences(minilm: Encoder) -> None:
     places = [text.index(words) for text, words in zip(texts[:1], ["missed the boat"], strict=True)]
     spans = [(start, start + len("missed the boat")) for start in places]
     assert minilm.usage(texts[:1], spans) == it.usage(minilm, texts[:1], "missed the boat")
+    assert minilm.usage(texts[:1], [list(spans[0])]) == minilm.usage(texts[:1], spans)  # type: ignore[list-item]
     assert it.usage(minilm, [], "miss the boat") == []
     with pytest.raises(UserError, match="'miss the boat' is not in text 0"):
         it.usage(minilm, ["They took the train."], "miss the boat")
