@@ -14,7 +14,7 @@ from idiomtune.data.idiolink import load_split
 from idiomtune.encoder import known_gates
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import GLOSSARIES, Meanings, read_glossary
-from idiomtune.encoder.known_gates import magpie_gate, shipped_gate, weighed
+from idiomtune.encoder.known_gates import gate_examples, magpie_gate, shipped_gate, weighed
 from idiomtune.encoder.loading import model_settings
 from idiomtune.encoder.usage_gate import alone
 from idiomtune.errors import UserError
@@ -93,6 +93,20 @@ def test_other_models_are_fitted_once(tiny: Encoder, monkeypatch: pytest.MonkeyP
     assert trained.form == "beside"
     with pytest.raises(TypeError):  # other sentences, another gate
         magpie_gate(tiny, lambda unseen: few(unseen)[:6])
+
+
+def test_uses_without_context_are_idiomatic_ones_cut_out(tiny: Encoder) -> None:
+    features, labels, _, layers, _, num_bare = gate_examples(tiny, few(["in the dock"]))
+    cut = ["Broke the ice.", "Ships broke the ice.", *(f"{n} ships broke the ice." for n in (0, 2, 4, 6))]
+    requests = [
+        Request(text, (text.lower().index("broke"), len(text) - 1), pooling="usage", with_meanings=False)
+        for text in cut
+    ]
+    assert (num_bare, len(labels)) == (6, 8 + 6)
+    assert all(labels[8:])
+    rows = tiny.usage_features(requests, layers)
+    expected = sorted(rows.sum(1).tolist())
+    assert sorted(features[8:].sum(1).tolist()) == pytest.approx(expected, abs=1e-4)
 
 
 def test_a_fit_needs_both_usages(tiny: Encoder) -> None:

@@ -393,6 +393,12 @@ def test_wrong_options_are_named(learnt: Learn, option: str, value: Any, part: s
     assert part in str(caught.value)
 
 
+def test_names_without_a_meaning_are_nothing_to_learn(learnt: Learn, tmp_path: Path) -> None:
+    (tmp_path / "names.tsv").write_text("expression\tmeaning\nAcme Cloud\t\n", encoding="utf-8")
+    with pytest.raises(UserError, match="no expression with a meaning"):
+        learnt(glossary=str(tmp_path / "names.tsv"))
+
+
 def test_a_tokenizer_without_offsets_is_named(learnt: Learn, tmp_path: Path, tiny_path: Path) -> None:
     slow = tmp_path / "slow"
     shutil.copytree(tiny_path, slow)
