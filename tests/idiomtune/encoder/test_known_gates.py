@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+import torch
 
 import idiomtune as it
 from idiomtune.config import ModelSettings
@@ -96,17 +97,17 @@ def test_other_models_are_fitted_once(tiny: Encoder, monkeypatch: pytest.MonkeyP
 
 
 def test_uses_without_context_are_idiomatic_ones_cut_out(tiny: Encoder) -> None:
-    features, labels, _, layers, _, num_bare = gate_examples(tiny, few(["in the dock"]))
-    cut = ["Broke the ice.", "Ships broke the ice.", *(f"{n} ships broke the ice." for n in (0, 2, 4, 6))]
-    requests = [
-        Request(text, (text.lower().index("broke"), len(text) - 1), pooling="usage", with_meanings=False)
-        for text in cut
+    usages = [
+        Usage("0", "break the ice", "word1 of it broke the ice there", (12, 25), True),
+        Usage("1", "break the ice", "Broke the ice there", (0, 13), False),  # no word before it
     ]
-    assert (num_bare, len(labels)) == (6, 8 + 6)
-    assert all(labels[8:])
-    rows = tiny.usage_features(requests, layers)
-    expected = sorted(rows.sum(1).tolist())
-    assert sorted(features[8:].sum(1).tolist()) == pytest.approx(expected, abs=1e-4)
+    features, labels, _, layers, _, num_bare = gate_examples(tiny, usages)
+    assert (num_bare, labels) == (3, (True, False, True, True, True))
+    requests = [
+        Request(text, (len(text) - 14, len(text) - 1), pooling="usage", with_meanings=False)
+        for text in ("Broke the ice.", "It broke the ice.", "Of it broke the ice.")
+    ]
+    assert torch.allclose(features[2:], tiny.usage_features(requests, layers), atol=1e-5)
 
 
 def test_a_fit_needs_both_usages(tiny: Encoder) -> None:
