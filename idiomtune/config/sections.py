@@ -298,6 +298,10 @@ class TrainerSettings(Section):
     log_every: Count
     invariants: InvariantsSettings | None
 
+    def checks(self, name: str) -> bool:
+        """Whether an invariant is checked."""
+        return self.invariants is not None and getattr(self.invariants, name)
+
     def problems(self) -> Iterator[str]:
         if self.freeze_encoder and self.only_idiom_tokens:
             yield (

@@ -200,6 +200,7 @@ class Training:
         self.processes, self.accelerator = self.context.processes, self.context.accelerator
         self.trainer, self.encoder = self.settings.trainer, self.retention.encoder
         self._num_skipped = 0
+        self.is_compared = False  # with plain sentence-transformers, once a checkpoint is saved
         trainer, objective = self.trainer, self.objective
         self.steps_per_epoch = len(objective.epoch_steps(0, trainer.accumulation))
         num_steps = self.steps_per_epoch * trainer.max_epochs
