@@ -260,7 +260,8 @@ class InvariantsSettings(Section):
     frozen: bool
     schedule: bool
     plan: bool
-    negatives: bool
+    resumed: bool
+    labels: bool
     rows: bool
     spread: bool
     processes: bool

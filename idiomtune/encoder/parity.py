@@ -11,7 +11,9 @@ from sentence_transformers.base.modules import Normalize
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from idiomtune.config import ModelSettings
 from idiomtune.encoder.encoder import Encoder
+from idiomtune.encoder.loading import locate_checkpoint, resolve_model_path, silence_libraries
 from idiomtune.errors import UserError
 from idiomtune.requests import Request
 
@@ -29,8 +31,48 @@ _TEXTS = (
 )
 
 
+def compare_loaded(encoder: Encoder, settings: ModelSettings) -> float:
+    """:func:`compared` at the door: with the checkpoint as it is, or the loaded model if options change it.
+
+    Raises:
+        UserError: as :func:`compared`.
+    """
+    changed = (settings.pooling, settings.pool_prompts, settings.bidirectional, settings.max_length)
+    is_whole = all(option is None for option in changed) and encoder.idiom_tokens is None
+    plain = encoder.model
+    if is_whole and not settings.convert_weights and _is_small(encoder):
+        folder, offline = locate_checkpoint(resolve_model_path(settings.path), settings.revision)
+        where = {"revision": settings.revision, "local_files_only": offline}
+        plain = _load_plain(encoder, folder, settings, **where)
+    return compared(encoder, plain, f"model {settings.path}", by_name=False)
+
+
+def compare_saved(encoder: Encoder, folder: Path, settings: ModelSettings) -> float | None:
+    """:func:`compared`, with what was saved of the encoder; None for more than a billion weights."""
+    if not _is_small(encoder):
+        return None
+    plain = _load_plain(encoder, str(folder), settings, local_files_only=True)
+    return compared(encoder, plain, f"the saved model {folder}", by_name=True)
+
+
+def _is_small(encoder: Encoder) -> bool:
+    """Whether it can be loaded twice."""
+    return sum(p.numel() for p in encoder.parameters()) <= _MAX_TWICE
+
+
+def _load_plain(encoder: Encoder, path: str, settings: ModelSettings, **where: Any) -> SentenceTransformer:
+    with silence_libraries():
+        return SentenceTransformer(
+            path,
+            device=encoder.device.type,
+            trust_remote_code=settings.trust_remote_code,
+            model_kwargs={"dtype": torch.float32, "use_safetensors": True},
+            **where,
+        )
+
+
 @torch.no_grad()
-def compared(encoder: Encoder, plain: SentenceTransformer, name: str) -> float:
+def compared(encoder: Encoder, plain: SentenceTransformer, name: str, *, by_name: bool) -> float:
     """The largest difference of any number of eight texts' embeddings, each of unit length.
 
     A span is compared where nothing but scaling follows the pooling. Texts that hold an expression of the
@@ -38,15 +80,17 @@ def compared(encoder: Encoder, plain: SentenceTransformer, name: str) -> float:
 
     Args:
         encoder: in evaluation mode.
-        plain: the same model in memory, or loaded from the folder in which it was saved.
+        plain: the same model, as sentence-transformers loads it.
         name: of the model, for messages.
+        by_name: prompts are those that the plain model has saved; else the encoder's, as options may change
+            them.
 
     Raises:
         UserError: if they differ by more than 1e-3, with the text.
     """
     worst = 0.0
     for request in _TEXTS:
-        theirs = _plain(encoder, plain, request)
+        theirs = _plain(encoder, plain, request, by_name=by_name)
         if theirs is None:
             continue
         ours = encoder.forward([request])[0].float().cpu()
@@ -62,30 +106,15 @@ def compared(encoder: Encoder, plain: SentenceTransformer, name: str) -> float:
     return worst
 
 
-def compared_when_loaded(encoder: Encoder, folder: Path, *, trust_remote_code: bool) -> float | None:
-    """:func:`compared`, with the saved model; None for one of more than a billion weights."""
-    if sum(p.numel() for p in encoder.parameters()) > _MAX_TWICE:
-        return None
-    plain = SentenceTransformer(
-        str(folder),
-        device=encoder.device.type,
-        local_files_only=True,
-        trust_remote_code=trust_remote_code,
-        model_kwargs={"dtype": torch.float32},
-    )
-    return compared(encoder, plain, f"the saved model {folder}")
-
-
-def _plain(encoder: Encoder, plain: Any, request: Request) -> Tensor | None:
+def _plain(encoder: Encoder, plain: Any, request: Request, *, by_name: bool) -> Tensor | None:
     """Its embedding by sentence-transformers alone; None if it is not compared."""
     meanings, text = encoder.meanings, request.text
     if (meanings is not None and meanings.find(text)) or not plain.tokenizer(text)["input_ids"]:
         return None
     if request.span is None:
-        if plain is encoder.model:  # its prompts may come from options
-            prompt = {"prompt": getattr(encoder.prompts, request.role)}
-        else:
-            prompt = {"prompt_name": request.role}
+        prompt = (
+            {"prompt_name": request.role} if by_name else {"prompt": getattr(encoder.prompts, request.role)}
+        )
         embedding: Tensor = plain.encode(text, convert_to_tensor=True, show_progress_bar=False, **prompt)
         return embedding
     after = [module for module in plain if not isinstance(module, Normalize)]

@@ -88,10 +88,14 @@ INVARIANTS = {
     ),
     "plan": (
         "an epoch's steps are a function of seed and epoch, each anchor comes once, and no step is left out",
-        "something draws from a generator with a state, or the plan changed when the run was resumed",
+        "something draws from a generator with a state",
     ),
-    "negatives": (
-        "no text with an anchor's own meaning is its negative",
+    "resumed": (
+        "a resumed run goes on with the weights, the optimizer's moments and the plan that were saved",
+        "a part of the checkpoint was not loaded, or went into another model than the one that is trained",
+    ),
+    "labels": (
+        "an anchor's positives have its meaning, and its negatives do not",
         "labels and rows are out of step, or false negatives are not masked",
     ),
     "rows": (
@@ -135,9 +139,11 @@ class Invariants:
         self._found: dict[str, str] = {}
         self._is_trainable = isinstance(training.embed, TrainableEmbedder)
         self._is_sharded = is_sharded(training.encoder)
-        self._tied = _tied(training.encoder)
         self._needed: set[str] | None = None  # names of parameters that embeddings depend on
         self._spread: float | None = None  # of the first rows
+        self._after: Any = None  # a sample of the weights after a step that was checked
+        self._moved: list[nn.Parameter] = []  # that are moved to see what their gradients say
+        self._of_part: list[Tensor] = []  # their gradients after the first part of the first step
         self._doubts: Counter[str] = Counter()  # what chance may break once, but not twice
 
     # ---------------------------------------------------------------- a step
@@ -156,9 +162,16 @@ class Invariants:
         self._check("modes", self._wrong_modes)
         self._check("optimizer", self._wrong_optimizer)
         self._check("precision", self._wrong_precision)
-        self._check("tied", lambda: "; ".join(self._tied - _tied(self._training.encoder)))
+        self._check("tied", lambda: _untied(self._training.encoder))
         self._check("schedule", self._wrong_rate)
         self._check("plan", lambda: self._wrong_plan(micro_batches))
+        if self._is_first and state.step:
+            self._check("resumed", self._not_resumed)
+        self._check("gradient", self._left_gradients)
+        if self._after is not None:
+            self._check("updates", lambda: _changed(self._after, self._parameters(trained=True)))
+            self._after = None
+        self._num_anchors, self._num_parts = sum(map(len, micro_batches)), len(micro_batches)
 
     def before_backward(self, rows: Tensor) -> None:
         """Keep the gradient of a micro-step's rows."""
@@ -172,9 +185,13 @@ class Invariants:
         gradient = None if rows.grad is None else rows.grad.detach().float()
         values = rows.detach().float()
         self._seen.append((batch, values, gradient))
+        if self._is_first and self._is_trainable and not self._is_sharded and not self._moved:
+            self._moved = _few([p for p in self._training.encoder.parameters() if p.requires_grad])
+            if self._num_parts > 1:
+                self._of_part = [p.grad.detach().clone() for p in self._moved if p.grad is not None]
         if not len(rows):
             return
-        self._check("negatives", lambda: _own_negatives(batch))
+        self._check("labels", lambda: _wrong_labels(batch))
         self._check("pulls", lambda: self._pushed_positives(batch, values, gradient))
         self._check("loss", lambda: self._wrong_loss(batch, values, gradient, result, micro))
         self._check("spread", lambda: self._collapsed(batch, values))
@@ -194,9 +211,9 @@ class Invariants:
             self._check("gradients", self._missing_gradients)
             if self._is_first and not self._is_sharded:
                 self._check("gradient", lambda: self._wrong_gradient(norm))
+        self._raise()
         self._before = _sample(self._parameters(trained=False))
         self._expected = self._adamw() if math.isfinite(norm) else None
-        self._raise()
 
     def after_update(self) -> None:
         """Look at what the optimizer has done."""
@@ -205,6 +222,7 @@ class Invariants:
         self._check("frozen", lambda: _changed(self._before, self._parameters(trained=False)))
         self._check("updates", self._wrong_updates)
         self._check("processes", self._apart)
+        self._after = _sample(self._parameters(trained=True))
         self._is_due = False
         self._raise()
 
@@ -364,8 +382,8 @@ class Invariants:
         objective = training.objective
         plan = objective.epoch_steps(state.epoch, training.trainer.accumulation)
         digest = hashlib.sha256(repr(plan).encode()).hexdigest()[:16]
-        known, state.plan = state.plan, (state.epoch, digest)
-        if known is not None and known[0] == state.epoch and known != state.plan:
+        self._planned, state.plan = state.plan, (state.epoch, digest)
+        if not self._is_first and self._has_moved_on():
             return "the epoch's plan is another than when the epoch began"
         if plan[state.step_in_epoch] != micro_batches:
             return f"step {state.step_in_epoch + 1} of the epoch is not the planned one"
@@ -380,6 +398,31 @@ class Invariants:
         return (
             "" if list(one.requests) == list(other.requests) else "a batch has other texts when drawn again"
         )
+
+    def _has_moved_on(self) -> bool:
+        """Whether the epoch is planned otherwise than it was."""
+        known, plan = self._planned, self._training.state.plan
+        return known is not None and plan is not None and known[0] == plan[0] and known != plan
+
+    def _not_resumed(self) -> str:
+        training, state = self._training, self._training.state
+        if "plan" in self._names and self._has_moved_on():
+            return "the epoch's plan is another than when it was saved"
+        if not training.optimizer.state:
+            return "the optimizer has no moments"
+        saved, now = state.weights, self.sum_of_weights()
+        if saved is not None and now is not None and not math.isclose(saved, now, rel_tol=1e-6):
+            return "the weights are others than when they were saved"
+        return ""
+
+    def sum_of_weights(self) -> float | None:
+        """Of a sample of the trained weights, by which a resumed run knows them; None for shards."""
+        total = math.nan if self._is_sharded else _sample(self._parameters(trained=True)).double().abs().sum()
+        return float(total) if math.isfinite(total) else None
+
+    def _left_gradients(self) -> str:
+        left = [name for name, p in self._parameters(trained=True) if p.grad is not None and p.grad.any()]
+        return f"{first_of(left, 4)} still have that of the step before" if left else ""
 
     def _apart(self) -> str:
         """Whether processes have gone apart: sums of a sample of their weights, and their plans."""
@@ -424,8 +467,9 @@ class Invariants:
         if gradient is None or not len(batch.pairs) or not gradient.any():
             return ""
         a, p = torch.tensor(batch.pairs, device=rows.device).T
-        if not gradient[p].any():
-            return "the gradient of all positives is zero"
+        for what, which in (("anchors", a), ("positives", p)):
+            if not gradient[which].any():
+                return f"the gradient of all {what} is zero"
         units = normalize(rows, dim=1)
         apart = units[a] - units[p]
         pull = ((gradient[a] - gradient[p]) * apart).sum(1)  # (P,), > 0: descending brings them together
@@ -470,7 +514,14 @@ class Invariants:
         found, expected = torch.tensor(pairs, dtype=torch.float64).T
         alike = float(torch.cosine_similarity(found, expected, dim=0))
         # Losses may hold some terms fixed, as the adaptive triplet loss does.
-        return f"its gradient has cosine {alike:.2f} with differences of the loss" if alike < 0.3 else ""
+        if alike < 0.3:
+            return f"its gradient has cosine {alike:.2f} with differences of the loss"
+        weight, scaler = len(batch.anchors) / self._num_anchors, training.accelerator.scaler
+        weight *= 1.0 if scaler is None else scaler.get_scale()
+        ratio = float(found @ expected / found.square().sum()) / weight
+        if alike > 0.99 and abs(ratio - 1) > 0.1:
+            return f"its gradient is {ratio:.3g} times as large as the loss's share in the step says"
+        return ""
 
     @property
     def _precision(self) -> str:
@@ -545,50 +596,52 @@ class Invariants:
         With G the gradient of the rows E, and parameters at t + s d: the sum of G (E(s) - E(-s)) / 2s is g d.
         """
         training, trainer = self._training, self._training.trainer
-        if any(gradient is None for _, rows, gradient in self._seen if len(rows)) or not norm > 0:
+        if (
+            not self._moved
+            or any(gradient is None for _, rows, gradient in self._seen if len(rows))
+            or not norm > 0
+        ):
             return ""
-        trained = [
-            p for _, p in self._parameters(trained=True) if p.grad is not None and p.grad.norm() > 1e-20
-        ]
-        of_encoder = {id(p) for p in training.encoder.parameters()}
-        trained = [p for p in trained if id(p) in of_encoder]
-        small = [p for p in trained if p.numel() <= _MAX_MOVED] or sorted(trained, key=lambda p: p.numel())[
-            :1
-        ]
-        moved = small[:: max(1, len(small) // _NUM_MOVED)][:_NUM_MOVED]
+        clip, scaler = trainer.clip_norm or math.inf, training.accelerator.scaler
+        factor = max(1.0, norm / clip) * (1.0 if scaler is None else scaler.get_scale())
+        along = [torch.zeros_like(p) if p.grad is None else p.grad.detach() for p in self._moved]
+        said = self._compare_along(along, factor)
+        # Parts of a step may be at right angles: the first part's own direction tells whether it counts.
+        return said or (self._compare_along(self._of_part, factor) if self._of_part else "")
+
+    def _compare_along(self, along: Sequence[Tensor], factor: float) -> str:
+        """By differences, and by the gradient, with the parameters moved along these directions.
+
+        Args:
+            factor: by which clipping and fp16's scale make the loss's gradient larger than the step's.
+        """
+        training, moved = self._training, self._moved
         directions, expected = [], 0.0
-        for p in moved:
-            assert p.grad is not None
+        for p, direction in zip(moved, along, strict=True):
             size = max(float(p.detach().norm()), 0.01 * math.sqrt(p.numel()))
-            directions.append(p.grad.detach() * (size / p.grad.norm()))
-            expected += float(p.grad.norm()) * size
-        clip = math.inf if trainer.clip_norm is None else trainer.clip_norm
-        expected *= max(1.0, norm / clip)
-        scaler = training.accelerator.scaler
-        expected *= 1.0 if scaler is None else scaler.get_scale()
-        if not moved:
-            return ""
+            directions.append(direction * (size / direction.norm().clamp(min=1e-30)))
+            expected += 0.0 if p.grad is None else float((p.grad * directions[-1]).sum()) * factor
         kept = [p.detach().clone() for p in moved]
         noise, tolerance = _NOISE[self._precision], _TOLERANCE[self._precision]
         found = math.nan
 
-        def along(size: float) -> float:
+        def total(size: float) -> float:
             """The sum of G E, with the parameters so far along their directions."""
-            total = 0.0
+            value = 0.0
             with torch.no_grad():
                 for p, start, direction in zip(moved, kept, directions, strict=True):
                     p.copy_(start + size * direction)
                 for micro, (batch, _, gradient) in enumerate(self._seen):
                     if gradient is not None:
                         rows = training.embed(batch.requests, training.state.step, micro).rows
-                        total += float((rows.double() * gradient.double()).sum())
-            return total
+                        value += float((rows.double() * gradient.double()).sum())
+            return value
 
         reach = sum(float((rows * g).norm()) for _, rows, g in self._seen if g is not None)
         try:
             for size in (math.sqrt(noise), math.sqrt(noise) / 4, 4 * math.sqrt(noise)):
-                found = (along(size) - along(-size)) / (2 * size)
-                if abs(found - expected) <= tolerance * expected + 10 * noise * reach / size:
+                found = (total(size) - total(-size)) / (2 * size)
+                if abs(found - expected) <= tolerance * abs(expected) + 10 * noise * reach / size:
                     return ""
         finally:
             with torch.no_grad():
@@ -598,6 +651,13 @@ class Invariants:
 
 
 # -------------------------------------------------------------------- tensors
+
+
+def _few(parameters: Sequence[nn.Parameter]) -> list[nn.Parameter]:
+    """Some of those that have a gradient, evenly chosen, none of them large if there are others."""
+    some = [p for p in parameters if p.grad is not None and p.grad.norm() > 1e-20]
+    small = [p for p in some if p.numel() <= _MAX_MOVED] or sorted(some, key=lambda p: p.numel())[:1]
+    return small[:: max(1, len(small) // _NUM_MOVED)][:_NUM_MOVED]
 
 
 def _elements(tensor: Tensor) -> Tensor:
@@ -622,14 +682,12 @@ def _changed(before: Tensor, named: Sequence[tuple[str, Tensor]]) -> str:
     return f"{first_of(wrong, 4)} changed" if wrong else ""
 
 
-def _tied(encoder: Any) -> set[str]:
-    """Names of parameters that are one, `a = b`."""
-    names: dict[int, str] = {}
-    return {
-        f"{names[id(p)]} = {name}"
-        for name, p in encoder.named_parameters(remove_duplicate=False)
-        if names.setdefault(id(p), name) != name
-    }
+def _untied(encoder: Any) -> str:
+    """Parameters that the transformer says are one, and are not."""
+    declared = getattr(encoder.transformer, "all_tied_weights_keys", None) or {}
+    named = dict(encoder.transformer.named_parameters(remove_duplicate=False))
+    both = [(a, b) for a, b in declared.items() if a in named and b in named]
+    return "; ".join(f"{a} is not {b}" for a, b in both if named[a] is not named[b])
 
 
 def _dependencies(encoder: Any) -> set[str]:
@@ -643,13 +701,16 @@ def _dependencies(encoder: Any) -> set[str]:
     return {name for (name, _), gradient in zip(trained, gradients, strict=True) if gradient is not None}
 
 
-def _own_negatives(batch: Batch) -> str:
-    if batch.negatives is None or batch.meanings is None or not len(batch.negatives):
+def _wrong_labels(batch: Batch) -> str:
+    """A negative with its anchor's meaning, or a positive without."""
+    if batch.meanings is None:
         return ""
-    anchors, others = batch.negatives.T
-    same = (batch.meanings[anchors] == batch.meanings[others]).all(1).nonzero().flatten().tolist()
-    if not same:
-        return ""
-    anchor, other = batch.negatives[same[0]].tolist()
-    texts = [batch.requests[row].text for row in (anchor, other)]
-    return f"{len(same)} times, such as {texts[1]!r} for {texts[0]!r}"
+    pairs = torch.tensor(batch.pairs, dtype=torch.long).view(-1, 2)
+    for what, rows, is_wrong in (("negative", batch.negatives, True), ("positive", pairs, False)):
+        if rows is None or not len(rows):
+            continue
+        same = (batch.meanings[rows[:, 0]] == batch.meanings[rows[:, 1]]).all(1)
+        if wrong := (same == is_wrong).nonzero().flatten().tolist():
+            anchor, other = (batch.requests[row].text for row in rows[wrong[0]].tolist())
+            return f"{len(wrong)} times, such as {other!r} as a {what} of {anchor!r}"
+    return ""

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 from idiomtune.config import TrainerSettings
 from idiomtune.encoder.known_gates import fit_gate
-from idiomtune.encoder.parity import compared_when_loaded
+from idiomtune.encoder.parity import compare_saved
 from idiomtune.encoder.sharding import full_state, is_sharded
 from idiomtune.errors import Interrupted, UserError
 from idiomtune.io.hub import first_line
@@ -252,8 +252,7 @@ def _compare_saved(training: Training) -> None:
         was_training = encoder.training
         encoder.eval()
         try:
-            trust = training.settings.model.trust_remote_code
-            run.update(parity_saved=compared_when_loaded(encoder, folder, trust_remote_code=trust))
+            run.update(parity_saved=compare_saved(encoder, folder, training.settings.model))
         finally:
             encoder.train(was_training)
 
@@ -268,6 +267,7 @@ def _save(training: Training, scores: dict[str, float] | None, *, is_best: bool 
         scores: None if the run was asked to stop between two evaluations.
     """
     run, state, modules = training.run, training.state, training.objective.modules
+    state.weights = training.invariants.sum_of_weights()
 
     def write() -> None:
         if scores is not None:
