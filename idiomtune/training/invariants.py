@@ -16,7 +16,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,9 +28,6 @@ from idiomtune.errors import UserError
 from idiomtune.io.files import first_of
 from idiomtune.objectives import Batch, ObjectiveLoss
 from idiomtune.training.embedder import TrainableEmbedder, seed_everything
-
-if TYPE_CHECKING:
-    from idiomtune.training.step import Training
 
 _FIRST, _EVERY = 5, 100  # the first steps of a run, or after it was resumed; and then every hundredth
 _SAMPLE = 16  # elements of a parameter that are looked at
@@ -127,10 +124,10 @@ class Invariants:
     All processes check the same steps. What is drawn and computed here changes nothing of the run.
 
     Args:
-        training: built as far as its optimizer.
+        training: a :class:`~idiomtune.training.step.Training`, built as far as its optimizer.
     """
 
-    def __init__(self, training: Training) -> None:
+    def __init__(self, training: Any) -> None:
         chosen = training.trainer.invariants
         self._training = training
         self._names = {name for name, is_on in chosen if is_on} if chosen else set()
@@ -235,7 +232,8 @@ class Invariants:
         encoder, modes = self._training.encoder, set()
         parameters = [*self._parameters(trained=True), *self._parameters(trained=False)]
         before, mode = _sample(parameters), encoder.training
-        hook = encoder.transformer.register_forward_pre_hook(lambda module, _: modes.add(module.training))
+        first = encoder.model[0]  # which is called, while the transformer in it may not be
+        hook = first.register_forward_pre_hook(lambda module, _: modes.add(module.training))
         try:
             yield
         finally:
@@ -402,7 +400,7 @@ class Invariants:
     def _has_moved_on(self) -> bool:
         """Whether the epoch is planned otherwise than it was."""
         known, plan = self._planned, self._training.state.plan
-        return known is not None and plan is not None and known[0] == plan[0] and known != plan
+        return bool(known and plan and known[0] == plan[0] and known != plan)
 
     def _not_resumed(self) -> str:
         training, state = self._training, self._training.state
@@ -490,7 +488,8 @@ class Invariants:
         def loss(values: Tensor) -> Tensor:
             seed_everything(training.settings.seed, training.state.step, micro)
             with torch.no_grad():
-                return training.loss(values, batch).loss
+                value: Tensor = training.loss(values, batch).loss
+                return value
 
         noise, kept = _NOISE[self._precision], rows.clone()
         again, reported = float(loss(rows)), float(result.loss.detach())
@@ -525,7 +524,8 @@ class Invariants:
 
     @property
     def _precision(self) -> str:
-        return self._training.context.placement.precision
+        precision: str = self._training.context.placement.precision
+        return precision
 
     def _some(self, batch: Batch) -> list[int]:
         """Rows of a few distinct texts, from all over the batch."""

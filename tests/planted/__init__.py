@@ -352,6 +352,7 @@ ERRORS = [
         "            torch.tensor([owner for _, owner, _ in drawn]),\n",
         "            torch.tensor([(owner + 1) % len(records) for _, owner, _ in drawn]),\n",
         ("labels", "pulls"),
+        "shuffled",
     ),
     # ---- rows
     Planted(
@@ -416,7 +417,7 @@ ERRORS = [
         "prompts",
     ),
     Planted(
-        "the untrained model is saved",
+        "other weights are saved than were trained",
         RETAIN,
         "        with self.exported_weights():\n            self.encoder.save(folder)\n",
         "        now = {n: p.detach().clone() for n, p in self.encoder.named_parameters()}\n"
@@ -496,7 +497,7 @@ ERRORS = [
         PARALLEL,
         "            for numbers in partition.numbers\n        ]\n        order =",
         "            for numbers in partition.numbers[:: -1]\n        ]\n        order =",
-        ("rows", "pulls", "parity"),
+        ("rows", "pulls", "spread"),
         "two",
     ),
     Planted(
@@ -528,7 +529,7 @@ ERRORS = [
         "processes start with other weights",
         PROCESSES,
         "                tensor.data.copy_(broadcast(tensor.data.clone()))\n",
-        "                tensor.data.mul_(1 + 0.01 * self.rank)\n",
+        "                tensor.is_floating_point() and tensor.data.mul_(1 + 0.01 * self.rank)\n",
         ("processes", "rows"),
         "two",
     ),
