@@ -47,7 +47,7 @@ from idiomtune.verbs import evaluation_arguments, training_arguments
 
 _WIDTH = 32  # of embeddings
 _NUM_BATCHES = 6  # of an epoch, evenly spread, that are looked at, and the last
-_NUM_MODELS = 16  # random ones, for what chance gives
+_NUM_MODELS = 12  # random ones, for what chance gives
 _TAKEN = {"step", "epoch", "loss", "lr", "grad_norm", "texts_per_second", "empty_steps"}  # in the loop's log
 
 
@@ -162,7 +162,8 @@ def _run(checks: object, skip: Collection[str]) -> list[str]:
         except Exception as error:
             cause, found = error, f"stopped by {type(error).__name__}: {first_line(error)}"
         if found:
-            failed.append(f"\n  {name}: {' '.join(str(checked[name].__doc__).split())} [{found}]")
+            why = " ".join(str(checked[name].__doc__).split())
+            failed.append(f"\n  {name}: {why}" + ("" if found is True else f" [{found}]"))
     if failed:
         raise AssertionError(f"{len(failed)} of {len(names)} checks failed{''.join(failed)}") from cause
     return names
