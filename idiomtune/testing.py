@@ -47,7 +47,7 @@ from idiomtune.verbs import evaluation_arguments, training_arguments
 
 _WIDTH = 32  # of embeddings
 _NUM_BATCHES = 6  # of an epoch, evenly spread, that are looked at, and the last
-_NUM_MODELS = 12  # random ones, for what chance gives
+_NUM_MODELS = 8  # random ones, for what chance gives
 _TAKEN = {"step", "epoch", "loss", "lr", "grad_norm", "texts_per_second", "empty_steps"}  # in the loop's log
 
 
@@ -107,8 +107,8 @@ def check_benchmark(
         reordered: the same benchmark, its data in another order.
         skip: names of checks that do not apply.
 
-    Returns, raises:
-        As :func:`check_objective`.
+    Returns:
+        As :func:`check_objective`, which says what is raised.
     """
     if isinstance(benchmark, BenchmarkOptions | str):
         chosen = {"device": "cpu", "data": "sample", **options}
@@ -142,8 +142,8 @@ def check_dataset(
         group: of a record, what no two splits may share, such as its idiom.
         skip: names of checks that do not apply.
 
-    Returns, raises:
-        As :func:`check_objective`.
+    Returns:
+        As :func:`check_objective`, which says what is raised.
     """
     skip = {*skip, *(["splits"] if group is None else [])}
     return _run(_DatasetChecks(dataset, read, splits, requests, id, group or id), skip)
