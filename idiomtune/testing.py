@@ -163,7 +163,8 @@ def _run(checks: object, skip: Collection[str]) -> list[str]:
             cause, found = error, f"stopped by {type(error).__name__}: {first_line(error)}"
         if found:
             why = " ".join(str(checked[name].__doc__).split())
-            failed.append(f"\n  {name}: {why}" + ("" if found is True else f" [{found}]"))
+            shown = f" {found[:3] if isinstance(found, list) else [found]}"
+            failed.append(f"\n  {name}: {why}{'' if found is True else shown}")
     if failed:
         raise AssertionError(f"{len(failed)} of {len(names)} checks failed{''.join(failed)}") from cause
     return names
@@ -265,7 +266,7 @@ class _ObjectiveChecks:
     def once(self) -> object:
         """An anchor comes twice in an epoch: draw a permutation. (If this is meant, skip it.)"""
         counts = Counter(chain(*chain(*self._objective.epoch_steps(0, 1))))
-        return [anchor for anchor, count in counts.items() if count > 1][:3]
+        return [anchor for anchor, count in counts.items() if count > 1]
 
     def shuffling(self) -> object:
         """Two seeds, or two epochs, have the same steps: draw with both. (If this is meant, skip it.)"""
@@ -291,12 +292,12 @@ class _ObjectiveChecks:
 
     def requests(self) -> object:
         """A text is empty, or a span is missing or not in its text: find it in the text as it is read."""
-        return [r for batch in self._batches for r in batch.requests if _is_wrong(r)][:3]
+        return [r for batch in self._batches for r in batch.requests if _is_wrong(r)]
 
     def plain(self) -> object:
         """plain_rows must be numbers of requests that plain_requests lists."""
         rows = [batch.requests[row] for batch in self._batches for row in batch.plain_rows]
-        return list({*rows} - {*self._objective.plain_requests})[:3]
+        return list({*rows} - {*self._objective.plain_requests})
 
     def loss(self) -> object:
         """The loss must be a finite scalar, the mean over the anchors, with a graph and a finite gradient."""
@@ -330,7 +331,7 @@ class _ObjectiveChecks:
         """The same anchors in reverse order have another loss: labels and rows must follow the anchors."""
         turned = [self._objective.batch(0, anchors[::-1]) for anchors in self._anchors]
         pairs = [tuple(self._loss(b).loss.item() for b in p) for p in zip(self._batches, turned, strict=True)]
-        return [pair for pair in pairs if not _near(*pair)][:1]
+        return [pair for pair in pairs if not _near(*pair)]
 
     def tiny(self) -> object:
         """A batch of one anchor has no finite loss and gradient: with nothing to compare, give zero with a
@@ -402,7 +403,7 @@ class _BenchmarkChecks:
         """The first score that is another for the other model."""
         ours, theirs = self._scores(embed), self._scores(other, of)
         pairs = [(key, value, theirs.get(key, math.nan)) for key, value in ours.items()]
-        return [pair for pair in pairs if not _near(*pair[1:])][:1]
+        return [pair for pair in pairs if not _near(*pair[1:])]
 
     def suite(self) -> object:
         """A model has no score, or one that is not finite: leave a score without a value out, with a note."""
@@ -445,7 +446,7 @@ class _BenchmarkChecks:
 
     def requests(self) -> object:
         """A text is empty, or a span is missing or not in its text: find it in the text as it is read."""
-        return [request for request in requests_of(self._benchmark) if _is_wrong(request)][:3]
+        return [request for request in requests_of(self._benchmark) if _is_wrong(request)]
 
     def records(self) -> object:
         """A score is not what its records by query say, or two of them have one id: comparisons use these."""
@@ -513,16 +514,16 @@ class _DatasetChecks:
     def ids(self) -> object:
         """Ids are not unique over all splits: refuse or tell apart such records where the data is read."""
         counts = Counter(map(self._id, chain(*self._records.values())))
-        return [id for id, count in counts.items() if count > 1][:3]
+        return [id for id, count in counts.items() if count > 1]
 
     def texts(self) -> object:
         """A text is empty, or a span is missing or not in its text: find it in the text as it is read."""
-        return [r for r in chain(*self._records.values()) if any(map(_is_wrong, self._requests(r)))][:1]
+        return [r for r in chain(*self._records.values()) if any(map(_is_wrong, self._requests(r)))]
 
     def splits(self) -> object:
         """Two splits share a group, so that a model has seen what scores it: tell them apart."""
         counts = Counter(chain(*({*map(self._group, records)} for records in self._records.values())))
-        return [group for group, count in counts.items() if count > 1][:3]
+        return [group for group, count in counts.items() if count > 1]
 
     def reading(self) -> object:
         """A split is another when it is read again: keep the order of the file, and draw nothing."""
