@@ -187,8 +187,8 @@ def _tiny_model() -> str:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     ends = [("[CLS]", 2), ("[SEP]", 3)]
     tokenizer.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", None, ends)
-    fast: Any = PreTrainedTokenizerFast
-    fast(tokenizer_object=tokenizer, model_max_length=512, **special).save_pretrained(folder)
+    options: Any = {"tokenizer_object": tokenizer, "model_max_length": 512, **special}
+    PreTrainedTokenizerFast(**options).save_pretrained(folder)  # type: ignore[no-untyped-call]
     sizes: Any = {"hidden_size": _WIDTH, "intermediate_size": _WIDTH, "num_hidden_layers": 1}
     set_seed(0)
     BertModel(BertConfig(vocab_size=len(alphabet), num_attention_heads=2, **sizes)).save_pretrained(folder)
@@ -233,11 +233,9 @@ class _ObjectiveChecks:
         self._single = [objective.batch(0, anchors[:1]) for anchors in self._anchors]
         self._trained = {n: p for n, p in objective.modules.named_parameters() if p.requires_grad}
 
-    def _new(self, seed: int, weights: Mapping[str, Tensor] | None = None) -> Objective:
+    def _new(self, seed: int) -> Objective:
         objective = self._build(seed)
         objective.modules.eval()
-        if weights is not None:
-            objective.modules.load_state_dict(weights)
         return objective
 
     def _loss(self, batch: Batch, rows: Tensor | None = None, of: Objective | None = None) -> ObjectiveLoss:
@@ -279,7 +277,8 @@ class _ObjectiveChecks:
         seen = []
         for past, epochs in ((0, (0, 1, 2)), (1, (2, 1, 0))):
             set_seed(past)  # other random numbers were drawn before
-            objective = self._new(1, self._objective.modules.state_dict())
+            objective = self._new(1)
+            objective.modules.load_state_dict(self._objective.modules.state_dict())
             seen.append({epoch: self._drawn(objective, epoch) for epoch in epochs})
         pairs = [(seen[0][epoch], seen[1][epoch]) for epoch in seen[0]]
         return sorted({what for ours, theirs in pairs for what in ours if ours[what] != theirs[what]})
@@ -435,14 +434,9 @@ class _BenchmarkChecks:
 
     def untouched(self) -> object:
         """Embeddings are changed in place, and other benchmarks share them: change a copy."""
-        given: list[tuple[Sequence[Request], Tensor]] = []
-
-        def embed(requests: Sequence[Request]) -> Tensor:
-            given.append((requests, _rows(requests)))
-            return given[-1][1]
-
-        self._scores(embed)
-        return not all(torch.equal(_rows(requests), rows) for requests, rows in given)
+        given: dict[tuple[Request, ...], Tensor] = {}
+        self._scores(lambda requests: given.setdefault(tuple(requests), _rows(requests)))
+        return not all(torch.equal(_rows(requests), rows) for requests, rows in given.items())
 
     def requests(self) -> object:
         """A text is empty, or a span is missing or not in its text: find it in the text as it is read."""
