@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate.utils import set_seed
+from safetensors.torch import load, save
 from torch import Tensor
 
 from idiomtune.benchmarks import Benchmark, Embed, build_benchmarks, requests_of, scored
@@ -278,7 +279,7 @@ class _ObjectiveChecks:
         for past, epochs in ((0, (0, 1, 2)), (1, (2, 1, 0))):
             set_seed(past)  # other random numbers were drawn before
             objective = self._new(1)
-            objective.modules.load_state_dict(self._objective.modules.state_dict())
+            objective.modules.load_state_dict(load(save(self._objective.modules.state_dict())))
             seen.append({epoch: self._drawn(objective, epoch) for epoch in epochs})
         pairs = [(seen[0][epoch], seen[1][epoch]) for epoch in seen[0]]
         return sorted({what for ours, theirs in pairs for what in ours if ours[what] != theirs[what]})

@@ -255,6 +255,20 @@ class Silent(Sound):
         return ObjectiveLoss(loss, {f"batches_of_{len(batch.anchors)}": 1.0})
 
 
+class Shared(Sound):
+    """One tensor under two names, which a checkpoint cannot hold."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.modules = nn.ModuleDict({"a": nn.LayerNorm(32), "b": nn.LayerNorm(32)})
+        self.modules["b"].weight = self.modules["a"].weight
+
+    def sides(self, embeddings: Tensor) -> tuple[Tensor, ...]:
+        layers: Any = self.modules
+        rows: Tensor = layers["b"](layers["a"](embeddings))
+        return rows.chunk(2)
+
+
 class Rooted(Sound):
     """The distance has no gradient where it is zero; the spread of one anchor is none."""
 
@@ -278,6 +292,7 @@ def test_a_sound_objective_passes() -> None:
         (Remembering, {"resume": "keep nothing from earlier batches"}),
         (Unequal, {"steps": "empty part"}),
         (Silent, {"empty": "no gradient of 2 texts", "logs": "batches_of_2", "unused": "head.weight"}),
+        (Shared, {"resume": "stopped by RuntimeError"}),
         (Rooted, {"tiny": "one anchor", "collapse": "roots"}),
     ],
 )
