@@ -250,6 +250,7 @@ class AimaObjective(ScorerObjective):
     """
 
     modules: PrintedExperts
+    repeats_anchors = True
 
     def __init__(self, settings: TrainSettings, options: AimaOptions) -> None:
         super().__init__(settings, options, PrintedExperts)

@@ -246,6 +246,28 @@ def named_model(name: str) -> ModelSettings:
 LearningRate = Annotated[float, Field(gt=0, le=1)]
 
 
+class InvariantsSettings(Section):
+    modes: bool
+    dropout: bool
+    optimizer: bool
+    precision: bool
+    tied: bool
+    gradients: bool
+    gradient: bool
+    loss: bool
+    pulls: bool
+    updates: bool
+    frozen: bool
+    schedule: bool
+    plan: bool
+    negatives: bool
+    rows: bool
+    spread: bool
+    processes: bool
+    scoring: bool
+    parity: bool
+
+
 class TrainerSettings(Section):
     batch_size: Count
     accumulation: Count
@@ -274,6 +296,11 @@ class TrainerSettings(Section):
     max_empty_steps: Count
     keep_checkpoints: Count
     log_every: Count
+    invariants: InvariantsSettings | None
+
+    def checks(self, name: str) -> bool:
+        """Whether an invariant is checked."""
+        return self.invariants is not None and getattr(self.invariants, name)
 
     def problems(self) -> Iterator[str]:
         if self.freeze_encoder and self.only_idiom_tokens:

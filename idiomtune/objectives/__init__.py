@@ -30,6 +30,9 @@ class Batch:
         empty_because: why the objective cannot learn from it, whatever the embeddings are, with the option
             that cures it; "" where it can, or where that is unknown.
         pairs: rows of `requests` with an anchor and one of its positives, as far as these are known.
+        negatives: int (K, 2), the same with an anchor and one of its negatives.
+        meanings: int (R, k), what a request's text says; where all columns are equal, two say the same, and
+            are never an anchor and its negative.
     """
 
     requests: Sequence[Request]
@@ -38,6 +41,8 @@ class Batch:
     plain_rows: Sequence[int] = ()
     empty_because: str = ""
     pairs: Sequence[tuple[int, int]] = ()
+    negatives: Tensor | None = None
+    meanings: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -187,7 +192,10 @@ class Objective(Protocol):
         ...
 
     def epoch_steps(self, epoch: int, shards: int) -> list[list[list[int]]]:
-        """The epoch's optimizer steps, each cut into `shards` lists of anchor numbers."""
+        """The epoch's optimizer steps, each cut into `shards` lists of anchor numbers.
+
+        An anchor comes once an epoch, unless the objective has an attribute `repeats_anchors = True`.
+        """
         ...
 
     def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:

@@ -292,6 +292,15 @@ class ContrastiveObjective(ABC):
             plain_rows=[row for row, request in enumerate(requests) if self.is_plain(request)],
             empty_because=self._why_empty(targets),
             pairs=[(anchor, first + candidate) for anchor, candidate in masks.positive.nonzero().tolist()],
+            negatives=None
+            if self._false_negatives == "keep"
+            else masks.negative.nonzero() + torch.tensor([0, first]),
+            meanings=torch.cat(
+                [
+                    self._labels[records].repeat(len(self.query_modes), 1),
+                    self._labels[candidates].repeat(len(self.document_modes), 1),
+                ]
+            ),
         )
 
     def _why_empty(self, targets: _Targets) -> str:

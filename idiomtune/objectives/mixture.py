@@ -236,6 +236,8 @@ class MixtureObjective:
         UserError: if a part is so rare that the others would begin again thousands of times in an epoch.
     """
 
+    repeats_anchors = True
+
     def __init__(self, parts: Mapping[str, Part], seed: int) -> None:
         from torch.nn import ModuleDict
 

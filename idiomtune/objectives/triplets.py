@@ -214,12 +214,14 @@ class TripletObjective(ABC):
             is_first = torch.arange(len(numbers)) == 0
         labels, groups = (torch.from_numpy(each[numbers]) for each in (self._labels, self._groups))
         targets = GroupLabels(labels, groups, is_first)
+        alike = (labels[:, None] == labels).triu(1) & (groups[:, None] == groups)  # (B, B)
         return Batch(
             [self.request(n) for n in numbers],
             self.names(numbers),
             targets,
             plain_rows=(~is_first).nonzero().flatten().tolist() if self.plain_requests else (),
             empty_because=self._why_no_triplet(targets),
+            pairs=[(a, b) for a, b in alike.nonzero().tolist()],
         )
 
     def _why_no_triplet(self, labels: GroupLabels) -> str:

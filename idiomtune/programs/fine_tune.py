@@ -21,6 +21,7 @@ from idiomtune.config import TrainSettings
 from idiomtune.encoder.checks import check_special_token
 from idiomtune.encoder.device import log_placement, place, start_processes
 from idiomtune.encoder.encoder import Encoder
+from idiomtune.encoder.parity import compared
 from idiomtune.errors import UserError
 from idiomtune.hub.card import model_card
 from idiomtune.hub.push import check_can_push, push_or_warn
@@ -224,6 +225,9 @@ def _check_model(
     if isinstance(objective, UsesSpecialTokens):
         for option, text in objective.special_tokens.items():
             check_special_token(encoder.model.tokenizer, text, option)
+    if context.settings.trainer.checks("parity"):
+        path = context.settings.model.path
+        context.run.update(parity=record.get("parity") or compared(encoder, encoder.model, f"model {path}"))
     if encoder.meanings is not None and not prepared.usages:
         encoder.meanings = replace(encoder.meanings, gate=None)  # of other weights than are trained here
 

@@ -47,6 +47,7 @@ class TrainerState:
         empty_steps: why a step had nothing to learn from → number of such steps.
         loss_sum: sum of the losses since the last evaluation.
         num_losses: number of these losses.
+        plan: the last epoch whose steps were checked, and the plan's digest.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
@@ -64,6 +65,7 @@ class TrainerState:
     empty_steps: dict[str, int] = field(default_factory=dict)
     loss_sum: float = 0.0
     num_losses: int = 0
+    plan: tuple[int, str] | None = None
 
 
 # ------------------------------------------------------------------ reading

@@ -95,7 +95,7 @@ class TrainableEmbedder:
 
         partition = self._parallel.partition(self._drop_meanings(requests, step, micro))
         batches, ours = partition.batches, partition.numbers[self.processes.rank]
-        with torch.set_grad_enabled(not self.caching):
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.caching):
             pieces = self._parallel.run(batches, ours, seed)  # (n, D) each
             rows = self._parallel.gather(pieces, partition)  # (R, D)
         num_texts = sum(batch.num_texts for batch in batches)

@@ -12,7 +12,8 @@ from safetensors.torch import save_file
 
 from idiomtune.config import TrainerSettings
 from idiomtune.encoder.known_gates import fit_gate
-from idiomtune.encoder.sharding import full_state
+from idiomtune.encoder.parity import compared_when_loaded
+from idiomtune.encoder.sharding import full_state, is_sharded
 from idiomtune.errors import Interrupted, UserError
 from idiomtune.io.hub import first_line
 from idiomtune.io.terminal import progress_bar
@@ -194,7 +195,7 @@ def score_and_save(training: Training, *, last: bool) -> None:
         Pruned: if `on_scores` does.
     """
     state, trainer = training.state, training.trainer
-    with training.retention.exported_weights():
+    with training.invariants.scoring(), training.retention.exported_weights():
         _renew_gate(training)
         scorecard = training.suite.run(training.encoder, only=training.settings.checkpoint_benchmarks)
     scores = scorecard.scores | scorecard.undefined
@@ -205,6 +206,7 @@ def score_and_save(training: Training, *, last: bool) -> None:
     state.loss_sum, state.num_losses = 0.0, 0
     state.scored_step = state.step
     _save(training, scorecard.scores, is_best=is_best)
+    _compare_saved(training)
     log.info(
         "epoch %.4g, step %d: loss %.4f, %s %s%s; scored in %.1f s",
         state.epoch + state.step_in_epoch / training.steps_per_epoch,
@@ -232,6 +234,31 @@ def _renew_gate(training: Training) -> None:
         encoder.meanings = encoder.meanings.override(gate=fit_gate(encoder, usages))
     finally:
         encoder.train(was_training)
+
+
+def _compare_saved(training: Training) -> None:
+    """Compare the first checkpoint of this program with what plain sentence-transformers loads of it.
+
+    Raises:
+        UserError: if it embeds otherwise.
+    """
+    encoder, run, trainer = training.encoder, training.run, training.trainer
+    if training.is_compared or not trainer.checks("parity") or is_sharded(encoder):
+        return
+    training.is_compared = True
+    folder = run.path / f"step_{training.state.step}"
+
+    def compare() -> None:
+        was_training = encoder.training
+        encoder.eval()
+        try:
+            trust = training.settings.model.trust_remote_code
+            run.update(parity_saved=compared_when_loaded(encoder, folder, trust_remote_code=trust))
+        finally:
+            encoder.train(was_training)
+
+    with training.retention.exported_weights():
+        training.processes.from_main(compare)
 
 
 def _save(training: Training, scores: dict[str, float] | None, *, is_best: bool = False) -> None:

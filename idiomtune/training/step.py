@@ -31,6 +31,7 @@ from idiomtune.objectives import Batch, Objective, ObjectiveLoss, PartlyPretrain
 from idiomtune.objectives.mixture import MixtureObjective, in_section
 from idiomtune.training.checkpoint import OBJECTIVE, OPTIMIZER, TrainerState, last_saved, read_state
 from idiomtune.training.embedder import FrozenEmbedder, TrainableEmbedder
+from idiomtune.training.invariants import Invariants
 from idiomtune.training.regularization import Retention
 from idiomtune.training.run_folder import RunFolder
 
@@ -199,6 +200,7 @@ class Training:
         self.processes, self.accelerator = self.context.processes, self.context.accelerator
         self.trainer, self.encoder = self.settings.trainer, self.retention.encoder
         self._num_skipped = 0
+        self.is_compared = False  # with plain sentence-transformers, once a checkpoint is saved
         trainer, objective = self.trainer, self.objective
         self.steps_per_epoch = len(objective.epoch_steps(0, trainer.accumulation))
         num_steps = self.steps_per_epoch * trainer.max_epochs
@@ -218,6 +220,7 @@ class Training:
         self.processes.same_parameters(objective.modules)
         if isinstance(self.embed, FrozenEmbedder):
             self.embed.embed_past(self._past_batches())
+        self.invariants = Invariants(self)
 
     def _prepare_encoder(self) -> None:
         """Give the encoder its options of training, and each process its part of the weights."""
@@ -247,6 +250,12 @@ class Training:
             steps = self.objective.epoch_steps(epoch, self.trainer.accumulation)
             for step in steps if epoch < self.state.epoch else steps[: self.state.step_in_epoch]:
                 yield from (self.objective.batch(epoch, anchors) for anchors in step)
+
+    def loss(self, rows: Tensor, batch: Batch) -> ObjectiveLoss:
+        """The loss of a batch's embeddings (R, D): the objective's, and what is added to it."""
+        dimensions, weights = self.trainer.matryoshka or (), self.trainer.matryoshka_weights
+        result = matryoshka_loss(self.objective, rows, batch, dimensions, weights)
+        return self.retention.add_distillation(result, rows, batch)
 
     def reduce_and_clip(self) -> tuple[float, bool]:
         """Sum the step's gradients over the processes, then clip them.
@@ -284,6 +293,7 @@ def take_step(training: Training, micro_batches: Sequence[Sequence[int]]) -> dic
         group["lr"] = trainer.learning_rate * factor * group["lr_scale"]
     training.encoder.train(not trainer.freeze_encoder)
     objective.modules.train()
+    training.invariants.begin(micro_batches)
 
     loss, num_texts, is_empty, part, why = 0.0, 0, True, "", ""
     batches: list[Batch] = []
@@ -315,7 +325,9 @@ def take_step(training: Training, micro_batches: Sequence[Sequence[int]]) -> dic
         state.empty_steps[why] = state.empty_steps.get(why, 0) + 1
     if is_invalid:
         raise _not_finite("gradient norm", grad_norm, batches, training)
+    training.invariants.before_update(grad_norm)
     training.optimizer.step()
+    training.invariants.after_update()
     training.optimizer.zero_grad(set_to_none=True)
 
     state.step += 1
@@ -348,13 +360,11 @@ def compute_gradients(
     Returns:
         The loss, and how many texts went through the encoder, in all processes.
     """
-    objective, trainer = training.objective, training.trainer
     embedded = training.embed(batch.requests, training.state.step, micro)
-    result = matryoshka_loss(
-        objective, embedded.rows, batch, trainer.matryoshka or (), trainer.matryoshka_weights
-    )
-    result = training.retention.add_distillation(result, embedded.rows, batch)
+    result = training.loss(embedded.rows, batch)
+    training.invariants.before_backward(embedded.rows)
     embedded.backward(result.loss * weight)
+    training.invariants.after_backward(batch, embedded.rows, result, micro)
     return result, embedded.num_texts
 
 
