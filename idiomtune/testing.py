@@ -263,9 +263,10 @@ class _ObjectiveChecks:
         return anchors != again or not all(map(all, cut)) or (len(lengths) > 1 and lengths)
 
     def once(self) -> object:
-        """An anchor comes twice in an epoch: draw a permutation. (If this is meant, skip it.)"""
+        """An anchor comes twice in an epoch: draw a permutation, or set repeats_anchors = True."""
         counts = Counter(chain(*chain(*self._objective.epoch_steps(0, 1))))
-        return [anchor for anchor, count in counts.items() if count > 1]
+        may_repeat = getattr(self._objective, "repeats_anchors", False)
+        return [anchor for anchor, count in counts.items() if count > 1 and not may_repeat]
 
     def shuffling(self) -> object:
         """Two seeds, or two epochs, have the same steps: draw with both. (If this is meant, skip it.)"""

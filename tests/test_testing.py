@@ -40,7 +40,7 @@ from tests.programs import ROOT
 DRAWN = ["+experiment=idiolink_ft", "objective.tuples=drawn", "objective.redraw=true"]
 TRIPLETS = ["+experiment=adaptive_triplet", "trainer.batch_size=16"]
 # Of each, its options and the checks that do not apply: the property that is aimed at holds one side fixed,
-# the published recipe keeps the file's order, and a mixture begins its shorter part again.
+# and the published recipe keeps the file's order.
 OBJECTIVES: dict[str, tuple[list[str], list[str]]] = {
     "shuffled": ([*DRAWN, "objective.idioms_per_batch=null", "trainer.batch_size=32"], []),
     "by idiom": ([*DRAWN, "objective.idioms_per_batch=4", "trainer.batch_size=24"], []),
@@ -60,9 +60,9 @@ OBJECTIVES: dict[str, tuple[list[str], list[str]]] = {
     "labelled": (["+experiment=own", "data.train={folder}/labelled.jsonl", "trainer.batch_size=8"], []),
     "joint": (
         ["+experiment=joint", "objective.idiolink.idioms_per_batch=4", "trainer.batch_size=24"],
-        ["once", "gradient"],
+        ["gradient"],
     ),
-    "mixture": ([], ["once"]),
+    "mixture": ([], []),
     "experts": (["+experiment=admire_experts"], []),
 }
 

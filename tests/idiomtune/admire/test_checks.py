@@ -13,9 +13,9 @@ from idiomtune.testing import check_objective
 @pytest.mark.parametrize(
     ("stage", "skip"),
     [
-        # BERT's pooler is loaded and not used; at first only the senses are learnt, in several passes.
+        # BERT's pooler is loaded and not used; at first only the senses are learnt.
         ("beside", ["unused"]),
-        ("first", ["unused", "once"]),
+        ("first", ["unused"]),
     ],
 )
 def test_aima(build: Callable[..., Any], stage: str, skip: list[str]) -> None:
