@@ -74,6 +74,7 @@ NAVIGATION = {
         "docs/adding-a-loss",
         "docs/adding-an-objective",
         "docs/adding-a-benchmark",
+        "docs/is-my-objective-right",
         "docs/releasing",
         "CHANGELOG",
     ),

@@ -55,7 +55,7 @@ def train(experiment: str | None = None, *overrides: str, data: Any = None, **op
         assert started.run is not None
         return Run(started.run.path)
 
-    return call("config", task, _of_training(experiment, overrides, data, options))
+    return call("config", task, training_arguments(experiment, overrides, data, options))
 
 
 def resume(run: Run | str | Path = "auto", *overrides: str, **options: Any) -> Run:
@@ -84,7 +84,7 @@ def check(experiment: str | None = None, *overrides: str, data: Any = None, **op
     from idiomtune.commands.check import run, without_folder
     from idiomtune.programs.launch import call
 
-    call("config", run, without_folder(_of_training(experiment, overrides, data, options)))
+    call("config", run, without_folder(training_arguments(experiment, overrides, data, options)))
 
 
 def evaluate(
@@ -106,12 +106,10 @@ def evaluate(
     from idiomtune.commands.evaluate import run
     from idiomtune.programs.launch import call
 
-    named = {"benchmarks": [benchmarks] if isinstance(benchmarks, str) else benchmarks}
-    declared, given = _declared(options | named)
     with tempfile.TemporaryDirectory(prefix="idiomtune-") as folder:
         path = _model_path(model, Path(folder))
         name = Path(path).name if path != folder else "encoder"
-        arguments = [*_named(path, glossary), *declared, *overrides, *_arguments(given)]
+        arguments = evaluation_arguments(path, benchmarks, [*_named(None, glossary), *overrides], options)
         return Scores(call("evaluate", run, arguments), name)
 
 
@@ -483,7 +481,7 @@ class Page:
 # ------------------------------------------------------------------------- from Python to the command line
 
 
-def _of_training(
+def training_arguments(
     experiment: str | None, overrides: Sequence[str], data: Any, options: Mapping[str, Any]
 ) -> list[str]:
     """The command line of a run."""
@@ -507,6 +505,15 @@ def _of_training(
     path = None if model is None else _model_path(model)
     named = _named(path, given.pop("glossary", None))
     return [*arguments, *named, *declared, *overrides, *_arguments(given)]
+
+
+def evaluation_arguments(
+    path: str, benchmarks: Any, overrides: Sequence[str], options: Mapping[str, Any]
+) -> list[str]:
+    """The command line of an evaluation."""
+    chosen = [benchmarks] if isinstance(benchmarks, str) else benchmarks
+    declared, given = _declared({**options, "benchmarks": chosen})
+    return [f"model={path}", *declared, *overrides, *_arguments(given)]
 
 
 def _declared(options: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:

@@ -78,6 +78,7 @@ RUN = (
         "adding-an-objective",
         "adding-a-benchmark",
         "configuration",
+        "is-my-objective-right",
         "knowledge",
         "mixtures",
         "own-data",

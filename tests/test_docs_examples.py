@@ -24,13 +24,10 @@ OWN = "extensions=[my_idioms.rewording,my_idioms.contrast]"
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder outside of the project with what the pages show."""
     folder = tmp_path_factory.mktemp("extension")
-    touched = [
-        path
-        for page in ("adding-a-loss", "adding-an-objective", "adding-a-benchmark")
-        for path in put_into(folder, page_files(ROOT / "docs" / f"{page}.md"))
-    ]
+    pages = ("adding-a-loss", "adding-an-objective", "adding-a-benchmark", "is-my-objective-right")
+    touched = [path for page in pages for path in put_into(folder, page_files(ROOT / "docs" / f"{page}.md"))]
     code = sorted({str(path) for path in touched if path.suffix == ".py"})
-    assert len(code) == 5
+    assert len(code) == 6
     settings = ("--config", str(ROOT / "pyproject.toml"), "--config", f'src=["{ROOT}", "{folder}"]')
     for command in (("check",), ("format", "--check")):
         python(folder, "-m", "ruff", *command, *settings, *code)

@@ -40,6 +40,7 @@ def touches(path: Path, *packages: str) -> set[str]:
 
 # The plan of the house: each package and module right in idiomtune/ may import what stands on a lower line.
 FLOORS = """
+testing                                          checks for those who plug in
 verbs                                            the programs as functions
 commands                                         the entry points of the programs
 programs                                         the command line, whole programs
@@ -98,7 +99,7 @@ def inside(path: Path) -> str:
 
 def test_the_plan_names_every_room() -> None:
     assert {room(path) for path in SOURCES} == FLOOR.keys()
-    assert len([name for name, number in FLOOR.items() if number > 1]) <= 24  # the programs apart
+    assert len([name for name, number in FLOOR.items() if number > 2]) <= 24  # the programs apart
 
 
 def test_imports_run_down() -> None:

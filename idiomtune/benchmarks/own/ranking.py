@@ -24,6 +24,7 @@ from idiomtune.benchmarks.retrieval import (
     rank,
     recall,
     reciprocal_rank,
+    tie_break,
 )
 from idiomtune.data.own.forms import RANKINGS
 from idiomtune.data.own.table import Record, Table, as_number, unique
@@ -57,7 +58,7 @@ def read_ranking(
         instruction: before queries whose row has none.
 
     Returns:
-        The queries, each with its candidates in the order of their texts, which tells nothing of the grades.
+        The queries, each with its candidates in the order of their texts.
 
     Raises:
         UserError: naming file, row and field of all problems.
@@ -132,8 +133,8 @@ class OwnRankingBenchmark:
 
     The gain of nDCG is the grade, 0 at least; for MRR, MAP and R-precision candidates with a grade above 0
     are relevant, and where candidates came in gold order, only the first. Spearman's correlation of cosines
-    and grades is of queries whose grades differ; 0 if all cosines are equal. Of equal cosines, the candidate
-    whose text sorts first ranks first. Queries with a single candidate, or without a relevant one, are left
+    and grades is of queries whose grades differ; 0 if all cosines are equal. Hashes of their texts
+    order candidates with equal cosines. Queries with a single candidate, or without a relevant one, are left
     out.
 
     Args:
@@ -186,7 +187,7 @@ def _score_mode(
     ranked = []
     for query, of_query in zip(queries, cosines, strict=True):
         texts = list(query.grades)
-        ranked.append([texts[i] for i in rank(of_query[None])[0].tolist()])
+        ranked.append([texts[i] for i in rank(of_query[None], ties=tie_break(texts))[0].tolist()])
     correlations = [  # of queries whose grades differ
         (spearman(of_query.tolist(), list(query.grades.values())) or 0.0)
         if len(set(query.grades.values())) > 1

@@ -78,8 +78,16 @@ def test_in_gold_order_the_first_is_relevant(tmp_path: Path) -> None:
     result = benchmark.score(in_turn([[0.0, 1.0], [1.0, 0.0], [1.0, 0.5], [1.0, 0.0]]))
     assert result.by_key["own_ranking/mine/map"] == result.by_key["own_ranking/mine/mrr"] == 0.5
     assert result.by_key["own_ranking/mine/r_precision"] == 0
-    equal = benchmark.score(in_turn(torch.ones(4, 2))).by_key
-    assert equal["own_ranking/mine/mrr"] == pytest.approx(1 / 3), "no gold order shows through"
+
+
+@pytest.mark.parametrize("way", [1, -1])
+def test_neither_gold_order_nor_the_alphabet_shows_through_ties(tmp_path: Path, way: int) -> None:
+    """By chance the reciprocal rank of one of three is (1 + 1/2 + 1/3) / 3."""
+    forms = ["it is {}", "it is not {}", "who knows {}"][::way]
+    rows = [{"query": f"q{i}", "candidates": [form.format(i) for form in forms]} for i in range(200)]
+    benchmark = OwnRankingBenchmark({"mine": read_ranking(write_lines(tmp_path / "mine.jsonl", rows))})
+    equal = benchmark.score(in_turn(torch.ones(800, 2))).by_key
+    assert equal["own_ranking/mine/mrr"] == pytest.approx(11 / 18, abs=0.06)
     assert equal["own_ranking/mine/spearman"] == 0
 
 
