@@ -459,7 +459,7 @@ class Invariants:
     def _read_otherwise(self, batch: Batch, *rows: int) -> bool:
         """Whether two requests are other tokens to the model: long texts are cut, and unknown words alike."""
         one, other = (self._training.encoder.forward_batches([batch.requests[row]])[0] for row in rows)
-        return one.texts != other.texts or one.spans != other.spans
+        return bool(one.texts != other.texts or one.spans != other.spans)
 
     def _pushed_positives(self, batch: Batch, rows: Tensor, gradient: Tensor | None) -> str:
         if gradient is None or not len(batch.pairs) or not gradient.any():
