@@ -252,11 +252,13 @@ class InvariantsSettings(Section):
     optimizer: bool
     precision: bool
     tied: bool
+    zeroed: bool
     gradients: bool
     gradient: bool
     loss: bool
     pulls: bool
     updates: bool
+    still: bool
     frozen: bool
     schedule: bool
     plan: bool

@@ -195,7 +195,7 @@ def score_and_save(training: Training, *, last: bool) -> None:
         Pruned: if `on_scores` does.
     """
     state, trainer = training.state, training.trainer
-    with training.invariants.scoring(), training.retention.exported_weights():
+    with training.invariants.while_scoring(), training.retention.exported_weights():
         _renew_gate(training)
         scorecard = training.suite.run(training.encoder, only=training.settings.checkpoint_benchmarks)
     scores = scorecard.scores | scorecard.undefined

@@ -97,21 +97,21 @@ ERRORS = [
         STEP,
         "    training.optimizer.zero_grad(set_to_none=True)\n\n    state.step += 1",
         "    state.step += 1",
-        ("gradient",),
+        ("zeroed",),
     ),
     Planted(
         "only every second step is taken",
         STEP,
         _UPDATE,
         _UPDATE.replace("    training.optimizer.step()", "    state.step % 2 or training.optimizer.step()"),
-        ("updates",),
+        ("updates", "still"),
     ),
     Planted(
         "weight decay goes into the gradient (Adam in place of AdamW)",
         STEP,
         "    optimizer = torch.optim.AdamW(\n",
         "    optimizer = torch.optim.Adam(\n",
-        ("updates",),
+        ("updates", "still"),
         "decayed",
     ),
     Planted(
@@ -119,7 +119,7 @@ ERRORS = [
         STEP,
         _UPDATE,
         _UPDATE + "    [p.data.clamp_(-0.02, 0.02) for p in training.encoder.parameters()]\n",
-        ("updates",),
+        ("updates", "still"),
     ),
     Planted(
         "weights are rounded to bfloat16 after each step",
@@ -130,7 +130,7 @@ ERRORS = [
             "    [p.data.copy_(p.data.bfloat16()) for p in training.encoder.parameters()]\n"
             "    training.invariants",
         ),
-        ("updates",),
+        ("updates", "still"),
     ),
     Planted(
         "master weights are bfloat16",
@@ -222,7 +222,7 @@ ERRORS = [
         "        finally:\n            encoder.train(was_training)\n",
         "        finally:\n            [p.data.mul_(1.0001) for p in encoder.parameters()]\n"
         "            encoder.train(was_training)\n",
-        ("scoring", "updates"),
+        ("scoring", "still"),
     ),
     Planted(
         "dropout draws the same masks in all steps",
@@ -431,7 +431,7 @@ ERRORS = [
         RETAIN,
         "                local_shard(p).copy_(trained)  # a copy: undoing the sum would round\n",
         "                pass\n",
-        ("scoring", "updates"),
+        ("scoring", "still"),
         "interpolated",
     ),
     # ---- the plan

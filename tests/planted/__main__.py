@@ -160,6 +160,9 @@ def _forked(work: Callable[[], None], place: Path, code: Path = ROOT, count: int
                 os.environ |= {name: str(value) for name, value in names.items()}
                 os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
             sys.path[:] = [str(code), *(path for path in sys.path if path != str(code))]
+            ours = ("idiomtune", "idiomloss", "tests.tiny", "tests.own", "tests.dict")
+            for name in [name for name in sys.modules if name.startswith(ours)]:
+                del sys.modules[name]  # of the process that was forked: with the code as it is
             try:
                 work()
                 status = 0

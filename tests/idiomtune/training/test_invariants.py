@@ -1,0 +1,79 @@
+"""What must hold in every training: the checks change nothing, and name what is wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from idiomtune.config import ModelSettings
+from idiomtune.config.sections import InvariantsSettings
+from idiomtune.encoder.encoder import Encoder
+from idiomtune.encoder.parity import compare_saved
+from idiomtune.errors import UserError
+from idiomtune.objectives import Batch, ObjectiveLoss
+from idiomtune.objectives.contrastive import ContrastiveObjective
+from idiomtune.training.invariants import InvariantError, Invariants
+from tests.programs import run
+from tests.tiny_runs import WholeRun, composed, metrics, train
+
+OFF = "trainer.invariants=null"
+
+
+def test_every_invariant_has_its_switch() -> None:
+    for name in InvariantsSettings.model_fields.keys() - {"parity"}:
+        assert ". " in " ".join(str(getattr(Invariants, name).__doc__).split()), name
+    assert all(composed("config")["trainer"]["invariants"].values())
+
+
+def test_a_checked_run_is_the_same_bit_for_bit(
+    tmp_path: Path, options: list[str], whole_run: WholeRun
+) -> None:
+    train(tmp_path / "unchecked", [*options, OFF])
+    checked = whole_run(options)
+    assert metrics(tmp_path / "unchecked") == metrics(checked)
+    a, b = (json.loads((folder / "run.json").read_text()) for folder in (checked, tmp_path / "unchecked"))
+    assert a["parity"] < 1e-5
+    assert a["parity_saved"] < 1e-5
+    assert "parity" not in b
+    card = (checked / "best" / "README.md").read_text()
+    assert "On eight texts (one of them a span) sentence-transformers and the code" in card
+
+
+def test_what_is_wrong_is_said_with_its_switch(
+    tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run ends before the step is taken, and goes on where the check is switched off."""
+    real = ContrastiveObjective.loss
+
+    def loss(self: ContrastiveObjective, embeddings: torch.Tensor, batch: Batch) -> ObjectiveLoss:
+        return real(self, embeddings.detach() + 0 * embeddings, batch)
+
+    monkeypatch.setattr(ContrastiveObjective, "loss", loss)
+    with pytest.raises(InvariantError) as caught:
+        train(tmp_path / "run", options)
+    message = str(caught.value)
+    assert message.startswith("step 1: what must hold in every training does not. That is an error in code")
+    assert "loss: The loss that is reported is the one of these embeddings" in message
+    assert "Found: its gradient has cosine 0.00 with differences of the loss" in message
+    assert message.endswith("  To train all the same: trainer.invariants.loss=false")
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "failed"
+
+
+def test_a_saved_model_that_embeds_otherwise_is_named(tiny: Encoder, tmp_path: Path) -> None:
+    settings = ModelSettings.model_validate(composed("config")["model"])
+    tiny.save(tmp_path)
+    assert (compare_saved(tiny, tmp_path, settings) or 1) < 1e-5
+    tiny.prompts = type(tiny.prompts)(query="query: ")
+    with pytest.raises(UserError, match=r"embeds 'The train left the station at nine.' \(query, sentence\)"):
+        compare_saved(tiny, tmp_path, settings)
+
+
+@pytest.mark.slow
+def test_planted_errors_are_named() -> None:
+    """A share of them; `make planted` plants all."""
+    done = run("tests.planted", "--every", "14", environment={"OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "5 of 5 errors were named" in done.stdout
