@@ -9,6 +9,7 @@ import importlib.metadata
 import itertools
 import json
 import os
+import re
 import shutil
 import subprocess
 import unicodedata
@@ -223,6 +224,18 @@ def named_in_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+@contextmanager
+def as_os_errors() -> Iterator[None]:
+    """Raise OSError where safetensors or tokenizers, whose errors are their own, met one."""
+    try:
+        yield
+    except Exception as error:
+        found = None if isinstance(error, OSError) else re.search(r"\(os error (\d+)\)", str(error))
+        if found is None:
+            raise
+        raise OSError(int(found[1]), os.strerror(int(found[1]))) from error
 
 
 def sync(path: Path) -> None:

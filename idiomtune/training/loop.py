@@ -234,6 +234,13 @@ def _renew_gate(training: Training) -> None:
         encoder.train(was_training)
 
 
+def _num_bytes(training: Training) -> int:
+    """Of the weights and the optimizer's state; a sharded tensor counts as a whole."""
+    moments = (v for state in training.optimizer.state.values() for v in state.values())
+    tensors = (*training.encoder.parameters(), *training.objective.modules.parameters(), *moments)
+    return sum(t.numel() * t.element_size() for t in tensors if isinstance(t, torch.Tensor))
+
+
 def _save(training: Training, scores: dict[str, float] | None, *, is_best: bool = False) -> None:
     """Save a checkpoint, which is also a sentence-transformers model, so that it can be scored.
 
@@ -246,7 +253,7 @@ def _save(training: Training, scores: dict[str, float] | None, *, is_best: bool 
         if scores is not None:
             # Before the checkpoint: a run that is killed in between drops the line when it is resumed.
             run.log_metrics({"step": state.step, "epoch": state.epoch, "scores": scores})
-        with new_checkpoint(run.path, state, scores, run.snapshot()) as folder:
+        with new_checkpoint(run.path, state, scores, run.snapshot(), _num_bytes(training)) as folder:
             training.retention.save(folder)
             if objective_weights := modules.state_dict():
                 save_file(objective_weights, folder / OBJECTIVE)
