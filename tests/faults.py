@@ -78,6 +78,7 @@ class Case(ABC):
     """
 
     name: str
+    optional: tuple[str, ...] = ()  # what may be left out of a result, with a warning
 
     def __init__(self, place: Path, model: Path) -> None:
         self.place, self.model = place, model
@@ -152,6 +153,7 @@ class Case(ABC):
 
 class Train(Case):
     name = "train"
+    optional = ("report.html", "plots/")
 
     @property
     def command(self) -> list[str]:
@@ -404,8 +406,11 @@ def _fail(case: Case, at: int, error: str, whole: dict[str, bytes], known: set[s
     assert len(points) >= at, f"ended with {ended.status} before it: {ended.output[-1500:]}"
     counts.add(case.name, error)
     if ended.status == 0:
-        assert case.result() == whole, f"another result: {_differing(case.result(), whole)}"
-        counts.add(case.name, "absorbed")
+        differing = _differing(case.result(), whole)
+        assert all(name.startswith(case.optional) for name in differing), f"another result: {differing}"
+        is_said = re.search(r"rror|damaged|Interrupted|No space|memory", ended.output)
+        assert not differing or is_said, f"{differing}, and nothing is said: {ended.output[-1500:]}"
+        counts.add(case.name, "absorbed, and said" if is_said else "absorbed")
         return
     assert_one_message(ended, error)
     case.check_left()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -39,6 +40,8 @@ _SIDES = {"untrained": ("0.75", "///"), "trained": ("#0072b2", "")}  # colour an
 _PANEL_CHARACTERS = 32  # a line of a heading: a longer one would push panels apart
 _NARROW, _FINE = 5.0, 160  # inches and dots an inch: print that is read on a phone too
 _MAX_POINTS = 200
+log = logging.getLogger(__name__)
+
 _STYLE: dict[Any, Any] = {
     **{"axes.grid": True, "axes.axisbelow": True, "grid.alpha": 0.3},
     **{"axes.titlelocation": "left", "axes.titlesize": "medium", "axes.labelsize": "small"},
@@ -70,6 +73,8 @@ def draw_figures(run: Run) -> None:
                 gains_chart(figures.gains, folder / f"{benchmark.name}_recall.png")
             if figures.maps is not None:
                 sentence_maps(figures.maps, folder / f"{benchmark.name}_usage_map.png")
+            for note in records.notes:
+                log.warning("%s", note)
 
 
 @contextmanager
