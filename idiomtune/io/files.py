@@ -13,7 +13,7 @@ import re
 import shutil
 import subprocess
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path, PureWindowsPath
 from typing import Any, TypeVar
@@ -78,13 +78,19 @@ def model_folder(path: str) -> str:
     """The folder of a model: of a run its best checkpoint. Any other path or name is returned as it is.
 
     Raises:
-        UserError: if the run has none yet.
+        UserError: if the run has none yet, or it is not as the run left it.
     """
     run = expanded(path, "model")
     if not is_file(run / "run.json"):
         return path
     if not is_folder(run / "best"):
         raise UserError(f"{run}: the run has no best/ yet; name one of its checkpoints, {run}/step_<n>")
+    sums = read_mapping(run / "run.json").get("sums")
+    if changed := changed_files(run, {n: s for n, s in dict(sums or {}).items() if n.startswith("best/")}):
+        raise UserError(
+            f"{run}: {first_of(changed)} is missing, or not as the run saved it. To make best/ again: "
+            f"idiomtune train resume={run}. If it is meant to be another, name the folder itself: {run}/best"
+        )
     return str(run / "best")
 
 
@@ -284,6 +290,22 @@ def fingerprint(path: Path) -> str:
 def fingerprints(files: Iterable[Path]) -> dict[str, str]:
     """SHA-256 of each file, by its path."""
     return {str(path): fingerprint(path) for path in dict.fromkeys(files)}
+
+
+def changed_files(folder: Path, sums: Mapping[str, str]) -> list[str]:
+    """The files of a folder that are missing, or not as they were when these sums were taken.
+
+    Args:
+        sums: path in the folder → SHA-256.
+    """
+
+    def is_same(name: str) -> bool:
+        try:
+            return fingerprint(folder / name) == sums[name]
+        except (OSError, ValueError):  # the latter for what is no name
+            return False
+
+    return [name for name in sums if not is_same(name)]
 
 
 def find_links(folder: Path, *, apart: Iterable[str] = ()) -> list[Path]:

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from idiomtune.declarations.examples import Record
 from idiomtune.errors import UserError
-from idiomtune.io.files import expanded, read_mapping, text_lines
+from idiomtune.io.files import changed_files, expanded, read_mapping, text_lines
 
 SAMPLE_NOTE = "on the project's small SAMPLE data: says nothing about a model's quality"
 EXTERNAL_NOTE = "trained with EXTERNAL idiom data ({extra}): not the published protocol"
@@ -230,6 +230,9 @@ def read_run(path: Path, name: str) -> Run:
         notes.append(f"FAILED: {record.get('error') or 'the reason is in its train.log'}")
     elif status in _OF_STATUS:
         notes.append(_OF_STATUS[status])
+    sums = _dict(record.get("sums")) | {"config.yaml": record.get("config_sum")}
+    kept = {n: s for n, s in sums.items() if s and not n.startswith("best/") and (path / n).exists()}
+    notes += [f"{n} is not as the run left it: damaged, or changed" for n in changed_files(path, kept)]
     if status != "scored" and isinstance(meta.get("warnings"), list):
         notes += map(str, meta["warnings"])
     return Run(path, name, status, flat(config), record, scores, baseline, meta, notes)
