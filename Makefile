@@ -47,6 +47,9 @@ check: install ## lint, formatting, types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+faults: install ## every file operation of short programs fails, every file is damaged: hours (options: FAULTS="--every 10")
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults $(FAULTS)
+
 bench: install ## speed against other ways, in under 20 minutes (options: BENCH="--pairs 5 …")
 	$(BIN)/python -m bench $(BENCH)
 
@@ -65,4 +68,4 @@ format: install ## put the code in its standard form
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
 
-.PHONY: help install run test test-avx2 test-fast check bench bench-quick docs format clean
+.PHONY: help install run test test-avx2 test-fast check faults bench bench-quick docs format clean

@@ -133,6 +133,10 @@ class Case(ABC):
             if not any(part.startswith(".") for part in path.relative_to(self.work).parts):
                 json.loads(path.read_bytes())
 
+    def page(self) -> str:
+        """What it says beside its output."""
+        return ""
+
     @abstractmethod
     def result(self) -> dict[str, bytes]:
         """Of a program that has ended well: what must be there, and nothing else."""
@@ -261,9 +265,10 @@ class Storing(Case):
 
 
 class Reporting(Train):
-    """`report` on a run."""
+    """`report` on a run: what it cannot read it leaves out, and says so."""
 
     name = "report"
+    optional = ("",)
 
     def give(self) -> None:
         self.fresh()
@@ -279,15 +284,20 @@ class Reporting(Train):
     def again(self) -> list[str]:
         return self.command
 
+    def page(self) -> str:
+        text = (self.work / "out" / "report.html").read_text(encoding="utf-8")
+        return "".join(re.findall(r"[\w/.]+: \d+ lines are damaged", text))
+
     def result(self) -> dict[str, bytes]:
         assert (self.work / "out" / "table.md").stat().st_size
         return self.files("out")
 
 
 class Pushing(Reporting):
-    """`push` of a run to a local server; what is read may fail too."""
+    """`push` of a run to a local server."""
 
     name = "push"
+    optional = ()
 
     def give(self) -> None:
         super().give()
@@ -301,6 +311,9 @@ class Pushing(Reporting):
             "HF_HUB_DISABLE_XET": "1",
             "HF_HOME": str(self.work / "hf"),
         }
+
+    def page(self) -> str:
+        return ""
 
     def fresh(self) -> None:
         super().fresh()
@@ -410,7 +423,7 @@ def _fail(case: Case, at: int, error: str, whole: dict[str, bytes], known: set[s
     if ended.status == 0:
         differing = _differing(case.result(), whole)
         assert all(name.startswith(case.optional) for name in differing), f"another result: {differing}"
-        is_said = re.search(r"rror|damaged|Interrupted|No space|memory", ended.output)
+        is_said = re.search(r"rror|damaged|Interrupted|No space|memory", ended.output + case.page())
         assert not differing or is_said, f"{differing}, and nothing is said: {ended.output[-1500:]}"
         counts.add(case.name, "absorbed, and said" if is_said else "absorbed")
         return
@@ -597,7 +610,7 @@ class Cached(Train):
 
 
 DAMAGED = {case.name: case for case in (Resumed, Reported, Evaluated, Stored, Cached)}
-_QUIET = "another result, unnoticed"
+QUIET = "another result, unnoticed"
 
 
 def damage_each(case: Case, counts: Counts, *, every: int = 1, offset: int = 1) -> None:
@@ -627,7 +640,7 @@ def damage_each(case: Case, counts: Counts, *, every: int = 1, offset: int = 1) 
                 assert is_named, ended.output[-1500:]
                 counts.add(case.name, "refused")
             elif differing := _other_result(case, whole):
-                counts.add(case.name, "another result, reported" if is_named else _QUIET)
+                counts.add(case.name, "another result, reported" if is_named else QUIET)
                 print(f"{case.name}: {file} {kind}, {is_named=}: {differing}", flush=True)
             else:
                 counts.add(case.name, "the same, reported" if is_named else "the same")
@@ -651,10 +664,10 @@ def damage_model(place: Path, model: Path, counts: Counts, *, every: int = 1, of
             ended, _ = case.start(case.command, Harm())
             assert ended.status == 0, ended.output
             folder = case.work / "out"
-        _damage_model(folder, place / "damaged", counts, every, offset)
+        damage_one_model(folder, place / "damaged", counts, every, offset)
 
 
-def _damage_model(model: Path, copy: Path, counts: Counts, every: int, offset: int) -> None:
+def damage_one_model(model: Path, copy: Path, counts: Counts, every: int, offset: int) -> None:
     texts = ["they tie the cat", "it is time to spill the rate, he said", "nothing at all"]
 
     def embeddings(folder: Path) -> bytes:
@@ -675,12 +688,12 @@ def _damage_model(model: Path, copy: Path, counts: Counts, every: int, offset: i
             counts.add(MODELS, "damages")
             message = ""
             try:
-                outcome = "the same" if embeddings(copy) == whole else _QUIET
+                outcome = "the same" if embeddings(copy) == whole else QUIET
             except UserError as error:
                 outcome, message = "refused", str(error)
             assert not message or file.name in message or str(copy) in message, message
             counts.add(MODELS, outcome)
-            if outcome == _QUIET:
+            if outcome == QUIET:
                 print(f"{MODELS}: {model.name}/{file} {kind}", flush=True)
 
 

@@ -18,6 +18,7 @@ import os
 import runpy
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -184,6 +185,7 @@ def main() -> None:
         timer = threading.Timer(harm.after, os.kill, (os.getpid(), signal.SIGKILL))
         timer.daemon = True
         timer.start()
+    tempfile.tempdir = None  # where it was looked up before this program's environment was known
     points.watch()
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 

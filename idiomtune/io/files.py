@@ -298,14 +298,7 @@ def changed_files(folder: Path, sums: Mapping[str, str]) -> list[str]:
     Args:
         sums: path in the folder → SHA-256.
     """
-
-    def is_same(name: str) -> bool:
-        try:
-            return fingerprint(folder / name) == sums[name]
-        except (OSError, ValueError):  # the latter for what is no name
-            return False
-
-    return [name for name in sums if not is_same(name)]
+    return [n for n in sums if not is_file(folder / n) or fingerprint(folder / n) != sums[n]]
 
 
 def find_links(folder: Path, *, apart: Iterable[str] = ()) -> list[Path]:

@@ -24,15 +24,7 @@ from idiomtune.encoder.encoder import Encoder
 from idiomtune.errors import UserError
 from idiomtune.hub.card import model_card
 from idiomtune.hub.push import check_can_push, push_or_warn
-from idiomtune.io.files import (
-    changed_files,
-    fingerprints,
-    first_of,
-    read_mapping,
-    write_json,
-    write_jsonl,
-    write_text,
-)
+from idiomtune.io.files import fingerprints, write_json, write_jsonl, write_text
 from idiomtune.objectives import UsesSpecialTokens
 from idiomtune.programs import knowledge
 from idiomtune.programs.prepare import Prepared, check_memory, prepare, what_takes_less
@@ -253,15 +245,8 @@ def _score_untrained(context: RunContext, suite: Suite) -> tuple[Scores, Encoder
         The scores, and the model as it was loaded; None if its scores were known.
     """
     settings, processes, trainer = context.settings, context.processes, context.settings.trainer
-    path = context.run.path / "baseline.json"
-
-    def read() -> Scores:
-        if changed := changed_files(context.run.path, context.run.baseline_sums()):
-            log.warning("the untrained model is scored again: %s is missing or damaged", first_of(changed))
-            return {}
-        return read_mapping(path)
-
-    if known := processes.from_main(read):
+    path = context.run.path / BASELINE[0]
+    if known := processes.from_main(context.run.baseline):
         return known, None
     with context.accelerator.local_main_process_first():
         encoder = factory.build_encoder(settings.model, context.placement)

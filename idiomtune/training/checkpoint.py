@@ -15,16 +15,7 @@ from typing import Any, ClassVar
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from idiomtune.errors import UserError
-from idiomtune.io.files import (
-    as_os_errors,
-    copy_file,
-    fingerprint,
-    read_mapping,
-    seal,
-    sync,
-    write_json,
-    write_text,
-)
+from idiomtune.io.files import copy_file, fingerprint, read_mapping, seal, sync, write_json, write_text
 
 log = logging.getLogger(__name__)
 
@@ -182,8 +173,7 @@ def new_checkpoint(
     try:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir()
-        with as_os_errors():
-            yield partial
+        yield partial
         write_json(partial / "state.json", asdict(state))
         if scores is not None:
             card = {"scores": scores, "baseline": {}, "meta": {"step": state.step}}

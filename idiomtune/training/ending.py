@@ -113,7 +113,7 @@ def system_errors_explained(run: RunFolder, processes: Processes, takes_less: st
         raise UserError(f"{what}. {last_saved(run.path)}") from error
     except (RuntimeError, MemoryError) as error:
         if is_out_of_memory(error):
-            raise UserError(f"{_no_memory(error)}\n{takes_less}") from error
+            raise UserError(f"{system_failure(error)}\n{takes_less}") from error
         if processes.count == 1 or not is_lost_peer(error):
             raise
         raise UserError(
@@ -148,12 +148,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 def system_failure(error: BaseException) -> str | None:
     """What a failure of disk or memory is in words, wherever a program meets it; None for another error."""
     if is_out_of_memory(error):
-        return _no_memory(error)
+        return f"memory does not suffice: {first_line(error)}"
     return what_failed(error) if isinstance(error, OSError) and error.errno in _DISK_ERRORS else None
-
-
-def _no_memory(error: BaseException) -> str:
-    return f"memory does not suffice: {first_line(error)}"
 
 
 def what_failed(error: OSError) -> str | None:

@@ -14,6 +14,7 @@ from idiomtune.config import TrainerSettings
 from idiomtune.encoder.known_gates import fit_gate
 from idiomtune.encoder.sharding import full_state
 from idiomtune.errors import Interrupted, UserError
+from idiomtune.io.files import as_os_errors
 from idiomtune.io.hub import first_line
 from idiomtune.io.terminal import progress_bar
 from idiomtune.objectives import Batch, Publishes
@@ -253,7 +254,8 @@ def _save(training: Training, scores: dict[str, float] | None, *, is_best: bool 
         if scores is not None:
             # Before the checkpoint: a run that is killed in between drops the line when it is resumed.
             run.log_metrics({"step": state.step, "epoch": state.epoch, "scores": scores})
-        with new_checkpoint(run.path, state, scores, run.snapshot(), _num_bytes(training)) as folder:
+        saved = new_checkpoint(run.path, state, scores, run.snapshot(), _num_bytes(training))
+        with saved as folder, as_os_errors():
             training.retention.save(folder)
             if objective_weights := modules.state_dict():
                 save_file(objective_weights, folder / OBJECTIVE)

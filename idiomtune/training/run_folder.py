@@ -17,9 +17,11 @@ import yaml
 from idiomtune.errors import UserError
 from idiomtune.io.claims import LOCK, TakenError, locked
 from idiomtune.io.files import (
+    changed_files,
     code_version,
     find_links,
     fingerprint,
+    first_of,
     named_in_errors,
     numbered,
     package_versions,
@@ -257,16 +259,22 @@ class RunFolder:
 
     def seal(self, *names: str) -> None:
         """Record the sums of files, or of all files of folders, by which damage is noticed."""
-        if self.writes:
-            paths = [self.path / name for name in names]
-            files = [file for path in paths for file in (path, *sorted(path.rglob("*"))) if file.is_file()]
-            sums = {file.relative_to(self.path).as_posix(): fingerprint(file) for file in files}
-            self.update(sums=self.record.get("sums", {}) | sums)
+        paths = [self.path / name for name in names]
+        files = [file for path in paths for file in (path, *sorted(path.rglob("*"))) if file.is_file()]
+        sums = {file.relative_to(self.path).as_posix(): fingerprint(file) for file in files}
+        self.update(sums=self.record.get("sums", {}) | sums)
 
     def baseline_sums(self) -> dict[str, str]:
         """Those of what the untrained model's scoring has left."""
         sums: dict[str, str] = self.record.get("sums", {})
         return {name: sum_ for name, sum_ in sums.items() if name.partition("/")[0] in BASELINE}
+
+    def baseline(self) -> dict[str, Any]:
+        """The untrained model's scores; {} if there are none, or if they or its results are damaged."""
+        if changed := changed_files(self.path, self.baseline_sums()):
+            log.warning("the untrained model is scored again: %s is missing or damaged", first_of(changed))
+            return {}
+        return read_mapping(self.path / BASELINE[0])
 
     def end(self, status: str, **facts: Any) -> None:
         """Close `run.json`: `finished`, `interrupted`, `pruned` or `failed`."""
