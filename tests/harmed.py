@@ -38,7 +38,7 @@ class Harm:
     Attributes:
         watch: what paths begin with, whose operations are points.
         reads: openings for reading are points too.
-        at: the point; None = none.
+        at: the point, by its number, or the first of a name such as `mkdir run/.step_2`; None = none.
         after: seconds until SIGKILL, wherever the program then is.
         how: `kill` is SIGKILL; `put` writes `content` to the file `path`, whose folder is made; `raise` lets
             the operation fail with `error`, a write in its middle.
@@ -48,7 +48,7 @@ class Harm:
 
     watch: list[str] = field(default_factory=list)
     reads: bool = False
-    at: int | None = None
+    at: int | str | None = None
     after: float | None = None
     how: Literal["kill", "put", "raise"] = "kill"
     path: str = ""
@@ -71,7 +71,7 @@ class Points:
         self._harm = harm
         self._watch = tuple(os.path.realpath(name) for name in harm.watch)
         self.passed: list[str] = []
-        self._is_harming = False
+        self._is_harming = self._is_done = False
 
     def watch(self) -> None:
         sys.addaudithook(self._on_event)
@@ -159,9 +159,9 @@ class Points:
         if self._is_harming:
             return
         self.passed.append(f"{what} {os.path.relpath(os.fsdecode(path))}")
-        if len(self.passed) != self._harm.at:
+        if self._harm.at not in (len(self.passed), self.passed[-1]) or self._is_done:
             return
-        self._is_harming = True
+        self._is_harming = self._is_done = True
         if self._harm.how == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         try:

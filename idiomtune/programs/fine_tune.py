@@ -186,7 +186,7 @@ def _run(
         warnings = _not_learnt(settings, state, baseline, best.scores, is_same=is_same)
         _report(context, state, best, baseline, [benchmark.name for benchmark in benchmarks], warnings)
         write_text(run.path / "best" / "README.md", _card(context, has_tokens, with_scores=True))
-        run.seal("best", "scores.json", "metrics.jsonl", "per_query")
+        run.seal("best", "config.yaml", "scores.json", "metrics.jsonl", "per_query")
         run.track(lambda tracker: tracker.keep_model(run.path / "best", best.scores))
 
     processes.from_main(report)

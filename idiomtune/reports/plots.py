@@ -40,8 +40,6 @@ _SIDES = {"untrained": ("0.75", "///"), "trained": ("#0072b2", "")}  # colour an
 _PANEL_CHARACTERS = 32  # a line of a heading: a longer one would push panels apart
 _NARROW, _FINE = 5.0, 160  # inches and dots an inch: print that is read on a phone too
 _MAX_POINTS = 200
-log = logging.getLogger(__name__)
-
 _STYLE: dict[Any, Any] = {
     **{"axes.grid": True, "axes.axisbelow": True, "grid.alpha": 0.3},
     **{"axes.titlelocation": "left", "axes.titlesize": "medium", "axes.labelsize": "small"},
@@ -74,7 +72,7 @@ def draw_figures(run: Run) -> None:
             if figures.maps is not None:
                 sentence_maps(figures.maps, folder / f"{benchmark.name}_usage_map.png")
             for note in records.notes:
-                log.warning("%s", note)
+                logging.getLogger(__name__).warning("%s", note)
 
 
 @contextmanager

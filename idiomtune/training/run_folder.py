@@ -259,9 +259,8 @@ class RunFolder:
 
     def seal(self, *names: str) -> None:
         """Record the sums of files, or of all files of folders, by which damage is noticed."""
-        paths = [self.path / name for name in names]
-        files = [file for path in paths for file in (path, *sorted(path.rglob("*"))) if file.is_file()]
-        sums = {file.relative_to(self.path).as_posix(): fingerprint(file) for file in files}
+        under = (p for name in names for p in (self.path / name, *sorted((self.path / name).rglob("*"))))
+        sums = {p.relative_to(self.path).as_posix(): fingerprint(p) for p in under if p.is_file()}
         self.update(sums=self.record.get("sums", {}) | sums)
 
     def baseline_sums(self) -> dict[str, str]:
