@@ -1,4 +1,4 @@
-"""A share of `python -m tests.faults`: operations that fail, a peer that is lost, files that are damaged."""
+"""A share of `python -m tests.faults`: operations that fail, files that are damaged."""
 
 from __future__ import annotations
 
@@ -76,9 +76,9 @@ def test_a_full_disk_in_the_middle_of_a_checkpoint_leaves_the_last_one_and_says_
     harm = Harm(at="write run/.step_2/optimizer.safetensors", how="raise", error="ENOSPC")
     ended, _ = case.start(case.command, harm)
     assert ended.status == 2
-    assert "could not save the checkpoint run/step_2" in ended.output.replace(f"{case.work}/", "")
+    assert "could not save the checkpoint run/step_2: " in ended.output
     assert "No space left on device. It needs 2 MiB, and" in ended.output
-    assert f"The last complete checkpoint: {case.work / 'run' / 'step_1'}" in ended.output
+    assert "The last complete checkpoint: run/step_1" in ended.output
     assert [path.name for path in (case.work / "run").glob("*step_*")] == ["step_1"]
 
 
