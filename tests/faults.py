@@ -133,10 +133,6 @@ class Case(ABC):
             if not any(part.startswith(".") for part in path.relative_to(self.work).parts):
                 json.loads(path.read_bytes())
 
-    def page(self) -> str:
-        """What it says beside its output."""
-        return ""
-
     @abstractmethod
     def result(self) -> dict[str, bytes]:
         """Of a program that has ended well: what must be there, and nothing else."""
@@ -262,10 +258,10 @@ class Storing(Case):
 
 
 class Reporting(Train):
-    """`report` on a run: what it cannot read it leaves out, and says so."""
+    """`report` on a run."""
 
     name = "report"
-    optional = ("",)
+    optional = ()
 
     def give(self) -> None:
         self.fresh()
@@ -281,10 +277,6 @@ class Reporting(Train):
     def again(self) -> list[str]:
         return self.command
 
-    def page(self) -> str:
-        text = (self.work / "out" / "report.html").read_text(encoding="utf-8")
-        return "".join(re.findall(r"[\w/.]+: \d+ lines are damaged", text))
-
     def result(self) -> dict[str, bytes]:
         assert (self.work / "out" / "table.md").stat().st_size
         return self.files("out")
@@ -294,7 +286,6 @@ class Pushing(Reporting):
     """`push` of a run to a local server."""
 
     name = "push"
-    optional = ()
 
     def give(self) -> None:
         super().give()
@@ -308,9 +299,6 @@ class Pushing(Reporting):
             "HF_HUB_DISABLE_XET": "1",
             "HF_HOME": str(self.work / "hf"),
         }
-
-    def page(self) -> str:
-        return ""
 
     def fresh(self) -> None:
         super().fresh()
@@ -420,7 +408,7 @@ def _fail(case: Case, at: int, error: str, whole: dict[str, bytes], known: set[s
     if ended.status == 0:
         differing = _differing(case.result(), whole)
         assert all(name.startswith(case.optional) for name in differing), f"another result: {differing}"
-        is_said = re.search(r"rror|damaged|Interrupted|No space|memory", ended.output + case.page())
+        is_said = re.search(r"rror|damaged|Interrupted|No space|memory", ended.output)
         assert not differing or is_said, f"{differing}, and nothing is said: {ended.output[-1500:]}"
         counts.add(case.name, "absorbed, and said" if is_said else "absorbed")
         return

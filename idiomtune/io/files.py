@@ -186,6 +186,8 @@ def code_version() -> dict[str, Any]:
 
 
 _COPY_BYTES = 2**26
+# What may be wrong with a path; any other OSError is one of the disk.
+UNREADABLE = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -450,10 +452,10 @@ def parse_yaml(text: str) -> Any:
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
-    """A JSON or YAML file; {} if it is missing or damaged."""
+    """A JSON or YAML file; {} if it is missing or damaged. A disk that fails is an OSError."""
     try:
         text = path.read_text(encoding="utf-8")
         content = parse_yaml(text) if path.suffix == ".yaml" else json.loads(text)
-    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+    except (*UNREADABLE, ValueError, RecursionError, yaml.YAMLError):
         return {}
     return content if isinstance(content, dict) else {}

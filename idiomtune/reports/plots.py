@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -71,8 +70,6 @@ def draw_figures(run: Run) -> None:
                 gains_chart(figures.gains, folder / f"{benchmark.name}_recall.png")
             if figures.maps is not None:
                 sentence_maps(figures.maps, folder / f"{benchmark.name}_usage_map.png")
-            for note in records.notes:
-                logging.getLogger(__name__).warning("%s", note)
 
 
 @contextmanager

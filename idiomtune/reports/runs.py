@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from idiomtune.declarations.examples import Record
 from idiomtune.errors import UserError
-from idiomtune.io.files import changed_files, expanded, read_mapping, text_lines
+from idiomtune.io.files import UNREADABLE, changed_files, expanded, read_mapping, text_lines
 
 SAMPLE_NOTE = "on the project's small SAMPLE data: says nothing about a model's quality"
 EXTERNAL_NOTE = "trained with EXTERNAL idiom data ({extra}): not the published protocol"
@@ -271,13 +271,13 @@ def flat(config: Mapping[str, Any], above: str = "") -> dict[str, Any]:
 def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
     """The objects of a file of JSON lines, and how many lines are damaged; of a missing file none.
 
-    A file that cannot be read, or is not UTF-8, is one damaged line.
+    A file that may not be read, or is not UTF-8, is one damaged line. A disk that fails is an OSError.
     """
     try:
         lines = text_lines(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return [], 0
-    except (OSError, ValueError):
+    except (*UNREADABLE, ValueError):
         return [], 1
     objects: list[dict[str, Any]] = []
     for line in lines:
