@@ -51,6 +51,9 @@ def test_damaged_run(tmp_path: Path, tiny_path: Path, counts: Counts) -> None:
     faults.damage_each(case, counts, every=23, offset=4)
     assert_harmed(counts, case.name, "refused", "the same, reported", "another result, reported")
     assert not counts.outcomes[case.name][faults.QUIET]
+    case.fresh()
+    (case.work / "run" / "metrics.jsonl").unlink()
+    assert "metrics.jsonl is missing, or not as the run left it" in case.start(case.command, Harm())[0].output
     # The same run, whose best model and baseline are damaged.
     case.fresh()
     best, baseline = case.work / "run" / "best" / "model.safetensors", case.work / "run" / "baseline.json"

@@ -230,9 +230,8 @@ def read_run(path: Path, name: str) -> Run:
         notes.append(f"FAILED: {record.get('error') or 'the reason is in its train.log'}")
     elif status in _OF_STATUS:
         notes.append(_OF_STATUS[status])
-    sums = _dict(record.get("sums")).items()
-    kept = {n: s for n, s in sums if not n.startswith("best/") and (path / n).exists()}
-    notes += [f"{n} is not as the run left it: damaged, or changed" for n in changed_files(path, kept)]
+    sums = {n: s for n, s in _dict(record.get("sums")).items() if not n.startswith("best/")}
+    notes += [f"{n} is missing, or not as the run left it" for n in changed_files(path, sums)]
     if status != "scored" and isinstance(meta.get("warnings"), list):
         notes += map(str, meta["warnings"])
     return Run(path, name, status, flat(config), record, scores, baseline, meta, notes)
