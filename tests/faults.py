@@ -80,7 +80,7 @@ class Case(ABC):
     name: str
     optional: tuple[str, ...] = ()  # what may be left out of a result, with a warning
     damaged = ""  # the folder whose files are damaged
-    unread = ("run/.hydra", "run/train.log")  # those that nothing reads
+    unread: tuple[str, ...] = ("run/.hydra", "run/train.log")  # those that nothing reads
 
     def __init__(self, place: Path, model: Path) -> None:
         self.place, self.model = place, model
@@ -155,7 +155,7 @@ class Case(ABC):
 
 class Train(Case):
     name = "train"
-    optional = ("report.html", "plots/")
+    optional: tuple[str, ...] = ("report.html", "plots/")
 
     @property
     def command(self) -> list[str]:
@@ -261,7 +261,7 @@ class Reporting(Train):
     """`report` on a run."""
 
     name = "report"
-    optional = ()
+    optional: tuple[str, ...] = ()
 
     def give(self) -> None:
         self.fresh()
@@ -544,7 +544,7 @@ class Reported(Resumed):
     """A finished run, of which a report is made."""
 
     name = "run, reported"
-    unread = (*Resumed.unread, "run/best", "run/step_", "run/plots")
+    unread: tuple[str, ...] = (*Resumed.unread, "run/best", "run/step_", "run/plots")
 
     @property
     def command(self) -> list[str]:
