@@ -50,6 +50,9 @@ check: install ## lint, formatting, types
 planted: install ## 57 silent errors of training, planted one at a time: is each named? 5 minutes
 	$(BIN)/python -m tests.planted
 
+faults: install ## every file operation of short programs fails, every file is damaged: hours (options: FAULTS="--every 10")
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults $(FAULTS)
+
 bench: install ## speed against other ways, in under 20 minutes (options: BENCH="--pairs 5 …")
 	$(BIN)/python -m bench $(BENCH)
 
@@ -68,4 +71,4 @@ format: install ## put the code in its standard form
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
 
-.PHONY: help install run test test-avx2 test-fast check planted bench bench-quick docs format clean
+.PHONY: help install run test test-avx2 test-fast check planted faults bench bench-quick docs format clean

@@ -77,12 +77,17 @@ class Program(ABC):
     def __init__(self, place: Path, model: Path, damages: Damages, report: Report) -> None:
         self.place, self.model, self.damages, self._report = place / self.name, model, damages, report
         self._number = 0
+        self._is_prepared = False
         self.place.mkdir(parents=True)
-        self.prepare()
+        self.give()
+
+    @abstractmethod
+    def give(self) -> None:
+        """Its inputs and options."""
 
     @abstractmethod
     def prepare(self) -> None:
-        """What is given, and how it ends when left alone."""
+        """How it ends when left alone."""
 
     @abstractmethod
     def rounds(self) -> Sequence[Callable[[Path, random.Random], None]]:
@@ -90,6 +95,9 @@ class Program(ABC):
 
     def round(self, draw: random.Random) -> None:
         """One of them, in turn."""
+        if not self._is_prepared:
+            self.prepare()
+            self._is_prepared = True
         rounds = self.rounds()
         folder = self.folder()
         rounds[self._number % len(rounds)](folder, draw)
@@ -117,7 +125,8 @@ class Program(ABC):
         ended = self.start(folder, options, Harm(count="../points"))
         assert ended.status == 0, ended.output
         seconds = time.perf_counter() - began
-        return Whole(seconds, int((self.place / "points").read_text()), contents(folder))
+        points = (self.place / "points").read_text().splitlines()
+        return Whole(seconds, len(points), contents(folder))
 
     def kill(self, folder: Path, options: Sequence[str], whole: Whole, draw: random.Random) -> bool:
         """Start it and kill it; false if it had ended before."""
@@ -214,7 +223,7 @@ class Output(Program):
 class Learn(Output):
     name, module = "learn", "train.learn"
 
-    def prepare(self) -> None:
+    def give(self) -> None:
         rows = {
             f"{verb} the {noun}": f"to {verb} it"
             for verb in ("kick", "spill", "tie")
@@ -226,13 +235,12 @@ class Learn(Output):
         common = ["model=pretrained", f"model.path={self.model}", "sentences=4", "steps=6", "device=cpu"]
         self.options = [*common, f"glossary={mine}", f"output={_OUTPUT}"]
         self.others = [*common, f"glossary={other}", f"output={_OUTPUT}"]
-        super().prepare()
 
 
 class Export(Output):
     name, module = "export", "train.export"
 
-    def prepare(self) -> None:
+    def give(self) -> None:
         common = [
             "data=sample",
             "benchmark.idiolink.bm25_modes=[]",
@@ -240,7 +248,6 @@ class Export(Output):
         ]
         common += ["model=pretrained", f"model.path={self.model}", "format=static", f"output={_OUTPUT}"]
         self.options, self.others = [*common, "truncate_dim=16"], [*common, "truncate_dim=8"]
-        super().prepare()
 
 
 class Stores(Program):
@@ -248,22 +255,24 @@ class Stores(Program):
 
     name, module, watch = "stores", "train.evaluate", ("store",)
 
-    def prepare(self) -> None:
+    def give(self) -> None:
         words = _WORDS.split()
         texts = [f"the {a} and the {b}" for a in words[:6] for b in words]
         self._corpus = self._lines(texts)
         self._reversed = self._lines(texts[::-1])
+
+    def prepare(self) -> None:
         self._other = Path(shutil.copytree(self.model, self.place / "other"))
         weights = load_file(self._other / "model.safetensors")
         save_file({name: values * 0.9 for name, values in weights.items()}, self._other / "model.safetensors")
-        self._options = self._of(self.model)
+        self._options = self.of(self.model)
         self._whole = self.whole(self.folder(), self._options)
         self._scores = {model: self._scored(model) for model in (self.model, self._other)}
 
     def _lines(self, texts: Sequence[str]) -> str:
         return "".join(json.dumps({"_id": f"d{n}", "text": text}) + "\n" for n, text in enumerate(texts))
 
-    def _of(self, model: Path, output: str = "scores.json") -> list[str]:
+    def of(self, model: Path, output: str = "scores.json") -> list[str]:
         own = "benchmark.own_retrieval"
         index = ["hnsw", "exact"][self._number % 2]
         return [
@@ -273,7 +282,10 @@ class Stores(Program):
         ]
 
     def folder(self) -> Path:
-        folder = super().folder()
+        return self.filled(super().folder())
+
+    def filled(self, folder: Path) -> Path:
+        """The folder with documents and queries."""
         numbers = range(0, 120, 5)
         write(folder / "mine" / "corpus.jsonl", self._corpus)
         texts = [json.loads(line)["text"] for line in self._corpus.splitlines()]
@@ -284,7 +296,7 @@ class Stores(Program):
 
     def _scored(self, model: Path) -> dict[str, float]:
         folder = self.folder()
-        ended = self.start(folder, self._of(model))
+        ended = self.start(folder, self.of(model))
         assert ended.status == 0, ended.output
         return self._read(folder / "scores.json")
 
@@ -320,7 +332,7 @@ class Stores(Program):
         self._again(folder)
 
     def _damaged(self, folder: Path, draw: random.Random) -> None:
-        options = self._of(self.model)
+        options = self.of(self.model)
         assert self.start(folder, options).status == 0
         path = draw.choice([path for path in sorted((folder / "store").rglob("[!.]*")) if path.is_file()])
         kind = draw.choice(list(self.damages))
@@ -339,7 +351,7 @@ class Stores(Program):
 
     def _raced(self, folder: Path, draw: random.Random) -> None:
         other = draw.choice([self.model, self._other])
-        ended = self.both(folder, self._of(self.model), self._of(other, "other.json"))
+        ended = self.both(folder, self.of(self.model), self.of(other, "other.json"))
         self._report(
             self.name, "races", f"one store for {'two models' if other != self.model else 'one model'}"
         )
@@ -369,13 +381,15 @@ class Sweeps(Program):
 
     name, module, watch = "sweeps", "train", ("sweep", "checkpoints")
 
-    def prepare(self) -> None:
+    def give(self) -> None:
         pairs = write_pairs(self.place / "train.csv", 48)
         common = ["-m", "+experiment=own", "device=cpu", f"data.train={pairs}", "data.val_share=0.25"]
         common += ["model=pretrained", f"model.path={self.model}", "trainer.batch_size=16", "eval.every=1"]
         self._sweep = [*common, "trainer.max_epochs=1", "seed=1,2", "hydra.sweep.dir=sweep"]
         self._search = [*common, "trainer.max_epochs=1", "hydra/sweeper=optuna", "hydra.sweeper.n_trials=2"]
         self._search += ["trainer.learning_rate=choice(1e-3,1e-4)", "hydra.sweeper.sampler=random"]
+
+    def prepare(self) -> None:
         first, second = self.folder(), self.folder()
         self._swept, self._searched = self.whole(first, self._sweep), self.whole(second, self._search)
         self._jobs, self._study = first / "sweep", second / "checkpoints" / "searches" / "search"

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -26,7 +29,9 @@ from idiomtune.io.processes import Processes
 from idiomtune.objectives import Objective, StepLog
 from idiomtune.objectives.contrastive import ContrastiveObjective
 from idiomtune.objectives.triplets import TripletObjective
+from idiomtune.programs import ending
 from idiomtune.programs.evaluate import score_model
+from idiomtune.programs.launch import _in_our_words
 from idiomtune.requests import Request
 from idiomtune.training.embedder import TrainableEmbedder
 from idiomtune.training.step import Training, parameter_groups
@@ -208,6 +213,44 @@ def harmed_run(
     if attempt.after is not None:
         threading.Thread(target=_kill_after, args=(attempt.after,), daemon=True).start()
     whole_run(folder, options, go_on=go_on)
+
+
+_COLLECTIVES = (
+    *("all_reduce", "all_gather", "all_gather_into_tensor", "all_gather_object", "barrier", "broadcast"),
+    *("broadcast_object_list", "reduce_scatter_tensor"),
+)
+
+
+def lost_run(folder: str, options: list[str], *, go_on: bool, lost: list[int], counted: str) -> None:
+    """A run, or its continuation, that ends as a program does, of which a process may be killed.
+
+    Args:
+        lost: process and collective operation, counted from 1, at which that process is killed.
+        counted: a file for the number of these operations.
+    """
+    passed = 0
+
+    def watched(real: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(real)
+        def collective(*arguments: Any, **named: Any) -> Any:
+            nonlocal passed
+            passed += 1
+            if lost == [int(os.environ["RANK"]), passed]:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return real(*arguments, **named)
+
+        return collective
+
+    for name in _COLLECTIVES:
+        setattr(torch.distributed, name, watched(getattr(torch.distributed, name)))
+    patch.object(ending, "_AFTER_THE_FIRST", 0).start()
+    try:
+        whole_run(folder, options, go_on=go_on)
+    except Exception as error:
+        sys.stderr.flush()
+        os._exit(ending.report_error(_in_our_words(error)))
+    if os.environ["RANK"] == "0":
+        Path(counted).write_text(str(passed), encoding="utf-8")
 
 
 def _stop_in(step: int) -> None:

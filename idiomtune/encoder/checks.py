@@ -77,7 +77,7 @@ def check_complete(
         model: with all that was loaded.
         reports: from :func:`loading_reports`.
         tokenizer: has to know words (without its files, transformers makes one that knows none).
-        transformer: has to have an embedding for each of its tokens.
+        transformer: it, or the model's table of token vectors, has to have an embedding for each token.
 
     Raises:
         UserError: naming all that is wrong.
@@ -96,7 +96,8 @@ def check_complete(
         problems.append("all its weights are zero or other whole numbers, as in a quantised model")
     if tokenizer is not None:
         vocabulary = tokenizer.get_vocab()
-        matrix = None if transformer is None else transformer.get_input_embeddings()
+        tables = (module for module in model.modules() if isinstance(module, nn.Embedding))
+        matrix = transformer.get_input_embeddings() if transformer is not None else next(tables, None)
         if len(vocabulary.keys() - set(tokenizer.all_special_tokens)) <= _MAX_BARE_PIECES:
             files = dict.fromkeys(("tokenizer.json", *getattr(tokenizer, "vocab_files_names", {}).values()))
             problems.append(f"its tokenizer knows no words: {', '.join(files)} are missing or empty")

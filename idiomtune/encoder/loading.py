@@ -86,7 +86,9 @@ def locate_checkpoint(path: str, revision: str | None = None) -> tuple[str, bool
         UserError: if there is no such model, or it cannot be reached.
     """
     local = expanded(path := model_folder(path), "model")
-    if any(is_file(local / name) for name in ("modules.json", "config.json")):
+    # Where it was one of sentence-transformers, its modules are needed: others would be made up.
+    has_modules = is_file(local / "config_sentence_transformers.json")
+    if any(is_file(local / name) for name in ("modules.json", "config.json")[: 1 if has_modules else 2]):
         return str(local), False
     if local.exists() or path.startswith((".", "/", "~")) or path.count("/") > 1:
         raise UserError(

@@ -271,8 +271,10 @@ def reads_alike(folder: Path, tokenizer: Any, idioms: IdiomTokens, meanings: Mea
     """
     try:
         saved: Any = AutoTokenizer.from_pretrained(folder)
-    except (OSError, ValueError, KeyError):  # a family that is not known, or that comes with code of its own
-        return False
+    except (OSError, ValueError, KeyError) as error:
+        if getattr(error, "errno", None):  # of the disk
+            raise
+        return False  # a family that is not known, or that comes with code of its own
     listed = [name for names in idioms.expressions.values() for name in names]
     probed = [*listed[:_MAX_PROBES], *contained(listed, idioms.forms)]
     if meanings is not None:

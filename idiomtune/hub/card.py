@@ -312,7 +312,7 @@ def command(run: Path) -> str:
     experiment = read_run(run)["experiment"]
     try:
         recorded = parse_yaml((run / ".hydra" / "overrides.yaml").read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError):
+    except (FileNotFoundError, ValueError, yaml.YAMLError):
         recorded = None
     if not isinstance(recorded, list):  # a run that was started from Python
         recorded = [] if experiment == "default" else [f"+experiment={experiment}"]

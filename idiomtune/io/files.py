@@ -9,10 +9,11 @@ import importlib.metadata
 import itertools
 import json
 import os
+import re
 import shutil
 import subprocess
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path, PureWindowsPath
 from typing import Any, TypeVar
@@ -77,13 +78,19 @@ def model_folder(path: str) -> str:
     """The folder of a model: of a run its best checkpoint. Any other path or name is returned as it is.
 
     Raises:
-        UserError: if the run has none yet.
+        UserError: if the run has none yet, or it is not as the run left it.
     """
     run = expanded(path, "model")
     if not is_file(run / "run.json"):
         return path
     if not is_folder(run / "best"):
         raise UserError(f"{run}: the run has no best/ yet; name one of its checkpoints, {run}/step_<n>")
+    sums = read_mapping(run / "run.json").get("sums")
+    if changed := changed_files(run, {n: s for n, s in dict(sums or {}).items() if n.startswith("best/")}):
+        raise UserError(
+            f"{run}: {first_of(changed)} is missing, or not as the run saved it. To make best/ again: "
+            f"idiomtune train resume={run}. If it is meant to be another, name the folder itself: {run}/best"
+        )
     return str(run / "best")
 
 
@@ -179,6 +186,8 @@ def code_version() -> dict[str, Any]:
 
 
 _COPY_BYTES = 2**26
+# What may be wrong with a path; any other OSError is one of the disk.
+UNREADABLE = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -223,6 +232,18 @@ def named_in_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+@contextmanager
+def as_os_errors() -> Iterator[None]:
+    """Raise OSError where safetensors or tokenizers, whose errors are their own, met one."""
+    try:
+        yield
+    except Exception as error:
+        found = None if isinstance(error, OSError) else re.search(r"\(os error (\d+)\)", str(error))
+        if found is None:
+            raise
+        raise OSError(int(found[1]), os.strerror(int(found[1]))) from error
 
 
 def sync(path: Path) -> None:
@@ -271,6 +292,15 @@ def fingerprint(path: Path) -> str:
 def fingerprints(files: Iterable[Path]) -> dict[str, str]:
     """SHA-256 of each file, by its path."""
     return {str(path): fingerprint(path) for path in dict.fromkeys(files)}
+
+
+def changed_files(folder: Path, sums: Mapping[str, str]) -> list[str]:
+    """The files of a folder that are missing, or not as they were when these sums were taken.
+
+    Args:
+        sums: path in the folder → SHA-256.
+    """
+    return [n for n in sums if not is_file(folder / n) or fingerprint(folder / n) != sums[n]]
 
 
 def find_links(folder: Path, *, apart: Iterable[str] = ()) -> list[Path]:
@@ -422,10 +452,10 @@ def parse_yaml(text: str) -> Any:
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
-    """A JSON or YAML file; {} if it is missing or damaged."""
+    """A JSON or YAML file; {} if it is missing or damaged. A disk that fails is an OSError."""
     try:
         text = path.read_text(encoding="utf-8")
         content = parse_yaml(text) if path.suffix == ".yaml" else json.loads(text)
-    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+    except (*UNREADABLE, ValueError, RecursionError, yaml.YAMLError):
         return {}
     return content if isinstance(content, dict) else {}

@@ -58,19 +58,24 @@ _AFTER_THE_FIRST = 5  # seconds that a process waits, so that an error common to
 def report_error(error: BaseException, unexpected: int = 1) -> int:
     """Print the message of the error that ends the program; of several processes, this one ends here.
 
-    A :class:`UserError` is its own message. Of an unexpected error the traceback is written to a file.
+    A :class:`UserError` is its own message; failures of disk and memory are put into words. Of an unexpected
+    error the traceback is written to a file.
 
     Args:
         unexpected: the exit status after an unexpected error.
 
     Returns:
-        The exit status: 2 after a :class:`UserError`, 130 after an interrupt.
+        The exit status: 2 after a :class:`UserError` or such a failure, 130 after an interrupt.
     """
+    from idiomtune.training.ending import system_failure  # heavier than all else that prints a message
+
     status = unexpected
     if isinstance(error, UserError):
         message, status = f"error: {_process()}{error}", MISTAKE
     elif isinstance(error, KeyboardInterrupt):
         message, status = f"interrupted: {error}" if str(error) else "interrupted", _INTERRUPTED
+    elif failure := system_failure(error):
+        message, status = f"error: {_process()}{failure}", MISTAKE
     else:
         message = f"error: {_process()}unexpected {type(error).__name__}: {error}\n"
         message += f"The traceback is in {_keep(''.join(traceback.format_exception(error)))}"

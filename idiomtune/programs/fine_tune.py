@@ -25,7 +25,7 @@ from idiomtune.encoder.parity import compare_loaded
 from idiomtune.errors import UserError
 from idiomtune.hub.card import model_card
 from idiomtune.hub.push import check_can_push, push_or_warn
-from idiomtune.io.files import fingerprints, read_mapping, write_json, write_jsonl, write_text
+from idiomtune.io.files import fingerprints, write_json, write_jsonl, write_text
 from idiomtune.objectives import UsesSpecialTokens
 from idiomtune.programs import knowledge
 from idiomtune.programs.prepare import Prepared, check_memory, prepare, what_takes_less
@@ -35,7 +35,7 @@ from idiomtune.training.ending import recorded_end, stopped_by_sigterm, system_e
 from idiomtune.training.loop import monitor_name, monitored, train_loop
 from idiomtune.training.regularization import Retention, build_retention
 from idiomtune.training.resume import check_same_data, start_or_resume
-from idiomtune.training.run_folder import RunFolder
+from idiomtune.training.run_folder import BASELINE, RunFolder
 from idiomtune.training.step import OnScores, RunContext, Training, num_warmup_steps
 from idiomtune.training.tracking import tracked
 
@@ -187,6 +187,7 @@ def _run(
         warnings = _not_learnt(settings, state, baseline, best.scores, is_same=is_same)
         _report(context, state, best, baseline, [benchmark.name for benchmark in benchmarks], warnings)
         write_text(run.path / "best" / "README.md", _card(context, has_tokens, with_scores=True))
+        run.seal("best", "config.yaml", "scores.json", "metrics.jsonl", "per_query")
         run.track(lambda tracker: tracker.keep_model(run.path / "best", best.scores))
 
     processes.from_main(report)
@@ -247,8 +248,8 @@ def _score_untrained(context: RunContext, suite: Suite) -> tuple[Scores, Encoder
         The scores, and the model as it was loaded; None if its scores were known.
     """
     settings, processes, trainer = context.settings, context.processes, context.settings.trainer
-    path = context.run.path / "baseline.json"
-    if known := processes.from_main(lambda: read_mapping(path)):
+    path = context.run.path / BASELINE[0]
+    if known := processes.from_main(context.run.baseline):
         return known, None
     with context.accelerator.local_main_process_first():
         encoder = factory.build_encoder(settings.model, context.placement)
@@ -269,6 +270,7 @@ def _score_untrained(context: RunContext, suite: Suite) -> tuple[Scores, Encoder
         if settings.eval.per_query:  # first, since baseline.json marks this as done
             _write_per_query(context.run.path / "per_query_baseline", scorecard)
         write_json(path, scores)
+        context.run.seal(*BASELINE)
 
     processes.from_main(write)
     encoder.cut_spans.clear()  # so that training tells of its own

@@ -134,14 +134,12 @@ def _home(text: str) -> str:
 
 def _plots(run: Run) -> list[tuple[str, str]]:
     """The benchmarks' own plots; the learning curve is drawn again."""
-    plots = []
-    for path in sorted((run.path / "plots").glob("*.png")) if run.path.is_dir() else []:
-        try:
-            if path.stem != "learning_curve":
-                plots.append((path.stem.replace("_", " "), data_uri(path.read_bytes(), "image/png")))
-        except OSError:
-            continue
-    return plots
+    paths = sorted((run.path / "plots").glob("*.png")) if run.path.is_dir() else []
+    return [
+        (path.stem.replace("_", " "), data_uri(path.read_bytes(), "image/png"))
+        for path in paths
+        if path.stem != "learning_curve"
+    ]
 
 
 def examples_of(run: Run) -> tuple[list[Examples], list[str]]:

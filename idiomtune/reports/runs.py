@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from idiomtune.declarations.examples import Record
 from idiomtune.errors import UserError
-from idiomtune.io.files import expanded, read_mapping, text_lines
+from idiomtune.io.files import UNREADABLE, changed_files, expanded, read_mapping, text_lines
 
 SAMPLE_NOTE = "on the project's small SAMPLE data: says nothing about a model's quality"
 EXTERNAL_NOTE = "trained with EXTERNAL idiom data ({extra}): not the published protocol"
@@ -230,6 +230,8 @@ def read_run(path: Path, name: str) -> Run:
         notes.append(f"FAILED: {record.get('error') or 'the reason is in its train.log'}")
     elif status in _OF_STATUS:
         notes.append(_OF_STATUS[status])
+    sums = {n: s for n, s in _dict(record.get("sums")).items() if not n.startswith("best/")}
+    notes += [f"{n} is missing, or not as the run left it" for n in changed_files(path, sums)]
     if status != "scored" and isinstance(meta.get("warnings"), list):
         notes += map(str, meta["warnings"])
     return Run(path, name, status, flat(config), record, scores, baseline, meta, notes)
@@ -268,13 +270,13 @@ def flat(config: Mapping[str, Any], above: str = "") -> dict[str, Any]:
 def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
     """The objects of a file of JSON lines, and how many lines are damaged; of a missing file none.
 
-    A file that cannot be read, or is not UTF-8, is one damaged line.
+    A file that may not be read, or is not UTF-8, is one damaged line. A disk that fails is an OSError.
     """
     try:
         lines = text_lines(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return [], 0
-    except (OSError, ValueError):
+    except (*UNREADABLE, ValueError):
         return [], 1
     objects: list[dict[str, Any]] = []
     for line in lines:

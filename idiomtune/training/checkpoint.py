@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
-from safetensors import SafetensorError
 
 from idiomtune.errors import UserError
 from idiomtune.io.files import copy_file, fingerprint, read_mapping, seal, sync, write_json, write_text
@@ -155,13 +154,18 @@ def _best_model(run: Path, best_step: int) -> Path | None:
 
 @contextmanager
 def new_checkpoint(
-    run: Path, state: TrainerState, scores: Mapping[str, float] | None, record: Mapping[str, Any]
+    run: Path,
+    state: TrainerState,
+    scores: Mapping[str, float] | None,
+    record: Mapping[str, Any],
+    num_bytes: int = 0,
 ) -> Iterator[Path]:
     """Write `step_<n>/`, which gets its name only once it is complete and on the disk.
 
     Args:
         scores: None for a checkpoint that is saved because the run was asked to stop.
         record: of the run so far, see :meth:`~idiomtune.training.run_folder.RunFolder.snapshot`.
+        num_bytes: of the weights and the optimizer, for the message on a full disk.
 
     Yields:
         The folder to write the weights to.
@@ -182,11 +186,12 @@ def new_checkpoint(
         files = sorted(path for path in partial.rglob("*") if path.is_file())
         write_json(partial / CHECKSUMS, {str(p.relative_to(partial)): fingerprint(p) for p in files})
         _put(partial, final)
-    except (OSError, SafetensorError) as error:  # safetensors has its own exception for a full disk
-        free = shutil.disk_usage(run).free / 2**20  # before the incomplete folder is removed
+    except OSError as error:
         shutil.rmtree(partial, ignore_errors=True)
+        free = shutil.disk_usage(run).free // 2**20
         raise UserError(
-            f"could not save the checkpoint {final}: {error} ({free:.0f} MiB free). {last_saved(run)}"
+            f"could not save the checkpoint {final}: {error}. It needs {-(-num_bytes // 2**20)} MiB, and "
+            f"{free} MiB are free. {last_saved(run)}"
         ) from error
 
 

@@ -10,9 +10,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from safetensors import SafetensorError
-
 from idiomtune.errors import Interrupted, Pruned, UserError
+from idiomtune.io.files import as_os_errors
 from idiomtune.io.hub import first_line, is_network_error, without_secrets
 from idiomtune.io.processes import Processes, is_lost_peer
 from idiomtune.training.checkpoint import last_saved
@@ -21,7 +20,8 @@ from idiomtune.training.run_folder import RunFolder
 log = logging.getLogger(__name__)
 
 _NO_MEMORY = ("out of memory", "can't allocate memory")  # of CUDA and MPS; of main memory
-_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)  # also raised without a file name
+# Also raised without a file name.
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EINTR, errno.EFBIG)
 
 
 @contextmanager
@@ -105,14 +105,15 @@ def system_errors_explained(run: RunFolder, processes: Processes, takes_less: st
         UserError: for such a failure; any other error is raised unchanged.
     """
     try:
-        yield
+        with as_os_errors():
+            yield
     except OSError as error:
         if (what := what_failed(error)) is None:
             raise
         raise UserError(f"{what}. {last_saved(run.path)}") from error
     except (RuntimeError, MemoryError) as error:
         if is_out_of_memory(error):
-            raise UserError(f"memory does not suffice: {first_line(error)}\n{takes_less}") from error
+            raise UserError(f"{system_failure(error)}\n{takes_less}") from error
         if processes.count == 1 or not is_lost_peer(error):
             raise
         raise UserError(
@@ -129,12 +130,10 @@ def explained(then: str) -> Iterator[None]:
         UserError: for such a failure; any other error is raised unchanged.
     """
     try:
-        with stopped_by_sigterm():
+        with stopped_by_sigterm(), as_os_errors():
             yield
     except KeyboardInterrupt as error:
         raise Interrupted(f"{error or 'stopped'}; {then}") from None
-    except SafetensorError as error:  # its own exception for a full disk
-        raise UserError(f"a file could not be written: {error}; {then}") from error
     except OSError as error:
         if (what := what_failed(error)) is None:
             raise
@@ -144,6 +143,13 @@ def explained(then: str) -> Iterator[None]:
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether a device or the machine had not enough memory."""
     return isinstance(error, MemoryError) or any(sign in str(error) for sign in _NO_MEMORY)
+
+
+def system_failure(error: BaseException) -> str | None:
+    """What a failure of disk or memory is in words, wherever a program meets it; None for another error."""
+    if is_out_of_memory(error):
+        return f"memory does not suffice: {first_line(error)}"
+    return what_failed(error) if isinstance(error, OSError) and error.errno in _DISK_ERRORS else None
 
 
 def what_failed(error: OSError) -> str | None:

@@ -15,6 +15,7 @@ from idiomtune.encoder.known_gates import fit_gate
 from idiomtune.encoder.parity import compare_saved
 from idiomtune.encoder.sharding import full_state, is_sharded
 from idiomtune.errors import Interrupted, UserError
+from idiomtune.io.files import as_os_errors
 from idiomtune.io.hub import first_line
 from idiomtune.io.terminal import progress_bar
 from idiomtune.objectives import Batch, Publishes
@@ -260,6 +261,13 @@ def _compare_saved(training: Training) -> None:
         training.processes.from_main(compare)
 
 
+def _num_bytes(training: Training) -> int:
+    """Of the weights and the optimizer's state; a sharded tensor counts as a whole."""
+    moments = (v for state in training.optimizer.state.values() for v in state.values())
+    tensors = (*training.encoder.parameters(), *training.objective.modules.parameters(), *moments)
+    return sum(t.numel() * t.element_size() for t in tensors if isinstance(t, torch.Tensor))
+
+
 def _save(training: Training, scores: dict[str, float] | None, *, is_best: bool = False) -> None:
     """Save a checkpoint, which is also a sentence-transformers model, so that it can be scored.
 
@@ -273,7 +281,8 @@ def _save(training: Training, scores: dict[str, float] | None, *, is_best: bool 
         if scores is not None:
             # Before the checkpoint: a run that is killed in between drops the line when it is resumed.
             run.log_metrics({"step": state.step, "epoch": state.epoch, "scores": scores})
-        with new_checkpoint(run.path, state, scores, run.snapshot()) as folder:
+        saved = new_checkpoint(run.path, state, scores, run.snapshot(), _num_bytes(training))
+        with saved as folder, as_os_errors():
             training.retention.save(folder)
             if objective_weights := modules.state_dict():
                 save_file(objective_weights, folder / OBJECTIVE)

@@ -17,9 +17,11 @@ import yaml
 from idiomtune.errors import UserError
 from idiomtune.io.claims import LOCK, TakenError, locked
 from idiomtune.io.files import (
+    changed_files,
     code_version,
     find_links,
     fingerprint,
+    first_of,
     named_in_errors,
     numbered,
     package_versions,
@@ -35,6 +37,7 @@ from idiomtune.training.checkpoint import checkpoints
 log = logging.getLogger(__name__)
 
 LOG, START, _METRICS = "train.log", ".hydra", "metrics.jsonl"
+BASELINE = ("baseline.json", "per_query_baseline")
 _RECORD = frozenset({LOCK, LOG, START, "run.json", "config.yaml"})  # of a run without any result
 _KEEPS_LINKS = "wandb"  # makes links in its own folder
 
@@ -214,9 +217,9 @@ class RunFolder:
 
         Removes what an earlier start left that ended before its first checkpoint.
         """
-        for name in (_METRICS, "baseline.json", "error.log", "report.html"):
+        for name in (_METRICS, BASELINE[0], "error.log", "report.html"):
             (self.path / name).unlink(missing_ok=True)
-        shutil.rmtree(self.path / "per_query_baseline", ignore_errors=True)
+        shutil.rmtree(self.path / BASELINE[1], ignore_errors=True)
         self._open(
             config, {"status": "running", "started": _now(), "ended": None, **_surroundings(), **facts}
         )
@@ -229,7 +232,8 @@ class RunFolder:
             saved: the run as of then, see :meth:`snapshot`, from which the folder's files are made again.
             facts: what may differ from the first start (the device).
         """
-        record = {**saved["run"], "status": "running", "ended": None}
+        self.record = saved["run"]
+        record = {**saved["run"], "status": "running", "ended": None, "sums": self.baseline_sums()}
         record.setdefault("resumed", []).append({"step": step, "at": _now(), **_surroundings(), **facts})
         self._open(config, record)
         # Earlier versions left the lines in the run folder alone.
@@ -252,6 +256,24 @@ class RunFolder:
         self.record |= facts
         if self.writes:
             write_json(self.path / "run.json", self.record)
+
+    def seal(self, *names: str) -> None:
+        """Record the sums of files, or of all files of folders, by which damage is noticed."""
+        under = (p for name in names for p in (self.path / name, *sorted((self.path / name).rglob("*"))))
+        sums = {p.relative_to(self.path).as_posix(): fingerprint(p) for p in under if p.is_file()}
+        self.update(sums=self.record.get("sums", {}) | sums)
+
+    def baseline_sums(self) -> dict[str, str]:
+        """Those of what the untrained model's scoring has left."""
+        sums: dict[str, str] = self.record.get("sums", {})
+        return {name: sum_ for name, sum_ in sums.items() if name.partition("/")[0] in BASELINE}
+
+    def baseline(self) -> dict[str, Any]:
+        """The untrained model's scores; {} if there are none, or if they or its results are damaged."""
+        if changed := changed_files(self.path, self.baseline_sums()):
+            log.warning("the untrained model is scored again: %s is missing or damaged", first_of(changed))
+            return {}
+        return read_mapping(self.path / BASELINE[0])
 
     def end(self, status: str, **facts: Any) -> None:
         """Close `run.json`: `finished`, `interrupted`, `pruned` or `failed`."""

@@ -1,0 +1,127 @@
+"""A share of `python -m tests.faults`: operations that fail, files that are damaged."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from idiomtune.config.compose import config_names
+from idiomtune.encoder.encoder import Encoder
+from idiomtune.encoder.exports import write_static
+from idiomtune.errors import UserError
+from idiomtune.io.files import as_os_errors
+from idiomtune.programs import ending
+from idiomtune.programs.launch import rewrite_arguments
+from tests import faults
+from tests.faults import CASES, DAMAGED, Counts
+from tests.harmed import Harm
+
+pytestmark = pytest.mark.slow
+
+# Program → every how many of its operations one fails, and the first that does.
+SHARE = {"train": (400, 250), "learn": (100, 60), "store": (200, 60)}
+
+
+@pytest.fixture
+def counts() -> Counts:
+    return Counts(deadline=time.monotonic() + 300)
+
+
+def assert_harmed(counts: Counts, name: str, *kinds: str) -> None:
+    assert not counts.failures, counts.failures
+    assert sum(counts.outcomes[name][kind] for kind in kinds), counts.table()
+
+
+@pytest.mark.parametrize("name", SHARE)
+def test_operations_that_fail(name: str, tmp_path: Path, tiny_path: Path, counts: Counts) -> None:
+    every, offset = SHARE[name]
+    faults.fail_each(CASES[name](tmp_path / name, tiny_path), counts, every=every, offset=offset)
+    assert_harmed(counts, name, "refused", "absorbed", "absorbed, and said")
+
+
+def test_damaged_run(tmp_path: Path, tiny_path: Path, counts: Counts) -> None:
+    """What is read of it: the best model for a report, what is resumed, and scored."""
+    case = DAMAGED["run, reported"](tmp_path / "run", tiny_path)
+    faults.damage_each(case, counts, every=23, offset=4)
+    assert_harmed(counts, case.name, "refused", "the same, reported", "another result, reported")
+    assert not counts.outcomes[case.name][faults.QUIET]
+    case.fresh()
+    (case.work / "run" / "metrics.jsonl").unlink()
+    assert "metrics.jsonl is missing, or not as the run left it" in case.start(case.command, Harm())[0].output
+    # The same run, whose best model and baseline are damaged.
+    case.fresh()
+    best, baseline = case.work / "run" / "best" / "model.safetensors", case.work / "run" / "baseline.json"
+    faults.DAMAGES["flipped in the middle"](best)
+    with pytest.raises(UserError, match=r"best/model\.safetensors is missing, or not as the run saved it"):
+        rewrite_arguments([f"model={case.work / 'run'}"], config_names("model"))
+    rewrite_arguments([f"model={best.parent}"], config_names("model"))  # the user says so
+    baseline.write_text(baseline.read_text().replace("0.3", "0.9"))
+    ended, _ = case.start(["train", "resume=run"], Harm())
+    assert ended.status == 0, ended.output
+    assert "the untrained model is scored again: baseline.json" in ended.output
+    rewrite_arguments([f"model={case.work / 'run'}"], config_names("model"))
+
+
+def test_damaged_models(tmp_path: Path, tiny_path: Path, counts: Counts) -> None:
+    copy = shutil.copytree(tiny_path, tmp_path / "model")
+    faults.damage_one_model(copy, tmp_path / "copy", counts, every=9, offset=3)
+    assert_harmed(counts, faults.MODELS, "refused")
+    (copy / "modules.json").unlink()  # transformers' own files alone would give other embeddings
+    with pytest.raises(UserError, match=r"is not a folder with modules\.json"):
+        Encoder.from_pretrained(copy, device="cpu")
+
+
+def test_a_static_model_with_the_tokenizer_of_another(tmp_path: Path, tiny: Encoder) -> None:
+    write_static(tiny, tmp_path / "static", None)
+    path = tmp_path / "static" / "tokenizer.json"
+    content = json.loads(path.read_text())
+    content["model"]["vocab"]["onemore"] = len(content["model"]["vocab"])
+    path.write_text(json.dumps(content))
+    with pytest.raises(UserError, match=r"its tokenizer has .* tokens, and the model embeddings for"):
+        Encoder.from_pretrained(tmp_path / "static", device="cpu")
+
+
+def test_a_full_disk_in_the_middle_of_a_checkpoint_leaves_the_last_one_and_says_what_is_needed(
+    tmp_path: Path, tiny_path: Path
+) -> None:
+    case = CASES["resume"](tmp_path / "resume", tiny_path)
+    case.fresh()
+    harm = Harm(at="write run/.step_2/optimizer.safetensors", how="raise", error="ENOSPC")
+    ended, _ = case.start(case.command, harm)
+    assert ended.status == 2
+    assert "could not save the checkpoint run/step_2: " in ended.output
+    assert "No space left on device. It needs 2 MiB, and" in ended.output
+    assert "The last complete checkpoint: run/step_1" in ended.output
+    assert [path.name for path in (case.work / "run").glob("*step_*")] == ["step_1"]
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (OSError(errno.EIO, os.strerror(errno.EIO), "a"), "error: a file could not be read or written: "),
+        (InterruptedError(errno.EINTR, "Interrupted system call"), "error: a file could not be read"),
+        (MemoryError(), "error: memory does not suffice"),
+        (RuntimeError("CUDA out of memory"), "error: memory does not suffice: CUDA out of memory"),
+    ],
+)
+def test_failures_of_disk_and_memory_are_said_in_words(
+    error: Exception, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ending.report_error(error) == ending.MISTAKE
+    said = capsys.readouterr().err
+    assert said.startswith(message)
+    assert "traceback" not in said
+
+
+def test_errors_of_libraries_in_rust_are_those_of_the_system() -> None:
+    with pytest.raises(OSError, match="No space left") as caught, as_os_errors():
+        raise Exception("No space left on device (os error 28)")
+    assert caught.value.errno == errno.ENOSPC
+    with pytest.raises(ValueError, match="wrong"), as_os_errors():
+        raise ValueError("wrong")
