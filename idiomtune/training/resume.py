@@ -52,7 +52,8 @@ _ADDED_TO_SEARCHES = {"store": None, "shard_size": 50_000, "index": "exact"}  # 
 
 def may_change(key: str) -> bool:
     """Whether an option may have another value when a run or a search is resumed."""
-    return key in _MAY_CHANGE or is_place(key) or key.partition(".")[0] in ("tracking", "hub")
+    is_check = key.startswith("trainer.invariants")
+    return key in _MAY_CHANGE or is_place(key) or is_check or key.partition(".")[0] in ("tracking", "hub")
 
 
 # ------------------------------------------------------------------ which run, with which options

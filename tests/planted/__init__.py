@@ -58,6 +58,11 @@ RUNS: dict[str, list[str]] = {
     "prompts": ["model.query_prompt='query: '"],
     "spans": ["objective.query_mode=span"],
     "decayed": ["trainer.weight_decay=0.5", "trainer.warmup_steps=0"],
+    "matryoshka": ["trainer.matryoshka=[16]"],
+    "distilled": ["retain.distillation=1.0"],
+    "tokens": ["model.idiom_tokens=train", "trainer.idiom_tokens_learning_rate=5e-3"],
+    "glossary": ["model.glossary=[idiolink]", "model.glossary_form=beside", "model.glossary_dropout=0.25"],
+    "joint": [],
     "triplets": [],
     "tied": [],
 }

@@ -111,6 +111,11 @@ def _options(place: Path, kind: str) -> list[str]:
             *("model.idiom_tokens=null", "trainer.idiom_tokens_learning_rate=null"),
             *("trainer.monitor=semeval2022/dev/all/sts/spearman", "benchmark.semeval2022.split=dev"),
         ]
+    if kind == "joint":
+        return [
+            *("+experiment=joint", "benchmark=[idiolink]", *common[:-2], "trainer.warmup_steps=1"),
+            *("benchmark.idiolink.split=val", "trainer.monitor=idiolink/val/sentence/ndcg@10"),
+        ]
     return [
         *("+experiment=idiolink_ft", "benchmark=[idiolink]", *common, "objective.query_mode=sentence"),
         *("objective.query_weights=null", "objective.idioms_per_batch=null", "benchmark.idiolink.split=val"),
