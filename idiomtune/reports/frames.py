@@ -210,9 +210,10 @@ def group_runs(runs: Sequence[Run], *, by_seed: bool = True) -> list[Group]:
         identity = json.dumps([run.experiment, config], sort_keys=True, default=str)
         members[identity, number if is_alone else None].append(run)
     options, names = options_of([group[0] for group in members.values()], repetitions=not by_seed)
+    rows = options.to_dict("records") or [{}] * len(names)  # pandas 2 has no rows where there are no columns
     return [
         Group(name if names.count(name) == 1 else f"{name} [{group[0].name}]", group, row)
-        for name, group, row in zip(names, members.values(), options.to_dict("records"), strict=True)
+        for name, group, row in zip(names, members.values(), rows, strict=True)
     ]
 
 
