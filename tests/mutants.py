@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import copy
 import gc
 import hashlib
 import importlib.util
@@ -196,7 +195,8 @@ def _changes(node: ast.AST) -> Iterator[tuple[str, Callable[[], None]]]:
         case ast.Constant(value=bool()):
             yield f"{node.value} → {not node.value}", put(node, "value", not node.value)
         case ast.Constant(value=int() | float()):
-            yield f"{node.value} → {node.value + 1}", put(node, "value", node.value + 1)
+            other_value = node.value + 1 if abs(node.value) < 1e9 else node.value / 2
+            yield f"{node.value} → {other_value}", put(node, "value", other_value)
         case ast.Name(id=name) if name in _CALLED and isinstance(node.ctx, ast.Load):
             yield f"{name} → {_CALLED[name]}", put(node, "id", _CALLED[name])
         case ast.If() | ast.IfExp() | ast.While() if not isinstance(node.test, ast.Compare | ast.UnaryOp):
@@ -321,19 +321,22 @@ class Session:
             return True
         for number in self._todo:
             codes = self._mutants.replaced(number)
-            if codes is None:
+            if codes is None or not any(live[key] for key in codes):  # or what only the import calls
                 self._record(number, "import", 0, sum(took))
                 continue
             first, last = self._mutants.slips[number].lines
             by_file: dict[Path, float] = defaultdict(float)
-            running = [n for n in range(len(took)) if any(line in lines[n] for line in range(first, last + 1))]
+            running = [
+                n for n in range(len(took)) if any(line in lines[n] for line in range(first, last + 1))
+            ]
             for n in running:
                 by_file[session.items[n].path] += took[n]
             running.sort(key=lambda n: (by_file[session.items[n].path], str(session.items[n].path), took[n]))
             start = time.monotonic()
             ended = self._tried(session.items, running, codes, live, took) if running else "not run"
-            if ended == "survived" and len(running) < len(took):
-                ended = self._tried(session.items, range(len(took)), codes, live, took)
+            others = [n for n in range(len(took)) if n not in running]
+            if ended == "survived" and others:
+                ended = self._tried(session.items, others, codes, live, took)
             self._record(number, ended, len(running), time.monotonic() - start)
         return True
 
@@ -361,7 +364,7 @@ class Session:
             for item, following in zip(items, [*items[1:], None], strict=True):
                 seen: set[int] = set()
 
-                def trace(frame: Any, event: str, _: Any, seen: set[int] = seen) -> Any:
+                def trace(frame: Any, _event: str, _: Any, seen: set[int] = seen) -> Any:
                     if frame.f_code.co_filename != path:
                         return None
                     seen.add(frame.f_lineno)
@@ -534,7 +537,9 @@ def table(modules: Sequence[str], num: int | None) -> str:
         of = counts["killed"] + counts["survived"]
         share = f"{100 * counts['killed'] / of:.1f}%" if of else ""
         lines.append(f"| {module} | {' | '.join(str(counts[name]) for name in names)} | {share} |")
-    return "\n".join([*lines, *(["", "Survived, without a reason in tests/mutants.tsv:"] if survivors else []), *survivors])
+    return "\n".join(
+        [*lines, *(["", "Survived, without a reason in tests/mutants.tsv:"] if survivors else []), *survivors]
+    )
 
 
 def main() -> None:
@@ -578,7 +583,8 @@ def _try_all(modules: Sequence[str], num: int | None, redo: bool, workers: int) 
                     failed = 1
             os._exit(failed)
         started.append(child)
-    if any([os.waitpid(child, 0)[1] for child in started]):
+    statuses = [os.waitpid(child, 0)[1] for child in started]
+    if any(statuses):
         print("Some modules could not be tried: see above.")
 
 

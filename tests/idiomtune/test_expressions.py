@@ -17,7 +17,10 @@ from idiomtune.expressions import (
     ExpressionIndex,
     contained,
     expression_pattern,
+    expression_words,
     find_expression,
+    has_placeholder,
+    inflections,
     replacements,
     written_steps,
 )
@@ -130,6 +133,36 @@ def test_names_that_differ_in_signs_are_told_apart() -> None:
     assert found == [("C", "C"), ("C++", "C++"), ("net", "net"), (".net", ".NET"), ("C", "C"), ("NET", "net")]
 
 
+RULES = [
+    ("try", "trys tries tried trying"),
+    ("key", "keys keyed keying"),
+    ("lie", "lies lay lain lied lying"),
+    ("tie", "ties tied tying"),
+    ("agree", "agrees agreed agreeing"),
+    ("like", "likes liked liking"),
+    ("do", "dos does did done doing"),
+    ("ox", "oxs oxes oxen"),
+    ("help", "helps helped helping"),
+    ("beat", "beats beaten beated beating beatted beatting"),
+    ("papel", "papels papeis papéis papeled papeling papelled papelling"),
+    ("girl", "girls girled girling"),  # no vowel before the l
+    ("canção", "cançãos cançãoes canções cançães cançãoed cançãoing"),
+]
+
+
+@pytest.mark.parametrize(("word", "forms"), RULES)
+def test_forms_by_rules(word: str, forms: str) -> None:
+    """Too many rather than too few: "papelled" costs nothing."""
+    assert inflections(word.upper()) == (word, *forms.split())
+
+
+def test_after_an_article_stands_no_verb() -> None:
+    assert "bucketed" not in expression_words("kick the bucket")[2].forms
+    assert "kicking" in expression_words("kick the bucket")[0].forms
+    assert has_placeholder("take someone for a ride")
+    assert not has_placeholder("something")
+
+
 def test_an_expression_without_letters_is_refused() -> None:
     with pytest.raises(ValueError, match=r"'\.\.\.' contains no letter or digit"):
         find_expression("...", "...")
@@ -173,6 +206,14 @@ HELD = [
     ("pull the leg of someone", "pulling the leg of them all", "pulling the leg of them"),
     ("the apple of one's eye", "the apple of the old voters’ eyes", "the apple of the old voters’ eyes"),
     ("make a fool of oneself", "made a fool of himself", "made a fool of himself"),
+    ("do something oneself again", "did the work himself again", "did the work himself again"),
+    (
+        "put one's money where one's mouth is",
+        "puts his money where his mouth is",
+        "puts his money where his mouth is",
+    ),
+    ("make someone one's slave", "made the old man her slave", "made the old man her slave"),
+    ("make someone one's slave", "made her slave", None),
     ("give someone something to eat", "gave the dog some meat to eat", "gave the dog some meat to eat"),
     ("one's cup of tea", "not my cup of tea", "my cup of tea"),
     ("fall for someone", "She fell for him at once", "fell for him"),
@@ -289,6 +330,25 @@ def test_placeholders_in_the_real_sentences(real_data: Path) -> None:
         if number % (5 if is_used else 100) == 0:  # a saved tokenizer is slow to make
             assert by_rules(record.sentence, expression) == tokens.replaced(record.sentence)[0]
     assert (num_found, len(records)) == (80, 3840)
+
+
+def test_codes_of_many_expressions_are_told_apart() -> None:
+    """Each of them is two characters, the digits of its number; 30 need more than five of each."""
+    names = [f"{first} {second}" for first in ("red", "big", "old", "new", "dry") for second in NOUNS]
+    for in_place in (False, True):
+        written = {name: f"<{name.replace(' ', '_')}>" for name in names} | {"hot dog": None}
+        steps, table = written_steps(written, str, {}, in_place=in_place)
+        assert sorted(table.values()) == sorted(new for new in written.values() if new)
+        assert all(len(code) == 2 for code in table)
+        rules = normalizers.Sequence([normalizers.Replace(Regex("(?i)" + p), new) for p, new in steps])
+        for name in names:
+            text = rules.normalize_str(f"a {name}, a hot dog")
+            code = next(code for code, new in table.items() if new == written[name])
+            assert text == (f"a {code}, a hot dog" if in_place else f"a {name}{code}, a hot dog")
+        assert list(written_steps({"red fish": "<>"}, str, {}, in_place=in_place)[1].values()) == ["<>"]
+
+
+NOUNS = ("fish", "wood", "hat", "moon", "house", "gun")
 
 
 def test_which_expressions_contain_others() -> None:
