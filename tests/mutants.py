@@ -62,11 +62,15 @@ MODULES: Mapping[str, Sequence[str]] = {
     ],
     "idiomtune/benchmarks/epsilon/scoring.py": [f"{_BENCHMARKS}/test_epsilon.py"],
     "idiomtune/benchmarks/idiolink/scoring.py": [
-        f"{_BENCHMARKS}/test_{name}.py" for name in ("idiolink_benchmark", "senses", "held_out")
+        *(f"{_BENCHMARKS}/test_{name}.py" for name in ("idiolink_benchmark", "senses", "held_out")),
+        *(f"{_TESTS}/reports/test_{name}.py" for name in ("report", "published")),
     ],
     "idiomtune/benchmarks/own/ranking.py": [f"{_BENCHMARKS}/test_own_ranking.py"],
     "idiomtune/benchmarks/pairs.py": [f"{_BENCHMARKS}/test_{name}.py" for name in ("pairs", "own_pairs")],
-    "idiomtune/benchmarks/semeval2022.py": [f"{_BENCHMARKS}/test_semeval2022_benchmark.py"],
+    "idiomtune/benchmarks/semeval2022.py": [
+        *(f"{_BENCHMARKS}/test_{name}.py" for name in ("semeval2022_benchmark", "suite")),
+        f"{_TESTS}/reports/test_report.py",
+    ],
     **{
         f"idiomtune/objectives/{name}.py": _OBJECTIVES
         for name in ("steps", "contrastive", "mixture", "triplets")
