@@ -248,12 +248,12 @@ def options_of(runs: Sequence[Run], *, repetitions: bool) -> tuple[pd.DataFrame,
         repetitions: also seeds and folds.
     """
     given = [{"experiment": run.experiment, **_with_model_name(run.config)} for run in runs]
-    paths: dict[Any, set[Any]] = defaultdict(set)
+    paths: dict[str, set[str]] = defaultdict(set)  # as texts: a damaged file may have a list there
     for one, run in zip(given, runs, strict=True):
-        paths[one.get("model")].add(run.config.get("model.path"))
+        paths[str(one.get("model"))].add(str(run.config.get("model.path")))
     for one, run in zip(given, runs, strict=True):
-        if len(paths[one.get("model")]) > 1:  # folders of one name
-            one["model"] = run.config["model.path"]
+        if len(paths[str(one.get("model"))]) > 1:  # folders of one name
+            one["model"] = run.config.get("model.path")
     keys = [
         key
         for key in dict.fromkeys(key for one in given for key in one)

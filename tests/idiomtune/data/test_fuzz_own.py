@@ -102,6 +102,17 @@ def read_or_refused(read: Callable[[Path], None], path: Path, data: bytes) -> No
     assert "\x1b" not in message
 
 
+@pytest.mark.parametrize(("read", "good"), KINDS, ids=["labelled", "glossary"])
+def test_a_columns_name_is_shown_as_no_terminal_would_obey_it(
+    read: Callable[[Path], None], good: Rows, tmp_path: Path
+) -> None:
+    data = content(".csv", [["\x1b[2J", *good[0][1:]], *good[1:]])
+    assert data is not None
+    (tmp_path / "mine.csv").write_bytes(data)
+    with pytest.raises(UserError, match=r"mine\.csv.*\\x1b"):
+        read(tmp_path / "mine.csv")
+
+
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize(("read", "good"), KINDS, ids=["labelled", "glossary"])
 def test_cells_changed_at_random(

@@ -67,6 +67,13 @@ def test_keys_that_name_no_score_are_shown(key: str, tmp_path: Path) -> None:
     assert key in as_csv(group_runs(runs))
 
 
+def test_a_model_that_is_no_text_is_shown(tmp_path: Path) -> None:
+    runs = [plant(tmp_path / name, scores={NDCG: 0.5}) for name in ("one", "two")]
+    for run, model in zip(runs, ({"path": ["a"]}, []), strict=True):
+        (run / "config.yaml").write_text(json.dumps({"model": model}), encoding="utf-8")
+    assert len(group_runs(read_runs(find_runs(runs)[0]))) == 2
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_values_changed_at_random(name: str, run: Path) -> None:
     path = run / name
