@@ -147,6 +147,8 @@ RULES = [
     ("help", "helps helped helping"),
     ("beat", "beats beaten beated beating beatted beatting"),
     ("papel", "papels papeis papéis papeled papeling papelled papelling"),
+    ("animal", "animals animais animaled animaling animalled animalling"),
+    ("carry", "carrys carries carried carrying"),
     ("girl", "girls girled girling"),  # no vowel before the l
     ("canção", "cançãos cançãoes canções cançães cançãoed cançãoing"),
 ]
@@ -216,6 +218,7 @@ HELD = [
     ),
     ("make someone one's slave", "made the old man her slave", "made the old man her slave"),
     ("make someone one's slave", "made her slave", None),
+    ("bring someone to one's knees", "brought the team to its knees", "brought the team to its knees"),
     ("give someone something to eat", "gave the dog some meat to eat", "gave the dog some meat to eat"),
     ("one's cup of tea", "not my cup of tea", "my cup of tea"),
     ("fall for someone", "She fell for him at once", "fell for him"),
@@ -348,6 +351,19 @@ def test_codes_of_many_expressions_are_told_apart() -> None:
             code = next(code for code, new in table.items() if new == written[name])
             assert text == (f"a {code}, a hot dog" if in_place else f"a {name}{code}, a hot dog")
         assert list(written_steps({"red fish": "<>"}, str, {}, in_place=in_place)[1].values()) == ["<>"]
+
+
+def test_which_of_several_expressions_is_given_a_code() -> None:
+    """One with a placeholder goes before one without, and otherwise the longest counts."""
+    written = dict.fromkeys(["take", "take it", "take someone home", "take it home tonight"], "new")
+    steps, _ = written_steps(written, str, {}, in_place=True)
+    rules = normalizers.Sequence([normalizers.Replace(Regex("(?i)" + p), new) for p, new in steps])
+    assert rules.normalize_str("take it home tonight").endswith(" tonight")
+    assert rules.normalize_str("take it now").endswith(" now")
+    assert " it" not in rules.normalize_str("take it now")
+    assert " it" in rules.normalize_str("take them, it")
+    many = {f"number {number}": "new" for number in range(400)}
+    assert len(written_steps(many, str, {}, in_place=True)[1]) == 400
 
 
 NOUNS = ("fish", "wood", "hat", "moon", "house", "gun")
