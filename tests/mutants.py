@@ -139,8 +139,9 @@ def slips(tree: ast.Module, source: str) -> list[Slip]:
             statement = (node.lineno, body[0].lineno - 1 if body else node.end_lineno or node.lineno)
             statement = (statement[0], max(statement))
         for change, make in _changes(node):
-            at = node if hasattr(node, "lineno") else statement
-            line, column = (at.lineno, at.col_offset) if isinstance(at, ast.expr | ast.stmt) else (at[0], 0)  # type: ignore[index]
+            line, column = statement[0], 0
+            if isinstance(node, ast.expr | ast.stmt):
+                line, column = node.lineno, node.col_offset
             found.append((line, column, statement, change, make))
         for child in ast.iter_child_nodes(node):
             if not _is_left_out(node, child):
@@ -196,11 +197,11 @@ def _changes(node: ast.AST) -> Iterator[tuple[str, Callable[[], None]]]:
             yield "not left out", put(node, "operand", ast.UnaryOp(ast.Not(), node.operand))
         case ast.UnaryOp(op=ast.Invert()):
             yield "~ left out", put(node, "operand", ast.UnaryOp(ast.Invert(), node.operand))
-        case ast.Constant(value=bool()):
-            yield f"{node.value} → {not node.value}", put(node, "value", not node.value)
-        case ast.Constant(value=int() | float()):
-            other_value = node.value + 1 if abs(node.value) < 1e9 else node.value / 2
-            yield f"{node.value} → {other_value}", put(node, "value", other_value)
+        case ast.Constant(value=bool(truth)):
+            yield f"{truth} → {not truth}", put(node, "value", not truth)
+        case ast.Constant(value=int(number) | float(number)):
+            other_number = number + 1 if abs(number) < 1e9 else number / 2
+            yield f"{number} → {other_number}", put(node, "value", other_number)
         case ast.Name(id=name) if name in _CALLED and isinstance(node.ctx, ast.Load):
             yield f"{name} → {_CALLED[name]}", put(node, "id", _CALLED[name])
         case ast.If() | ast.IfExp() | ast.While() if not isinstance(node.test, ast.Compare | ast.UnaryOp):
@@ -248,12 +249,10 @@ class Mutants:
 
     def replaced(self, number: int) -> dict[tuple[str, int], CodeType] | None:
         """The functions that a slip changes, by name and line; None if it is outside functions."""
-        before, after = (
-            dict(_functions(code, kinds)) for code in (self._code, self.compiled(number)) for kinds in [True]
-        )
-        outside = [dict(_functions(code, False)) for code in (self._code, self.compiled(number))]
-        if outside[0] != outside[1]:
+        slipped = self.compiled(number)
+        if dict(_functions(self._code, False)) != dict(_functions(slipped, False)):
             return None
+        before, after = dict(_functions(self._code, True)), dict(_functions(slipped, True))
         return {key: code for key, code in after.items() if before[key] != code}
 
 

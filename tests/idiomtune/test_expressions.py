@@ -241,6 +241,12 @@ def test_placeholders_stand_for_phrases(expression: str, text: str, stands_as: s
     assert ExpressionIndex([expression]).find(text) == expected
 
 
+def test_a_placeholder_is_not_what_an_expression_is_looked_for_by() -> None:
+    """Even if it is the rarest word of all that are looked for."""
+    index = ExpressionIndex(["lose one's temper", "lose the temper", "the temper"])
+    assert index.find("She lost her temper.") == [(4, 19, "lose one's temper")]
+
+
 def test_runs_of_an_expression_and_what_is_between_them() -> None:
     index = ExpressionIndex(["take someone for a ride", "big fish"])
     text = "They took the big fish for a ride, big fish."

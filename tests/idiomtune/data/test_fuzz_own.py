@@ -29,11 +29,11 @@ from tests.tiny_runs import composed
 _DEFAULTS = {name: composed("config")["data"][name] for name in OwnData.model_fields}
 Rows = Sequence[Sequence[Any]]
 SUFFIXES = [".csv", ".tsv", ".jsonl", ".parquet", ".xlsx"]
-LABELLED = [
+LABELLED: Rows = [
     ["text", "span", "label", "group"],
     *([f"he broke the ice {i}", "broke the ice", i % 3, f"group {i}"] for i in range(8)),
 ]
-GLOSSARY = [
+GLOSSARY: Rows = [
     ["expression", "meaning", "literal", "source", "licence", "forms"],
     ["break the ice", "make people relax", "yes", "mine", "", "breaks the ice"],
     ["home run", "a great success", "a hit in baseball", "", "CC0", ""],
