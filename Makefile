@@ -54,7 +54,7 @@ bench: install ## speed against other ways, in under 20 minutes (options: BENCH=
 bench-quick: install ## the main ratios beside those recorded last, in 3 minutes: what has become slower?
 	$(BIN)/python -m bench --quick $(BENCH)
 
-mutants: install ## strength of the tests: planted faults that they find, in under an hour; goes on where it was left
+mutants: install ## strength of the tests: planted faults that they find, in about an hour; goes on where it was left
 	$(BIN)/python -m tests.mutants --workers 2 $(MUTANTS)
 
 # Versions are resolved by uv, since pip has no such option, and installed by pip. Torch's lowest comes with 2.5 GB of

@@ -58,8 +58,8 @@ def test_texts_of_one_group_give_no_triplets_across_groups() -> None:
 
 
 def test_triplets_that_weigh_nothing_leave_a_batch_empty() -> None:
-    loss = AdaptiveTripletLoss(triplet_weight=0.0, property_weight=0.0, correct_weight=0.5, triplets="all")
-    assert loss(randn(4, 3, dtype=torch.float32), label_groups([(0, 1), (0, 1)])).is_empty
+    loss = AdaptiveTripletLoss(triplet_weight=0.0, property_weight=0.5, correct_weight=0.0, triplets="all")
+    assert loss(randn(4, 3, dtype=torch.float32), label_groups([(1, 0), (0, 1)])).is_empty
 
 
 def test_steps_are_as_few_as_can_hold_the_groups() -> None:
