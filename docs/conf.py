@@ -61,6 +61,7 @@ NAVIGATION = {
         "docs/results/knowledge",
         "docs/results/speed",
         "docs/results/durability",
+        "docs/results/trust",
     ),
     "Reference": (
         "docs/reference/options",

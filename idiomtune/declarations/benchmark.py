@@ -275,7 +275,10 @@ _EARLIER = (
 @lru_cache(maxsize=65536)
 def _score(benchmark: BenchmarkType, key: str) -> Score:
     whole, _, size = key.partition("/dim=")
+    if not size.isdecimal():
+        whole, size = key, ""
     name, *parts = whole.split("/")
+    parts = parts or [name]  # as in a damaged file: any key can be shown
     metrics = {metric.name: metric for metric in benchmark.metrics}
     # A metric that is not listed comes after split and mode, as far as there are any.
     unlisted = min(2 if benchmark.has_splits else 1, len(parts) - 1)

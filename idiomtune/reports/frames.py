@@ -210,9 +210,10 @@ def group_runs(runs: Sequence[Run], *, by_seed: bool = True) -> list[Group]:
         identity = json.dumps([run.experiment, config], sort_keys=True, default=str)
         members[identity, number if is_alone else None].append(run)
     options, names = options_of([group[0] for group in members.values()], repetitions=not by_seed)
+    rows = options.to_dict("records") or [{}] * len(names)  # pandas 2 has no rows where there are no columns
     return [
         Group(name if names.count(name) == 1 else f"{name} [{group[0].name}]", group, row)
-        for name, group, row in zip(names, members.values(), options.to_dict("records"), strict=True)
+        for name, group, row in zip(names, members.values(), rows, strict=True)
     ]
 
 
@@ -247,12 +248,12 @@ def options_of(runs: Sequence[Run], *, repetitions: bool) -> tuple[pd.DataFrame,
         repetitions: also seeds and folds.
     """
     given = [{"experiment": run.experiment, **_with_model_name(run.config)} for run in runs]
-    paths: dict[Any, set[Any]] = defaultdict(set)
+    paths: dict[str, set[str]] = defaultdict(set)  # as texts: a damaged file may have a list there
     for one, run in zip(given, runs, strict=True):
-        paths[one.get("model")].add(run.config.get("model.path"))
+        paths[str(one.get("model"))].add(str(run.config.get("model.path")))
     for one, run in zip(given, runs, strict=True):
-        if len(paths[one.get("model")]) > 1:  # folders of one name
-            one["model"] = run.config["model.path"]
+        if len(paths[str(one.get("model"))]) > 1:  # folders of one name
+            one["model"] = run.config.get("model.path")
     keys = [
         key
         for key in dict.fromkeys(key for one in given for key in one)

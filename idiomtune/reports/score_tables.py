@@ -94,7 +94,8 @@ def group_table(group: Group) -> Table:
     texts = [frame[name].map(decimals) for name in ("untrained", "mean", "std")]
     columns = [frame.score, *texts, frame.seeds.map(str), frame.difference.map(lambda d: decimals(d, "+"))]
     verdicts = [
-        judge(key, change) for key, change in zip(frame.score, frame.difference.fillna(0), strict=True)
+        judge(key, change)
+        for key, change in zip(frame.score, frame.difference.astype(float).fillna(0), strict=True)
     ]
     names = ["score", UNTRAINED, "mean", "± std", "seeds", "difference"]
     rows = list(zip(*columns, strict=True))

@@ -101,13 +101,18 @@ RANKING: list[tuple[Callable[[float], nn.Module], Loss]] = [
     (PairwisePrintedLoss, loops.pairwise_printed),
     (partial(Top1PrintedLoss, sum_weight=0.3), partial(loops.top1_printed, sum_weight=0.3)),
 ]
-DENOMINATORS = ["negatives", "own_positive", "all_positives"]
+DENOMINATORS: list[Any] = ["negatives", "own_positive", "all_positives"]
 # The loss, its loop, and the shapes of what both take.
 CASES: list[tuple[tuple[Loss, Loss], list[tuple[int, int]]]] = [
     *(
         (infonce(temperature, denominator, *weights), [(6, 8), (23, 8)])
         for denominator in DENOMINATORS
-        for temperature, weights in ((1.0, (2.5, 0.5)), (0.05, (1.0, 1.0)), (0.2, (0.0, 1.0)))
+        for temperature, weights in (
+            (1.0, (2.5, 0.5)),
+            (0.05, (1.0, 1.0)),
+            (0.2, (0.0, 1.0)),
+            (0.2, (1.0, 0.0)),
+        )
     ),
     *(
         (infonce(0.2, denominator, positives=positives, weights=weights), [(6, 8), (23, 8)])
@@ -243,6 +248,43 @@ def test_rankings_by_hand() -> None:
     assert top1_hinge(scores, ranks).item() == 0.0
     assert top1_hinge(scores, ranks.flip(1)).item() == pytest.approx((4 + 2 + 3 + 1) / 4)
     assert listwise_softmax(torch.zeros(1, 5), ranks).item() == pytest.approx(math.log(5))
+    assert top1_printed(scores, ranks, sum_weight=0.0).item() == -3.0  # no hinge, and the best's score
+    assert pairwise_hinge(torch.tensor([[0.0, 0.5]]), torch.tensor([[0, 1]])).item() == 1.5  # two are enough
+    for loss in (PairwiseHingeLoss(), Top1HingeLoss(), PairwisePrintedLoss(), Top1PrintedLoss()):
+        one, other = loss(scores, ranks), loss(scores, ranks.flip(1))
+        both = loss(scores.repeat(2, 1), torch.cat([ranks, ranks.flip(1)]))
+        assert both.item() == pytest.approx((one + other).item() / 2)
+
+
+def test_defaults_are_those_of_the_pages() -> None:
+    """Runs and published figures rest on them."""
+    losses = (PairwiseHingeLoss, ListwiseSoftmaxLoss, Top1HingeLoss, PairwisePrintedLoss, Top1PrintedLoss)
+    assert [str(loss()) for loss in losses] == [
+        "PairwiseHingeLoss(margin=1.0)",
+        "ListwiseSoftmaxLoss(gold_temperature=1.0)",
+        "Top1HingeLoss(margin=1.0, bounded=True)",
+        "PairwisePrintedLoss(margin=1.0)",
+        "Top1PrintedLoss(margin=1.0, sum_weight=0.2)",
+    ]
+    scores, ranks = randn(3, 4), torch.arange(4).repeat(3, 1)
+    assert torch.equal(pairwise_printed(scores, ranks), pairwise_printed(scores, ranks, 1.0))
+    assert torch.equal(top1_printed(scores, ranks), top1_printed(scores, ranks, 1.0, 0.2))
+    assert (CoSENTLoss().temperature, CosineMSELoss().low, CosineMSELoss().high) == (0.05, 0.0, 1.0)
+
+
+def test_scores_are_scaled_from_low_to_high() -> None:
+    x = torch.eye(2)
+    loss = CosineMSELoss(1, 3)
+    assert loss(x, x, torch.tensor([3.0, 3.0])) == loss(x, x.flip(0), torch.tensor([1.0, 1.0])) == 0
+    assert loss(x, x, torch.tensor([1.0, 2.0])) == pytest.approx((1 + 0.25) / 2)
+
+
+def test_an_anchor_whose_negatives_weigh_nothing_has_none() -> None:
+    positive = torch.tensor([[True, False]])
+    masks = CandidateMasks(positive, ~positive, ~positive, 0)
+    for denominator in DENOMINATORS:
+        loss = InfoNCELoss(denominator=denominator, hard_weight=0.0)
+        assert loss(torch.ones(1, 2), torch.ones(2, 2), masks) == 0
 
 
 def test_autocast_does_not_round_similarities() -> None:
@@ -251,6 +293,10 @@ def test_autocast_does_not_round_similarities() -> None:
         exact = similarity(a, b)
         with torch.autocast("cpu", torch.bfloat16):
             assert torch.equal(similarity(a, b), exact)
+    groups = label_groups([(1, 2)])
+    exact = AdaptiveTripletLoss(triplets="all")(a, groups).loss
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(AdaptiveTripletLoss(triplets="all")(a, groups).loss, exact)
 
 
 def pair_loss(**options: Any) -> object:
@@ -277,7 +323,7 @@ ZEROS, RANKS = torch.zeros(1, 3), torch.arange(3)[None]
         (lambda: AdaptiveTripletLoss(triplets="some"), "some"),  # type: ignore[arg-type]
         (lambda: AdaptiveTripletLoss(scope="some"), "some"),  # type: ignore[arg-type]
         (lambda: AdaptiveTripletLoss(mining_distance="l1"), "l1"),  # type: ignore[arg-type]
-        (lambda: pairwise_hinge(ZEROS, torch.tensor([[0, 0, 1]])), "ranks"),
+        (lambda: pairwise_hinge(ZEROS, torch.tensor([[0, 0, 1]])), "ranks: each row must hold 0 to 2 once"),
         (lambda: listwise_softmax(ZEROS, torch.arange(3)), "ranks"),
         (lambda: top1_hinge(ZEROS, RANKS, margin=-1.0), "margin"),
         (lambda: pairwise_printed(ZEROS, RANKS, margin=-1.0), "margin"),

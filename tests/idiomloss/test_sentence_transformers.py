@@ -3,6 +3,7 @@ batches."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -218,6 +219,14 @@ def test_processes_take_turns_with_whole_groups(rows: Rows, world_size: int) -> 
     assert in_turn[: len(alone)] == list(alone)
 
 
+def test_defaults_of_the_trainers_losses_and_sampler(rows: Rows) -> None:
+    assert inspect.signature(AdaptiveTripletTrainerLoss).parameters["max_empty"].default == 20
+    assert inspect.signature(RankingTrainerLoss).parameters["temperature"].default == 0.05
+    first, same = GroupBatchSampler(rows, 13), GroupBatchSampler(rows, 13, seed=0)
+    same.set_epoch(0)
+    assert list(first) == list(same)
+
+
 def test_a_resumed_epoch_goes_on_with_its_own_batches(rows: Rows) -> None:
     one = loader(rows, 0, 1)
     one.set_epoch(3)
@@ -228,11 +237,14 @@ def test_a_resumed_epoch_goes_on_with_its_own_batches(rows: Rows) -> None:
 
 
 class TextRows(list[dict[str, Any]]):
-    """What the check uses of a dataset."""
+    """What the check and the sampler use of a dataset."""
 
     @property
     def column_names(self) -> list[str]:
         return list(self[0])
+
+    def __getitem__(self, key: Any) -> Any:
+        return [row[key] for row in self] if isinstance(key, str) else super().__getitem__(key)
 
 
 def test_names_become_labels() -> None:
@@ -251,12 +263,19 @@ PAIR = {"anchor": "a", "positive": "b"}
     ("wrong", "named"),
     [
         (lambda _: INFONCE(columns([0, 1, 2, 3], [4, 5, 6, 7]), torch.zeros(4)), "label"),
+        (
+            lambda _: INFONCE(columns([0], [1], [2], [3]), torch.zeros(4)),
+            r"negatives, \(1, 3, 2\), got \(4,\)",
+        ),
+        (lambda _: RankingTrainerLoss(Table(), temperature=0.0), "temperature"),
         (lambda _: INFONCE(columns([0, 1, 2, 3], [4, 5, 6, 7]), -LABELS - 1), "label"),
         (lambda _: INFONCE(columns([0, 1]), None), "positive"),
         (lambda _: TRIPLET(columns([0], [1]), torch.tensor([[0, 0, 1]])), "expected one column"),
         (lambda rows: GroupBatchSampler(rows, 6), r"cannot hold group \d+, which has 7"),
         (lambda rows: GroupBatchSampler(rows, 64, drop_last=True), "dataloader_drop_last"),
         (lambda rows: GroupBatchSampler(rows, 64, valid_label_columns=["score"]), "column label"),
+        (lambda _: GroupBatchSampler(TextRows([{"s": "a", "label": 1}]), 64), "column label"),
+        (lambda _: GroupBatchSampler(TextRows([{"s": "a", "label": [1, 2]}]), 64), "column label"),
         # Columns that a loss would misread.
         (lambda _: check_dataset(TextRows([PAIR | {"idiom": "ice"}]), INFONCE), "column idiom"),
         (lambda _: check_dataset(TextRows([PAIR | {"label": "ice"}]), INFONCE), "column label"),
@@ -264,7 +283,12 @@ PAIR = {"anchor": "a", "positive": "b"}
         (lambda _: check_dataset(TextRows([PAIR | {"id": 7}]), INFONCE), "column id"),
         (lambda _: check_dataset(TextRows([{"anchor": "a", "label": [0, 1]}]), INFONCE), "positive"),
         (lambda _: check_dataset(TextRows([{"s": "a", "idiom": "x", "label": [0]}]), TRIPLET), "idiom"),
-        (lambda _: check_dataset(TextRows([PAIR | {"label": [0, 1]}]), RANKING), "2 candidates"),
+        (lambda _: check_dataset(TextRows([PAIR | {"label": [0, 1]}]), RANKING), "2 candidates.* 3 columns"),
+        (lambda _: check_dataset(TextRows([PAIR | {"label": 0}]), RANKING), "0 candidates.* 1 columns"),
+        (
+            lambda _: check_dataset(TextRows([PAIR | {"label": [0, 0, 1]}]), TRIPLET),
+            r"columns\(\['positive'\]\)",
+        ),
     ],
 )
 def test_wrong_use_is_named(rows: Rows, wrong: Callable[[Rows], object], named: str) -> None:
@@ -274,5 +298,6 @@ def test_wrong_use_is_named(rows: Rows, wrong: Callable[[Rows], object], named: 
 
 def test_right_columns_pass() -> None:
     check_dataset(TextRows([PAIR | {"negative_1": "c", "label": [[0, 1], [0, 0]]}]), INFONCE)
+    check_dataset(TextRows([PAIR | {"label": [0, 1]}]), INFONCE)
     check_dataset(TextRows([PAIR | {"label": [0]}]), RANKING)
     check_dataset(TextRows([{"sentence": "a", "label": [0, 0, 1]}]), TRIPLET)

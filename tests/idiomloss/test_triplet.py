@@ -30,6 +30,7 @@ EMPTY = [  # triplet, property and correct weight; sizes of groups; mined nothin
     ((0.0, 0.0, 0.5), [(1, 1)], False, False),
     ((0.0, 0.5, 0.0), [(1, 0), (0, 1)], True, True),  # not of one group
     ((1.0, 0.0, 0.0), [(1, 0), (0, 1)], True, False),
+    ((0.0, 0.0, 0.5), [(0, 2)], True, True),  # triplets that weigh nothing
 ]
 
 
@@ -53,6 +54,19 @@ def test_texts_of_one_group_give_no_triplets_across_groups() -> None:
     assert not AdaptiveTripletLoss(scope="within").can_learn(groups)
     assert not AdaptiveTripletLoss(triplets="easy").can_learn(groups)
     assert AdaptiveTripletLoss(triplets="easy", margin=0.5).can_learn(groups)
+    assert AdaptiveTripletLoss(triplets="easy", margin=0.4, mining_margin=0.4).mines_in_vain
+
+
+def test_triplets_that_weigh_nothing_leave_a_batch_empty() -> None:
+    loss = AdaptiveTripletLoss(triplet_weight=0.0, property_weight=0.5, correct_weight=0.0, triplets="all")
+    assert loss(randn(4, 3, dtype=torch.float32), label_groups([(1, 0), (0, 1)])).is_empty
+
+
+def test_steps_are_as_few_as_can_hold_the_groups() -> None:
+    plan = group_steps(
+        [3, 3, 3], 5, np.random.default_rng(0)
+    )  # 9 sentences fill two steps, but not these groups
+    assert sorted(plan) == [[0], [1], [2]]
 
 
 def test_every_epoch_has_as_many_steps() -> None:

@@ -17,8 +17,13 @@ from idiomtune.expressions import (
     ExpressionIndex,
     contained,
     expression_pattern,
+    expression_words,
     find_expression,
+    has_placeholder,
+    inflections,
+    moved,
     replacements,
+    rewrite,
     written_steps,
 )
 
@@ -130,6 +135,38 @@ def test_names_that_differ_in_signs_are_told_apart() -> None:
     assert found == [("C", "C"), ("C++", "C++"), ("net", "net"), (".net", ".NET"), ("C", "C"), ("NET", "net")]
 
 
+RULES = [
+    ("try", "trys tries tried trying"),
+    ("key", "keys keyed keying"),
+    ("lie", "lies lay lain lied lying"),
+    ("tie", "ties tied tying"),
+    ("agree", "agrees agreed agreeing"),
+    ("like", "likes liked liking"),
+    ("do", "dos does did done doing"),
+    ("ox", "oxs oxes oxen"),
+    ("help", "helps helped helping"),
+    ("beat", "beats beaten beated beating beatted beatting"),
+    ("papel", "papels papeis papéis papeled papeling papelled papelling"),
+    ("animal", "animals animais animaled animaling animalled animalling"),
+    ("carry", "carrys carries carried carrying"),
+    ("girl", "girls girled girling"),  # no vowel before the l
+    ("canção", "cançãos cançãoes canções cançães cançãoed cançãoing"),
+]
+
+
+@pytest.mark.parametrize(("word", "forms"), RULES)
+def test_forms_by_rules(word: str, forms: str) -> None:
+    """Too many rather than too few: "papelled" costs nothing."""
+    assert inflections(word.upper()) == (word, *forms.split())
+
+
+def test_after_an_article_stands_no_verb() -> None:
+    assert "bucketed" not in expression_words("kick the bucket")[2].forms
+    assert "kicking" in expression_words("kick the bucket")[0].forms
+    assert has_placeholder("take someone for a ride")
+    assert not has_placeholder("something")
+
+
 def test_an_expression_without_letters_is_refused() -> None:
     with pytest.raises(ValueError, match=r"'\.\.\.' contains no letter or digit"):
         find_expression("...", "...")
@@ -173,6 +210,15 @@ HELD = [
     ("pull the leg of someone", "pulling the leg of them all", "pulling the leg of them"),
     ("the apple of one's eye", "the apple of the old voters’ eyes", "the apple of the old voters’ eyes"),
     ("make a fool of oneself", "made a fool of himself", "made a fool of himself"),
+    ("do something oneself again", "did the work himself again", "did the work himself again"),
+    (
+        "put one's money where one's mouth is",
+        "puts his money where his mouth is",
+        "puts his money where his mouth is",
+    ),
+    ("make someone one's slave", "made the old man her slave", "made the old man her slave"),
+    ("make someone one's slave", "made her slave", None),
+    ("bring someone to one's knees", "brought the team to its knees", "brought the team to its knees"),
     ("give someone something to eat", "gave the dog some meat to eat", "gave the dog some meat to eat"),
     ("one's cup of tea", "not my cup of tea", "my cup of tea"),
     ("fall for someone", "She fell for him at once", "fell for him"),
@@ -193,6 +239,12 @@ def test_placeholders_stand_for_phrases(expression: str, text: str, stands_as: s
     assert (None if found is None else text[slice(*found)]) == stands_as
     expected = [] if found is None else [(*found, expression)]
     assert ExpressionIndex([expression]).find(text) == expected
+
+
+def test_a_placeholder_is_not_what_an_expression_is_looked_for_by() -> None:
+    """Even if it is the rarest word of all that are looked for."""
+    index = ExpressionIndex(["lose one's temper", "lose the temper", "the temper"])
+    assert index.find("She lost her temper.") == [(4, 19, "lose one's temper")]
 
 
 def test_runs_of_an_expression_and_what_is_between_them() -> None:
@@ -291,6 +343,49 @@ def test_placeholders_in_the_real_sentences(real_data: Path) -> None:
     assert (num_found, len(records)) == (80, 3840)
 
 
+def test_codes_of_many_expressions_are_told_apart() -> None:
+    """Each of them is two characters, the digits of its number; 30 need more than five of each."""
+    names = [f"{first} {second}" for first in ("red", "big", "old", "new", "dry") for second in NOUNS]
+    for in_place in (False, True):
+        written = {name: f"<{name.replace(' ', '_')}>" for name in names} | {"hot dog": None}
+        steps, table = written_steps(written, str, {}, in_place=in_place)
+        assert sorted(table.values()) == sorted(new for new in written.values() if new)
+        assert all(len(code) == 2 for code in table)
+        rules = normalizers.Sequence([normalizers.Replace(Regex("(?i)" + p), new) for p, new in steps])
+        for name in names:
+            text = rules.normalize_str(f"a {name}, a hot dog")
+            code = next(code for code, new in table.items() if new == written[name])
+            assert text == (f"a {code}, a hot dog" if in_place else f"a {name}{code}, a hot dog")
+        assert list(written_steps({"red fish": "<>"}, str, {}, in_place=in_place)[1].values()) == ["<>"]
+
+
+def test_which_of_several_expressions_is_given_a_code() -> None:
+    """One with a placeholder goes before one without, and otherwise the longest counts."""
+    written = dict.fromkeys(["take", "take it", "take someone home", "take it home tonight"], "new")
+    steps, _ = written_steps(written, str, {}, in_place=True)
+    rules = normalizers.Sequence([normalizers.Replace(Regex("(?i)" + p), new) for p, new in steps])
+    assert rules.normalize_str("take it home tonight").endswith(" tonight")
+    assert rules.normalize_str("take it now").endswith(" now")
+    assert " it" not in rules.normalize_str("take it now")
+    assert " it" in rules.normalize_str("take them, it")
+    many = {f"number {number}": "new" for number in range(400)}
+    assert len(written_steps(many, str, {}, in_place=True)[1]) == 400
+
+
+NOUNS = ("fish", "wood", "hat", "moon", "house", "gun")
+
+
 def test_which_expressions_contain_others() -> None:
     names = ["in the dark", "Kept in the Dark", "take someone for a ride", "taken for", "ride", "bride"]
     assert contained(names) == {"Kept in the Dark": ["in the dark"], "take someone for a ride": ["ride"]}
+
+
+def test_spans_move_with_what_is_rewritten() -> None:
+    new, edits = rewrite("one two three four", [(4, 7, "II"), (8, 13, "III")])
+    assert (new, edits) == ("one II III four", [(4, 7, 4, 6), (8, 13, 7, 10)])
+    spans = {(0, 3): "one", (4, 7): "II", (5, 6): "II", (7, 8): " ", (4, 13): "II III", (9, 18): "III four"}
+    assert {span: new[slice(*moved(span, edits))] for span in spans} == spans
+    assert moved((14, 18), edits) == (11, 15)
+    new, edits = rewrite("ice cold", [(3, 3, "!!")])
+    assert new[slice(*moved((0, 3), edits))] == "ice!!"  # with what was inserted right behind it
+    assert new[slice(*moved((4, 8), edits))] == "cold"

@@ -183,7 +183,9 @@ def _pairs(
     for size in sorted({len(unit.phrases) for unit in units}):
         some = [unit for unit in units if len(unit.phrases) == size]  # R
         alone, in_context = (
-            1 - (rows := np.array([[vectors[text] for text in texts] for texts in of_units])) @ rows.mT
+            1
+            - (rows := np.array([[vectors[text] for text in texts] for texts in of_units]))
+            @ rows.swapaxes(-1, -2)
             for of_units in ([u.phrases for u in some], [u.sentences for u in some])
         )  # (R, 1 + M, 1 + M) each
         epsilon = in_context / np.where(alone > _NO_DISTANCE, alone, np.nan) - 1

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from idiomtune.data.own.forms import SPAN_PARTS, Form, normalised
 from idiomtune.errors import DataMissingError, UserError
-from idiomtune.io.files import expanded, is_file, is_folder, made, parse_json, parse_list
+from idiomtune.io.files import expanded, is_file, is_folder, made, one_line, parse_json, parse_list
 from idiomtune.io.tables import KINDS, Row, has_header, is_table, name_row, read_rows
 from idiomtune.requests import find_span
 
@@ -386,8 +386,9 @@ class Table:
         mapping = ", ".join(f"{role}: <column>" for role in self.form.required)
         how = f", or map them with '{self._option}={{{mapping}}}'" if self._option else ""
         titles = "; ".join(dict.fromkeys(form.title for form in self._forms))
+        have = ", ".join(map(one_line, header)) or "none"
         raise UserError(
-            f"its columns ({', '.join(header) or 'none'}) are not those of {titles}. Rename them{how}{near}",
+            f"its columns ({have}) are not those of {titles}. Rename them{how}{near}",
             file=self.source.name,
         )
 

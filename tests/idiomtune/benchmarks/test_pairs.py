@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 from sklearn import metrics  # type: ignore[import-untyped]
 
-from idiomtune.benchmarks.pairs import average_precision, best_accuracy, best_f1, pearson, roc_auc, spearman
+from idiomtune.benchmarks.pairs import (
+    average_precision,
+    best_accuracy,
+    best_f1,
+    cosines,
+    pearson,
+    roc_auc,
+    spearman,
+)
 
 
 def test_by_hand() -> None:
@@ -51,3 +60,23 @@ def test_equal_to_others(digits: int) -> None:
 def test_there_is_no_correlation_without_differences(predicted: list[float], gold: list[float]) -> None:
     assert spearman(predicted, gold) is None
     assert pearson(predicted, gold) is None
+
+
+def test_cosines_of_one_are_exact_and_others_are_not() -> None:
+    x = torch.tensor([[3.0, 4.0], [1.0, 1e-9], [1.0, 0.0]])
+    exact, rounded, other = cosines(x, torch.tensor([[0.3, 0.4], [1.0, 0.0], [1.0, 0.1]]))
+    assert exact == rounded == 1.0
+    assert other == pytest.approx(1 / 1.01**0.5)
+    assert other < 1.0
+    assert max(cosines(torch.eye(2), torch.eye(2).flip(0))) == 0.0
+
+
+def test_two_pairs_have_a_correlation() -> None:
+    assert pearson([0.1, 0.2], [1.0, 2.0]) == pytest.approx(1.0)
+    assert spearman([0.1, 0.2], [2.0, 1.0]) == pytest.approx(-1.0)
+
+
+def test_that_nothing_is_positive_may_be_the_best_threshold() -> None:
+    found = best_accuracy([0.1, 0.9, 0.5], [1.0, 0.0, 0.0])
+    assert found.value == pytest.approx(2 / 3)
+    assert found.threshold == 0.9

@@ -147,3 +147,10 @@ def test_graded_metrics_equal_pytrec_eval() -> None:
     for q in range(num_queries):
         for name, values in ours.items():
             assert values[q].item() == pytest.approx(theirs[str(q)][name], abs=1e-12), name
+
+
+def test_a_single_relevant_document_counts_whole() -> None:
+    hits, one = torch.tensor([[False, True, False]]), torch.tensor([1])
+    assert retrieval.average_precision(hits, one).tolist() == [0.5]
+    assert retrieval.recall(hits, one, 2).tolist() == [1.0]
+    assert "100.0%" in retrieval.tie_note("ndcg", hits, torch.tensor([[0.5, 0.5, 0.1]]))[0]

@@ -17,7 +17,7 @@ from sentence_transformers.sentence_transformer.losses import (
 
 from idiomtune.config import TrainSettings, check
 from idiomtune.data.idiolink import Document, Split, draw_tuples, load_split
-from idiomtune.data.own.load import OwnSplits, load_own
+from idiomtune.data.own.load import OwnSplits, forget_own_data, load_own
 from idiomtune.data.own.store import number_for
 from idiomtune.data.semeval2022 import read_groups
 from idiomtune.declarations.dataset import OwnData
@@ -205,6 +205,7 @@ def test_a_file_has_sentence_transformers_losses(
     tiny: Encoder, tiny_path: Path, tmp_path: Path, rows: list[dict[str, Any]], loss: str, theirs: Any
 ) -> None:
     """Batch by batch, both from the file on, without dropout."""
+    forget_own_data()  # older releases of pytest use a folder again
     path = write_lines(tmp_path / "train.jsonl", rows)
     config = composed(
         *("config", "+experiment=own", f"data.train={path}", f"objective.loss={loss}", "trainer.batch_size=5")

@@ -29,6 +29,8 @@ def test_permutation_p_counts_all_signs() -> None:
     assert permutation_p([1, 2, -3, 4]) == reached / 16
     assert permutation_p([0.1, 0.2, 0.3, 0, 0]) == 2 / 8  # rounding makes no sum smaller than itself
     assert permutation_p([0.0, 0.0]) == 1.0
+    assert permutation_p([1, 2]) == 2 / 4
+    assert permutation_p([1] * 10) == 2 / 2**10
 
 
 def test_whole_clusters_are_drawn_and_change_their_sign() -> None:
@@ -49,6 +51,7 @@ def test_drawn_signs_agree_with_scipy() -> None:
     )
     assert permutation_p(values) == pytest.approx(theirs.pvalue, abs=0.015)
     assert permutation_p(np.abs(values)) == 1 / 10_000  # never 0
+    assert permutation_p([1, -1] * 10) == 1.0  # nor more than 1
 
 
 def test_interval_of_a_mean_is_scipys_and_covers_the_truth() -> None:
@@ -62,6 +65,8 @@ def test_interval_of_a_mean_is_scipys_and_covers_the_truth() -> None:
         rng=np.random.default_rng(0),
     ).confidence_interval
     assert mean_interval(values) == pytest.approx((theirs.low, theirs.high), abs=1e-12)  # the same draws
+    assert interval(resampled("mean", values)) == pytest.approx((theirs.low, theirs.high), abs=1e-12)
+    assert len(resampled("mean", values, num=1_500)) == 1_500
     held = 0
     for _ in range(100):
         low, high = mean_interval(rng.normal(0.3, 1.0, 40))
@@ -95,3 +100,9 @@ def test_statistics_of_resamples_are_those_of_each_alone(name: str) -> None:
 def test_no_statistic_of_one_label(name: str) -> None:
     assert np.isnan(resampled(name, [1.0, 2.0, 3.0], [0.0, 0.0, 0.0])).all()
     assert interval(np.array([1.0, np.nan])) is None
+
+
+def test_average_precision_of_a_positive_that_is_predicted_last() -> None:
+    assert statistic_of("average_precision", [3.0, 2.0, 1.0], [1.0, 0.0, 1.0]) == pytest.approx(
+        (1 + 2 / 3) / 2
+    )

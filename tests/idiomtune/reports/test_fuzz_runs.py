@@ -1,0 +1,118 @@
+"""Run folders: whatever is in their files, a report has them, with a note, or refuses them by name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from idiomtune.errors import UserError
+from idiomtune.reports.frames import group_runs
+from idiomtune.reports.runs import find_runs, read_runs
+from idiomtune.reports.score_tables import as_csv, as_markdown, paper_tables
+from tests.fuzzing import FUZZED, TEXTS, VALUES
+from tests.planted_runs import plant
+
+FILES = ["run.json", "config.yaml", "scores.json"]
+NDCG = "idiolink/val/sentence/ndcg@10"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return plant(tmp_path_factory.mktemp("runs") / "mine", scores={NDCG: 0.5}, seed=42)
+
+
+def reported_or_refused(run: Path) -> None:
+    try:
+        runs = read_runs(find_runs([run])[0])
+        groups = group_runs([one for one in runs if one.is_scored])
+        for one in runs:
+            assert all(note.strip() for note in one.notes)
+            assert isinstance(one.metrics[1], int)
+        as_csv(groups)
+        as_markdown(groups, paper_tables(groups), [], [note for one in runs for note in one.notes])
+        [note for group in groups for note in group.notes()]
+    except UserError as error:
+        message = str(error)
+    else:
+        return
+    assert run.name in message, message
+
+
+def places(value: Any, above: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The path of everything in a record."""
+    keys = value.keys() if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    return [above, *(path for key in keys for path in places(value[key], (*above, key)))]
+
+
+def put(value: Any, path: tuple[Any, ...], new: Any) -> Any:
+    if not path or not isinstance(value, dict | list):
+        return new
+    copy = dict(value) if isinstance(value, dict) else list(value)
+    try:
+        copy[path[0]] = put(copy[path[0]], path[1:], new)
+    except (KeyError, IndexError, TypeError):  # an earlier change has taken it away
+        return value
+    return copy
+
+
+@pytest.mark.parametrize("key", ["idiolink", "idiolink/val/sentence/ndcg@10/dim=x", "x/dim=²", "", "/"])
+def test_keys_that_name_no_score_are_shown(key: str, tmp_path: Path) -> None:
+    runs = read_runs(find_runs([plant(tmp_path / "run", scores={key: 0.5})])[0])
+    assert key in as_csv(group_runs(runs))
+
+
+def test_a_model_that_is_no_text_is_shown(tmp_path: Path) -> None:
+    runs = [plant(tmp_path / name, scores={NDCG: 0.5}) for name in ("one", "two")]
+    for run, model in zip(runs, ({"path": ["a"]}, []), strict=True):
+        (run / "config.yaml").write_text(json.dumps({"model": model}), encoding="utf-8")
+    assert len(group_runs(read_runs(find_runs(runs)[0]))) == 2
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_values_changed_at_random(name: str, run: Path) -> None:
+    path = run / name
+    good = path.read_text(encoding="utf-8")
+    content = yaml.safe_load(good)
+    values = st.one_of(TEXTS, st.sampled_from(VALUES))
+
+    @FUZZED
+    @given(st.lists(st.tuples(st.sampled_from(places(content)), values), min_size=1, max_size=3))
+    def tried(changes: list[tuple[tuple[Any, ...], Any]]) -> None:
+        damaged = content
+        for place, value in changes:
+            damaged = put(damaged, place, value)
+        path.write_text(json.dumps(damaged), encoding="utf-8")  # which is YAML too
+        reported_or_refused(run)
+
+    try:
+        tried()
+    finally:
+        path.write_text(good, encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", [*FILES, "metrics.jsonl"])
+def test_bytes_changed_at_random(name: str, run: Path) -> None:
+    path = run / name
+    good = path.read_bytes()
+    signs = st.sampled_from([b'"', b",", b"\n", b":", b"[", b"}", b"\x00", b"\xff", b"[" * 3000])
+    change = st.tuples(st.integers(0, len(good)), st.integers(0, 40), st.one_of(st.binary(max_size=3), signs))
+
+    @FUZZED
+    @given(st.lists(change, min_size=1, max_size=3))
+    def tried(changes: list[tuple[int, int, bytes]]) -> None:
+        damaged = good
+        for start, length, some in changes:
+            damaged = damaged[:start] + some + damaged[start + length :]
+        path.write_bytes(damaged)
+        reported_or_refused(run)
+
+    try:
+        tried()
+    finally:
+        path.write_bytes(good)
