@@ -82,6 +82,7 @@ class Invariants:
         is_planned = since < _FIRST or state.step % _EVERY == 0 or state.step_in_epoch == 0
         self._is_due = bool(self._names) and is_planned
         if not self._is_due:
+            self._after = None
             return
         self._micro_batches = micro_batches
         self._seen: list[tuple[Batch, Tensor, Tensor | None]] = []
@@ -456,7 +457,8 @@ class Invariants:
         # Losses may hold some terms fixed, as the adaptive triplet loss does.
         if alike < 0.3:
             return f"its gradient has cosine {alike:.2f} with differences of the loss"
-        weight = len(batch.anchors) / sum(map(len, self._micro_batches)) * self._grad_scale
+        sizes = [len(anchors) for anchors in self._micro_batches]
+        weight = sizes[self._micro] / sum(sizes) * self._grad_scale
         ratio = float(found @ expected / found.square().sum()) / weight
         if alike > 0.99 and abs(ratio - 1) > 0.1:
             return f"its gradient is {ratio:.3g} times as large as the loss's share in the step says"

@@ -211,7 +211,7 @@ def test_not_finite_loss_names_the_batch_and_what_is_saved(
 
     monkeypatch.setattr(Suite, "run", poison_after_scoring)
     with pytest.raises(UserError) as caught:
-        train(tmp_path / "run", [*options, "eval.every=2", "trainer.invariants.scoring=false"])
+        train(tmp_path / "run", [*options, "eval.every=2", "trainer.invariants=null"])
     message = str(caught.value)
     assert "the loss is nan at step 3 (epoch 1), in the batch of 48 anchors" in message
     batch = json.loads((tmp_path / "run" / "nonfinite_batch.json").read_text())
