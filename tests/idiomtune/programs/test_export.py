@@ -398,6 +398,7 @@ def test_a_damaged_export_and_what_is_none_are_named(onnx: Path, tmp_path: Path)
     (tmp_path / "tokenizer.json").rename(folder / "tokenizer.json")
     (folder / "modules.json").unlink()
     refused("modules.json")
+    (folder / "config_sentence_transformers.json").unlink()
     (folder / "pytorch_model.bin").touch()  # a graph beside a model's own weights
     refused("no safetensors")
 

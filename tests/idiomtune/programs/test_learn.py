@@ -167,7 +167,7 @@ ENDS: list[tuple[int, Callable[[], None], str]] = [
     (3, lambda: raise_(KeyboardInterrupt()), "repeat the command"),
     (2, lambda: os.kill(os.getpid(), signal.SIGTERM), "SIGTERM"),
     (2, lambda: raise_(OSError(errno.ENOSPC, "No space left on device")), "No space"),
-    (1, lambda: raise_(SafetensorError("I/O error: No space left on device")), "No space"),
+    (1, lambda: raise_(SafetensorError("I/O error: No space left on device (os error 28)")), "No space"),
 ]
 
 
