@@ -79,7 +79,8 @@ class Invariants:
         state = self._training.state
         since = state.step - self._start
         self._is_first = since == 0
-        is_planned = since < _FIRST or state.step % _EVERY == 0 or state.step_in_epoch == 0
+        self._is_thorough = since < 2 or state.step % _EVERY == 0  # with texts embedded once more
+        is_planned = self._is_thorough or since < _FIRST or state.step_in_epoch == 0
         self._is_due = bool(self._names) and is_planned
         if not self._is_due:
             self._after = None
@@ -109,7 +110,7 @@ class Invariants:
                 self._of_part = [p.grad.detach().clone() for p in self._moved if p.grad is not None]
         if len(rows):
             self._look("labels", "pulls", "loss", "spread")
-            if micro == 0 and self._is_trainable:
+            if micro == 0 and self._is_trainable and self._is_thorough:
                 self._look("rows", "dropout")
 
     def before_update(self, norm: float) -> None:
