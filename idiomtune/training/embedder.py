@@ -63,6 +63,7 @@ class TrainableEmbedder:
         accelerator: for autocast and the gradient scaler.
         seed: of the run.
         caching: keep no graph, and run each forward batch again for its gradient.
+        autocast: compute in the run's precision; else in that of the weights.
     """
 
     encoder: Encoder
@@ -70,10 +71,11 @@ class TrainableEmbedder:
     processes: Processes
     seed: int
     caching: bool = False
+    autocast: bool = True
 
     def __post_init__(self) -> None:
         # Autocast would keep the cast weights of every block until the last batch has run.
-        autocast = AutocastKwargs(cache_enabled=not is_sharded(self.encoder))
+        autocast = AutocastKwargs(enabled=self.autocast, cache_enabled=not is_sharded(self.encoder))
         self._parallel = ParallelEncoder(
             self.encoder, self.processes, lambda: self.accelerator.autocast(autocast)
         )

@@ -17,6 +17,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -362,7 +363,11 @@ class Invariants:
 
     def sum_of_weights(self) -> float | None:
         """Of a sample of the trained weights, by which a resumed run knows them; None for shards."""
-        total = math.nan if self._is_sharded else _sample(self._parameters(trained=True)).double().abs().sum()
+        total = (
+            math.nan
+            if self._is_sharded
+            else _sample(self._parameters(trained=True)).cpu().double().abs().sum()
+        )
         return float(total) if math.isfinite(total) else None
 
     def processes(self) -> str:
@@ -375,7 +380,7 @@ class Invariants:
             return ""
         modules = training.encoder, training.objective.modules
         tensors = [t for m in modules for t in (*m.parameters(), *m.buffers()) if t.is_floating_point()]
-        sample = torch.cat([_elements(t) for t in tensors]).double()
+        sample = torch.cat([_elements(t) for t in tensors]).cpu().double()
         plan = int(training.state.plan[1][:6], 16) if training.state.plan else 0
         sums = torch.tensor([[sample.sum(), sample.square().sum(), plan]], dtype=torch.float32)
         every = training.processes.gather(sums.to(training.encoder.device), [1] * count)
@@ -475,9 +480,9 @@ class Invariants:
         first = self._spread = spread if self._spread is None else self._spread
         if spread < 1e-3 * first and len({r.text for r in requests}) >= _TEXTS:
             return f"the mean distance of a batch's rows has fallen from {first:.2g} to {spread:.2g}"
-        weights = torch.arange(1, rows.shape[1] + 1, device=rows.device).double().sqrt()
+        weights = torch.arange(1, rows.shape[1] + 1).double().sqrt()
         first_of_sum: dict[float, int] = {}
-        for i, value in enumerate((rows.double() @ weights).tolist()):
+        for i, value in enumerate((rows.cpu().double() @ weights).tolist()):
             one, other = requests[first_of_sum.setdefault(value, i)], requests[i]
             if one != other:
                 # As the model reads them: long texts are cut, and unknown words are alike.
@@ -580,6 +585,8 @@ class Invariants:
             return ""
         if any(gradient is None for _, rows, gradient in self._seen if len(rows)):
             return ""
+        if self._moved[0].device.type != "cpu" and self._training.context.placement.precision != "fp32":
+            return ""  # other devices draw other masks in other precisions
         clip = self._trainer.clip_norm or math.inf
         factor = max(1.0, self._norm / clip) * self._grad_scale  # by which the loss's gradient is larger
         along = [torch.zeros_like(p) if p.grad is None else p.grad.detach() for p in self._moved]
@@ -593,7 +600,9 @@ class Invariants:
         With G the gradient of the rows E, g that of the parameters: sum of G (E(s) - E(-s)) / 2s is g d,
         where E(s) are the rows with the parameters s d away.
         """
-        training, moved, size = self._training, self._moved, math.sqrt(self._of(_NOISE))
+        # In float32, also where the step was in 16 bits, whose differences would be noise.
+        embed = replace(self._training.embed, caching=False, autocast=False)
+        step, moved, size = self._training.state.step, self._moved, math.sqrt(_NOISE["fp32"])
         directions, expected, found = [], 0.0, math.nan
         for p, direction in zip(moved, along, strict=True):
             length = max(float(p.detach().norm()), 0.01 * math.sqrt(p.numel()))
@@ -605,18 +614,18 @@ class Invariants:
             """The sum of G E(s)."""
             for p, start, direction in zip(moved, kept, directions, strict=True):
                 p.copy_(start + s * direction)
-            rows = [
-                training.embed(b.requests, training.state.step, i).rows
-                for i, (b, *_) in enumerate(self._seen)
-            ]
-            pairs = zip(rows, self._seen, strict=True)
-            return sum(float((r.double() * g.double()).sum()) for r, (*_, g) in pairs if g is not None)
+            value = 0.0
+            for micro, (batch, _, g) in enumerate(self._seen):
+                if g is not None:
+                    rows = embed(batch.requests, step, micro).rows
+                    value += float((rows.cpu().double() * g.cpu().double()).sum())
+            return value
 
         reach = sum(float((rows * g).norm()) for _, rows, g in self._seen if g is not None)
         with torch.no_grad():
             for s in (size, size / 4, 4 * size):
                 found = (total(s) - total(-s)) / (2 * s)
-                noise = 10 * self._of(_NOISE) * reach / s
+                noise = 10 * _NOISE["fp32"] * reach / s
                 if is_near := abs(found - expected) <= self._of(_TOLERANCE) * abs(expected) + noise:
                     break
             for p, start in zip(moved, kept, strict=True):
