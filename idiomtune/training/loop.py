@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from idiomtune.config import TrainerSettings
+from idiomtune.encoder.forward import evaluating
 from idiomtune.encoder.known_gates import fit_gate
 from idiomtune.encoder.parity import compare_saved
 from idiomtune.encoder.sharding import full_state, is_sharded
@@ -229,12 +230,8 @@ def _renew_gate(training: Training) -> None:
     encoder, usages = training.encoder, training.usages
     if not usages or encoder.meanings is None:
         return
-    was_training = encoder.training
-    encoder.eval()
-    try:
+    with evaluating(encoder):
         encoder.meanings = encoder.meanings.override(gate=fit_gate(encoder, usages))
-    finally:
-        encoder.train(was_training)
 
 
 def _compare_saved(training: Training) -> None:
@@ -250,12 +247,8 @@ def _compare_saved(training: Training) -> None:
     folder = run.path / f"step_{training.state.step}"
 
     def compare() -> None:
-        was_training = encoder.training
-        encoder.eval()
-        try:
+        with evaluating(encoder):
             run.update(parity_saved=compare_saved(encoder, folder, training.settings.model))
-        finally:
-            encoder.train(was_training)
 
     with training.retention.exported_weights():
         training.processes.from_main(compare)
