@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from idiomtune.config.sections import Invariant
 from idiomtune.encoder.forward import evaluating
 from idiomtune.encoder.parallel import embed_all
 from idiomtune.encoder.sharding import is_sharded, local_shard
@@ -154,7 +155,7 @@ class Invariants:
         self._look("scoring")
         self._raise()
 
-    def _look(self, *names: str) -> None:
+    def _look(self, *names: Invariant) -> None:
         for name in names:
             if self._trainer.checks(name) and (what := getattr(self, name)()):
                 self._found.setdefault(name, what)
