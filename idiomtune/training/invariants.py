@@ -15,11 +15,11 @@ import hashlib
 import inspect
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -43,6 +43,7 @@ _DIRECTIONS = 8  # in which the loss's gradient is compared
 # Precision → the noise of embeddings, relative, and how far differences may be from gradients, relative.
 _EXACT = {"fp32": (1e-6, 0.05), "fp16": (2e-3, 0.25), "bf16": (1e-2, 0.25)}
 
+T = TypeVar("T", bound=Hashable)
 Named = list[tuple[str, nn.Parameter]]
 
 
@@ -64,7 +65,7 @@ class Invariants:
     def __init__(self, training: Any) -> None:
         self._training, self._trainer, self._encoder = training, training.trainer, training.encoder
         self._start = training.state.step
-        self._is_due = False
+        self._is_due = self._is_replanned = False
         self._found: dict[str, str] = {}
         self._is_trainable = isinstance(training.embed, TrainableEmbedder)
         self._is_sharded = is_sharded(training.encoder)
@@ -124,7 +125,7 @@ class Invariants:
             self._look("gradients", "gradient")
         self._raise()
         self._before = _sample(self._parameters(trained=False))
-        self._expected = self._adamw() if math.isfinite(norm) else {}
+        self._expected = self._adamw() if math.isfinite(norm) else []
 
     def after_update(self) -> None:
         """Look at what the optimizer has done."""
@@ -141,17 +142,14 @@ class Invariants:
         if not self._trainer.checks("scoring"):
             yield
             return
-        before, mode, modes = _sample(self._parameters()), self._encoder.training, set()
+        before, modes = _sample(self._parameters()), set()
         first = self._encoder.model[0]  # which is called, while the transformer in it may not be
         hook = first.register_forward_pre_hook(lambda module, _: modes.add(module.training))
         try:
             yield
         finally:
             hook.remove()
-        self._scored = _changed(before, self._parameters()) or (
-            "texts were scored with dropout" * (True in modes)
-            or "another mode" * (self._encoder.training != mode)
-        )
+        self._scored = _changed(before, self._parameters()) or "dropout was on" * (True in modes)
         self._look("scoring")
         self._raise()
 
@@ -161,12 +159,12 @@ class Invariants:
                 self._found.setdefault(name, what)
 
     def _raise(self) -> None:
-        if not (found := self._found):
-            return
-        self._found, lines = {}, []
+        found, self._found, lines = self._found, {}, []
         for name, what in found.items():
             sentence, _, cause = in_words(getattr(self, name)).partition(". ")
             lines.append(f"  - {name}: {sentence}. Found: {what}. {cause}")
+        if not found:
+            return
         raise InvariantError(
             f"step {self._training.state.step + 1}: what must hold in every training does not. That is an "
             "error in code (the objective's, this project's or a library's), not in the data:\n"
@@ -269,23 +267,23 @@ class Invariants:
         The optimizer may have other parameters than the model, or weights were changed beside it, or
         rounded.
         """
-        by_name, wrong = dict(self._parameters(trained=True)), []
-        for name, (before, expected) in self._expected.items():
+        wrong = []
+        for name, p, before, expected in self._expected:
             # What the weight itself is rounded by, and the ratio of the moments where both are small.
             room = 0.02 * (expected - before).abs().max() + 4e-7 * before.abs() + 1e-12
-            if bool(((_elements(by_name[name]) - expected).abs() > room).any()):
+            if bool(((_elements(p) - expected).abs() > room).any()):
                 wrong.append(name)
         return _first(wrong, "otherwise")
 
-    def _adamw(self) -> dict[str, tuple[Tensor, Tensor]]:
-        """Of each trained parameter 16 elements, before the step and expected after it.
+    def _adamw(self) -> list[tuple[str, nn.Parameter, Tensor, Tensor]]:
+        """Each trained parameter, and 16 of its elements before the step and as expected after it.
 
         The rows of idiom tokens, which have a rate of their own, are left out.
         """
         names = {id(p): name for name, p in self._parameters(trained=True)}
         if self._trainer.idiom_tokens_learning_rate is not None:
             names.pop(id(self._encoder.transformer.get_input_embeddings().weight), None)
-        found, state = {}, self._training.optimizer.state
+        found, state = [], self._training.optimizer.state
         for group in self._training.optimizer.param_groups:
             options = {name: group[name] for name in ("lr", "betas", "eps", "weight_decay")}
             for p in (p for p in group["params"] if id(p) in names):
@@ -297,7 +295,7 @@ class Invariants:
                     for name, value in state.get(p, {}).items()
                 }
                 adamw.step()
-                found[names[id(p)]] = _elements(p), twin.detach()
+                found.append((names[id(p)], p, _elements(p), twin.detach()))
         return found
 
     # ---------------------------------------------------------------- the plan
@@ -310,8 +308,9 @@ class Invariants:
         objective, state = self._training.objective, self._training.state
         plan = objective.epoch_steps(state.epoch, self._trainer.accumulation)
         digest = hashlib.sha256(repr(plan).encode()).hexdigest()[:16]
-        self._planned, state.plan = state.plan, (state.epoch, digest)
-        if not self._is_first and self._has_moved_on():
+        known, state.plan = state.plan, (state.epoch, digest)
+        self._is_replanned = known is not None and known[0] == state.epoch and known != state.plan
+        if self._is_replanned and not self._is_first:
             return "the epoch's plan is another than when the epoch began"
         if plan[state.step_in_epoch] != self._micro_batches:
             return f"step {state.step_in_epoch + 1} of the epoch is not the planned one"
@@ -323,11 +322,6 @@ class Invariants:
         one, other = (list(objective.batch(state.epoch, plan[state.step_in_epoch][0]).requests) for _ in "12")
         return "a batch has other texts when drawn again" * (one != other)
 
-    def _has_moved_on(self) -> bool:
-        """Whether the epoch is planned otherwise than it was."""
-        known, plan = self._planned, self._training.state.plan
-        return bool(known and known[0] == plan[0] and known != plan)
-
     def resumed(self) -> str:
         """A resumed run goes on with the weights, the optimizer's moments and the plan that were saved.
 
@@ -337,7 +331,7 @@ class Invariants:
         state = self._training.state
         if not self._is_first or not state.step:
             return ""
-        if self._trainer.checks("plan") and self._has_moved_on():
+        if self._is_replanned:
             return "the epoch's plan is another than when it was saved"
         if not self._training.optimizer.state:
             return "the optimizer has no moments"
@@ -601,7 +595,7 @@ class Invariants:
     def scoring(self) -> str:
         """Scoring changes no weight, and is done without dropout.
 
-        A benchmark may train, or leave the model in another mode.
+        A benchmark may train, or call train().
         """
         return self._scored
 
@@ -616,18 +610,23 @@ def in_words(check: Any) -> str:
 
 def repeated_anchors(objective: Objective, steps: Iterable[Iterable[Iterable[int]]]) -> list[int]:
     """Those that come several times in an epoch's steps, unless the objective means it."""
-    counts = Counter(chain.from_iterable(chain.from_iterable(steps)))
     is_meant = getattr(objective, "repeats_anchors", False)
-    return [anchor for anchor, count in counts.items() if count > 1 and not is_meant]
+    return [] if is_meant else repeated(chain.from_iterable(chain.from_iterable(steps)))
+
+
+def repeated(values: Iterable[T]) -> list[T]:
+    """The values that come several times."""
+    return [value for value, count in Counter(values).items() if count > 1]
 
 
 def slopes(
     loss: Callable[[Tensor], Tensor], rows: Tensor, gradient: Tensor, ways: Iterable[Tensor]
 ) -> tuple[Tensor, Tensor]:
     """(W,) each: by how much a loss of rows grows along small ways, by differences and by its gradient."""
-    pairs = []
-    for way in (way.to(rows) for way in ways):
-        pairs.append((float(loss(rows + way) - loss(rows - way)) / 2, float((gradient * way).sum())))
+    pairs = [
+        ((loss(rows + way) - loss(rows - way)).item() / 2, (gradient * way).sum().item())
+        for way in (way.to(rows) for way in ways)
+    ]
     found, expected = torch.tensor(pairs, dtype=torch.float64).T
     return found, expected
 

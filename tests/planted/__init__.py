@@ -218,7 +218,7 @@ ERRORS = [
         "scoring with dropout",
         SUITE,
         "        with evaluating(encoder), ExitStack() as held:\n",
-        "        with ExitStack() as held:\n            encoder.train()\n",
+        "        with evaluating(encoder), ExitStack() as held:\n            encoder.train()\n",
         ("scoring",),
     ),
     Planted(
