@@ -323,7 +323,8 @@ class _ObjectiveChecks:
         rows = _rows(batch.requests).to(dtype)
         gradient = self._gradients(batch, rows.clone())[1][0]
         found, expected = slopes(lambda at: self._loss(batch, at).loss, rows, gradient, step * ways)
-        return ((found - expected).abs() / step / max(gradient.norm().item(), 1e-3)).tolist()
+        errors: list[float] = ((found - expected).abs() / step / max(gradient.norm().item(), 1e-3)).tolist()
+        return errors
 
     def order(self) -> object:
         """The same anchors in reverse order have another loss: labels and rows must follow the anchors."""

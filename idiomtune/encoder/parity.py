@@ -62,10 +62,10 @@ def _load_plain(
     options: dict[str, Any] = {"dtype": torch.float32, "use_safetensors": True}
     if offline:  # else adapters are looked for on the Hub
         options["adapter_kwargs"] = {"local_files_only": True}
-    where = {"revision": revision, "local_files_only": offline, "device": encoder.device.type}
+    where: dict[str, Any] = {"revision": revision, "local_files_only": offline}
+    how: dict[str, Any] = {"device": encoder.device.type, "trust_remote_code": settings.trust_remote_code}
     with silence_libraries():
-        trusts = settings.trust_remote_code
-        return SentenceTransformer(path, trust_remote_code=trusts, model_kwargs=options, **where)
+        return SentenceTransformer(path, model_kwargs=options, **where, **how)
 
 
 @torch.no_grad()

@@ -106,7 +106,7 @@ class Invariants:
             some = [p for p in self._encoder.parameters() if p.grad is not None and p.grad.norm() > 1e-20]
             small = [p for p in some if p.numel() <= _MAX_MOVED] or some[:1]
             self._moved = small[:: max(1, len(small) // _NUM_MOVED)][:_NUM_MOVED]
-            self._of_part = [p.grad.clone() for p in self._moved]
+            self._of_part = _gradients(self._moved)
         if len(rows):
             self._look("labels", "pulls", "loss", "spread")
             if self._micro == 0 and self._is_trainable and self._is_thorough:
@@ -552,7 +552,7 @@ class Invariants:
             return ""
         clip = self._trainer.clip_norm or math.inf
         factor = max(1.0, self._norm / clip) * self._grad_scale  # by which the loss's gradient is larger
-        ways = [[p.grad.detach() for p in self._moved]]
+        ways = [_gradients(self._moved)]
         if len(self._micro_batches) > 1:
             # Parts of a step may be at right angles: the first part's own direction tells whether it counts.
             ways.append(self._of_part)
@@ -587,7 +587,8 @@ class Invariants:
                 room = self._tolerance * abs(expected) + 10 * self._noise * reach / s
                 if is_near := abs(found - expected) <= room:
                     break
-            total(0.0)
+            for p, start in zip(moved, kept, strict=True):
+                p.copy_(start)
         return f"{found:.3g} by differences, {expected:.3g} by the gradient" * (not is_near)
 
     # ---------------------------------------------------------------- scoring
@@ -632,6 +633,10 @@ def slopes(
 
 
 # -------------------------------------------------------------------- tensors
+
+
+def _gradients(parameters: Sequence[nn.Parameter]) -> list[Tensor]:
+    return [p.grad.clone() for p in parameters if p.grad is not None]
 
 
 def _elements(tensor: Tensor) -> Tensor:
