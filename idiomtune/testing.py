@@ -13,7 +13,7 @@ import math
 import shutil
 import tempfile
 import zlib
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
@@ -44,6 +44,7 @@ from idiomtune.programs.launch import call, ready
 from idiomtune.reports.statistics import statistic_of
 from idiomtune.requests import Request
 from idiomtune.training.embedder import TrainableEmbedder, seed_everything
+from idiomtune.training.invariants import in_words, repeated, repeated_anchors, slopes
 from idiomtune.verbs import evaluation_arguments, training_arguments
 
 _WIDTH = 32  # of embeddings
@@ -163,9 +164,8 @@ def _run(checks: object, skip: Collection[str]) -> list[str]:
         except Exception as error:
             cause, found = error, f"stopped by {type(error).__name__}: {first_line(error)}"
         if found:
-            why = " ".join(str(checked[name].__doc__).split())
-            shown = f" {found[:3] if isinstance(found, list) else [found]}"
-            failed.append(f"\n  {name}: {why}{'' if found is True else shown}")
+            shown = "" if found is True else f" {found[:3] if isinstance(found, list) else [found]}"
+            failed.append(f"\n  {name}: {in_words(checked[name])}{shown}")
     if failed:
         raise AssertionError(f"{len(failed)} of {len(names)} checks failed{''.join(failed)}") from cause
     return names
@@ -264,9 +264,7 @@ class _ObjectiveChecks:
 
     def once(self) -> object:
         """An anchor comes twice in an epoch: draw a permutation, or set repeats_anchors = True."""
-        counts = Counter(chain(*chain(*self._objective.epoch_steps(0, 1))))
-        may_repeat = getattr(self._objective, "repeats_anchors", False)
-        return [anchor for anchor, count in counts.items() if count > 1 and not may_repeat]
+        return repeated_anchors(self._objective, self._objective.epoch_steps(0, 1))
 
     def shuffling(self) -> object:
         """Two seeds, or two epochs, have the same steps: draw with both. (If this is meant, skip it.)"""
@@ -312,8 +310,9 @@ class _ObjectiveChecks:
         # The longer step is for losses that compute in float32.
         precisions = ((1e-6, 1e-4, torch.float64), (1e-3, 0.03, torch.float32))[bool(self._trained) :]
         for batch in (batch for batch in self._batches if batch.requests):
-            signs = np.random.default_rng(0).choice([-1.0, 1.0], (3, len(batch.requests), _WIDTH))
-            ways = torch.tensor(signs)
+            ways = torch.tensor(
+                np.random.default_rng(0).choice([-1.0, 1.0], (3, *_rows(batch.requests).shape))
+            )
             if all(max(self._errors(batch, ways, step, kind)) > most for step, most, kind in precisions):
                 alone = ways[0] * torch.eye(len(batch.requests))[:, :, None]
                 return batch.requests[int(np.argmax(self._errors(batch, alone, 1e-3, torch.float32)))].text
@@ -321,12 +320,11 @@ class _ObjectiveChecks:
 
     def _errors(self, batch: Batch, ways: Tensor, step: float, dtype: torch.dtype) -> list[float]:
         """Of the derivative in each direction, as a share of the gradient."""
-        rows, found = _rows(batch.requests).to(dtype), []
+        rows = _rows(batch.requests).to(dtype)
         gradient = self._gradients(batch, rows.clone())[1][0]
-        for way in ways.to(dtype):
-            above, below = (self._loss(batch, rows + sign * step * way).loss.item() for sign in (1, -1))
-            found.append(abs((gradient * way).sum().item() - (above - below) / (2 * step)))
-        return [error / max(gradient.norm().item(), 1e-3) for error in found]
+        found, expected = slopes(lambda at: self._loss(batch, at).loss, rows, gradient, step * ways)
+        errors: list[float] = ((found - expected).abs() / step / max(gradient.norm().item(), 1e-3)).tolist()
+        return errors
 
     def order(self) -> object:
         """The same anchors in reverse order have another loss: labels and rows must follow the anchors."""
@@ -509,8 +507,7 @@ class _DatasetChecks:
 
     def ids(self) -> object:
         """Ids are not unique over all splits: refuse or tell apart such records where the data is read."""
-        counts = Counter(map(self._id, chain(*self._records.values())))
-        return [id for id, count in counts.items() if count > 1]
+        return repeated(map(self._id, chain(*self._records.values())))
 
     def texts(self) -> object:
         """A text is empty, or a span is missing or not in its text: find it in the text as it is read."""
@@ -518,8 +515,7 @@ class _DatasetChecks:
 
     def splits(self) -> object:
         """Two splits share a group, so that a model has seen what scores it: tell them apart."""
-        counts = Counter(chain(*({*map(self._group, records)} for records in self._records.values())))
-        return [group for group, count in counts.items() if count > 1]
+        return repeated(chain(*({*map(self._group, records)} for records in self._records.values())))
 
     def reading(self) -> object:
         """A split is another when it is read again: keep the order of the file, and draw nothing."""

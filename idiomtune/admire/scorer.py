@@ -28,6 +28,7 @@ from idiomtune.data.admire import NUM_IMAGES, Item, ItemSplit
 from idiomtune.data.astitch import UsageCorpus, read_usages
 from idiomtune.data.names import ADMIRE_SENSES, AdmireSplit, AStitchSplit, unseen_astitch
 from idiomtune.encoder.device import Placement
+from idiomtune.encoder.forward import evaluating
 from idiomtune.errors import DataMissingError, UserError
 from idiomtune.expressions import expression_pattern
 from idiomtune.factory.data import admire_split, data_files
@@ -450,28 +451,23 @@ class ExpertsBenchmark:
 
     def score(self, embed: Embed) -> Result:
         """The scores of all splits, and predictions for them."""
-        was_training = self.scorer.training
-        self.scorer.eval()
         result = Result()
         if self.usages and self.scorer.options.astitch is None:
             result.notes.append(
                 f"{', '.join(self.usages)}: an earlier version saved these experts without the names of "
                 "AStitch's files that taught them, which may hold compounds that are scored here."
             )
-        try:
-            with torch.no_grad():
-                for split in self.splits:
-                    self._score_items(embed, split, result)
-                for name, corpus in self.usages.items():
-                    width = self.scorer.num_sense_requests
-                    rows = embed(self._of_usages(corpus)).view(len(corpus.usages), width, -1)
-                    predicted = self.scorer.sense(rows)[1].argmax(1).tolist()
-                    ids = [(f"astitch_{usage.id}", usage.phrase) for usage in corpus.usages]
-                    gold = [int(not usage.is_idiomatic) for usage in corpus.usages]
-                    result.per_query.extend(_senses(name, self.scorer.options.mode, ids, predicted, gold))
-                    result.per_query.extend(_senses(name, MAJORITY, ids, None, gold))
-        finally:
-            self.scorer.train(was_training)
+        with evaluating(self.scorer), torch.no_grad():
+            for split in self.splits:
+                self._score_items(embed, split, result)
+            for name, corpus in self.usages.items():
+                width = self.scorer.num_sense_requests
+                rows = embed(self._of_usages(corpus)).view(len(corpus.usages), width, -1)
+                predicted = self.scorer.sense(rows)[1].argmax(1).tolist()
+                ids = [(f"astitch_{usage.id}", usage.phrase) for usage in corpus.usages]
+                gold = [int(not usage.is_idiomatic) for usage in corpus.usages]
+                result.per_query.extend(_senses(name, self.scorer.options.mode, ids, predicted, gold))
+                result.per_query.extend(_senses(name, MAJORITY, ids, None, gold))
         add_scores(result)
         return result
 

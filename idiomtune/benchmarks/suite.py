@@ -21,6 +21,7 @@ from idiomtune.declarations.registry import score_of
 from idiomtune.declarations.score import at_dimension
 from idiomtune.encoder.building import embedding_width
 from idiomtune.encoder.encoder import Encoder
+from idiomtune.encoder.forward import evaluating
 from idiomtune.errors import UserError
 from idiomtune.io.processes import Processes
 from idiomtune.requests import Request
@@ -98,20 +99,15 @@ class Suite:
         """
         start = time.perf_counter()
         chosen = [b for b in self.benchmarks if only is None or b.name in only]
-        was_training = encoder.training
-        encoder.eval()
-        try:
-            with ExitStack() as held:
-                embed = Remembered(encoder, self._processes, cached=keep)
-                if requests := [request for benchmark in chosen for request in announced(benchmark)]:
-                    embed.add(requests)
-                for corpus in (corpus for benchmark in chosen for corpus in _corpora(benchmark)):
-                    store = embedded(corpus, encoder, self._processes, keep=self._keep_stores)
-                    embed.stores[corpus] = held.enter_context(store)
-                with torch.autocast("cpu", enabled=False):  # a lower precision is the model's alone
-                    card = self._scored_by_main(chosen, embed)
-        finally:
-            encoder.train(was_training)
+        with evaluating(encoder), ExitStack() as held:
+            embed = Remembered(encoder, self._processes, cached=keep)
+            if requests := [request for benchmark in chosen for request in announced(benchmark)]:
+                embed.add(requests)
+            for corpus in (corpus for benchmark in chosen for corpus in _corpora(benchmark)):
+                store = embedded(corpus, encoder, self._processes, keep=self._keep_stores)
+                embed.stores[corpus] = held.enter_context(store)
+            with torch.autocast("cpu", enabled=False):  # a lower precision is the model's alone
+                card = self._scored_by_main(chosen, embed)
         return replace(card, seconds=time.perf_counter() - start)
 
     def _scored_by_main(self, chosen: Sequence[Benchmark], embed: Remembered) -> Scorecard:

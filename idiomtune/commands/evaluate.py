@@ -14,9 +14,5 @@ def run(config: dict[str, Any]) -> dict[str, float]:
     return score_model(settings, config)
 
 
-def main() -> None:
-    launch("evaluate", run)
-
-
 if __name__ == "__main__":
-    main()
+    launch("evaluate", run)

@@ -15,9 +15,5 @@ def run(config: dict[str, Any]) -> Path:
     return export(settings)
 
 
-def main() -> None:
-    launch("export", run)
-
-
 if __name__ == "__main__":
-    main()
+    launch("export", run)

@@ -16,9 +16,5 @@ def run(config: dict[str, Any]) -> Path:
     return glossary(settings)
 
 
-def main() -> None:
-    launch("glossary", run)
-
-
 if __name__ == "__main__":
-    main()
+    launch("glossary", run)

@@ -15,9 +15,5 @@ def run(config: dict[str, Any]) -> Path:
     return learn(settings)
 
 
-def main() -> None:
-    launch("learn", run)
-
-
 if __name__ == "__main__":
-    main()
+    launch("learn", run)

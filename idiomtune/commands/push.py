@@ -14,9 +14,5 @@ def run(config: dict[str, Any]) -> list[str | None]:
     return publish(settings)
 
 
-def main() -> None:
-    launch("push", run)
-
-
 if __name__ == "__main__":
-    main()
+    launch("push", run)

@@ -246,29 +246,10 @@ def named_model(name: str) -> ModelSettings:
 LearningRate = Annotated[float, Field(gt=0, le=1)]
 
 
-class InvariantsSettings(Section):
-    modes: bool
-    dropout: bool
-    optimizer: bool
-    precision: bool
-    tied: bool
-    zeroed: bool
-    gradients: bool
-    gradient: bool
-    loss: bool
-    pulls: bool
-    updates: bool
-    still: bool
-    frozen: bool
-    schedule: bool
-    plan: bool
-    resumed: bool
-    labels: bool
-    rows: bool
-    spread: bool
-    processes: bool
-    scoring: bool
-    parity: bool
+_OfModel = Literal["modes", "dropout", "optimizer", "precision", "tied", "schedule", "scoring", "parity"]
+_OfStep = Literal["zeroed", "gradients", "gradient", "loss", "pulls", "updates", "still", "frozen"]
+_OfData = Literal["plan", "resumed", "labels", "rows", "spread", "processes"]
+Invariant = Literal[_OfModel, _OfStep, _OfData]
 
 
 class TrainerSettings(Section):
@@ -299,11 +280,11 @@ class TrainerSettings(Section):
     max_empty_steps: Count
     keep_checkpoints: Count
     log_every: Count
-    invariants: InvariantsSettings | None
+    invariants: dict[Invariant, bool] | None
 
-    def checks(self, name: str) -> bool:
+    def checks(self, name: Invariant) -> bool:
         """Whether an invariant is checked."""
-        return self.invariants is not None and getattr(self.invariants, name)
+        return bool(self.invariants and self.invariants.get(name))
 
     def problems(self) -> Iterator[str]:
         if self.freeze_encoder and self.only_idiom_tokens:

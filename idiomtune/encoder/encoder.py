@@ -27,6 +27,7 @@ from idiomtune.encoder.forward import (
     PooledSentence,
     add_meanings,
     cut_spans_note,
+    evaluating,
     in_request_order,
     is_cut,
     plan_batches,
@@ -371,15 +372,11 @@ class Encoder(nn.Module):
             UserError: if a span is not in its text, or beyond the model's maximum length.
         """
         requests = _requests_for(texts, spans, role, instruction, batch_size)
-        was_training = self.training
-        self.eval()
         has_bar = show_progress_bar and sys.stderr.isatty()
         num_texts = len({request.text for request in requests})
-        try:
-            with progress_bar("embedding", num_texts) if has_bar else nullcontext() as advance:
-                embeddings: Tensor = self(requests, advance, batch_size=batch_size).float().cpu()
-        finally:
-            self.train(was_training)
+        bar = progress_bar("embedding", num_texts) if has_bar else nullcontext()
+        with evaluating(self), bar as advance:
+            embeddings: Tensor = self(requests, advance, batch_size=batch_size).float().cpu()
         return embeddings.numpy() if convert_to_numpy else embeddings
 
     def usage(self, texts: Iterable[str], expressions: str | Sequence[str | Span]) -> list[float]:

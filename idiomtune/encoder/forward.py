@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -22,6 +23,17 @@ SHORT_ATTENTION = "sdpa_short_on_cpu"
 _BYTE_ATTENTION = f"{SHORT_ATTENTION}_byte_dropout"
 _MAX_LENGTH = 256  # tokens: memory grows with their square, and the gain shrinks
 _LEVELS = 256  # of a byte
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Within this context a model is in evaluation mode; then in the mode that it had."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
 
 
 def use_short_attention(transformer: PreTrainedModel) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,8 @@ from idiomtune.encoder.loading import locate_checkpoint, resolve_model_path, sil
 from idiomtune.errors import UserError
 from idiomtune.requests import Request
 
-_MAX_TWICE = 10**9
-_LIMITS = {"cpu": 1e-4}  # of a number of an embedding at unit length
-_LIMIT = 1e-3  # on other devices
+_MAX_TWICE = 10**9  # weights: more are not loaded twice
+_LIMIT = 1e-3  # of a number of an embedding at unit length; on a CPU a tenth of it
 _TEXTS = (
     Request("The train left the station at nine."),
     Request("The train left the station at nine.", role="query"),
@@ -39,44 +39,39 @@ def compare_loaded(encoder: Encoder, settings: ModelSettings) -> float:
         UserError: as :func:`compared`.
     """
     changed = (settings.pooling, settings.pool_prompts, settings.bidirectional, settings.max_length)
-    is_whole = all(option is None for option in changed) and encoder.idiom_tokens is None
-    plain = encoder.model
-    if is_whole and not settings.convert_weights and _is_small(encoder):
+    is_whole = changed == (None,) * 4 and encoder.idiom_tokens is None and not settings.convert_weights
+    plain, prompts = None, {"query": encoder.prompts.query, "document": encoder.prompts.document}
+    if is_whole:
         folder, offline = locate_checkpoint(resolve_model_path(settings.path), settings.revision)
-        where = {"revision": settings.revision, "local_files_only": offline}
-        plain = _load_plain(encoder, folder, settings, **where)
-    return compared(encoder, plain, f"model {settings.path}", by_name=False)
+        plain = _load_plain(encoder, folder, settings, offline=offline, revision=settings.revision)
+    return compared(encoder, plain or encoder.model, f"model {settings.path}", prompts)
 
 
 def compare_saved(encoder: Encoder, folder: Path, settings: ModelSettings) -> float | None:
     """:func:`compared`, with what was saved of the encoder; None for more than a billion weights."""
-    if not _is_small(encoder):
+    plain = _load_plain(encoder, str(folder), settings)
+    return None if plain is None else compared(encoder, plain, f"the saved model {folder}", plain.prompts)
+
+
+def _load_plain(
+    encoder: Encoder, path: str, settings: ModelSettings, *, offline: bool = True, revision: str | None = None
+) -> SentenceTransformer | None:
+    """The model as sentence-transformers loads it; None if that is too large to be loaded twice."""
+    if sum(p.numel() for p in encoder.parameters()) > _MAX_TWICE:
         return None
-    plain = _load_plain(encoder, str(folder), settings, local_files_only=True)
-    return compared(encoder, plain, f"the saved model {folder}", by_name=True)
-
-
-def _is_small(encoder: Encoder) -> bool:
-    """Whether it can be loaded twice."""
-    return sum(p.numel() for p in encoder.parameters()) <= _MAX_TWICE
-
-
-def _load_plain(encoder: Encoder, path: str, settings: ModelSettings, **where: Any) -> SentenceTransformer:
     options: dict[str, Any] = {"dtype": torch.float32, "use_safetensors": True}
-    if where["local_files_only"]:  # else adapters are looked for on the Hub
+    if offline:  # else adapters are looked for on the Hub
         options["adapter_kwargs"] = {"local_files_only": True}
+    where: dict[str, Any] = {"revision": revision, "local_files_only": offline}
+    how: dict[str, Any] = {"device": encoder.device.type, "trust_remote_code": settings.trust_remote_code}
     with silence_libraries():
-        return SentenceTransformer(
-            path,
-            device=encoder.device.type,
-            trust_remote_code=settings.trust_remote_code,
-            model_kwargs=options,
-            **where,
-        )
+        return SentenceTransformer(path, model_kwargs=options, **where, **how)
 
 
 @torch.no_grad()
-def compared(encoder: Encoder, plain: SentenceTransformer, name: str, *, by_name: bool) -> float:
+def compared(
+    encoder: Encoder, plain: SentenceTransformer, name: str, prompts: Mapping[str, str | None]
+) -> float:
     """The largest difference of any number of eight texts' embeddings, each of unit length.
 
     A span is compared where nothing but scaling follows the pooling. Texts that hold an expression of the
@@ -86,20 +81,20 @@ def compared(encoder: Encoder, plain: SentenceTransformer, name: str, *, by_name
         encoder: in evaluation mode.
         plain: the same model, as sentence-transformers loads it.
         name: of the model, for messages.
-        by_name: prompts are those that the plain model has saved; else the encoder's, as options may change
-            them.
+        prompts: that the plain model is given, by role: those that it has saved, or the encoder's, as options
+            may change them.
 
     Raises:
         UserError: if they differ by more than 1e-3 (on a CPU 1e-4), with the text.
     """
-    worst = 0.0
+    worst, limit = 0.0, _LIMIT / 10 if encoder.device.type == "cpu" else _LIMIT
     for request in _TEXTS:
-        theirs = _plain(encoder, plain, request, by_name=by_name)
+        theirs = _plain(encoder, plain, request, prompts[request.role] or "")
         if theirs is None:
             continue
         ours = encoder.forward([request])[0].float().cpu()
         difference = float((normalize(ours, dim=0) - normalize(theirs.float().cpu(), dim=0)).abs().max())
-        if not difference <= _LIMITS.get(encoder.device.type, _LIMIT):
+        if not difference <= limit:
             what = f"{request.text[:40]!r} ({request.role}, {request.pooling})"
             raise UserError(
                 f"{name}: plain sentence-transformers embeds {what} otherwise: the embeddings differ by "
@@ -110,18 +105,15 @@ def compared(encoder: Encoder, plain: SentenceTransformer, name: str, *, by_name
     return worst
 
 
-def _plain(encoder: Encoder, plain: Any, request: Request, *, by_name: bool) -> Tensor | None:
+def _plain(encoder: Encoder, plain: Any, request: Request, prompt: str) -> Tensor | None:
     """Its embedding by sentence-transformers alone; None if it is not compared."""
     meanings, text = encoder.meanings, request.text
-    if (meanings is not None and meanings.find(text)) or not plain.tokenizer(text, truncation=True)[
-        "input_ids"
-    ]:
+    has_tokens = plain.tokenizer(text, truncation=True)["input_ids"]
+    if not has_tokens or (meanings is not None and meanings.find(text)):
         return None
     if request.span is None:
-        prompt = (
-            {"prompt_name": request.role} if by_name else {"prompt": getattr(encoder.prompts, request.role)}
-        )
-        embedding: Tensor = plain.encode(text, convert_to_tensor=True, show_progress_bar=False, **prompt)
+        options = {"convert_to_tensor": True, "show_progress_bar": False, "prompt": prompt}
+        embedding: Tensor = plain.encode(text, **options)
         return embedding
     after = [module for module in plain if not isinstance(module, Normalize)]
     if encoder.raw_spans or len(after) > 2 or encoder.prompts.document or not plain.tokenizer.is_fast:

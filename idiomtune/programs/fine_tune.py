@@ -32,6 +32,7 @@ from idiomtune.programs.prepare import Prepared, check_memory, prepare, what_tak
 from idiomtune.reports.runs import EXTERNAL_NOTE, SAMPLE_NOTE, read_run
 from idiomtune.training.checkpoint import TrainerState, read_state
 from idiomtune.training.ending import recorded_end, stopped_by_sigterm, system_errors_explained
+from idiomtune.training.invariants import InvariantError
 from idiomtune.training.loop import monitor_name, monitored, train_loop
 from idiomtune.training.regularization import Retention, build_retention
 from idiomtune.training.resume import check_same_data, start_or_resume
@@ -40,6 +41,8 @@ from idiomtune.training.step import OnScores, RunContext, Training, num_warmup_s
 from idiomtune.training.tracking import tracked
 
 log = logging.getLogger(__name__)
+
+_SCORED_ALIKE = 0.01  # how far scores of one model may be apart, by rounding and approximate search
 
 Scores = dict[str, float]
 
@@ -180,6 +183,15 @@ def _run(
     # ---- score the best and report
     best, trained = _score_best(context, benchmarks)
     trained += _sample_weights(objective.modules)
+    if settings.trainer.checks("scoring"):
+        again = monitored(best.scores, settings.trainer) or 0.0
+        kept = state.best_score or 0.0
+        if abs(again - kept) > _SCORED_ALIKE:
+            raise InvariantError(
+                f"best/ was scored {kept:.4f} when it was saved, and {again:.4f} when it was loaded: it is "
+                "not the checkpoint that was the best, or scoring depends on more than the model "
+                "(trainer.invariants.scoring=false ends the run all the same)"
+            )
 
     def report() -> None:
         known = [*run.record.get("untrained_weights", ()), *new_modules]  # none of an old run

@@ -27,6 +27,7 @@ from torch.nn.functional import cosine_similarity, normalize
 from idiomtune.config import LearnSettings
 from idiomtune.encoder.device import log_placement, place
 from idiomtune.encoder.encoder import Encoder
+from idiomtune.encoder.forward import evaluating
 from idiomtune.encoder.glossary import Glossary, Meanings, read_glossary
 from idiomtune.errors import UserError
 from idiomtune.expressions import ExpressionIndex, Forms, find_expression, plain_expression
@@ -348,14 +349,12 @@ def targets(
 @contextmanager
 def _reading(encoder: Encoder, meanings: Meanings | None) -> Iterator[None]:
     """With these meanings, or none, in evaluation mode."""
-    before, was_training = encoder.meanings, encoder.training
-    encoder.meanings = meanings
-    encoder.eval()
+    before, encoder.meanings = encoder.meanings, meanings
     try:
-        yield
+        with evaluating(encoder):
+            yield
     finally:
         encoder.meanings = before
-        encoder.train(was_training)
 
 
 # ------------------------------------------------------------------ into tokens

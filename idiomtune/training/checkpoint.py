@@ -47,7 +47,7 @@ class TrainerState:
         loss_sum: sum of the losses since the last evaluation.
         num_losses: number of these losses.
         plan: the last epoch whose steps were checked, and the plan's digest.
-        weights: :meth:`idiomtune.training.invariants.Invariants.sum_of_weights`.
+        sums: :meth:`idiomtune.training.invariants.Invariants.sums`.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
@@ -66,7 +66,7 @@ class TrainerState:
     loss_sum: float = 0.0
     num_losses: int = 0
     plan: tuple[int, str] | None = None
-    weights: float | None = None
+    sums: tuple[float | None, ...] = ()
 
 
 # ------------------------------------------------------------------ reading

@@ -105,12 +105,8 @@ def system_errors_explained(run: RunFolder, processes: Processes, takes_less: st
         UserError: for such a failure; any other error is raised unchanged.
     """
     try:
-        with as_os_errors():
+        with _failures_explained(lambda: f". {last_saved(run.path)}"):
             yield
-    except OSError as error:
-        if (what := what_failed(error)) is None:
-            raise
-        raise UserError(f"{what}. {last_saved(run.path)}") from error
     except (RuntimeError, MemoryError) as error:
         if is_out_of_memory(error):
             raise UserError(f"{system_failure(error)}\n{takes_less}") from error
@@ -130,14 +126,22 @@ def explained(then: str) -> Iterator[None]:
         UserError: for such a failure; any other error is raised unchanged.
     """
     try:
-        with stopped_by_sigterm(), as_os_errors():
+        with stopped_by_sigterm(), _failures_explained(lambda: f"; {then}"):
             yield
     except KeyboardInterrupt as error:
         raise Interrupted(f"{error or 'stopped'}; {then}") from None
+
+
+@contextmanager
+def _failures_explained(then: Callable[[], str]) -> Iterator[None]:
+    """Put failures of disk and network into words, and what to do after them."""
+    try:
+        with as_os_errors():
+            yield
     except OSError as error:
         if (what := what_failed(error)) is None:
             raise
-        raise UserError(f"{what}; {then}") from error
+        raise UserError(f"{what}{then()}") from error
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -15,20 +15,25 @@ import hashlib
 import inspect
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from functools import cached_property
+from itertools import chain
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from idiomtune.config.sections import Invariant
+from idiomtune.encoder.forward import evaluating
 from idiomtune.encoder.parallel import embed_all
 from idiomtune.encoder.sharding import is_sharded, local_shard
 from idiomtune.errors import UserError
 from idiomtune.io.files import first_of
-from idiomtune.objectives import Batch, ObjectiveLoss
+from idiomtune.objectives import Batch, Objective, ObjectiveLoss
+from idiomtune.requests import Request
 from idiomtune.training.embedder import TrainableEmbedder, seed_everything
 
 _FIRST, _EVERY = 5, 100  # the first steps of a run, or after it was resumed; and then every hundredth
@@ -36,9 +41,10 @@ _SAMPLE = 16  # elements of a parameter that are looked at
 _TEXTS = 8  # of a batch that are embedded again
 _MAX_MOVED, _NUM_MOVED = 4_000_000, 12  # elements, and number, of parameters that are moved
 _DIRECTIONS = 8  # in which the loss's gradient is compared
-_NOISE = {"fp32": 1e-6, "fp16": 2e-3, "bf16": 1e-2}  # of embeddings, relative
-_TOLERANCE = {"fp32": 0.05, "fp16": 0.25, "bf16": 0.25}  # of differences, relative to gradients
+# Precision → the noise of embeddings, relative, and how far differences may be from gradients, relative.
+_EXACT = {"fp32": (1e-6, 0.05), "fp16": (2e-3, 0.25), "bf16": (1e-2, 0.25)}
 
+T = TypeVar("T", bound=Hashable)
 Named = list[tuple[str, nn.Parameter]]
 
 
@@ -58,20 +64,18 @@ class Invariants:
     """
 
     def __init__(self, training: Any) -> None:
-        chosen = training.trainer.invariants
-        self._training, self._trainer = training, training.trainer
-        self._names = {name for name, is_on in chosen if is_on} if chosen else set()
+        self._training, self._trainer, self._encoder = training, training.trainer, training.encoder
         self._start = training.state.step
-        self._is_due = False
+        self._is_due = self._is_replanned = False
         self._found: dict[str, str] = {}
         self._is_trainable = isinstance(training.embed, TrainableEmbedder)
         self._is_sharded = is_sharded(training.encoder)
-        self._needed: set[str] | None = None  # names of parameters that embeddings depend on
+        self._noise, self._tolerance = _EXACT[training.context.placement.precision]
         self._spread: float | None = None  # of the first rows
         self._after: Tensor | None = None  # a sample of the weights after a step that was checked
-        self._moved: list[nn.Parameter] = []  # to see what their gradients say
-        self._of_part: list[Tensor] = []  # their gradients after the first part of the first step
         self._doubts: Counter[str] = Counter()  # what chance may break once, but not twice
+        best = training.state.best_score
+        self._best = -math.inf if best is None else best
 
     # ---------------------------------------------------------------- when
 
@@ -82,36 +86,33 @@ class Invariants:
         self._is_first = since == 0
         self._is_thorough = since < 2 or state.step % _EVERY == 0  # with texts embedded once more
         is_planned = self._is_thorough or since < _FIRST or state.step_in_epoch == 0
-        self._is_due = bool(self._names) and is_planned
+        self._is_due = self._trainer.invariants is not None and is_planned
         if not self._is_due:
             self._after = None
             return
         self._micro_batches = micro_batches
-        self._seen: list[tuple[Batch, Tensor, Tensor | None]] = []
+        self._seen: list[tuple[Batch, Tensor, Tensor]] = []  # of each part: its rows and their gradient
+        self._moved: list[nn.Parameter] = []  # some, to see what their gradients say
         self._look(
             "modes", "optimizer", "precision", "tied", "schedule", "plan", "resumed", "zeroed", "still"
         )
 
-    def before_backward(self, rows: Tensor) -> None:
-        """Keep the gradient of a micro-step's rows."""
-        if self._is_due and rows.requires_grad:
-            rows.retain_grad()
-
-    def after_backward(self, batch: Batch, rows: Tensor, result: ObjectiveLoss, micro: int) -> None:
+    def after_backward(self, batch: Batch, rows: Tensor, result: ObjectiveLoss) -> None:
         """Look at a micro-step's rows (R, D) and loss."""
         if not self._is_due:
             return
-        gradient = None if rows.grad is None else rows.grad.detach().float()
-        self._batch, self._result, self._micro = batch, result, micro
-        self._rows, self._gradient = rows.detach().float(), gradient
-        self._seen.append((batch, self._rows, gradient))
-        if self._is_first and self._is_trainable and not self._is_sharded and not self._moved:
-            self._moved = _few([p for p in self._training.encoder.parameters() if p.requires_grad])
-            if len(self._micro_batches) > 1:
-                self._of_part = [p.grad.detach().clone() for p in self._moved if p.grad is not None]
+        self._micro = len(self._seen)
+        self._batch, self._result, self._rows = batch, result, rows.detach().float()
+        self._gradient = torch.zeros_like(self._rows) if rows.grad is None else rows.grad.float()
+        self._seen.append((batch, self._rows, self._gradient))
+        if self._is_first and not self._moved and not self._is_sharded:
+            some = [p for p in self._encoder.parameters() if p.grad is not None and p.grad.norm() > 1e-20]
+            small = [p for p in some if p.numel() <= _MAX_MOVED] or some[:1]
+            self._moved = small[:: max(1, len(small) // _NUM_MOVED)][:_NUM_MOVED]
+            self._of_part = _gradients(self._moved)
         if len(rows):
             self._look("labels", "pulls", "loss", "spread")
-            if micro == 0 and self._is_trainable and self._is_thorough:
+            if self._micro == 0 and self._is_trainable and self._is_thorough:
                 self._look("rows", "dropout")
 
     def before_update(self, norm: float) -> None:
@@ -127,7 +128,7 @@ class Invariants:
             self._look("gradients", "gradient")
         self._raise()
         self._before = _sample(self._parameters(trained=False))
-        self._expected = self._adamw() if math.isfinite(norm) else None
+        self._expected = self._adamw() if math.isfinite(norm) else []
 
     def after_update(self) -> None:
         """Look at what the optimizer has done."""
@@ -141,37 +142,68 @@ class Invariants:
     @contextmanager
     def while_scoring(self) -> Iterator[None]:
         """Within this context the encoder is scored."""
-        if "scoring" not in self._names:
+        if not self._trainer.checks("scoring"):
             yield
             return
-        encoder = self._training.encoder
-        every = [*self._parameters(trained=True), *self._parameters(trained=False)]
-        before, mode, modes = _sample(every), encoder.training, set()
-        first = encoder.model[0]  # which is called, while the transformer in it may not be
+        before, modes, self._scored = _sample(self._parameters()), set(), ""
+        self._has_adapters = self._training.retention.adapters is not None
+        self._apart = self._embed_fixed() if self._has_adapters else torch.zeros(0)
+        first = self._encoder.model[0]  # which is called, while the transformer in it may not be
         hook = first.register_forward_pre_hook(lambda module, _: modes.add(module.training))
         try:
             yield
         finally:
             hook.remove()
-        self._scored = _changed(before, every) or (
-            "texts were scored with dropout" * (True in modes) or "another mode" * (encoder.training != mode)
+        self._scored = (
+            self._scored
+            or _changed(before, self._parameters())
+            or "dropout was on" * (True in modes)
+            or "no text was embedded" * (not modes and self._is_trainable)
         )
         self._look("scoring")
         self._raise()
 
-    def _look(self, *names: str) -> None:
+    def exported(self) -> None:
+        """Look at the exported weights, before they are scored."""
+        self._sum_scored = self._sum(self._encoder.parameters())
+        if self._trainer.checks("scoring") and self._has_adapters:
+            off = float((self._embed_fixed() - self._apart).abs().max())
+            self._scored = f"with its adapters merged, a text differs by {off:.2g}" * (off > 1e-3)
+
+    def saved(self) -> None:
+        """Look at the exported weights once more, after they were saved."""
+        is_same = _near(self._sum_scored, self._sum(self._encoder.parameters()))
+        self._scored = "" if is_same else "other weights were saved than were scored"
+        self._look("scoring")
+        self._raise()
+
+    def best(self, score: float | None) -> None:
+        """Look at the best score so far, after one more."""
+        self._best = max(self._best, -math.inf if score is None else score)
+        kept = self._training.state.best_score
+        is_known = self._best <= (-math.inf if kept is None else kept)
+        self._scored = "" if is_known else f"the best score is {kept}, and {self._best} was seen"
+        self._look("scoring")
+        self._raise()
+
+    def _embed_fixed(self) -> Tensor:
+        """(2, D), of two texts, in evaluation mode."""
+        requests = [Request("He broke the ice with a joke."), Request("The train left at nine.")]
+        with evaluating(self._encoder):
+            return embed_all(self._encoder, requests, self._training.processes, with_gate=False).float()
+
+    def _look(self, *names: Invariant) -> None:
         for name in names:
-            if name in self._names and (what := getattr(self, name)()):
+            if self._trainer.checks(name) and (what := getattr(self, name)()):
                 self._found.setdefault(name, what)
 
     def _raise(self) -> None:
-        if not (found := self._found):
-            return
-        self._found = {}
-        lines = []
+        found, self._found, lines = self._found, {}, []
         for name, what in found.items():
-            sentence, _, cause = " ".join((inspect.getdoc(getattr(self, name)) or "").split()).partition(". ")
+            sentence, _, cause = in_words(getattr(self, name)).partition(". ")
             lines.append(f"  - {name}: {sentence}. Found: {what}. {cause}")
+        if not found:
+            return
         raise InvariantError(
             f"step {self._training.state.step + 1}: what must hold in every training does not. That is an "
             "error in code (the objective's, this project's or a library's), not in the data:\n"
@@ -185,10 +217,10 @@ class Invariants:
         self._doubts[name] = self._doubts[name] + 1 if what else 0
         return what if self._doubts[name] > 1 else ""
 
-    def _parameters(self, *, trained: bool) -> Named:
-        modules = self._training.encoder, self._training.objective.modules
+    def _parameters(self, *, trained: bool | None = None) -> Named:
+        modules = self._encoder, self._training.objective.modules
         named = {id(p): (name, p) for module in modules for name, p in module.named_parameters()}
-        return [(name, p) for name, p in named.values() if p.requires_grad == trained]
+        return [(name, p) for name, p in named.values() if trained in (None, p.requires_grad)]
 
     # ---------------------------------------------------------------- the model and its optimizer
 
@@ -198,9 +230,8 @@ class Invariants:
         Some code has called train() or eval(): restore the mode it found.
         """
         expected = not self._trainer.freeze_encoder
-        modules = self._training.encoder.named_modules()
-        wrong = [name or "the model" for name, module in modules if module.training != expected]
-        return f"{first_of(wrong, 4)} in the wrong mode" if wrong else ""
+        modules = self._encoder.named_modules()
+        return _first([n or "the model" for n, m in modules if m.training != expected], "in the wrong mode")
 
     def optimizer(self) -> str:
         """Every trained parameter is in the optimizer, once, and nothing else is.
@@ -211,9 +242,27 @@ class Invariants:
         trained = {id(p): name for name, p in self._parameters(trained=True)}
         missing = [name for key, name in trained.items() if counts[key] != 1]
         foreign = len(counts.keys() - trained.keys())
-        return f"{first_of(missing, 4)} not in it, or not once" * bool(missing) or (
-            f"{foreign} of its parameters are not of the model, or are frozen" * bool(foreign)
+        return (
+            _first(missing, "not in it, or not once")
+            or f"{foreign} of its parameters are not of the model, or are frozen" * bool(foreign)
+            or self._other_options()
         )
+
+    def _other_options(self) -> str:
+        """Whether it has other options than AdamW's and the trainer's, or has counted other updates."""
+        optimizer, state = self._training.optimizer, self._training.state
+        usual = torch.optim.AdamW([torch.zeros(1)]).defaults
+        for group in optimizer.param_groups:
+            if group["weight_decay"] not in (0.0, self._trainer.weight_decay):
+                return f"its weight decay is {group['weight_decay']}"
+            if any(group[name] != usual[name] for name in ("eps", "betas")):
+                return f"eps {group['eps']}, betas {group['betas']}"
+        counted = [float(values["step"]) for values in optimizer.state.values()]
+        num_empty = sum(state.empty_steps.values())
+        is_right = not state.step or state.step - num_empty <= max(counted, default=num_empty) <= state.step
+        if is_right or self._training.accelerator.scaler is not None:  # which skips some
+            return ""
+        return f"it has counted {max(counted, default=0):.0f} updates of {state.step}"
 
     def precision(self) -> str:
         """Trained weights and the optimizer's moments are float32.
@@ -223,14 +272,14 @@ class Invariants:
         moments = (item for values in self._training.optimizer.state.values() for item in values.items())
         tensors = [*self._parameters(trained=True), *moments]
         wrong = [name for name, t in tensors if t.is_floating_point() and t.dtype != torch.float32]
-        return f"{first_of(wrong, 4)} in another type" if wrong else ""
+        return _first(wrong, "in another type")
 
     def tied(self) -> str:
         """Weights that the transformer ties are one.
 
         One of them may have been replaced by a copy.
         """
-        transformer = self._training.encoder.transformer
+        transformer = self._encoder.transformer
         declared = getattr(transformer, "all_tied_weights_keys", None) or {}
         named = dict(transformer.named_parameters(remove_duplicate=False))
         both = [(a, b) for a, b in declared.items() if a in named and b in named]
@@ -275,41 +324,36 @@ class Invariants:
         The optimizer may have other parameters than the model, or weights were changed beside it, or
         rounded.
         """
-        if self._expected is None:  # under fp16 the gradient had overflowed, and the step was skipped
-            return ""
-        names, before, expected = self._expected
-        by_name = dict(self._parameters(trained=True))
-        after = torch.stack([_elements(by_name[name]) for name in names])  # (P, 16)
-        # What the weight itself is rounded by, and the ratio of the moments where both are small.
-        step = (expected - before).abs().amax(1, keepdim=True)
-        off = (after - expected).abs() > 0.02 * step + 4e-7 * before.abs() + 1e-12
-        wrong = [name for name, is_off in zip(names, off.any(1).tolist(), strict=True) if is_off]
-        return f"not so {first_of(wrong, 4)}" if wrong else ""
+        wrong = []
+        for name, p, before, expected in self._expected:
+            # What the weight itself is rounded by, and the ratio of the moments where both are small.
+            room = 0.02 * (expected - before).abs().max() + 4e-7 * before.abs() + 1e-12
+            if bool(((_elements(p) - expected).abs() > room).any()):
+                wrong.append(name)
+        return _first(wrong, "otherwise")
 
-    def _adamw(self) -> tuple[list[str], Tensor, Tensor]:
-        """Names of P trained parameters, and (P, 16) of their elements before the step and expected after it.
+    def _adamw(self) -> list[tuple[str, nn.Parameter, Tensor, Tensor]]:
+        """Each trained parameter, and 16 of its elements before the step and as expected after it.
 
         The rows of idiom tokens, which have a rate of their own, are left out.
         """
         names = {id(p): name for name, p in self._parameters(trained=True)}
         if self._trainer.idiom_tokens_learning_rate is not None:
-            names.pop(id(self._training.encoder.transformer.get_input_embeddings().weight), None)
-        found, starts, ends, state = [], [], [], self._training.optimizer.state
+            names.pop(id(self._encoder.transformer.get_input_embeddings().weight), None)
+        found, state = [], self._training.optimizer.state
         for group in self._training.optimizer.param_groups:
-            rate, (beta1, beta2) = group["lr"], group["betas"]
+            options = {name: group[name] for name in ("lr", "betas", "eps", "weight_decay")}
             for p in (p for p in group["params"] if id(p) in names):
-                before = expected = _elements(p)
-                if p.grad is not None:
-                    g, moments = _elements(p.grad), state.get(p, {})
-                    m, v = (_elements(moments[k]) if moments else 0 * g for k in ("exp_avg", "exp_avg_sq"))
-                    number = float(moments["step"]) + 1 if moments else 1.0
-                    m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
-                    step = (m / (1 - beta1**number)) / ((v / (1 - beta2**number)).sqrt() + group["eps"])
-                    expected = before * (1 - rate * group["weight_decay"]) - rate * step
-                found.append(names[id(p)])
-                starts.append(before)
-                ends.append(expected)
-        return found, torch.stack(starts), torch.stack(ends)
+                twin = nn.Parameter(_elements(p))
+                twin.grad = None if p.grad is None else _elements(p.grad)
+                adamw = torch.optim.AdamW([twin], **options)
+                adamw.state[twin] = {
+                    name: _elements(value) if value.dim() else torch.tensor(float(value))
+                    for name, value in state.get(p, {}).items()
+                }
+                adamw.step()
+                found.append((names[id(p)], p, _elements(p), twin.detach()))
+        return found
 
     # ---------------------------------------------------------------- the plan
 
@@ -321,27 +365,23 @@ class Invariants:
         objective, state = self._training.objective, self._training.state
         plan = objective.epoch_steps(state.epoch, self._trainer.accumulation)
         digest = hashlib.sha256(repr(plan).encode()).hexdigest()[:16]
-        self._planned, state.plan = state.plan, (state.epoch, digest)
-        if not self._is_first and self._has_moved_on():
+        known, state.plan = state.plan, (state.epoch, digest)
+        self._is_replanned = known is not None and known[0] == state.epoch and known != state.plan
+        if self._is_replanned and not self._is_first:
             return "the epoch's plan is another than when the epoch began"
         if plan[state.step_in_epoch] != self._micro_batches:
             return f"step {state.step_in_epoch + 1} of the epoch is not the planned one"
-        counts = Counter(anchor for step in plan for part in step for anchor in part)
-        again = sum(n > 1 for n in counts.values())
-        if again and not getattr(objective, "repeats_anchors", False):
+        if again := repeated_anchors(objective, plan):
             return (
-                f"{again} anchors come several times in an epoch (an objective that means it has the "
+                f"{len(again)} anchors come several times in an epoch (an objective that means it has the "
                 "attribute repeats_anchors = True)"
             )
-        one, other = (objective.batch(state.epoch, self._micro_batches[0]) for _ in range(2))
-        return (
-            "" if list(one.requests) == list(other.requests) else "a batch has other texts when drawn again"
-        )
-
-    def _has_moved_on(self) -> bool:
-        """Whether the epoch is planned otherwise than it was."""
-        known, plan = self._planned, self._training.state.plan
-        return bool(known and known[0] == plan[0] and known != plan)
+        is_drawn = sum(len(part) for step in plan for part in step) >= _TEXTS
+        is_drawn = is_drawn and not getattr(objective, "keeps_order", False)
+        if state.epoch and is_drawn and plan == objective.epoch_steps(0, self._trainer.accumulation):
+            return "it is that of the first epoch (an objective that means it has keeps_order = True)"
+        one, other = (list(objective.batch(state.epoch, plan[state.step_in_epoch][0]).requests) for _ in "12")
+        return "a batch has other texts when drawn again" * (one != other)
 
     def resumed(self) -> str:
         """A resumed run goes on with the weights, the optimizer's moments and the plan that were saved.
@@ -352,23 +392,25 @@ class Invariants:
         state = self._training.state
         if not self._is_first or not state.step:
             return ""
-        if "plan" in self._names and self._has_moved_on():
+        if self._is_replanned:
             return "the epoch's plan is another than when it was saved"
         if not self._training.optimizer.state:
             return "the optimizer has no moments"
-        saved, now = state.weights, self.sum_of_weights()
-        if saved is None or now is None or math.isclose(saved, now, rel_tol=1e-6):
-            return ""
-        return "the weights are others than when they were saved"
+        pairs = zip(("weights", "moments"), state.sums, self.sums(), strict=False)
+        wrong = [what for what, saved, now in pairs if not _near(saved, now)]
+        return _first(wrong, "are others than when they were saved")
 
-    def sum_of_weights(self) -> float | None:
-        """Of a sample of the trained weights, by which a resumed run knows them; None for shards."""
-        total = (
-            math.nan
-            if self._is_sharded
-            else _sample(self._parameters(trained=True)).cpu().double().abs().sum()
-        )
-        return float(total) if math.isfinite(total) else None
+    def sums(self) -> tuple[float | None, float | None]:
+        """Of samples of the trained weights and of their moments, by which a resumed run knows them."""
+        moments = (values.values() for values in self._training.optimizer.state.values())
+        return self._sum(p for _, p in self._parameters(trained=True)), self._sum(chain(*moments))
+
+    def _sum(self, tensors: Iterable[Tensor]) -> float | None:
+        """Of the absolute values of some of their elements; None for shards."""
+        total = 0.0 if not self._is_sharded else math.nan
+        for tensor in () if self._is_sharded else tensors:
+            total += float(_elements(tensor).double().abs().sum())
+        return total if math.isfinite(total) else None
 
     def processes(self) -> str:
         """All processes have the same weights and the same plan.
@@ -378,13 +420,13 @@ class Invariants:
         training, count = self._training, self._training.processes.count
         if count == 1 or self._is_sharded:
             return ""
-        modules = training.encoder, training.objective.modules
+        modules = self._encoder, training.objective.modules
         tensors = [t for m in modules for t in (*m.parameters(), *m.buffers()) if t.is_floating_point()]
         sample = torch.cat([_elements(t) for t in tensors]).cpu().double()
         plan = int(training.state.plan[1][:6], 16) if training.state.plan else 0
         sums = torch.tensor([[sample.sum(), sample.square().sum(), plan]], dtype=torch.float32)
-        every = training.processes.gather(sums.to(training.encoder.device), [1] * count)
-        return "" if bool((every == every[0]).all()) else f"sums of weights, and plan: {every.tolist()}"
+        every = training.processes.gather(sums.to(self._encoder.device), [1] * count)
+        return f"sums of weights, and plan: {every.tolist()}" * bool((every != every[0]).any())
 
     # ---------------------------------------------------------------- the batch's rows and loss
 
@@ -395,6 +437,9 @@ class Invariants:
         """
         batch = self._batch
         pairs = torch.tensor(batch.pairs, dtype=torch.long).view(-1, 2)
+        both = [(batch.requests[a], batch.requests[p]) for a, p in batch.pairs]
+        if itself := [a.text for a, p in both if a == p and a.view == p.view]:
+            return f"{itself[0]!r} is its own positive, with the same dropout"
         for what, rows, is_wrong in (("negative", batch.negatives, True), ("positive", pairs, False)):
             if batch.meanings is None or rows is None:
                 continue
@@ -410,7 +455,7 @@ class Invariants:
         Labels and rows may be out of step, a sign wrong, or the positives detached.
         """
         gradient, pairs = self._gradient, self._batch.pairs
-        if gradient is None or not len(pairs) or not gradient.any():
+        if not len(pairs) or not gradient.any():
             return ""
         a, p = torch.tensor(pairs, device=gradient.device).T
         for what, which in (("anchors", a), ("positives", p)):
@@ -421,8 +466,7 @@ class Invariants:
         pull = ((gradient[a] - gradient[p]) * apart).sum(1)  # (P,), > 0: descending brings them together
         size = ((gradient[a].norm(dim=1) + gradient[p].norm(dim=1)) * apart.norm(dim=1)).sum()
         share = float(pull.sum() / size.clamp(min=1e-30))
-        what = f"they are pushed apart ({share:.2f} of the gradient)" if share < -0.05 else ""
-        return self._doubt("pulls", what)
+        return self._doubt("pulls", f"they are pushed apart ({share:.2f} of the gradient)" * (share < -0.05))
 
     def loss(self) -> str:
         """The loss that is reported is the one of these embeddings, and its gradient is their derivative.
@@ -433,32 +477,26 @@ class Invariants:
         if not self._is_trainable or self._result.is_empty:
             return ""
 
+        @torch.no_grad()
         def loss(values: Tensor) -> Tensor:
             seed_everything(training.settings.seed, training.state.step, self._micro)
-            with torch.no_grad():
-                value: Tensor = training.loss(values, batch).loss
-                return value
+            value: Tensor = training.loss(values, batch).loss
+            return value
 
-        noise, kept = self._of(_NOISE), rows.clone()
-        again, reported = float(loss(rows)), float(self._result.loss.detach())
+        kept, again, reported = rows.clone(), float(loss(rows)), float(self._result.loss.detach())
         if not torch.equal(kept, rows):
             return "it changes the embeddings"
-        if not math.isclose(again, reported, rel_tol=10 * noise, abs_tol=noise):
+        if not math.isclose(again, reported, rel_tol=10 * self._noise, abs_tol=self._noise):
             return f"{reported:.6g} was reported, and {again:.6g} is computed again"
-        if gradient is None or not self._is_first or rows.device.type == "mps":
+        if not self._is_first or rows.device.type == "mps" or loss(rows.double()).dtype != torch.float64:
             return ""
         # In float64 steps are so small that no mined triplet comes or goes.
-        generator = torch.Generator().manual_seed(0)
         size = 1e-6 * float(rows.norm(dim=1).mean()) / math.sqrt(rows.shape[1])
-        values, pairs = rows.double(), []
-        for _ in range(_DIRECTIONS):
-            direction = size * torch.randn(rows.shape, generator=generator).double().to(rows.device)
-            up, down = loss(values + direction), loss(values - direction)
-            if up.dtype == torch.float64:
-                pairs.append((float(up - down) / 2, float((gradient * direction).sum())))
-        if not any(difference for difference, _ in pairs):
+        draw = torch.Generator().manual_seed(0)
+        ways = (size * torch.randn(rows.shape, generator=draw).double() for _ in range(_DIRECTIONS))
+        found, expected = slopes(loss, rows.double(), gradient, ways)
+        if not found.any():
             return ""
-        found, expected = torch.tensor(pairs, dtype=torch.float64).T
         alike = float(torch.cosine_similarity(found, expected, dim=0))
         # Losses may hold some terms fixed, as the adaptive triplet loss does.
         if alike < 0.3:
@@ -466,9 +504,8 @@ class Invariants:
         sizes = [len(anchors) for anchors in self._micro_batches]
         weight = sizes[self._micro] / sum(sizes) * self._grad_scale
         ratio = float(found @ expected / found.square().sum()) / weight
-        if alike > 0.99 and abs(ratio - 1) > 0.1:
-            return f"its gradient is {ratio:.3g} times as large as the loss's share in the step says"
-        return ""
+        is_wrong = alike > 0.99 and abs(ratio - 1) > 0.1
+        return f"its gradient is {ratio:.3g} times as large as the loss's share in the step says" * is_wrong
 
     def spread(self) -> str:
         """Different texts have different embeddings.
@@ -480,19 +517,14 @@ class Invariants:
         first = self._spread = spread if self._spread is None else self._spread
         if spread < 1e-3 * first and len({r.text for r in requests}) >= _TEXTS:
             return f"the mean distance of a batch's rows has fallen from {first:.2g} to {spread:.2g}"
-        weights = torch.arange(1, rows.shape[1] + 1).double().sqrt()
-        first_of_sum: dict[float, int] = {}
-        for i, value in enumerate((rows.cpu().double() @ weights).tolist()):
-            one, other = requests[first_of_sum.setdefault(value, i)], requests[i]
-            if one != other:
+        first_with: dict[tuple[float, ...], Request] = {}
+        for request, row in zip(requests, rows.tolist(), strict=True):
+            if request != (other := first_with.setdefault(tuple(row), request)):
                 # As the model reads them: long texts are cut, and unknown words are alike.
-                a, b = (self._training.encoder.forward_batches([request])[0] for request in (one, other))
+                a, b = (self._encoder.forward_batches([each])[0] for each in (request, other))
                 if a.texts != b.texts or a.spans != b.spans:
-                    return f"{one.text!r} and {other.text!r} have the same"
+                    return f"{other.text!r} and {request.text!r} have the same"
         return ""
-
-    def _of(self, values: dict[str, float]) -> float:
-        return values[self._training.context.placement.precision]
 
     @property
     def _grad_scale(self) -> float:
@@ -510,17 +542,14 @@ class Invariants:
 
         Rows may have been gathered or sorted in another order, or padding is pooled.
         """
-        encoder, processes, chosen = self._training.encoder, self._training.processes, self._some()
+        encoder, processes, chosen = self._encoder, self._training.processes, self._some()
         requests = [self._batch.requests[row] for row in chosen]
-        modes = [(module, module.training) for module in encoder.modules()]
-        encoder.eval()
-        try:
-            together = embed_all(encoder, requests, processes, with_gate=False).float()
-            shortest = min(range(len(requests)), key=lambda i: len(requests[i].text))
-            alone = embed_all(encoder, [requests[shortest]], processes, with_gate=False).float()
-        finally:
-            for module, mode in modes:
-                module.training = mode
+        shortest = min(range(len(requests)), key=lambda i: len(requests[i].text))
+        with evaluating(encoder):
+            together, alone = (
+                embed_all(encoder, each, processes, with_gate=False).float()
+                for each in (requests, [requests[shortest]])
+            )
         off = float((normalize(alone, dim=1) - normalize(together, dim=1)[shortest]).abs().max())
         if off > 1e-3:
             return f"{requests[shortest].text!r} differs by {off:.2g} from itself in company"
@@ -529,10 +558,8 @@ class Invariants:
         # Beside the step's own rows, which have dropout.
         ours, theirs = (normalize(each - each.mean(0), dim=1) for each in (self._rows[chosen], together))
         right = int(((ours @ theirs.T).argmax(1).cpu() == torch.arange(len(chosen))).sum())
-        what = (
-            f"{right} of {len(chosen)} rows are most like their own text" if 4 * right < len(chosen) else ""
-        )
-        return self._doubt("rows", what)
+        few = f"{right} of {len(chosen)} rows are most like their own text"
+        return self._doubt("rows", few * (4 * right < len(chosen)))
 
     def dropout(self) -> str:
         """Two passes over the same texts differ by dropout alone: not at all with one seed.
@@ -541,7 +568,7 @@ class Invariants:
         """
         training = self._training
         requests = [self._batch.requests[row] for row in self._some()][:4]
-        if self._is_sharded or training.encoder.meanings is not None:  # meanings are left out at random too
+        if self._is_sharded or self._encoder.meanings is not None:  # meanings are left out at random too
             return ""
         with torch.no_grad():
             one, again, other = (
@@ -551,8 +578,8 @@ class Invariants:
         limit = 1e-5 if one.device.type == "cpu" else 1e-2
         if float((one - again).abs().max()) > limit * float(one.abs().max()):
             return "two passes with one seed differ"
-        is_dropped = any(m.p > 0.004 for m in training.encoder.modules() if isinstance(m, nn.Dropout))
-        return "two passes with different seeds are equal" if is_dropped and torch.equal(one, other) else ""
+        is_dropped = any(m.p > 0.004 for m in self._encoder.modules() if isinstance(m, nn.Dropout))
+        return "two passes with different seeds are equal" * (is_dropped and torch.equal(one, other))
 
     # ---------------------------------------------------------------- the gradient
 
@@ -562,18 +589,35 @@ class Invariants:
         Those of the step before were not set to zero.
         """
         left = [name for name, p in self._parameters(trained=True) if p.grad is not None and p.grad.any()]
-        return f"{first_of(left, 4)} still have some" if left else ""
+        return _first(left, "still have some")
 
     def gradients(self) -> str:
         """Every trained parameter that embeddings depend on has a gradient.
 
         A part of the model may be detached, or computed under no_grad.
         """
-        encoder = self._training.encoder
-        if self._needed is None:
-            self._needed = set() if self._is_sharded else _dependencies(encoder)
-        missing = [name for name, p in encoder.named_parameters() if name in self._needed and p.grad is None]
-        return f"none for {first_of(missing, 4)}" if missing else ""
+        without = {name for name, p in self._encoder.named_parameters() if p.grad is None}
+        trainer, retain = self._trainer, self._training.settings.retain
+        is_whole = not trainer.only_idiom_tokens and retain.lora.rank is None
+        frozen = [
+            name
+            for name, p in self._encoder.transformer.named_parameters()
+            if is_whole and not p.requires_grad and p.dim() > 1 and "pos" not in name
+        ]
+        return _first(sorted(without & self._needed), "have none") or _first(frozen, "frozen")
+
+    @cached_property
+    def _needed(self) -> set[str]:
+        """Names of trained parameters that an embedding depends on, by the library's own forward pass."""
+        encoder = self._encoder
+        if self._is_sharded:
+            return set()
+        features = encoder.model.preprocess(["He broke the ice with a joke."])
+        features = {k: v.to(encoder.device) if isinstance(v, Tensor) else v for k, v in features.items()}
+        trained = {name: p for name, p in encoder.named_parameters() if p.requires_grad}
+        total = encoder.model(features)["sentence_embedding"].float().sum()
+        gradients = torch.autograd.grad(total, list(trained.values()), allow_unused=True)
+        return {name for name, gradient in zip(trained, gradients, strict=True) if gradient is not None}
 
     def gradient(self) -> str:
         """The gradient is the derivative of the step's embeddings, summed over micro-steps and processes.
@@ -581,75 +625,99 @@ class Invariants:
         The second pass of gradient caching may draw other dropout, a micro-step or a process have another
         weight, or the gradient was changed before the step.
         """
-        if not self._is_first or not self._moved or not self._norm > 0:
-            return ""
-        if any(gradient is None for _, rows, gradient in self._seen if len(rows)):
+        if not self._is_first or self._is_sharded or not self._moved or not self._norm > 0:
             return ""
         if self._moved[0].device.type != "cpu" and self._training.context.placement.precision != "fp32":
             return ""  # other devices draw other masks in other precisions
         clip = self._trainer.clip_norm or math.inf
         factor = max(1.0, self._norm / clip) * self._grad_scale  # by which the loss's gradient is larger
-        along = [torch.zeros_like(p) if p.grad is None else p.grad.detach() for p in self._moved]
-        said = self._compare_along(along, factor)
-        # Parts of a step may be at right angles: the first part's own direction tells whether it counts.
-        return said or (self._compare_along(self._of_part, factor) if self._of_part else "")
+        ways = [_gradients(self._moved)]
+        if len(self._micro_batches) > 1:
+            # Parts of a step may be at right angles: the first part's own direction tells whether it counts.
+            ways.append(self._of_part)
+        return next(filter(None, (self._compare_along(way, factor) for way in ways)), "")
 
-    def _compare_along(self, along: Sequence[Tensor], factor: float) -> str:
+    def _compare_along(self, way: Sequence[Tensor], factor: float) -> str:
         """Move a few parameters in a direction: do the step's embeddings move as the gradient says?
 
         With G the gradient of the rows E, g that of the parameters: sum of G (E(s) - E(-s)) / 2s is g d,
         where E(s) are the rows with the parameters s d away.
         """
         # In float32, also where the step was in 16 bits, whose differences would be noise.
-        embed = replace(self._training.embed, caching=False, autocast=False)
-        step, moved, size = self._training.state.step, self._moved, math.sqrt(_NOISE["fp32"])
-        directions, expected, found = [], 0.0, math.nan
-        for p, direction in zip(moved, along, strict=True):
-            length = max(float(p.detach().norm()), 0.01 * math.sqrt(p.numel()))
+        embed, step = replace(self._training.embed, caching=False, autocast=False), self._training.state.step
+        moved, kept = self._moved, [p.detach().clone() for p in self._moved]
+        directions, expected, found, is_near = [], 0.0, math.nan, False
+        for p, start, direction in zip(moved, kept, way, strict=True):
+            length = max(float(start.norm()), 0.01 * math.sqrt(p.numel()))
             directions.append(direction * (length / direction.norm().clamp(min=1e-30)))
-            expected += 0.0 if p.grad is None else float((p.grad * directions[-1]).sum()) * factor
-        kept = [p.detach().clone() for p in moved]
+            expected += float((p.grad * directions[-1]).sum()) * factor
 
         def total(s: float) -> float:
             """The sum of G E(s)."""
             for p, start, direction in zip(moved, kept, directions, strict=True):
                 p.copy_(start + s * direction)
-            value = 0.0
-            for micro, (batch, _, g) in enumerate(self._seen):
-                if g is not None:
-                    rows = embed(batch.requests, step, micro).rows
-                    value += float((rows.cpu().double() * g.cpu().double()).sum())
-            return value
+            return sum(
+                float((embed(batch.requests, step, micro).rows.cpu().double() * g.cpu()).sum())
+                for micro, (batch, _, g) in enumerate(self._seen)
+            )
 
-        reach = sum(float((rows * g).norm()) for _, rows, g in self._seen if g is not None)
+        reach, size = sum(float((rows * g).norm()) for _, rows, g in self._seen), math.sqrt(_EXACT["fp32"][0])
         with torch.no_grad():
             for s in (size, size / 4, 4 * size):
                 found = (total(s) - total(-s)) / (2 * s)
-                noise = 10 * _NOISE["fp32"] * reach / s
-                if is_near := abs(found - expected) <= self._of(_TOLERANCE) * abs(expected) + noise:
+                room = self._tolerance * abs(expected) + 10 * _EXACT["fp32"][0] * reach / s
+                if is_near := abs(found - expected) <= room:
                     break
             for p, start in zip(moved, kept, strict=True):
                 p.copy_(start)
-        return "" if is_near else f"{found:.3g} by differences, {expected:.3g} by the gradient"
+        return f"{found:.3g} by differences, {expected:.3g} by the gradient" * (not is_near)
 
     # ---------------------------------------------------------------- scoring
 
     def scoring(self) -> str:
         """Scoring changes no weight, and is done without dropout.
 
-        A benchmark may train, or leave the model in another mode.
+        A benchmark may train, or call train().
         """
         return self._scored
+
+
+# -------------------------------------------------------------------- what checks of objectives share
+
+
+def in_words(check: Any) -> str:
+    """A check's docstring, in one line."""
+    return " ".join((inspect.getdoc(check) or "").split())
+
+
+def repeated_anchors(objective: Objective, steps: Iterable[Iterable[Iterable[int]]]) -> list[int]:
+    """Those that come several times in an epoch's steps, unless the objective means it."""
+    is_meant = getattr(objective, "repeats_anchors", False)
+    return [] if is_meant else repeated(chain.from_iterable(chain.from_iterable(steps)))
+
+
+def repeated(values: Iterable[T]) -> list[T]:
+    """The values that come several times."""
+    return [value for value, count in Counter(values).items() if count > 1]
+
+
+def slopes(
+    loss: Callable[[Tensor], Tensor], rows: Tensor, gradient: Tensor, ways: Iterable[Tensor]
+) -> tuple[Tensor, Tensor]:
+    """(W,) each: by how much a loss of rows grows along small ways, by differences and by its gradient."""
+    pairs = [
+        ((loss(rows + way) - loss(rows - way)).item() / 2, (gradient * way).sum().item())
+        for way in (way.to(rows) for way in ways)
+    ]
+    found, expected = torch.tensor(pairs, dtype=torch.float64).T
+    return found, expected
 
 
 # -------------------------------------------------------------------- tensors
 
 
-def _few(parameters: Sequence[nn.Parameter]) -> list[nn.Parameter]:
-    """Some of those that have a gradient, evenly chosen, none of them large if there are others."""
-    some = [p for p in parameters if p.grad is not None and p.grad.norm() > 1e-20]
-    small = [p for p in some if p.numel() <= _MAX_MOVED] or sorted(some, key=lambda p: p.numel())[:1]
-    return small[:: max(1, len(small) // _NUM_MOVED)][:_NUM_MOVED]
+def _gradients(parameters: Sequence[nn.Parameter]) -> list[Tensor]:
+    return [p.grad.clone() for p in parameters if p.grad is not None]
 
 
 def _elements(tensor: Tensor) -> Tensor:
@@ -666,20 +734,17 @@ def _sample(named: Sequence[tuple[str, Tensor]]) -> Tensor:
     return torch.stack([_elements(p) for _, p in named]) if named else torch.zeros(0, _SAMPLE)
 
 
+def _near(saved: float | None, now: float | None) -> bool:
+    """Whether two sums are of the same values, as far as that is known."""
+    return saved is None or now is None or math.isclose(saved, now, rel_tol=1e-6)
+
+
 def _changed(before: Tensor, named: Sequence[tuple[str, Tensor]]) -> str:
     """Which of the parameters differ from the sample of them that was taken before."""
-    after = _sample(named)
-    same = ((before == after) | (before.isnan() & after.isnan())).all(1).tolist()
-    wrong = [name for (name, _), is_same in zip(named, same, strict=True) if not is_same]
-    return f"{first_of(wrong, 4)} changed" if wrong else ""
+    is_same = torch.isclose(before, _sample(named), rtol=0, atol=0, equal_nan=True).all(1)
+    return _first([named[i][0] for i in (~is_same).nonzero().flatten().tolist()], "changed")
 
 
-def _dependencies(encoder: Any) -> set[str]:
-    """Names of trained parameters that an embedding depends on, by the library's own forward pass."""
-    features = encoder.model.preprocess(["He broke the ice with a joke."])
-    features = {k: v.to(encoder.device) if isinstance(v, Tensor) else v for k, v in features.items()}
-    trained = [(name, p) for name, p in encoder.named_parameters() if p.requires_grad]
-    with torch.enable_grad():
-        total = encoder.model(features)["sentence_embedding"].float().sum()
-        gradients = torch.autograd.grad(total, [p for _, p in trained], allow_unused=True)
-    return {name for (name, _), gradient in zip(trained, gradients, strict=True) if gradient is not None}
+def _first(names: Sequence[str], what: str) -> str:
+    """What the first of these names are, and how many there are; "" for none."""
+    return f"{first_of(names, 4)} {what}" if names else ""

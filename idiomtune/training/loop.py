@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from idiomtune.config import TrainerSettings
+from idiomtune.encoder.forward import evaluating
 from idiomtune.encoder.known_gates import fit_gate
 from idiomtune.encoder.parity import compare_saved
 from idiomtune.encoder.sharding import full_state, is_sharded
@@ -197,12 +198,14 @@ def score_and_save(training: Training, *, last: bool) -> None:
     """
     state, trainer = training.state, training.trainer
     with training.invariants.while_scoring(), training.retention.exported_weights():
+        training.invariants.exported()
         _renew_gate(training)
         scorecard = training.suite.run(training.encoder, only=training.settings.checkpoint_benchmarks)
     scores = scorecard.scores | scorecard.undefined
     is_best = update_best(state, scores, trainer)
     training.undefined = scorecard.undefined
     score = monitored(scores, trainer)
+    training.invariants.best(score)
     mean_loss = state.loss_sum / max(state.num_losses, 1)
     state.loss_sum, state.num_losses = 0.0, 0
     state.scored_step = state.step
@@ -229,12 +232,8 @@ def _renew_gate(training: Training) -> None:
     encoder, usages = training.encoder, training.usages
     if not usages or encoder.meanings is None:
         return
-    was_training = encoder.training
-    encoder.eval()
-    try:
+    with evaluating(encoder):
         encoder.meanings = encoder.meanings.override(gate=fit_gate(encoder, usages))
-    finally:
-        encoder.train(was_training)
 
 
 def _compare_saved(training: Training) -> None:
@@ -250,14 +249,11 @@ def _compare_saved(training: Training) -> None:
     folder = run.path / f"step_{training.state.step}"
 
     def compare() -> None:
-        was_training = encoder.training
-        encoder.eval()
-        try:
+        with evaluating(encoder):
             run.update(parity_saved=compare_saved(encoder, folder, training.settings.model))
-        finally:
-            encoder.train(was_training)
 
     with training.retention.exported_weights():
+        training.invariants.saved()
         training.processes.from_main(compare)
 
 
@@ -275,7 +271,7 @@ def _save(training: Training, scores: dict[str, float] | None, *, is_best: bool 
         scores: None if the run was asked to stop between two evaluations.
     """
     run, state, modules = training.run, training.state, training.objective.modules
-    state.weights = training.invariants.sum_of_weights()
+    state.sums = training.invariants.sums()
 
     def write() -> None:
         if scores is not None:

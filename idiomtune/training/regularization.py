@@ -20,6 +20,7 @@ from idiomtune.encoder.building import build_encoder
 from idiomtune.encoder.device import Placement
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.fingerprint import weights_digest
+from idiomtune.encoder.forward import evaluating
 from idiomtune.encoder.parallel import embed_all
 from idiomtune.encoder.sharding import local_shard, shard_like
 from idiomtune.encoder.trained_parts import Adapters, check_peft
@@ -156,13 +157,10 @@ class Distillation:
         distinct = list(dict.fromkeys(requests))
         self._numbers = {request: number for number, request in enumerate(distinct)}
         num_texts = len({teacher.prompts.render(request)[0] for request in distinct})
-        was_training = teacher.training
-        teacher.eval()
-        with progress_bar("embedding by the teacher", num_texts) as advance:
+        with evaluating(teacher), progress_bar("embedding by the teacher", num_texts) as advance:
             self._embeddings = embed_all(
                 teacher, distinct, processes or Processes(), advance, with_gate=False
             ).float()
-        teacher.train(was_training)
         log.info(
             "distillation: %d embeddings of the teacher, of %d dimensions, are kept in memory (%.1f MB)",
             *self._embeddings.shape,

@@ -232,8 +232,7 @@ class RunFolder:
             saved: the run as of then, see :meth:`snapshot`, from which the folder's files are made again.
             facts: what may differ from the first start (the device).
         """
-        self.record = saved["run"]
-        record = {**saved["run"], "status": "running", "ended": None, "sums": self.baseline_sums()}
+        record = {**saved["run"], "status": "running", "ended": None}
         record.setdefault("resumed", []).append({"step": step, "at": _now(), **_surroundings(), **facts})
         self._open(config, record)
         # Earlier versions left the lines in the run folder alone.
@@ -263,14 +262,12 @@ class RunFolder:
         sums = {p.relative_to(self.path).as_posix(): fingerprint(p) for p in under if p.is_file()}
         self.update(sums=self.record.get("sums", {}) | sums)
 
-    def baseline_sums(self) -> dict[str, str]:
-        """Those of what the untrained model's scoring has left."""
-        sums: dict[str, str] = self.record.get("sums", {})
-        return {name: sum_ for name, sum_ in sums.items() if name.partition("/")[0] in BASELINE}
-
     def baseline(self) -> dict[str, Any]:
-        """The untrained model's scores; {} if there are none, or if they or its results are damaged."""
-        if changed := changed_files(self.path, self.baseline_sums()):
+        """The untrained model's scores; {} if there are none, or if they or its results are damaged.
+
+        While a run has not ended, its record has no other sums, as the one in a checkpoint.
+        """
+        if changed := changed_files(self.path, self.record.get("sums", {})):
             log.warning("the untrained model is scored again: %s is missing or damaged", first_of(changed))
             return {}
         return read_mapping(self.path / BASELINE[0])

@@ -362,9 +362,10 @@ def compute_gradients(
     """
     embedded = training.embed(batch.requests, training.state.step, micro)
     result = training.loss(embedded.rows, batch)
-    training.invariants.before_backward(embedded.rows)
+    if embedded.rows.requires_grad:
+        embedded.rows.retain_grad()  # for the invariants
     embedded.backward(result.loss * weight)
-    training.invariants.after_backward(batch, embedded.rows, result, micro)
+    training.invariants.after_backward(batch, embedded.rows, result)
     return result, embedded.num_texts
 
 

@@ -217,16 +217,15 @@ ERRORS = [
     Planted(
         "scoring with dropout",
         SUITE,
-        "        encoder.eval()\n",
-        "        encoder.train()\n",
+        "        with evaluating(encoder), ExitStack() as held:\n",
+        "        with evaluating(encoder), ExitStack() as held:\n            encoder.train()\n",
         ("scoring",),
     ),
     Planted(
         "an evaluation that trains",
         SUITE,
-        "        finally:\n            encoder.train(was_training)\n",
-        "        finally:\n            [p.data.mul_(1.0001) for p in encoder.parameters()]\n"
-        "            encoder.train(was_training)\n",
+        "        return replace(card, seconds",
+        "        [p.data.mul_(1.0001) for p in encoder.parameters()]\n        return replace(card, seconds",
         ("scoring", "still"),
     ),
     Planted(
