@@ -69,7 +69,9 @@ def _load_plain(
 
 
 @torch.no_grad()
-def compared(encoder: Encoder, plain: SentenceTransformer, name: str, prompts: Mapping[str, str]) -> float:
+def compared(
+    encoder: Encoder, plain: SentenceTransformer, name: str, prompts: Mapping[str, str | None]
+) -> float:
     """The largest difference of any number of eight texts' embeddings, each of unit length.
 
     A span is compared where nothing but scaling follows the pooling. Texts that hold an expression of the
@@ -103,7 +105,7 @@ def compared(encoder: Encoder, plain: SentenceTransformer, name: str, prompts: M
     return worst
 
 
-def _plain(encoder: Encoder, plain: Any, request: Request, prompt: str) -> Tensor | None:
+def _plain(encoder: Encoder, plain: Any, request: Request, prompt: str | None) -> Tensor | None:
     """Its embedding by sentence-transformers alone; None if it is not compared."""
     meanings, text = encoder.meanings, request.text
     has_tokens = plain.tokenizer(text, truncation=True)["input_ids"]
