@@ -623,10 +623,8 @@ class Encoder(nn.Module):
         """The features of texts up to the pooling, and the transformer's last hidden states (B, T, D)."""
         transformer, *others = list(self.model)[: self._pooling_at]
         inputs = self._tokenizer.pad(texts, self.device)  # (B, T) each
-        all_layers = (
-            having(self.transformer.config, output_hidden_states=True) if with_layers else nullcontext()
-        )
-        with all_layers:
+        shown = {"output_hidden_states": True}
+        with having(self.transformer.config, **shown) if with_layers else nullcontext():
             features = transformer(inputs)
         hidden = features["token_embeddings"]
         for module in others:
