@@ -310,9 +310,8 @@ class _ObjectiveChecks:
         # The longer step is for losses that compute in float32.
         precisions = ((1e-6, 1e-4, torch.float64), (1e-3, 0.03, torch.float32))[bool(self._trained) :]
         for batch in (batch for batch in self._batches if batch.requests):
-            ways = torch.tensor(
-                np.random.default_rng(0).choice([-1.0, 1.0], (3, *_rows(batch.requests).shape))
-            )
+            signs = np.random.default_rng(0).choice([-1.0, 1.0], (3, len(batch.requests), _WIDTH))
+            ways = torch.tensor(signs)
             if all(max(self._errors(batch, ways, step, kind)) > most for step, most, kind in precisions):
                 alone = ways[0] * torch.eye(len(batch.requests))[:, :, None]
                 return batch.requests[int(np.argmax(self._errors(batch, alone, 1e-3, torch.float32)))].text

@@ -28,6 +28,7 @@ from idiomtune.encoder.forward import (
     add_meanings,
     cut_spans_note,
     evaluating,
+    having,
     in_request_order,
     is_cut,
     plan_batches,
@@ -622,14 +623,8 @@ class Encoder(nn.Module):
         """The features of texts up to the pooling, and the transformer's last hidden states (B, T, D)."""
         transformer, *others = list(self.model)[: self._pooling_at]
         inputs = self._tokenizer.pad(texts, self.device)  # (B, T) each
-        if with_layers:
-            config: Any = self.transformer.config
-            before, config.output_hidden_states = config.output_hidden_states, True
-            try:
-                features = transformer(inputs)
-            finally:
-                config.output_hidden_states = before
-        else:
+        shown = {"output_hidden_states": True}
+        with having(self.transformer.config, **shown) if with_layers else nullcontext():
             features = transformer(inputs)
         hidden = features["token_embeddings"]
         for module in others:

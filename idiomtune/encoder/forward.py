@@ -26,6 +26,19 @@ _LEVELS = 256  # of a byte
 
 
 @contextmanager
+def having(owner: Any, **values: Any) -> Iterator[None]:
+    """Within this context an object's attributes have these values; then those that they had."""
+    before = {name: getattr(owner, name) for name in values}
+    try:
+        for name, value in values.items():
+            setattr(owner, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(owner, name, value)
+
+
+@contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Within this context a model is in evaluation mode; then in the mode that it had."""
     was_training = model.training

@@ -16,6 +16,7 @@ from torch import Tensor
 from idiomtune.config import ModelSettings
 from idiomtune.data.astitch import Usage
 from idiomtune.encoder.fingerprint import model_digest, weights_digest
+from idiomtune.encoder.forward import having
 from idiomtune.encoder.glossary import GLOSSARIES, Meanings, UsageGate, read_glossary
 from idiomtune.encoder.usage_gate import alone, fit_usage_gate
 from idiomtune.errors import UserError
@@ -83,7 +84,6 @@ def _read(content: dict[str, Any]) -> UsageGate:
 def magpie_gate(encoder: Any, magpie: Magpie) -> UsageGate:
     """A gate that is fitted to MAGPIE, without IdioLink's idioms; kept in the user's cache."""
     usages = magpie(read_glossary([GLOSSARIES / "idiolink.tsv"]).senses)
-    meanings, encoder.meanings = encoder.meanings, None
 
     def fit(file: Path) -> None:
         log.info("fitting the gate of meanings to %d sentences of MAGPIE, once for this model", len(usages))
@@ -91,15 +91,10 @@ def magpie_gate(encoder: Any, magpie: Magpie) -> UsageGate:
         write_json(file, fit_gate(encoder, usages)._asdict())
         log.info("fitted in %.0f s", time.monotonic() - start)
 
-    try:
-        key = [
-            _VERSION,
-            model_digest(encoder),
-            [(usage.sentence, usage.span, usage.is_idiomatic) for usage in usages],
-        ]
+    facts = [(usage.sentence, usage.span, usage.is_idiomatic) for usage in usages]
+    with having(encoder, meanings=None):
+        key = [_VERSION, model_digest(encoder), facts]
         return _read(read_json(get("gates", key, fit, suffix=".json")))
-    finally:
-        encoder.meanings = meanings
 
 
 def fit_gate(encoder: Any, usages: Sequence[Usage]) -> UsageGate:

@@ -105,7 +105,7 @@ def compared(
     return worst
 
 
-def _plain(encoder: Encoder, plain: Any, request: Request, prompt: str) -> Tensor | None:
+def _plain(encoder: Encoder, plain: Any, request: Request, prompt: str | None) -> Tensor | None:
     """Its embedding by sentence-transformers alone; None if it is not compared."""
     meanings, text = encoder.meanings, request.text
     has_tokens = plain.tokenizer(text, truncation=True)["input_ids"]

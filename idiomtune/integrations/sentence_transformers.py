@@ -18,6 +18,7 @@ from idiomtune.config import EvaluateSettings, check
 from idiomtune.config.compose import compose_config
 from idiomtune.declarations.registry import score_of
 from idiomtune.encoder.encoder import Encoder
+from idiomtune.encoder.forward import evaluating
 from idiomtune.errors import UserError
 from idiomtune.factory import build_benchmarks
 
@@ -104,12 +105,8 @@ class SuiteEvaluator(BaseEvaluator):
         """
         if not isinstance(model, SentenceTransformer):
             raise UserError(f"a {type(model).__name__} gives no sentence embeddings to score")
-        was_training = model.training
-        try:
-            encoder = Encoder.around(model, tokens_per_forward=self.tokens_per_forward)
-            scorecard = self.suite.run(encoder)
-        finally:
-            model.train(was_training)
+        with evaluating(model):
+            scorecard = self.suite.run(Encoder.around(model, tokens_per_forward=self.tokens_per_forward))
         named: dict[str, float] = self.prefix_name_to_metrics(scorecard.scores, self.name)
         undefined = self.prefix_name_to_metrics(scorecard.undefined, self.name)
         if self.primary_metric not in {**named, **undefined}:

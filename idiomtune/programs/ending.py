@@ -70,12 +70,10 @@ def report_error(error: BaseException, unexpected: int = 1) -> int:
     from idiomtune.training.ending import system_failure  # heavier than all else that prints a message
 
     status = unexpected
-    if isinstance(error, UserError):
-        message, status = f"error: {_process()}{error}", MISTAKE
+    if mistake := error if isinstance(error, UserError) else system_failure(error):
+        message, status = f"error: {_process()}{mistake}", MISTAKE
     elif isinstance(error, KeyboardInterrupt):
         message, status = f"interrupted: {error}" if str(error) else "interrupted", _INTERRUPTED
-    elif failure := system_failure(error):
-        message, status = f"error: {_process()}{failure}", MISTAKE
     else:
         message = f"error: {_process()}unexpected {type(error).__name__}: {error}\n"
         message += f"The traceback is in {_keep(''.join(traceback.format_exception(error)))}"

@@ -11,8 +11,8 @@ import json
 import logging
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -27,7 +27,7 @@ from torch.nn.functional import cosine_similarity, normalize
 from idiomtune.config import LearnSettings
 from idiomtune.encoder.device import log_placement, place
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.forward import evaluating
+from idiomtune.encoder.forward import evaluating, having
 from idiomtune.encoder.glossary import Glossary, Meanings, read_glossary
 from idiomtune.errors import UserError
 from idiomtune.expressions import ExpressionIndex, Forms, find_expression, plain_expression
@@ -335,26 +335,16 @@ def targets(
             text = carrier.text[:start] + meaning + carrier.text[end:]
             replaced.append(Carrier(text, (start, start + len(meaning)), carrier.expression))
         taught = as_they_are(replaced)
-    with torch.no_grad(), _reading(encoder, None if in_place else meanings):
+    read = None if in_place else meanings
+    with torch.no_grad(), evaluating(encoder), having(encoder, meanings=read):
         with_meanings = normalize(encoder(taught).float(), dim=1)
     shares = [literal[c.expression] for c in carriers]
     if not any(shares):
         return with_meanings
-    with torch.no_grad(), _reading(encoder, None):
+    with torch.no_grad(), evaluating(encoder), having(encoder, meanings=None):
         bare = normalize(encoder(plain).float(), dim=1)
     weights = torch.tensor([*shares, *shares], device=bare.device)[:, None]  # (2C, 1)
     return normalize(torch.lerp(with_meanings, bare, weights), dim=1)
-
-
-@contextmanager
-def _reading(encoder: Encoder, meanings: Meanings | None) -> Iterator[None]:
-    """With these meanings, or none, in evaluation mode."""
-    before, encoder.meanings = encoder.meanings, meanings
-    try:
-        with evaluating(encoder):
-            yield
-    finally:
-        encoder.meanings = before
 
 
 # ------------------------------------------------------------------ into tokens
@@ -427,7 +417,7 @@ def _teach_tokens(
     goal = goal.to(encoder.device)
     handle = matrix.register_forward_hook(replaced)  # only these rows are trained, and cost no more
     try:
-        with _reading(encoder, None):
+        with evaluating(encoder), having(encoder, meanings=None):
             for _ in range(settings.steps):
                 optimizer.zero_grad()
                 loss = 1 - cosine_similarity(encoder(requests).float(), goal).mean()
