@@ -62,10 +62,15 @@ MODULES: Mapping[str, Sequence[str]] = {
     ],
     "idiomtune/benchmarks/epsilon/scoring.py": [f"{_BENCHMARKS}/test_epsilon.py"],
     "idiomtune/benchmarks/idiolink/scoring.py": [
-        *(f"{_BENCHMARKS}/test_{name}.py" for name in ("idiolink_benchmark", "senses", "bm25", "multivector", "held_out")),
+        *(
+            f"{_BENCHMARKS}/test_{name}.py"
+            for name in ("idiolink_benchmark", "senses", "bm25", "multivector", "held_out")
+        ),
         *(f"{_TESTS}/reports/test_{name}.py" for name in ("report", "published")),
     ],
-    "idiomtune/benchmarks/own/ranking.py": [f"{_BENCHMARKS}/test_own_ranking.py"],
+    "idiomtune/benchmarks/own/ranking.py": [
+        *(f"{_BENCHMARKS}/test_{name}.py" for name in ("own_ranking", "own_retrieval")),
+    ],
     "idiomtune/benchmarks/pairs.py": [f"{_BENCHMARKS}/test_{name}.py" for name in ("pairs", "own_pairs")],
     "idiomtune/benchmarks/semeval2022.py": [
         *(f"{_BENCHMARKS}/test_{name}.py" for name in ("semeval2022_benchmark", "suite")),
@@ -75,7 +80,11 @@ MODULES: Mapping[str, Sequence[str]] = {
         f"idiomtune/objectives/{name}.py": _OBJECTIVES
         for name in ("steps", "contrastive", "mixture", "triplets")
     },
-    "idiomtune/data/idiolink.py": [f"{_TESTS}/data/test_idiolink.py", f"{_TESTS}/data/test_download.py", *_OBJECTIVES],
+    "idiomtune/data/idiolink.py": [
+        f"{_TESTS}/data/test_idiolink.py",
+        f"{_TESTS}/data/test_download.py",
+        *_OBJECTIVES,
+    ],
     "idiomtune/encoder/reading.py": _SPANS,
     "idiomtune/encoder/forward.py": _SPANS,
     "idiomtune/training/checkpoint.py": [

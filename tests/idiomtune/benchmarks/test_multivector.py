@@ -28,6 +28,8 @@ def test_words_within_a_span() -> None:
     assert [text[s:e] for s, e in words_within(text, (5, 18))] == ["broke", "the", "ice"]
     assert [text[s:e] for s, e in words_within(text, (7, 12))] == ["broke", "the"], "overlap counts"
     assert words_within("a ?! b", (2, 4)) == [(2, 4)]
+    assert words_within("a?b", (0, 2)) == [(0, 1)], "the next word begins where the span ends"
+    assert words_within("a?b", (1, 3)) == [(2, 3)], "the word before ends where the span begins"
 
 
 @pytest.mark.parametrize("at_once", [1, 40, 10**6])

@@ -11,6 +11,7 @@ from scipy.stats import spearmanr
 
 from idiomtune.benchmarks.own.collections import Query
 from idiomtune.benchmarks.own.ranking import OwnRankingBenchmark, read_ranking
+from idiomtune.errors import UserError
 from idiomtune.requests import Request
 from tests.benchmarks import in_turn
 from tests.own_data import write, write_lines
@@ -68,7 +69,32 @@ def test_scores_by_hand(tmp_path: Path) -> None:
     assert found["spearman"] == pytest.approx(-1)  # a, c, b by grade
     assert found["span/ndcg@10"] == pytest.approx((ndcg + 1) / 2)
     assert [record["group"] for record in result.per_query] == ["g", None, "g", None]
+    assert [record["name"] for record in result.per_query] == ["mine"] * 4
+    assert [record["mode"] for record in result.per_query] == ["sentence", "sentence", "span", "span"]
+    assert [record["rank"] for record in result.per_query] == [2, 2, 2, 1], "of the first relevant one"
     assert result.per_query[0]["top"][0] == {"text": "b", "grade": 0.0}
+
+
+def test_queries_without_an_order_to_find(tmp_path: Path) -> None:
+    """All candidates with one grade: without a relevant one left out, otherwise without a correlation."""
+    rows = [
+        {"query": "none", "candidates": ["a", "b"], "grades": [0, 0]},
+        {"query": "all", "candidates": ["a", "b"], "grades": [1, 1]},
+        {"query": "one", "candidates": ["a", "b"], "grades": [1, 0]},
+    ]
+    benchmark = OwnRankingBenchmark({"mine": read_ranking(write_lines(tmp_path / "mine.jsonl", rows))})
+    a, b = [1.0, 0.0], [0.0, 1.0]
+    result = benchmark.score(in_turn([a, b, a, b, a, a]))
+    assert [record["query"] for record in result.per_query] == ["all", "one"]
+    assert [record["spearman"] for record in result.per_query] == [None, pytest.approx(1)]
+    assert result.by_key["own_ranking/mine/spearman"] == pytest.approx(1)
+    assert any("1 of 3 queries" in note for note in result.notes)
+
+
+def test_a_candidate_that_occurs_twice_is_named(tmp_path: Path) -> None:
+    rows = [{"query": "q", "candidates": ["b", "a", "a"], "grades": [1, 0, 0]}]
+    with pytest.raises(UserError, match="'a' occurs twice among the candidates"):
+        read_ranking(write_lines(tmp_path / "mine.jsonl", rows))
 
 
 def test_in_gold_order_the_first_is_relevant(tmp_path: Path) -> None:
