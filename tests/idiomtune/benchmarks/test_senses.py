@@ -79,16 +79,20 @@ def test_knowledge_by_hand() -> None:
 
 
 def test_what_an_idiom_lacks_does_not_count() -> None:
-    """b has no sense document; an idiom without any document (c) has no ranks."""
-    kinds = {"al": ("a", "literal"), "as": ("a", "sense"), "bl": ("b", "literal")}
+    """b has no sense document, c no document at all; d is of a literal query, which does not count."""
+    kinds = {
+        **{"bl": ("b", "literal"), "dl": ("d", "literal")},
+        **{"al": ("a", "literal"), "as": ("a", "sense")},
+    }
     documents = [Document.model_validate(fields(id_, *kind)) for id_, kind in kinds.items()]
     queries = [Query.model_validate(fields(f"q{i}", i, "idiomatic")) for i in "abc"]
-    ranking = torch.tensor([[2, 0, 1], [2, 0, 1], [0, 1, 2]])
+    queries.append(Query.model_validate(fields("qd", "d", "literal")))
+    ranking = torch.tensor([[0, 2, 3, 1], [1, 2, 0, 3], [1, 2, 3, 0], [1, 2, 3, 0]])
     split = Split("val", tuple(documents), tuple(queries), ())
     got = {f"{s.metric}/{s.slice}": s.value for s in rank_scores(split, "span", ranking)}
     assert {key: value for key, value in got.items() if value} == pytest.approx(
         {
-            "median_rank/literal": (2 + 1) / 2,
+            "median_rank/literal": (2 + 3) / 2,
             "median_rank/sense": 3,
             # Before a's one sense document, at 3: b's literal one and a's own.
             "above_sense/own_literal": 1 / 2,

@@ -57,6 +57,7 @@ def test_a_batch_that_is_not_full_is_left_out_if_asked(split: Split) -> None:
         assert [len(flat([step])) for step in steps] == sizes
     with pytest.raises(UserError, match=r"trainer\.batch_size=500"):
         build(split, batch_size=500, drop_last=True)
+    assert len(build(split, batch_size=144, drop_last=True).epoch_steps(0, 1)) == 1, "all of them are one"
 
 
 def vectors_for(objective: IdioLinkObjective, batch: Batch) -> tuple[dict[Request, Tensor], ObjectiveLoss]:
