@@ -76,10 +76,9 @@ MODULES: Mapping[str, Sequence[str]] = {
         *(f"{_BENCHMARKS}/test_{name}.py" for name in ("semeval2022_benchmark", "suite")),
         f"{_TESTS}/reports/test_report.py",
     ],
-    **{
-        f"idiomtune/objectives/{name}.py": _OBJECTIVES
-        for name in ("steps", "contrastive", "mixture", "triplets")
-    },
+    **{f"idiomtune/objectives/{name}.py": _OBJECTIVES for name in ("steps", "triplets")},
+    "idiomtune/objectives/contrastive.py": [*_OBJECTIVES, f"{_TESTS}/programs/test_build.py"],
+    "idiomtune/objectives/mixture.py": [*_OBJECTIVES, f"{_TESTS}/config/test_mixture_settings.py"],
     "idiomtune/data/idiolink.py": [
         f"{_TESTS}/data/test_idiolink.py",
         f"{_TESTS}/data/test_download.py",

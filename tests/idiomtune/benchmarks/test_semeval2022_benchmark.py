@@ -259,7 +259,7 @@ def test_only_splits_without_gold_are_said_to_be() -> None:
 
 
 def test_it_is_built_on_the_splits_that_are_asked_for() -> None:
-    options = ("data=sample", "benchmark=semeval2022", "benchmark.semeval2022.split=[dev]")
-    options += ("trainer.monitor=semeval2022/dev/all/all/spearman",)
+    options = ["data=sample", "benchmark=semeval2022", "benchmark.semeval2022.split=[dev]"]
+    options.append("trainer.monitor=semeval2022/dev/all/all/spearman")
     ((built,), _) = build_benchmarks(check(TrainSettings, composed("config", *options)), ["semeval2022"])
     assert [part.name for part in built.splits] == ["dev"]  # type: ignore[attr-defined]
