@@ -9,8 +9,9 @@ import pytrec_eval
 import torch
 from scipy.stats import spearmanr
 
+from idiomtune.benchmarks import Result
 from idiomtune.benchmarks.own.collections import Query
-from idiomtune.benchmarks.own.ranking import OwnRankingBenchmark, read_ranking
+from idiomtune.benchmarks.own.ranking import OwnRankingBenchmark, add_rankings, read_ranking
 from idiomtune.errors import UserError
 from idiomtune.requests import Request
 from tests.benchmarks import in_turn
@@ -95,6 +96,22 @@ def test_a_candidate_that_occurs_twice_is_named(tmp_path: Path) -> None:
     rows = [{"query": "q", "candidates": ["b", "a", "a"], "grades": [1, 0, 0]}]
     with pytest.raises(UserError, match="'a' occurs twice among the candidates"):
         read_ranking(write_lines(tmp_path / "mine.jsonl", rows))
+
+
+@pytest.mark.parametrize("text", [3, " "])
+def test_a_candidate_that_is_no_text_is_named(tmp_path: Path, text: object) -> None:
+    rows = [{"query": "q", "candidates": ["b", text], "grades": [1, 0]}]
+    with pytest.raises(UserError, match=f"{text!r} is not a text"):
+        read_ranking(write_lines(tmp_path / "mine.jsonl", rows))
+
+
+def test_a_document_without_a_grade_has_the_grade_0_in_records() -> None:
+    result = Result()
+    queries = [Query("7", ASKED, {"judged": 1.0})]
+    place = ("own_ranking", "mine", "sentence")
+    add_rankings(result, place, ["mrr"], queries, [["other", "judged"]], lambda text: {"text": text})
+    assert result.per_query[0]["top"] == [{"text": "other", "grade": 0.0}, {"text": "judged", "grade": 1.0}]
+    assert (result.per_query[0]["rank"], result.per_query[0]["mrr"]) == (2, 0.5)
 
 
 def test_in_gold_order_the_first_is_relevant(tmp_path: Path) -> None:

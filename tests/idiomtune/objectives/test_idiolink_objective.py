@@ -60,6 +60,23 @@ def test_a_batch_that_is_not_full_is_left_out_if_asked(split: Split) -> None:
     assert len(build(split, batch_size=144, drop_last=True).epoch_steps(0, 1)) == 1, "all of them are one"
 
 
+def test_a_batch_that_could_hold_more_idioms_than_there_are_is_named(split: Split) -> None:
+    """Of the sample's six idioms."""
+    for limit, is_named in ((6, False), (7, True)):
+        about = build(split, idioms_per_batch=limit, batch_size=42).describe()
+        assert (f"fewer than the {limit} that a batch can hold" in about) == is_named
+
+
+@pytest.mark.parametrize(("weight", "because"), [(0.5, ""), (0.0, "the weights are 0")])
+def test_positives_of_some_weight_are_learned_from(split: Split, weight: float, because: str) -> None:
+    """Of idiomatic queries alone, whose positives have the weights of their usages."""
+    weights = dict.fromkeys(("idiomatic", "simplification", "sense"), weight)
+    idiomatic = [number for number, query in enumerate(split.queries) if query.usage == "idiomatic"]
+    found = build(split, positive_weights=weights).batch(0, idiomatic).empty_because
+    assert found.startswith(because)
+    assert bool(found) == bool(because)
+
+
 def vectors_for(objective: IdioLinkObjective, batch: Batch) -> tuple[dict[Request, Tensor], ObjectiveLoss]:
     """A random vector for each request, and the loss of these."""
     g = torch.Generator().manual_seed(1)
