@@ -67,14 +67,10 @@ def test_a_batch_that_could_hold_more_idioms_than_there_are_is_named(split: Spli
         assert (f"fewer than the {limit} that a batch can hold" in about) == is_named
 
 
-@pytest.mark.parametrize(("weight", "because"), [(0.5, ""), (0.0, "the weights are 0")])
-def test_positives_of_some_weight_are_learned_from(split: Split, weight: float, because: str) -> None:
-    """Of idiomatic queries alone, whose positives have the weights of their usages."""
-    weights = dict.fromkeys(("idiomatic", "simplification", "sense"), weight)
+def test_positives_of_a_weight_below_1_are_learned_from(split: Split) -> None:
+    weights = dict.fromkeys(("idiomatic", "simplification", "sense"), 0.5)
     idiomatic = [number for number, query in enumerate(split.queries) if query.usage == "idiomatic"]
-    found = build(split, positive_weights=weights).batch(0, idiomatic).empty_because
-    assert found.startswith(because)
-    assert bool(found) == bool(because)
+    assert build(split, positive_weights=weights).batch(0, idiomatic).empty_because == ""
 
 
 def vectors_for(objective: IdioLinkObjective, batch: Batch) -> tuple[dict[Request, Tensor], ObjectiveLoss]:
