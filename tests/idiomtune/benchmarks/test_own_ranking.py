@@ -108,8 +108,14 @@ def test_a_candidate_that_is_no_text_is_named(tmp_path: Path, text: object) -> N
 def test_a_document_without_a_grade_has_the_grade_0_in_records() -> None:
     result = Result()
     queries = [Query("7", ASKED, {"judged": 1.0})]
-    place = ("own_ranking", "mine", "sentence")
-    add_rankings(result, place, ["mrr"], queries, [["other", "judged"]], lambda text: {"text": text})
+    add_rankings(
+        result,
+        ("own_ranking", "mine", "sentence"),
+        ["mrr"],
+        queries,
+        [["other", "judged"]],
+        lambda text: {"text": text},
+    )
     assert result.per_query[0]["top"] == [{"text": "other", "grade": 0.0}, {"text": "judged", "grade": 1.0}]
     assert (result.per_query[0]["rank"], result.per_query[0]["mrr"]) == (2, 0.5)
 

@@ -250,6 +250,14 @@ def test_a_batch_of_labels_alone_holds_two_of_them(tmp_path: Path, batch_size: i
     assert sum(int((found > 0).sum()) < batch_size // 4 for found in labels) <= 1
 
 
+def test_a_group_of_one_sentence_is_the_first(tmp_path: Path) -> None:
+    rows = [{"text": "sentence 0", "label": "label 0", "group": "first"}]
+    rows += [{"text": f"sentence {i}", "label": f"label {i % 2}", "group": "second"} for i in range(1, 4)]
+    train = write_lines(tmp_path / "t.jsonl", rows)
+    val = write_lines(tmp_path / "v.jsonl", [{"text": "a", "label": "b", "group": "c"}])
+    assert labelled(train, val, batch_size=4, order="file").epoch_steps(0, 1) == [[[0, 1, 2, 3]]]
+
+
 def test_a_positive_equal_to_its_anchor_is_another_view(tmp_path: Path) -> None:
     rows = [{"anchor": f"text {i}", "positive": [f"text {i}", f"other {i}"]} for i in range(4)]
     data = own_data(write_lines(tmp_path / "a.jsonl", rows), tmp_path, {"anchor": "x", "positive": "y"})
