@@ -85,7 +85,10 @@ MODULES: Mapping[str, Sequence[str]] = {
         *_OBJECTIVES,
     ],
     "idiomtune/encoder/reading.py": _SPANS,
-    "idiomtune/encoder/forward.py": [*_SPANS, f"{_TESTS}/encoder/test_kernels.py"],
+    "idiomtune/encoder/forward.py": [
+        *_SPANS,
+        *(f"{_TESTS}/encoder/test_{name}.py" for name in ("forward", "kernels")),
+    ],
     "idiomtune/training/checkpoint.py": [
         f"{_TESTS}/training/test_{name}.py" for name in ("damage", "durable_writes", "resume", "selection")
     ],
