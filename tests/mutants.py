@@ -90,9 +90,12 @@ MODULES: Mapping[str, Sequence[str]] = {
         *(f"{_TESTS}/encoder/test_{name}.py" for name in ("forward", "kernels")),
     ],
     "idiomtune/training/checkpoint.py": [
-        f"{_TESTS}/training/test_{name}.py" for name in ("damage", "durable_writes", "resume", "selection")
+        f"{_TESTS}/training/test_{name}.py"
+        for name in ("checkpoint", "damage", "durable_writes", "resuming", "selection")
     ],
-    "idiomtune/training/resume.py": [f"{_TESTS}/training/test_{name}.py" for name in ("damage", "resume")],
+    "idiomtune/training/resume.py": [
+        f"{_TESTS}/training/test_{name}.py" for name in ("resuming", "checkpoint")
+    ],
 }
 
 _COMPARED: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
