@@ -19,6 +19,7 @@ from idiomtune.training.checkpoint import (
     last_saved,
     latest_checkpoint,
     new_checkpoint,
+    prune,
     read_state,
     recover,
     verify,
@@ -145,16 +146,33 @@ def test_after_a_save_the_best_model_is_in_its_folder(tmp_path: Path) -> None:
     assert contents(tmp_path / "best") == {MODEL: "model of 2", "README.md": "third card"}
 
 
-def test_later_checkpoints_go_even_if_not_all_of_their_files_can_be_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for step in (2, 4, 6):
+def test_a_run_starts_at_nothing() -> None:
+    state = TrainerState()
+    assert (state.step, state.epoch, state.step_in_epoch, state.num_without_improvement) == (0, 0, 0, 0)
+    assert (state.loss_sum, state.num_losses) == (0, 0)
+    assert state.best_score is state.best_step is state.scored_step is None
+
+
+def held(_path: Path, ignore_errors: bool = False) -> None:
+    """In place of `shutil.rmtree`: another process has the folder open."""
+    if not ignore_errors:
+        raise OSError("in use")
+
+
+def test_folders_that_cannot_be_removed_stop_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have other names by then; what was left by a run that was killed goes with the next save."""
+    for step in (2, 4, 6, 8):
         save(tmp_path, step)
-
-    def held(_path: Path, ignore_errors: bool = False) -> None:
-        if not ignore_errors:
-            raise OSError("in use")
-
+    (tmp_path / ".step_1").mkdir()
+    prune(tmp_path, 3, None)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step_4", "step_6", "step_8"]
+    (tmp_path / ".step_1").mkdir()
     monkeypatch.setattr(shutil, "rmtree", held)
-    drop_after(tmp_path, 4)
-    assert sorted(path.name for path in tmp_path.glob("step_*")) == ["step_2", "step_4"]
+    drop_after(tmp_path, 6)
+    prune(tmp_path, 1, None)
+    assert sorted(path.name for path in tmp_path.glob("step_*")) == ["step_6"]
+    with (
+        pytest.raises(UserError, match="could not save the checkpoint"),
+        new_checkpoint(tmp_path, TrainerState(step=10), None, {}),
+    ):
+        raise OSError("no space left")
