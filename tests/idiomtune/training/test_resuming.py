@@ -22,13 +22,15 @@ from idiomtune.training.resume import (
     newest_unfinished,
     saved_config,
     saved_record,
+    start_or_resume,
 )
 
 THEN: dict[str, Any] = {
     "seed": 0,
     "run_dir": None,
+    "resume": None,
     "tracking": {"backend": None},
-    "trainer": {"max_epochs": 2, "learning_rate": 0.1, "invariants": {"level": "off"}},
+    "trainer": {"max_epochs": 2, "learning_rate": 0.1, "invariants": {"level": "off"}, "ema": None},
     "model": {"glossary": "here/g.csv", "path": "m"},
     "objective": {"name": "own", "size": 1},
     "benchmark": {"own_retrieval": {"store": "kept"}},
@@ -116,7 +118,8 @@ ALLOWED: dict[str, dict[str, Any]] = {
     "trainer.max_epochs=5": {"trainer": {"max_epochs": 5}},
     "trainer.invariants.level=all": {"trainer": {"invariants": {"level": "all"}}},
     "model.glossary=there/g.csv": {"model": {"glossary": "there/g.csv"}},
-    "tracking.backend=files": {"tracking": {"backend": "files"}},
+    "model.glossary=[there/g.csv]": {"model": {"glossary": ["there/g.csv"]}},
+    "tracking.backend=files": {"tracking": {"backend": "files", "folder": "its default"}},
     "seed=0": {},
     "objective=own": {},
 }
@@ -125,7 +128,7 @@ ALLOWED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("override", ALLOWED)
 def test_what_may_change_is_taken_over(tmp_path: Path, override: str) -> None:
     save(tmp_path, 2, RECORDED)
-    now = changed(**ALLOWED[override])
+    now = changed(**ALLOWED[override]) | {"resume": "auto"}
     found = saved_config(tmp_path, now, "x", [override, "resume=auto", "+experiment=x", "hydra.verbose=true"])
     for section, options in ALLOWED[override].items():
         assert found[section] == THEN[section] | options | (
@@ -176,7 +179,8 @@ def test_an_option_of_a_group_is_told_once(tmp_path: Path) -> None:
 def test_options_that_are_newer_than_a_run_have_their_defaults(tmp_path: Path) -> None:
     """What they were before, where the default trains otherwise; what the run has stays."""
     save(tmp_path, 2, RECORDED)
-    now = changed(trainer={"dropout_masks": "bytes", "newer": 3, "invariants": {"level": "all", "every": 9}})
+    now = changed(trainer={"dropout_masks": "bytes", "newer": 3, "ema": {"rate": 1}})
+    now["trainer"]["invariants"] = {"level": "all", "every": 9}
     found = saved_config(tmp_path, now, "x", [])
     assert found["trainer"] == THEN["trainer"] | {
         "dropout_masks": "torch",
@@ -199,7 +203,7 @@ def test_the_runs_own_configuration_is_the_newest_if_it_is_whole(tmp_path: Path)
 
 
 def test_from_the_newest_whole_checkpoint_and_later_ones_go(tmp_path: Path) -> None:
-    first, second = save(tmp_path, 2), save(tmp_path, 4)
+    first, second = save(tmp_path, 1), save(tmp_path, 4)
     (second / "model.safetensors").write_text("damaged")
     assert _checkpoint_to_resume(tmp_path) == first
     assert not second.exists()
@@ -229,7 +233,7 @@ def test_without_its_best_model_a_run_is_not_resumed(tmp_path: Path) -> None:
 def test_a_run_may_become_longer_but_not_shorter_than_it_is(
     max_epochs: int, max_steps: int | None, fits: bool, is_told: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    state = TrainerState(step=15, epoch=1, step_in_epoch=5)
+    state = TrainerState(step=15, epoch=1, step_in_epoch=1)
     before = {"max_epochs": 2, "max_steps": None}
     trainer: Any = SimpleNamespace(max_epochs=max_epochs, max_steps=max_steps, schedule="linear")
     with caplog.at_level(logging.WARNING):
@@ -254,3 +258,42 @@ def test_data_may_be_moved_but_not_changed() -> None:
         check_same_data({"here/val/a.json": "1"}, {"here/val/a.json": "9"})
     with pytest.raises(UserError, match=r"started with: here/b\.csv changed"):
         check_same_data({"here/val/a.json": "1"}, {"here/val/a.json": "1", "here/b.csv": "2"})
+
+
+class Folder:
+    """In place of a run's folder: what is asked of it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.calls: list[tuple[Any, ...]] = []
+
+    def start(self, config: dict[str, Any], **facts: Any) -> None:
+        self.calls.append(("start", config["resume"], facts["experiment"], facts["device"]))
+
+    def resume(self, config: dict[str, Any], step: int, saved: dict[str, Any], **facts: Any) -> None:
+        self.calls.append(("resume", config["resume"], step, saved["run"]["experiment"], facts["device"]))
+
+
+def test_a_run_is_started_or_resumed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A new one; one without a checkpoint, again from its start; one with a checkpoint, from there."""
+    folder: Any = Folder(tmp_path)
+    trainer = SimpleNamespace(max_epochs=2, max_steps=None, schedule="linear")
+    new: Any = SimpleNamespace(resume=None, seed=0, trainer=trainer)
+    again: Any = SimpleNamespace(resume=str(tmp_path), seed=0, trainer=trainer)
+    hint = "no +experiment= given"
+    with caplog.at_level(logging.INFO):
+        assert start_or_resume(new, {}, "mine", folder, device="cpu") is None
+        assert hint not in caplog.text
+        assert start_or_resume(new, {}, "default", folder, device="cpu") is None
+        assert hint in caplog.text
+        caplog.clear()
+        start(tmp_path, "running", 100)
+        assert start_or_resume(again, {"resume": "auto"}, "default", folder, device="cpu") is None
+        assert "starting again from step 0" in caplog.text
+        checkpoint = save(tmp_path, 2, RECORDED)
+        assert start_or_resume(again, {"resume": "auto"}, "default", folder, device="cpu") == checkpoint
+        assert hint not in caplog.text
+    assert folder.calls == [
+        *(("start", None, experiment, "cpu") for experiment in ("mine", "default", "x")),
+        ("resume", None, 2, "x", "cpu"),
+    ]
