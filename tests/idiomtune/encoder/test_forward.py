@@ -33,7 +33,7 @@ def test_what_a_batch_holds() -> None:
     assert [batch.num_texts_of(number) for number in (2, 3, 6, 8)] == [0, 1, 2, 2]
     dummy = batch.dummy()
     assert (dummy.texts, dummy.num_texts, dummy.requests) == ([[6]], 0, [])
-    assert [sentence.row for sentence in dummy.sentences] == [0]
+    assert dummy.sentences == [PooledSentence(row=0, request=0, num_skipped=0)]
 
 
 @pytest.mark.parametrize(
