@@ -45,4 +45,10 @@ def in_turn(rows: Tensor | Sequence[Sequence[float]]) -> Any:
 
 def by_text(vectors: Mapping[str, Any]) -> Any:
     """Embeddings: each text's vector."""
-    return lambda requests: torch.stack([torch.as_tensor(vectors[request.text]) for request in requests])
+
+    def embed(requests: Sequence[Request]) -> Tensor:
+        if not requests:
+            return torch.empty(0, len(next(iter(vectors.values()))))
+        return torch.stack([torch.as_tensor(vectors[request.text]) for request in requests])
+
+    return embed

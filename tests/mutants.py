@@ -62,26 +62,40 @@ MODULES: Mapping[str, Sequence[str]] = {
     ],
     "idiomtune/benchmarks/epsilon/scoring.py": [f"{_BENCHMARKS}/test_epsilon.py"],
     "idiomtune/benchmarks/idiolink/scoring.py": [
-        *(f"{_BENCHMARKS}/test_{name}.py" for name in ("idiolink_benchmark", "senses", "held_out")),
+        *(
+            f"{_BENCHMARKS}/test_{name}.py"
+            for name in ("idiolink_benchmark", "senses", "bm25", "multivector", "held_out")
+        ),
         *(f"{_TESTS}/reports/test_{name}.py" for name in ("report", "published")),
     ],
-    "idiomtune/benchmarks/own/ranking.py": [f"{_BENCHMARKS}/test_own_ranking.py"],
+    "idiomtune/benchmarks/own/ranking.py": [
+        *(f"{_BENCHMARKS}/test_{name}.py" for name in ("own_ranking", "own_retrieval")),
+    ],
     "idiomtune/benchmarks/pairs.py": [f"{_BENCHMARKS}/test_{name}.py" for name in ("pairs", "own_pairs")],
     "idiomtune/benchmarks/semeval2022.py": [
         *(f"{_BENCHMARKS}/test_{name}.py" for name in ("semeval2022_benchmark", "suite")),
         f"{_TESTS}/reports/test_report.py",
     ],
-    **{
-        f"idiomtune/objectives/{name}.py": _OBJECTIVES
-        for name in ("steps", "contrastive", "mixture", "triplets")
-    },
-    "idiomtune/data/idiolink.py": [f"{_TESTS}/data/test_idiolink.py", *_OBJECTIVES],
-    "idiomtune/encoder/reading.py": _SPANS,
-    "idiomtune/encoder/forward.py": _SPANS,
-    "idiomtune/training/checkpoint.py": [
-        f"{_TESTS}/training/test_{name}.py" for name in ("damage", "durable_writes", "resume", "selection")
+    **{f"idiomtune/objectives/{name}.py": _OBJECTIVES for name in ("steps", "triplets")},
+    "idiomtune/objectives/contrastive.py": [*_OBJECTIVES, f"{_TESTS}/programs/test_build.py"],
+    "idiomtune/objectives/mixture.py": [*_OBJECTIVES, f"{_TESTS}/config/test_mixture_settings.py"],
+    "idiomtune/data/idiolink.py": [
+        f"{_TESTS}/data/test_idiolink.py",
+        f"{_TESTS}/data/test_download.py",
+        *_OBJECTIVES,
     ],
-    "idiomtune/training/resume.py": [f"{_TESTS}/training/test_{name}.py" for name in ("damage", "resume")],
+    "idiomtune/encoder/reading.py": _SPANS,
+    "idiomtune/encoder/forward.py": [
+        *_SPANS,
+        *(f"{_TESTS}/encoder/test_{name}.py" for name in ("forward", "kernels")),
+    ],
+    "idiomtune/training/checkpoint.py": [
+        f"{_TESTS}/training/test_{name}.py"
+        for name in ("checkpoint", "damage", "durable_writes", "resuming", "selection")
+    ],
+    "idiomtune/training/resume.py": [
+        f"{_TESTS}/training/test_{name}.py" for name in ("resuming", "checkpoint")
+    ],
 }
 
 _COMPARED: Mapping[type[ast.cmpop], type[ast.cmpop]] = {

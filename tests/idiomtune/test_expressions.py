@@ -109,6 +109,32 @@ def test_of_several_expressions_the_first_and_there_the_longest_counts() -> None
     assert pickle.loads(pickle.dumps(index)).find(text) == index.find(text)
 
 
+def test_matches_do_not_overlap() -> None:
+    """Neither by a word that ends with the match before, nor by a sign within that."""
+    assert ExpressionIndex(["in the bag", "bag"]).find("in the bag") == [(0, 10, "in the bag")]
+    assert ExpressionIndex(["plan .x", ".x"]).find("plan .x") == [(0, 7, "plan .x")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the beans that they spill the",  # all of its words, the last one first
+        "as \u02bcspill the beans",
+        "spill the beans\u02bc, and more",
+        "spill the beans\u02bc",
+    ],
+)
+def test_whole_expressions_are_found(text: str) -> None:
+    """U+02BC is a letter where it is no apostrophe within a word."""
+    assert find_expression(text, "spill the beans") is None
+    assert ExpressionIndex(["spill the beans"]).find(text) == []
+
+
+def test_a_form_with_an_apostrophe_beside_one_without() -> None:
+    index = ExpressionIndex(["cant win"], {"cant win": ["can't win"]})
+    assert index.find("You can't win, you cant win.") == [(4, 13, "cant win"), (19, 27, "cant win")]
+
+
 FORMS = {"perder o barco": ["perdeu o barco", "perdi o barco"], "ins Gras bei\u00dfen": ["biss ins Gras"]}
 
 
@@ -170,6 +196,8 @@ def test_after_an_article_stands_no_verb() -> None:
 def test_an_expression_without_letters_is_refused() -> None:
     with pytest.raises(ValueError, match=r"'\.\.\.' contains no letter or digit"):
         find_expression("...", "...")
+    with pytest.raises(ValueError, match=r"'\.\.\.' contains no letter or digit"):
+        ExpressionIndex(["red fish", "..."])
 
 
 def test_every_expression_of_the_real_training_rows_is_found(real_data: Path) -> None:
@@ -245,6 +273,8 @@ def test_a_placeholder_is_not_what_an_expression_is_looked_for_by() -> None:
     """Even if it is the rarest word of all that are looked for."""
     index = ExpressionIndex(["lose one's temper", "lose the temper", "the temper"])
     assert index.find("She lost her temper.") == [(4, 19, "lose one's temper")]
+    index = ExpressionIndex(["give someone the slip", "give the slip"])
+    assert index.find("They gave him the slip.") == [(5, 22, "give someone the slip")]
 
 
 def test_runs_of_an_expression_and_what_is_between_them() -> None:
@@ -351,6 +381,7 @@ def test_codes_of_many_expressions_are_told_apart() -> None:
         steps, table = written_steps(written, str, {}, in_place=in_place)
         assert sorted(table.values()) == sorted(new for new in written.values() if new)
         assert all(len(code) == 2 for code in table)
+        assert "\u034f" not in "".join(table), "which is left for tokenizers' rules"
         rules = normalizers.Sequence([normalizers.Replace(Regex("(?i)" + p), new) for p, new in steps])
         for name in names:
             text = rules.normalize_str(f"a {name}, a hot dog")

@@ -67,6 +67,33 @@ def test_it_finds_most_of_the_best(
         assert f"{path} is damaged" in caplog.text
 
 
+def test_each_query_of_the_sample_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of three queries the index finds the last one's documents not at all."""
+    documents = torch.randn(20, 4, generator=torch.Generator().manual_seed(0))
+    store = stored(tmp_path, documents)
+    search = Search(documents[:3], store, tie_break(map(str, range(20))))
+    worst = search.ranking(20)[0][:, -2:]
+
+    def ranked(_index: object, some: Search, _store: object, depth: int) -> approximate.Ranking:
+        positions, values = some.ranking(depth)
+        positions[-1] = worst[-1]
+        return positions, values
+
+    monkeypatch.setattr(approximate, "_ranked", ranked)
+    assert approximate_ranking(search, store, 2)[1] == pytest.approx(2 / 3)
+
+
+def test_the_index_of_other_vectors_is_refused(tmp_path: Path) -> None:
+    documents = torch.randn(20, 4, generator=torch.Generator().manual_seed(0))
+    (one, other) = stored(tmp_path / "one", documents), stored(tmp_path / "other", documents[:5])
+    for store in (one, other):
+        approximate_ranking(Search(documents[:1], store, tie_break("a" * store.num_rows)), store, 2)
+    path = tmp_path / "other" / "hnsw.usearch"
+    one.save(path.name, lambda to: Path(to).write_bytes(path.read_bytes()))
+    with pytest.raises(UserError, match="is not the index of the vectors in its folder"):
+        approximate_ranking(Search(documents[:1], one, tie_break(map(str, range(20)))), one, 2)
+
+
 def test_an_index_is_of_a_store() -> None:
     options: dict[str, object] = {"name": "own_retrieval", "path": "mine", "judgements": None}
     options |= {"instruction": None, "exclude_self": False, "store": None, "shard_size": 10, "index": "hnsw"}

@@ -44,3 +44,17 @@ def test_words_in_most_documents_get_the_floor() -> None:
     rare, common = math.log(2.5 / 1.5), math.log(0.5 / 3.5)
     floor = 0.25 * (3 * rare + common) / 4
     assert scores[0].tolist() == pytest.approx([floor * 1.9 / (1 + 0.9)] * 3)
+
+
+def test_a_word_in_half_of_the_documents_counts_nothing() -> None:
+    """Its idf is ln(1.5 / 1.5) = 0, which is not negative, so it does not get the floor."""
+    assert BM25(["the cat", "the dog"]).scores(["cat"]).tolist() == [[0, 0]]
+
+
+def test_small_corpora() -> None:
+    """The mean of idf over a vocabulary of one word is its own; of lengths, with documents without words."""
+    floor = 0.25 * math.log(0.5 / 2.5)
+    assert BM25(["cat", "cat"]).scores(["cat"])[0].tolist() == pytest.approx([floor * 1.9 / (1 + 0.9)] * 2)
+    idf = math.log((3 - 1 + 0.5) / (1 + 0.5))
+    expected = idf * 1.9 / (1 + 0.9 * (1 - 0.4 + 0.4 * 1 / (1 / 3)))
+    assert BM25(["cat", "?!", "?!"]).scores(["cat"])[0].tolist() == pytest.approx([expected, 0, 0])

@@ -10,13 +10,14 @@ from typing import Any
 from zlib import crc32
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from pydantic import ValidationError
 from scipy.stats import wilcoxon
 from torch import Tensor
 
-from idiomtune.benchmarks.epsilon.scoring import EpsilonBenchmark, _reading, rank_biserial
+from idiomtune.benchmarks.epsilon.scoring import EpsilonBenchmark, _effect, _Pairs, _reading, rank_biserial
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.data.ncimp import FILES, WORDS, Compound, Ncimp, Version, Word, read_ncimp
 from idiomtune.data.sources import SAMPLE_ROOT, DataFiles
@@ -56,6 +57,7 @@ def test_one_pair_by_hand() -> None:
     assert {r.text for r in benchmark.announced} == vectors.keys()
     result = benchmark.score(by_text(vectors))
     (row,) = result.per_query
+    assert (row["sentence"], row["version"], row["next"]) == ("s0 b h", "x", "y")
     assert row["idiomaticity"] == pytest.approx(0.4 / 1 - 1, abs=1e-6)
     assert row["baseline"] == pytest.approx(0.1 / 0.5 - 1, abs=1e-6)
     assert result.by_key["epsilon/NC/rank_biserial"] == 1
@@ -63,8 +65,40 @@ def test_one_pair_by_hand() -> None:
     assert result.by_key["epsilon/NC/p_value"] == pytest.approx(0.5)  # one pair: exact
     assert result.by_key["epsilon/all/phrase_distance_mean"] == pytest.approx(0.75, abs=1e-6)
     assert result.by_key["epsilon/NC/context_distance_std"] == pytest.approx(0.15, abs=1e-6)
+    assert result.by_key["epsilon/NC/rank_biserial_order_free"] == 1, "also as (y, b) against (y, x)"
     assert "epsilon/C/num_pairs" in result.by_key
     assert "epsilon/C/p_value" not in result.by_key
+    assert result.notes == [], "without all three classes there is no reading"
+
+
+def test_the_length_of_a_vector_makes_no_difference() -> None:
+    """Cosine distance; a vector of length 0 is at a distance of 1 from every other."""
+    benchmark = epsilon(Ncimp("en", [compound("b h", "NC", "x", "y")]))
+    vectors = {
+        **{"x": [0.0, 0.0], "b": [0.0, 0.5], "y": [3.0, 0.0]},  # d(x, b) = d(x, y) = 1
+        **{"s0 x h": [0.5, 0.0], "s0 b h": unit(0.4), "s0 y h": unit(0.1)},
+    }
+    (row,) = benchmark.score(by_text(vectors)).per_query
+    assert row["idiomaticity"] == pytest.approx(0.4 - 1, abs=1e-6)
+    assert row["baseline"] == pytest.approx(0.1 - 1, abs=1e-6)
+
+
+def test_an_instruction_makes_queries_of_the_texts() -> None:
+    data = Ncimp("en", [compound("b h", "NC", "x", "y")])
+    assert {(r.role, r.instruction) for r in epsilon(data).announced} == {("document", None)}
+    asked = epsilon(data, instruction="Represent the meaning").announced
+    assert {(r.role, r.instruction) for r in asked} == {("query", "Represent the meaning")}
+
+
+def test_the_median_order_by_hand() -> None:
+    """Five orders of three pairs: shares 0, 1/6, 4/6, 5/6, 1, of which 4/6 is the median, with its p."""
+    shuffled = np.array([[3.0, -1, 2], [3, 1, 2], [-3, -1, -2], [1, -2, 3], [-3, 1, -2]])
+    items = pd.DataFrame({"idiomaticity": [1.0, 2.0, 3.0], "baseline": [0.0, 0.0, 0.0]})
+    effect = _effect(_Pairs(items, np.zeros((3, 2, 2)), shuffled), np.ones(3, dtype=bool))
+    assert effect["rank_biserial_order_free"] == pytest.approx(4 / 6)
+    assert effect["p_value_order_free"] == pytest.approx(3 / 8)  # 4, 5 or 6 of 6: three of eight signs
+    assert effect["rank_biserial_order_free_low"] == pytest.approx(0.1 / 6)
+    assert effect["rank_biserial_order_free_high"] == pytest.approx(5 / 6 + 0.9 / 6)
 
 
 @pytest.mark.parametrize(("num_synonyms", "num_pairs"), [(0, 0), (1, 0), (2, 1), (3, 3), (4, 4)])
@@ -85,9 +119,10 @@ def test_rank_biserial_by_hand() -> None:
             [1.0, -1.0, 0.0],  # equal ranks 1.5 and 1.5; zero does not count
             [np.nan, -1.0, 5.0],
             [0.0, 0.0, np.nan],
+            [0.0, 0.0, -1.0],
         ]
     )
-    np.testing.assert_allclose(rank_biserial(rows), [5 / 6, 0.5, 2 / 3, np.nan])
+    np.testing.assert_allclose(rank_biserial(rows), [5 / 6, 0.5, 2 / 3, np.nan, 0.0])
 
 
 def random_data(seed: int) -> Ncimp:
@@ -152,8 +187,13 @@ def test_against_naive_loops() -> None:
     assert len({r.text for r in requests}) == len(requests)
     vectors = {r.text: e for r, e in zip(requests, random_embeddings(requests), strict=True)}
     pairs = naive(data, vectors)
-    scores = benchmark.score(random_embeddings).by_key
+    result = benchmark.score(random_embeddings)
+    scores = result.by_key
     assert scores["epsilon/all/num_pairs"] == len(pairs)
+    (reading,) = result.notes
+    of_classes = (f"{c} {scores[f'epsilon/{c}/p_value_order_free']:.3f}" for c in ("C", "PC", "NC"))
+    assert reading.startswith("ε-compositionality: ")
+    assert f"p: {', '.join(of_classes)})" in reading
     for class_ in ("C", "PC", "NC"):
         for word in (None, "modifier", "head"):
             differences = [i - b for c, w, i, b in pairs if c == class_ and word in (None, w)]
@@ -191,6 +231,9 @@ def test_phrases_the_model_does_not_tell_apart_are_left_out_and_counted() -> Non
     assert result.by_key["epsilon/C/num_pairs"] == 2
     assert [math.isnan(r["idiomaticity"]) for r in result.per_query] == [True, False, False]
     assert any("1 pairs left out" in note for note in result.notes)
+    groups = result.plots["epsilon"].groups
+    assert list(groups) == ["C (2 pairs)", "PC (0 pairs)", "NC (0 pairs)"]
+    assert [len(values) for values in groups["C (2 pairs)"].values()] == [2, 2]
 
 
 def test_options_and_portuguese() -> None:
@@ -215,7 +258,10 @@ def test_options_and_portuguese() -> None:
     result = both.score(random_embeddings)
     assert result.by_key["epsilon/pt/all/num_pairs"] == 18  # one a compound and sentence
     assert set(result.by_key) <= set(both.options.score_keys([]))
-    assert any("too few for the published reading" in note for note in result.notes)
+    of_portuguese = [note for note in result.notes if note.startswith("ε-compositionality, Portuguese: ")]
+    assert [note for note in result.notes if "too few for the published reading" in note] == of_portuguese[
+        -1:
+    ]
     assert list(result.plots) == ["epsilon", "epsilon_pt"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import torch
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.data.idiolink import Document, Query, Split, load_split
 from idiomtune.encoder.encoder import Encoder
-from tests.benchmarks import idiolink, in_turn
+from idiomtune.requests import Request
+from tests.benchmarks import by_text, idiolink, in_turn
 
 
 def make(id_: str, idiom: str, usage: str, gold: bool = False) -> Document:
@@ -96,7 +98,91 @@ def test_the_map_of_an_idiom_by_hand() -> None:
     expected = torch.cdist(torch.nn.functional.normalize(rows[:3]), torch.nn.functional.normalize(rows[:3]))
     torch.testing.assert_close(torch.cdist(places, places), expected, atol=1e-3, rtol=0)
     assert (places[1:].mean(0) > places[0]).all()
+    assert len(found["explained"]) == 2
     assert sum(found["explained"]) == pytest.approx(1)
+    assert all(p[axis] == round(p[axis], 4) for p in found["points"] for axis in "xy")
+
+
+@pytest.mark.parametrize(("size", "num_maps"), [(1, 0), (2, 1), (3, 1)])
+def test_a_plane_needs_two_dimensions_and_three_documents(size: int, num_maps: int) -> None:
+    """Idiom a has three documents, b two."""
+    documents = [make(f"{i}{n}", i, "literal") for i, number in (("a", 3), ("b", 2)) for n in range(number)]
+    split = Split("val", tuple(documents), (ask("q0", "a", "literal"), ask("q1", "b", "literal")), ())
+    rows = torch.randn(7, size, generator=torch.Generator().manual_seed(0))
+    found = idiolink([split], "sentence").score(in_turn(rows)).maps
+    assert [one["idiom"] for one in found] == ["a"] * num_maps
+
+
+def test_the_first_ten_are_scored_and_kept() -> None:
+    """The one relevant document of the query comes eleventh of twelve."""
+    documents = [make("d0", "a", "literal"), *(make(f"d{n}", "b", "literal") for n in range(1, 12))]
+    split = Split("val", tuple(documents), (ask("q", "a", "literal"),), ())
+    similarity = torch.tensor([0.15, *(n / 10 for n in range(1, 12))])[None]
+    result = idiolink([split], "sentence").score(in_turn(torch.cat([torch.eye(12), similarity])))
+    assert result.by_key["idiolink/val/sentence/ndcg@10"] == 0
+    assert [document["id"] for document in result.per_query[0]["top"]] == [f"d{n}" for n in range(11, 1, -1)]
+
+
+def test_the_diagnosis_ranks_all_documents() -> None:
+    """The sense document comes last of twelve; eleven others are before it, one of them the idiom's own."""
+    others = [make(f"d{n}", "b", "literal") for n in range(2, 12)]
+    documents = [make("d0", "a", "sense"), make("d1", "a", "literal"), *others]
+    split = Split("val", tuple(documents), (ask("q", "a", "idiomatic"),), ())
+    rows = {document.sentence: row for document, row in zip(documents, torch.eye(12), strict=True)}
+    rows |= {"a": torch.ones(12), "q a": torch.tensor([n / 100 for n in range(12)])}
+    scores = idiolink([split], "sentence", diagnosis=True).score(by_text(rows)).by_key
+    assert scores["idiolink/val/sentence/median_rank/sense"] == 12
+    assert scores["idiolink/val/sentence/above_sense/own_literal"] == pytest.approx(1 / 11)
+    assert scores["idiolink/val/sentence/above_sense/other_literal"] == pytest.approx(10 / 11)
+
+
+def test_recall_is_of_queries_whose_idiom_has_such_documents() -> None:
+    """Only a has a sense document, which comes last of its two relevant ones: first R = 2."""
+    documents = [make("d0", "a", "idiomatic"), make("d1", "a", "sense"), make("d2", "b", "idiomatic")]
+    queries = (ask("qa", "a", "idiomatic"), ask("qb", "b", "idiomatic"))
+    rows = torch.cat([torch.eye(3), torch.tensor([[0.9, 0.5, 0.1], [0.9, 0.5, 0.1]])])
+    split = Split("val", tuple(documents), queries, ())
+    result = idiolink([split], "sentence").score(in_turn(rows))
+    found = {u: result.by_key.get(f"idiolink/val/sentence/recall_at_r/{u}") for u in ("idiomatic", "sense")}
+    assert found == {"idiomatic": 0.5, "sense": 1.0}
+    assert [record["recall_at_r"] for record in result.per_query] == [
+        {"idiomatic": 1.0, "sense": 1.0},
+        {"idiomatic": 0.0},
+    ]
+
+
+def test_bm25_searches_by_the_sentence_or_by_the_span() -> None:
+    """The sentence's other words are those of another document."""
+    texts = [("red fish", "red fish"), ("cat dog bird", "cat"), ("sky", "sky"), ("sea", "sea")]
+    documents = tuple(
+        make(f"d{n}", idiom, "literal").model_copy(update={"sentence": text})
+        for n, (text, idiom) in enumerate(texts)
+    )
+    asked = Query.model_validate(
+        fields("q", "red fish", "literal", False) | {"sentence": "cat dog bird red fish"}
+    )
+    benchmark = idiolink([Split("val", documents, (asked,), ())], bm25_modes=["bm25_sentence", "bm25_span"])
+    scores = benchmark.score(in_turn(torch.eye(4))).by_key
+    assert scores["idiolink/val/bm25_sentence/r_precision"] == 0
+    assert scores["idiolink/val/bm25_span/r_precision"] == 1
+
+
+@pytest.mark.parametrize("diagnosis", [False, True])
+def test_what_is_announced_is_what_is_asked(diagnosis: bool) -> None:
+    """Announced texts are embedded at once; any other text would be embedded on its own."""
+    documents = tuple(make(f"d {u}", "a", u) for u in ("literal", "idiomatic", "simplification", "sense"))
+    split = Split("val", documents, (ask("q", "a", "idiomatic"),), ())
+    benchmark = idiolink(
+        [split], "sentence", "span", multivector_modes=["span_window", "span_late"], diagnosis=diagnosis
+    )
+    asked: set[Request] = set()
+
+    def embed(requests: Sequence[Request]) -> torch.Tensor:
+        asked.update(requests)
+        return torch.ones(len(requests), 2)
+
+    benchmark.score(embed)
+    assert set(benchmark.announced) == asked
 
 
 def test_equal_texts_are_kept_apart_by_id() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,8 @@ def test_words_within_a_span() -> None:
     assert [text[s:e] for s, e in words_within(text, (5, 18))] == ["broke", "the", "ice"]
     assert [text[s:e] for s, e in words_within(text, (7, 12))] == ["broke", "the"], "overlap counts"
     assert words_within("a ?! b", (2, 4)) == [(2, 4)]
+    assert words_within("a?b", (0, 2)) == [(0, 1)], "the next word begins where the span ends"
+    assert words_within("a?b", (1, 3)) == [(2, 3)], "the word before ends where the span begins"
 
 
 @pytest.mark.parametrize("at_once", [1, 40, 10**6])
@@ -37,6 +40,7 @@ def test_mean_of_best_equals_a_loop(at_once: int, monkeypatch: pytest.MonkeyPatc
     queries, documents = torch.randn(7, 5, generator=g), torch.randn(11, 5, generator=g)
     query_of, document_of = [0, 0, 1, 2, 2, 2, 3], [0, 0, 0, 1, 2, 2, 3, 3, 3, 3, 3]
     got = mean_of_best(queries, query_of, documents, document_of)
+    assert got.shape == (4, 4)
     cosine = torch.nn.functional.cosine_similarity(queries[:, None], documents[None], dim=-1)
     for q in range(4):
         for d in range(4):
@@ -46,6 +50,17 @@ def test_mean_of_best_equals_a_loop(at_once: int, monkeypatch: pytest.MonkeyPatc
                 if query_of[u] == q
             ]
             assert got[q, d].item() == pytest.approx(sum(best) / len(best), abs=1e-6)
+
+
+def test_a_query_asks_by_its_span_or_by_each_of_its_words(sample_root: Path) -> None:
+    split = load_split(sample_root, "val")
+    query = replace(split, queries=split.queries[:1])
+    start, end = split.queries[0].span_offsets
+    words = words_within(split.queries[0].sentence, (start, end))
+    assert len(words) > 1
+    for mode, spans in (("span_window", [(start, end)]), ("span_late", words)):
+        announced = idiolink([query], multivector_modes=[mode]).announced
+        assert [request.span for request in announced if request.role == "query"] == spans
 
 
 def test_modes_embed_each_sentence_once_and_count_their_vectors(sample_root: Path, tiny: Encoder) -> None:

@@ -9,8 +9,10 @@ import pytrec_eval
 import torch
 from scipy.stats import spearmanr
 
+from idiomtune.benchmarks import Result
 from idiomtune.benchmarks.own.collections import Query
-from idiomtune.benchmarks.own.ranking import OwnRankingBenchmark, read_ranking
+from idiomtune.benchmarks.own.ranking import OwnRankingBenchmark, add_rankings, read_ranking
+from idiomtune.errors import UserError
 from idiomtune.requests import Request
 from tests.benchmarks import in_turn
 from tests.own_data import write, write_lines
@@ -68,7 +70,54 @@ def test_scores_by_hand(tmp_path: Path) -> None:
     assert found["spearman"] == pytest.approx(-1)  # a, c, b by grade
     assert found["span/ndcg@10"] == pytest.approx((ndcg + 1) / 2)
     assert [record["group"] for record in result.per_query] == ["g", None, "g", None]
+    assert [record["name"] for record in result.per_query] == ["mine"] * 4
+    assert [record["mode"] for record in result.per_query] == ["sentence", "sentence", "span", "span"]
+    assert [record["rank"] for record in result.per_query] == [2, 2, 2, 1], "of the first relevant one"
     assert result.per_query[0]["top"][0] == {"text": "b", "grade": 0.0}
+
+
+def test_queries_without_an_order_to_find(tmp_path: Path) -> None:
+    """All candidates with one grade: without a relevant one left out, otherwise without a correlation."""
+    rows = [
+        {"query": "none", "candidates": ["a", "b"], "grades": [0, 0]},
+        {"query": "all", "candidates": ["a", "b"], "grades": [1, 1]},
+        {"query": "one", "candidates": ["a", "b"], "grades": [1, 0]},
+    ]
+    benchmark = OwnRankingBenchmark({"mine": read_ranking(write_lines(tmp_path / "mine.jsonl", rows))})
+    a, b = [1.0, 0.0], [0.0, 1.0]
+    result = benchmark.score(in_turn([a, b, a, b, a, a]))
+    assert [record["query"] for record in result.per_query] == ["all", "one"]
+    assert [record["spearman"] for record in result.per_query] == [None, pytest.approx(1)]
+    assert result.by_key["own_ranking/mine/spearman"] == pytest.approx(1)
+    assert any("1 of 3 queries" in note for note in result.notes)
+
+
+def test_a_candidate_that_occurs_twice_is_named(tmp_path: Path) -> None:
+    rows = [{"query": "q", "candidates": ["b", "a", "a"], "grades": [1, 0, 0]}]
+    with pytest.raises(UserError, match="'a' occurs twice among the candidates"):
+        read_ranking(write_lines(tmp_path / "mine.jsonl", rows))
+
+
+@pytest.mark.parametrize("text", [3, " "])
+def test_a_candidate_that_is_no_text_is_named(tmp_path: Path, text: object) -> None:
+    rows = [{"query": "q", "candidates": ["b", text], "grades": [1, 0]}]
+    with pytest.raises(UserError, match=f"{text!r} is not a text"):
+        read_ranking(write_lines(tmp_path / "mine.jsonl", rows))
+
+
+def test_a_document_without_a_grade_has_the_grade_0_in_records() -> None:
+    result = Result()
+    queries = [Query("7", ASKED, {"judged": 1.0})]
+    add_rankings(
+        result,
+        ("own_ranking", "mine", "sentence"),
+        ["mrr"],
+        queries,
+        [["other", "judged"]],
+        lambda text: {"text": text},
+    )
+    assert result.per_query[0]["top"] == [{"text": "other", "grade": 0.0}, {"text": "judged", "grade": 1.0}]
+    assert (result.per_query[0]["rank"], result.per_query[0]["mrr"]) == (2, 0.5)
 
 
 def test_in_gold_order_the_first_is_relevant(tmp_path: Path) -> None:

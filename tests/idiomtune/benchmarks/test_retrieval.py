@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from idiomtune.benchmarks import retrieval
 from idiomtune.benchmarks.retrieval import (
+    Search,
     average_precision,
     ndcg,
     ndcg_of_gains,
@@ -154,3 +155,18 @@ def test_a_single_relevant_document_counts_whole() -> None:
     assert retrieval.average_precision(hits, one).tolist() == [0.5]
     assert retrieval.recall(hits, one, 2).tolist() == [1.0]
     assert "100.0%" in retrieval.tie_note("ndcg", hits, torch.tensor([[0.5, 0.5, 0.1]]))[0]
+
+
+@pytest.mark.parametrize("sizes", [[4], [2, 2], [1, 1, 2]])
+def test_the_nearest_by_hand(sizes: list[int]) -> None:
+    """Of documents of any length, in parts; a zero vector has the cosine 0, as one at a right angle."""
+    documents = torch.tensor([[3.0, 0], [0, 0], [0, 2], [1, 1]])
+    queries, ties = torch.tensor([[1.0, 0], [0, 5]]), torch.arange(4)
+    parts = torch.split(documents, sizes)
+    half = 0.5**0.5
+    positions, values = Search(queries, parts, ties).ranking(4)
+    assert positions.tolist() == [[0, 3, 1, 2], [2, 3, 0, 1]]
+    torch.testing.assert_close(values, torch.tensor([[1, half, 0, 0], [1, half, 0, 0]]))
+    positions, values = Search(queries, parts, ties, [[2], [3]]).ranking(4)
+    assert positions.tolist() == [[0, 3, 1, 2], [2, 0, 1, 3]], "what is left out comes last"
+    torch.testing.assert_close(values, torch.tensor([[1, half, 0, -torch.inf], [1, 0, 0, -torch.inf]]))

@@ -18,10 +18,14 @@ from idiomtune.benchmarks.own.pairs import OwnPairBenchmark
 from idiomtune.benchmarks.own.pairs import read_pairs as read_own_pairs
 from idiomtune.benchmarks.semeval2022 import SemEvalBenchmark
 from idiomtune.benchmarks.suite import Suite
+from idiomtune.config import TrainSettings, check
 from idiomtune.data.semeval2022 import Gold, Pair, PairSplit, read_pairs
 from idiomtune.data.sources import DataFiles
+from idiomtune.declarations.registry import benchmark_types
 from idiomtune.encoder.encoder import Encoder
+from idiomtune.factory import build_benchmarks
 from tests.benchmarks import in_turn, section
+from tests.tiny_runs import composed
 
 
 def split(gold: list[Gold] | None, num: int = 5, name: str = "dev") -> PairSplit:
@@ -230,3 +234,32 @@ def write_sts(path: Path, split: PairSplit) -> Path:
             if item.is_sts and (pair := pairs.get(item.id)):
                 writer.writerow([pair.id, pair.sentence1, pair.sentence2, item.similarity])
     return path
+
+
+def test_a_record_of_another_language_or_subset_is_refused() -> None:
+    """It would be compared under a key that no score has."""
+    record: dict[str, object] = {
+        "split": "dev",
+        "id": "1",
+        "language": "EN",
+        "subset": "sts",
+        "expression": "",
+    }
+    record |= {"predicted": 0.5, "gold": 0.5}
+    kind = benchmark_types()["semeval2022"]
+    for damaged in ({"language": "FR"}, {"subset": "other"}):
+        with pytest.raises(ValueError, match=next(iter(damaged.values())).lower()):
+            list(kind.results(record | damaged))
+
+
+def test_only_splits_without_gold_are_said_to_be() -> None:
+    gold = [Gold(str(i), True, similarity, None) for i, similarity in enumerate([0.1, 0.9, 0.5])]
+    benchmark = SemEvalBenchmark([split(gold), split(None, name="eval")], section("semeval2022"))
+    assert benchmark.without_gold == ["eval"]
+
+
+def test_it_is_built_on_the_splits_that_are_asked_for() -> None:
+    options = ["data=sample", "benchmark=semeval2022", "benchmark.semeval2022.split=[dev]"]
+    options.append("trainer.monitor=semeval2022/dev/all/all/spearman")
+    ((built,), _) = build_benchmarks(check(TrainSettings, composed("config", *options)), ["semeval2022"])
+    assert [part.name for part in built.splits] == ["dev"]  # type: ignore[attr-defined]

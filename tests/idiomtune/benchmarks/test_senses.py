@@ -9,7 +9,7 @@ import torch
 
 from idiomtune.benchmarks.idiolink.scoring import knowledge_scores, rank_scores
 from idiomtune.data.idiolink import Document, Query, Split
-from tests.benchmarks import in_turn
+from tests.benchmarks import by_text, in_turn
 
 
 def fields(id_: str, idiom: str, usage: str) -> dict[str, Any]:
@@ -76,3 +76,46 @@ def test_knowledge_by_hand() -> None:
             "idiolink/val/knowledge/senses_found_by_simplification": (1 / 3 + 2 / 3) / 2,
         }
     )
+
+
+def test_what_an_idiom_lacks_does_not_count() -> None:
+    """b has no sense document, c no document at all; d is of a literal query, which does not count."""
+    kinds = {
+        **{"bl": ("b", "literal"), "dl": ("d", "literal")},
+        **{"al": ("a", "literal"), "as": ("a", "sense")},
+    }
+    documents = [Document.model_validate(fields(id_, *kind)) for id_, kind in kinds.items()]
+    queries = [Query.model_validate(fields(f"q{i}", i, "idiomatic")) for i in "abc"]
+    queries.append(Query.model_validate(fields("qd", "d", "literal")))
+    ranking = torch.tensor([[0, 2, 3, 1], [1, 2, 0, 3], [1, 2, 3, 0], [1, 2, 3, 0]])
+    split = Split("val", tuple(documents), tuple(queries), ())
+    got = {f"{s.metric}/{s.slice}": s.value for s in rank_scores(split, "span", ranking)}
+    assert {key: value for key, value in got.items() if value} == pytest.approx(
+        {
+            "median_rank/literal": (2 + 3) / 2,
+            "median_rank/sense": 3,
+            # Before a's one sense document, at 3: b's literal one and a's own.
+            "above_sense/own_literal": 1 / 2,
+            "above_sense/other_literal": 1 / 2,
+        }
+    )
+
+
+def test_simplifications_are_compared_with_senses_alone() -> None:
+    """Of both idioms, simplifications and senses lie together; the literal documents are swapped."""
+    a, b = torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])
+    usages = ["literal", "simplification", "sense"]
+    documents = tuple(Document.model_validate(fields(f"{u} {i}", i, u)) for i in "ab" for u in usages)
+    queries = tuple(Query.model_validate(fields(f"q{i}", i, "idiomatic")) for i in "ab")
+    vectors = {"a": a, "b": b, "qa a": a, "qb b": b, "literal a a": b, "literal b b": a}
+    vectors |= {f"{usage} {i} {i}": a if i == "a" else b for usage in usages[1:] for i in "ab"}
+    scores = {
+        str(score): score.value
+        for score in knowledge_scores(Split("val", documents, queries, ()), by_text(vectors))
+    }
+    assert scores["idiolink/val/knowledge/simplification_to_sense"] == 1
+
+    without = Split("val", tuple(d for d in documents if d.usage != "sense"), queries, ())
+    keys = {str(score) for score in knowledge_scores(without, by_text(vectors))}
+    assert "idiolink/val/knowledge/simplification_to_sense" not in keys
+    assert "idiolink/val/knowledge/span_to_simplification" in keys

@@ -8,6 +8,7 @@ import pytest
 
 from idiomtune.config import TrainSettings, check
 from idiomtune.config.compose import config_names
+from idiomtune.declarations.registry import objective_types
 from idiomtune.errors import UserError
 from idiomtune.factory import build_benchmarks, build_objective
 from tests.own_data import mixture_options, write_pairs
@@ -79,6 +80,27 @@ def test_scores_of_own_parts_can_be_monitored_and_others_not() -> None:
     for key in ("own_val/i/score", "own_val/ndcg@10"):
         with pytest.raises(UserError, match=rf"trainer.monitor: .*{key}"):
             settings(*parts, f"trainer.monitor={key}")
+
+
+def test_more_idiom_data_is_for_a_mixture_with_a_part_on_idiolink() -> None:
+    parts = ["+objective.parts.faq.data.train=faq.csv", "data=public", "data.extra=pie"]
+    settings(*parts, "+objective.parts.i.experiment=idiolink_ft")
+    with pytest.raises(UserError, match=r"data\.extra"):
+        settings(*parts)
+
+
+def test_one_part_may_train_experts() -> None:
+    settings("+objective.parts.p.experiment=admire_experts", "+objective.parts.faq.data.train=faq.csv")
+
+
+def test_data_sets_of_all_parts() -> None:
+    """Of an objective that declares none it is not known whose licence holds."""
+    parts = ("+objective.parts.i.experiment=idiolink_ft", "+objective.parts.faq.data.train=faq.csv")
+    section = composed(*MIXTURE, *parts)["objective"]
+    section["parts"]["other"] = {"objective": "of a package", "options": {}}
+    declared = objective_types()["mixture"].datasets
+    assert declared is not None
+    assert declared(section) == ["idiolink", "own", "the data of the part other"]
 
 
 OWN = "data: {train: x.csv}"

@@ -324,6 +324,36 @@ def test_another_revision_of_idiolink(
     assert not (cache / "idiolink" / "checksums.json").exists()
 
 
+@pytest.mark.parametrize("asked", ["v2", None])
+def test_the_revision_that_is_asked_for_is_fetched(
+    asked: str | None, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetched: list[tuple[Path, str, bool]] = []
+
+    def download(folder: Path, revision: str, known: dict[str, str]) -> None:
+        fetched.append((folder, revision, bool(known)))
+        raise DataMissingError("no network")
+
+    monkeypatch.setattr(idiolink, "_download", download)
+    monkeypatch.delenv("IDIOM_DATA", raising=False)
+    if asked:
+        monkeypatch.setenv(idiolink.REVISION_BY, asked)
+    with pytest.raises(DataMissingError):
+        idiolink_root(None, sample=False)
+    expected = (cache / "idiolink-v2", "v2", False) if asked else (cache / "idiolink", "main", True)
+    assert fetched == [expected]
+
+
+def test_a_folder_of_other_data_sets_is_no_mistake(tmp_path: Path) -> None:
+    """IdioLink is missing there; a folder without any of them is named as the wrong one."""
+    with pytest.raises(UserError) as caught:
+        idiolink_root(str(tmp_path), sample=False)
+    assert not isinstance(caught.value, DataMissingError)
+    (tmp_path / "magpie").mkdir()
+    with pytest.raises(DataMissingError, match="found no IdioLink split there"):
+        idiolink_root(str(tmp_path), sample=False)
+
+
 def test_layouts_of_idiolink_and_order_of_its_sources(
     tmp_path: Path, sample_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,7 @@ from idiomtune.data.idiolink import (
     query_request,
     read_released,
     released_file,
+    training_request,
 )
 from idiomtune.errors import UserError
 
@@ -258,3 +259,22 @@ def test_broken_released_files_are_explained(
     with pytest.raises(UserError) as caught:
         read_released(path, split)
     assert [part for part in (expected, "triplets_train_full.jsonl") if part not in str(caught.value)] == []
+
+
+def test_one_letter_is_a_text(tmp_path: Path) -> None:
+    documents = [*DOCUMENTS[:2], record("7", "sense")]
+    split = load_split(write_split(tmp_path, "val", documents, QUERIES), "val")
+    assert split.documents[2].id == "7"
+
+
+@pytest.mark.parametrize(
+    ("sentence", "hidden", "span"),
+    [("They break the ice.", "They [MASK].", (5, 11)), ("break the ice", "break the ice", (0, 13))],
+)
+def test_a_span_is_hidden_but_where_nothing_else_is_left(
+    sentence: str, hidden: str, span: tuple[int, int]
+) -> None:
+    document = Document.model_validate(record("d1", "literal", sentence=sentence))
+    for mode, pooling in (("masked_sentence", "sentence"), ("masked_span", "span")):
+        request = training_request(document, mode, "document")  # type: ignore[arg-type]
+        assert (request.text, request.span, request.pooling) == (hidden, span, pooling)

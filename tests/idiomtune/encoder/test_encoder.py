@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -262,6 +263,60 @@ def test_pooling_of_the_checkpoint_is_respected_and_can_be_replaced(tiny_path: P
     assert_close(normalize(bert.encode(TEXTS), dim=1), mean.encode(TEXTS), atol=1e-6, rtol=0)
     last2 = load(tiny_path, pooling="last2")
     assert [n for n, p in last2.model.named_parameters() if not p.requires_grad and "layer_weights" in n]
+
+
+def test_a_prompt_is_left_out_of_the_mean_if_the_checkpoint_says_so(tiny: Encoder) -> None:
+    """As sentence-transformers leaves it out, with the first special token; of prompts of several lengths."""
+    pooling: Any = tiny.model[1]
+    pooled = tiny.reader.read([Request(TEXTS[0], role="query")])[0].num_skipped
+    pooling.include_prompt = False
+    tiny.prompts = Prompts(query="query: ", instruction="{instruction}: {query}")
+    asked = [Request(text, role="query") for text in TEXTS]
+    asked += [Request(text, role="query", instruction="Find what means the same") for text in TEXTS]
+    prompts = ["query: "] * len(TEXTS) + ["Find what means the same: "] * len(TEXTS)
+    theirs = [
+        tiny.model.encode(request.text, prompt=prompt, convert_to_tensor=True)
+        for request, prompt in zip(asked, prompts, strict=True)
+    ]
+    assert_close(tiny(asked), torch.stack(theirs), atol=1e-6, rtol=0)
+    assert_close(tiny.encode(TEXTS), tiny.model.encode(TEXTS, convert_to_tensor=True), atol=1e-6, rtol=0)
+    # What explains an embedding by its tokens reads them from there.
+    assert pooled == tiny.reader.read([Request(TEXTS[0])])[0].num_skipped == 0
+    assert tiny.reader.read(asked[:1])[0].num_skipped == 3  # [CLS] query :
+
+
+def test_a_prompt_leaves_room_for_a_token_of_the_text(tiny: Encoder) -> None:
+    """Of 64 tokens two are special ones."""
+    pooling: Any = tiny.model[1]
+    pooling.include_prompt = False
+    tiny.prompts = Prompts(query="the " * 61)
+    theirs = tiny.model.encode("ice broke", prompt="the " * 61, convert_to_tensor=True)
+    assert_close(tiny([Request("ice broke", role="query")])[0], theirs, atol=1e-6, rtol=0)
+    tiny.prompts = Prompts(query="the " * 62)
+    with pytest.raises(UserError, match="the prompt before 'ice broke' leaves no room"):
+        tiny([Request("ice broke", role="query")])
+
+
+def test_without_a_maximum_length_no_text_is_cut(tiny: Encoder) -> None:
+    requests = [Request("The ice broke."), Request("ice " * 100)]
+    assert tiny.reader.are_cut(requests) == [False, True]
+    assert tiny.reader._replace(limit=None).are_cut(requests) == [False, False]
+
+
+def test_a_model_gets_the_inputs_that_its_tokenizer_names(tiny: Encoder) -> None:
+    """Types of segments only if it has them: another model refuses them."""
+    tokenizer = Tokenizer(tiny.model)
+    named = {"input_ids", "attention_mask"}
+    assert tokenizer.pad([[5, 6], [7]], torch.device("cpu")).keys() == named | {"token_type_ids"}
+    tokenizer.wrapped.model_input_names = sorted(named)
+    padded = tokenizer.pad([[5, 6], [7]], torch.device("cpu"))
+    assert {name: rows.tolist() for name, rows in padded.items()} == {
+        "input_ids": [[5, 6], [7, tokenizer.wrapped.pad_token_id]],
+        "attention_mask": [[1, 1], [1, 0]],
+    }
+    without: Any = SimpleNamespace(tokenizer=SimpleNamespace(pad_token_id=0))
+    with pytest.raises(UserError, match="gives no character offsets"):
+        Tokenizer(without)
 
 
 def test_wrong_models_are_explained(tmp_path: Path, tiny_path: Path) -> None:

@@ -14,7 +14,14 @@ from torch.nn import functional
 
 import idiomtune.encoder.forward
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.forward import attend, byte_dropout, random_bytes, use_byte_dropout
+from idiomtune.encoder.forward import (
+    SHORT_ATTENTION,
+    attend,
+    byte_dropout,
+    random_bytes,
+    use_byte_dropout,
+    use_short_attention,
+)
 from idiomtune.requests import Request
 
 _BATCH, _HEADS, _LENGTH, _WIDTH = 3, 4, 11, 8
@@ -221,3 +228,12 @@ def test_a_model_uses_both_and_is_saved_without_a_word_of_it(tiny: Encoder, tmp_
     theirs: Any = plain[0].auto_model
     assert theirs.config._attn_implementation == "sdpa"
     torch.testing.assert_close(before, plain.encode(TEXTS, convert_to_tensor=True), atol=1e-6, rtol=1e-5)
+
+
+def test_attention_that_was_asked_for_stays(tiny: Encoder) -> None:
+    transformer: Any = tiny.model[0]
+    model = transformer.auto_model
+    for asked, used in (("eager", "eager"), ("sdpa", SHORT_ATTENTION)):
+        model.set_attn_implementation(asked)
+        use_short_attention(model)
+        assert model.config._attn_implementation == used

@@ -5,16 +5,20 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
 from idiomloss import label_groups
-from idiomtune.data.semeval2022 import TRAIN_FILE, Group, read_groups
+from idiomtune.config import TrainSettings, check
+from idiomtune.data.semeval2022 import ONE_SHOT_FILE, TRAIN_FILE, Group, read_groups
 from idiomtune.data.sources import DataFiles
 from idiomtune.errors import UserError
+from idiomtune.factory import build_objective
 from idiomtune.objectives.triplets import TripletObjective
 from tests.tiny_objectives import triplets as build
+from tests.tiny_runs import composed
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +43,9 @@ def test_groups_are_never_cut_and_every_sentence_comes_once(
     usable = [group for group in groups if group.correct and group.incorrect]
     assert f"{len(groups) - len(usable)} groups without a triplet left out" in built.describe()
     steps = built.epoch_steps(0, shards)
-    assert sorted(flat(steps)) == list(range(sum(len(group.texts) for group in usable)))
+    in_order = list(range(sum(len(group.texts) for group in usable)))
+    assert sorted(flat(steps)) == in_order
+    assert (flat(steps) == in_order) == (order == "file")
     whole = {group.texts for group in usable}
     for step in steps:
         assert sum(len(shard) for shard in step) <= 16
@@ -135,9 +141,19 @@ def test_frequent_expressions_give_no_more_groups_than_rare_ones(
         ]
         assert sum(len(group.texts) for group in drawn) == len(flat(steps))
         assert all(0 < len(anchors) <= batch_size for step in steps for anchors in step)
+        assert batch_size < 64 or len(steps) < len(drawn), "several groups a step"
         counts = Counter(group.expression.casefold() for group in drawn)
         group_counts = Counter(group.expression.casefold() for group in group_by_sentence.values())
         assert counts == {name: min(limit, count) for name, count in group_counts.items()}
         seen |= {group.sentence for group in drawn}
         if (epoch + 1) * limit >= max(group_counts.values()):
             assert seen == set(group_by_sentence), "none comes again before all have come"
+
+
+@pytest.mark.parametrize("one_shot", [False, True])
+def test_the_one_shot_groups_join_if_asked(one_shot: bool) -> None:
+    options = ("+experiment=adaptive_triplet", "data=sample", f"objective.one_shot={one_shot}")
+    built = build_objective(check(TrainSettings, composed("config", *options)))
+    assert [path.name for path in built.files] == [
+        Path(name).name for name in (TRAIN_FILE, *([ONE_SHOT_FILE] if one_shot else []))
+    ]

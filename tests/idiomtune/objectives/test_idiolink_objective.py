@@ -57,6 +57,20 @@ def test_a_batch_that_is_not_full_is_left_out_if_asked(split: Split) -> None:
         assert [len(flat([step])) for step in steps] == sizes
     with pytest.raises(UserError, match=r"trainer\.batch_size=500"):
         build(split, batch_size=500, drop_last=True)
+    assert len(build(split, batch_size=144, drop_last=True).epoch_steps(0, 1)) == 1, "all of them are one"
+
+
+def test_a_batch_that_could_hold_more_idioms_than_there_are_is_named(split: Split) -> None:
+    """Of the sample's six idioms."""
+    for limit, is_named in ((6, False), (7, True)):
+        about = build(split, idioms_per_batch=limit, batch_size=42).describe()
+        assert (f"fewer than the {limit} that a batch can hold" in about) == is_named
+
+
+def test_positives_of_a_weight_below_1_are_learned_from(split: Split) -> None:
+    weights = dict.fromkeys(("idiomatic", "simplification", "sense"), 0.5)
+    idiomatic = [number for number, query in enumerate(split.queries) if query.usage == "idiomatic"]
+    assert build(split, positive_weights=weights).batch(0, idiomatic).empty_because == ""
 
 
 def vectors_for(objective: IdioLinkObjective, batch: Batch) -> tuple[dict[Request, Tensor], ObjectiveLoss]:

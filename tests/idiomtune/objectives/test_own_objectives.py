@@ -250,6 +250,14 @@ def test_a_batch_of_labels_alone_holds_two_of_them(tmp_path: Path, batch_size: i
     assert sum(int((found > 0).sum()) < batch_size // 4 for found in labels) <= 1
 
 
+def test_a_group_of_one_sentence_is_the_first(tmp_path: Path) -> None:
+    rows = [{"text": "sentence 0", "label": "label 0", "group": "first"}]
+    rows += [{"text": f"sentence {i}", "label": f"label {i % 2}", "group": "second"} for i in range(1, 4)]
+    train = write_lines(tmp_path / "t.jsonl", rows)
+    val = write_lines(tmp_path / "v.jsonl", [{"text": "a", "label": "b", "group": "c"}])
+    assert labelled(train, val, batch_size=4, order="file").epoch_steps(0, 1) == [[[0, 1, 2, 3]]]
+
+
 def test_a_positive_equal_to_its_anchor_is_another_view(tmp_path: Path) -> None:
     rows = [{"anchor": f"text {i}", "positive": [f"text {i}", f"other {i}"]} for i in range(4)]
     data = own_data(write_lines(tmp_path / "a.jsonl", rows), tmp_path, {"anchor": "x", "positive": "y"})
@@ -259,3 +267,54 @@ def test_a_positive_equal_to_its_anchor_is_another_view(tmp_path: Path) -> None:
         ("othe", 0),
     ] * 4
     assert not any(r.view for r in batch.requests if r.role == "query")
+
+
+def question(number: int, *more: str, **columns: Any) -> dict[str, Any]:
+    return {"query": f"question {number}", "pos": [f"answer {number}", *more], **columns}
+
+
+HARD = {"neg": ["a hard one"]}
+SHARED = {"query": "one question", "pos": ["one answer"]}
+
+
+@pytest.mark.parametrize(
+    ("rows", "loss", "because"),
+    [
+        ([question(0)], {}, "one anchor has no negatives: raise trainer.batch_size"),
+        ([question(0), question(1)], {"in_batch": "none"}, "no anchor has negatives: set "),
+        ([SHARED, SHARED, question(0)], {"in_batch": "all"}, "no anchor has both a positive and a negative"),
+        ([question(n, weight=0) for n in (0, 1)], {}, "the weights are 0: raise some in the column weight"),
+        ([question(0, **HARD)], {"in_batch": "none", "soft_weight": 0.0}, "the negatives have the weight 0"),
+        ([question(0, **HARD)], {"in_batch": "none"}, ""),
+        ([question(n, weight=0.5) for n in (0, 1)], {}, ""),
+        ([question(0, weight=0), question(1, weight=1)], {}, ""),
+        ([question(0, "another")], {"denominator": "all_positives"}, ""),  # positives compete
+        ([question(0, "another")], {"denominator": "own_positive"}, "one anchor has no negatives"),
+        ([question(0)], {"denominator": "all_positives"}, "one anchor has no negatives"),
+    ],
+)
+def test_why_a_batch_has_nothing_to_learn_from(
+    tmp_path: Path, rows: list[dict[str, Any]], loss: dict[str, Any], because: str
+) -> None:
+    """The first two rows are one batch, with two positives of each."""
+    data = own_data(write_lines(tmp_path / "t.jsonl", rows), tmp_path, {"query": "x", "pos": ["y"]})
+    objective = own_pairs(data, batch_size=len(rows), num_positives=2, infonce={"in_batch": "all"} | loss)
+    found = objective.batch(0, range(min(2, len(rows)))).empty_because
+    assert found.startswith(because)
+    assert bool(found) == bool(because)
+
+
+def test_pairs_and_negatives_are_rows_of_a_batch(tmp_path: Path) -> None:
+    """Two questions, then their answers with the second one's own negative: rows 0, 1; 2, 3, 4."""
+    rows = [question(0), question(1, **HARD)]
+    data = own_data(write_lines(tmp_path / "t.jsonl", rows), tmp_path, {"query": "x", "pos": ["y"]})
+    for kept in (False, True):
+        loss = {"in_batch": "all", "false_negatives": "keep" if kept else "mask"}
+        batch = own_pairs(data, infonce=loss).batch(0, [0, 1])
+        assert [r.text for r in batch.requests] == [
+            *("question 0", "question 1"),
+            *("answer 0", "answer 1", "a hard one"),
+        ]
+        assert batch.pairs == [(0, 2), (1, 3)]
+        negatives = None if batch.negatives is None else batch.negatives.tolist()
+        assert negatives == (None if kept else [[0, 3], [0, 4], [1, 2], [1, 4]])

@@ -57,6 +57,19 @@ def test_balanced_steps_on_uneven_idioms() -> None:
                 assert usages["long", "literal"] == usages["long", "sense"] == 1
 
 
+def test_a_rare_usage_stands_anywhere_in_its_step() -> None:
+    """One literal anchor of eight, four a step: within its step it is equally often at each place."""
+    classes = {i: ("idiom", "sense" if i else "literal") for i in range(8)}
+    places = Counter(
+        step.index(0)
+        for seed in range(400)
+        for step in balanced_steps(list(classes), 4, 1, classes, rng(seed))
+        if 0 in step
+    )
+    # 100 of each are expected, a deviation of 9.
+    assert all(60 < places[place] < 140 for place in range(4)), places
+
+
 def test_real_steps_hold_eight_idioms_with_five_idiomatic_of_eight(real_data: Path) -> None:
     split = load_split(real_data / "idiolink", "train")
     records = [*split.queries, *split.documents]

@@ -1,0 +1,178 @@
+"""Checkpoints as files: what is saved, what is damaged, which is the latest; without training."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from idiomtune.errors import UserError
+from idiomtune.training.checkpoint import (
+    OPTIMIZER,
+    TrainerState,
+    drop_after,
+    finish_save,
+    last_saved,
+    latest_checkpoint,
+    new_checkpoint,
+    prune,
+    read_state,
+    recover,
+    verify,
+    write_best,
+)
+
+MODEL = "model.safetensors"
+
+
+def save(run: Path, step: int, best_step: int | None = None, scores: Any = None) -> Path:
+    run.mkdir(exist_ok=True)
+    state = TrainerState(step=step, best_step=best_step)
+    with new_checkpoint(run, state, scores, {"config": {"seed": step}}) as folder:
+        (folder / MODEL).write_text(f"model of {step}")
+        (folder / OPTIMIZER).write_text(f"optimizer of {step}")
+    return run / f"step_{step}"
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in folder.iterdir()}
+
+
+def test_what_is_saved(tmp_path: Path) -> None:
+    """Without scores if the run was only asked to stop; nothing else is left in the run's folder."""
+    stopped, scored = save(tmp_path, 2), save(tmp_path, 4, scores={"score": 0.5})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step_2", "step_4"]
+    assert read_state(scored) == TrainerState(step=4)
+    files = {MODEL, OPTIMIZER, "state.json", "record.json", "checksums.json"}
+    assert contents(stopped).keys() == files
+    assert contents(scored).keys() == files | {"scores.json"}
+    expected = {"scores": {"score": 0.5}, "baseline": {}, "meta": {"step": 4}}
+    assert json.loads(contents(scored)["scores.json"]) == expected
+    assert json.loads(contents(scored)["record.json"]) == {"config": {"seed": 4}}
+
+
+@pytest.mark.parametrize("name", [MODEL, OPTIMIZER, "state.json", "record.json"])
+def test_a_file_that_is_damaged_or_missing_is_named(tmp_path: Path, name: str) -> None:
+    checkpoint = save(tmp_path, 2)
+    assert verify(checkpoint) is None
+    (checkpoint / name).write_text("damaged")
+    assert verify(checkpoint) == f"{name} is damaged"
+    (checkpoint / name).unlink()
+    assert verify(checkpoint) == f"{name} is missing"
+    (checkpoint / "checksums.json").write_text("{}")
+    assert verify(checkpoint) == "checksums.json is missing or damaged"
+
+
+def test_of_the_best_model_only_the_models_files_count(tmp_path: Path) -> None:
+    checkpoint = save(tmp_path, 2)
+    write_best(tmp_path, checkpoint, "a card")
+    best = tmp_path / "best"
+    assert contents(best) == {MODEL: "model of 2", "README.md": "a card"}
+    (checkpoint / OPTIMIZER).unlink()
+    assert verify(checkpoint, model_in=checkpoint) is None
+    assert verify(checkpoint, model_in=best) is None
+    (best / MODEL).write_text("damaged")
+    assert verify(checkpoint, model_in=best) == f"{MODEL} is damaged"
+
+
+def test_the_latest_is_whole_and_so_is_its_best_model(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert last_saved(tmp_path) == "No checkpoint is saved yet"
+    first, second, third = save(tmp_path, 2), save(tmp_path, 4, best_step=4), save(tmp_path, 10, best_step=4)
+    write_best(tmp_path, second, "")
+    assert latest_checkpoint(tmp_path) == third, "by number"
+    assert last_saved(tmp_path) == f"The last complete checkpoint: {third}"
+    (second / MODEL).write_text("damaged")
+    assert latest_checkpoint(tmp_path) == third, "there is another copy in best/"
+    assert not caplog.records
+    (third / "state.json").write_text("damaged")
+    (tmp_path / "best" / MODEL).write_text("damaged")
+    save(tmp_path, 12, best_step=4)
+    assert latest_checkpoint(tmp_path) == first
+    assert "step_12 (the best model, of step_4, is damaged there and in best/)" in caplog.text
+    assert "step_10 (state.json is damaged)" in caplog.text
+
+
+def test_a_full_disk_is_told_with_what_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=5 * 2**20 + 7))
+    for num_bytes, needed in ((2 * 2**20 + 1, 3), (0, 0)):
+        options = [num_bytes] if num_bytes else []
+        with (
+            pytest.raises(
+                UserError, match=rf"needs {needed} MiB, and 5 MiB are free\. No checkpoint"
+            ) as caught,
+            new_checkpoint(tmp_path, TrainerState(step=2), None, {}, *options),
+        ):
+            raise OSError("no space left")
+        assert f"could not save the checkpoint {tmp_path / 'step_2'}: no space left" in str(caught.value)
+        assert not list(tmp_path.iterdir())
+
+
+def test_a_state_of_another_version_is_told_by_its_fields(tmp_path: Path) -> None:
+    (tmp_path / "state.json").write_text('{"surplus": 1, "step": "six"}')
+    with pytest.raises(UserError, match=r"another version \(step, surplus\)"):
+        read_state(tmp_path)
+    (tmp_path / "state.json").write_text("[")
+    with pytest.raises(UserError, match=r"another version \(Invalid JSON"):
+        read_state(tmp_path)
+
+
+def test_a_name_that_was_taken_away_is_given_back(tmp_path: Path) -> None:
+    for step in (2, 4):
+        save(tmp_path, step)
+        shutil.copytree(tmp_path / f"step_{step}", tmp_path / f".step_{step}_old")
+    shutil.rmtree(tmp_path / "step_2")
+    recover(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".step_4_old", "step_2", "step_4"]
+
+
+def test_after_a_save_the_best_model_is_in_its_folder(tmp_path: Path) -> None:
+    """From its checkpoint, if that is whole; without scores there is none."""
+    save(tmp_path, 2)
+    finish_save(tmp_path, None, 1, "no card")
+    assert not (tmp_path / "best").exists()
+    finish_save(tmp_path, 2, 1, "first card")
+    assert contents(tmp_path / "best") == {MODEL: "model of 2", "README.md": "first card"}
+    (tmp_path / "best" / MODEL).write_text("damaged")
+    finish_save(tmp_path, 2, 1, "third card")
+    assert contents(tmp_path / "best")[MODEL] == "model of 2"
+    (tmp_path / "step_2" / MODEL).write_text("damaged")
+    finish_save(tmp_path, 2, 1, "fourth card")
+    assert contents(tmp_path / "best") == {MODEL: "model of 2", "README.md": "third card"}
+
+
+def test_a_run_starts_at_nothing() -> None:
+    state = TrainerState()
+    assert (state.step, state.epoch, state.step_in_epoch, state.num_without_improvement) == (0, 0, 0, 0)
+    assert (state.loss_sum, state.num_losses) == (0, 0)
+    assert state.best_score is state.best_step is state.scored_step is None
+
+
+def held(_path: Path, ignore_errors: bool = False) -> None:
+    """In place of `shutil.rmtree`: another process has the folder open."""
+    if not ignore_errors:
+        raise OSError("in use")
+
+
+def test_folders_that_cannot_be_removed_stop_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have other names by then; what was left by a run that was killed goes with the next save."""
+    for step in (2, 4, 6, 8):
+        save(tmp_path, step)
+    (tmp_path / ".step_1").mkdir()
+    prune(tmp_path, 3, None)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step_4", "step_6", "step_8"]
+    (tmp_path / ".step_1").mkdir()
+    monkeypatch.setattr(shutil, "rmtree", held)
+    drop_after(tmp_path, 6)
+    prune(tmp_path, 1, None)
+    assert sorted(path.name for path in tmp_path.glob("step_*")) == ["step_6"]
+    with (
+        pytest.raises(UserError, match="could not save the checkpoint"),
+        new_checkpoint(tmp_path, TrainerState(step=10), None, {}),
+    ):
+        raise OSError("no space left")
