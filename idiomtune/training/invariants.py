@@ -403,9 +403,9 @@ class Invariants:
 
     def sums(self) -> tuple[float | None, float | None]:
         """Of samples of the trained weights and of their moments, by which a resumed run knows them."""
-        state = self._training.optimizer.state.values()
-        moments = (values[name] for values in state for name in ("exp_avg", "exp_avg_sq") if name in values)
-        return self._sum(p for _, p in self._parameters(trained=True)), self._sum(moments)
+        trained, state = [p for _, p in self._parameters(trained=True)], self._training.optimizer.state
+        moments = (state[p][name] for p in trained if state.get(p) for name in ("exp_avg", "exp_avg_sq"))
+        return self._sum(trained), self._sum(moments)
 
     def _sum(self, tensors: Iterable[Tensor]) -> float | None:
         """Of the absolute values of some of their elements; None for shards."""
