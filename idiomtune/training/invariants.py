@@ -235,9 +235,9 @@ class Invariants:
         return _first([n or "the model" for n, m in modules if m.training != expected], "in the wrong mode")
 
     def optimizer(self) -> str:
-        """Every trained parameter is in the optimizer, once, and nothing else is.
+        """The optimizer has every trained parameter, once, AdamW's options, and has counted each update.
 
-        The optimizer may have been built before parameters were added, replaced or frozen.
+        It may have been built before parameters were added, replaced or frozen, or has lost its state.
         """
         counts = Counter(id(p) for group in self._training.optimizer.param_groups for p in group["params"])
         trained = {id(p): name for name, p in self._parameters(trained=True)}
@@ -359,9 +359,9 @@ class Invariants:
     # ---------------------------------------------------------------- the plan
 
     def plan(self) -> str:
-        """An epoch's steps are a function of seed and epoch, each anchor comes once, and no step is left out.
+        """Steps are a function of seed and epoch: each anchor comes once, no step is left out, epochs differ.
 
-        Something may draw from a generator with a state.
+        Something may draw from a generator with a state, or the epoch is left out of the seed.
         """
         objective, state = self._training.objective, self._training.state
         plan = objective.epoch_steps(state.epoch, self._trainer.accumulation)
@@ -594,9 +594,9 @@ class Invariants:
         return _first(left, "still have some")
 
     def gradients(self) -> str:
-        """Every trained parameter that embeddings depend on has a gradient.
+        """What embeddings depend on is trained, unless options say otherwise, and has a gradient.
 
-        A part of the model may be detached, or computed under no_grad.
+        A part of the model may be frozen, detached, or computed under no_grad.
         """
         without = {name for name, p in self._encoder.named_parameters() if p.grad is None}
         trainer, retain = self._trainer, self._training.settings.retain
@@ -677,9 +677,9 @@ class Invariants:
     # ---------------------------------------------------------------- scoring
 
     def scoring(self) -> str:
-        """Scoring changes no weight, and is done without dropout.
+        """What is scored is the model that is saved, without dropout; scoring changes no weight.
 
-        A benchmark may train, or call train().
+        A benchmark may train, or call train(), or other weights are saved than were scored.
         """
         return self._scored
 
