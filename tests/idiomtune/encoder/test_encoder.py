@@ -17,7 +17,7 @@ from torch.testing import assert_close
 from idiomtune.encoder.checks import check_special_token
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.loading import model_settings
-from idiomtune.encoder.reading import Prompts, Tokenizer
+from idiomtune.encoder.reading import Prompts, Tokenizer, special_tokens_around
 from idiomtune.errors import UserError
 from idiomtune.requests import Request
 
@@ -317,6 +317,11 @@ def test_a_model_gets_the_inputs_that_its_tokenizer_names(tiny: Encoder) -> None
     without: Any = SimpleNamespace(tokenizer=SimpleNamespace(pad_token_id=0))
     with pytest.raises(UserError, match="gives no character offsets"):
         Tokenizer(without)
+
+
+def test_special_tokens_around_a_text(tiny: Encoder) -> None:
+    tokenizer: Any = tiny.model.tokenizer
+    assert special_tokens_around(tokenizer) == ([tokenizer.cls_token_id], [tokenizer.sep_token_id])
 
 
 def test_wrong_models_are_explained(tmp_path: Path, tiny_path: Path) -> None:
