@@ -16,8 +16,9 @@ from torch.testing import assert_close
 
 from idiomtune.encoder.checks import check_special_token
 from idiomtune.encoder.encoder import Encoder
+from idiomtune.encoder.glossary import Meanings
 from idiomtune.encoder.loading import model_settings
-from idiomtune.encoder.reading import Prompts, Tokenizer
+from idiomtune.encoder.reading import Prompts, Tokenizer, special_tokens_around
 from idiomtune.errors import UserError
 from idiomtune.requests import Request
 
@@ -297,6 +298,18 @@ def test_a_prompt_leaves_room_for_a_token_of_the_text(tiny: Encoder) -> None:
         tiny([Request("ice broke", role="query")])
 
 
+def test_a_meaning_in_a_prompt_is_left_out_with_it(tiny: Encoder) -> None:
+    pooling: Any = tiny.model[1]
+    pooling.include_prompt = False
+    tiny.prompts = Prompts(document="They broke the ice: ")
+    tiny.meanings = Meanings({"break the ice": ["make people relax"]})
+    (read,) = tiny.reader.read([Request("snow fell")])
+    prompt = read.text.removesuffix("snow fell")
+    assert "(make people relax)" in prompt
+    tokenizer: Any = tiny.model.tokenizer
+    assert read.num_skipped == len(tokenizer(prompt)["input_ids"]) - 1, "but for the last special token"
+
+
 def test_without_a_maximum_length_no_text_is_cut(tiny: Encoder) -> None:
     requests = [Request("The ice broke."), Request("ice " * 100)]
     assert tiny.reader.are_cut(requests) == [False, True]
@@ -317,6 +330,11 @@ def test_a_model_gets_the_inputs_that_its_tokenizer_names(tiny: Encoder) -> None
     without: Any = SimpleNamespace(tokenizer=SimpleNamespace(pad_token_id=0))
     with pytest.raises(UserError, match="gives no character offsets"):
         Tokenizer(without)
+
+
+def test_special_tokens_around_a_text(tiny: Encoder) -> None:
+    tokenizer: Any = tiny.model.tokenizer
+    assert special_tokens_around(tokenizer) == ([tokenizer.cls_token_id], [tokenizer.sep_token_id])
 
 
 def test_wrong_models_are_explained(tmp_path: Path, tiny_path: Path) -> None:
