@@ -76,6 +76,7 @@ class Invariants:
         self._doubts: Counter[str] = Counter()  # what chance may break once, but not twice
         best = training.state.best_score
         self._best = -math.inf if best is None else best
+        self._num_updates = 0.0
 
     # ---------------------------------------------------------------- when
 
@@ -155,10 +156,7 @@ class Invariants:
         finally:
             hook.remove()
         self._scored = (
-            self._scored
-            or _changed(before, self._parameters())
-            or "dropout was on" * (True in modes)
-            or "no text was embedded" * (not modes and self._is_trainable)
+            self._scored or _changed(before, self._parameters()) or "dropout was on" * (True in modes)
         )
         self._look("scoring")
         self._raise()
@@ -251,19 +249,22 @@ class Invariants:
 
     def _other_options(self) -> str:
         """Whether it has other options than AdamW's and the trainer's, or has counted other updates."""
-        optimizer, state = self._training.optimizer, self._training.state
+        optimizer = self._training.optimizer
         usual = torch.optim.AdamW([torch.zeros(1)]).defaults
         for group in optimizer.param_groups:
             if group["weight_decay"] not in (0.0, self._trainer.weight_decay):
                 return f"its weight decay is {group['weight_decay']}"
             if any(group[name] != usual[name] for name in ("eps", "betas")):
                 return f"eps {group['eps']}, betas {group['betas']}"
-        counted = [float(values["step"]) for values in optimizer.state.values()]
-        num_empty = sum(state.empty_steps.values())
-        is_right = not state.step or state.step - num_empty <= max(counted, default=num_empty) <= state.step
-        if is_right or self._training.accelerator.scaler is not None:  # which skips some
-            return ""
-        return f"it has counted {max(counted, default=0):.0f} updates of {state.step}"
+        before, self._num_updates = self._num_updates, self._count_updates()
+        is_less = self._num_updates < before
+        return f"it has counted {self._num_updates:.0f} updates, and {before:.0f} before" * is_less
+
+    def _count_updates(self) -> float:
+        """The most that any parameter has had."""
+        return max(
+            (float(v["step"]) for v in self._training.optimizer.state.values() if "step" in v), default=0.0
+        )
 
     def precision(self) -> str:
         """Trained weights and the optimizer's moments are float32.
@@ -397,15 +398,15 @@ class Invariants:
             return "the epoch's plan is another than when it was saved"
         if not self._training.optimizer.state:
             return "the optimizer has no moments"
-        pairs = zip(("weights", "moments"), state.sums, self.sums(), strict=False)
+        pairs = zip(("weights", "moments", "numbers of updates"), state.sums, self.sums(), strict=False)
         wrong = [what for what, saved, now in pairs if not _near(saved, now)]
         return _first(wrong, "are others than when they were saved")
 
-    def sums(self) -> tuple[float | None, float | None]:
-        """Of samples of the trained weights and of their moments, by which a resumed run knows them."""
+    def sums(self) -> tuple[float | None, ...]:
+        """By which a resumed run knows the trained weights, their moments, and how many updates they had."""
         trained, state = [p for _, p in self._parameters(trained=True)], self._training.optimizer.state
         moments = (state[p][name] for p in trained if state.get(p) for name in ("exp_avg", "exp_avg_sq"))
-        return self._sum(trained), self._sum(moments)
+        return self._sum(trained), self._sum(moments), self._count_updates()
 
     def _sum(self, tensors: Iterable[Tensor]) -> float | None:
         """Of the absolute values of some of their elements; None for shards."""
