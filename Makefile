@@ -48,7 +48,7 @@ check: install ## lint, formatting, types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-planted: install ## 57 silent errors of training, planted one at a time: is each named? 5 minutes
+planted: install ## 57 silent errors of training, planted one at a time: is each named? 2 to 4 minutes
 	$(BIN)/python -m tests.planted
 
 faults: install ## every file operation of short programs fails, every file is damaged: hours (options: FAULTS="--every 10")
