@@ -21,7 +21,7 @@ from idiomtune.config import TrainerSettings, TrainSettings
 from idiomtune.data.astitch import Usage
 from idiomtune.encoder.device import Placement
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.forward import use_byte_dropout
+from idiomtune.encoder.forward import evaluating, use_byte_dropout
 from idiomtune.encoder.sharding import shard, shard_like
 from idiomtune.encoder.trained_parts import IdiomTokenRows
 from idiomtune.errors import UserError
@@ -378,13 +378,37 @@ def _not_finite(what: str, value: float, batches: Sequence[Batch], training: Tra
     where = {"step": state.step + 1, "epoch": state.epoch}
     if run.writes:
         write_json(path, {**where, what: str(value), "anchors": anchors, "texts": texts})
+    layer = None if training.processes.count > 1 else _first_not_finite(training.encoder, batches[0])
     return UserError(
         f"the {what} is {value} at step {state.step + 1} (epoch {state.epoch + 1}), in the batch of "
         f"{len(anchors)} anchors {', '.join(anchors[:5])}{', …' if len(anchors) > 5 else ''}\n"
-        f"  The complete batch is in {path}. {last_saved(run.path)}.\n"
+        + (f"  The first layer that gives NaN or infinity for these texts: {layer}.\n" if layer else "")
+        + f"  The complete batch is in {path}. {last_saved(run.path)}.\n"
         "  Usual causes: too high a trainer.learning_rate, too low a temperature of the loss, precision=fp16 "
         "(try bf16 or fp32)."
     )
+
+
+def _first_not_finite(encoder: Encoder, batch: Batch) -> str | None:
+    """The first layer that gives a number that is none for a batch's texts, without dropout."""
+    found: list[str] = []
+
+    def look(name: str, output: Any) -> None:
+        tensors = output.values() if isinstance(output, dict) else [output]
+        if any(isinstance(t, Tensor) and not t.isfinite().all() for t in tensors):
+            found.append(name)
+
+    hooks = [
+        module.register_forward_hook(lambda _, __, output, name=name: look(name, output))
+        for name, module in encoder.named_modules()
+        if not any(module.children())
+    ]
+    with torch.no_grad(), evaluating(encoder):
+        for requests in encoder.forward_batches(batch.requests)[:1]:
+            encoder.embed(requests)
+    for hook in hooks:
+        hook.remove()
+    return next(iter(found), None)
 
 
 def _nothing_learnt(part: str, section: str, why: str, training: Training) -> UserError:

@@ -214,6 +214,9 @@ def test_not_finite_loss_names_the_batch_and_what_is_saved(
         train(tmp_path / "run", [*options, "eval.every=2", "trainer.invariants=null"])
     message = str(caught.value)
     assert "the loss is nan at step 3 (epoch 1), in the batch of 48 anchors" in message
+    assert (
+        "The first layer that gives NaN or infinity for these texts: model.0.model.embeddings.word" in message
+    )
     batch = json.loads((tmp_path / "run" / "nonfinite_batch.json").read_text())
     assert len(batch["anchors"]) == 48
     assert batch["anchors"][0] in message
