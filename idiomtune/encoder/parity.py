@@ -44,6 +44,8 @@ def compare_loaded(encoder: Encoder, settings: ModelSettings) -> float:
     if is_whole:
         folder, offline = locate_checkpoint(resolve_model_path(settings.path), settings.revision)
         plain = _load_plain(encoder, folder, settings, offline=offline, revision=settings.revision)
+        if plain is not None:  # a checkpoint may promise more positions than it has, which ends in an error
+            plain.max_seq_length = encoder.model.max_seq_length
     return compared(encoder, plain or encoder.model, f"model {settings.path}", prompts)
 
 

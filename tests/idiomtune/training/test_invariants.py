@@ -12,12 +12,13 @@ import torch
 from idiomtune.config import ModelSettings
 from idiomtune.config.sections import Invariant
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.parity import compare_saved
+from idiomtune.encoder.parity import compare_loaded, compare_saved
 from idiomtune.errors import UserError
 from idiomtune.objectives import Batch, ObjectiveLoss
 from idiomtune.objectives.contrastive import ContrastiveObjective
 from idiomtune.training.invariants import InvariantError, Invariants
 from tests.programs import run
+from tests.tiny_families import FAMILIES, tiny_checkpoint
 from tests.tiny_runs import WholeRun, composed, metrics, train
 
 OFF = "trainer.invariants=null"
@@ -72,6 +73,16 @@ def test_a_saved_model_that_embeds_otherwise_is_named(tiny: Encoder, tmp_path: P
     tiny.prompts = type(tiny.prompts)(query="query: ")
     with pytest.raises(UserError, match=r"embeds 'The train left the station at nine.' \(query, sentence\)"):
         compare_saved(tiny, tmp_path, settings)
+
+
+@pytest.mark.parametrize("family", ["roberta", "mpnet", "t5", "mistral"])
+def test_loaded_models_that_libraries_read_otherwise_are_compared_as_they_are_read(
+    family: str, tmp_path: Path
+) -> None:
+    """RoBERTa and MPNet count fewer positions than their tokenizers promise."""
+    path = tiny_checkpoint(FAMILIES[family], tmp_path)
+    settings = ModelSettings.model_validate(composed("config")["model"] | {"path": str(path)})
+    assert compare_loaded(Encoder.load(settings, device="cpu"), settings) < 1e-5
 
 
 @pytest.mark.slow
