@@ -1,5 +1,5 @@
 """MAGPIE: sentences of real text, mostly the British National Corpus, that use an expression idiomatically or
-literally; and the project's own sentences that say what those mean which are used both ways.
+literally; and the project's own sentences: uses of both kinds, and what expressions mean in other words.
 
 Haagsma, Bos and Nissim 2020, "MAGPIE: A Large Corpus of Potentially Idiomatic Expressions" (LREC 2020);
 GitHub `hslh/magpie-corpus`, CC BY 4.0: the filtered corpus, whose annotators agree.
@@ -43,6 +43,7 @@ FILES = GitHubData(
     },
 )
 OWN_SENTENCES = Path(__file__).parent / "magpie_senses.tsv"  # CC0-1.0, without a look at any data set
+OWN_USES = Path(__file__).parent / "uses.tsv"  # likewise
 _MARKED = re.compile(r"(.*)\[(.+)\](.*)")
 _MAX_WORDS = 60
 _MIN, _MAX = 3, 30  # sentences of each usage of an expression
@@ -112,8 +113,29 @@ def read_magpie(files: DataFiles, unseen: Iterable[str]) -> list[Usage]:
 
 class _OwnRow(TableRow):
     expression: WordedCell
-    usage: Literal["sense", "idiomatic", "simplification"]
+    usage: Literal["sense", "idiomatic", "literal", "simplification"]
     sentence: Annotated[str, Field(pattern=_MARKED.pattern)]  # its span is between brackets
+
+
+def read_own_uses(unseen: Iterable[str]) -> list[Usage]:
+    """The project's own sentences to fit a gate to: short ones, three of each usage of an expression.
+
+    Args:
+        unseen: idioms that are scored: expressions and sentences are left out as by :func:`read_magpie`.
+    """
+    names = sorted(set(unseen))
+    corpus, scored = ExternalIdioms("own", [OWN_USES], names, ()), ExpressionIndex(names)
+    usages = []
+    for number, row in read_table(OWN_USES, _OwnRow):
+        marked = _MARKED.fullmatch(row.sentence)
+        if marked is not None and not corpus.excludes(row.expression):
+            sentence, span = "".join(marked.groups()), marked.span(2)
+            if not scored.find(sentence):
+                place = (span[0] - 1, span[1] - 1)  # without the bracket before it
+                usages.append(
+                    Usage(f"own_{number}", row.expression, sentence, place, row.usage == "idiomatic")
+                )
+    return usages
 
 
 def read_magpie_idioms(files: DataFiles, *, unseen: Iterable[str], trained: Iterable[str]) -> ExternalIdioms:

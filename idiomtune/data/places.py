@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable
 from contextlib import suppress
@@ -19,6 +20,9 @@ from idiomtune.data.names import ADMIRE, ADMIRE_CV_SPLIT, CV_SPLIT, MAGPIE, Admi
 from idiomtune.data.sources import DataFiles, GitHubData, dataset_folder
 from idiomtune.declarations.registry import dataset_types
 from idiomtune.errors import DataMissingError, UserError
+from idiomtune.io.hub import first_line
+
+log = logging.getLogger(__name__)
 
 
 def folder_of(settings: Any, dataset: str) -> Path | None:
@@ -48,16 +52,17 @@ def data_files(settings: Any, source: GitHubData) -> DataFiles:
     return DataFiles(source, folder_of(settings, source.dataset.name))
 
 
-def magpie_usages(unseen: Iterable[str], settings: Any = None) -> list[Usage]:
-    """The sentences of MAGPIE that a gate is fitted to, without IdioLink's idioms.
+def labelled_usages(unseen: Iterable[str], settings: Any = None) -> list[Usage]:
+    """The sentences that a gate is fitted to, without IdioLink's idioms: MAGPIE's and the project's own.
+
+    Where MAGPIE cannot be downloaded, the project's own alone.
 
     Args:
         unseen: idioms of IdioLink's that are left out; those of all splits on disk are, too.
         settings: None: `$IDIOM_DATA` or the download.
 
     Raises:
-        DataMissingError: if MAGPIE cannot be downloaded.
-        UserError: if it is damaged.
+        UserError: if MAGPIE is damaged, or not where `settings` say.
     """
     named, root = ("", "") if settings is None else map(settings.data.place, ("magpie", "idiolink"))
     files = DataFiles(magpie.FILES, dataset_folder(MAGPIE, named or None, root or None, sample=False))
@@ -67,7 +72,16 @@ def magpie_usages(unseen: Iterable[str], settings: Any = None) -> list[Usage]:
             folder = idiolink_root(root or None, sample=False)
             for name in available_splits(folder):
                 idioms |= {document.idiom for document in load_split(folder, name).documents}
-    return magpie.read_magpie(files, idioms)
+    own = magpie.read_own_uses(idioms)
+    try:
+        return magpie.read_magpie(files, idioms) + own
+    except DataMissingError as error:
+        log.warning(
+            "the gate of meanings learns from the project's own %d sentences alone: %s",
+            len(own),
+            first_line(error),
+        )
+        return own
 
 
 def admire_folder(settings: Any) -> Path:

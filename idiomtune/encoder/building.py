@@ -17,7 +17,7 @@ from idiomtune.encoder.device import Placement
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.forward import tokens_of_span
 from idiomtune.encoder.idiom_tokens import read_expressions
-from idiomtune.encoder.known_gates import Magpie, weighed
+from idiomtune.encoder.known_gates import Labelled, weighed
 from idiomtune.encoder.loading import fetch_file, locate_checkpoint, resolve_model_path
 from idiomtune.encoder.saved_expressions import given_meanings
 from idiomtune.encoder.trained_parts import add_adapters
@@ -37,14 +37,14 @@ def build_encoder(
     *,
     expressions: Iterable[str] = (),
     seed: int = 0,
-    magpie: Magpie | None = None,
+    labelled: Labelled | None = None,
 ) -> Encoder:
     """The encoder, on its device, weights in float32; those of the checkpoint `saved`, if given.
 
     Args:
         expressions: those that get idiom tokens; a saved checkpoint already has its tokens.
         seed: of the start of idiom tokens, where it is drawn.
-        magpie: where a gate of meanings may come from; None: only from the checkpoint, as in training.
+        labelled: where a gate of meanings may come from; None: only from the checkpoint, as in training.
 
     Raises:
         UserError: if the checkpoint cannot be loaded, or its glossary cannot be read as the options say.
@@ -55,8 +55,8 @@ def build_encoder(
     encoder = Encoder.load(_loadable(model, **changes), device=placement.device)
     is_trained = encoder.meanings is not None
     encoder.meanings = given_meanings(encoder, model, is_saved=saved is not None)
-    if magpie is not None:
-        encoder.meanings = weighed(encoder, model, magpie, is_trained=is_trained)
+    if labelled is not None:
+        encoder.meanings = weighed(encoder, model, labelled, is_trained=is_trained)
     if saved is None and (names := list(expressions)):
         encoder.add_idiom_tokens(names, start=model.idiom_tokens_start, seed=seed)
     if encoder.idiom_tokens is not None and model.replace_expressions is not None:

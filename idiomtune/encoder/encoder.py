@@ -19,7 +19,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import Tensor, nn
 
 from idiomtune.config import ModelSettings
-from idiomtune.data.places import magpie_usages
+from idiomtune.data.places import labelled_usages
 from idiomtune.encoder.checks import check_embeddings
 from idiomtune.encoder.conversion import converted
 from idiomtune.encoder.forward import (
@@ -229,7 +229,7 @@ class Encoder(nn.Module):
         encoder = cls.load(settings, device=device)
         is_trained = encoder.meanings is not None
         encoder.meanings = given_meanings(encoder, settings)
-        encoder.meanings = weighed(encoder, settings, magpie_usages, is_trained=is_trained)
+        encoder.meanings = weighed(encoder, settings, labelled_usages, is_trained=is_trained)
         return encoder
 
     @classmethod
@@ -404,7 +404,7 @@ class Encoder(nn.Module):
         ]
         if not requests:
             return []
-        gate = gate_of(self, magpie_usages)
+        gate = gate_of(self, labelled_usages)
         names = [
             place if isinstance(place, str) else text[slice(*place)]
             for text, place in zip(texts, expressions, strict=True)

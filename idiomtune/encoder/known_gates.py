@@ -1,4 +1,4 @@
-"""Gates of meanings for models that were never trained with one: shipped, or fitted once to MAGPIE."""
+"""Gates of meanings for models that were never trained with one: shipped, or fitted once."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from idiomtune.requests import Request
 
 log = logging.getLogger(__name__)
 
-GATES = Path(__file__).parent / "gates"  # fitted to MAGPIE alone by runs/gate.py
+GATES = Path(__file__).parent / "gates"  # made by runs/gate.py
 
 _VERSION = 2  # of what is fitted: kept gates of others are not read
 
-Magpie = Callable[[Iterable[str]], list[Usage]]  # from idioms that it leaves out
+Labelled = Callable[[Iterable[str]], list[Usage]]  # from idioms that it leaves out
 
 
-def weighed(encoder: Any, model: ModelSettings, magpie: Magpie, *, is_trained: bool) -> Meanings | None:
+def weighed(encoder: Any, model: ModelSettings, labelled: Labelled, *, is_trained: bool) -> Meanings | None:
     """The meanings that an encoder was given, weighed by usage if `model.glossary_gate` says so.
 
     By default if a gate is shipped for an untrained model and no other way of reading is chosen.
 
     Args:
         encoder: a :class:`~idiomtune.encoder.encoder.Encoder`.
-        magpie: what a gate is fitted to where none is shipped.
+        labelled: what a gate is fitted to where none is shipped.
         is_trained: the model was trained to read meanings.
 
     Raises:
@@ -58,13 +58,13 @@ def weighed(encoder: Any, model: ModelSettings, magpie: Magpie, *, is_trained: b
     form = meanings.form if is_trained else model.glossary_form or "in_place"
     if not asked:
         log.info("glossary: its meanings are weighed by usage (model.glossary_gate=false: they are not)")
-    return replace(meanings, form=form, gate=gate or magpie_gate(encoder, magpie))
+    return replace(meanings, form=form, gate=gate or fitted_gate(encoder, labelled))
 
 
-def gate_of(encoder: Any, magpie: Magpie) -> UsageGate:
-    """The gate of an encoder's meanings, else the shipped one, else one that is fitted to MAGPIE."""
+def gate_of(encoder: Any, labelled: Labelled) -> UsageGate:
+    """The gate of an encoder's meanings, else the shipped one, else one that is fitted."""
     own = encoder.meanings and encoder.meanings.gate
-    return own if own and own.layers else shipped_gate(encoder) or magpie_gate(encoder, magpie)
+    return own if own and own.layers else shipped_gate(encoder) or fitted_gate(encoder, labelled)
 
 
 def shipped_gate(encoder: Any) -> UsageGate | None:
@@ -81,12 +81,12 @@ def _read(content: dict[str, Any]) -> UsageGate:
     return UsageGate(**content | {name: tuple(content[name]) for name in ("layers", "alone")})
 
 
-def magpie_gate(encoder: Any, magpie: Magpie) -> UsageGate:
-    """A gate that is fitted to MAGPIE, without IdioLink's idioms; kept in the user's cache."""
-    usages = magpie(read_glossary([GLOSSARIES / "idiolink.tsv"]).senses)
+def fitted_gate(encoder: Any, labelled: Labelled) -> UsageGate:
+    """A gate that is fitted without IdioLink's idioms; kept in the user's cache."""
+    usages = labelled(read_glossary([GLOSSARIES / "idiolink.tsv"]).senses)
 
     def fit(file: Path) -> None:
-        log.info("fitting the gate of meanings to %d sentences of MAGPIE, once for this model", len(usages))
+        log.info("fitting the gate of meanings to %d labelled sentences, once for this model", len(usages))
         start = time.monotonic()
         write_json(file, fit_gate(encoder, usages)._asdict())
         log.info("fitted in %.0f s", time.monotonic() - start)

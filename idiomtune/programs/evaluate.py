@@ -14,7 +14,7 @@ import torch
 from idiomtune import factory
 from idiomtune.benchmarks.suite import Scorecard, Suite
 from idiomtune.config import EvaluateSettings
-from idiomtune.data.places import magpie_usages
+from idiomtune.data.places import labelled_usages
 from idiomtune.encoder.device import log_placement, place, start_processes
 from idiomtune.errors import UserError
 from idiomtune.hub.card import base_model
@@ -71,8 +71,10 @@ def score_model(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str,
         suite = Suite(benchmarks, processes, settings.cut_dimensions, keep_stores=True)
         expressions, tokens = factory.idiom_expressions(settings.model)
         with accelerator.local_main_process_first():
-            magpie = partial(magpie_usages, settings=settings)
-            encoder = factory.build_encoder(settings.model, placement, expressions=expressions, magpie=magpie)
+            labelled = partial(labelled_usages, settings=settings)
+            encoder = factory.build_encoder(
+                settings.model, placement, expressions=expressions, labelled=labelled
+            )
         glossary = knowledge.describe_glossary(
             settings.model, encoder, knowledge.benchmark_texts(suite.benchmarks)
         )

@@ -15,7 +15,7 @@ from idiomtune.config.sections import named_model
 from idiomtune.data.idiolink import available_splits, idiolink_root, load_split
 from idiomtune.data.names import CV_SPLIT
 from idiomtune.data.own.table import find_sources
-from idiomtune.data.places import magpie_usages
+from idiomtune.data.places import labelled_usages
 from idiomtune.declarations.options import as_list
 from idiomtune.encoder.device import Placement, place
 from idiomtune.encoder.encoder import Encoder
@@ -154,7 +154,7 @@ def _encoder(model: Named, glossary: list[str] | None, placement: Placement) -> 
     if model.saved is not None:  # as a model of its own, whose meanings can be replaced
         changes |= dict.fromkeys(("revision", "pooling", "pool_prompts", "bidirectional", "idiom_tokens"))
         changes |= {"path": str(model.saved), "convert_weights": False}
-    return build_encoder(settings.model_copy(update=changes), placement, magpie=magpie_usages)
+    return build_encoder(settings.model_copy(update=changes), placement, labelled=labelled_usages)
 
 
 def find_corpus(options: ExploreSettings) -> Corpus:

@@ -10,7 +10,7 @@ from typing import Any
 from idiomtune.benchmarks import Benchmark, requests_of
 from idiomtune.config import ModelSettings, TrainSettings
 from idiomtune.data.astitch import Usage
-from idiomtune.data.places import magpie_usages
+from idiomtune.data.places import labelled_usages
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import GLOSSARIES, read_glossary
 from idiomtune.errors import UserError
@@ -70,7 +70,7 @@ def describe_glossary(
 
 
 def gate_usages(settings: TrainSettings, objective: Objective) -> list[Usage]:
-    """The sentences that `model.glossary_gate` is fitted to: the objective's, and MAGPIE's.
+    """The sentences that `model.glossary_gate` is fitted to: the objective's, MAGPIE's and our own.
 
     The sample has no MAGPIE.
 
@@ -89,7 +89,7 @@ def gate_usages(settings: TrainSettings, objective: Objective) -> list[Usage]:
     own = objective.usages if isinstance(objective, HasUsages) else []
     usages = [Usage("", "", text, None, is_idiomatic) for text, is_idiomatic in own]
     if not settings.data.sample:
-        usages += magpie_usages(read_glossary([GLOSSARIES / "idiolink.tsv"]).senses, settings)
+        usages += labelled_usages(read_glossary([GLOSSARIES / "idiolink.tsv"]).senses, settings)
     if len({usage.is_idiomatic for usage in usages}) < 2:
         raise UserError(
             "model.glossary_gate=true: it is learnt from sentences that are labelled literal and idiomatic, "

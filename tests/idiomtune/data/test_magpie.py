@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from idiomtune.data import magpie
-from idiomtune.data.magpie import FILES, OWN_SENTENCES, read_magpie, read_magpie_idioms
+from idiomtune.data.magpie import FILES, OWN_SENTENCES, read_magpie, read_magpie_idioms, read_own_uses
 from idiomtune.data.names import MAGPIE
-from idiomtune.data.places import magpie_usages
+from idiomtune.data.places import labelled_usages
 from idiomtune.data.sources import DataFiles, dataset_folder
 from idiomtune.encoder.glossary import GLOSSARIES, read_glossary
-from idiomtune.errors import DataMissingError, UserError
+from idiomtune.errors import UserError
 from idiomtune.expressions import find_expression
 
 PUBLISHED = "MAGPIE_filtered_split_typebased.jsonl"
@@ -100,22 +100,42 @@ def test_offsets_outside_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFi
     assert "1 whose offsets are outside" in caplog.text
 
 
-def test_where_it_is_and_what_is_said_where_it_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_gate_is_fitted_to_magpie_and_our_own_sentences_or_to_these_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    own = read_own_uses([])
     monkeypatch.setenv("IDIOM_DATA", str(tmp_path))
     written(tmp_path / "magpie", rows("break the ice"))
-    assert len(magpie_usages([])) == 6
-    assert magpie_usages(["break the ice"]) == []
-    monkeypatch.delenv("IDIOM_DATA")
-    monkeypatch.setattr("idiomtune.data.sources.GITHUB_FILES", "http://127.0.0.1:9")
-    with pytest.raises(DataMissingError, match=r"7fa677b8.*\n.*data\.magpie="):
-        magpie_usages([])
+    assert labelled_usages([])[6:] == own
+    assert labelled_usages(["break the ice"]) == read_own_uses(["break the ice"])
     settings = SimpleNamespace(
         data=SimpleNamespace(place={"magpie": str(tmp_path / "magpie"), "idiolink": None}.get),
         splits=lambda _: [],
     )
-    assert len(magpie_usages([], settings)) == 6
+    monkeypatch.delenv("IDIOM_DATA")
+    assert len(labelled_usages([], settings)) == 6 + len(own)
+    assert not caplog.records
+    monkeypatch.setattr("idiomtune.data.sources.GITHUB_FILES", "http://127.0.0.1:9")
+    assert labelled_usages([]) == own
+    assert "the project's own 2856 sentences alone: " in caplog.text
+    (tmp_path / "magpie" / PUBLISHED).write_text("{}\n")
+    with pytest.raises(UserError, match="line 1"):
+        labelled_usages([], settings)
+
+
+def test_our_own_uses_are_three_of_each_usage_and_hold_no_scored_idiom() -> None:
+    usages = read_own_uses([])
+    counts = Counter((usage.phrase, usage.is_idiomatic) for usage in usages)
+    assert set(counts.values()) == {3}
+    assert len(counts) == 2 * 476
+    assert len({usage.sentence for usage in usages}) == len(usages)
+    first = usages[0]
+    assert first.sentence[slice(*first.span or ())] == "across the board"
+    assert "[" not in "".join(usage.sentence for usage in usages)
+    scored = ["across the board", "have a green thumb", "under the weather"]
+    kept = read_own_uses(scored)
+    assert len(kept) < len(usages)
+    assert not [usage for usage in kept if find_expression(usage.sentence, "across the board")]
 
 
 def test_nothing_scored_is_in_the_real_data(real_data: Path) -> None:

@@ -15,7 +15,7 @@ from idiomtune.data.idiolink import load_split
 from idiomtune.encoder import known_gates
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import GLOSSARIES, Meanings, read_glossary
-from idiomtune.encoder.known_gates import gate_examples, magpie_gate, shipped_gate, weighed
+from idiomtune.encoder.known_gates import fitted_gate, gate_examples, shipped_gate, weighed
 from idiomtune.encoder.loading import model_settings
 from idiomtune.encoder.usage_gate import alone
 from idiomtune.errors import UserError
@@ -88,12 +88,12 @@ def test_other_models_are_fitted_once(tiny: Encoder, monkeypatch: pytest.MonkeyP
     assert fitted.gate.layers == (1, 2)
     assert tiny.meanings.gate is None
     monkeypatch.setattr(known_gates, "fit_gate", None)  # kept in the cache
-    assert magpie_gate(tiny, few) == fitted.gate
+    assert fitted_gate(tiny, few) == fitted.gate
     trained = weighed(tiny, asked, few, is_trained=True)
     assert trained is not None
     assert trained.form == "beside"
     with pytest.raises(TypeError):  # other sentences, another gate
-        magpie_gate(tiny, lambda unseen: few(unseen)[:6])
+        fitted_gate(tiny, lambda unseen: few(unseen)[:6])
 
 
 def test_uses_without_context_are_idiomatic_ones_cut_out(tiny: Encoder) -> None:
@@ -112,7 +112,7 @@ def test_uses_without_context_are_idiomatic_ones_cut_out(tiny: Encoder) -> None:
 
 def test_a_fit_needs_both_usages(tiny: Encoder) -> None:
     with pytest.raises(UserError, match="glossary_gate=false"):
-        magpie_gate(tiny, lambda unseen: few(unseen)[::2])
+        fitted_gate(tiny, lambda unseen: few(unseen)[::2])
 
 
 def test_usage_of_sentences(minilm: Encoder) -> None:
