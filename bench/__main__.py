@@ -7,10 +7,11 @@ import dataclasses
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from importlib import import_module
 from importlib.metadata import version
@@ -23,7 +24,7 @@ import torch
 from bench.cases import ALL, Case, growth, own_files, usual
 from bench.curve import curve
 from bench.curve_ways import Task
-from bench.measure import Measured, Time, matmul_rate, peak_memory, useful_operations
+from bench.measure import STEP_ENDED, TURNS, Measured, Time, matmul_rate, peak_memory, useful_operations
 from bench.plot import plot
 from bench.quick import quick
 from bench.report import LEGEND, Run, Work, disagreements, summary, table
@@ -41,6 +42,7 @@ from bench.workload import (
     usual_precisions,
 )
 from idiomtune.data.idiolink import document_request, query_request
+from idiomtune.encoder.device import has_bf16_instructions
 from idiomtune.encoder.loading import load_model
 from idiomtune.encoder.reading import Prompts
 from idiomtune.factory import resolve_model_path
@@ -78,16 +80,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     workload = dataclasses.replace(workload, kind="tuples")  # of which files are made
     if options.quick or options.record:
         rounds = options.pairs or (3 if options.record else 1)
-        return quick(workload, rounds, run_apart, machine=_machine(), keeps=options.record)
+        return quick(workload, rounds, run_in_turn, machine=_machine(), keeps=options.record)
     if options.steps < 2:
         parser.error("--steps: 2 or more, because the first is not timed")
     if options.growth:
-        return _compare(growth(workload), options.pairs or 3, options.output)
+        return _compare(growth(workload), options.pairs or 1, options.output)
     cases = own_files(workload, options.kind)
     if "tuples" in options.kind:
         cases = [*usual(workload, options.precision or usual_precisions(), sizes), *cases]
-    starts = [processor_times(workload) for _ in range(options.pairs or 3)] if options.start else []
-    return _compare(cases, options.pairs or 3, options.output, starts)
+    starts = [processor_times(workload) for _ in range(options.pairs or 2)] if options.start else []
+    return _compare(cases, options.pairs or 2, options.output, starts)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -103,7 +105,7 @@ def _parser() -> argparse.ArgumentParser:
     instead.add_argument("--curve", action="store_true", help="score by time, whole trainings; much longer")
     parser.add_argument("--seeds", type=int, nargs="+", default=[42], help="of --curve")
     parser.add_argument("--epochs", type=int, help="of --curve, instead of those of each recipe")
-    parser.add_argument("--pairs", type=int, help="times that each way runs (3; --quick 1)")
+    parser.add_argument("--pairs", type=int, help="times that each way runs (2; --quick 1, --record 3)")
     parser.add_argument(
         "--steps", type=int, default=Workload.steps, help="optimizer steps of a run, 2 or more"
     )
@@ -163,9 +165,9 @@ def _compare(cases: Sequence[Case], pairs: int, output: Path, starts: Sequence[d
             runs: dict[str, list[Run]] = {way: [] for way in case.ways}
             rounds = 1 if case.once else pairs
             for number in range(rounds):
-                for way in case.ways:
-                    runs[way].append(run_apart(way, workload))
-                    print(f"run {number + 1} of {rounds}: {way} is done", file=sys.stderr, flush=True)
+                for way, run in zip(case.ways, run_in_turn(case.ways, workload), strict=True):
+                    runs[way].append(run)
+                print(f"round {number + 1} of {rounds} is done", file=sys.stderr, flush=True)
         figures = summary(work, runs)
         print("\n" + table(figures))
         for way in case.ways[1:]:
@@ -197,9 +199,17 @@ def _compare(cases: Sequence[Case], pairs: int, output: Path, starts: Sequence[d
     return int(failed)
 
 
+def processor_kind() -> str:
+    """Maker and instructions, which ratios depend on: `AuthenticAMD AVX512 bfloat16`."""
+    facts = Path("/proc/cpuinfo")
+    maker = re.search(r"vendor_id\s*: (\S+)", facts.read_text()) if facts.is_file() else None
+    names = maker[1] if maker else platform.machine(), torch.backends.cpu.get_cpu_capability()
+    return " ".join([*names, *["bfloat16"] * has_bf16_instructions()])
+
+
 def _machine() -> dict[str, Any]:
     return {
-        "processor": platform.processor() or platform.machine(),
+        "processor": processor_kind(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),
@@ -254,23 +264,49 @@ def run_here(way: str, workload: Workload) -> Run:
     return Run(measured, peak, max(before[0], matmul_rate(dtype)), max(before[1], matmul_rate()))
 
 
-def run_apart(way: str, workload: Workload) -> Run:
-    """In a process of its own: peak memory is a process's, and no cache is warm for the second."""
+def run_in_turn(ways: Sequence[str], workload: Workload) -> list[Run]:
+    """Each way in a process of its own; of training all take a step in turn.
+
+    So what else the machine does meets all alike. Peak memory is a process's, and no cache is warm for the
+    second.
+    """
+    turns = {way: _turns(way, workload) for way in ways}
+    runs: dict[str, Run] = {}
+    while len(runs) < len(ways):
+        for way in ways:
+            if way not in runs and (run := next(turns[way])) is not None:
+                runs[way] = run
+    return [runs[way] for way in ways]
+
+
+def _turns(way: str, workload: Workload) -> Iterator[Run | None]:
+    """None after each step, and at last the run."""
     if way == "sentence_transformers":
         workload = dataclasses.replace(workload, score=False)
     command = [sys.executable, "-m", "bench", f"--way={way}", *workload.arguments()]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, cwd=ROOT
-    )
-    if done.returncode:
-        sys.exit(f"{' '.join(command)} failed:\n{done.stderr}")
-    return _from_record(json.loads(done.stdout.splitlines()[-1]))
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        subprocess.Popen(command, **pipes, stderr=errors, cwd=ROOT, env={**os.environ, TURNS: "1"}) as child,
+    ):
+        try:
+            last = ""
+            for last in child.stdout or ():
+                if last.strip() == STEP_ENDED:
+                    yield None
+                    print(file=child.stdin, flush=True)
+            if child.wait():
+                errors.seek(0)
+                sys.exit(f"{' '.join(command)} failed:\n{errors.read()}")
+            yield _from_record(json.loads(last))
+        finally:
+            child.terminate()
 
 
 def _from_record(record: dict[str, Any]) -> Run:
     measured = record.pop("measured")
-    for part in ("train", "score"):
-        measured[part] = None if measured[part] is None else Time(**measured[part])
+    measured["steps"] = [Time(**step) for step in measured["steps"]]
+    measured["score"] = None if measured["score"] is None else Time(**measured["score"])
     return Run(Measured(**measured), **record)
 
 

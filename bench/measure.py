@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import sys
 import time
@@ -33,6 +34,9 @@ class Time:
     def __sub__(self, other: Time) -> Time:
         return Time(self.wall - other.wall, self.cpu - other.cpu)
 
+    def __add__(self, other: Time) -> Time:
+        return Time(self.wall + other.wall, self.cpu + other.cpu)
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -41,34 +45,48 @@ class Measured:
     Attributes:
         losses: of each step.
         scores: flat key → number.
-        train: of all steps but the first, in which libraries and caches warm up; without loading and saving.
+        steps: of each step but the first, in which libraries and caches warm up; without loading and saving.
         train_memory: the most memory that the process has held up to the last step, in MiB.
         score: of the scorecard.
     """
 
     losses: list[float]
     scores: dict[str, float]
-    train: Time | None
+    steps: list[Time]
     train_memory: float | None
     score: Time | None
 
+    @property
+    def train(self) -> Time | None:
+        """Of all `steps`."""
+        return sum(self.steps, Time(0.0, 0.0)) if self.steps else None
+
+
+TURNS = "BENCH_TURNS"  # set where several ways take their steps in turn, each in a process of its own
+STEP_ENDED = "step"
+
 
 class Steps:
-    """Takes the time of training steps."""
+    """Takes the time of training steps, and lets other ways take theirs in between."""
 
     def __init__(self) -> None:
-        self._ends: list[Time] = []
+        self._start = Time.now()
+        self._each: list[Time] = []
         self._memory = 0.0
 
     def ended(self) -> None:
         """A step is over."""
-        self._ends.append(Time.now())
+        self._each.append(Time.now() - self._start)
         self._memory = peak_memory()
+        if TURNS in os.environ:
+            print(STEP_ENDED, flush=True)
+            sys.stdin.readline()
+        self._start = Time.now()
 
     @property
-    def seconds(self) -> Time:
-        """From the end of the first step to the end of the last."""
-        return self._ends[-1] - self._ends[0]
+    def seconds(self) -> list[Time]:
+        """Of each step but the first."""
+        return self._each[1:]
 
     @property
     def memory(self) -> float:

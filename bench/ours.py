@@ -63,7 +63,7 @@ def run(workload: Workload, steps: Steps | None = None) -> Measured:
     if not workload.dropout:
         without_dropout(encoder.model)
     if not workload.steps:
-        return Measured([], suite.run(encoder).scores, None, None, suite.seconds)
+        return Measured([], suite.run(encoder).scores, [], None, suite.seconds)
     return _train(settings, encoder, suite, steps or Steps())
 
 

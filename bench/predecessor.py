@@ -54,7 +54,7 @@ def run(workload: Workload) -> Measured:
     return Measured(
         losses,
         scores,
-        steps.seconds if steps else None,
+        steps.seconds if steps else [],
         steps.memory if steps else None,
         score if workload.score else None,
     )

@@ -84,7 +84,7 @@ def disagreements(
 def summary(work: Work, runs: dict[str, list[Run]]) -> dict[str, dict[str, Any]]:
     """Figures of each way: medians over its runs, and how many times as long it took as ours.
 
-    `runs[way][i]` of all ways ran one after the other. What a way did not do is missing.
+    Of `runs[way][i]` all ways took their steps in turn. What a way did not do is missing.
     """
     result: dict[str, dict[str, Any]] = {}
     for way, way_runs in runs.items():
@@ -108,11 +108,17 @@ def summary(work: Work, runs: dict[str, list[Run]]) -> dict[str, dict[str, Any]]
             for unit in ("wall", "cpu"):
                 figures[f"{part}_times_ours_{unit}"] = [
                     getattr(theirs, unit) / getattr(ours, unit)
-                    for theirs, ours in zip(known, (_time(r, part) for r in runs["ours"]), strict=True)
-                    if ours is not None
+                    for theirs, ours in zip(_times(way_runs, part), _times(runs["ours"], part), strict=True)
                 ]
         result[way] = figures
     return result
+
+
+def _times(runs: list[Run], part: str) -> list[Time]:
+    """What is compared one by one: of training each step."""
+    if part == "train":
+        return [step for run in runs for step in run.measured.steps]
+    return [run.measured.score for run in runs if run.measured.score is not None]
 
 
 def _time(run: Run, part: str) -> Time | None:
@@ -155,7 +161,7 @@ def table(figures: dict[str, dict[str, Any]]) -> str:
 
 
 LEGEND = """\
-Ratios: medians of runs that followed one another (min–max). cpu: processor time of the process, all threads;
+Ratios: medians (min–max) of training steps that the ways took in turn. cpu: processor time, all threads;
 other programs on the machine hardly change it. Training: all steps but the first, without loading and saving.
 % of matmul: useful work a second of processor time, over the matrix product's (1536³, in the same precision,
 measured beside each run). Useful: each distinct text of a step (or of all modes) once, without padding,

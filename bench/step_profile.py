@@ -46,7 +46,7 @@ class ProfiledSteps(Steps):
     def ended(self) -> None:
         """A step is over."""
         super().ended()
-        if len(self._ends) == 1:
+        if not self.seconds:
             self._profiler.start()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ def _measured(train: float, score: float | None = None) -> Measured:
     return Measured(
         [2.0, 1.0],
         {} if score is None else {"a/b": 0.5},
-        Time(2 * train, train),
+        [Time(2 * train, train)],
         100.0,
         None if score is None else Time(2 * score, score),
     )
@@ -114,11 +115,11 @@ def test_it_compares_and_writes(workload: Workload, tmp_path: Path, monkeypatch:
     """With runs made up: the program's way from options to the table, the file and the picture."""
     calls: list[str] = []
 
-    def made_up(way: str, _: Workload) -> Run:
-        calls.append(way)
-        return Run(_measured(3.0 if way == "ours" else 6.0, 1.0), 9.0, 1e9, 1e9)
+    def made_up(ways: Sequence[str], _: Workload) -> list[Run]:
+        calls.extend(ways)
+        return [Run(_measured(3.0 if way == "ours" else 6.0, 1.0), 9.0, 1e9, 1e9) for way in ways]
 
-    monkeypatch.setattr(program, "run_apart", made_up)
+    monkeypatch.setattr(program, "run_in_turn", made_up)
     monkeypatch.setattr(program, "processor_times", lambda _: {"imports": 2.0, "train --help": 1.0})
     monkeypatch.setattr(workloads, "has_bf16_instructions", lambda: True)
     options = ["--data=sample", f"--model={workload.model}", "--steps=2", "--pairs=2", f"--output={tmp_path}"]
@@ -136,8 +137,8 @@ def test_it_compares_and_writes(workload: Workload, tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.slow
-def test_a_run_apart_gives_what_one_here_gives(workload: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
-    small = dataclasses.replace(workload, steps=2, threads=torch.get_num_threads())
+def test_runs_in_turn_give_what_one_here_gives(workload: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = dataclasses.replace(workload, steps=3, threads=torch.get_num_threads())
     seen: list[Workload] = []
     with monkeypatch.context() as patched:  # its settings arrive whole
 
@@ -150,8 +151,10 @@ def test_a_run_apart_gives_what_one_here_gives(workload: Workload, monkeypatch: 
         other = dataclasses.replace(small, **changes)
         assert program.main(["--way=ours", *other.arguments()]) == 0
     assert seen == [other]
-    apart = program.run_apart("ours", small)
+    apart, other_way = program.run_in_turn(["ours", "predecessor"], small)
     here = ours.run(small)
+    assert other_way.measured.losses == pytest.approx(here.losses, abs=1e-4)
+    assert len(apart.measured.steps) == len(other_way.measured.steps) == small.steps - 1
     assert apart.measured.losses == here.losses
     assert apart.measured.scores == here.scores
     assert apart.measured.score is not None

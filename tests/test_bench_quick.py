@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,8 @@ _START = {IMPORTS: 4.0, HELP: 1.0, FIRST_STEP: 8.0}
         ([1.85], (1.9, 2.2), "  slower", False),  # beyond the noise, within what is allowed
         ([1.7, 1.5, 1.6], (1.9, 2.2), "SLOWER by 20%", True),
         ([1.6], (1.5, 2.5), "(1.50–2.50)", False),  # a noisy ratio within its noise
-        ([1.4], (1.5, 2.5), "SLOWER by 30%", True),
+        ([1.4, 1.4, 1.4], (1.5, 2.5), "SLOWER by 30%", True),
+        ([1.4], (1.5, 2.5), "SLOWER by 30%, but of 1 only: no error", False),
     ],
 )
 def test_slower_is_below_all_that_was_recorded(
@@ -53,37 +55,43 @@ def test_it_records_and_then_compares(
     asked: list[tuple[str, str, bool]] = []
     seconds = {"ours": 1.0}
 
-    def made_up(way: str, workload: Workload) -> Run:
-        asked.append((way, workload.precision, workload.dropout))
-        time = Time(9.0, seconds.get(way, 3.0))
-        is_scoring = workload.steps == 0
-        return Run(Measured([], {}, None if is_scoring else time, None, time), 1.0, 1.0, 1.0)
+    def made_up(ways: Sequence[str], workload: Workload) -> list[Run]:
+        runs = []
+        for way in ways:
+            asked.append((way, workload.precision, workload.dropout))
+            time = Time(9.0, seconds.get(way, 3.0))
+            steps = [time] * (workload.steps - 1)
+            runs.append(Run(Measured([], {}, steps, None, None if steps else time), 1.0, 1.0, 1.0))
+        return runs
 
     monkeypatch.setattr(program, "processor_times", lambda _: _START)
     monkeypatch.setattr(workloads, "has_bf16_instructions", lambda: True)
-    path, machine = tmp_path / "recorded.json", {"cores": 2}
+    path, machine = tmp_path / "recorded.json", {"processor": "AMD AVX512", "cores": 2}
     work = Workload("sample")
     assert quick(work, 2, made_up, machine=machine, keeps=True, path=path) == 0
     ways = ("ours", "sentence_transformers")
     assert asked[:4] == [(way, precision, True) for precision in ("fp32", "bf16") for way in ways]
     assert asked[5][0] == "predecessor"
-    assert len(json.loads(path.read_text(encoding="utf-8"))["ratios"]) == 5
+    assert len(json.loads(path.read_text(encoding="utf-8"))["AMD AVX512"]["ratios"]) == 5
     seconds["ours"] = 1.5
     capsys.readouterr()
-    assert quick(work, 1, made_up, machine={"cores": 4}, keeps=False, path=path) == 1
+    assert quick(work, 1, made_up, machine=machine | {"cores": 4}, keeps=False, path=path) == 1
     printed = capsys.readouterr().out
-    assert printed.count("SLOWER by 33%") == 3
-    assert "recorded elsewhere, where other things were: cores 2 (here 4)" in printed
+    assert printed.count("SLOWER by 33%\n") == 2  # each precision, of six steps
+    assert printed.count("SLOWER by 33%, but of 1 only: no error") == 1
+    assert "recorded where other things were: cores 2 (here 4)" in printed
     starts = [line for line in printed.splitlines() if "importing" in line]
     assert [line.split()[-3:-1] for line in starts] == [["4.00", "4.00"], ["0.50", "0.50"]]
 
     asked.clear()
     monkeypatch.setattr(workloads, "has_bf16_instructions", lambda: False)
-    path.write_text(json.dumps({"machine": {}, "ratios": {}}), encoding="utf-8")
-    assert quick(work, 1, made_up, machine={}, keeps=False, path=path) == 0
+    machine["processor"] = "Intel AVX2"  # what another kind reached is not compared with
+    assert quick(work, 1, made_up, machine=machine, keeps=False, path=path) == 0
     assert {precision for _, precision, _ in asked} == {"fp32"}
     printed, errors = capsys.readouterr()
     assert "bfloat16" not in printed
+    assert "SLOWER" not in printed
+    assert "nothing is recorded of this kind of processor, Intel AVX2, only of AMD AVX512" in printed
     assert "bf16 is left out" in errors
 
 
