@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from idiomtune.encoder import device as device_module
-from idiomtune.encoder.device import log_placement, place
+from idiomtune.encoder.device import log_placement, place, times_as_fast_in_bf16
 from idiomtune.errors import UserError
 
 
@@ -21,6 +21,7 @@ def machine(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: mps)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: bf16)
+    monkeypatch.setattr(device_module, "has_bf16_instructions", lambda: False)
 
 
 @pytest.mark.parametrize(
@@ -38,6 +39,32 @@ def test_auto(monkeypatch: pytest.MonkeyPatch, there: dict[str, bool], device: s
     assert (placement.device, placement.precision) == (device, precision)
     assert device in placement.reason
     assert precision in placement.reason
+
+
+@pytest.mark.parametrize(
+    ("has_bf16", "times", "has_peers", "precision"),
+    [
+        (True, 2.0, False, "bf16"),
+        (True, 1.1, False, "fp32"),
+        (False, 2.0, False, "fp32"),
+        (True, 1.1, True, "bf16"),  # not measured: each process would for itself
+    ],
+)
+def test_a_cpu_takes_the_faster(
+    monkeypatch: pytest.MonkeyPatch, has_bf16: bool, times: float, has_peers: bool, precision: str
+) -> None:
+    monkeypatch.setattr(device_module, "has_bf16_instructions", lambda: has_bf16)
+    monkeypatch.setattr(device_module, "times_as_fast_in_bf16", lambda: times)
+    monkeypatch.setattr(device_module, "has_peers", lambda: has_peers)
+    assert place("cpu", "auto").precision == precision
+    assert place("cpu", "fp32").precision == "fp32"
+
+
+def test_measuring_a_layer_changes_nothing() -> None:
+    before = torch.get_rng_state(), torch.get_num_threads()
+    assert 0.01 < times_as_fast_in_bf16() < 100
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert torch.get_num_threads() == before[1]
 
 
 @pytest.mark.parametrize("has_bf16", [True, False])
