@@ -47,6 +47,8 @@ from idiomtune.programs.launch import rewrite_arguments
 from idiomtune.training.resume import saved_config
 from tests.doc_pages import PAGES, blocks, inline, messages, page_files, shell_lines
 from tests.programs import ROOT
+from tests.tiny_families import FAMILIES, tiny_checkpoint
+from tests.tiny_runs import train
 
 pytestmark = pytest.mark.slow
 
@@ -227,6 +229,24 @@ def test_a_wrong_command_would_be_noticed(line: str) -> None:
     ((program, arguments),) = programs_in(line)
     with pytest.raises((Exception, SystemExit)):
         check_program(program, arguments)
+
+
+@pytest.mark.slow
+def test_the_commands_for_larger_models_run_on_tiny_ones_of_their_families(tmp_path: Path) -> None:
+    """As on the page, without its launcher (tests of sharding have that)."""
+    page = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
+    block = page.partition("## Commands for larger models")[2].split("```")[1].replace("\\\n", " ")
+    lines = [line for line in block.splitlines() if "+experiment" in line]
+    assert len(lines) == 3
+    for number, line in enumerate(lines):
+        ((_, arguments),) = programs_in(line)
+        (name,) = (a.removeprefix("model=") for a in arguments if a.startswith("model="))
+        family = "qwen3" if "qwen3" in name else "mistral"
+        folder = tiny_checkpoint(FAMILIES[family], tmp_path / f"{number}_{family}")
+        own = [f"model.path='{folder}'", "model.revision=null", "data=sample", "benchmark=[idiolink]"]
+        train(tmp_path / f"run_{number}", [*arguments, *own, "device=cpu", "trainer.max_steps=1"])
+        record = json.loads((tmp_path / f"run_{number}" / "run.json").read_text(encoding="utf-8"))
+        assert record["status"] == "finished"
 
 
 def test_what_commands_write_is_ignored_by_git() -> None:
