@@ -21,9 +21,10 @@ from typing import Any, get_args
 
 import torch
 
-from bench.cases import ALL, Case, growth, own_files, usual
+from bench.cases import ALL, Case, own_files, usual
 from bench.curve import curve
 from bench.curve_ways import Task
+from bench.growth import growth
 from bench.measure import STEP_ENDED, TURNS, Measured, Time, matmul_rate, peak_memory, useful_operations
 from bench.plot import plot
 from bench.quick import quick
@@ -84,7 +85,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.steps < 2:
         parser.error("--steps: 2 or more, because the first is not timed")
     if options.growth:
-        return _compare(growth(workload), options.pairs or 1, options.output)
+        print(growth(workload, run_in_turn, options.output))
+        return 0
     cases = own_files(workload, options.kind)
     if "tuples" in options.kind:
         cases = [*usual(workload, options.precision or usual_precisions(), sizes), *cases]
@@ -101,7 +103,9 @@ def _parser() -> argparse.ArgumentParser:
         help="the main ratios, beside those recorded; status 1 if one is worse",
     )
     instead.add_argument("--record", action="store_true", help="the same ratios, three times, to be kept")
-    instead.add_argument("--growth", action="store_true", help="larger corpora and batches; much longer")
+    instead.add_argument(
+        "--growth", action="store_true", help="exponents by corpus, batch, glossary, processes"
+    )
     instead.add_argument("--curve", action="store_true", help="score by time, whole trainings; much longer")
     parser.add_argument("--seeds", type=int, nargs="+", default=[42], help="of --curve")
     parser.add_argument("--epochs", type=int, help="of --curve, instead of those of each recipe")
@@ -185,7 +189,6 @@ def _compare(cases: Sequence[Case], pairs: int, output: Path, starts: Sequence[d
             {
                 "name": case.name,
                 "workload": asdict(case.workload),
-                "copies": case.copies,
                 "work": asdict(work),
                 "figures": figures,
                 "runs": {way: [asdict(run) for run in way_runs] for way, way_runs in runs.items()},

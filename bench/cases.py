@@ -1,4 +1,4 @@
-"""What is compared: the usual cases, equal losses, files of a user's own, growth in corpus and batch."""
+"""What is compared: the usual cases, equal losses, files of a user's own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bench.own_files import on_file
-from bench.workload import Kind, Precision, Workload, num_tuples
+from bench.workload import Kind, Precision, Workload
 from idiomtune.factory.data import idiolink_folder
 
 Way = Literal["ours", "sentence_transformers", "predecessor"]
@@ -24,8 +24,6 @@ _WORDS = (
     *("today", "again", "indeed", "perhaps", "later", "still", "now", "then"),
     *("soon", "here", "there", "often", "never", "once", "always"),
 )
-COPIES = (1, 4, 16)  # the last has a word for each copy
-BATCH_SIZES = (32, 64, 128, 256)
 _FEW_STEPS = 3  # at most, of all cases but the main ones
 
 
@@ -35,7 +33,6 @@ class Case:
 
     Attributes:
         name: for the page and the file of results.
-        copies: the scored corpus is so many times the real one.
         kind: of the data, which are written to a file of a user's own unless they are IdioLink's tuples.
         once: each way runs a single time.
     """
@@ -43,15 +40,12 @@ class Case:
     name: str
     workload: Workload
     ways: tuple[Way, ...] = ALL
-    copies: int = 1
     kind: Kind = "tuples"
     once: bool = False
 
     def prepared(self, folder: Path) -> Workload:
         """The workload, with what has to be written for it in `folder`."""
-        if self.kind != "tuples":
-            return on_file(self.workload, self.kind, folder)
-        return grown(self.workload, self.copies, folder) if self.copies > 1 else self.workload
+        return self.workload if self.kind == "tuples" else on_file(self.workload, self.kind, folder)
 
 
 def usual(workload: Workload, precisions: Sequence[Precision], batch_sizes: Sequence[int]) -> list[Case]:
@@ -87,23 +81,6 @@ def own_files(workload: Workload, kinds: Sequence[Kind]) -> list[Case]:
     names = {"pairs": "a CSV of pairs", "scored": "a CSV of scored pairs"}
     plain = dataclasses.replace(workload, score=False, dropout=False)
     return [Case(names[kind], plain, TRAINERS, kind=kind, once=True) for kind in kinds if kind in names]
-
-
-def growth(workload: Workload) -> list[Case]:
-    """The scorecard over 1, 4 and 16 times the corpus, and training in batches of 32 to 256 tuples."""
-    largest = num_tuples(workload)
-    sizes = [size for size in BATCH_SIZES if size <= largest] or [largest // 2, largest]
-    scoring = dataclasses.replace(workload, steps=0, score=True)
-    training = dataclasses.replace(workload, score=False)
-    return [
-        *(Case(f"scorecard, corpus × {copies}", scoring, SCORING, copies) for copies in COPIES),
-        *(
-            Case(
-                f"training {workload.precision}, batch {size}", dataclasses.replace(training, batch_size=size)
-            )
-            for size in sizes
-        ),
-    ]
 
 
 def grown(workload: Workload, copies: int, folder: Path) -> Workload:

@@ -128,11 +128,6 @@ def splits(settings: TrainSettings) -> tuple[Split, Split]:
     return load_split(root, "train"), load_split(root, "val")
 
 
-def num_tuples(workload: Workload) -> int:
-    """How many there are, and so the largest batch."""
-    return len(released_tuples(workload.settings()))
-
-
 def released_tuples(settings: TrainSettings) -> list[Texts]:
     """IdioLink's tuples that are trained on, in the file's order."""
     root = idiolink_folder(settings)

@@ -13,6 +13,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from bench import __main__ as program
+from bench import growth as growth_program
 from bench import library, ours, predecessor
 from bench import workload as workloads
 from bench.cases import grown, own_files
@@ -160,3 +161,26 @@ def test_runs_in_turn_give_what_one_here_gives(workload: Workload, monkeypatch: 
     assert apart.measured.score is not None
     assert apart.peak_memory >= (apart.measured.train_memory or 0) > 0
     assert apart.train_rate > 0
+
+
+def test_growth_by_hand_and_measured(
+    workload: Workload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert growth_program.exponent({1: 2.0, 4: 8.0, 16: 32.0}) == pytest.approx(1.0)
+    assert growth_program.exponent({10: 3.0, 100: 300.0}) == pytest.approx(2.0)
+    for name, sizes in (("COPIES", (1, 4)), ("BATCH_SIZES", (4, 32)), ("GLOSSARIES", (10, 100))):
+        monkeypatch.setattr(growth_program, name, sizes)
+    monkeypatch.setattr(growth_program, "PROCESSES", (1, 2))
+    rows: list[int] = []
+
+    def here(_: Sequence[str], given: Workload) -> list[Run]:
+        if given.kind == "pairs":
+            rows.append(len(set(Path(given.data).read_text(encoding="utf-8").splitlines())) - 1)
+        return [Run(ours.run(given), 1.0, 1.0, 1.0)]
+
+    table = growth_program.growth(workload, here, tmp_path)
+    assert len(table.splitlines()) == 2 + 5
+    assert rows[0] >= 32  # all different
+    measured = json.loads((tmp_path / "growth.json").read_text(encoding="utf-8"))
+    assert [len(seconds) for seconds in measured.values()] == [2] * 5
+    assert all(value > 0 for seconds in measured.values() for value in seconds.values())
