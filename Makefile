@@ -54,7 +54,7 @@ planted: install ## 57 silent errors of training, planted one at a time: is each
 faults: install ## every file operation of short programs fails, every file is damaged: hours (options: FAULTS="--every 10")
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults $(FAULTS)
 
-bench: install ## speed against other ways, in under 20 minutes (options: BENCH="--pairs 5 …")
+bench: install ## speed against other ways, in 12 minutes (options: BENCH="--pairs 5 …")
 	$(BIN)/python -m bench $(BENCH)
 
 bench-quick: install ## the main ratios beside those recorded last, in 3 minutes: what has become slower?
