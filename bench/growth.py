@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import itertools
 import json
@@ -85,11 +86,12 @@ def batches(workload: Workload, run: Callable[[Sequence[str], Workload], list[Ru
     with tempfile.TemporaryDirectory() as folder:
         on_pairs = on_file(training, "pairs", Path(folder))
         path = Path(on_pairs.data)
-        head, *rows = path.read_text(encoding="utf-8").splitlines()
+        with path.open(encoding="utf-8", newline="") as file:
+            head, *rows = csv.reader(file)
         while len(rows) < max(BATCH_SIZES):  # another word before each text: no two are equal
-            word = f"Case {len(rows)}, "
-            rows += [f"{word}{row}" if row[0] != '"' else f'"{word}{row[1:]}' for row in rows]
-        path.write_text("\n".join([head, *rows]), encoding="utf-8")
+            rows += [[f"Case {len(rows)}, {text}" for text in row] for row in rows]
+        with path.open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows([head, *rows])
         for size in BATCH_SIZES:
             (done,) = run(["ours"], dataclasses.replace(on_pairs, batch_size=size))
             seconds[size] = median(step.cpu for step in done.measured.steps)
@@ -121,16 +123,9 @@ def processes(workload: Workload) -> Seconds:
     seconds = {}
     for number in PROCESSES:
         with tempfile.TemporaryDirectory() as folder:
-            launch = [
-                sys.executable,
-                "-m",
-                "torch.distributed.run",
-                f"--nproc_per_node={number}",
-                "-m",
-                "train",
-            ]
+            launch = ["-m", "torch.distributed.run", f"--nproc_per_node={number}", "-m", "train"]
             done = subprocess.run(
-                [*launch, "-m", "train", *options, f"run_dir='{folder}/run'"],
+                [sys.executable, *launch, *options, f"run_dir='{folder}/run'"],
                 capture_output=True,
                 text=True,
                 check=False,

@@ -171,7 +171,7 @@ def options(tiny_path: Path) -> list[str]:
         "data=sample",
         "benchmark=[idiolink]",
         "eval.cache=false",
-        "device=cpu",
+        *("device=cpu", "precision=fp32"),
         "model=pretrained",
         *(f"model.path={tiny_path}", WIDE),
         "trainer.batch_size=48",
@@ -226,7 +226,7 @@ def triplet_options(tiny_path: Path) -> list[str]:
 
     return [
         *("+experiment=adaptive_triplet", "data=sample", "benchmark=[semeval2022]", "device=cpu"),
-        "eval.cache=false",
+        *("eval.cache=false", "precision=fp32"),
         *("model=pretrained", f"model.path={tiny_path}", "model.pooling=last2", WIDE, *WITHOUT_TOKENS),
         *("trainer.batch_size=40", "trainer.max_epochs=2", "trainer.learning_rate=1e-3"),
         *("trainer.monitor=semeval2022/dev/all/sts/spearman", "benchmark.semeval2022.split=dev"),
@@ -240,7 +240,7 @@ def joint_options(tiny_path: Path) -> list[str]:
 
     return [
         *("+experiment=joint", "data=sample", "device=cpu", "model=pretrained", f"model.path={tiny_path}"),
-        *("benchmark=[idiolink,semeval2022]", "eval.cache=false", WIDE),
+        *("benchmark=[idiolink,semeval2022]", "eval.cache=false", WIDE, "precision=fp32"),
         *("trainer.batch_size=48", "trainer.max_epochs=2", "trainer.learning_rate=1e-3"),
         *(f"trainer.monitor={KEY}", "benchmark.semeval2022.split=dev", "benchmark.idiolink.split=val"),
         *("benchmark.idiolink.query_modes=[sentence]", "benchmark.idiolink.bm25_modes=[]"),
@@ -254,7 +254,7 @@ def experts_options(tiny_path: Path) -> list[str]:
 
     return [
         *("+experiment=admire_experts", "+protocol=cross_validation_admire", "data.fold=0", "data=sample"),
-        *("benchmark=[admire]", "device=cpu", "eval.cache=false"),
+        *("benchmark=[admire]", "device=cpu", "eval.cache=false", "precision=fp32"),
         *("model=pretrained", f"model.path={tiny_path}", WIDE, "trainer.batch_size=2"),
         *("trainer.max_epochs=2", "trainer.learning_rate=1e-3", "objective.usages_per_item=2"),
         "trainer.freeze_encoder=false",

@@ -125,7 +125,7 @@ def test_a_gate_needs_sentences_of_both_usages() -> None:
         gate_usages(in_place, both)
 
 
-def test_the_gate_of_a_run_is_fitted_to_magpie_too(tmp_path: Path) -> None:
+def test_the_gate_of_a_run_is_fitted_to_magpie_and_our_own_sentences_too(tmp_path: Path) -> None:
     lines = [
         {"idiom": "tie the knot", "label": label, "sentence": f"{n} tied the knot", "offsets": [[2, 15]]}
         for label in "il"
@@ -135,7 +135,8 @@ def test_the_gate_of_a_run_is_fitted_to_magpie_too(tmp_path: Path) -> None:
     options = ["+experiment=idiolink_glossary", f"data.magpie={tmp_path}"]
     settings = check(TrainSettings, composed("config", *options))
     usages = gate_usages(settings, cast(Any, SimpleNamespace()))
-    assert [usage.phrase for usage in usages] == ["tie the knot"] * 6
+    assert [usage.phrase for usage in usages[:6]] == ["tie the knot"] * 6
+    assert len({usage.phrase for usage in usages[6:]}) > 400
 
 
 def test_a_meaning_may_not_hide_a_token(tiny_path: Path, glossary: Path) -> None:

@@ -45,7 +45,14 @@ def own_pairs(tiny_path: Path) -> Path:
 
 
 def experiment_options(name: str, tiny_path: Path) -> list[str]:
-    common = [*("data=sample", "device=cpu", "model=pretrained", f"model.path={tiny_path}"), SHORT]
+    common = [
+        "data=sample",
+        "device=cpu",
+        "precision=fp32",
+        "model=pretrained",
+        f"model.path={tiny_path}",
+        SHORT,
+    ]
     clip, bert = tiny_path.parent / "clip", tiny_path.parent / "bert"
     if name == "aima" and not clip.is_dir():
         save_tiny_clip(clip)
@@ -179,7 +186,14 @@ def test_a_run_of_two_processes_is_that_of_one_and_goes_on_after_kills(
 def test_an_evaluation_is_shared_out_and_gives_the_scores_of_one(
     launches: Launches, tmp_path: Path, tiny_path: Path
 ) -> None:
-    run_options = ["data=sample", "device=cpu", "model=pretrained", f"model.path={tiny_path}", "split=val"]
+    run_options = [
+        "data=sample",
+        "device=cpu",
+        "precision=fp32",
+        "model=pretrained",
+        f"model.path={tiny_path}",
+    ]
+    run_options.append("split=val")
     run_options += ["benchmark=[idiolink,semeval2022,own_retrieval]"]
     run_options += [f"benchmark.own_retrieval.path={write_collection(tmp_path / 'search')}"]
 
