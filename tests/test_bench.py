@@ -170,7 +170,9 @@ def test_growth_by_hand_and_measured(
     assert growth_program.exponent({10: 3.0, 100: 300.0}) == pytest.approx(2.0)
     for name, sizes in (("COPIES", (1, 4)), ("BATCH_SIZES", (4, 32)), ("GLOSSARIES", (10, 100))):
         monkeypatch.setattr(growth_program, name, sizes)
-    monkeypatch.setattr(growth_program, "PROCESSES", (1, 2))
+    monkeypatch.setattr(growth_program, "PROCESSES", (1,))
+    assert growth_program.processes(workload)[1] > 0
+    monkeypatch.setattr(growth_program, "processes", lambda _: {1: 2.0, 2: 1.0})
     rows: list[int] = []
 
     def here(_: Sequence[str], given: Workload) -> list[Run]:

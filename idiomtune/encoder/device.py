@@ -61,8 +61,11 @@ class Placement:
         return 32768
 
 
-def place(device: str, precision: str) -> Placement:
+def place(device: str, precision: str, before: str | None = None) -> Placement:
     """Resolve `auto`.
+
+    Args:
+        before: the precision of the run that is resumed, which a CPU keeps if it can.
 
     Raises:
         UserError: if the device is not available, or does not support the requested precision.
@@ -77,14 +80,7 @@ def place(device: str, precision: str) -> Placement:
         )
     bf16 = device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     if precision == "auto" and device == "cpu" and has_bf16_instructions():
-        # Several processes must choose alike, and measure apart.
-        times = _MIN_GAIN if has_peers() else times_as_fast_in_bf16()
-        chosen: Precision = "bf16" if times >= _MIN_GAIN else "fp32"
-        why = (
-            "this processor has instructions for it"
-            if has_peers()
-            else f"a layer takes 1 / {times:.1f} of float32's time"
-        )
+        chosen, why = _precision_of_a_cpu(before)
     elif precision == "auto":
         chosen, why = ("bf16", "the GPU supports it") if bf16 else ("fp32", "exact, and fast here")
     else:
@@ -100,6 +96,16 @@ def has_bf16_instructions() -> bool:
     """Whether this CPU has instructions for bfloat16 matrix products, by the library that computes them."""
     is_there = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     return is_there and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+def _precision_of_a_cpu(before: str | None) -> tuple[Precision, str]:
+    """The faster, of a CPU with instructions for bfloat16."""
+    if before is not None:
+        return ("fp32" if before == "fp32" else "bf16"), "as at the start of the run"
+    if has_peers():  # which must choose alike, and would measure apart
+        return "bf16", "this processor has instructions for it"
+    times = times_as_fast_in_bf16()
+    return ("bf16" if times >= _MIN_GAIN else "fp32"), f"a layer trains {times:.1f} times as fast in bf16"
 
 
 def times_as_fast_in_bf16() -> float:

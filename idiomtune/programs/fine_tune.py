@@ -25,7 +25,7 @@ from idiomtune.encoder.parity import compare_loaded
 from idiomtune.errors import UserError
 from idiomtune.hub.card import model_card
 from idiomtune.hub.push import check_can_push, push_or_warn
-from idiomtune.io.files import fingerprints, write_json, write_jsonl, write_text
+from idiomtune.io.files import fingerprints, read_mapping, write_json, write_jsonl, write_text
 from idiomtune.objectives import UsesSpecialTokens
 from idiomtune.programs import knowledge
 from idiomtune.programs.prepare import Prepared, check_memory, prepare, what_takes_less
@@ -75,7 +75,8 @@ def fine_tune(
         KeyboardInterrupt: at SIGINT or SIGTERM; `run.json` then says `interrupted`.
         Pruned: if `on_scores` does; `run.json` then says `pruned`.
     """
-    placement = place(settings.device, settings.precision)
+    before = read_mapping(Path(settings.resume) / "run.json").get("precision") if settings.resume else None
+    placement = place(settings.device, settings.precision, before)
     accelerator, processes = start_processes(placement)
     run.writes = processes.is_main
     context = RunContext(settings, run, placement, accelerator, processes)

@@ -69,7 +69,7 @@ def _planted(place: Path, error: Planted) -> list[str]:
     if code.count(error.old) != 1:
         raise SystemExit(f"{error.name}: its place in {error.file} was found {code.count(error.old)} times")
     file.write_text(code.replace(error.old, error.new), encoding="utf-8")
-    said = _run(place, error.run, [], code=copy)
+    said = _run(place, error.run, ["precision=fp32"], code=copy)
     return list(dict.fromkeys(_FOUND.findall(said))) or ([f"other: {said[-300:]}"] if said else [])
 
 

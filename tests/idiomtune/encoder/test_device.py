@@ -58,6 +58,8 @@ def test_a_cpu_takes_the_faster(
     monkeypatch.setattr(device_module, "has_peers", lambda: has_peers)
     assert place("cpu", "auto").precision == precision
     assert place("cpu", "fp32").precision == "fp32"
+    for before in ("bf16", "fp32"):  # of the run that is resumed: kept, if this processor can
+        assert place("cpu", "auto", before).precision == (before if has_bf16 else "fp32")
 
 
 def test_measuring_a_layer_changes_nothing() -> None:
