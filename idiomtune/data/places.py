@@ -84,6 +84,15 @@ def labelled_usages(unseen: Iterable[str], settings: Any = None) -> list[Usage]:
         return own
 
 
+def held_out_idioms(settings: Any) -> set[str]:
+    """IdioLink's idioms that count as unseen: of all its splits on disk but train; none of the sample."""
+    if settings.data.sample or not settings.splits("idiolink"):
+        return set()
+    folder = idiolink_folder(settings)
+    names = [name for name in available_splits(folder) if name != "train"]
+    return {document.idiom for name in names for document in load_split(folder, name).documents}
+
+
 def admire_folder(settings: Any) -> Path:
     """Where AdMIRe's tables and images are.
 

@@ -58,12 +58,14 @@ class UsageGate(NamedTuple):
             None in gates that were saved before these: their features are the text's embedding.
         alone: a number for each feature of the expression itself, read as a text of its own; none in earlier
             gates.
+        seen: the expressions that it was fitted to.
     """
 
     direction: list[float]
     bias: float
     layers: tuple[int, ...] = ()
     alone: tuple[float, ...] = ()
+    seen: tuple[str, ...] = ()
 
     def terms(self, features: Tensor) -> Tensor:
         """(N, 2): what texts add as those with an expression, and as that expression alone.
@@ -234,7 +236,7 @@ def saved_meanings(content: dict[str, Any], dimension: int | None, hidden: int) 
     meanings = Meanings(**{name: content[name] for name in _FIELDS}, **more)
     meanings.find("")  # refuses expressions without a letter
     if meanings.gate is not None:
-        direction, _, layers, alone = meanings.gate
+        direction, _, layers, alone, _ = meanings.gate
         width = 3 * len(layers) * hidden or dimension or 0
         if len(direction) != width or len(alone) not in (0, width // 3):
             given = f"{len(direction)} and {len(alone)} numbers"

@@ -15,20 +15,21 @@ from torch import Tensor
 
 from idiomtune.config import ModelSettings
 from idiomtune.data.astitch import Usage
+from idiomtune.data.external import ExternalIdioms
 from idiomtune.encoder.fingerprint import model_digest, weights_digest
 from idiomtune.encoder.forward import having
 from idiomtune.encoder.glossary import GLOSSARIES, Meanings, UsageGate, read_glossary
 from idiomtune.encoder.usage_gate import alone, fit_usage_gate
 from idiomtune.errors import UserError
 from idiomtune.io.cache import get
-from idiomtune.io.files import read_json, write_json
+from idiomtune.io.files import first_of, read_json, write_json
 from idiomtune.requests import Request
 
 log = logging.getLogger(__name__)
 
 GATES = Path(__file__).parent / "gates"  # made by runs/gate.py
 
-_VERSION = 2  # of what is fitted: kept gates of others are not read
+_VERSION = 3  # of what is fitted: kept gates of others are not read
 
 Labelled = Callable[[Iterable[str]], list[Usage]]  # from idioms that it leaves out
 
@@ -78,7 +79,30 @@ def shipped_gate(encoder: Any) -> UsageGate | None:
 
 
 def _read(content: dict[str, Any]) -> UsageGate:
-    return UsageGate(**content | {name: tuple(content[name]) for name in ("layers", "alone")})
+    return UsageGate(**content | {name: tuple(content[name]) for name in ("layers", "alone", "seen")})
+
+
+def fit_without(encoder: Any, labelled: Labelled, held_out: Iterable[str]) -> None:
+    """Exchange a shipped gate that was fitted to idioms that are held out; warn of a trained one.
+
+    Args:
+        held_out: idioms that are scored as unseen; which expressions are among them is told as in
+            :class:`~idiomtune.data.external.ExternalIdioms`.
+    """
+    gate = encoder.meanings and encoder.meanings.gate
+    corpus = ExternalIdioms("gate", (), held_out, ())
+    seen = [name for name in gate.seen if corpus.excludes(name)] if gate else []
+    if seen and gate == shipped_gate(encoder):
+        log.info(
+            "the shipped gate of meanings knows scored idioms (%s): one is fitted without", first_of(seen)
+        )
+        encoder.meanings = encoder.meanings.override(gate=fitted_gate(encoder, labelled))
+    elif seen:
+        log.warning(
+            "the model's gate of meanings was fitted to uses of idioms held out (%s): its scores are not of "
+            "unseen idioms; train where that split of IdioLink's is on disk, so that they are left out",
+            first_of(seen),
+        )
 
 
 def fitted_gate(encoder: Any, labelled: Labelled) -> UsageGate:

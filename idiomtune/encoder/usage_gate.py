@@ -81,7 +81,8 @@ def fit_usage_gate(
     text, own = numbers[:num_features], _DIFFERENCE * numbers[num_features:]
     if alone is not None:  # how a use differs: of the text, less of the expression alone
         text.view(len(layers), 3, -1)[:, 1] += own.view(len(layers), -1)
-    return UsageGate(_rounded(text), float(bias.detach()), tuple(layers), tuple(_rounded(-own)))
+    seen = tuple(sorted(set(expressions or ())))
+    return UsageGate(_rounded(text), float(bias.detach()), tuple(layers), tuple(_rounded(-own)), seen)
 
 
 def _rounded(numbers: Tensor) -> list[float]:

@@ -14,8 +14,9 @@ import torch
 from idiomtune import factory
 from idiomtune.benchmarks.suite import Scorecard, Suite
 from idiomtune.config import EvaluateSettings
-from idiomtune.data.places import labelled_usages
+from idiomtune.data.places import held_out_idioms, labelled_usages
 from idiomtune.encoder.device import log_placement, place, start_processes
+from idiomtune.encoder.known_gates import fit_without
 from idiomtune.errors import UserError
 from idiomtune.hub.card import base_model
 from idiomtune.io.claims import claimed
@@ -75,6 +76,7 @@ def score_model(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str,
             encoder = factory.build_encoder(
                 settings.model, placement, expressions=expressions, labelled=labelled
             )
+            fit_without(encoder, labelled, held_out_idioms(settings))
         glossary = knowledge.describe_glossary(
             settings.model, encoder, knowledge.benchmark_texts(suite.benchmarks)
         )

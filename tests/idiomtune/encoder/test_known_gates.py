@@ -15,7 +15,7 @@ from idiomtune.data.idiolink import load_split
 from idiomtune.encoder import known_gates
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import GLOSSARIES, Meanings, read_glossary
-from idiomtune.encoder.known_gates import fitted_gate, gate_examples, shipped_gate, weighed
+from idiomtune.encoder.known_gates import fit_without, fitted_gate, gate_examples, shipped_gate, weighed
 from idiomtune.encoder.loading import model_settings
 from idiomtune.encoder.usage_gate import alone
 from idiomtune.errors import UserError
@@ -94,6 +94,26 @@ def test_other_models_are_fitted_once(tiny: Encoder, monkeypatch: pytest.MonkeyP
     assert trained.form == "beside"
     with pytest.raises(TypeError):  # other sentences, another gate
         fitted_gate(tiny, lambda unseen: few(unseen)[:6])
+
+
+def test_a_gate_that_knows_what_is_held_out_is_fitted_without_or_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    encoder = Encoder("minilm", glossary=GLOSSARY, device="cpu")
+    assert encoder.meanings is not None
+    shipped = encoder.meanings.gate
+    assert shipped is not None
+    fit_without(encoder, few, read_glossary([GLOSSARIES / "idiolink.tsv"]).senses)  # none of these
+    assert encoder.meanings.gate == shipped
+    caplog.clear()
+    known = shipped.seen[0]
+    fit_without(encoder, few, ["in the dock", known])
+    assert encoder.meanings.gate is not None
+    assert encoder.meanings.gate.seen == ("break the ice",)
+    assert f"({known}): one is fitted without" in caplog.text
+    fit_without(encoder, few, ["break the ice"])
+    assert [r.levelname for r in caplog.records if "break the ice" in r.getMessage()] == ["WARNING"]
 
 
 def test_uses_without_context_are_idiomatic_ones_cut_out(tiny: Encoder) -> None:
