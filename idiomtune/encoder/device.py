@@ -10,6 +10,7 @@ import re
 import time
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
@@ -108,6 +109,7 @@ def _precision_of_a_cpu(before: str | None) -> tuple[Precision, str]:
     return ("bf16" if times >= _MIN_GAIN else "fp32"), f"a layer trains {times:.1f} times as fast in bf16"
 
 
+@cache  # the runs of a sweep choose alike
 def times_as_fast_in_bf16() -> float:
     """How many times as fast as in float32 a layer trains on this CPU in bfloat16; takes .1 s."""
     # Nothing is drawn: the run's seed is set.
