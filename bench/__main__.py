@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from importlib import import_module
 from importlib.metadata import version
@@ -194,7 +195,7 @@ def _compare(cases: Sequence[Case], pairs: int, output: Path, starts: Sequence[d
                 "runs": {way: [asdict(run) for run in way_runs] for way, way_runs in runs.items()},
             }
         )
-        # After each case: growth takes long, and what is there should not be lost.
+        # After each case: what is there should not be lost.
         whole = {"machine": _machine(), "start": starts, "cases": results}
         (output / "bench.json").write_text(json.dumps(whole, indent=1))
         plot(results, output / "bench.png", starts)
@@ -297,7 +298,8 @@ def _turns(way: str, workload: Workload) -> Iterator[Run | None]:
             for last in child.stdout or ():
                 if last.strip() == STEP_ENDED:
                     yield None
-                    print(file=child.stdin, flush=True)
+                    with suppress(BrokenPipeError):  # it died while it waited, and its status tells
+                        print(file=child.stdin, flush=True)
             if child.wait():
                 errors.seek(0)
                 sys.exit(f"{' '.join(command)} failed:\n{errors.read()}")

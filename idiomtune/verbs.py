@@ -219,11 +219,11 @@ def usage(
 
     Args:
         model: a name, folder, Hub id, run (its best checkpoint) or encoder. Its gate tells usages, else
-            the one that comes with the project (`minilm`), else one that is fitted to MAGPIE, in minutes.
+            the one that comes with the project (`minilm`), else one that is fitted once, in minutes.
         expressions: one for each text, or one for all, as a dictionary has them.
 
     Raises:
-        UserError: if an expression is not in its text, or MAGPIE is missing.
+        UserError: if an expression is not in its text, or the model has no hidden layers.
     """
     from idiomtune.encoder.encoder import Encoder
 

@@ -32,7 +32,7 @@ def main(model: str = "minilm") -> None:
     """Print the figures of a model's gate; write the gate, if it is the packaged model's."""
     log_to_stderr()
     encoder = Encoder.from_pretrained(model, glossary=[])
-    usages = labelled_usages(read_glossary([GLOSSARIES / "idiolink.tsv"]).senses)
+    usages = labelled_usages(read_glossary([GLOSSARIES / "idiolink.tsv"]).senses, whole=True)
     features, labels, names, layers, apart, num_bare = gate_examples(encoder, usages)
     bare = np.arange(len(names)) >= len(names) - num_bare
     distinct, all_names = sorted(set(names)), names

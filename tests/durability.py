@@ -302,7 +302,14 @@ DAMAGES: dict[str, Callable[[Path, random.Random], object]] = {
 
 def recipes(tiny: Path) -> dict[str, list[str]]:
     """Short runs of a tiny model, with several checkpoints, by every kind of objective."""
-    model = ["data=sample", "device=cpu", "model=pretrained", f"model.path={tiny}", "trainer.max_epochs=2"]
+    model = [
+        "data=sample",
+        "device=cpu",
+        "precision=fp32",
+        "model=pretrained",
+        f"model.path={tiny}",
+        "trainer.max_epochs=2",
+    ]
     model += ["eval.cache=false"]  # each run is to be killed while it scores the untrained model too
     idiolink = [
         *("benchmark.idiolink.query_modes=[sentence]", "benchmark.idiolink.bm25_modes=[]"),

@@ -62,7 +62,7 @@ _VOLATILE = re.compile(
 def tiny_options(model: Path, every: int = 2) -> list[str]:
     """Two steps of a tiny model on the sample, scored and saved once, or each of them."""
     return [
-        *(*DRAWN, "data=sample", "benchmark=[idiolink]", "device=cpu", "model=pretrained"),
+        *(*DRAWN, "data=sample", "benchmark=[idiolink]", "device=cpu", "precision=fp32", "model=pretrained"),
         *(f"model.path={model}", WIDE, "trainer.batch_size=48", "trainer.max_steps=2", f"eval.every={every}"),
         *("trainer.learning_rate=1e-3", f"trainer.monitor={KEY}", "benchmark.idiolink.split=val"),
         *("benchmark.idiolink.query_modes=[sentence]", "benchmark.idiolink.bm25_modes=[]"),

@@ -181,8 +181,8 @@ def test_growth_by_hand_and_measured(
         return [Run(ours.run(given), 1.0, 1.0, 1.0)]
 
     table = growth_program.growth(workload, here, tmp_path)
-    assert len(table.splitlines()) == 2 + 5
+    assert len(table.splitlines()) == 2 + 4
     assert rows[0] >= 32  # all different
     measured = json.loads((tmp_path / "growth.json").read_text(encoding="utf-8"))
-    assert [len(seconds) for seconds in measured.values()] == [2] * 5
+    assert [len(seconds) for seconds in measured.values()] == [2] * 4
     assert all(value > 0 for seconds in measured.values() for value in seconds.values())

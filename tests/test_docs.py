@@ -231,7 +231,6 @@ def test_a_wrong_command_would_be_noticed(line: str) -> None:
         check_program(program, arguments)
 
 
-@pytest.mark.slow
 def test_the_commands_for_larger_models_run_on_tiny_ones_of_their_families(tmp_path: Path) -> None:
     """As on the page, without its launcher (tests of sharding have that)."""
     page = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")

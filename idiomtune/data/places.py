@@ -52,16 +52,17 @@ def data_files(settings: Any, source: GitHubData) -> DataFiles:
     return DataFiles(source, folder_of(settings, source.dataset.name))
 
 
-def labelled_usages(unseen: Iterable[str], settings: Any = None) -> list[Usage]:
+def labelled_usages(unseen: Iterable[str], settings: Any = None, *, whole: bool = False) -> list[Usage]:
     """The sentences that a gate is fitted to, without IdioLink's idioms: MAGPIE's and the project's own.
 
-    Where MAGPIE cannot be downloaded, the project's own alone.
+    Where MAGPIE cannot be downloaded, the project's own alone, unless the `whole` is needed.
 
     Args:
         unseen: idioms of IdioLink's that are left out; those of all splits on disk are, too.
         settings: None: `$IDIOM_DATA` or the download.
 
     Raises:
+        DataMissingError: if the `whole` is needed, and MAGPIE cannot be downloaded.
         UserError: if MAGPIE is damaged, or not where `settings` say.
     """
     named, root = ("", "") if settings is None else map(settings.data.place, ("magpie", "idiolink"))
@@ -76,6 +77,8 @@ def labelled_usages(unseen: Iterable[str], settings: Any = None) -> list[Usage]:
     try:
         return magpie.read_magpie(files, idioms) + own
     except DataMissingError as error:
+        if whole:
+            raise
         log.warning(
             "the gate of meanings learns from the project's own %d sentences alone: %s",
             len(own),

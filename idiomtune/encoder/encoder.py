@@ -100,7 +100,7 @@ class LoadOptions(TypedDict, total=False):
             even what the checkpoint has.
         glossary_form: `beside` = after the expression, for models trained to read it there; `in_place`.
         glossary_gate: weigh meanings by usage, literal or idiomatic; by default if the checkpoint does, or a
-            gate for it comes with the project (`minilm`). For other models it is fitted to MAGPIE.
+            gate for it comes with the project (`minilm`). For other models it is fitted once.
         glossary_senses, glossary_weight, glossary_brief, glossary_max_similarity: as in `conf/model/`.
     """
 
@@ -384,7 +384,7 @@ class Encoder(nn.Module):
         """How idiomatically each text uses an expression, from 0 = literal to 1 = idiomatic.
 
         By the gate of the model's meanings, the one that comes with the project (`minilm`), or one that is
-        fitted to MAGPIE once, which takes minutes.
+        fitted once, which takes minutes.
 
         >>> Encoder("minilm").usage(["They broke the ice with a joke."], "break the ice")
 

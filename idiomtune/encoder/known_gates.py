@@ -82,16 +82,18 @@ def _read(content: dict[str, Any]) -> UsageGate:
     return UsageGate(**content | {name: tuple(content[name]) for name in ("layers", "alone", "seen")})
 
 
-def fit_without(encoder: Any, labelled: Labelled, held_out: Iterable[str]) -> None:
+def fit_without(encoder: Any, labelled: Labelled, held_out: Callable[[], Iterable[str]]) -> None:
     """Exchange a shipped gate that was fitted to idioms that are held out; warn of a trained one.
 
     Args:
-        held_out: idioms that are scored as unseen; which expressions are among them is told as in
+        held_out: gives idioms that are scored as unseen; which expressions are among them is told as in
             :class:`~idiomtune.data.external.ExternalIdioms`.
     """
     gate = encoder.meanings and encoder.meanings.gate
-    corpus = ExternalIdioms("gate", (), held_out, ())
-    seen = [name for name in gate.seen if corpus.excludes(name)] if gate else []
+    if not gate or not gate.seen:
+        return
+    corpus = ExternalIdioms("gate", (), held_out(), ())
+    seen = [name for name in gate.seen if corpus.excludes(name)]
     if seen and gate == shipped_gate(encoder):
         log.info(
             "the shipped gate of meanings knows scored idioms (%s): one is fitted without", first_of(seen)
@@ -100,7 +102,7 @@ def fit_without(encoder: Any, labelled: Labelled, held_out: Iterable[str]) -> No
     elif seen:
         log.warning(
             "the model's gate of meanings was fitted to uses of idioms held out (%s): its scores are not of "
-            "unseen idioms; train where that split of IdioLink's is on disk, so that they are left out",
+            "unseen idioms; fit it where that split of IdioLink's is on disk, so that they are left out",
             first_of(seen),
         )
 

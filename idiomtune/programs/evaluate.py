@@ -76,7 +76,7 @@ def score_model(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str,
             encoder = factory.build_encoder(
                 settings.model, placement, expressions=expressions, labelled=labelled
             )
-            fit_without(encoder, labelled, held_out_idioms(settings))
+            fit_without(encoder, labelled, partial(held_out_idioms, settings))
         glossary = knowledge.describe_glossary(
             settings.model, encoder, knowledge.benchmark_texts(suite.benchmarks)
         )

@@ -25,7 +25,7 @@ from idiomtune.encoder.parity import compare_loaded
 from idiomtune.errors import UserError
 from idiomtune.hub.card import model_card
 from idiomtune.hub.push import check_can_push, push_or_warn
-from idiomtune.io.files import fingerprints, read_mapping, write_json, write_jsonl, write_text
+from idiomtune.io.files import fingerprints, write_json, write_jsonl, write_text
 from idiomtune.objectives import UsesSpecialTokens
 from idiomtune.programs import knowledge
 from idiomtune.programs.prepare import Prepared, check_memory, prepare, what_takes_less
@@ -35,7 +35,7 @@ from idiomtune.training.ending import recorded_end, stopped_by_sigterm, system_e
 from idiomtune.training.invariants import InvariantError
 from idiomtune.training.loop import monitor_name, monitored, train_loop
 from idiomtune.training.regularization import Retention, build_retention
-from idiomtune.training.resume import check_same_data, start_or_resume
+from idiomtune.training.resume import check_same_data, saved_record, start_or_resume
 from idiomtune.training.run_folder import BASELINE, RunFolder
 from idiomtune.training.step import OnScores, RunContext, Training, num_warmup_steps
 from idiomtune.training.tracking import tracked
@@ -75,7 +75,7 @@ def fine_tune(
         KeyboardInterrupt: at SIGINT or SIGTERM; `run.json` then says `interrupted`.
         Pruned: if `on_scores` does; `run.json` then says `pruned`.
     """
-    before = read_mapping(Path(settings.resume) / "run.json").get("precision") if settings.resume else None
+    before = saved_record(Path(settings.resume))["run"].get("precision") if settings.resume else None
     placement = place(settings.device, settings.precision, before)
     accelerator, processes = start_processes(placement)
     run.writes = processes.is_main

@@ -72,7 +72,7 @@ def describe_glossary(
 def gate_usages(settings: TrainSettings, objective: Objective) -> list[Usage]:
     """The sentences that `model.glossary_gate` is fitted to: the objective's, MAGPIE's and our own.
 
-    The sample has no MAGPIE.
+    The sample has only the objective's.
 
     Raises:
         UserError: if they do not have both usages, or MAGPIE is missing; if meanings replace expressions.
@@ -89,7 +89,7 @@ def gate_usages(settings: TrainSettings, objective: Objective) -> list[Usage]:
     own = objective.usages if isinstance(objective, HasUsages) else []
     usages = [Usage("", "", text, None, is_idiomatic) for text, is_idiomatic in own]
     if not settings.data.sample:
-        usages += labelled_usages(read_glossary([GLOSSARIES / "idiolink.tsv"]).senses, settings)
+        usages += labelled_usages(read_glossary([GLOSSARIES / "idiolink.tsv"]).senses, settings, whole=True)
     if len({usage.is_idiomatic for usage in usages}) < 2:
         raise UserError(
             "model.glossary_gate=true: it is learnt from sentences that are labelled literal and idiomatic, "

@@ -17,7 +17,7 @@ from idiomtune.data.names import MAGPIE
 from idiomtune.data.places import labelled_usages
 from idiomtune.data.sources import DataFiles, dataset_folder
 from idiomtune.encoder.glossary import GLOSSARIES, read_glossary
-from idiomtune.errors import UserError
+from idiomtune.errors import DataMissingError, UserError
 from idiomtune.expressions import find_expression
 
 PUBLISHED = "MAGPIE_filtered_split_typebased.jsonl"
@@ -118,6 +118,8 @@ def test_a_gate_is_fitted_to_magpie_and_our_own_sentences_or_to_these_alone(
     monkeypatch.setattr("idiomtune.data.sources.GITHUB_FILES", "http://127.0.0.1:9")
     assert labelled_usages([]) == own
     assert "the project's own 2856 sentences alone: " in caplog.text
+    with pytest.raises(DataMissingError, match=r"7fa677b8.*\n.*data\.magpie="):
+        labelled_usages([], whole=True)
     (tmp_path / "magpie" / PUBLISHED).write_text("{}\n")
     with pytest.raises(UserError, match="line 1"):
         labelled_usages([], settings)

@@ -104,15 +104,15 @@ def test_a_gate_that_knows_what_is_held_out_is_fitted_without_or_warned_of(
     assert encoder.meanings is not None
     shipped = encoder.meanings.gate
     assert shipped is not None
-    fit_without(encoder, few, read_glossary([GLOSSARIES / "idiolink.tsv"]).senses)  # none of these
+    fit_without(encoder, few, lambda: read_glossary([GLOSSARIES / "idiolink.tsv"]).senses)  # none of these
     assert encoder.meanings.gate == shipped
     caplog.clear()
     known = shipped.seen[0]
-    fit_without(encoder, few, ["in the dock", known])
+    fit_without(encoder, few, lambda: ["in the dock", known])
     assert encoder.meanings.gate is not None
     assert encoder.meanings.gate.seen == ("break the ice",)
     assert f"({known}): one is fitted without" in caplog.text
-    fit_without(encoder, few, ["break the ice"])
+    fit_without(encoder, few, lambda: ["break the ice"])
     assert [r.levelname for r in caplog.records if "break the ice" in r.getMessage()] == ["WARNING"]
 
 

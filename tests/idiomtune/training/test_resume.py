@@ -85,7 +85,7 @@ def taught_options(options: list[str], teacher: Path) -> list[str]:
 
 @pytest.fixture
 def mixture_of_three(tmp_path: Path, tiny_path: Path) -> list[str]:
-    model = ["device=cpu", "model=pretrained", f"model.path={tiny_path}", "data=sample"]
+    model = ["device=cpu", "precision=fp32", "model=pretrained", f"model.path={tiny_path}", "data=sample"]
     length = ["trainer.batch_size=48", "trainer.max_epochs=2", "trainer.learning_rate=1e-3"]
     return [*mixture_options(tmp_path), *model, *length]
 
@@ -234,7 +234,7 @@ def test_changed_options_are_remembered_before_the_next_checkpoint(
 
 
 def own_options(tiny_path: Path) -> list[str]:
-    model = ["device=cpu", "model=pretrained", f"model.path={tiny_path}"]
+    model = ["device=cpu", "precision=fp32", "model=pretrained", f"model.path={tiny_path}"]
     return ["+experiment=own", *model, "trainer.batch_size=10"]
 
 
