@@ -162,7 +162,7 @@ def table(figures: dict[str, dict[str, Any]]) -> str:
 
 LEGEND = """\
 Ratios: medians (min–max) of training steps that the ways took in turn, and of the scorecard's rounds. cpu:
-processor time, all threads; other programs on the machine hardly change it. Training: all steps but the first.
+processor time of all threads; other programs hardly change it. Training: all steps but the first.
 % of matmul: useful work a second of processor time, over the matrix product's (1536³, in the same precision,
 measured beside each run). Useful: each distinct text of a step (or of all modes) once, without padding,
 forward 2·P·T + 4·L·T²·D (P weights of linear layers, T tokens, L layers, width D), times 3 in training."""
