@@ -196,6 +196,23 @@ def test_resumed_with_no_steps_left_it_is_scored(
     assert KEY in card["scores"]
 
 
+@pytest.mark.parametrize("is_torn", [False, True])
+def test_a_run_keeps_the_precision_that_was_measured_at_its_start(
+    tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch, is_torn: bool
+) -> None:
+    """By `precision=auto`, whatever a layer takes when it goes on; also where `run.json` is lost."""
+    run = tmp_path / "run"
+    monkeypatch.setattr("idiomtune.encoder.device.has_bf16_instructions", lambda: True)
+    monkeypatch.setattr("idiomtune.encoder.device.times_as_fast_in_bf16", lambda: 1.0)
+    train(run, [*options, "precision=auto", "trainer.max_epochs=1"])
+    monkeypatch.setattr("idiomtune.encoder.device.times_as_fast_in_bf16", lambda: 2.0)
+    if is_torn:
+        (run / "run.json").write_text("{")
+    resume(run, "trainer.max_epochs=2")
+    record = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    assert [record["precision"], record["resumed"][-1]["precision"]] == ["fp32", "fp32"]
+
+
 def test_a_new_length_is_reported_and_not_below_the_present_one(
     tmp_path: Path, options: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
