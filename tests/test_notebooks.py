@@ -13,13 +13,14 @@ from typing import Any
 
 import nbformat
 import pytest
-from jupyter_client.manager import start_new_kernel
+from jupyter_client.manager import KernelManager, start_new_kernel
 
 import idiomtune as it
 from docs.notebooks import NOTEBOOKS, executed
 from idiomtune.commands.new import TEMPLATES
 from idiomtune.io.terminal import progress_bar
 from tests.programs import ROOT, assert_explained, run
+from tests.warm import stand_in
 
 pytestmark = pytest.mark.filterwarnings("ignore:zmq.eventloop:Warning")  # theirs
 TINY = {"MODEL": "", "EPOCHS": 1}
@@ -29,6 +30,17 @@ SMALLER: dict[str, dict[str, object]] = {
     "3_your_own_parts.ipynb": TINY,
     "notebook.ipynb": {"OPTIONS": {"model": "", "trainer": {"max_epochs": 1}, "device": "cpu"}},
 }
+
+
+@pytest.fixture(autouse=True)
+def _warm_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels that need not wait for torch."""
+    command = KernelManager.format_kernel_cmd
+
+    def warm(manager: KernelManager, extra_arguments: list[str] | None = None) -> list[str]:
+        return stand_in(command(manager, extra_arguments))
+
+    monkeypatch.setattr(KernelManager, "format_kernel_cmd", warm)
 
 
 def text_of(notebook: Any) -> str:
@@ -105,7 +117,7 @@ def train(folder):
         assert execute("it.Run('a').resume(); train('b')")["status"] == "ok"
     finally:
         client.stop_channels()
-        manager.shutdown_kernel(now=True)
+        manager.shutdown_kernel()
     stopped, whole = (tmp_path / name / "best" / "model.safetensors" for name in "ab")
     assert stopped.read_bytes() == whole.read_bytes()
 
@@ -278,7 +290,7 @@ def test_parts_that_are_declared_in_a_script(tmp_path: Path, tiny_path: Path) ->
     """As in a notebook's cell; elsewhere the run is refused, until its parts are in a module."""
     script = tmp_path / "script.py"
     script.write_text(f"MODEL, VERSION, PARTS = {str(tiny_path)!r}, 1, {PARTS!r}\n{PARTS}{TRAIN}{AGAIN}")
-    done = run(str(script), cwd=tmp_path, cold=True)
+    done = run(str(script), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     config = (tmp_path / "run" / "config.yaml").read_text(encoding="utf-8")
     assert "__main__" in config

@@ -42,6 +42,7 @@ _READ_AT_IMPORT = (
 # But these the Hub's client reads again in a program for which they differ.
 _READ_AGAIN = {"HF_ENDPOINT", "HF_HOME", "HF_TOKEN", "HF_HUB_OFFLINE", "HF_HUB_DISABLE_XET"}
 _SIZE = 8  # bytes of the length that goes before a request
+_NOTHING, _END = ((2**64 - n).to_bytes(_SIZE, "big") for n in (1, 2))  # in the place of a length
 _START = 120  # seconds for the server to import all
 
 
@@ -168,6 +169,23 @@ class Piped:
         self._answers.close()
 
 
+_STAND_IN = "--stand-in"
+
+
+def stand_in(command: Sequence[str]) -> list[str]:
+    """For what starts `python …` itself: a command with the program's streams, signals and exit status."""
+    with _connected() as server:  # the process that starts it must outlive the command
+        server.sendall(_NOTHING)
+    return [command[0], str(Path(__file__).resolve()), _STAND_IN, *command[1:]]
+
+
+def _stand_in(arguments: Sequence[str]) -> int:
+    program = Program(arguments, cwd=Path.cwd(), env=os.environ, streams=[sys.stdin, sys.stdout, sys.stderr])
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _: program.send_signal(number))
+    return program.wait()
+
+
 def is_same_world(env: Mapping[str, str]) -> bool:
     """Whether a program with this environment imports what it would import here."""
     return not _differing(env)
@@ -240,7 +258,7 @@ def open_session() -> str:
 def close_session(address: str) -> None:
     """End the session's server, if it was started."""
     with contextlib.suppress(OSError), _connect(address) as server:
-        server.sendall((0).to_bytes(_SIZE, "big"))
+        server.sendall(_END)
     if _server is not None:
         _server.wait()
     shutil.rmtree(Path(address).parent, ignore_errors=True)
@@ -281,9 +299,11 @@ def serve(address: str) -> None:
             continue
         with connection:
             head, descriptors, _, _ = socket.recv_fds(connection, _SIZE, 4)
-            size = int.from_bytes(head, "big")
-            if not size:
+            if head == _END:
                 return
+            if head in (_NOTHING, b""):
+                continue
+            size = int.from_bytes(head, "big")
             request = json.loads(connection.recv(size, socket.MSG_WAITALL))
             if os.fork() == 0:
                 listening.close()
@@ -402,6 +422,8 @@ def _leave(status: int) -> NoReturn:
 
 if __name__ == "__main__":
     forked = None
+    if sys.argv[1] == _STAND_IN:
+        sys.exit(_stand_in(sys.argv[2:]))
     try:
         serve(sys.argv[1])
     except _Forked as one:

@@ -8,8 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -35,7 +33,7 @@ from idiomtune.data.sources import SAMPLE_ROOT, DataFiles, GitHubData, NoDowngra
 from idiomtune.errors import DataMissingError, UserError
 from idiomtune.io.files import fingerprint
 from tests.fake_hub import serve
-from tests.programs import ROOT, program_env
+from tests.programs import ROOT, run
 
 CONTENT = b'name,text\r\none,"A sentence, with a comma."\r\ntwo,Another.\r\n' * 50
 PINNED = PublishedFile("in/x.csv", "c0ffee", hashlib.sha256(CONTENT).hexdigest())
@@ -375,52 +373,41 @@ def test_layouts_of_idiolink_and_order_of_its_sources(
 
 
 # The client reads the Hub's address when it is imported.
-LOADED_TWICE = """
-import json, logging, os, sys
-from pathlib import Path
-from tests.fake_hub import serve
-
-def load():
-    files = [path for path in idiolink_root(None, sample=False).rglob("*") if path.is_file()]
-    return Encoder.from_pretrained("someone/tiny", device="cpu").encode(["a cat"]).tolist(), len(files)
+LOADED = """
+import json, logging
+from idiomtune.data.idiolink import idiolink_root
+from idiomtune.encoder.encoder import Encoder
 
 logging.basicConfig(level=logging.INFO)
-data, model = map(Path, sys.argv[1:])
-with serve({"datasets/Intellexus/IdioLink": data, "models/someone/tiny": model}) as hub:
-    os.environ["HF_ENDPOINT"] = hub.url
-    from huggingface_hub.utils import close_session
-    from idiomtune.data.idiolink import idiolink_root
-    from idiomtune.encoder.encoder import Encoder
-    first = load()
-    fetched = [r for r in hub.requests if r.startswith("GET") and "/resolve/" in r and "IdioLink" in r]
-close_session()  # a connection that is open would be answered
-print(json.dumps([fetched, first == load()]))
+files = [path for path in idiolink_root(None, sample=False).rglob("*") if path.is_file()]
+encoder = Encoder.from_pretrained("someone/tiny", device="cpu")
+print(json.dumps([encoder.encode(["a cat"]).tolist(), len(files)]))
 """
 
 
 @pytest.mark.slow
 def test_data_and_model_are_downloaded_once(tmp_path: Path, tiny_path: Path) -> None:
-    """Both from a Hub that is a local server, then without it."""
+    """Both from a Hub that is a local server, then by another program without it."""
     shutil.copytree(SAMPLE_ROOT / "idiolink", tmp_path / "hub" / "data")
-    environment: dict[str, str | None] = {
-        "HF_HOME": str(tmp_path / "hf"),
-        "HF_HUB_OFFLINE": None,
-        "IDIOM_DATA": None,
-        "IDIOM_CACHE": str(tmp_path / "cache"),
-        "IDIOM_IDIOLINK_REVISION": "main",  # the sums of the default one are not the sample's
-        "HF_HUB_DISABLE_XET": "1",
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", LOADED_TWICE, str(tmp_path / "hub"), str(tiny_path)],
-        env=program_env(environment),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    fetched, is_same = json.loads(done.stdout)
+    script = tmp_path / "load.py"
+    script.write_text(LOADED)
+    with serve({"datasets/Intellexus/IdioLink": tmp_path / "hub", "models/someone/tiny": tiny_path}) as hub:
+        environment: dict[str, str | None] = {
+            "HF_HOME": str(tmp_path / "hf"),
+            "HF_HUB_OFFLINE": None,
+            "HF_ENDPOINT": hub.url,
+            "IDIOM_DATA": None,
+            "IDIOM_CACHE": str(tmp_path / "cache"),
+            "IDIOM_IDIOLINK_REVISION": "main",  # the sums of the default one are not the sample's
+            "HF_HUB_DISABLE_XET": "1",
+            "PYTHONPATH": str(ROOT),
+        }
+        first = run(str(script), environment=environment)
+        fetched = [r for r in hub.requests if r.startswith("GET") and "/resolve/" in r and "IdioLink" in r]
+    assert first.returncode == 0, first.stderr
     assert len(fetched) == len(set(fetched)) == 7
-    assert is_same
-    assert "downloaded before" in done.stderr
+    again = run(str(script), environment=environment)
+    assert again.returncode == 0, again.stderr
+    assert again.stdout == first.stdout
+    assert json.loads(first.stdout)[1] == 7
+    assert "downloaded before" in again.stderr
