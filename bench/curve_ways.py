@@ -196,7 +196,7 @@ def predecessor(task: Task, clock: Clock, folder: Path) -> None:
     size, epochs = task.batch_size or 32, task.epochs or 10
     steps = len(tuples) // size
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-5)
-    schedule = get_linear_schedule_with_warmup(optimizer, min(100, epochs * steps), epochs * steps)  # type: ignore[no-untyped-call]
+    schedule = get_linear_schedule_with_warmup(optimizer, min(100, epochs * steps), epochs * steps)
     torch.manual_seed(task.seed)
     best = -1.0
     for epoch in range(epochs):
@@ -259,7 +259,7 @@ def sentence_transformers(task: Task, clock: Clock, folder: Path) -> None:
             with clock.evaluating():
                 return super().__call__(*arguments, **options)
 
-    class Scored(TrainerCallback):
+    class Scored(TrainerCallback):  # type: ignore[misc]
         def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
             with clock.paused():
                 scores = scorer(model)

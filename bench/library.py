@@ -57,7 +57,7 @@ class _CoSENTLoss(_Noted, CoSENTLoss):
     pass
 
 
-class _StepEnds(TrainerCallback):
+class _StepEnds(TrainerCallback):  # type: ignore[misc]
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
 

@@ -173,7 +173,7 @@ def optimizer_and_schedule(
         model.parameters(), lr=trainer.learning_rate, weight_decay=trainer.weight_decay
     )
     total = trainer.max_steps
-    return optimizer, get_linear_schedule_with_warmup(optimizer, 0, total)  # type: ignore[no-untyped-call]
+    return optimizer, get_linear_schedule_with_warmup(optimizer, 0, total)
 
 
 def temperature(settings: TrainSettings) -> float:

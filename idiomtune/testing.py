@@ -189,7 +189,7 @@ def _tiny_model() -> str:
     ends = [("[CLS]", 2), ("[SEP]", 3)]
     tokenizer.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", None, ends)
     options: Any = {"tokenizer_object": tokenizer, "model_max_length": 512, **special}
-    PreTrainedTokenizerFast(**options).save_pretrained(folder)  # type: ignore[no-untyped-call]
+    PreTrainedTokenizerFast(**options).save_pretrained(folder)
     sizes: Any = {"hidden_size": _WIDTH, "intermediate_size": _WIDTH, "num_hidden_layers": 1}
     set_seed(0)
     BertModel(BertConfig(vocab_size=len(alphabet), num_attention_heads=2, **sizes)).save_pretrained(folder)

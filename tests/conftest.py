@@ -38,8 +38,8 @@ gc.disable()  # until all is imported, which stays: to look through it takes 0.3
 
 @pytest.hookimpl(optionalhook=True)  # unknown where pytest-xdist is left out
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """A process a core; whole runs wait for the disk and for others, which gives time to one more."""
-    others = 0 if config.option.markexpr == "not slow" else 1
+    """A process a core; whole runs wait for the disk and for others, which gives time to two more."""
+    others = 0 if config.option.markexpr == "not slow" else 2
     return min((os.cpu_count() or 1) + others, 4)
 
 

@@ -126,7 +126,7 @@ class Points:
                 return save(tokenizer, save_directory, *more, **named)
 
         weights.serialize_file = serialized
-        PreTrainedTokenizerFast._save_pretrained = saved  # type: ignore[assignment,method-assign]
+        PreTrainedTokenizerFast._save_pretrained = saved
 
     def _partly(self, path: Any, write: Callable[[Any], int]) -> Callable[[Any], int]:
         def written(data: Any) -> int:

@@ -236,7 +236,7 @@ FAMILIES: dict[str, Family] = {
 
 def tiny_checkpoint(family: Family, folder: Path) -> Path:
     """A plain transformers checkpoint of the family, which knows 256 positions where it counts them."""
-    tokenizer = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+    tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=family.tokenizer(), padding_side=family.side, **family.special
     )
     kind: Any = getattr(transformers, family.model)

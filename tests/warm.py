@@ -323,7 +323,7 @@ def _warm_up(folder: Path) -> None:
     from idiomtune.reports.plots import Curves, learning_curve
     from tests.kept_configs import keep_configs
 
-    get_checkpoint_conversion_mapping("bert")  # type: ignore[no-untyped-call]
+    get_checkpoint_conversion_mapping("bert")
     keep_configs()
     compose_config("config", "+experiment=idiolink_ft")
     learning_curve([Curves("", [], "")], 1, "", folder / "curve.png")

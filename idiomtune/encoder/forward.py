@@ -85,7 +85,7 @@ def attend(
     is_short = length <= _MAX_LENGTH and length == key.shape[2]
     if not is_short or not is_plain or others.get("position_bias") is not None:
         options = {"dropout": dropout, "scaling": scaling, "is_causal": is_causal, **others}
-        return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **options)  # type: ignore[no-any-return]
     groups = getattr(module, "num_key_value_groups", 1)
     key, value = repeat_kv(key, groups), repeat_kv(value, groups)
     if attention_mask is None and (getattr(module, "is_causal", True) if is_causal is None else is_causal):

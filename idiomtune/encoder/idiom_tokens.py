@@ -149,7 +149,7 @@ def bare_tokenizer(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
     if not special:
         raise UserError("the model's tokenizer has no special token, which batches of texts need for padding")
     padding = next((token for token in special if "pad" in token.lower()), special[0])
-    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+    return PreTrainedTokenizerFast(
         tokenizer_object=bare, pad_token=padding, model_input_names=["input_ids", "attention_mask"]
     )
 

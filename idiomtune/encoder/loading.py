@@ -400,11 +400,11 @@ def silence_libraries() -> Iterator[None]:
     """Hide the libraries' progress bars and messages while a model is loaded or saved, which is quick."""
     level = logging.getLogger("sentence_transformers").level
     has_bars = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    transformers_logging.disable_progress_bar()
     logging.getLogger("sentence_transformers").setLevel(logging.WARNING)
     try:
         yield
     finally:
         logging.getLogger("sentence_transformers").setLevel(level)
         if has_bars:
-            transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+            transformers_logging.enable_progress_bar()

@@ -130,7 +130,7 @@ class _Cell:
         from IPython.display import publish_display_data
 
         state, of_bar = {"text/plain": text.strip()}, {"display_id": str(id(self))}
-        publish_display_data(state, transient=of_bar, update=self.is_shown)  # type: ignore[no-untyped-call]
+        publish_display_data(state, transient=of_bar, update=self.is_shown)
         self.is_shown = True
 
 
