@@ -45,9 +45,8 @@ from bench.workload import (
 )
 from idiomtune.data.idiolink import document_request, query_request
 from idiomtune.encoder.device import has_bf16_instructions
-from idiomtune.encoder.loading import load_model
+from idiomtune.encoder.loading import load_model, resolve_model_path
 from idiomtune.encoder.reading import Prompts
-from idiomtune.factory import resolve_model_path
 
 MODULES = {"ours": "ours", "sentence_transformers": "library", "predecessor": "predecessor"}
 DEFAULT_BATCH_SIZES = [32, 128]

@@ -117,10 +117,11 @@ class Scorer:
     """The scores of the curve: val's queries over the documents of val and train."""
 
     def __init__(self, task: Task) -> None:
+        from idiomtune.benchmarks import build_benchmarks
         from idiomtune.benchmarks.suite import Suite
         from idiomtune.config import TrainSettings, check
         from idiomtune.config.compose import compose_config
-        from idiomtune.factory import build_benchmarks, resolve_model_path
+        from idiomtune.encoder.loading import resolve_model_path
         from idiomtune.factory.data import idiolink_folder
 
         scored = [f"split={SPLIT}", "benchmark.idiolink.bm25_modes=[]"]

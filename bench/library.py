@@ -33,7 +33,7 @@ from bench.workload import (
     temperature,
     without_dropout,
 )
-from idiomtune.factory import resolve_model_path
+from idiomtune.encoder.loading import resolve_model_path
 
 
 class _Noted:

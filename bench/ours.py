@@ -9,11 +9,13 @@ from typing import Any
 
 from bench.measure import Measured, Steps, Time
 from bench.workload import Workload, without_dropout
+from idiomtune.benchmarks import build_benchmarks
 from idiomtune.benchmarks.suite import Scorecard, Suite
 from idiomtune.config import TrainSettings
+from idiomtune.encoder.building import build_encoder
 from idiomtune.encoder.device import place, start_processes
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.factory import build_benchmarks, build_encoder, build_objective
+from idiomtune.factory import build_objective
 from idiomtune.training.loop import train_loop
 from idiomtune.training.regularization import Retention
 from idiomtune.training.run_folder import RunFolder

@@ -34,7 +34,7 @@ from bench.workload import (
 )
 from idiomtune.config import TrainSettings
 from idiomtune.data.idiolink import INSTRUCTION, Query, Split, is_relevant
-from idiomtune.factory import resolve_model_path
+from idiomtune.encoder.loading import resolve_model_path
 
 
 def run(workload: Workload) -> Measured:

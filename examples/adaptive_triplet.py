@@ -20,7 +20,7 @@ from idiomloss import AdaptiveTripletLoss
 from idiomloss.sentence_transformers import AdaptiveTripletTrainerLoss, GroupBatchSampler, group_columns
 from idiomtune.data.semeval2022 import FOLDER, TRAIN_FILE, read_groups
 from idiomtune.data.sources import SAMPLE_ROOT
-from idiomtune.factory import resolve_model_path
+from idiomtune.encoder.loading import resolve_model_path
 from idiomtune.integrations.sentence_transformers import SuiteEvaluator
 
 

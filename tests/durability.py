@@ -31,7 +31,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 
-from idiomtune.factory import resolve_model_path
+from idiomtune.encoder.loading import resolve_model_path
 from idiomtune.training.checkpoint import checkpoints, verify
 from idiomtune.training.run_folder import holds_a_run
 from tests.attempts import POINT, Attempt, Attempts

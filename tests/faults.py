@@ -32,8 +32,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from idiomtune.encoder.encoder import Encoder
+from idiomtune.encoder.loading import resolve_model_path
 from idiomtune.errors import UserError
-from idiomtune.factory import resolve_model_path
 from idiomtune.requests import Role
 from idiomtune.training.checkpoint import checkpoints, verify
 from tests import fake_hub

@@ -20,11 +20,12 @@ from torch.distributed.tensor import DTensor
 
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.config import EvaluateSettings, TrainSettings, check
+from idiomtune.encoder.building import build_encoder
 from idiomtune.encoder.device import place, start_processes
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.sharding import local_shard, shard
 from idiomtune.errors import UserError
-from idiomtune.factory import build_encoder, build_objective
+from idiomtune.factory import build_objective
 from idiomtune.io.processes import Processes
 from idiomtune.objectives import Objective, StepLog
 from idiomtune.objectives.contrastive import ContrastiveObjective

@@ -12,7 +12,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.evaluation import BaseEvaluator
 from sentence_transformers.base.model import BaseModel
 
-from idiomtune.benchmarks import Benchmark
+from idiomtune.benchmarks import Benchmark, build_benchmarks
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.config import EvaluateSettings, check
 from idiomtune.config.compose import compose_config
@@ -20,7 +20,6 @@ from idiomtune.declarations.registry import score_of
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.forward import evaluating
 from idiomtune.errors import UserError
-from idiomtune.factory import build_benchmarks
 
 SCORES_FILE = "idiom_benchmarks.jsonl"
 

@@ -11,13 +11,16 @@ from typing import Any
 
 import torch
 
-from idiomtune import factory
-from idiomtune.benchmarks.suite import Scorecard, Suite
+from idiomtune.benchmarks import build_benchmarks
+from idiomtune.benchmarks.suite import Scorecard, Suite, check_dimensions
 from idiomtune.config import EvaluateSettings
 from idiomtune.data.places import held_out_idioms, labelled_usages
+from idiomtune.encoder.building import build_encoder, idiom_expressions
 from idiomtune.encoder.device import log_placement, place, start_processes
 from idiomtune.encoder.known_gates import fit_without
+from idiomtune.encoder.loading import resolve_model_path
 from idiomtune.errors import UserError
+from idiomtune.factory import module_benchmarks, own_revisions, saved_modules
 from idiomtune.hub.card import base_model
 from idiomtune.io.claims import claimed
 from idiomtune.io.files import (
@@ -54,7 +57,7 @@ def score_model(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str,
     with contextlib.ExitStack() as held:
         outputs = processes.from_main(lambda: _claim(settings, held))
         with accelerator.local_main_process_first():  # so that each file is downloaded once
-            benchmarks, not_scored = factory.build_benchmarks(settings, settings.benchmarks)
+            benchmarks, not_scored = build_benchmarks(settings, settings.benchmarks)
         if "predictions" not in outputs and all(
             b.without_gold and set(settings.splits(b.name)) <= set(b.without_gold) for b in benchmarks
         ):
@@ -64,18 +67,16 @@ def score_model(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str,
                 "submission format, or another split="
             )
         with accelerator.local_main_process_first():
-            path = factory.resolve_model_path(settings.model.path)
-            modules = factory.saved_modules(path, placement, settings.model.revision)
+            path = resolve_model_path(settings.model.path)
+            modules = saved_modules(path, placement, settings.model.revision)
         check_pooling(settings.model)
-        factory.check_dimensions(settings.model, settings.cut_dimensions)
-        benchmarks += factory.module_benchmarks(settings, modules, benchmarks)
+        check_dimensions(settings.model, settings.cut_dimensions)
+        benchmarks += module_benchmarks(settings, modules, benchmarks)
         suite = Suite(benchmarks, processes, settings.cut_dimensions, keep_stores=True)
-        expressions, tokens = factory.idiom_expressions(settings.model)
+        expressions, tokens = idiom_expressions(settings.model)
         with accelerator.local_main_process_first():
             labelled = partial(labelled_usages, settings=settings)
-            encoder = factory.build_encoder(
-                settings.model, placement, expressions=expressions, labelled=labelled
-            )
+            encoder = build_encoder(settings.model, placement, expressions=expressions, labelled=labelled)
             fit_without(encoder, labelled, partial(held_out_idioms, settings))
         glossary = knowledge.describe_glossary(
             settings.model, encoder, knowledge.benchmark_texts(suite.benchmarks)
@@ -91,7 +92,7 @@ def score_model(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str,
                 "glossary": glossary,
                 "scored": [benchmark.name for benchmark in benchmarks],
                 "not_scored": not_scored,
-                "files": fingerprints(files) | factory.own_revisions(settings) if "output" in outputs else {},
+                "files": fingerprints(files) | own_revisions(settings) if "output" in outputs else {},
                 "device": placement.device,
                 "precision": placement.precision,
                 "config": config,

@@ -17,12 +17,13 @@ from idiomtune.data.names import CV_SPLIT
 from idiomtune.data.own.table import find_sources
 from idiomtune.data.places import labelled_usages
 from idiomtune.declarations.options import as_list
+from idiomtune.encoder.building import build_encoder
 from idiomtune.encoder.device import Placement, place
 from idiomtune.encoder.encoder import Encoder
+from idiomtune.encoder.glossary import glossary_path
 from idiomtune.errors import UserError
 from idiomtune.explorer.search import Corpus, Explorer, Model, idiolink_corpus, own_corpus, training_corpus
 from idiomtune.explorer.server import FILE, bound_socket, check_can_serve, page, serve, space_card
-from idiomtune.factory import build_encoder, glossary_path
 from idiomtune.hub.card import base_model
 from idiomtune.hub.push import run_and_model
 from idiomtune.io.claims import claimed

@@ -15,17 +15,20 @@ from sentence_transformers.base.modules import Dense, Normalize
 from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import nn
 
-from idiomtune import factory
+from idiomtune.benchmarks import build_benchmarks
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.config import ExportSettings
 from idiomtune.config.sections import named_model
 from idiomtune.declarations.models import model_names, model_values
+from idiomtune.encoder.building import build_encoder, embedding_width
 from idiomtune.encoder.device import place
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.exports import check_onnx, check_packages, quantize, write_onnx, write_static
 from idiomtune.encoder.idiom_tokens import IdiomTokens, TokenModel
+from idiomtune.encoder.loading import resolve_model_path
 from idiomtune.encoder.saved_expressions import reads_alike
 from idiomtune.errors import UserError
+from idiomtune.factory import own_revisions
 from idiomtune.hub.card import TAGS, Source, base_model, card, common_licence, glossary_sources, sources_of
 from idiomtune.io.claims import claimed
 from idiomtune.io.files import (
@@ -183,7 +186,7 @@ def export(settings: ExportSettings) -> Path:
     if settings.format != "static":
         check_packages(f"format={settings.format}")
     output = expanded(settings.output, "output")
-    own = Path(factory.resolve_model_path(settings.model.path))
+    own = Path(resolve_model_path(settings.model.path))
     if is_folder(own) and output.resolve().is_relative_to(own.resolve()):
         raise UserError(f"output={output}: is the model's own folder, or in it: name another")
     claim = claimed("output", output, record=RECORD, overwrite=settings.overwrite)
@@ -195,9 +198,9 @@ def export(settings: ExportSettings) -> Path:
 def _export(settings: ExportSettings, folder: Path) -> None:
     """Score the model, write its export to an empty folder, and score that."""
     naming = glossary_files(settings.model)  # a typo is reported before anything is downloaded
-    benchmarks, not_scored = factory.build_benchmarks(settings)
+    benchmarks, not_scored = build_benchmarks(settings)
     if settings.truncate_dim is not None:
-        width = factory.embedding_width(settings.model)
+        width = embedding_width(settings.model)
         most = width if settings.format == "static" else width - 1  # static may keep all principal components
         if settings.truncate_dim > most:
             raise UserError(
@@ -206,7 +209,7 @@ def _export(settings: ExportSettings, folder: Path) -> None:
             )
     source = source_of(settings)
     suite = Suite(benchmarks)
-    encoder = factory.build_encoder(settings.model, place(settings.device, settings.precision))
+    encoder = build_encoder(settings.model, place(settings.device, settings.precision))
     _check_can_be_exported(settings, encoder)
     log.info("scoring the model itself")
     encoder.save(folder)
@@ -231,7 +234,7 @@ def _export(settings: ExportSettings, folder: Path) -> None:
     notes = [SAMPLE_NOTE] * settings.data.sample + [f"Not scored: {name}." for name in not_scored]
     notes += compared.notes
     files = fingerprints([*naming, *(path for benchmark in benchmarks for path in benchmark.files)])
-    files |= factory.own_revisions(settings)
+    files |= own_revisions(settings)
     write_card(settings, exported, compared, notes, source, files, folder)
     show_export(compared, notes, all_scores=settings.scores == "all")
 
@@ -261,7 +264,7 @@ def _check_can_be_exported(settings: ExportSettings, encoder: Encoder) -> None:
             "model.span=raw: spans are the last hidden states, which an export with truncate_dim, or with "
             "pooling over several layers, does not have: leave model.span unset"
         )
-    if is_folder(Path(factory.resolve_model_path(settings.model.path)) / "experts"):
+    if is_folder(Path(resolve_model_path(settings.model.path)) / "experts"):
         log.warning("%s/experts is left out: an export only embeds texts", settings.model.path)
 
 

@@ -14,15 +14,17 @@ import numpy as np
 import torch
 from torch import nn
 
-from idiomtune import factory
 from idiomtune.benchmarks import Benchmark
 from idiomtune.benchmarks.suite import Scorecard, Suite
 from idiomtune.config import TrainSettings
+from idiomtune.encoder.building import build_encoder, idiom_expressions
 from idiomtune.encoder.checks import check_special_token
 from idiomtune.encoder.device import log_placement, place, start_processes
 from idiomtune.encoder.encoder import Encoder
+from idiomtune.encoder.glossary import named_glossary
 from idiomtune.encoder.parity import compare_loaded
 from idiomtune.errors import UserError
+from idiomtune.factory import module_benchmarks, own_revisions, saved_modules
 from idiomtune.hub.card import model_card
 from idiomtune.hub.push import check_can_push, push_or_warn
 from idiomtune.io.files import fingerprints, write_json, write_jsonl, write_text
@@ -93,7 +95,7 @@ def fine_tune(
                 run.claimed(resume=resume, overwrite=settings.overwrite, record_start=record_start)
             )
             log_placement(placement)
-            glossary = factory.named_glossary(settings.model) if settings.hub.push is not None else None
+            glossary = named_glossary(settings.model) if settings.hub.push is not None else None
             check_can_push(settings.hub, config, None if glossary is None else glossary.describe())
             facts = {"device": placement.device, "precision": placement.precision, "reason": placement.reason}
             checkpoint = start_or_resume(settings, config, experiment, run, **facts)
@@ -131,10 +133,10 @@ def _run(
         prepared = prepare(settings)
     objective, benchmarks = prepared.objective, prepared.benchmarks
     suite = _suite(context, benchmarks, objective.modules)
-    expressions, expressions_files = factory.idiom_expressions(settings.model, objective)
+    expressions, expressions_files = idiom_expressions(settings.model, objective)
     files = [*objective.files, *expressions_files, *knowledge.glossary_files(settings.model)]
     data = fingerprints([*files, *(path for b in suite.benchmarks for path in b.files)])
-    data |= factory.own_revisions(settings)
+    data |= own_revisions(settings)
     if checkpoint is not None:
         check_same_data(record.get("data", {}), data)
     run.update(
@@ -211,7 +213,7 @@ def _suite(context: RunContext, benchmarks: list[Benchmark], modules: nn.Module 
     """The benchmarks, and those of an objective's modules."""
     settings = context.settings
     if modules is not None:
-        benchmarks = [*benchmarks, *factory.module_benchmarks(settings, modules, benchmarks)]
+        benchmarks = [*benchmarks, *module_benchmarks(settings, modules, benchmarks)]
     return Suite(benchmarks, context.processes, settings.cut_dimensions)
 
 
@@ -265,7 +267,7 @@ def _score_untrained(context: RunContext, suite: Suite) -> tuple[Scores, Encoder
     if known := processes.from_main(context.run.baseline):
         return known, None
     with context.accelerator.local_main_process_first():
-        encoder = factory.build_encoder(settings.model, context.placement)
+        encoder = build_encoder(settings.model, context.placement)
     context.run.update(untrained_weights=_sample_weights(encoder))
     scorecard = suite.run(encoder, keep=settings.eval.cache)
     scores = scorecard.scores
@@ -297,8 +299,8 @@ def _score_best(context: RunContext, benchmarks: list[Benchmark]) -> tuple[Score
         The scores, and a sample of the weights.
     """
     saved = context.run.path / "best"
-    suite = _suite(context, benchmarks, factory.saved_modules(str(saved), context.placement))
-    encoder = factory.build_encoder(context.settings.model, context.placement, saved)
+    suite = _suite(context, benchmarks, saved_modules(str(saved), context.placement))
+    encoder = build_encoder(context.settings.model, context.placement, saved)
     return suite.run(encoder), _sample_weights(encoder)
 
 

@@ -12,9 +12,9 @@ from idiomtune.config import ModelSettings, TrainSettings
 from idiomtune.data.astitch import Usage
 from idiomtune.data.places import labelled_usages
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.glossary import GLOSSARIES, read_glossary
+from idiomtune.encoder.glossary import GLOSSARIES, named_glossary, read_glossary
+from idiomtune.encoder.loading import resolve_model_path
 from idiomtune.errors import UserError
-from idiomtune.factory import named_glossary, resolve_model_path
 from idiomtune.io.files import first_of, is_file, read_json
 from idiomtune.objectives import HasUsages, Objective
 

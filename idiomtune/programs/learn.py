@@ -25,13 +25,15 @@ from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, normalize
 
 from idiomtune.config import LearnSettings
+from idiomtune.encoder.building import build_encoder
 from idiomtune.encoder.device import log_placement, place
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.forward import evaluating, having
-from idiomtune.encoder.glossary import Glossary, Meanings, read_glossary
+from idiomtune.encoder.glossary import Glossary, Meanings, glossary_path, read_glossary
+from idiomtune.encoder.loading import resolve_model_path
+from idiomtune.encoder.saved_expressions import without_transparent
 from idiomtune.errors import UserError
 from idiomtune.expressions import ExpressionIndex, Forms, find_expression, plain_expression
-from idiomtune.factory import build_encoder, glossary_path, resolve_model_path, without_transparent
 from idiomtune.hub.card import learnt_card
 from idiomtune.io.claims import claimed
 from idiomtune.io.files import (

@@ -15,15 +15,17 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from idiomtune import factory
-from idiomtune.benchmarks import Benchmark, announced, requests_of
+from idiomtune.benchmarks import Benchmark, announced, build_benchmarks, requests_of
+from idiomtune.benchmarks.suite import check_dimensions
 from idiomtune.config import ModelSettings, TrainerSettings, TrainSettings
 from idiomtune.data.astitch import Usage
+from idiomtune.data.own.load import forget_own_data
 from idiomtune.declarations.models import model_names, model_values
 from idiomtune.encoder.building import check_model_options, empty_encoder, saved_pooling
 from idiomtune.encoder.device import Placement, device_memory, log_placement, place
 from idiomtune.encoder.reading import Rendered
 from idiomtune.errors import UserError
+from idiomtune.factory import build_objective, without_mining
 from idiomtune.io.files import first_of, printable
 from idiomtune.io.hub import first_line
 from idiomtune.objectives import Batch, Objective
@@ -67,18 +69,18 @@ def prepare(settings: TrainSettings, *, has_negatives: bool = True) -> Prepared:
     Raises:
         UserError: for everything that the user can fix.
     """
-    factory.forget_own_data()
+    forget_own_data()
     glossary_files(settings.model)  # an error there is reported before anything is downloaded
-    objective = factory.build_objective(settings)
+    objective = build_objective(settings)
     check_remedies(settings.retain, objective)
     if has_negatives and settings.retain.teacher is None:  # a teacher teaches whatever the objective does
         _check_can_learn(objective, settings.trainer)
     usages = gate_usages(settings, objective)
-    benchmarks, not_scored = factory.build_benchmarks(settings)
+    benchmarks, not_scored = build_benchmarks(settings)
     check_monitor(settings.trainer, not_scored)
     _check_texts(settings, objective)
     check_pooling(settings.model)
-    factory.check_dimensions(settings.model, [*(settings.trainer.matryoshka or []), *settings.cut_dimensions])
+    check_dimensions(settings.model, [*(settings.trainer.matryoshka or []), *settings.cut_dimensions])
     steps = objective.epoch_steps(0, settings.trainer.accumulation)
     requests = (objective.batch(0, steps[0][0]).requests, *map(announced, benchmarks))
     check_model_options(settings.model, settings.retain.lora, requests)
@@ -335,7 +337,7 @@ def check_data(settings: TrainSettings) -> None:
     """
     placement = place(settings.device, settings.precision)
     log_placement(placement)
-    plain = factory.without_mining(settings)
+    plain = without_mining(settings)
     prepared = prepare(plain, has_negatives=plain == settings)
     objective, benchmarks = prepared.objective, prepared.benchmarks
     steps = objective.epoch_steps(0, 1)

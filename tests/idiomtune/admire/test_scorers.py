@@ -16,6 +16,7 @@ from torch.nn import functional
 from idiomloss import PairwiseHingeLoss
 from idiomtune.admire.objectives import contrast_loss, meaning_loss
 from idiomtune.admire.scorer import ExpertsBenchmark, RankingNetwork, load
+from idiomtune.benchmarks import build_benchmarks
 from idiomtune.benchmarks.admire import experts_keys, macro_f1
 from idiomtune.config import TrainSettings, check
 from idiomtune.data import astitch
@@ -26,7 +27,7 @@ from idiomtune.data.sources import SAMPLE_ROOT, DataFiles
 from idiomtune.encoder.device import place
 from idiomtune.errors import UserError
 from idiomtune.expressions import plain_expression
-from idiomtune.factory import build_benchmarks, module_benchmarks
+from idiomtune.factory import module_benchmarks
 from idiomtune.reports.frames import items_of
 from idiomtune.reports.page import examples_of
 from idiomtune.reports.runs import Run

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from idiomtune.benchmarks import build_benchmarks
 from idiomtune.benchmarks.admire import AdmireBenchmark, admire_keys, order_metrics
 from idiomtune.benchmarks.retrieval import rank
 from idiomtune.benchmarks.suite import Suite
@@ -20,7 +21,6 @@ from idiomtune.data.admire import Candidate, Item, ItemSplit, read_items
 from idiomtune.data.sources import SAMPLE_ROOT
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.errors import UserError
-from idiomtune.factory import build_benchmarks
 from tests.benchmarks import in_turn
 from tests.tiny_runs import composed
 

@@ -16,7 +16,7 @@ import pytest
 import torch
 from datasets import Dataset, DatasetDict
 
-from idiomtune.benchmarks import Benchmark, requests_of
+from idiomtune.benchmarks import Benchmark, build_benchmarks, requests_of
 from idiomtune.benchmarks.own.collections import read_collection
 from idiomtune.benchmarks.own.pairs import OwnPairBenchmark, read_pairs
 from idiomtune.benchmarks.own.retrieval import OwnRetrievalBenchmark
@@ -24,7 +24,6 @@ from idiomtune.benchmarks.suite import Suite
 from idiomtune.config import EvaluateSettings, TrainSettings, check
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.errors import DataMissingError, UserError
-from idiomtune.factory import build_benchmarks
 from idiomtune.reports.frames import group_runs
 from idiomtune.reports.runs import read_runs
 from idiomtune.reports.score_tables import paper_tables

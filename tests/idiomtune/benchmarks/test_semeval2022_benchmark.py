@@ -13,7 +13,7 @@ from scipy.stats import rankdata
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from idiomtune.benchmarks import Result
+from idiomtune.benchmarks import Result, build_benchmarks
 from idiomtune.benchmarks.own.pairs import OwnPairBenchmark
 from idiomtune.benchmarks.own.pairs import read_pairs as read_own_pairs
 from idiomtune.benchmarks.semeval2022 import SemEvalBenchmark
@@ -23,7 +23,6 @@ from idiomtune.data.semeval2022 import Gold, Pair, PairSplit, read_pairs
 from idiomtune.data.sources import DataFiles
 from idiomtune.declarations.registry import benchmark_types
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.factory import build_benchmarks
 from tests.benchmarks import in_turn, section
 from tests.tiny_runs import composed
 

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from idiomtune.benchmarks import build_benchmarks
 from idiomtune.config import TrainSettings, check
 from idiomtune.config.compose import config_names
 from idiomtune.declarations.registry import objective_types
 from idiomtune.errors import UserError
-from idiomtune.factory import build_benchmarks, build_objective
+from idiomtune.factory import build_objective
 from tests.own_data import mixture_options, write_pairs
 from tests.tiny_runs import composed
 

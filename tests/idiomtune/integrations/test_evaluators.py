@@ -10,12 +10,11 @@ import pytest
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from idiomtune.benchmarks import BenchmarkResult
+from idiomtune.benchmarks import BenchmarkResult, build_benchmarks
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.config import EvaluateSettings, check
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.errors import UserError
-from idiomtune.factory import build_benchmarks
 from idiomtune.integrations.sentence_transformers import SCORES_FILE, SuiteEvaluator
 from idiomtune.requests import Request
 from tests.tiny_runs import composed

@@ -14,9 +14,11 @@ from idiomloss import (
     Top1HingeLoss,
     Top1PrintedLoss,
 )
+from idiomtune.benchmarks import build_benchmarks
 from idiomtune.config import TrainSettings, check
+from idiomtune.encoder.loading import resolve_model_path
 from idiomtune.errors import UserError
-from idiomtune.factory import build_benchmarks, build_objective, resolve_model_path
+from idiomtune.factory import build_objective
 from idiomtune.objectives.contrastive import ContrastiveObjective
 from tests.tiny_runs import composed
 

@@ -10,11 +10,11 @@ from typing import Any, cast
 import pytest
 
 from idiomtune.config import EvaluateSettings, LearnSettings, TrainSettings, check
+from idiomtune.encoder.building import build_encoder
 from idiomtune.encoder.device import place
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import Meanings, UsageGate
 from idiomtune.errors import UserError
-from idiomtune.factory import build_encoder
 from idiomtune.programs.knowledge import gate_usages
 from tests.own_data import write
 from tests.tiny_runs import composed

@@ -14,11 +14,12 @@ from torch.nn import functional
 from idiomtune.config import EvaluateSettings, TrainSettings, check
 from idiomtune.data.idiolink import load_split
 from idiomtune.data.semeval2022 import TRAIN_FILE
+from idiomtune.encoder.building import idiom_expressions
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.idiom_tokens import FILE
 from idiomtune.encoder.trained_parts import IdiomTokenRows
 from idiomtune.errors import UserError
-from idiomtune.factory import build_objective, idiom_expressions
+from idiomtune.factory import build_objective
 from idiomtune.requests import Request
 from idiomtune.training.step import parameter_groups
 from tests.idiomtune.encoder.test_idiom_tokens import row, rows

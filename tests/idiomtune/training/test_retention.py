@@ -16,6 +16,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import AutoTokenizer, LlamaModel
 
+from idiomtune.benchmarks import build_benchmarks
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.config import TrainSettings, check
 from idiomtune.config.sections import LoraSettings, ModelSettings, named_model
@@ -23,7 +24,6 @@ from idiomtune.declarations.models import CONF
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.trained_parts import Adapters
 from idiomtune.errors import UserError
-from idiomtune.factory import build_benchmarks
 from idiomtune.objectives import Batch, Mean, ObjectiveLoss
 from idiomtune.requests import Request
 from idiomtune.training.checkpoint import verify
