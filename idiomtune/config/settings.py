@@ -289,7 +289,7 @@ class LearnSettings(Section):
     learning_rate: Factor | None
     literal: Ratio | None
     remove: Annotated[list[Text], BeforeValidator(as_list)]
-    precision: Literal["fp32", "bf16"]
+    precision: Literal["auto", "fp32", "bf16"]
     device: Literal["auto", "cpu", "cuda", "mps"]
 
     def problems(self) -> Iterator[str]:
@@ -305,11 +305,12 @@ class LearnSettings(Section):
                 "into=weights: needs your own sentences, with the expressions and without "
                 "(corpus=<text file>)"
             )
-        if self.into == "tokens" and self.precision != "fp32":
-            yield (f"precision={self.precision}: tokens are learnt in fp32; into=weights takes both")
+        if self.into == "tokens" and self.precision == "bf16":
+            yield "precision=bf16: tokens are learnt in fp32; into=weights takes both"
         if self.model.glossary:
             yield "model.glossary is what a model reads after expressions: here, give glossary="
-        for option in ("glossary_form", "glossary_weight", "glossary_gate", "glossary_dropout"):
+        gate = ["glossary_gate"] if self.into == "tokens" else []
+        for option in ("glossary_form", "glossary_weight", "glossary_dropout", *gate):
             if getattr(self.model, option):
                 yield (
                     f"model.{option} is for meanings that are read from a glossary, not learnt: leave it out"

@@ -1,7 +1,8 @@
 """`idiomtune learn`: a glossary into a model, so that its expressions embed as their meanings do.
 
 Either each expression becomes a token, which is taught while the encoder is frozen (every text without such
-an expression keeps its embedding bit for bit), or all weights are trained.
+an expression keeps its embedding bit for bit), or all weights are trained: the model that reads the glossary,
+with a gate that weighs meanings by usage, is then the teacher of the model that reads none.
 """
 
 from __future__ import annotations
@@ -24,12 +25,14 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, normalize
 
-from idiomtune.config import LearnSettings
+from idiomtune.config import LearnSettings, ModelSettings
+from idiomtune.data.places import labelled_usages
 from idiomtune.encoder.building import build_encoder
 from idiomtune.encoder.device import log_placement, place
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.forward import evaluating, having
 from idiomtune.encoder.glossary import Glossary, Meanings, glossary_path, read_glossary
+from idiomtune.encoder.known_gates import weighed
 from idiomtune.encoder.loading import resolve_model_path
 from idiomtune.encoder.saved_expressions import without_transparent
 from idiomtune.errors import UserError
@@ -56,7 +59,7 @@ from idiomtune.training.step import optimizer_tensors, restore_optimizer
 
 log = logging.getLogger(__name__)
 
-_LITERAL = 0.3  # unless the model was trained, by meanings after expressions, to tell literal uses apart
+_LITERAL = 0.3  # unless a gate, or a model trained with meanings after expressions, tells literal uses apart
 _CHUNK = 8  # expressions whose tokens are learnt together
 _BATCH_SIZE, _WARMUP, _MAX_NORM = 64, 0.1, 1.0  # into weights
 _SENTENCES = {"tokens": 16, "weights": 64}
@@ -139,7 +142,7 @@ class LearningState:
                 f"output: another command with this output was interrupted ({', '.join(changed)} differ): "
                 f"repeat that one to resume it, name another output, or delete {folder}"
             )
-        return cls(folder, facts, reached, tensors)
+        return cls(folder, before, reached, tensors)
 
     def save(self) -> None:
         """Write it to one file, completely or not at all."""
@@ -201,12 +204,15 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
         **{name: getattr(settings, name) for name in _HOW},
     }
     state = LearningState.open(folder.parents[1], facts)
+    # Tokens are few, so their gradients are kept exact.
+    asked = settings.precision if settings.into == "weights" else "fp32"
+    placement = place(settings.device, asked, state.facts.get("arithmetic"))
+    state.facts = state.facts | {"arithmetic": placement.precision}
+    log_placement(placement)
     for note in glossary.notes:
         log.info("glossary: %s", note)
     glossary = glossary._replace(senses={name: some for name, some in glossary.senses.items() if some})
 
-    placement = place(settings.device, settings.precision)
-    log_placement(placement)
     encoder = build_encoder(settings.model, placement)
     _ = encoder.transformer  # an export has none: its error says that it cannot be changed
     if settings.into == "tokens":
@@ -214,7 +220,6 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
     read = encoder.meanings  # what the model was trained to read
     num_senses = read.num_senses if read else settings.model.glossary_senses
     meanings = glossary.meanings(num_senses=num_senses, brief=settings.model.glossary_brief)
-    in_place = read is None or read.form == "in_place"
     encoder.meanings = None
     tokens = encoder.idiom_tokens
     learnt = [name for names in tokens.expressions.values() for name in names] if tokens else []
@@ -234,6 +239,9 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
             f"model.glossary_max_similarity={settings.model.glossary_max_similarity}: leaves out every "
             "expression of the glossary, so there is nothing to learn: raise it"
         )
+    if settings.into == "weights":
+        meanings = _weighed(encoder, meanings, read, settings.model)
+    in_place = meanings.gate is None and (read is None or read.form == "in_place")
     carriers = find_carriers(glossary, corpus, sentences, meanings.left_out)
     # The share of the unchanged sentence in what an expression learns; 0 where literal uses are known apart.
     share = settings.literal if settings.literal is not None else _LITERAL * in_place
@@ -247,7 +255,6 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
 
     start = time.monotonic()
     if settings.into == "weights":
-        meanings = meanings.override(gate=read.gate if read else None)
         dtype = placement.autocast_dtype
         autocast = torch.autocast(placement.device, dtype) if dtype else contextlib.nullcontext()
         others = _others(corpus, carriers, meanings)
@@ -262,12 +269,27 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
         )
     own = set(corpus)
     own_sentences = {name: sum(c.text in own for c in some) for name, some in carriers.items()}
-    record = facts | {"reached": state.reached, "sentences_found": own_sentences}
+    record = facts | {"precision": placement.precision, "reached": state.reached}
+    record["sentences_found"] = own_sentences
     if before := learnt_glossaries(settings.model):
         record["taught_before"] = before
     encoder.save(folder)
     write_json(folder / LEARNT, record | {"code": code_version()})
     write_text(folder / "README.md", learnt_card(settings.model.model_dump(), glossary, settings.into))
+
+
+def _weighed(encoder: Encoder, meanings: Meanings, read: Meanings | None, model: ModelSettings) -> Meanings:
+    """The meanings as the teacher reads them: as it was trained to, else in place; weighed by usage.
+
+    Args:
+        read: what the model was trained to read.
+    """
+    if read is not None:
+        meanings = meanings.override(form=read.form, gate=None if model.glossary_gate is False else read.gate)
+    elif model.glossary_gate is None:  # without a gate an untrained model takes literal uses for idiomatic
+        model = model.model_copy(update={"glossary_gate": True})
+    with having(encoder, meanings=meanings):
+        return weighed(encoder, model, labelled_usages, is_trained=read is not None) or meanings
 
 
 # ------------------------------------------------------------------ sentences and what they should embed as
@@ -516,7 +538,11 @@ def _teach_weights(
     _embedding_matrix(encoder).requires_grad_(False)
     weights = {name: weight for name, weight in encoder.named_parameters() if weight.requires_grad}
     optimizer = torch.optim.AdamW(weights.values(), lr=learning_rate, weight_decay=0.0)
-    steps_per_epoch = -(-len(requests) // _BATCH_SIZE)
+    rows_of: dict[str, list[int]] = {}  # all that is embedded of a text is learnt from one pass
+    for row, request in enumerate(requests):
+        rows_of.setdefault(request.text, []).append(row)
+    texts = list(rows_of.values())
+    steps_per_epoch = min(-(-len(requests) // _BATCH_SIZE), len(texts))
     num_steps = steps_per_epoch * epochs
     warmup = max(1, round(_WARMUP * num_steps))
     first = int(saved.get(_EPOCH, 0))
@@ -529,14 +555,15 @@ def _teach_weights(
     advance(first * len(requests))
     goal = goal.to(encoder.device)
     for epoch in range(first, epochs):
-        order = torch.randperm(len(requests), generator=torch.Generator().manual_seed(epoch))
-        for number, rows in enumerate(torch.split(order, _BATCH_SIZE)):
+        order = torch.randperm(len(texts), generator=torch.Generator().manual_seed(epoch))
+        for number, some in enumerate(torch.tensor_split(order, steps_per_epoch)):
+            rows = [row for text in some.tolist() for row in texts[text]]
             step = epoch * steps_per_epoch + number
             share = min((step + 1) / warmup, (num_steps - step) / max(1, num_steps - warmup), 1.0)
             optimizer.param_groups[0]["lr"] = learning_rate * share
             with autocast:
-                embeddings = encoder([requests[row] for row in rows.tolist()])  # (B, D)
-            loss = 1 - cosine_similarity(embeddings.float(), goal[rows.to(goal.device)]).mean()
+                embeddings = encoder([requests[row] for row in rows])  # (B, D)
+            loss = 1 - cosine_similarity(embeddings.float(), goal[rows]).mean()
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             norm = nn.utils.clip_grad_norm_(weights.values(), _MAX_NORM)

@@ -230,6 +230,7 @@ def test_killed_at_random_it_ends_as_if_it_had_not_been(
         "steps=6",
         "epochs=4",
         "device=cpu",
+        "model.glossary_gate=false",
     ]
     options += [f"into={into}", "model=pretrained", f"model.path={tiny_path}"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 from huggingface_hub import ModelCard
 
 from idiomtune.config import LearnSettings, check
+from idiomtune.encoder import device
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import UsageGate, read_glossary
 from idiomtune.errors import Interrupted, UserError
@@ -25,6 +27,12 @@ WITH = [
     "She ties the knot with two ropes.",
     "After ten years they tied the knot.",
 ]
+LITERAL = [
+    "He tied the knot in the rope.",
+    "Tie the knot around the pole.",
+    "The sailor ties the knot.",
+]
+IDIOMATIC = ["They will tie the knot in church.", "My sister tied the knot at last."]
 WITHOUT = ["The ice melts slowly.", "A cat slept on the mat.", "He reads the paper.", "It rained all day."]
 Learn = Callable[..., Path]
 
@@ -43,7 +51,7 @@ def taught(tmp_path: Path, glossary: Path, tiny_path: Path) -> Learn:
     def run(output: str, **options: Any) -> Path:
         given: dict[str, Any] = {"model": tiny_path, "glossary": glossary, "corpus": tmp_path / "corpus.txt"}
         given |= {"into": "weights", "sentences": 4, "epochs": 30, "learning_rate": 5e-4, "device": "cpu"}
-        given |= options
+        given |= {"precision": "fp32", "model.glossary_gate": "false"} | options
         overrides = [f"{name}={value}" for name, value in given.items() if name != "model"]
         overrides += ["model=pretrained", f"model.path={given['model']}", f"output={tmp_path / output}"]
         return learn(check(LearnSettings, composed("learn", *overrides)))
@@ -105,10 +113,70 @@ def test_the_teachers_gate_is_asked(taught: Learn, glossary: Path, tiny_path: Pa
         teacher.meanings = read_glossary([glossary]).meanings()
         teacher.meanings = teacher.meanings.override(gate=UsageGate([0.0] * teacher.dimension, bias))
         teacher.save(tmp_path / f"teacher{bias}")
-        folder = taught(f"taught{bias}", model=tmp_path / f"teacher{bias}", epochs=2)
-        learnt.append(Encoder.from_pretrained(folder, device="cpu").encode(WITH))
-    literal, idiomatic = learnt
+        for gate in ("null", "false"):
+            options = {"model": tmp_path / f"teacher{bias}", "epochs": 2, "model.glossary_gate": gate}
+            folder = taught(f"taught{bias}{gate}", **options)
+            learnt.append(Encoder.from_pretrained(folder, device="cpu").encode(WITH))
+    literal, without, idiomatic, without_either = learnt
     assert not torch.allclose(literal, idiomatic, atol=1e-3)
+    assert torch.equal(without, without_either)
+
+
+def test_an_untrained_model_learns_with_the_gate_that_it_would_read_with(
+    taught: Learn, minilm: Encoder, minilm_path: str, tmp_path: Path
+) -> None:
+    """No sentence is labelled: idiomatic uses come to the meaning, literal ones stay."""
+    (tmp_path / "corpus.txt").write_text("\n".join([*LITERAL, *WITH, *WITHOUT]), encoding="utf-8")
+    options: dict[str, Any] = {"model": minilm_path, "sentences": 8, "epochs": 6, "learning_rate": 1e-4}
+    folder = taught("gated", **options, **{"model.glossary_gate": "null"})
+    gated, plain = (
+        Encoder.from_pretrained(one, device="cpu") for one in (folder, taught("plain", **options))
+    )
+    assert gated.meanings is None
+    before, after, without = (e.encode([*LITERAL, *IDIOMATIC]) for e in (minilm, gated, plain))
+    meaning = minilm.encode(["get married"])
+    was, *now = (torch.cosine_similarity(e, meaning) for e in (before, after, without))
+    n = len(LITERAL)
+    literal, idiomatic, literal_too = now[0][:n] - was[:n], now[0][n:] - was[n:], now[1][:n] - was[:n]
+    assert idiomatic.mean() > literal.mean() + 0.1
+    assert literal.mean() < literal_too.mean()
+
+
+def test_a_text_goes_through_the_model_once_an_epoch(taught: Learn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its sentence and its expressions are learnt together; no epoch leaves a text out."""
+    seen: list[str] = []
+    embed = Encoder.embed
+
+    def counted(encoder: Encoder, batch: Any) -> torch.Tensor:
+        if torch.is_grad_enabled():
+            seen.extend(encoder.model.tokenizer.batch_decode(batch.texts, skip_special_tokens=True))
+        return embed(encoder, batch)
+
+    monkeypatch.setattr(Encoder, "embed", counted)
+    monkeypatch.setattr(recipe, "_BATCH_SIZE", 3)
+    taught("mine", epochs=2)
+    assert sorted(Counter(seen).values()) == [2] * len([*WITH, *WITHOUT])
+
+
+def test_precision_is_chosen_once_and_recorded(taught: Learn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A resumed start keeps it, whatever the processor's instructions are measured to be worth then."""
+    monkeypatch.setattr(device, "has_bf16_instructions", lambda: True)
+    monkeypatch.setattr(device, "times_as_fast_in_bf16", lambda: 1.0)
+    real = LearningState.save
+
+    def save(state: LearningState) -> None:
+        real(state)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LearningState, "save", save)
+    with pytest.raises(Interrupted):
+        taught("mine", epochs=2, precision="auto")
+    monkeypatch.setattr(LearningState, "save", real)
+    monkeypatch.setattr(device, "times_as_fast_in_bf16", lambda: 3.0)
+    record = json.loads((taught("mine", epochs=2, precision="auto") / "learnt.json").read_text("utf-8"))
+    assert record["precision"] == "fp32"
+    record = json.loads((taught("other", epochs=2, precision="auto") / "learnt.json").read_text("utf-8"))
+    assert record["precision"] == "bf16"
 
 
 def test_the_learning_rate_falls_over_all_epochs(taught: Learn, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,6 +234,10 @@ def test_a_corpus_of_expressions_alone_moves_other_texts_and_is_warned_of(
         ({"corpus": "null"}, "corpus="),
         ({"remove": "[tie the knot]"}, "original model"),
         ({"into": "tokens", "precision": "bf16"}, "fp32"),
+        (
+            {"into": "tokens", "model.glossary_gate": "true"},
+            "glossary_gate is for meanings",
+        ),
     ],
 )
 def test_what_weights_cannot_do_is_said(taught: Learn, options: dict[str, str], part: str) -> None:
