@@ -48,6 +48,7 @@ def test_installed_wheel_works_elsewhere(tmp_path: Path, tiny_path: Path) -> Non
         ),
         *("idiomtune/start/config.yaml", "idiomtune/start/notebook.ipynb", "idiomtune/start/sentences.csv"),
         *("idiomtune/encoder/gates/minilm.json", "idiomtune/encoder/gates/LICENCE.md"),
+        "idiomtune/data/published.tsv",
         "idiomtune/data/sample/idiolink/train/indexes.json",
         "idiomtune/data/sample/semeval2022_task2b/SubTaskB/EvaluationData/dev.gold.csv",
         "idiomtune/data/sample/ncimp/human_compositionality scores.xlsx",

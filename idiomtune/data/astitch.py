@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, Field
 
 from idiomtune.data.fields import FilledCell, TableRow, WordedCell
 from idiomtune.data.names import ASTITCH, AStitchFile
-from idiomtune.data.sources import DataFiles, GitHubData, PublishedFile, published_files
+from idiomtune.data.sources import DataFiles, published
 from idiomtune.expressions import find_expression, plain_expression
 from idiomtune.io.tables import Row, read_made, read_table
 
@@ -31,32 +31,7 @@ _SENSES_COLUMNS = (
     "Literal Meaning",
     *(f"Non-Literal Meaning {i}" for i in (1, 2, 3)),
 )
-_USAGES_FOLDER = "Dataset/Task1/SubTaskA/EN/ContextExcluded_IdiomIncluded"
-_SENSES_FOLDER = "Dataset/Extended_Noun_Compound_Senses_Dataset"
-FILES = GitHubData(
-    ASTITCH,
-    "H-TayyarMadabushi/AStitchInLanguageModels",
-    "EN/ and the senses table",
-    {
-        **published_files(
-            "41a640d9525f4fd02157af6d79a01d9adc206d73",
-            {
-                "EN/train_zero_shot.csv": "c00ba8005775a1741f04f5ac8865154b39c7187172037e6d8e650e4c115c4cb4",
-                "EN/train_one_shot.csv": "1cd65cd2a88db5165145e3897929e277b4410c2605be0c311216c017e336d00c",
-                "EN/train_few_shot.csv": "6188b26ff94179e111aedeb46acab8835859460e3c216e12b82f3df218db2056",
-                "EN/dev.csv": "be12f778d0cad2ba33217319eda8f66ca1c21360672473c094fd1becb3a64af0",
-                "EN/test.csv": "9682af47aa9844a4fff960b93c56d91e5802291e25315781a288329c6d57bbd4",
-            },
-            path=lambda name: f"{_USAGES_FOLDER}/{Path(name).name}",
-        ),
-        SENSES_FILE: PublishedFile(
-            # Its name at that commit.
-            f"{_SENSES_FOLDER}/EN_Extended_Noun_Compound_Paraphrase_Dataset.csv",
-            "b269f245e96df756c80ea19aec1e7a97b2b3b862",
-            "bb02e669a83b7b8a9b8a1f970d65d7029de7bb54f35a7d715a9abfc4382808e8",
-        ),
-    },
-)
+FILES = published(ASTITCH)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from idiomtune.data.astitch import SENSES_FILE, read_senses, read_usages
 from idiomtune.data.fields import WORDED, Cell, TableRow, Worded, WordedCell
 from idiomtune.data.idiolink import Document
 from idiomtune.data.names import ASTITCH, PIE, AStitchFile
-from idiomtune.data.sources import DataFiles, GitHubData, PublishedFile, dataset_folder
+from idiomtune.data.sources import DataFiles, dataset_folder, published
 from idiomtune.errors import UserError
 from idiomtune.expressions import plain_expression
 from idiomtune.io.files import expanded, first_of, is_file, is_folder
@@ -27,13 +27,7 @@ from idiomtune.io.tables import read_table
 # The other files of AStitch have sentences of the compounds of its dev and test split, which stay unseen.
 _ASTITCH_TRAINED: tuple[AStitchFile, ...] = ("train_zero_shot",)
 _PIE_FILE = "data_cleaned.csv"
-_PIE_COLUMNS = ("Idiom", "Sense", "Idiomatic_Sent", "Literal_Sent", "Idiomatic_Label", "Literal_Label")
-PIE_FILES = GitHubData(
-    PIE,
-    "zhjjn/MWE_PIE",
-    _PIE_FILE,
-    {_PIE_FILE: PublishedFile(_PIE_FILE, "6c985dc3e9d195e5164384773f6c16674822dd3a", columns=_PIE_COLUMNS)},
-)
+PIE_FILES = published(PIE)
 _NO_SPACE_BEFORE = re.compile(r"[.,!?;:%)\]…]+|n['’]t|['’](s|re|ve|ll|d|m)?", re.IGNORECASE)
 
 

@@ -25,7 +25,7 @@ from idiomtune.data.names import (
     TrainQueryMode,
     held_out,
 )
-from idiomtune.data.sources import SAMPLE_ROOT, warn_if_altered
+from idiomtune.data.sources import SAMPLE_ROOT, published, warn_if_altered
 from idiomtune.errors import DataMissingError, UserError
 from idiomtune.expressions import expression_words, plain_expression
 from idiomtune.io.files import (
@@ -57,16 +57,8 @@ INSTRUCTION = (
 REPO = str(IDIOLINK.hub)
 REVISION = "main"  # all files are fetched from the commit that it means at the time
 REVISION_BY = "IDIOM_IDIOLINK_REVISION"  # names another; its files have no known sums
-_SUMS = {  # of the public files at the default revision; others have no known sum
-    "train/indexes.json": "9f43e6283f1b6848637402b8ce3c9ca33d4368be1b140a44d126dc9f4bbae802",
-    "train/queries.json": "4d812bec88305b65193995edca2072601d23e00a12abb68af23c5ff8453a21f7",
-    "train/triplets_train_full.jsonl": "fd1af6e3f25ae709574145d644548dc31ac1cb56396f1edb8439c194fc6ed054",
-    "train/triplets_train_span.jsonl": "392be542db3588f02ed22cf8c72947987195cc272817fb0109ba8d5606f63481",
-    "val/indexes.json": "6e6e014bc3db4b2acfd06c2aef7492e4ed5a1a36e8038065a1eefa4f522278dc",
-    "val/queries.json": "7f3db8377ad83d14880afd346aaf016eececf5f166aec7e74734048ed3a43538",
-    "val/triplets_val_full.jsonl": "6fd9e86680fa3edab8c9bfd6800c49f653cbf2a316b924a23ec9b3ac0cc20b79",
-}
-SHA256 = {f"data/{name}": known for name, known in _SUMS.items()}
+# Of the public files at the default revision; others have no known sum.
+SHA256 = {file.path: str(file.sha256) for file in published(IDIOLINK).files.values()}
 _FILE = re.compile(r"data/[\w-]+/(indexes\.json|queries\.json|triplets_[\w-]+\.jsonl)", re.ASCII)
 _CHECKSUMS = "checksums.json"  # of the download; written last, so that its presence means that it is complete
 _TIMEOUT = 10.0  # seconds

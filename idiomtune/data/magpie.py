@@ -21,7 +21,7 @@ from idiomtune.data.astitch import Usage
 from idiomtune.data.external import ExternalIdioms
 from idiomtune.data.fields import TableRow, Worded, WordedCell
 from idiomtune.data.names import MAGPIE
-from idiomtune.data.sources import DataFiles, GitHubData, PublishedFile
+from idiomtune.data.sources import DataFiles, published
 from idiomtune.expressions import ExpressionIndex
 from idiomtune.io.files import first_of
 from idiomtune.io.tables import read_table
@@ -30,18 +30,7 @@ log = logging.getLogger(__name__)
 
 _FILE = "MAGPIE_filtered_split_typebased.jsonl"
 _SENTENCES = "magpie.jsonl"  # the same, each row with its `sentence` alone instead of the `context`
-FILES = GitHubData(
-    MAGPIE,
-    "hslh/magpie-corpus",
-    _FILE,
-    {
-        _FILE: PublishedFile(
-            _FILE,
-            "7fa677b82b9a772dfa54bbdd0fb414412d73db3b",
-            columns=("idiom", "label", "context", "offsets"),
-        )
-    },
-)
+FILES = published(MAGPIE)
 OWN_SENTENCES = Path(__file__).parent / "magpie_senses.tsv"  # CC0-1.0, without a look at any data set
 OWN_USES = Path(__file__).parent / "uses.tsv"  # likewise
 _MARKED = re.compile(r"(.*)\[(.+)\](.*)")

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from idiomtune.data.names import EPSILON_CLASSES, NCIMP, EpsilonLanguage
-from idiomtune.data.sources import DataFiles, GitHubData, PublishedFile, published_files
+from idiomtune.data.sources import DataFiles, published
 from idiomtune.errors import UserError
 from idiomtune.io.files import first_of, one_line, parse_list
 from idiomtune.io.tables import Row, read_made
@@ -45,33 +45,7 @@ _NEUTRAL_COLUMNS = [  # that every language has; further synonyms are read where
     *(f"{word} synonym{tag}" for word in WORDS for tag in ("", "_tag")),
 ]
 
-FILES = GitHubData(
-    NCIMP,
-    "risehnhew/Finding-Idiomaticity-in-Word-Representations",
-    "EN/ (PT/) and the human scores",
-    {
-        **published_files(
-            "425c397338e803c98cf27aa143a2194f21c1d721",
-            {SCORES_FILE: "09589faf25fcdf7f55b018efcac1e8059ae19f0afe3a8d9588973f5eddb19838"},
-            path="dataset/{}".format,
-        ),
-        **published_files(
-            "00e34dda54912e048adb08c7a6ecb49c5b79f7f6",
-            {
-                "EN/neutral.csv": "4e93142734aee84d18b91eb5c4c934ce44be163cad5a69b630ab2ec6313570d4",
-                "PT/neutral.csv": "11e18b9d5920abcb6cd73e38435dba5ae6751d7697fac994ee860538bd23662f",
-                f"PT/{_SENTENCES[0]}": "cd61ce72c5c713cfaa8218038771a72d0e7753578722eafc63ca4ed6d55920f6",
-                f"PT/{_SENTENCES[1]}": "2a28a938daa0950d7e75f0a5a14065ccec57bab463d0d14c91663dd4a1748152",
-                f"PT/{_SENTENCES[2]}": "760d958c09734d56d64b27200baf993fce2048b96545acd1c61349940cc48413",
-            },
-            path="dataset/{}".format,
-        ),
-        **{
-            f"EN/{name}": PublishedFile(f"dataset/EN/{name}", "HEAD", columns=_SENTENCE_COLUMNS)
-            for name in _SENTENCES
-        },
-    },
-)
+FILES = published(NCIMP)
 
 
 @dataclass(frozen=True)

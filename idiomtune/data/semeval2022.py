@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from idiomtune.data.names import SEMEVAL2022, SemEvalSplit, shuffled_part
-from idiomtune.data.sources import DataFiles, GitHubData, published_files
+from idiomtune.data.sources import DataFiles, published
 from idiomtune.errors import UserError
 from idiomtune.io.tables import Row, read_made, read_rows
 
@@ -30,35 +30,7 @@ _PUBLIC_GOLD = ("dev",)
 _FORM_COLUMNS = ("ID", "Language", "Setting", "Sim")
 _NO_EXPRESSION = ("", "None")
 
-FILES = GitHubData(
-    SEMEVAL2022,
-    "H-TayyarMadabushi/SemEval_2022_Task2-idiomaticity",
-    "SubTaskB/",
-    {
-        **published_files(
-            "bef04f0c95e1652d2d8d15bf41ca1b04adbc871f",
-            {
-                TRAIN_FILE: "484463ceb7170451876922f2051e7b0d56614520b56886b9b3cd884823c303bb",
-                _PAIRS["dev"]: "f7a36a4077e3c979b45d3be97732ebd591268ed15c6a7996c806e43ca4b6c4da",
-                _GOLD["dev"]: "69c724ea45a82e0fd6dc76a18332be5a2fc6ee08af246470b7f2c6e59ddfd511",
-                _FORMS["dev"]: "50fef75276ac48cb35db46a219a962a7b506c96ca1b7d3791672427cb5141380",
-                _PAIRS["eval"]: "488827fb64815e3eaf6eed38357b4bc4b961644a2e4889b241f85e5a39dbf530",
-                _FORMS["eval"]: "9d1c668bd81c6cb463a5b1222f26f40a54da053f74c3038cea2cb7f1350b7125",
-            },
-        ),
-        **published_files(
-            "460ef20f62eba560bb4d7c5b87434ddf29095dee",
-            {
-                _PAIRS["test"]: "4bc8379419f748f62a3e978b05b20a3bf344b6357781807935a3717151fe8d56",
-                ONE_SHOT_FILE: "c3a19617d4b3153008000e46028964a9a48cac5507bf86d236e09c452390c984",
-            },
-        ),
-        **published_files(
-            "1771a637e96722289194ae37e3effacf23ce8d19",
-            {_FORMS["test"]: "ae6cc6c7cbff05d26822de953bffff3a6a1d356a857f3dbf5198a83241341efd"},
-        ),
-    },
-)
+FILES = published(SEMEVAL2022)
 
 
 @dataclass(frozen=True)

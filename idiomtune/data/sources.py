@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -37,6 +38,7 @@ from idiomtune.io.terminal import progress_bar
 log = logging.getLogger(__name__)
 
 SAMPLE_ROOT = Path(__file__).parent / "sample"
+_PUBLISHED = Path(__file__).parent / "published.tsv"
 GITHUB_FILES = "https://raw.githubusercontent.com"
 _TIMEOUT = 20.0  # seconds without a byte
 _BLOCK = 1 << 20  # bytes of a large file read at a time
@@ -73,18 +75,6 @@ class PublishedFile:
             raise ValueError(f"its SHA-256 is {actual}, not the {self.sha256} of the published file")
 
 
-def published_files(
-    revision: str, sha256: Mapping[str, str], *, path: Callable[[str], str] = str
-) -> dict[str, PublishedFile]:
-    """Files of one commit by their local paths.
-
-    Args:
-        sha256: of each, by its local path.
-        path: local path → path in the repository.
-    """
-    return {name: PublishedFile(path(name), revision, known) for name, known in sha256.items()}
-
-
 @dataclass(frozen=True)
 class GitHubData:
     """A data set on GitHub.
@@ -92,14 +82,30 @@ class GitHubData:
     Attributes:
         dataset: what it is called here.
         repo: its repository.
-        contents: what a folder of it contains, for messages.
-        files: by their paths in such a folder.
+        files: by their paths in a folder of it.
     """
 
     dataset: DatasetType
     repo: str
-    contents: str
     files: Mapping[str, PublishedFile]
+
+    @property
+    def contents(self) -> str:
+        """What a folder of it contains, for messages."""
+        return ", ".join(dict.fromkeys(name.partition("/")[0] for name in self.files))
+
+
+def published(dataset: DatasetType) -> GitHubData:
+    """What `published.tsv` has of a data set: its files, where they are and their sums."""
+    with _PUBLISHED.open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file, delimiter="\t") if row["data_set"] == dataset.name]
+    files = {
+        row["file"]: PublishedFile(
+            row["path"], row["revision"], row["sha256"] or None, tuple(row["columns"].split(","))
+        )
+        for row in rows
+    }
+    return GitHubData(dataset, rows[0]["repository"], files)
 
 
 @dataclass(frozen=True)

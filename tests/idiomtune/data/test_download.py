@@ -99,7 +99,7 @@ def publish(data: GitHubData, copy: Path, served: Path) -> GitHubData:
 
 
 def get(file: PublishedFile) -> Path:
-    return DataFiles(GitHubData(PIE, "a/b", "x.csv", {"x.csv": file}), None)("x.csv")
+    return DataFiles(GitHubData(PIE, "a/b", {"x.csv": file}), None)("x.csv")
 
 
 class Wrong(NamedTuple):
