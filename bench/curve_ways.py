@@ -121,8 +121,8 @@ class Scorer:
         from idiomtune.benchmarks.suite import Suite
         from idiomtune.config import TrainSettings, check
         from idiomtune.config.compose import compose_config
+        from idiomtune.data.places import idiolink_folder
         from idiomtune.encoder.loading import resolve_model_path
-        from idiomtune.factory.data import idiolink_folder
 
         scored = [f"split={SPLIT}", "benchmark.idiolink.bm25_modes=[]"]
         modes = f"benchmark.idiolink.query_modes=[{','.join(MODES)}]"

@@ -18,9 +18,9 @@ from idiomtune.config import TrainSettings, check
 from idiomtune.data.idiolink import Split, load_split, read_released, released_file
 from idiomtune.data.names import QueryMode
 from idiomtune.data.own.load import own_splits
+from idiomtune.data.places import idiolink_folder
 from idiomtune.encoder.device import has_bf16_instructions
 from idiomtune.factory import build_objective
-from idiomtune.factory.data import idiolink_folder
 from idiomtune.objectives.idiolink import IdioLinkOptions
 from idiomtune.objectives.own import OwnOptions
 from tests.tiny_runs import composed

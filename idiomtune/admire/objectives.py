@@ -25,11 +25,11 @@ from idiomtune.config import TrainSettings
 from idiomtune.data import astitch
 from idiomtune.data.admire import Item
 from idiomtune.data.astitch import Usage, read_senses, read_usages
+from idiomtune.data.places import admire_split, data_files
 from idiomtune.encoder.building import embedding_width
 from idiomtune.encoder.device import place
 from idiomtune.errors import UserError
 from idiomtune.expressions import plain_expression
-from idiomtune.factory.data import admire_split, data_files
 from idiomtune.objectives import Batch, Mean, ObjectiveLoss
 from idiomtune.objectives.steps import in_shards, shuffled_steps
 from idiomtune.requests import Request

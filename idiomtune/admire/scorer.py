@@ -27,11 +27,11 @@ from idiomtune.data import astitch
 from idiomtune.data.admire import NUM_IMAGES, Item, ItemSplit
 from idiomtune.data.astitch import UsageCorpus, read_usages
 from idiomtune.data.names import ADMIRE_SENSES, AdmireSplit, AStitchSplit, unseen_astitch
+from idiomtune.data.places import admire_split, data_files
 from idiomtune.encoder.device import Placement
 from idiomtune.encoder.forward import evaluating
 from idiomtune.errors import DataMissingError, UserError
 from idiomtune.expressions import expression_pattern
-from idiomtune.factory.data import admire_split, data_files
 from idiomtune.io.files import read_json, write_json
 from idiomtune.io.hub import first_line
 from idiomtune.requests import Request

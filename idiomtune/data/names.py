@@ -1,6 +1,6 @@
 """The data sets that the project knows, the names of their splits, languages and classes, and parts of names.
 
-Imports nothing heavy, so that declarations can use it. Where a data set is published is in its module.
+Imports nothing heavy, so that declarations can use it. Where files are published is in `published.tsv`.
 """
 
 from __future__ import annotations
