@@ -116,7 +116,6 @@ def _participles(word: str) -> list[str]:
 _HYPHENS = r"\-\u2010\u2011\u2013"  # in a character class
 _HYPHEN = ("-", "\u2010", "\u2011", "\u2013")
 _APOSTROPHES = "'\u2019\u2018\u02bc"
-_ACCENT = r"[\u0300-\u036f]"
 IN_A_WORD = r"[\w\u0300-\u036f]"  # accents may be characters of their own
 # Spaces, or one hyphen. A dash between spaces divides a sentence, not an expression.
 _GAP = rf"(?:\s+|[{_HYPHENS}])"
@@ -458,21 +457,6 @@ def _spelling(form: str) -> str:
 
 
 # Where expressions are in a sentence: capitalised, hyphenated, inflected; and other words in their place.
-
-__all__ = [
-    "Edit",
-    "ExpressionIndex",
-    "Span",
-    "contained",
-    "expression_pattern",
-    "expression_words",
-    "find_expression",
-    "has_placeholder",
-    "inflections",
-    "moved",
-    "plain_expression",
-    "rewrite",
-]
 
 Span = tuple[int, int]
 _MAX_CACHED_TEXTS = 200_000

@@ -21,8 +21,8 @@ from typing import Literal
 from idiomtune.data.names import EPSILON_CLASSES, NCIMP, EpsilonLanguage
 from idiomtune.data.sources import DataFiles, published
 from idiomtune.errors import UserError
-from idiomtune.io.files import first_of, one_line, parse_list
-from idiomtune.io.tables import Row, read_made
+from idiomtune.io.files import first_of, parse_list
+from idiomtune.io.tables import Row, read_made, read_rows
 
 FOLDER = NCIMP.name
 NUM_SENTENCES = 3
@@ -150,22 +150,14 @@ def read_ncimp(files: DataFiles, language: EpsilonLanguage) -> Ncimp:
 
 def _read_classes(path: Path, language: EpsilonLanguage) -> dict[str, tuple[str, str]]:
     """Lower-case compound → its class as a type and as a token, by people."""
-    import pandas as pd  # slow to import; needed for this one file
-
-    columns = list(_SCORE_COLUMNS)
-    try:
-        rows = pd.read_excel(path, dtype=str, keep_default_na=False)[columns]
-    # A broken archive, or something else under the name, fails in many ways.
-    except Exception as error:
-        wanted = f"an Excel file (.xlsx) with the columns {', '.join(columns)}"
-        raise UserError(f"cannot be read as {wanted}: {one_line(str(error))}", file=path) from None
     classes: dict[str, tuple[str, str]] = {}
-    for row_language, name, *pair in rows.itertuples(index=False):
-        if row_language.strip().lower() == language:
-            if unknown := {*map(str.strip, pair)} - {*EPSILON_CLASSES}:
+    for number, cells in read_rows(path, columns=_SCORE_COLUMNS):
+        row_language, name, *pair = (cells[column].strip() for column in _SCORE_COLUMNS)
+        if row_language.lower() == language:
+            if unknown := {*pair} - {*EPSILON_CLASSES}:
                 message = f"a class of {name!r} must be one of {', '.join(EPSILON_CLASSES)}"
-                raise UserError(f"{message}, got {min(unknown)!r}", file=path)
-            classes.setdefault(name.strip().lower(), (pair[0].strip(), pair[1].strip()))
+                raise UserError(f"{message}, got {min(unknown)!r}", file=path, row=number)
+            classes.setdefault(name.lower(), (pair[0], pair[1]))
     return classes
 
 

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Literal
 
+import httpx2
 from huggingface_hub import HfApi, errors, get_token, try_to_load_from_cache
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
 _TIMEOUT = 10.0  # seconds
 
-# httpx in older clients, a fork of it in newer ones.
-_HTTP_ERROR: type[Exception] = HfHubHTTPError.__bases__[0]
-_http: Any = importlib.import_module(_HTTP_ERROR.__module__.partition(".")[0])
-
 NETWORK_ERRORS: tuple[type[Exception], ...] = (
-    _HTTP_ERROR,
+    httpx2.HTTPError,
     HfHubHTTPError,
     errors.LocalEntryNotFoundError,
     errors.OfflineModeIsEnabled,
@@ -32,10 +28,10 @@ CLIENT_ERRORS: tuple[type[Exception], ...] = (
     *NETWORK_ERRORS,
     OSError,  # about files, tokens, name resolution
     HFValidationError,
-    _http.InvalidURL,  # from HF_ENDPOINT
+    httpx2.InvalidURL,  # from HF_ENDPOINT
     json.JSONDecodeError,  # something other than the Hub answered, such as a proxy
-    # Only in newer clients.
-    *(getattr(errors, name) for name in ("OIDCError", "DeviceCodeError") if hasattr(errors, name)),
+    errors.OIDCError,
+    errors.DeviceCodeError,
 )
 """What the client raises: not found, no access, offline, invalid name."""
 

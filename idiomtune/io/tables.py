@@ -149,12 +149,11 @@ def read_rows(path: Path, *, columns: Sequence[str] = (), kind: str | None = Non
     else:
         is_sheet = suffix in (".ods", ".xls", ".xlsm", ".numbers")
         raise UserError("save it as .xlsx or .csv" if is_sheet else f"is not one of {KINDS}", file=path)
-    is_empty = True
+    row = None
     for row in rows:
-        is_empty = False
         yield row
     raise_problems(problems, path)
-    if is_empty:
+    if row is None:
         raise UserError("there is no row", file=path)
 
 
