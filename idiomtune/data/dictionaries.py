@@ -145,7 +145,7 @@ def wiktionary_file(place: str | None, language: str) -> tuple[Path, str]:
     tail = f"words/{file}-words.jsonl" if name == "English" else f"{file}.jsonl"
     url = place or f"{_KAIKKI}/{name.replace(' ', '%20')}/{tail}"
     path = cache_folder() / "wiktionary" / url.rpartition("/")[2]
-    download(url, path, "path=<file>")
+    download(url, path, "fetch this address by other means, and give path=<file>")
     return path, f"Wiktionary (kaikki.org, {read_json(path.with_name(f'{path.name}.json'))['date']})"
 
 

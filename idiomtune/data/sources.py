@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -18,10 +17,11 @@ from urllib.error import HTTPError
 from urllib.parse import quote
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
+from filelock import FileLock
+
 from idiomtune.declarations.dataset import DatasetType
 from idiomtune.errors import DataMissingError, UserError
-from idiomtune.io.cache import put
-from idiomtune.io.claims import locked
+from idiomtune.io.claims import LOCK
 from idiomtune.io.files import (
     cache_folder,
     expanded,
@@ -29,9 +29,9 @@ from idiomtune.io.files import (
     is_file,
     is_folder,
     one_line,
+    read_mapping,
     sync,
     write_json,
-    write_text,
 )
 from idiomtune.io.terminal import progress_bar
 
@@ -65,13 +65,14 @@ class PublishedFile:
     sha256: str | None = None
     columns: tuple[str, ...] = ()
 
-    def check(self, content: bytes) -> None:
+    def check(self, path: Path) -> None:
         """Raises ValueError: if this is not the published file; a login page, for example."""
         if self.sha256 is None:
-            header = content.partition(b"\n")[0].decode(errors="replace")
+            with path.open("rb") as file:
+                header = file.readline().decode(errors="replace")
             if missing := [name for name in self.columns if name not in header]:
                 raise ValueError(f"the answer is not the published table: it has no column {missing[0]!r}")
-        elif (actual := hashlib.sha256(content).hexdigest()) != self.sha256:
+        elif (actual := fingerprint(path)) != self.sha256:
             raise ValueError(f"its SHA-256 is {actual}, not the {self.sha256} of the published file")
 
 
@@ -151,79 +152,71 @@ class DataFiles:
 
 
 def _downloaded(source: GitHubData, file: PublishedFile, target: Path) -> Path:
-    """A file, downloaded as `target` unless it is there. A sum that is not known is recorded next to it."""
-    record = target.with_name(f"{target.name}.sha256")
-    if not is_file(target):
-        url = f"{GITHUB_FILES}/{source.repo}/{file.revision}/{quote(file.path)}"
-        log.info("downloading %s to %s", url, target)
-        try:
-            put(target, lambda partial: partial.write_bytes(_fetch(url, file)))
-            if file.sha256 is None:
-                write_text(record, fingerprint(target) + "\n")
-        except (OSError, HTTPException, ValueError) as error:  # the last for a bad redirect
-            name, option = source.dataset.name, source.dataset.setting
-            raise DataMissingError(
-                f"{url} could not be downloaded to {target.parent}: {one_line(str(error))}\n"
-                f"  - a local copy: {option}=<folder with {source.contents}>, or "
-                f"IDIOM_DATA=<folder with {name}/>"
-            ) from None
-    recorded = record.read_text(errors="replace").strip() if is_file(record) else None
-    warn_if_altered(target, file.sha256 or recorded, " Delete it to download it again.")
+    """A file, downloaded as `target` unless it is there."""
+    name, option = source.dataset.name, source.dataset.setting
+    download(
+        f"{GITHUB_FILES}/{source.repo}/{file.revision}/{quote(file.path)}",
+        target,
+        f"a local copy: {option}=<folder with {source.contents}>, or IDIOM_DATA=<folder with {name}/>",
+        file.check,
+    )
+    sum_ = file.sha256 or read_mapping(_record(target)).get("sha256")
+    warn_if_altered(target, sum_, " Delete it to download it again.")
     return target
 
 
-def _fetch(url: str, file: PublishedFile) -> bytes:
-    try:
-        with build_opener(NoDowngrade).open(url, timeout=_TIMEOUT) as answer:
-            content: bytes = answer.read()
-    except HTTPError as error:
-        error.close()  # it is the answer, too
-        raise
-    file.check(content)
-    return content
+def _record(target: Path) -> Path:
+    return target.with_name(f"{target.name}.json")
 
 
-def download(url: str, target: Path, remedy: str) -> None:
-    """Fetch a large file unless it is there; next to it, its address, date and SHA-256 are recorded.
+def _refuse_page(path: Path) -> None:
+    with path.open("rb") as file:
+        if file.read(20).lstrip().startswith(b"<"):
+            raise ValueError("the answer is a page, not the file")
 
-    What came before an interruption is kept, and the next call resumes it.
+
+def download(url: str, target: Path, remedy: str, check: Callable[[Path], None] = _refuse_page) -> None:
+    """Fetch a file unless it is there; next to it, its address, date and SHA-256 are recorded.
+
+    What came before an interruption is kept, and the next call resumes it. A second program waits for the
+    first.
 
     Args:
-        remedy: the option for a file that the user has fetched.
+        remedy: what else the user can do.
+        check: raises ValueError for what is not the file.
 
     Raises:
-        DataMissingError: if it cannot be downloaded, or is a page.
+        DataMissingError: if it cannot be downloaded, or is another file.
     """
     if is_file(target):
         return
     partial = target.with_name(f"{target.name}.partial")
     log.info("downloading %s to %s", url, target)
     try:
-        with locked(target.parent, str(target.parent)):
-            is_complete = False
-            while not is_complete:
+        with FileLock(target.parent / LOCK):
+            while not is_file(target):
                 before = _size(partial)
                 try:
                     _fetch_rest(url, partial)
-                    is_complete = True
                 except (OSError, HTTPException) as error:
                     if _size(partial) <= before:
                         raise
                     log.info("%s: resuming", one_line(str(error)))
-            with partial.open("rb") as file:
-                is_page = file.read(20).lstrip().startswith(b"<")
-            if is_page:
-                partial.unlink()
-                raise ValueError("the answer is a page, not the file")
-            sync(partial)
-            record = {"url": url, "date": f"{datetime.now(UTC):%Y-%m-%d}", "sha256": fingerprint(partial)}
-            write_json(target.with_name(f"{target.name}.json"), record)
-            partial.replace(target)
+                    continue
+                try:
+                    check(partial)
+                except ValueError:
+                    partial.unlink()
+                    raise
+                sync(partial)
+                record = {"url": url, "date": f"{datetime.now(UTC):%Y-%m-%d}", "sha256": fingerprint(partial)}
+                write_json(_record(target), record)
+                partial.replace(target)
     except (OSError, HTTPException, ValueError) as error:
         raise DataMissingError(
-            f"{url} could not be downloaded: {one_line(str(error))}\n"
-            "  - what came of it is kept: repeat the command to resume\n"
-            f"  - or fetch this address by other means, and give {remedy}"
+            f"{url} could not be downloaded to {target.parent}: {one_line(str(error))}\n"
+            f"  - {remedy}\n"
+            "  - what came of it is kept: repeat the command to resume"
         ) from None
 
 

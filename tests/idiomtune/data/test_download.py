@@ -111,25 +111,13 @@ class Wrong(NamedTuple):
     status: int = 200
 
 
-@pytest.mark.parametrize(
-    ("file", "wrong"),
-    [
-        (PINNED, Wrong("SHA-256", PAGE, len(PAGE))),
-        (UNPINNED, Wrong("no column 'name'", PAGE, len(PAGE))),
-        (UNPINNED, Wrong("30 more", CONTENT[:-30], len(CONTENT))),
-        (PINNED, Wrong("timed out", None, len(CONTENT))),
-        (UNPINNED, Wrong("etc/hostname", status=302)),
-    ],
-    ids=["page, known sum", "page, unknown sum", "cut", "silent", "redirect to a file"],
-)
-def test_what_a_server_does_wrong_leaves_no_trace(
-    file: PublishedFile, wrong: Wrong, as_github: Server, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answers = [wrong, Wrong("", CONTENT, len(CONTENT))]
+def answering(*answers: Wrong) -> type[Quiet]:
+    """A handler that gives one answer after the other."""
+    left = list(answers)
 
     class Handler(Quiet):
         def do_GET(self) -> None:
-            answer = answers.pop(0)
+            answer = left.pop(0)
             self.send_response(answer.status)
             self.send_header("Content-Length", str(answer.length))
             self.send_header("Location", "file:///etc/hostname")
@@ -139,18 +127,43 @@ def test_what_a_server_does_wrong_leaves_no_trace(
             else:
                 self.wfile.write(answer.content)
 
-    as_github(Handler)
+    return Handler
+
+
+@pytest.mark.parametrize(
+    ("file", "wrong"),
+    [
+        (PINNED, Wrong("SHA-256", PAGE, len(PAGE))),
+        (UNPINNED, Wrong("no column 'name'", PAGE, len(PAGE))),
+        (PINNED, Wrong("timed out", None, len(CONTENT))),
+        (UNPINNED, Wrong("etc/hostname", status=302)),
+    ],
+    ids=["page, known sum", "page, unknown sum", "silent", "redirect to a file"],
+)
+def test_what_a_server_does_wrong_is_not_taken_for_the_file(
+    file: PublishedFile, wrong: Wrong, as_github: Server, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_github(answering(wrong, Wrong("", CONTENT, len(CONTENT))))
     monkeypatch.setattr(sources, "_TIMEOUT", 0.2)
     with pytest.raises(DataMissingError) as caught:
         get(file)
     assert all(part in str(caught.value) for part in (wrong.named, "x.csv", "a local copy"))
-    assert not any(path.is_file() for path in cache.rglob("*"))
+    assert not (cache / "pie" / "x.csv").exists()
     assert get(file).read_bytes() == CONTENT
+
+
+@pytest.mark.usefixtures("cache")
+def test_an_answer_that_ends_early_is_asked_for_again(as_github: Server) -> None:
+    cut = Wrong("", CONTENT[:-30], len(CONTENT))
+    as_github(answering(cut, cut, Wrong("", CONTENT, len(CONTENT))))
+    with pytest.raises(DataMissingError, match="the connection ended"):
+        get(UNPINNED)  # for the second time, and no further
+    assert get(UNPINNED).read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize("file", [PINNED, UNPINNED], ids=["known sum", "unknown sum"])
 def test_a_copy_is_downloaded_once_and_named_when_it_was_changed(
-    file: PublishedFile, github: Path, cache: Path, caplog: pytest.LogCaptureFixture
+    file: PublishedFile, github: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     origin = github / "a/b" / file.revision / file.path
     origin.parent.mkdir(parents=True)
@@ -164,7 +177,6 @@ def test_a_copy_is_downloaded_once_and_named_when_it_was_changed(
     assert get(file) == copy
     assert f"{copy} is not the published file" in caplog.text
     copy.unlink()
-    (cache / "pie" / "x.csv.sha256").unlink(missing_ok=True)
     if file.sha256 is None:
         assert get(file).read_bytes() == origin.read_bytes()
     else:
