@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from idiomloss.similarity import unit_vectors
-from idiomtune.data.own.store import number_for
+from idiomtune.data.own.load import number_for
 from idiomtune.errors import UserError
 from idiomtune.io.terminal import progress_bar
 from idiomtune.io.vectors import VectorStore

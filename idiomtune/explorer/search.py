@@ -22,7 +22,7 @@ from idiomtune.benchmarks.own.collections import read_collection
 from idiomtune.benchmarks.retrieval import ndcg, rank, rank_in_parts, tie_break
 from idiomtune.data.idiolink import Split
 from idiomtune.data.own.forms import TEXTS, TRAINED
-from idiomtune.data.own.store import OwnTable
+from idiomtune.data.own.load import OwnTable
 from idiomtune.data.own.table import Record, Source, Table
 from idiomtune.declarations.dataset import Form
 from idiomtune.encoder.attribution import word_rows

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from idiomloss import cosine_similarity, paired_cosine_similarity
 from idiomtune.benchmarks import Benchmark
 from idiomtune.config import Common, TrainSettings
-from idiomtune.data.own.load import own_splits
-from idiomtune.data.own.store import Examples, read_corpus, read_mined
+from idiomtune.data.own.load import Examples, own_splits, read_corpus, read_mined
 from idiomtune.declarations.dataset import HELD_OUT, Negatives, OwnData
 from idiomtune.declarations.registry import build_objective as build_declared
 from idiomtune.declarations.registry import objective_types, resolve

@@ -14,7 +14,7 @@ import numpy as np
 
 from idiomtune.benchmarks.own import Mode
 from idiomtune.data.own.forms import DOCUMENTS, JUDGEMENTS, QUERIES, Form, normalised
-from idiomtune.data.own.store import number_for
+from idiomtune.data.own.load import number_for
 from idiomtune.data.own.table import Record, Table, unique
 from idiomtune.errors import UserError
 from idiomtune.io.files import is_file, is_folder, raise_problems

@@ -16,8 +16,7 @@ from idiomtune.benchmarks.own.collections import read_collection
 from idiomtune.benchmarks.own.pairs import OwnPairBenchmark
 from idiomtune.config import EvaluateSettings, TrainSettings, check
 from idiomtune.config.compose import chosen_by_default, config_names
-from idiomtune.data.own.load import own_splits
-from idiomtune.data.own.store import OwnTable
+from idiomtune.data.own.load import OwnTable, own_splits
 from idiomtune.data.own.table import Source, find_sources
 from idiomtune.declarations.options import Section
 from idiomtune.programs.launch import rewrite_arguments

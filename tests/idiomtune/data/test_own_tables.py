@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from idiomtune.benchmarks.own.collections import read_collection
 from idiomtune.benchmarks.own.pairs import read_pairs
 from idiomtune.benchmarks.own.ranking import read_ranking
-from idiomtune.data.own.load import OwnSplits, load_own
-from idiomtune.data.own.store import read_corpus
+from idiomtune.data.own.load import OwnSplits, load_own, read_corpus
 from idiomtune.declarations.dataset import OwnData
 from idiomtune.encoder.glossary import read_glossary
 from idiomtune.errors import UserError
