@@ -10,7 +10,7 @@ from idiomtune.programs.launch import launch, ready
 
 def run(config: dict[str, Any]) -> None:
     """Check what `idiomtune train` would train on and score."""
-    settings: TrainSettings = ready(TrainSettings, config)
+    settings = ready(TrainSettings, config)
     from idiomtune.programs.prepare import check_data
 
     check_data(settings)

@@ -8,7 +8,7 @@ from idiomtune.programs.launch import launch, ready
 
 def run(config: dict[str, Any]) -> dict[str, float]:
     """Score one model; returns the scores."""
-    settings: EvaluateSettings = ready(EvaluateSettings, config)
+    settings = ready(EvaluateSettings, config)
     from idiomtune.programs.evaluate import score_model
 
     return score_model(settings, config)

@@ -45,10 +45,8 @@ def parse(arguments: Sequence[str]) -> ExploreSettings:
     models, given = names_and_options(arguments, names)
     if not models:
         raise UserError("give a run folder or a model (see --help)")
-    options: ExploreSettings = check(
-        ExploreSettings, {"models": models, **{name: values[-1] for name, values in given.items()}}
-    )
-    return options
+    options = {name: values[-1] for name, values in given.items()}
+    return check(ExploreSettings, {"models": models, **options})
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -9,7 +9,7 @@ from idiomtune.programs.launch import launch, ready
 
 def run(config: dict[str, Any]) -> Path:
     """Export; returns the new folder."""
-    settings: ExportSettings = ready(ExportSettings, config)
+    settings = ready(ExportSettings, config)
     from idiomtune.programs.export import export
 
     return export(settings)

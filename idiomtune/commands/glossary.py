@@ -10,7 +10,7 @@ from idiomtune.programs.launch import launch
 
 def run(config: dict[str, Any]) -> Path:
     """Make the glossary; returns its file."""
-    settings: GlossarySettings = check(GlossarySettings, config)
+    settings = check(GlossarySettings, config)
     from idiomtune.programs.glossary import glossary  # heavy: after the options are known to be right
 
     return glossary(settings)

@@ -9,7 +9,7 @@ from idiomtune.programs.launch import launch, ready
 
 def run(config: dict[str, Any]) -> Path:
     """Learn; returns the new model's folder."""
-    settings: LearnSettings = ready(LearnSettings, config)
+    settings = ready(LearnSettings, config)
     from idiomtune.programs.learn import learn
 
     return learn(settings)

@@ -8,7 +8,7 @@ from idiomtune.programs.launch import launch
 
 def run(config: dict[str, Any]) -> list[str | None]:
     """Push one checkpoint, or show what would be pushed; returns the addresses of the commits."""
-    settings: PushSettings = check(PushSettings, config)
+    settings = check(PushSettings, config)
     from idiomtune.programs.publish import publish  # heavy: after the configuration is checked
 
     return publish(settings)

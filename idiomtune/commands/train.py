@@ -30,7 +30,7 @@ def run(config: dict[str, Any]) -> float:
         config = saved_config(
             folder.path, config, experiment_name(), overrides() if given is not None else []
         )
-    settings: TrainSettings = ready(TrainSettings, config)
+    settings = ready(TrainSettings, config)
     from idiomtune.programs.fine_tune import fine_tune
 
     try:

@@ -15,10 +15,9 @@ from pydantic import (
     NonNegativeInt,
     PositiveInt,
     RootModel,
-    ValidationError,
     field_validator,
 )
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic_core import PydanticKnownError
 
 from idiomtune.declarations.benchmark import BenchmarkOptions
 from idiomtune.declarations.dataset import OwnData
@@ -34,43 +33,42 @@ from idiomtune.declarations.options import (
     Text,
     Weight,
     as_list,
-    located,
 )
 from idiomtune.declarations.registry import benchmark_types, dataset_types, score_of
 from idiomtune.expressions import expression_words
 from idiomtune.io.files import is_folder
 
 
-def _sections(value: Any) -> Any:
-    """Each section as the class that its benchmark declares.
+def _chosen(value: Any) -> Any:
+    """The sections of the chosen benchmarks with their names, in the order of the declarations.
 
     An experiment may set options of a benchmark that is not chosen; such a section has no name.
     """
     if not isinstance(value, dict):
         return value
     types = benchmark_types()
-    checked: dict[str, BenchmarkOptions] = {}
-    problems: list[InitErrorDetails] = []
-    for name, section in value.items():
-        if isinstance(section, BenchmarkOptions):
-            checked[name] = section
-        elif name not in types:
-            what = PydanticCustomError("extra_forbidden", "there is no such benchmark")
-            problems.append(InitErrorDetails(type=what, loc=(name,), input=section))
-        elif not isinstance(section, dict) or "name" in section:
-            try:
-                checked[name] = types[name].options.model_validate(section)
-            except ValidationError as error:
-                problems += located(error, name)
-    if problems:
-        raise ValidationError.from_exception_data("benchmark", problems)
-    if not checked:
+    chosen = {
+        name: (name, section)
+        for name, section in sorted(value.items(), key=lambda item: [*types, item[0]].index(item[0]))
+        if name not in types or not isinstance(section, dict) or "name" in section
+    }
+    if not chosen:
         raise ValueError(f"choose one or more: benchmark=[{', '.join(types)}]")
-    # In the order of the declarations.
-    return {name: checked[name] for name in types if name in checked}
+    return chosen
 
 
-class BenchmarkSettings(RootModel[Annotated[dict[str, BenchmarkOptions], BeforeValidator(_sections)]]):
+def _section(named: tuple[str, Any]) -> BenchmarkOptions:
+    """A section as the class that its benchmark declares."""
+    name, section = named
+    if name not in benchmark_types():
+        raise PydanticKnownError("extra_forbidden")
+    return benchmark_types()[name].options.model_validate(section)
+
+
+_Options = Annotated[BenchmarkOptions, BeforeValidator(_section)]
+
+
+class BenchmarkSettings(RootModel[Annotated[dict[str, _Options], BeforeValidator(_chosen)]]):
     """The benchmarks that `benchmark=[...]` chose."""
 
     @property

@@ -6,15 +6,17 @@ import difflib
 import os
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from idiomtune.declarations.options import Section
 from idiomtune.errors import UserError
 
+Settings = TypeVar("Settings", bound=Section)
 
-def check(kind: type[Section], config: dict[str, Any], *, section: str = "") -> Any:
+
+def check(kind: type[Settings], config: dict[str, Any], *, section: str = "") -> Settings:
     """The composed configuration as settings.
 
     Args:
@@ -50,8 +52,6 @@ def _message(problem: Any) -> str:
             return "there is no such option"
         case "value_error":
             return str(problem["ctx"]["error"])
-        case "problem":  # of a section that was checked by itself
-            return str(problem["msg"])
         case "literal_error":
             return f"must be one of {problem['ctx']['expected']}, got {problem['input']!r}"
         case _:

@@ -5,16 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    model_validator,
-)
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 
 def as_list(value: Any) -> Any:
@@ -70,17 +61,3 @@ class Section(BaseModel):
         for problem in self.problems():
             raise ValueError(problem)
         return self
-
-
-def located(error: ValidationError, *place: str) -> list[InitErrorDetails]:
-    """The problems of a section, at their place in the configuration."""
-    return [
-        InitErrorDetails(type=_kind(e), loc=(*place, *e["loc"]), input=e["input"], ctx=e.get("ctx", {}))
-        for e in error.errors()
-    ]
-
-
-def _kind(problem: Any) -> str | PydanticCustomError:
-    if problem["type"] != "value_error":
-        return str(problem["type"])
-    return PydanticCustomError("problem", "{problem}", {"problem": str(problem["ctx"]["error"])})

@@ -9,12 +9,11 @@ from functools import cache
 from itertools import chain
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BeforeValidator, ValidationError
+from pydantic import BeforeValidator
 
 from idiomtune.declarations.benchmark import BenchmarkOptions, BenchmarkType
 from idiomtune.declarations.dataset import PLACE, DatasetType
 from idiomtune.declarations.objective import ObjectiveOptions, ObjectiveType
-from idiomtune.declarations.options import located
 from idiomtune.declarations.score import Score
 from idiomtune.errors import UserError
 
@@ -220,10 +219,7 @@ def _declared_options(value: Any) -> Any:
     name = value.get("name")
     if not isinstance(name, str) or name not in known:
         raise ValueError(f"name must be one of {', '.join(map(repr, known))}, got {name!r}")
-    try:
-        return known[name].options.model_validate(value)
-    except ValidationError as error:
-        raise ValidationError.from_exception_data("objective", located(error)) from None
+    return known[name].options.model_validate(value)
 
 
 # Options of an objective, checked as the one of their `name` declares them.

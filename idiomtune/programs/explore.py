@@ -120,7 +120,7 @@ def find_models(name: str) -> list[Named]:
             )
         config = read_config(run)["model"]
         defaults = _settings(str(config["path"])).model_dump()  # for options that are newer than the run
-        base: ModelSettings = check(ModelSettings, defaults | config, section="model")
+        base = check(ModelSettings, defaults | config, section="model")
         after = Named(f"trained: {run.name}", f"{run.name}/{saved.name}", base, saved)
     elif (taught := read_learnt(path)) is not None:
         options = {key: value for key, value in taught["options"].items() if not key.startswith("glossary")}

@@ -41,9 +41,8 @@ from idiomtune.config.compose import (
     plain,
     register_resolvers,
 )
-from idiomtune.config.validation import refuse_arguments, refuse_values
+from idiomtune.config.validation import Settings, refuse_arguments, refuse_values
 from idiomtune.declarations.models import CONF
-from idiomtune.declarations.options import Section
 from idiomtune.declarations.registry import is_place
 from idiomtune.errors import UserError
 from idiomtune.io.files import expanded, is_folder, model_folder, parse_yaml, printable
@@ -271,7 +270,7 @@ def named_grid(arguments: Sequence[str]) -> str | None:
     return folders[-1] if folders else ""
 
 
-def ready(kind: type[Section], config: dict[str, Any]) -> Any:
+def ready(kind: type[Settings], config: dict[str, Any]) -> Settings:
     """The checked settings of a program; then torch and all else that takes seconds is imported.
 
     No garbage is collected meanwhile, and what these imports leave is never looked through: their million
