@@ -205,9 +205,9 @@ def build_benchmarks(
     """
     benchmarks: list[Benchmark] = []
     missing: dict[str, str] = {}
-    for name in settings.benchmark.names if names is None else names:
+    for name in settings.benchmark if names is None else names:
         try:
-            benchmark = resolve(benchmark_type(name).build)(settings, settings.benchmark.sections[name])
+            benchmark = resolve(benchmark_type(name).build)(settings, settings.benchmark[name])
         except DataMissingError as error:
             if names is not None:
                 raise

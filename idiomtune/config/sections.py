@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,7 +14,6 @@ from pydantic import (
     Field,
     NonNegativeInt,
     PositiveInt,
-    RootModel,
     field_validator,
 )
 from pydantic_core import PydanticKnownError
@@ -65,34 +64,10 @@ def _section(named: tuple[str, Any]) -> BenchmarkOptions:
     return benchmark_types()[name].options.model_validate(section)
 
 
-_Options = Annotated[BenchmarkOptions, BeforeValidator(_section)]
-
-
-class BenchmarkSettings(RootModel[Annotated[dict[str, _Options], BeforeValidator(_chosen)]]):
-    """The benchmarks that `benchmark=[...]` chose."""
-
-    @property
-    def sections(self) -> dict[str, BenchmarkOptions]:
-        """Name → options of the chosen benchmarks."""
-        return self.root
-
-    @property
-    def names(self) -> list[str]:
-        """The names of the chosen benchmarks."""
-        return list(self.root)
-
-    def splits(self, name: str, wanted: Sequence[str]) -> list[str]:
-        """Those of the splits `wanted` that this benchmark has, else its options'; [] if it is not chosen."""
-        section = self.root.get(name)
-        if section is None:
-            return []
-        others = {s for other in self.root.values() if other is not section for s in other.known_splits}
-        chosen = [
-            split
-            for split in dict.fromkeys(wanted)
-            if split in section.known_splits or (section.has_others and split not in others)
-        ]
-        return chosen or section.default_splits
+# The benchmarks that `benchmark=[...]` chose: name → options.
+ChosenBenchmarks = Annotated[
+    dict[str, Annotated[BenchmarkOptions, BeforeValidator(_section)]], BeforeValidator(_chosen)
+]
 
 
 def _is_benchmark(name: str) -> str:
@@ -402,15 +377,6 @@ class TrackingSettings(Section):
 Direction = Literal["maximize", "minimize"]
 
 
-def _as_text(value: Any) -> Any:
-    """A parameter's plain value (`true`, 3) as on the command line."""
-    return (
-        {k: v if isinstance(v, str) else str(v) for k, v in value.items()}
-        if isinstance(value, dict)
-        else value
-    )
-
-
 class SearchSettings(Section):
     study: Annotated[str, Field(min_length=1)]
     storage: str | None
@@ -418,7 +384,7 @@ class SearchSettings(Section):
     n_jobs: PositiveInt
     objectives: Names | None
     directions: Annotated[list[Direction] | None, BeforeValidator(as_list)]
-    params: Annotated[dict[str, str], BeforeValidator(_as_text)]
+    params: dict[str, Annotated[str, BeforeValidator(str)]]  # plain values (`true`, 3) as on the command line
     sampler: Literal["tpe", "random", "nsgaii"]
     seed: NonNegativeInt
     startup_trials: NonNegativeInt

@@ -17,7 +17,7 @@ from pydantic import (
 
 from idiomtune.config.sections import (
     BenchmarkNames,
-    BenchmarkSettings,
+    ChosenBenchmarks,
     DataSettings,
     EvalSettings,
     ModelSettings,
@@ -53,7 +53,7 @@ class Common(Section):
     extensions: list[Text]
     model: ModelSettings
     data: DataSettings
-    benchmark: BenchmarkSettings
+    benchmark: ChosenBenchmarks
     device: Literal["auto", "cpu", "cuda", "mps"]
     precision: Literal["auto", "fp32", "bf16", "fp16"]
     split: Names | None
@@ -70,12 +70,10 @@ class Common(Section):
 
     def problems(self) -> Iterator[str]:
         for split in self.split or []:
-            if not any(split in self.splits(name) for name in self.benchmark.names):
-                yield (
-                    f"split={split}: none of the benchmarks {', '.join(self.benchmark.names)} has that split"
-                )
+            if not any(split in self.splits(name) for name in self.benchmark):
+                yield (f"split={split}: none of the benchmarks {', '.join(self.benchmark)} has that split")
         given_by: dict[str, str] = {}
-        for name, options in self.benchmark.sections.items():
+        for name, options in self.benchmark.items():
             for key in options.score_keys(self.splits(name)):
                 if given_by.setdefault(key, name) != name:
                     yield (f"benchmark: {given_by[key]} and {name} both give the score {key!r}: rename one")
@@ -85,20 +83,29 @@ class Common(Section):
     @property
     def scored_folds(self) -> list[str]:
         """The splits to score that belong to a fold."""
-        sections = self.benchmark.sections.items()
+        sections = self.benchmark.items()
         return [options.fold_split for name, options in sections if options.fold_split in self.splits(name)]
 
     def check_named(self, option: str, benchmarks: Sequence[str] | None) -> None:
         """Raises ValueError for a name that `benchmark=[...]` leaves out."""
         for name in benchmarks or []:
-            if name not in self.benchmark.names:
-                raise ValueError(
-                    f"{option}: {name} is not among benchmark=[{', '.join(self.benchmark.names)}]"
-                )
+            if name not in self.benchmark:
+                raise ValueError(f"{option}: {name} is not among benchmark=[{', '.join(self.benchmark)}]")
 
     def splits(self, benchmark: str) -> list[str]:
-        """The splits that a benchmark is scored on: those of `split=` that it has, else its options'."""
-        return self.benchmark.splits(benchmark, self.split or [])
+        """The splits that a benchmark is scored on: those of `split=` that it has, else its options'.
+
+        None of a benchmark that is not chosen.
+        """
+        if (section := self.benchmark.get(benchmark)) is None:
+            return []
+        others = {s for other in self.benchmark.values() if other is not section for s in other.known_splits}
+        chosen = [
+            split
+            for split in dict.fromkeys(self.split or [])
+            if split in section.known_splits or (section.has_others and split not in others)
+        ]
+        return chosen or section.default_splits
 
     @property
     def cut_dimensions(self) -> list[int]:
@@ -109,7 +116,7 @@ class Common(Section):
         """Every score key that these settings can give."""
         keys = [
             key
-            for name, options in self.benchmark.sections.items()
+            for name, options in self.benchmark.items()
             if benchmarks is None or name in benchmarks
             for key in options.score_keys(self.splits(name))
         ]
@@ -135,7 +142,7 @@ class TrainSettings(Common):
 
     def splits(self, benchmark: str) -> list[str]:
         """The splits that a benchmark is scored on; those that the objective brings come first."""
-        brought = self.objective.splits(benchmark) if benchmark in self.benchmark.names else []
+        brought = self.objective.splits(benchmark) if benchmark in self.benchmark else []
         return brought or super().splits(benchmark)
 
     def score_keys(self, benchmarks: Sequence[str] | None) -> list[str]:
@@ -211,7 +218,7 @@ class TrainSettings(Common):
             if key not in keys:
                 yield (
                     f"trainer.monitor: {no_such_score(key, keys)}. This run scores "
-                    + "; ".join(self._scored_on(name) for name in self.benchmark.names)
+                    + "; ".join(self._scored_on(name) for name in self.benchmark)
                     + ": with split= set trainer.monitor= too"
                 )
             if score_of(key).better == "lower":
@@ -412,11 +419,7 @@ def _names_of_files(value: Any) -> Any:
     return [] if names in ("", "none") else [name.strip() for name in names.split(",")]
 
 
-def _output_path(value: Any) -> Any:
-    return expanded(value, "output") if isinstance(value, str) and value else value
-
-
-OutputPath = Annotated[Path, BeforeValidator(_output_path)]
+OutputPath = Annotated[Path, AfterValidator(lambda path: expanded(str(path), "output"))]
 
 
 class ExploreSettings(Section):

@@ -212,7 +212,7 @@ class _Embedder:
 def own_revisions(settings: Common) -> dict[str, str]:
     """Data set of the Hub → its commit, of those of the user's own data that are read."""
     objective = getattr(settings, "objective", None)
-    reading = [settings] if isinstance(objective, OwnOptions) or HELD_OUT in settings.benchmark.names else []
+    reading = [settings] if isinstance(objective, OwnOptions) or HELD_OUT in settings.benchmark else []
     if isinstance(objective, MixtureOptions):
         reading = [part.seen_by(settings) for part in objective.parts.values() if part.is_own]
     found: dict[str, str] = {}

@@ -132,7 +132,7 @@ class MixtureOptions(ObjectiveOptions):
                 part.options.check_with(part.seen_by(settings), f"{place}.options")
         if settings.data.extra and not any(p.objective in ("idiolink", "joint") for p in self.parts.values()):
             raise ValueError(NEEDS_IDIOLINK.format(settings.data.extra))
-        if HELD_OUT in settings.benchmark.names and not self.splits(HELD_OUT):
+        if HELD_OUT in settings.benchmark and not self.splits(HELD_OUT):
             raise ValueError(
                 f"benchmark=[{HELD_OUT}] scores held-out rows of your own data, but no part has any: "
                 "choose what to score, as benchmark=[idiolink] trainer.monitor=idiolink/val/sentence/ndcg@10"

@@ -174,7 +174,7 @@ def test_idiomx(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT / "examples")
     importlib.import_module("idiomx").main("rows.jsonl")
     settings = settings_of("idiomx")
-    collection = read_collection("idiomx", settings.benchmark.sections["own_retrieval"].paths["idiomx"])
+    collection = read_collection("idiomx", settings.benchmark["own_retrieval"].paths["idiomx"])
     texts = {collection.documents.id(n): request.text for n, request in enumerate(collection.documents)}
     assert len(texts) == 10
     assert texts["i3"] == (
