@@ -79,11 +79,11 @@ def _option(place: tuple[int | str, ...], config: dict[str, Any]) -> list[str]:
     return names
 
 
-def no_such_score(key: str, keys: Sequence[str]) -> str:
+def no_such_score(key: str, keys: Sequence[str], run: str = "this run") -> str:
     """In words, that a run has no score of this name, and which it has that look like it."""
     close = difflib.get_close_matches(key, keys, n=3, cutoff=0.3)
     return (
-        f"this run has no score {key!r}; the nearest it has: {', '.join(close) or 'none'} (keys are as the "
+        f"{run} has no score {key!r}; the nearest it has: {', '.join(close) or 'none'} (keys are as the "
         "table of scores shows them)"
     )
 

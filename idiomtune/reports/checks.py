@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from idiomtune.config.validation import no_such_score
 from idiomtune.declarations.registry import score_of
 from idiomtune.errors import UserError
 from idiomtune.io.files import one_line
@@ -159,7 +159,7 @@ def _by_key(kind: str, limits: Limits, ours: Group, before: Limits) -> dict[str,
     for key in limits:
         if key != EVERY and key not in before:
             who = ours.name if key not in ours.keys else "what it is compared with"
-            raise UserError(f"{kind}={key}: {who} has no such score{_near(key, list(before))}")
+            raise UserError(f"{kind}: {no_such_score(key, list(before), who)}")
         if key != EVERY and not score_of(key).better:
             raise UserError(f"{kind}={key}: a change of it is neither better nor worse; use floor=")
     main = [key for key in before if EVERY in limits and _is_share(key)]
@@ -177,15 +177,10 @@ def _is_share(key: str) -> bool:
     return score_of(key).is_compared and score_of(key).better == "higher"
 
 
-def _near(key: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(key, known, n=3)
-    return f"; there is {', '.join(close)}" if close else ""
-
-
 def _floor(ours: Group, key: str, floor: float, before: float | None) -> Check:
     mean, queries = ours.mean(key), ours.queries.get((False, key))
     if mean is None:
-        raise UserError(f"floor={key}: {ours.name} has no such score{_near(key, ours.keys)}")
+        raise UserError(f"floor: {no_such_score(key, ours.keys, ours.name)}")
     check = f"{key} {'≤' if score_of(key).better == 'lower' else '≥'} {floor:g}"
     change = None if before is None else mean.mean - before
     missing = _loss(key, mean.mean - floor)

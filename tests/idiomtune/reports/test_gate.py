@@ -284,7 +284,7 @@ def test_what_cannot_be_checked_is_said(tmp_path: Path, capsys: pytest.CaptureFi
     assert "the run to check" in told(run, f"against={run}", "margin=0.1")
     assert "no scores of its untrained model" in told(bare, "against=baseline", "margin=0.1")
     assert NDCG in told(run, f"floor={NDCG.replace('ndcg', 'ndgc')}:0.5")  # the nearest one is named
-    assert f"margin={STS}" in told(run, f"against={other}", f"margin={STS}:0.1")
+    assert f"margin: run has no score '{STS}'" in told(run, f"against={other}", f"margin={STS}:0.1")
     assert "no score in common" in told(run, f"against={sts}", "margin=0.1")
     assert "correlation" in told(sts, "against=baseline", f"cluster_margin={STS}:0.1")
     plant(
