@@ -18,7 +18,6 @@ from scipy.stats import rankdata
 
 from idiomtune.data.places import labelled_usages
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.fingerprint import weights_digest
 from idiomtune.encoder.glossary import GLOSSARIES, read_glossary
 from idiomtune.encoder.known_gates import GATES, gate_examples
 from idiomtune.encoder.usage_gate import fit_usage_gate
@@ -68,7 +67,7 @@ def main(model: str = "minilm") -> None:
         known = {
             "model": "all-MiniLM-L6-v2",
             "parameters": sum(p.numel() for p in encoder.parameters()),
-            "weights": weights_digest(encoder),
+            "weights": encoder.weights_digest(),
         }
         write_text(GATES / "minilm.json", json.dumps(known | {"gate": gate._asdict()}) + "\n")
 

@@ -16,7 +16,6 @@ import torch
 from idiomtune.benchmarks import Corpus
 from idiomtune.benchmarks.embeddings import check_finite
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.fingerprint import model_digest
 from idiomtune.encoder.parallel import embed_all
 from idiomtune.encoder.sharding import is_sharded
 from idiomtune.errors import UserError
@@ -104,7 +103,7 @@ def _facts(encoder: Encoder) -> dict[str, str]:
     is_lower = torch.is_autocast_enabled(device)
     precision = torch.get_autocast_dtype(device) if is_lower else torch.float32
     return {
-        "model": model_digest(encoder),
+        "model": encoder.digest(),
         "precision": str(precision).removeprefix("torch."),
     }
 

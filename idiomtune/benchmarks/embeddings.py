@@ -21,7 +21,6 @@ from torch import Tensor
 
 from idiomtune.benchmarks import Corpus
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.fingerprint import model_digest
 from idiomtune.encoder.forward import cut_spans_note
 from idiomtune.encoder.parallel import embed_all
 from idiomtune.errors import UserError
@@ -206,7 +205,7 @@ class Cut:
 def _facts(encoder: Encoder, requests: Sequence[Request], num_processes: int) -> Iterator[str]:
     """All that decides the embeddings, rounding included."""
     device = encoder.device
-    yield model_digest(encoder)
+    yield encoder.digest()
     for name, buffer in encoder.named_buffers():
         yield name
         yield hashlib.sha256(buffer.cpu().reshape(-1).view(torch.uint8).numpy().tobytes()).hexdigest()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack, get_args, overload
 
@@ -62,6 +64,7 @@ from idiomtune.requests import Request, Role, find_span
 log = logging.getLogger(__name__)
 
 _TOKENS_PER_FORWARD = 8192
+_OF_MEANINGS = ("form", "num_senses", "weight", "left_out", "gate")  # what decides how they are read
 _NUM_PROBED = 8  # tokens that are embedded to see whether a loaded model tells them apart
 
 
@@ -316,6 +319,38 @@ class Encoder(nn.Module):
             self.model.save_pretrained(str(folder), create_model_card=False, safe_serialization=True)
         keep_attention(self.model, Path(folder))
         save_expressions(Path(folder), self.model.tokenizer, self.idiom_tokens, self.meanings)
+
+    def weights_digest(self) -> str:
+        """SHA-256 of all weights and their names, to check that a base model is the same as before."""
+        digest = hashlib.sha256()
+        for name, p in self.named_parameters():
+            digest.update(name.encode())
+            digest.update(p.detach().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+    def digest(self) -> str:
+        """SHA-256 of what decides embeddings: weights, modules, tokenizer, prompts, expressions, spans."""
+        tokenizer = json.loads(self.model.tokenizer.backend_tokenizer.to_str())
+        modules: list[Any] = list(self.model)
+        exported = isinstance(modules[0], TokenModel)
+        config = {} if exported else modules[0].auto_model.config.to_dict()
+        idioms, meanings = self.idiom_tokens, self.meanings
+        facts: list[Any] = [
+            self.weights_digest(),
+            [(type(module).__name__, module.get_config_dict()) for module in modules],
+            {name: value for name, value in config.items() if name != "_name_or_path"},
+            {part: value for part, value in tokenizer.items() if part not in ("truncation", "padding")},
+            *(asdict(self.prompts), self.model.max_seq_length, self.raw_spans),
+            idioms and (idioms.expressions, idioms.replace),
+            # In their order: of two expressions that fit a text alike, the first is read.
+            meanings and [list(meanings.senses.items()), *(getattr(meanings, name) for name in _OF_MEANINGS)],
+        ]
+        # Only where they are not as usual, so that the sums of other models stay as they were.
+        if self.model.tokenizer.truncation_side != "right":
+            facts.append(["cut on the left"])
+        if exported and modules[0].do_lower_case:
+            facts.append(["in lower case"])
+        return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
 
     # ---------------------------------------------------------------- for users
 

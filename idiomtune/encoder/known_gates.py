@@ -16,7 +16,6 @@ from torch import Tensor
 from idiomtune.config import ModelSettings
 from idiomtune.data.astitch import Usage
 from idiomtune.data.external import ExternalIdioms
-from idiomtune.encoder.fingerprint import model_digest, weights_digest
 from idiomtune.encoder.forward import having
 from idiomtune.encoder.glossary import GLOSSARIES, Meanings, UsageGate, read_glossary
 from idiomtune.encoder.usage_gate import alone, fit_usage_gate
@@ -73,7 +72,7 @@ def shipped_gate(encoder: Any) -> UsageGate | None:
     num_parameters = sum(p.numel() for p in encoder.parameters())
     for file in sorted(GATES.glob("*.json")):
         content = read_json(file)
-        if content["parameters"] == num_parameters and content["weights"] == weights_digest(encoder):
+        if content["parameters"] == num_parameters and content["weights"] == encoder.weights_digest():
             return _read(content["gate"])
     return None
 
@@ -119,7 +118,7 @@ def fitted_gate(encoder: Any, labelled: Labelled) -> UsageGate:
 
     facts = [(usage.sentence, usage.span, usage.is_idiomatic) for usage in usages]
     with having(encoder, meanings=None):
-        key = [_VERSION, model_digest(encoder), facts]
+        key = [_VERSION, encoder.digest(), facts]
         return _read(read_json(get("gates", key, fit, suffix=".json")))
 
 

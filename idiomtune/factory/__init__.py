@@ -24,7 +24,6 @@ from idiomtune.declarations.registry import objective_types, resolve
 from idiomtune.encoder.building import build_encoder
 from idiomtune.encoder.device import Placement, place
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.fingerprint import model_digest
 from idiomtune.encoder.loading import fetch_file, locate_checkpoint
 from idiomtune.encoder.parallel import embed_all
 from idiomtune.errors import UserError
@@ -137,7 +136,7 @@ def _mined(data: OwnData, settings: TrainSettings, instruction: str | None) -> N
             [{"query": a, "pos": positives[a] or [a], "neg": texts} for a, texts in negatives.items()],
         )
 
-    content = [options.model_dump(exclude={"corpus"}), instruction, model_digest(encoder), pairs, corpus]
+    content = [options.model_dump(exclude={"corpus"}), instruction, encoder.digest(), pairs, corpus]
     path = cache.get("negatives", content, mine, suffix=".jsonl")
     mined = read_mined(path)
     log.info(

@@ -19,7 +19,6 @@ from idiomtune.config import RetainSettings, TrainerSettings, TrainSettings
 from idiomtune.encoder.building import build_encoder
 from idiomtune.encoder.device import Placement
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.fingerprint import weights_digest
 from idiomtune.encoder.forward import evaluating
 from idiomtune.encoder.parallel import embed_all
 from idiomtune.encoder.sharding import local_shard, shard_like
@@ -243,13 +242,13 @@ def build_retention(
     _ = encoder.transformer  # an export has none, and says that it cannot be trained
     if not retain.is_on:
         return Retention(encoder)
-    base = weights_digest(encoder)
+    base = encoder.weights_digest()
     distillation, teacher = None, None
     if retain.distillation:
         follows = encoder
         if retain.teacher_model is not None:
             follows = build_encoder(retain.teacher_model, placement)
-            teacher = weights_digest(follows)
+            teacher = follows.weights_digest()
         texts = retain.teacher_texts
         requests = compared_requests(objective, settings.trainer, texts)
         distillation = Distillation(follows, requests, retain.distillation, processes, texts=texts)

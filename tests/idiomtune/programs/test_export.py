@@ -22,7 +22,6 @@ import idiomtune.commands.export
 from idiomtune.config import ExportSettings, check
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.exports import check_onnx, quantize
-from idiomtune.encoder.fingerprint import model_digest
 from idiomtune.encoder.glossary import Meanings, UsageGate
 from idiomtune.encoder.idiom_tokens import OnnxTokens, TokenModel
 from idiomtune.encoder.sharding import compute_device
@@ -122,7 +121,7 @@ def test_the_encoder_reads_an_export(onnx: Path, idiomatic: Path) -> None:
     assert found.prompts == encoder.prompts
     assert isinstance(found.model[0], OnnxTokens)
     assert not list(onnx.glob("*.safetensors"))
-    assert model_digest(found) != model_digest(encoder)
+    assert found.digest() != encoder.digest()
     assert compute_device(OnnxTokens(onnx)).type == "cpu"  # though none of its weights is torch's
 
 
