@@ -19,8 +19,7 @@ from scipy.stats import rankdata
 from idiomtune.data.places import labelled_usages
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import GLOSSARIES, read_glossary
-from idiomtune.encoder.known_gates import GATES, gate_examples
-from idiomtune.encoder.usage_gate import fit_usage_gate
+from idiomtune.encoder.usage_gate import GATES, fit_usage_gate, gate_examples
 from idiomtune.io.files import write_text
 from idiomtune.io.terminal import log_to_stderr
 

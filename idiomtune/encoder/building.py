@@ -17,10 +17,10 @@ from idiomtune.encoder.device import Placement
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.forward import tokens_of_span
 from idiomtune.encoder.idiom_tokens import read_expressions
-from idiomtune.encoder.known_gates import Labelled, weighed
 from idiomtune.encoder.loading import fetch_file, locate_checkpoint, resolve_model_path
 from idiomtune.encoder.saved_expressions import given_meanings
 from idiomtune.encoder.trained_parts import add_adapters
+from idiomtune.encoder.usage_gate import Labelled, weighed
 from idiomtune.errors import UserError
 from idiomtune.io.files import expanded, first_of, is_folder
 from idiomtune.requests import Request

@@ -23,7 +23,6 @@ from torch import Tensor, nn
 from idiomtune.config import ModelSettings
 from idiomtune.data.places import labelled_usages
 from idiomtune.encoder.checks import check_embeddings
-from idiomtune.encoder.conversion import converted
 from idiomtune.encoder.forward import (
     ForwardBatch,
     PooledSentence,
@@ -40,8 +39,8 @@ from idiomtune.encoder.forward import (
 )
 from idiomtune.encoder.glossary import Meanings
 from idiomtune.encoder.idiom_tokens import IdiomTokens, TokenModel, TokenStart, add_idiom_tokens
-from idiomtune.encoder.known_gates import gate_of, weighed
 from idiomtune.encoder.loading import (
+    converted,
     keep_attention,
     load_model,
     loading_explained,
@@ -53,7 +52,7 @@ from idiomtune.encoder.loading import (
 from idiomtune.encoder.reading import Prompts, Reader, Tokenizer, prompts_of, special_tokens_around
 from idiomtune.encoder.saved_expressions import given_meanings, load_expressions, save_expressions
 from idiomtune.encoder.sharding import compute_device
-from idiomtune.encoder.usage_gate import GatedRequests, alone
+from idiomtune.encoder.usage_gate import GatedRequests, alone, gate_of, weighed
 from idiomtune.errors import UserError
 from idiomtune.expressions import Forms, Span, find_expression
 from idiomtune.io.files import cache_folder

@@ -1,6 +1,6 @@
 """`python weights_only.py <pytorch_model.bin>… <model.safetensors>`: the weights of pickles as safetensors.
 
-A program of its own, started by :mod:`idiomtune.encoder.conversion`: a file that breaks the reader breaks
+A program of its own, started by :mod:`idiomtune.encoder.loading`: a file that breaks the reader breaks
 nothing else. PyTorch reads tensors alone (`weights_only`), so no code in a file is run.
 """
 

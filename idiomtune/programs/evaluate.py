@@ -17,8 +17,8 @@ from idiomtune.config import EvaluateSettings
 from idiomtune.data.places import held_out_idioms, labelled_usages
 from idiomtune.encoder.building import build_encoder, idiom_expressions
 from idiomtune.encoder.device import log_placement, place, start_processes
-from idiomtune.encoder.known_gates import fit_without
 from idiomtune.encoder.loading import resolve_model_path
+from idiomtune.encoder.usage_gate import fit_without
 from idiomtune.errors import UserError
 from idiomtune.factory import module_benchmarks, own_revisions, saved_modules
 from idiomtune.hub.card import base_model

@@ -32,9 +32,9 @@ from idiomtune.encoder.device import log_placement, place
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.forward import evaluating, having
 from idiomtune.encoder.glossary import Glossary, Meanings, glossary_path, read_glossary
-from idiomtune.encoder.known_gates import weighed
 from idiomtune.encoder.loading import resolve_model_path
 from idiomtune.encoder.saved_expressions import without_transparent
+from idiomtune.encoder.usage_gate import weighed
 from idiomtune.errors import UserError
 from idiomtune.expressions import ExpressionIndex, Forms, find_expression, plain_expression
 from idiomtune.hub.card import learnt_card

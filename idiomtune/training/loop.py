@@ -12,9 +12,9 @@ from safetensors.torch import save_file
 
 from idiomtune.config import TrainerSettings
 from idiomtune.encoder.forward import evaluating
-from idiomtune.encoder.known_gates import fit_gate
 from idiomtune.encoder.parity import compare_saved
 from idiomtune.encoder.sharding import full_state, is_sharded
+from idiomtune.encoder.usage_gate import fit_gate
 from idiomtune.errors import Interrupted, UserError
 from idiomtune.io.files import as_os_errors
 from idiomtune.io.hub import first_line

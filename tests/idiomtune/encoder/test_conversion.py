@@ -15,7 +15,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
-from idiomtune.encoder import conversion, weights_only
+from idiomtune.encoder import loading, weights_only
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.loading import why_not_loaded
 from idiomtune.errors import UserError
@@ -91,7 +91,7 @@ def test_a_converted_checkpoint_is_the_same_model(
     assert (copy / "model.safetensors").is_file()
     assert not list(copy.rglob("*.bin"))
 
-    monkeypatch.setattr(conversion, "_convert", None)  # made once
+    monkeypatch.setattr(loading, "_convert", None)  # made once
     torch.testing.assert_close(encoded(folder, convert=True), expected)
 
 

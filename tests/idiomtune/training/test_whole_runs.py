@@ -17,7 +17,7 @@ from idiomtune.data.astitch import Usage
 from idiomtune.data.sources import SAMPLE_ROOT
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import Meanings
-from idiomtune.encoder.known_gates import fit_gate
+from idiomtune.encoder.usage_gate import fit_gate
 from idiomtune.errors import Interrupted, UserError
 from idiomtune.factory import build_objective
 from idiomtune.io.processes import Processes

@@ -12,12 +12,11 @@ import idiomtune as it
 from idiomtune.config import ModelSettings
 from idiomtune.data.astitch import Usage
 from idiomtune.data.idiolink import load_split
-from idiomtune.encoder import known_gates
+from idiomtune.encoder import usage_gate
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import GLOSSARIES, Meanings, read_glossary
-from idiomtune.encoder.known_gates import fit_without, fitted_gate, gate_examples, shipped_gate, weighed
 from idiomtune.encoder.loading import model_settings
-from idiomtune.encoder.usage_gate import alone
+from idiomtune.encoder.usage_gate import alone, fit_without, fitted_gate, gate_examples, shipped_gate, weighed
 from idiomtune.errors import UserError
 from idiomtune.requests import Request
 
@@ -87,7 +86,7 @@ def test_other_models_are_fitted_once(tiny: Encoder, monkeypatch: pytest.MonkeyP
     assert fitted.gate is not None
     assert fitted.gate.layers == (1, 2)
     assert tiny.meanings.gate is None
-    monkeypatch.setattr(known_gates, "fit_gate", None)  # kept in the cache
+    monkeypatch.setattr(usage_gate, "fit_gate", None)  # kept in the cache
     assert fitted_gate(tiny, few) == fitted.gate
     trained = weighed(tiny, asked, few, is_trained=True)
     assert trained is not None
