@@ -26,7 +26,7 @@ from idiomtune.data import astitch
 from idiomtune.data.admire import Item
 from idiomtune.data.astitch import Usage, read_senses, read_usages
 from idiomtune.data.places import admire_split, data_files
-from idiomtune.encoder.building import embedding_width
+from idiomtune.encoder.building import empty_encoder
 from idiomtune.encoder.device import place
 from idiomtune.errors import UserError
 from idiomtune.expressions import plain_expression
@@ -93,7 +93,7 @@ class ScorerObjective:
             if compound not in held_out and meanings.non_literal
         }
 
-        width = embedding_width(settings.model)
+        width = empty_encoder(settings.model).dimension
         torch.manual_seed(settings.seed)  # of the scorer's first weights
         scorer = kind(options, width, place(settings.device, settings.precision).device)
         self.modules: nn.Module = scorer

@@ -29,7 +29,6 @@ from idiomtune.data.admire import first_words
 from idiomtune.encoder.checks import check_complete, loading_reports
 from idiomtune.encoder.loading import (
     locate_checkpoint,
-    resolve_model_path,
     silence_libraries,
     why_not_loaded,
 )
@@ -53,7 +52,7 @@ def load_pretrained(path: str, revision: str | None, model_class: Any, *others: 
     Raises:
         UserError: why it cannot be loaded, or that it is incomplete; the caller knows the option.
     """
-    name, offline = locate_checkpoint(resolve_model_path(path), revision)
+    name, offline = locate_checkpoint(path, revision)
     options: dict[str, Any] = {"revision": revision, "trust_remote_code": False, "local_files_only": offline}
     try:
         with silence_libraries(), loading_reports() as reports:

@@ -91,7 +91,7 @@ def _embed(
             check_finite(rows, f"{corpus.name}: ")
             if processes.is_main or not in_common:
                 store.write(number, rows.numpy())
-            encoder.forget_texts()
+            encoder.reader.tokenizer.forget()
     processes.any(False)  # waits for all
     if missing:
         processes.from_main(lambda: _check_complete(store, corpus))

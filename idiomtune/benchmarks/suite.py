@@ -19,7 +19,7 @@ from idiomtune.benchmarks.embeddings import Cut, Remembered
 from idiomtune.config import ModelSettings
 from idiomtune.declarations.registry import score_of
 from idiomtune.declarations.score import at_dimension
-from idiomtune.encoder.building import embedding_width
+from idiomtune.encoder.building import empty_encoder
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.forward import evaluating
 from idiomtune.errors import UserError
@@ -183,7 +183,7 @@ def check_dimensions(model: ModelSettings, dimensions: Sequence[int]) -> None:
     Raises:
         UserError: if they have no more.
     """
-    if dimensions and max(dimensions) >= (width := embedding_width(model)):
+    if dimensions and max(dimensions) >= (width := empty_encoder(model).dimension):
         raise too_few_dimensions(max(dimensions), width)
 
 

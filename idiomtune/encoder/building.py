@@ -92,14 +92,9 @@ def _loadable(model: ModelSettings, **changes: Any) -> ModelSettings:
     return model.model_copy(update=changes | tokens)
 
 
-def embedding_width(model: ModelSettings) -> int:
-    """The width D of the embeddings of :func:`build_encoder`, found without the weights."""
-    return empty_encoder(model).dimension
-
-
 def saved_pooling(model: ModelSettings) -> str | None:
     """The pooling that a checkpoint's files name; None if they name none."""
-    path, offline = locate_checkpoint(resolve_model_path(model.path), model.revision)
+    path, offline = locate_checkpoint(model.path, model.revision)
     if fetch_file(path, "modules.json", model.revision, local_files_only=offline) is None:
         return None
     return empty_encoder(model.model_copy(update={"pooling": None})).pooling_mode

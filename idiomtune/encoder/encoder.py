@@ -46,7 +46,6 @@ from idiomtune.encoder.loading import (
     loading_explained,
     locate_checkpoint,
     model_settings,
-    resolve_model_path,
     silence_libraries,
 )
 from idiomtune.encoder.reading import Prompts, Reader, Tokenizer, prompts_of, special_tokens_around
@@ -244,9 +243,8 @@ class Encoder(nn.Module):
         Raises:
             UserError: as :meth:`from_pretrained`.
         """
-        path = resolve_model_path(settings.path)
-        folder, offline = locate_checkpoint(path, settings.revision)
-        with loading_explained(path):
+        folder, offline = locate_checkpoint(settings.path, settings.revision)
+        with loading_explained(folder):
             if settings.convert_weights and not empty:
                 copy = converted(folder, settings.revision, local_files_only=offline)
                 if copy != folder:
@@ -630,10 +628,6 @@ class Encoder(nn.Module):
             and not mixes
             and all(isinstance(module, Normalize) for module in after)
         )
-
-    def forget_texts(self) -> None:
-        """Drop the tokens of all texts that were read so far; they are kept for texts that come again."""
-        self._tokenizer.forget()
 
     @torch.no_grad()
     def embed_token_texts(self, ids: Sequence[int]) -> Tensor:

@@ -412,8 +412,7 @@ def in_request_order(rows: Tensor, order: Sequence[int]) -> Tensor:
     Args:
         rows: (R, D), row j for request `order[j]`.
     """
-    position = torch.empty(len(order), dtype=torch.long)  # (R,), request → its row in `rows`
-    position[torch.tensor(order, dtype=torch.long)] = torch.arange(len(order))
+    position = torch.tensor(order, dtype=torch.long).argsort()  # (R,), request → its row in `rows`
     return rows[position.to(rows.device)]  # (R, D)
 
 

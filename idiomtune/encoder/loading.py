@@ -99,7 +99,7 @@ def locate_checkpoint(path: str, revision: str | None = None) -> tuple[str, bool
     Raises:
         UserError: if there is no such model, or it cannot be reached.
     """
-    local = expanded(path := model_folder(path), "model")
+    local = expanded(path := model_folder(resolve_model_path(path)), "model")
     # Where it was one of sentence-transformers, its modules are needed: others would be made up.
     has_modules = is_file(local / "config_sentence_transformers.json")
     if any(is_file(local / name) for name in ("modules.json", "config.json")[: 1 if has_modules else 2]):
@@ -296,21 +296,30 @@ def _load(
     if is_onnx_export(path):
         with silence_libraries():
             return load_onnx_export(path), {}, []
+    with silence_libraries(), loading_reports(empty=device == "meta") as reports:
+        model = load_plain(path, settings, device=device, local_files_only=local_files_only)
+        if isinstance(model[0], StaticEmbedding):
+            model = with_token_table(model)
+        config = get_tokenizer_config(path, revision=settings.revision, local_files_only=local_files_only)
+        return model, config, reports
+
+
+def load_plain(
+    path: str, settings: ModelSettings, *, device: str | None, local_files_only: bool
+) -> SentenceTransformer:
+    """The checkpoint as sentence-transformers loads it, from safetensors alone, in float32."""
     options: dict[str, Any] = {"use_safetensors": True, "dtype": torch.float32}
     if local_files_only:  # adapters are looked up separately, with many retries if the Hub does not answer
         options["adapter_kwargs"] = {"local_files_only": True}
-    where: dict[str, Any] = {"revision": settings.revision, "local_files_only": local_files_only}
-    with silence_libraries(), loading_reports(empty=device == "meta") as reports:
-        model = SentenceTransformer(
+    with silence_libraries():
+        return SentenceTransformer(
             path,
             device=device,
+            revision=settings.revision,
+            local_files_only=local_files_only,
             trust_remote_code=settings.trust_remote_code,
             model_kwargs=options,
-            **where,
         )
-        if isinstance(model[0], StaticEmbedding):
-            model = with_token_table(model)
-        return model, get_tokenizer_config(path, **where), reports
 
 
 @contextmanager

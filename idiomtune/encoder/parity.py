@@ -14,7 +14,7 @@ from torch.nn.functional import normalize
 
 from idiomtune.config import ModelSettings
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.loading import locate_checkpoint, resolve_model_path, silence_libraries
+from idiomtune.encoder.loading import load_plain, locate_checkpoint
 from idiomtune.errors import UserError
 from idiomtune.requests import Request
 
@@ -40,34 +40,26 @@ def compare_loaded(encoder: Encoder, settings: ModelSettings) -> float:
     """
     changed = (settings.pooling, settings.pool_prompts, settings.bidirectional, settings.max_length)
     is_whole = changed == (None,) * 4 and encoder.idiom_tokens is None and not settings.convert_weights
-    plain, prompts = None, {"query": encoder.prompts.query, "document": encoder.prompts.document}
-    if is_whole:
-        folder, offline = locate_checkpoint(resolve_model_path(settings.path), settings.revision)
-        plain = _load_plain(encoder, folder, settings, offline=offline, revision=settings.revision)
-        if plain is not None:  # a checkpoint may promise more positions than it has, which ends in an error
-            plain.max_seq_length = encoder.model.max_seq_length
-    return compared(encoder, plain or encoder.model, f"model {settings.path}", prompts)
+    plain, prompts = encoder.model, {"query": encoder.prompts.query, "document": encoder.prompts.document}
+    if is_whole and _fits_twice(encoder):
+        folder, offline = locate_checkpoint(settings.path, settings.revision)
+        plain = load_plain(folder, settings, device=encoder.device.type, local_files_only=offline)
+        # A checkpoint may promise more positions than it has, which ends in an error.
+        plain.max_seq_length = encoder.model.max_seq_length
+    return compared(encoder, plain, f"model {settings.path}", prompts)
 
 
 def compare_saved(encoder: Encoder, folder: Path, settings: ModelSettings) -> float | None:
     """:func:`compared`, with what was saved of the encoder; None for more than a billion weights."""
-    plain = _load_plain(encoder, str(folder), settings)
-    return None if plain is None else compared(encoder, plain, f"the saved model {folder}", plain.prompts)
-
-
-def _load_plain(
-    encoder: Encoder, path: str, settings: ModelSettings, *, offline: bool = True, revision: str | None = None
-) -> SentenceTransformer | None:
-    """The model as sentence-transformers loads it; None if that is too large to be loaded twice."""
-    if sum(p.numel() for p in encoder.parameters()) > _MAX_TWICE:
+    if not _fits_twice(encoder):
         return None
-    options: dict[str, Any] = {"dtype": torch.float32, "use_safetensors": True}
-    if offline:  # else adapters are looked for on the Hub
-        options["adapter_kwargs"] = {"local_files_only": True}
-    where: dict[str, Any] = {"revision": revision, "local_files_only": offline}
-    how: dict[str, Any] = {"device": encoder.device.type, "trust_remote_code": settings.trust_remote_code}
-    with silence_libraries():
-        return SentenceTransformer(path, model_kwargs=options, **where, **how)
+    saved = settings.model_copy(update={"revision": None})
+    plain = load_plain(str(folder), saved, device=encoder.device.type, local_files_only=True)
+    return compared(encoder, plain, f"the saved model {folder}", plain.prompts)
+
+
+def _fits_twice(encoder: Encoder) -> bool:
+    return sum(p.numel() for p in encoder.parameters()) <= _MAX_TWICE
 
 
 @torch.no_grad()

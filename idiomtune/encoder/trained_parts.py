@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import importlib.util
-import json
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,7 +18,6 @@ from idiomtune.config.sections import LoraSettings
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.sharding import local_shard, shard_like
 from idiomtune.errors import UserError
-from idiomtune.io.files import write_json
 
 _NAME = "default"  # peft's name for a model's only adapter
 _PREFIX = "base_model.model."  # of tensors in peft's files
@@ -92,10 +90,8 @@ class Adapters:
         )
         config = copy.copy(self._config)
         config.inference_mode = True
+        config.target_modules = sorted(config.target_modules)  # a set, in any order
         config.save_pretrained(str(folder))
-        content = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
-        content["target_modules"] = sorted(content["target_modules"])  # a set, in any order
-        write_json(folder / "adapter_config.json", content)
 
     def load(self, folder: Path) -> None:
         """Give the adapters the weights that :meth:`save` wrote."""

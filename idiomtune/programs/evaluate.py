@@ -17,7 +17,6 @@ from idiomtune.config import EvaluateSettings
 from idiomtune.data.places import held_out_idioms, labelled_usages
 from idiomtune.encoder.building import build_encoder, idiom_expressions
 from idiomtune.encoder.device import log_placement, place, start_processes
-from idiomtune.encoder.loading import resolve_model_path
 from idiomtune.encoder.usage_gate import fit_without
 from idiomtune.errors import UserError
 from idiomtune.factory import module_benchmarks, own_revisions, saved_modules
@@ -67,8 +66,7 @@ def score_model(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str,
                 "submission format, or another split="
             )
         with accelerator.local_main_process_first():
-            path = resolve_model_path(settings.model.path)
-            modules = saved_modules(path, placement, settings.model.revision)
+            modules = saved_modules(settings.model.path, placement, settings.model.revision)
         check_pooling(settings.model)
         check_dimensions(settings.model, settings.cut_dimensions)
         benchmarks += module_benchmarks(settings, modules, benchmarks)

@@ -20,7 +20,7 @@ from idiomtune.benchmarks.suite import Suite
 from idiomtune.config import ExportSettings
 from idiomtune.config.sections import named_model
 from idiomtune.declarations.models import model_names, model_values
-from idiomtune.encoder.building import build_encoder, embedding_width
+from idiomtune.encoder.building import build_encoder, empty_encoder
 from idiomtune.encoder.device import place
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.exports import check_onnx, check_packages, quantize, write_onnx, write_static
@@ -200,7 +200,7 @@ def _export(settings: ExportSettings, folder: Path) -> None:
     naming = glossary_files(settings.model)  # a typo is reported before anything is downloaded
     benchmarks, not_scored = build_benchmarks(settings)
     if settings.truncate_dim is not None:
-        width = embedding_width(settings.model)
+        width = empty_encoder(settings.model).dimension
         most = width if settings.format == "static" else width - 1  # static may keep all principal components
         if settings.truncate_dim > most:
             raise UserError(

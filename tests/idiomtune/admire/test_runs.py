@@ -18,7 +18,7 @@ from idiomtune.admire.objectives import AdmireObjective
 from idiomtune.benchmarks.admire import experts_keys
 from idiomtune.config import EvaluateSettings, check
 from idiomtune.data.names import ExpertsMode
-from idiomtune.encoder.building import embedding_width
+from idiomtune.encoder.building import empty_encoder
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.loading import load_model, model_settings
 from idiomtune.errors import Interrupted, UserError
@@ -237,7 +237,7 @@ def test_the_width_is_that_of_the_embeddings(tiny_path: Path, tmp_path: Path, po
     encoder = Encoder.from_pretrained(tiny_path, device="cpu", pooling=pooling)
     encoder.save(tmp_path / "saved")
     for path, option in ((tiny_path, pooling), (tmp_path / "saved", None), (tiny_path.parent / "bert", None)):
-        assert embedding_width(model_settings(path, {"pooling": option})) == encoder.dimension
+        assert empty_encoder(model_settings(path, {"pooling": option})).dimension == encoder.dimension
 
 
 def test_the_losses_of_the_parts_fall(tmp_path: Path, options: Options, tiny_path: Path) -> None:
