@@ -77,16 +77,16 @@ def _filled(
         raise UserError(
             f"{place}: experiment={experiment} has the objective {objective}, not {name}: give one of them"
         )
-    options = _merged(base["objective"], given.get("options") or {})
-    part = _merged(each, given) | {"experiment": experiment, "objective": objective, "options": options}
+    options = merged(base["objective"], given.get("options") or {})
+    part = merged(each, given) | {"experiment": experiment, "objective": objective, "options": options}
     return part, base["model"] if experiment else {}
 
 
-def _merged(base: Any, given: Any) -> Any:
+def merged(base: Any, given: Any) -> Any:
     """`given` over `base`, section by section; where `base` has an empty section, any names may be given."""
     if not isinstance(base, dict) or not isinstance(given, dict):
         return given
-    return base | {key: _merged(base.get(key), value) for key, value in given.items()}
+    return base | {key: merged(base.get(key), value) for key, value in given.items()}
 
 
 def _check_idiom_tokens(

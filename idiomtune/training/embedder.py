@@ -9,7 +9,7 @@ step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,7 +22,6 @@ from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.parallel import ParallelEncoder, embed_all
 from idiomtune.encoder.sharding import is_sharded
 from idiomtune.io.processes import Processes
-from idiomtune.objectives import Batch
 from idiomtune.requests import Request
 
 _MEANINGS = 2**31  # of the random numbers that are drawn for meanings, not for a forward batch
@@ -166,11 +165,3 @@ class FrozenEmbedder:
         numbers = torch.tensor([self._numbers[r] for r in requests], dtype=torch.long)  # (R,)
         rows = self._embeddings[numbers.to(self._embeddings.device)]  # (R, D)
         return Embedded(rows, sum(text_counts), self._accelerator.backward)
-
-    def embed_past(self, batches: Iterable[Batch]) -> None:
-        """Embed what a resumed run embedded before, in the same forward batches.
-
-        By rounding, a text's embedding depends on the other texts of its forward batch.
-        """
-        for batch in batches:
-            self(batch.requests, 0)

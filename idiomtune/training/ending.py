@@ -105,16 +105,19 @@ def system_errors_explained(run: RunFolder, processes: Processes, takes_less: st
         UserError: for such a failure; any other error is raised unchanged.
     """
     try:
-        with _failures_explained(lambda: f". {last_saved(run.path)}"):
+        with as_os_errors():
             yield
-    except (RuntimeError, MemoryError) as error:
-        if is_out_of_memory(error):
-            raise UserError(f"{system_failure(error)}\n{takes_less}") from error
-        if processes.count == 1 or not is_lost_peer(error):
+    except (OSError, RuntimeError, MemoryError) as error:
+        if isinstance(error, OSError) and (failed := what_failed(error)):
+            what = f"{failed}. {last_saved(run.path)}"
+        elif is_out_of_memory(error):
+            what = f"{system_failure(error)}\n{takes_less}"
+        elif processes.count > 1 and is_lost_peer(error):
+            what = "another process of this launch ended; see its message. "
+            what += f"Then resume with resume={run.path}"
+        else:
             raise
-        raise UserError(
-            f"another process of this launch ended; see its message. Then resume with resume={run.path}"
-        ) from error
+        raise UserError(what) from error
 
 
 @contextmanager
@@ -126,22 +129,14 @@ def explained(then: str) -> Iterator[None]:
         UserError: for such a failure; any other error is raised unchanged.
     """
     try:
-        with stopped_by_sigterm(), _failures_explained(lambda: f"; {then}"):
-            yield
-    except KeyboardInterrupt as error:
-        raise Interrupted(f"{error or 'stopped'}; {then}") from None
-
-
-@contextmanager
-def _failures_explained(then: Callable[[], str]) -> Iterator[None]:
-    """Put failures of disk and network into words, and what to do after them."""
-    try:
-        with as_os_errors():
+        with stopped_by_sigterm(), as_os_errors():
             yield
     except OSError as error:
         if (what := what_failed(error)) is None:
             raise
-        raise UserError(f"{what}{then()}") from error
+        raise UserError(f"{what}; {then}") from error
+    except KeyboardInterrupt as error:
+        raise Interrupted(f"{error or 'stopped'}; {then}") from None
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from idiomtune.config import TrainerSettings, TrainSettings
+from idiomtune.config.compose import merged
 from idiomtune.declarations.registry import is_place
 from idiomtune.errors import UserError
 from idiomtune.io.files import expanded, fingerprint, is_file, read_mapping
@@ -144,7 +145,7 @@ def saved_config(
         saved = read_config(folder)  # has what was changed at a resume that saved no checkpoint
     defaults = {section: composed[section] for section in _SECTIONS if section in composed}
     keys = [override.partition("=")[0].lstrip("+~") for override in overrides]
-    saved = _completed(_completed(saved, _ADDED), defaults, without=keys)
+    saved = merged(_ADDED, saved)
     if searched := (saved.get("benchmark") or {}).get("own_retrieval"):
         saved["benchmark"]["own_retrieval"] = _ADDED_TO_SEARCHES | searched
     differences = []
@@ -164,6 +165,7 @@ def saved_config(
             if (other := expanded(composed["run_dir"], "run_dir")).resolve() != folder.resolve():
                 differences.append(f"run_dir: {other}, but the run is in {folder}")
         elif key in _GROUPS:  # options of the group may have overrides of their own
+            then = merged(defaults, saved)[key]
             differences += [
                 f"{key}.{name}: {value}, but the run has {then.get(name)}"
                 for name, value in now.items()
@@ -177,22 +179,8 @@ def saved_config(
             "Leave these out to resume it (run length, device and logging may change), or start a new run "
             "without resume="
         )
-    return saved | {"resume": str(folder)}
-
-
-def _completed(
-    saved: dict[str, Any], defaults: dict[str, Any], without: Sequence[str] = (), section: str = ""
-) -> dict[str, Any]:
-    """The saved options, and the defaults of those that it does not have, but for `without`."""
-    completed = dict(saved)
-    for name, value in defaults.items():
-        key = section + name
-        if name not in saved:
-            if key not in without:
-                completed[name] = value
-        elif isinstance(value, dict) and isinstance(saved[name], dict):
-            completed[name] = _completed(saved[name], value, without, f"{key}.")
-    return completed
+    completed: dict[str, Any] = merged(defaults, saved)
+    return completed | {"resume": str(folder)}
 
 
 def _names(glossary: str | Sequence[str] | None) -> list[str]:

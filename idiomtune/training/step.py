@@ -218,8 +218,8 @@ class Training:
         if self.checkpoint is not None:
             self._load(self.checkpoint)
         self.processes.same_parameters(objective.modules)
-        if isinstance(self.embed, FrozenEmbedder):
-            self.embed.embed_past(self._past_batches())
+        if trainer.freeze_encoder:
+            self._embed_past()
         self.invariants = Invariants(self)
 
     def _prepare_encoder(self) -> None:
@@ -244,12 +244,16 @@ class Training:
         if (scaler := self.accelerator.scaler) is not None and self.state.grad_scale is not None:
             scaler.load_state_dict(scaler.state_dict() | {"scale": self.state.grad_scale})
 
-    def _past_batches(self) -> Iterator[Batch]:
-        """The batches of the steps before `state`, in order."""
+    def _embed_past(self) -> None:
+        """Embed what a resumed run embedded before, in the same forward batches.
+
+        By rounding, a text's embedding depends on the other texts of its forward batch.
+        """
         for epoch in range(self.state.epoch + 1):
             steps = self.objective.epoch_steps(epoch, self.trainer.accumulation)
             for step in steps if epoch < self.state.epoch else steps[: self.state.step_in_epoch]:
-                yield from (self.objective.batch(epoch, anchors) for anchors in step)
+                for anchors in step:
+                    self.embed(self.objective.batch(epoch, anchors).requests, 0)
 
     def loss(self, rows: Tensor, batch: Batch) -> ObjectiveLoss:
         """The loss of a batch's embeddings (R, D): the objective's, and what is added to it."""
