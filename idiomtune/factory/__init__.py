@@ -88,12 +88,13 @@ def _with_negatives(settings: TrainSettings, change: Change) -> TrainSettings:
     objective = settings.objective
     if not isinstance(objective, MixtureOptions):
         return settings.model_copy(update={"data": changed(settings.data, objective, settings)})
-    parts = dict(objective.parts)
-    for name, part in objective.parts.items():
-        if part.is_own:
-            data = changed(part.data, part.options, part.seen_by(settings))
-            parts[name] = part.model_copy(update={"data": data})
-    return settings.model_copy(update={"objective": objective.model_copy(update={"parts": parts})})
+    parts = {
+        name: part.model_copy(update={"data": changed(part.data, part.options, part.seen_by(settings))})
+        for name, part in objective.parts.items()
+        if part.is_own
+    }
+    objective = objective.model_copy(update={"parts": objective.parts | parts})
+    return settings.model_copy(update={"objective": objective})
 
 
 def _mined(data: OwnData, settings: TrainSettings, instruction: str | None) -> Negatives:

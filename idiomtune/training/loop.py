@@ -60,11 +60,9 @@ def train_loop(training: Training) -> TrainerState:
         Pruned: if `training.on_scores` does.
     """
     state, trainer, total = training.state, training.trainer, training.num_steps
-    warmup = num_warmup_steps(trainer, total)
+    warmup, per_epoch = num_warmup_steps(trainer, total), training.steps_per_epoch
     share = 100 * warmup / total
-    log.info(
-        "%d steps (%d an epoch), %d of them warm-up (%.0f%%)", total, training.steps_per_epoch, warmup, share
-    )
+    log.info("%d steps (%d an epoch), %d of them warm-up (%.0f%%)", total, per_epoch, warmup, share)
     if state.step >= total:
         log.info("no steps are left to train: step %d of %d", state.step, total)
     has_ended = state.step >= total or out_of_patience(state, trainer)
@@ -197,10 +195,13 @@ def score_and_save(training: Training, *, last: bool) -> None:
         Pruned: if `on_scores` does.
     """
     state, trainer = training.state, training.trainer
+    encoder, usages = training.encoder, training.usages
     with training.invariants.while_scoring(), training.retention.exported_weights():
         training.invariants.exported()
-        _renew_gate(training)
-        scorecard = training.suite.run(training.encoder, only=training.settings.checkpoint_benchmarks)
+        if usages and encoder.meanings is not None:  # the gate is for how the encoder embeds now
+            with evaluating(encoder):
+                encoder.meanings = encoder.meanings.override(gate=fit_gate(encoder, usages))
+        scorecard = training.suite.run(encoder, only=training.settings.checkpoint_benchmarks)
     scores = scorecard.scores | scorecard.undefined
     is_best = update_best(state, scores, trainer)
     training.undefined = scorecard.undefined
@@ -225,15 +226,6 @@ def score_and_save(training: Training, *, last: bool) -> None:
         training.on_saved(training.run.path / f"step_{state.step}")
     if training.on_scores is not None and not last and not out_of_patience(state, trainer):
         training.on_scores(scorecard.scores)
-
-
-def _renew_gate(training: Training) -> None:
-    """Fit the gate of the meanings to the training sentences, as the encoder embeds them now."""
-    encoder, usages = training.encoder, training.usages
-    if not usages or encoder.meanings is None:
-        return
-    with evaluating(encoder):
-        encoder.meanings = encoder.meanings.override(gate=fit_gate(encoder, usages))
 
 
 def _compare_saved(training: Training) -> None:

@@ -90,16 +90,16 @@ class Retention:
                 yield
             return
         # In place: sharding holds on to the memory of the weights.
-        before = [(p, local_shard(p).clone()) for name, p in self._trained() if name in self._base_weights]
+        named = self._trained() if self._base_weights else []
+        before = [local_shard(p).clone() for _, p in named]
         try:
-            for name, p in self._trained():
-                if name in self._base_weights:
-                    base = local_shard(shard_like(self._base_weights[name], p)).to(p.device).float()
-                    moved = base + self.interpolation * (local_shard(p).float() - base)
-                    local_shard(p).copy_(moved.to(p.dtype))
+            for name, p in named:
+                base = local_shard(shard_like(self._base_weights[name], p)).to(p.device).float()
+                moved = base + self.interpolation * (local_shard(p).float() - base)
+                local_shard(p).copy_(moved.to(p.dtype))
             yield
         finally:
-            for p, trained in before:
+            for (_, p), trained in zip(named, before, strict=True):
                 local_shard(p).copy_(trained)  # a copy: undoing the sum would round
 
     def save(self, folder: Path) -> None:

@@ -185,13 +185,11 @@ class Search:
             "overrides": sorted(o for o in self.fixed if not may_change(o.partition("=")[0].lstrip("+~"))),
             "space": {key: json.loads(distribution_to_json(one)) for key, one in sorted(self.space.items())},
         }
-        known = study.user_attrs.get(_QUESTION)
-        directions = [direction.name.lower() for direction in study.directions]
-        if known is None and not num_trials and directions == settings.known_directions:
+        foreign = {"directions": [direction.name.lower() for direction in study.directions]}
+        known = study.user_attrs.get(_QUESTION, foreign)  # somebody else's study has none
+        if not num_trials and known == {"directions": settings.known_directions}:
             study.set_user_attr(_QUESTION, question)
-            return
-        known = known or {"directions": directions}  # of somebody else's study
-        if differing := [name for name in question if question[name] != known.get(name)]:
+        elif differing := [name for name in question if question[name] != known.get(name)]:
             lines = [f"  {name}: {question[name]}, but the study has {known.get(name)}" for name in differing]
             raise UserError(
                 f"the study {settings.study!r} was started with other settings:\n" + "\n".join(lines) + "\n"
@@ -251,10 +249,8 @@ class Search:
         except UserError as error:
             outcome = Outcome(TrialState.FAIL, reason=str(error))
         else:
-            # A number that no folder here has, nor any trial had: no two runs ever share one.
-            trials = self.study.get_trials(deepcopy=False)
-            taken = [Path(t.user_attrs[_FOLDER]).name for t in trials if _FOLDER in t.user_attrs]
-            number = max([*map(int, taken), *_numbers(self._folder)], default=-1) + 1
+            # No two runs share a folder: another study may have some here.
+            number = max([trial.number, *(taken + 1 for taken in _numbers(self._folder))])
             folder = (self._folder / str(number)).absolute()
             trial.set_user_attr(_FOLDER, str(folder))
             keys = self._settings.objectives or run.trainer.monitor
@@ -464,6 +460,10 @@ def _value(place: int, sign: int = 1) -> Callable[[FrozenTrial], float]:
     return lambda trial: sign * float(trial.values[place])
 
 
+def _pair(x: int, y: int) -> Callable[[FrozenTrial], Sequence[float]]:
+    return lambda trial: (trial.values[x], trial.values[y])
+
+
 def _plots(study: optuna.Study, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
     """File name and axes, one at a time."""
     several = len(names) > 1
@@ -476,11 +476,7 @@ def _plots(study: optuna.Study, names: Sequence[str]) -> Iterator[tuple[str, Any
         yield f"parameters{number}", draw.plot_slice(study, target=value, target_name=name)
         yield f"importance{number}", draw.plot_param_importances(study, target=small, target_name=name)
     for x, y in combinations(range(len(names)), 2):
-
-        def pair(trial: optuna.trial.FrozenTrial, x: int = x, y: int = y) -> tuple[float, float]:
-            return trial.values[x], trial.values[y]
-
-        axes = draw.plot_pareto_front(study, targets=pair, target_names=[names[x], names[y]])
+        axes = draw.plot_pareto_front(study, targets=_pair(x, y), target_names=[names[x], names[y]])
         for trial in study.best_trials:
             axes.annotate(str(trial.number), (trial.values[x], trial.values[y]), fontsize="small")
         yield "pareto" if len(names) == 2 else f"pareto_{x + 1}_{y + 1}", axes

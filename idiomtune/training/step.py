@@ -206,13 +206,11 @@ class Training:
         num_steps = self.steps_per_epoch * trainer.max_epochs
         self.num_steps = min(num_steps, trainer.max_steps) if trainer.max_steps else num_steps
         self._prepare_encoder()
+        parts = self.encoder, self.accelerator, self.processes
         if trainer.freeze_encoder:
-            self.embed = FrozenEmbedder(self.encoder, self.accelerator, self.processes)
+            self.embed = FrozenEmbedder(*parts)
         else:
-            seed, caching = self.settings.seed, trainer.gradient_caching
-            self.embed = TrainableEmbedder(
-                self.encoder, self.accelerator, self.processes, seed=seed, caching=caching
-            )
+            self.embed = TrainableEmbedder(*parts, self.settings.seed, caching=trainer.gradient_caching)
         optimizer = build_optimizer(self.encoder, objective.modules, trainer)
         self.optimizer = self.accelerator.prepare_optimizer(optimizer)
         if self.checkpoint is not None:
