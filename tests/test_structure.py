@@ -159,7 +159,7 @@ def test_mteb_is_asked_for_on_demand_alone() -> None:
     found = [inside(p) for p in SOURCES if touches(p, "mteb", "datasets")]
     assert found == [
         "benchmarks/mteb/scoring.py",
-        *("data/own/table.py", "factory/__init__.py", "integrations/mteb.py"),
+        *("data/own/table.py", "factory.py", "integrations/mteb.py"),
     ]
 
     asked = ("idiomtune.integrations.mteb", "idiomloss.sentence_transformers")
