@@ -143,9 +143,8 @@ def saved_config(
     path = folder / "config.yaml"
     if is_file(path) and fingerprint(path) == read_mapping(folder / "run.json").get("config_sum"):
         saved = read_config(folder)  # has what was changed at a resume that saved no checkpoint
-    defaults = {section: composed[section] for section in _SECTIONS if section in composed}
+    saved |= {section: options | saved[section] for section, options in _ADDED.items()}
     keys = [override.partition("=")[0].lstrip("+~") for override in overrides]
-    saved = merged(_ADDED, saved)
     if searched := (saved.get("benchmark") or {}).get("own_retrieval"):
         saved["benchmark"]["own_retrieval"] = _ADDED_TO_SEARCHES | searched
     differences = []
@@ -165,7 +164,7 @@ def saved_config(
             if (other := expanded(composed["run_dir"], "run_dir")).resolve() != folder.resolve():
                 differences.append(f"run_dir: {other}, but the run is in {folder}")
         elif key in _GROUPS:  # options of the group may have overrides of their own
-            then = merged(defaults, saved)[key]
+            then = _completed(saved, composed)[key]
             differences += [
                 f"{key}.{name}: {value}, but the run has {then.get(name)}"
                 for name, value in now.items()
@@ -179,8 +178,13 @@ def saved_config(
             "Leave these out to resume it (run length, device and logging may change), or start a new run "
             "without resume="
         )
-    completed: dict[str, Any] = merged(defaults, saved)
-    return completed | {"resume": str(folder)}
+    return _completed(saved, composed) | {"resume": str(folder)}
+
+
+def _completed(saved: dict[str, Any], composed: dict[str, Any]) -> dict[str, Any]:
+    """The saved options, and the defaults of those that are newer."""
+    sections = [section for section in _SECTIONS if section in composed]
+    return saved | {section: merged(composed[section], saved.get(section, {})) for section in sections}
 
 
 def _names(glossary: str | Sequence[str] | None) -> list[str]:
