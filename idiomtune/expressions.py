@@ -424,17 +424,12 @@ def _gap(placeholders: Sequence[Word], first: str) -> str:
     kind = placeholders[-1].stands_for
     if kind == "reflexive" and count == 1:
         return f"{_GAP}{_any_of(_REFLEXIVES)}{_GAP}"
-    filler = _filler(first)
+    filler = f"{_SPACES}(?!(?:{_any_of(_CLAUSE)}|{first}){_END}){_FILLER}"  # with the space before it
     if kind != "owner":
         return f"(?:{filler}){{{count},{_MAX_FILLERS * count}}}?{_GAP}"
     before = f"(?:{filler}){{{count - 1},{_MAX_FILLERS * (count - 1)}}}?" if count > 1 else ""
     phrase = f"(?:{filler}){{0,{_MAX_FILLERS - 1}}}?{_SPACES}{_GENITIVE}"
     return f"{before}(?:{_SPACES}{_any_of(_POSSESSIVES)}(?:{_SPACES}own)?|{phrase}){_GAP}"
-
-
-def _filler(first: str) -> str:
-    """A word of a phrase, with the space before it."""
-    return f"{_SPACES}(?!(?:{_any_of(_CLAUSE)}|{first}){_END}){_FILLER}"
 
 
 def _any_of(forms: Iterable[str]) -> str:

@@ -73,11 +73,6 @@ class Meanings:
     non_literal: tuple[str, ...]
 
 
-def usages_file(name: AStitchFile) -> str:
-    """Where a file of labelled sentences is in the data set's folder."""
-    return f"EN/{name}.csv"
-
-
 class _UsageRow(TableRow):
     phrase: WordedCell = Field(alias="sentence2")
     sentence: FilledCell = Field(alias="sentence1")
@@ -97,7 +92,7 @@ def read_usages(
         UserError: naming file, row and field of what is wrong: an empty field, an unknown label.
     """
     usages: dict[object, Usage] = {}
-    paths = [files(usages_file(name)) for name in names]
+    paths = [files(f"EN/{name}.csv") for name in names]
     for name, path in zip(names, paths, strict=True):
         for number, row in read_table(path, _UsageRow):
             id_, span = f"{name}_{number}", find_expression(row.sentence, row.phrase)

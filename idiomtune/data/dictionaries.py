@@ -9,13 +9,12 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 import re
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
-from typing import IO, NamedTuple, TypeVar, cast
+from typing import NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -25,6 +24,7 @@ from idiomtune.data.sources import download
 from idiomtune.errors import DataMissingError, UserError
 from idiomtune.expressions import ONE_FORM
 from idiomtune.io.files import cache_folder, expanded, is_file, is_folder, read_json
+from idiomtune.io.tables import lines_of
 
 T = TypeVar("T")
 Report = Callable[[str | Path, str, str], None]  # file, row, what is wrong with it
@@ -170,7 +170,7 @@ def read_wiktionary(
     senses: dict[str, list[DictionaryEntry]] = {}
     references: dict[str, tuple[str, DictionaryEntry]] = {}
     forms: dict[str, list[str]] = {}
-    for number, line in enumerate(_lines(path), 1):
+    for number, line in enumerate(lines_of(path), 1):
         is_whole = line.rstrip()[-1:] in (b"}", b"")
         if is_whole and not (line.strip() and (all_senses or any(part in line for part in _WORTH))):
             continue
@@ -214,16 +214,6 @@ def read_wiktionary(
         for word, some in senses.items()
         for entry in some
     ]
-
-
-def _lines(path: Path) -> Iterator[bytes]:
-    try:
-        with cast(IO[bytes], gzip.open(path) if path.suffix == ".gz" else path.open("rb")) as file:
-            yield from file
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise UserError(f"cannot be unpacked as gzip ({error}): download it again", file=path) from None
-    except OSError as error:
-        raise UserError(f"cannot be read: {error.strerror or error}", file=path) from None
 
 
 # ---------------------------------------------------------------- WordNet
@@ -304,7 +294,7 @@ def _is_name(word: str) -> bool:
 
 def _edition(path: Path) -> tuple[str, str]:
     """What a file of WordNet says at its head: its edition, and the licence of that."""
-    head = b" ".join(line for _, line in zip(range(40), _lines(path), strict=False)).decode(errors="replace")
+    head = b" ".join(islice(lines_of(path), 40)).decode(errors="replace")
     if "English WordNet" in head:
         return "Open English WordNet", "cc-by-4.0"
     edition = re.search(r"WordNet \d\.\d", head)
@@ -313,7 +303,7 @@ def _edition(path: Path) -> tuple[str, str]:
 
 def _records(path: Path, make: Callable[[list[str]], T], report: Report) -> Iterator[T]:
     """What is made of the fields of each line, after the licence at the head of a file of WordNet."""
-    for number, line in enumerate(_lines(path), 1):
+    for number, line in enumerate(lines_of(path), 1):
         if not line.startswith(b" ") and line.strip():
             try:
                 made = make(line.decode().split())

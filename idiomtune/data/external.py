@@ -18,15 +18,15 @@ from idiomtune.data.astitch import SENSES_FILE, read_senses, read_usages
 from idiomtune.data.fields import WORDED, Cell, TableRow, Worded, WordedCell
 from idiomtune.data.idiolink import Document
 from idiomtune.data.names import ASTITCH, PIE, AStitchFile
-from idiomtune.data.sources import DataFiles, dataset_folder, published
+from idiomtune.data.sources import DataFiles, published
 from idiomtune.errors import UserError
 from idiomtune.expressions import plain_expression
-from idiomtune.io.files import expanded, first_of, is_file, is_folder
+from idiomtune.io.files import first_of
 from idiomtune.io.tables import read_table
 
 # The other files of AStitch have sentences of the compounds of its dev and test split, which stay unseen.
 _ASTITCH_TRAINED: tuple[AStitchFile, ...] = ("train_zero_shot",)
-_PIE_FILE = "data_cleaned.csv"
+PIE_FILE = "data_cleaned.csv"
 PIE_FILES = published(PIE)
 _NO_SPACE_BEFORE = re.compile(r"[.,!?;:%)\]…]+|n['’]t|['’](s|re|ve|ll|d|m)?", re.IGNORECASE)
 
@@ -116,21 +116,6 @@ class _PieRow(TableRow):
         return self
 
 
-def pie_file(named: str | None) -> Path:
-    """The corpus: `data.pie` (the file, or a folder with it), `$IDIOM_DATA/pie`, the download.
-
-    Raises:
-        UserError: if `data.pie` is not a file or folder, or the download fails.
-    """
-    if named is not None:
-        path = expanded(named, PIE.setting)
-        if is_file(path):
-            return path
-        if not is_folder(path):
-            raise UserError("there is no such file or folder", option=PIE.setting, file=named)
-    return DataFiles(PIE_FILES, dataset_folder(PIE, named, None, sample=False))(_PIE_FILE)
-
-
 def read_pie(path: Path, *, unseen: Iterable[str] = (), trained: Iterable[str] = ()) -> ExternalIdioms:
     """Read and check the corpus.
 
@@ -138,7 +123,7 @@ def read_pie(path: Path, *, unseen: Iterable[str] = (), trained: Iterable[str] =
     with several senses get a number each.
 
     Args:
-        path: `data_cleaned.csv`.
+        path: `PIE_FILE`.
         unseen: idioms that must not be trained on.
         trained: idioms of the training split.
 

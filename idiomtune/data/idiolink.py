@@ -284,9 +284,7 @@ def check_disjoint(splits: Sequence[Split]) -> None:
 
 def available_splits(root: Path) -> list[str]:
     """Names of the splits in `root`."""
-    if not root.is_dir():
-        return []
-    return sorted(p.name for p in root.iterdir() if (p / "indexes.json").is_file())
+    return sorted(path.parent.name for path in root.glob("*/indexes.json"))
 
 
 def _read_split(root: Path, name: str) -> Split:
@@ -295,20 +293,16 @@ def _read_split(root: Path, name: str) -> Split:
         names = ", ".join(available_splits(root)) or "none"
         raise UserError(f"IdioLink split {name!r} is not in {root} (splits there: {names})")
     files = folder / "indexes.json", folder / "queries.json"
-    documents, queries = _read_records(files[0], Document), _read_records(files[1], Query)
     first: dict[str, str] = {}
-    for path, records in ((files[0], documents), (files[1], queries)):
-        problems = []
-        for number, record in enumerate(records, 1):
-            where = f"record {number} of {path.name}"
-            if (other := first.setdefault(record.id, where)) != where:
-                problems.append(f"{_record_name(number, record.id)}, field 'id': already used by {other}")
-        raise_problems(problems, path)
+    documents, queries = _read_records(files[0], Document, first), _read_records(files[1], Query, first)
     return Split(name, tuple(documents), tuple(queries), files)
 
 
-def _read_records(path: Path, kind: type[_D]) -> list[_D]:
+def _read_records(path: Path, kind: type[_D], first: dict[str, str]) -> list[_D]:
     """A JSON list of objects as records.
+
+    Args:
+        first: id → where it is used, of the records that were read before; gets those of the file.
 
     Raises:
         UserError: naming file, record (position and id) and field of each problem.
@@ -322,7 +316,13 @@ def _read_records(path: Path, kind: type[_D]) -> list[_D]:
         number, entry = numbered
         return _record_name(number, entry.get("id") if isinstance(entry, dict) else None)
 
-    return list(made(enumerate(raw, 1), lambda numbered: kind.model_validate(numbered[1]), path, where))
+    def record(numbered: tuple[int, Any]) -> _D:
+        entry, place = kind.model_validate(numbered[1]), f"record {numbered[0]} of {path.name}"
+        if (other := first.setdefault(entry.id, place)) != place:
+            raise ValueError(f"field 'id': already used by {other}")
+        return entry
+
+    return list(made(enumerate(raw, 1), record, path, where))
 
 
 def _record_name(number: int, id_: object) -> str:

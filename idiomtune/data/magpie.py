@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import random
-import re
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
@@ -33,7 +32,6 @@ _SENTENCES = "magpie.jsonl"  # the same, each row with its `sentence` alone inst
 FILES = published(MAGPIE)
 OWN_SENTENCES = Path(__file__).parent / "magpie_senses.tsv"  # CC0-1.0, without a look at any data set
 OWN_USES = Path(__file__).parent / "uses.tsv"  # likewise
-_MARKED = re.compile(r"(.*)\[(.+)\](.*)")
 _MAX_WORDS = 60
 _MIN, _MAX = 3, 30  # sentences of each usage of an expression
 
@@ -103,7 +101,17 @@ def read_magpie(files: DataFiles, unseen: Iterable[str]) -> list[Usage]:
 class _OwnRow(TableRow):
     expression: WordedCell
     usage: Literal["sense", "idiomatic", "literal", "simplification"]
-    sentence: Annotated[str, Field(pattern=_MARKED.pattern)]  # its span is between brackets
+    sentence: Annotated[str, Field(pattern=r"\[.+\]")]  # its span is between brackets
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """In the text."""
+        return self.sentence.index("["), self.sentence.index("]") - 1
+
+    @property
+    def text(self) -> str:
+        """The sentence without the brackets."""
+        return self.sentence.replace("[", "").replace("]", "")
 
 
 def read_own_uses(unseen: Iterable[str]) -> list[Usage]:
@@ -116,14 +124,9 @@ def read_own_uses(unseen: Iterable[str]) -> list[Usage]:
     corpus, scored = ExternalIdioms("own", [OWN_USES], names, ()), ExpressionIndex(names)
     usages = []
     for number, row in read_table(OWN_USES, _OwnRow):
-        marked = _MARKED.fullmatch(row.sentence)
-        if marked is not None and not corpus.excludes(row.expression):
-            sentence, span = "".join(marked.groups()), marked.span(2)
-            if not scored.find(sentence):
-                place = (span[0] - 1, span[1] - 1)  # without the bracket before it
-                usages.append(
-                    Usage(f"own_{number}", row.expression, sentence, place, row.usage == "idiomatic")
-                )
+        if not corpus.excludes(row.expression) and not scored.find(row.text):
+            is_idiomatic = row.usage == "idiomatic"
+            usages.append(Usage(f"own_{number}", row.expression, row.text, row.span, is_idiomatic))
     return usages
 
 
@@ -145,10 +148,9 @@ def read_magpie_idioms(files: DataFiles, *, unseen: Iterable[str], trained: Iter
             kind = "idiomatic" if usage.is_idiomatic else "literal"
             corpus.add(usage.id, usage.sentence, f"{usage.phrase} (MAGPIE)", span, kind)
     for number, row in read_table(OWN_SENTENCES, _OwnRow):
-        marked = _MARKED.fullmatch(row.sentence)
         if row.expression not in names:
             corpus.excludes(row.expression)
-        elif marked is not None:
-            sentence = "".join(marked.groups())
-            corpus.add(f"own_{number}", sentence, f"{row.expression} (MAGPIE)", marked[2], row.usage)
+        else:
+            span = row.text[slice(*row.span)]
+            corpus.add(f"own_{number}", row.text, f"{row.expression} (MAGPIE)", span, row.usage)
     return corpus

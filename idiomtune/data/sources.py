@@ -115,7 +115,7 @@ class DataFiles:
 
     Args:
         source: where they are published.
-        folder: a local one, which may also be a copy of the repository; None = download.
+        folder: a local one, which may also be a copy of the repository, or the only file; None = download.
     """
 
     source: GitHubData
@@ -134,6 +134,8 @@ class DataFiles:
         dataset, file = self.source.dataset, self.source.files[name]
         if self.folder is None:
             return _downloaded(self.source, file, cache_folder() / dataset.name / name)
+        if len(self.source.files) == 1 and is_file(self.folder):
+            return self.folder
         published = str(Path(file.path).parent / Path(name).name)
         for path in (name, published, name.replace(" ", "_"), published.replace(" ", "_")):
             if is_file(self.folder / path):
@@ -280,19 +282,19 @@ def dataset_folder(dataset: DatasetType, named: str | None, root: str | None, *,
     The first that applies: the sample; `named`; `<root>/<name>`; `$IDIOM_DATA/<name>`.
 
     Args:
-        named: what the user gave for this very data set, by its option: the folder, or one with `<name>/` in
-            it.
+        named: what the user gave for this very data set, by its option: the folder, one with `<name>/` in it,
+            or the only file.
         root: the setting `data.root`.
 
     Raises:
-        UserError: if `named` is not a folder.
+        UserError: if there is no such path.
     """
     if sample:
         return SAMPLE_ROOT / dataset.name
     if named is not None:
         folder = expanded(named, dataset.setting)
-        if not is_folder(folder):
-            raise UserError("there is no such folder", option=dataset.setting, file=named)
+        if not folder.exists():
+            raise UserError("there is no such file or folder", option=dataset.setting, file=named)
         return folder / dataset.name if (folder / dataset.name).is_dir() else folder
     for above, by in ((root, "data.root"), (os.environ.get("IDIOM_DATA"), "IDIOM_DATA")):
         if above and is_folder(folder := expanded(above, by) / dataset.name):

@@ -12,6 +12,7 @@ import re
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar, cast
@@ -395,25 +396,33 @@ def _cell_text(cell: Any) -> str:
     return str(value)
 
 
-def text_lines_of(path: Path) -> Iterator[str]:
-    r"""The lines of a file, packed or not, each with its end, which is `\n`.
+def lines_of(path: Path, max_bytes: int = -1) -> Iterator[bytes]:
+    r"""The lines of a file, packed (`.gz`) or not, each with its end, which is `\n`; of a long one parts.
 
     Raises:
-        UserError: where a line cannot be read.
+        UserError: if it cannot be read.
     """
-    number = 0
     try:
         is_packed = path.suffix.lower() == ".gz"
         with cast(IO[bytes], gzip.open(path)) if is_packed else path.open("rb") as file:
-            for block in iter(lambda: file.readline(_MAX_LINE), b""):
-                if len(block) == _MAX_LINE:
-                    raise UserError(f"has more than {_MAX_LINE:,} bytes", file=path, row=f"line {number + 1}")
-                number += 1
-                yield block.decode("utf-8-sig" if number == 1 else "utf-8")
-    except UnicodeDecodeError as error:
-        message = f"byte {error.start + 1} is not UTF-8 text ({error.reason}): save the file as UTF-8"
-        raise UserError(message, file=path, row=f"line {number}") from None
+            yield from iter(partial(file.readline, max_bytes), b"")
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UserError(f"cannot be unpacked as gzip: {error}", file=path) from None
     except OSError as error:
         raise UserError(f"cannot be read: {error.strerror or error}", file=path) from None
+
+
+def text_lines_of(path: Path) -> Iterator[str]:
+    r"""The lines of a text, packed or not, each with its end, which is `\n`.
+
+    Raises:
+        UserError: where a line cannot be read.
+    """
+    for number, line in enumerate(lines_of(path, _MAX_LINE), 1):
+        if len(line) == _MAX_LINE:
+            raise UserError(f"has more than {_MAX_LINE:,} bytes", file=path, row=f"line {number}")
+        try:
+            yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            message = f"byte {error.start + 1} is not UTF-8 text ({error.reason}): save the file as UTF-8"
+            raise UserError(message, file=path, row=f"line {number}") from None

@@ -64,10 +64,6 @@ class VectorStore:
     def num_shards(self) -> int:
         return -(-self.num_rows // self.shard_size)
 
-    @property
-    def is_cut(self) -> bool:
-        return self.width is not None
-
     def cut(self, width: int) -> VectorStore:
         """The same vectors, cut to their first `width` numbers."""
         narrow = copy.copy(self)

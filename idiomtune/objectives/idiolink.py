@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from idiomtune.data import astitch, magpie
-from idiomtune.data.external import ExternalIdioms, pie_file, read_astitch_idioms, read_pie
+from idiomtune.data.external import PIE_FILE, PIE_FILES, ExternalIdioms, read_astitch_idioms, read_pie
 from idiomtune.data.idiolink import (
     Document,
     Split,
@@ -158,7 +158,7 @@ def _external(settings: Any, trained: Split, splits: Sequence[Split]) -> Externa
     shared = sorted({document.idiom for document in trained.documents})
     unseen = sorted({document.idiom for split in splits for document in split.documents} - set(shared))
     if corpus == "pie":
-        return read_pie(pie_file(settings.data.place("pie")), unseen=unseen, trained=shared)
+        return read_pie(data_files(settings, PIE_FILES)(PIE_FILE), unseen=unseen, trained=shared)
     if corpus == "magpie":
         files = data_files(settings, magpie.FILES)
         return magpie.read_magpie_idioms(files, unseen=unseen, trained=shared)

@@ -115,7 +115,7 @@ class OwnRetrievalBenchmark:
                     torch.from_numpy(collection.documents.numbers),
                     [query.left_out for query in collection.queries],
                 )
-                if self._index == "hnsw" and stored is not None and not stored.is_cut:
+                if self._index == "hnsw" and stored is not None and stored.width is None:
                     ranking, recalled = approximate_ranking(search, stored, _DEPTH)
                     result.notes.append(
                         f"{key}, by {mode}: the approximate index finds {100 * recalled:.1f}% of the exact "

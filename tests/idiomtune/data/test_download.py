@@ -23,8 +23,8 @@ from urllib.request import Request
 import huggingface_hub.constants
 import pytest
 
-from idiomtune.data import astitch, external, idiolink, ncimp, semeval2022, sources
-from idiomtune.data.external import pie_file
+from idiomtune.data import astitch, idiolink, ncimp, semeval2022, sources
+from idiomtune.data.external import PIE_FILE, PIE_FILES
 from idiomtune.data.idiolink import idiolink_root
 from idiomtune.data.names import PIE, SEMEVAL2022
 from idiomtune.data.ncimp import SCORES_FILE
@@ -195,7 +195,7 @@ def test_a_redirect_to_an_unencrypted_address_is_refused() -> None:
     assert followed.full_url == "https://elsewhere.org/x.csv"
 
 
-GITHUB = (semeval2022.FILES, ncimp.FILES, astitch.FILES, external.PIE_FILES)
+GITHUB = (semeval2022.FILES, ncimp.FILES, astitch.FILES, PIE_FILES)
 
 
 def test_the_sums_are_those_of_the_real_files(real_data: Path) -> None:
@@ -237,7 +237,7 @@ def test_local_copies_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert folder(str(mine), str(tmp_path / "root")) == folder(str(mine / FOLDER), None) == mine / FOLDER
     assert folder(None, str(tmp_path / "root")) == tmp_path / "root" / FOLDER
     assert folder(None, str(tmp_path)) == tmp_path / "environment" / FOLDER
-    with pytest.raises(UserError, match=r"data\.semeval2022=nowhere: there is no such folder"):
+    with pytest.raises(UserError, match=r"data\.semeval2022=nowhere: there is no such file or folder"):
         folder("nowhere", None)
 
 
@@ -248,6 +248,10 @@ def test_a_local_copy_of_pie_is_a_file_or_lies_in_a_folder(
     file.parent.mkdir()
     file.touch()
     monkeypatch.setenv("IDIOM_DATA", str(tmp_path))
+
+    def pie_file(named: str | None) -> Path:
+        return DataFiles(PIE_FILES, sources.dataset_folder(PIE, named, None, sample=False))(PIE_FILE)
+
     for named in (None, file, file.parent, tmp_path):
         assert pie_file(None if named is None else str(named)) == file
     (tmp_path / "empty").mkdir()
@@ -387,6 +391,7 @@ def test_layouts_of_idiolink_and_order_of_its_sources(
 # The client reads the Hub's address when it is imported.
 LOADED = """
 import json, logging
+from idiomtune.data.external import PIE_FILE, PIE_FILES
 from idiomtune.data.idiolink import idiolink_root
 from idiomtune.encoder.encoder import Encoder
 

@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 
 from idiomtune.data.admire import read_items
-from idiomtune.data.astitch import FILES, SENSES_FILE, read_senses, read_usages, usages_file
+from idiomtune.data.astitch import FILES, SENSES_FILE, read_senses, read_usages
 from idiomtune.data.external import detokenise, read_astitch_idioms, read_pie
 from idiomtune.data.idiolink import load_split
 from idiomtune.data.names import AStitchFile
@@ -141,7 +141,7 @@ def test_meanings(tmp_path: Path) -> None:
 def test_a_copy_of_the_repository_serves(tmp_path: Path) -> None:
     above = tmp_path / "Dataset" / "Task1" / "SubTaskA" / "EN" / "ContextExcluded_IdiomIncluded"
     path = table(above / "dev.csv", USAGES, ["0", "Cold feet!", "cold feet"])
-    assert DataFiles(FILES, tmp_path)(usages_file("dev")) == path
+    assert DataFiles(FILES, tmp_path)("EN/dev.csv") == path
 
 
 def test_the_sample_is_whole() -> None:
