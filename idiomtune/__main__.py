@@ -1,6 +1,53 @@
-"""`python -m idiomtune <program> …`, and the console command."""
+"""`idiomtune <program> …` or `python -m idiomtune <program> …`: the programs as one console command.
 
-from idiomtune.programs.console import main
+The current folder is searched last, for `extensions=`: no file in it hides a package.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import runpy
+import sys
+
+import idiomtune
+
+PROGRAMS = {
+    "new": "write a small folder to start from: sentences, glossary, options, a notebook",
+    "train": "fine-tune a model, and score every checkpoint",
+    "check": "check a configuration and its data, in seconds",
+    "evaluate": "score any model, without training",
+    "learn": "teach a model what the expressions of a glossary mean",
+    "glossary": "make a glossary from dictionaries: Wiktionary, WordNet, any table",
+    "report": "compare runs: page, tables, plots",
+    "explore": "search a corpus with models side by side, on a page",
+    "export": "turn a model into ONNX, 8-bit weights or a table of token vectors, scored next to it",
+    "gate": "check a run against a baseline, by exit status",
+    "push": "publish a checkpoint on the Hugging Face Hub",
+}
+
+
+def main() -> None:
+    name, *arguments = sys.argv[1:] or ["--help"]
+    if name in ("-h", "--help"):
+        print(_help())
+    elif name == "--version":
+        print(f"idiomtune {idiomtune.__version__}")
+    elif name in PROGRAMS:
+        sys.path.append(os.getcwd())  # noqa: PTH109  a string, as the others are
+        sys.argv = [name, *arguments]
+        runpy.run_module(f"idiomtune.commands.{name}", run_name="__main__", alter_sys=True)
+    else:
+        near = difflib.get_close_matches(name, PROGRAMS, n=1)
+        guess = f"did you mean idiomtune {near[0]}?" if near else f"there are {', '.join(PROGRAMS)}"
+        print(f"error: idiomtune has no program {name!r}: {guess}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _help() -> str:
+    lines = [f"  {name:9} {what}" for name, what in PROGRAMS.items()]
+    return "\n".join(["idiomtune <program> [option=value ...]", "", *lines, "", "idiomtune <program> --help"])
+
 
 if __name__ == "__main__":
     main()

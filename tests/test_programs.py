@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from idiomtune import __version__
+from idiomtune.__main__ import PROGRAMS
 from idiomtune.config.compose import config_names
-from idiomtune.programs.console import PROGRAMS
 from tests.mistakes import PAIRS
 from tests.own_data import mixture_options, write, write_pairs
 from tests.programs import ROOT, assert_explained, run

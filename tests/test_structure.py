@@ -69,7 +69,7 @@ WALLS = {
     "reports": ["idiomtune.encoder", "idiomtune.benchmarks", "torch", *_MODELS],
     "integrations": ["idiomtune.programs.launch"],
     "config": _HEAVY,
-    **{f"programs/{name}.py": _HEAVY for name in ("launch", "ending", "folders", "console")},
+    **{f"programs/{name}.py": _HEAVY for name in ("launch", "ending", "folders")},
 }
 # What embeds for the benchmarks; and what is imported once the settings are checked.
 EXCEPTIONS = {

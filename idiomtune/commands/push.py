@@ -2,16 +2,42 @@
 
 from typing import Any
 
-from idiomtune.config import PushSettings, check
+from idiomtune.config import ExploreSettings, PushSettings, check
 from idiomtune.programs.launch import launch
 
 
 def run(config: dict[str, Any]) -> list[str | None]:
     """Push one checkpoint, or show what would be pushed; returns the addresses of the commits."""
-    settings = check(PushSettings, config)
-    from idiomtune.programs.publish import publish  # heavy: after the configuration is checked
+    return publish(check(PushSettings, config))
 
-    return publish(settings)
+
+def publish(settings: PushSettings) -> list[str | None]:
+    """Push the model, the page, or both; or write the page, and show what would be pushed.
+
+    Problems are reported before a text is embedded. The last line that is printed is the address of the last
+    commit.
+
+    Returns:
+        The addresses of the commits; None for a dry run's.
+
+    Raises:
+        UserError: for everything that the user can fix.
+    """
+    # Heavy: after the configuration is checked.
+    from idiomtune.hub.push import check_can_send, collect_model, collect_space, send
+    from idiomtune.programs.explore import write_space
+
+    models = [] if settings.repo_id is None else [collect_model(settings)]
+    spaces = [] if settings.space is None else [collect_space(settings)]
+    if not settings.dry_run:
+        check_can_send([problem for upload in [*models, *spaces] for problem in upload.problems])
+    for space in spaces:
+        name = (settings.repo_id or space.repo_id).rpartition("/")[2]
+        options = ExploreSettings(
+            models=[str(space.model)], corpus=settings.corpus, name=name, overwrite=True
+        )
+        write_space(options, space.folder, space.metadata, space.note)
+    return [send(upload, settings) for upload in [*models, *spaces]]
 
 
 if __name__ == "__main__":

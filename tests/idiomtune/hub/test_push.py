@@ -17,6 +17,7 @@ from huggingface_hub import HfApi, ModelCard, constants, parse_eval_result_entri
 from huggingface_hub.errors import HfHubHTTPError
 from sentence_transformers import SentenceTransformer
 
+from idiomtune.commands.push import publish
 from idiomtune.config import PushSettings, TrainSettings, check
 from idiomtune.data.sources import SAMPLE_ROOT
 from idiomtune.encoder.encoder import Encoder
@@ -32,7 +33,6 @@ from idiomtune.hub.card import (
 from idiomtune.hub.push import MANIFEST, collect_model, collect_space, push_or_warn
 from idiomtune.io.hub import is_network_error, why_unavailable, without_secrets
 from idiomtune.programs.launch import rewrite_arguments
-from idiomtune.programs.publish import publish
 from tests.fake_hub import Failure, FakeHub, Repository, serve
 from tests.programs import assert_explained, run
 from tests.tiny_runs import KEY, composed, train
@@ -329,7 +329,7 @@ def test_the_page_is_pushed_beside_the_model(
 def test_what_a_page_may_not_show_is_said_before_a_text_is_embedded(
     finished: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("idiomtune.programs.publish.write_space", None)
+    monkeypatch.setattr("idiomtune.programs.explore.write_space", None)
     with pytest.raises(UserError) as raised:
         publish(asked(finished, space=SPACE, corpus="/home/me/mails.txt", license=None, allow_sample=False))
     said = str(raised.value)
@@ -678,7 +678,7 @@ def test_a_push_that_fails_does_not_harm_the_run(
     command = re.search(r"idiomtune push (.*)", caplog.text)
     assert command is not None
     hub.failures = []
-    overrides = rewrite_arguments([a.strip("'") for a in command[1].split()], [])
+    overrides = rewrite_arguments([a.strip("'") for a in command[1].split()], "push")
     publish(check(PushSettings, composed("push", *overrides)))  # the command that was named
     assert "model.safetensors" in hub.repositories[REPO].main
 
