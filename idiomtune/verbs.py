@@ -8,7 +8,7 @@ you can fix is a :class:`idiomtune.errors.UserError`.
 
 from __future__ import annotations
 
-import re
+import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from idiomtune.encoder.encoder import Encoder
     from idiomtune.reports import compare, frames, runs
     from idiomtune.reports.tables import Table
-
-_PLAIN = re.compile(r"[A-Za-z_./@:][\w./@:+-]*")  # what needs no quotation marks, and is no number
-_WORDS = {"true", "false", "null", "nan", "inf"}  # which would be values of another type
 
 
 def train(experiment: str | None = None, *overrides: str, data: Any = None, **options: Any) -> Run:
@@ -70,7 +67,7 @@ def resume(run: Run | str | Path = "auto", *overrides: str, **options: Any) -> R
 
     if run == "auto" and "run_dir" not in options and not (run := newest_unfinished("*") or ""):
         raise UserError("checkpoints/ has no unfinished run: name one, as it.resume(<run>)")
-    return train(None, *overrides, resume=run.path if isinstance(run, Run) else run, **options)
+    return train(None, *overrides, resume=run, **options)
 
 
 def check(experiment: str | None = None, *overrides: str, data: Any = None, **options: Any) -> None:
@@ -181,7 +178,7 @@ def push(run: Run | str | Path, repo_id: str | None = None, **options: Any) -> l
     from idiomtune.commands.push import run as publish
     from idiomtune.programs.launch import call
 
-    return call("push", publish, _arguments({"checkpoint": _path(run), "repo_id": repo_id, **options}))
+    return call("push", publish, _arguments({"checkpoint": run, "repo_id": repo_id, **options}))
 
 
 def report(*runs: Run | str | Path, **options: Any) -> Page:
@@ -193,7 +190,7 @@ def report(*runs: Run | str | Path, **options: Any) -> Page:
     from idiomtune.commands.report import report as write
     from idiomtune.reports.page import PAGE
 
-    return Page(write(parse([*map(_path, runs), *_plain(options)])) / PAGE)
+    return Page(write(parse([*(os.fspath(run) for run in runs), *_plain(options)])) / PAGE)
 
 
 def gate(run: Run | str | Path, against: Run | str | Path | None = None, **options: Any) -> str:
@@ -207,7 +204,7 @@ def gate(run: Run | str | Path, against: Run | str | Path | None = None, **optio
     from idiomtune.commands.gate import gate as judge
     from idiomtune.commands.gate import parse
 
-    return judge(parse([_path(run), *_plain({"against": against, **options})]))
+    return judge(parse([os.fspath(run), *_plain({"against": against, **options})]))
 
 
 def usage(
@@ -250,7 +247,7 @@ def explore(*models: Run | str | Path, output: str | Path | None = None, **optio
     if output is None and models and isinstance(models[0], Run):
         output, options["overwrite"] = models[0].path / "explore.html", True
     output = output or Path("explore.html")
-    write(parse([*map(_path, models), *_plain({"output": output, **options})]))
+    write(parse([*(os.fspath(model) for model in models), *_plain({"output": output, **options})]))
     return Page(output)
 
 
@@ -366,8 +363,8 @@ class Comparison(_Shown):
         return [paired_table(self._compared)]
 
 
-class Run(_Shown):
-    """A run folder.
+class Run(_Shown, os.PathLike[str]):
+    """A run folder, which is taken where a path is.
 
     Args:
         path: the folder.
@@ -376,12 +373,15 @@ class Run(_Shown):
         UserError: if there is no run in it.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         from idiomtune.reports.runs import find_runs
 
         (self.path, *others), _ = find_runs([Path(path)])
         if others:
             raise UserError(f"{path}: contains {1 + len(others)} runs; name one of them")
+
+    def __fspath__(self) -> str:
+        return str(self.path)
 
     @property
     def _read(self) -> runs.Run:
@@ -423,7 +423,7 @@ class Run(_Shown):
         ours = one_group([self._read])
         if other == UNTRAINED:
             return Comparison(compare(ours), ours)
-        theirs = one_group([(other if isinstance(other, Run) else Run(other))._read])
+        theirs = one_group([Run(other)._read])
         return Comparison(compare(ours, theirs), ours, theirs)
 
     def examples(self, worst: int = 10, score: str | None = None) -> pd.DataFrame:
@@ -544,8 +544,8 @@ def _named(model: str | None, glossary: Any = None) -> list[str]:
 
 def _model_path(model: Any, folder: Path | None = None) -> str:
     """A name, folder or Hub id; of a run the best checkpoint; an encoder is saved in `folder`."""
-    if isinstance(model, Run | str | Path):
-        return _path(model)
+    if isinstance(model, str | os.PathLike):
+        return os.fspath(model)
     if folder is None or not hasattr(model, "save"):
         raise UserError(f"model: must be a name, a folder, a Hub id or a run, got {type(model).__name__}")
     model.save(folder)
@@ -565,23 +565,9 @@ def _arguments(options: Mapping[str, Any], section: str = "") -> list[str]:
 
 
 def _override(name: str, value: Any) -> str:
-    return f"{name}={_value(value)}"
+    from idiomtune.programs.launch import as_override
 
-
-def _value(value: Any) -> str:
-    """A value in Hydra's grammar."""
-    from idiomtune.programs.launch import quoted
-
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    if isinstance(value, Mapping):
-        return "{" + ",".join(f"{name}:{_value(one)}" for name, one in value.items()) + "}"
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return f"[{','.join(map(_value, value))}]"
-    text = str(value.path if isinstance(value, Run) else value)
-    is_text = isinstance(value, str | Path | Run)
-    is_bare = not is_text or (_PLAIN.fullmatch(text) and text.lower() not in _WORDS)
-    return text if is_bare else quoted(text)
+    return f"{name}={as_override(value)}"
 
 
 def _with_corpus(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -591,14 +577,11 @@ def _with_corpus(options: Mapping[str, Any]) -> dict[str, Any]:
     return dict(options) if is_path else {**options, "corpus": written_texts(corpus)}
 
 
-def _path(run: Run | str | Path) -> str:
-    return str(run.path if isinstance(run, Run) else run)
-
-
 def _plain(options: Mapping[str, Any]) -> Iterator[str]:
     """Options of a program without a configuration."""
     for name, value in options.items():
         several = isinstance(value, Sequence) and not isinstance(value, str)
         for one in value if several else [value]:
             if one is not None:
-                yield f"{name}={str(one).lower() if isinstance(one, bool) else _path(one)}"
+                text = os.fspath(one) if isinstance(one, os.PathLike) else str(one)
+                yield f"{name}={text.lower() if isinstance(one, bool) else text}"

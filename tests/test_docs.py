@@ -36,7 +36,7 @@ from idiomtune.config import (
     TrainSettings,
     check,
 )
-from idiomtune.config.compose import chosen_by_default, config_names, plain, register_resolvers
+from idiomtune.config.compose import config_names, plain, register_resolvers
 from idiomtune.config.sections import SearchSettings
 from idiomtune.config.settings import GlossarySettings
 from idiomtune.data.idiolink import Document
@@ -157,9 +157,7 @@ def check_program(program: str, arguments: list[str]) -> None:
         PARSERS[program](arguments)
         return
     name, kind = PROGRAMS[program]
-    rewritten = rewrite_arguments(
-        arguments, config_names("model"), name, chosen_by_default(name, "benchmark")
-    )
+    rewritten = rewrite_arguments(arguments, name)
     shows = ("-m", "--multirun", "--help", "--cfg", "job", "--package", "trainer")
     overrides = [a for a in rewritten if a not in shows]
     # Launchers are packages of their own.

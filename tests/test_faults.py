@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from idiomtune.config.compose import config_names
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.exports import write_static
 from idiomtune.errors import UserError
@@ -59,13 +58,13 @@ def test_damaged_run(tmp_path: Path, tiny_path: Path, counts: Counts) -> None:
     best, baseline = case.work / "run" / "best" / "model.safetensors", case.work / "run" / "baseline.json"
     faults.DAMAGES["flipped in the middle"](best)
     with pytest.raises(UserError, match=r"best/model\.safetensors is missing, or not as the run saved it"):
-        rewrite_arguments([f"model={case.work / 'run'}"], config_names("model"))
-    rewrite_arguments([f"model={best.parent}"], config_names("model"))  # the user says so
+        rewrite_arguments([f"model={case.work / 'run'}"])
+    rewrite_arguments([f"model={best.parent}"])  # the user says so
     baseline.write_text(baseline.read_text().replace("0.3", "0.9"))
     ended, _ = case.start(["train", "resume=run"], Harm())
     assert ended.status == 0, ended.output
     assert "the untrained model is scored again: baseline.json" in ended.output
-    rewrite_arguments([f"model={case.work / 'run'}"], config_names("model"))
+    rewrite_arguments([f"model={case.work / 'run'}"])
 
 
 def test_damaged_models(tmp_path: Path, tiny_path: Path, counts: Counts) -> None:

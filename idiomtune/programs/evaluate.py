@@ -101,18 +101,13 @@ def score_model(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str,
 
 def _claim(settings: EvaluateSettings, held: contextlib.ExitStack) -> dict[str, Path]:
     """Output → the file or folder to write for it, which `held` then puts in its place."""
-    given = {name: getattr(settings, name) for name in ("output", "per_query", *_FOLDERS)}
-    claims = {
-        name: claimed(
-            name,
-            expanded(path, name),
-            record="" if name in _FOLDERS else None,
-            overwrite=settings.overwrite,
-        )
-        for name, path in given.items()
-        if path is not None
-    }
-    return {name: held.enter_context(claim) for name, claim in claims.items()}
+    outputs = {}
+    for name in ("output", "per_query", *_FOLDERS):
+        if (given := getattr(settings, name)) is not None:
+            path, record = expanded(given, name), "" if name in _FOLDERS else None
+            claim = claimed(name, path, record=record, overwrite=settings.overwrite)
+            outputs[name] = held.enter_context(claim)
+    return outputs
 
 
 def _report(

@@ -43,6 +43,7 @@ from idiomtune.io.files import (
     write_text,
 )
 from idiomtune.programs.knowledge import describe_glossary, glossary_files
+from idiomtune.programs.launch import as_override
 from idiomtune.reports.runs import SAMPLE_NOTE
 from idiomtune.reports.screens import ExportComparison, Measured, show_export
 from idiomtune.training.ending import explained
@@ -146,29 +147,20 @@ def _only_encoder(exported: Encoder) -> str:
 
 
 def _command(settings: ExportSettings, name: str) -> str:
-    """The command line, without where things lie on this machine."""
+    """The command line, without where things lie on this machine: of files their names alone."""
     known = next((n for n in model_names() if model_values(n)["path"] == settings.model.path), None)
     usual = named_model(known or "any/model").model_dump(mode="json")
+    given = settings.model.model_dump(mode="json")
+    given["glossary"] = given["glossary"] and [Path(file).name for file in given["glossary"]]
     options = {
         f"model.{option}": value
-        for option, value in settings.model.model_dump(mode="json").items()
+        for option, value in given.items()
         if option not in _NOT_IN_COMMAND and value != usual[option]
     }
     cut = {} if settings.truncate_dim is None else {"truncate_dim": settings.truncate_dim}
     options |= {"format": settings.format, **cut}
-    given = [f"{option}={_value(option, value)}" for option, value in options.items()]
-    words = [f"model={known or name}", *given]
+    words = [f"model={known or name}", *(f"{name}={as_override(value)}" for name, value in options.items())]
     return " ".join(["idiomtune export", *map(shlex.quote, words), "output=<folder>"])
-
-
-def _value(option: str, value: Any) -> str:
-    """An option's value as the command line takes it; of files their names alone."""
-    if isinstance(value, list):
-        return f"[{','.join(_value(option, entry) for entry in value)}]"
-    if isinstance(value, str):
-        text = Path(value).name if option == "model.glossary" else value
-        return text if text.replace("_", "").isalnum() else "'" + text.replace("'", "\\'") + "'"
-    return "null" if value is None else str(value).lower()
 
 
 # ------------------------------------------------------------------ the export itself

@@ -14,7 +14,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, TypeVar
@@ -75,12 +75,12 @@ _SUBJECT = {
     "glossary": "from",
     "push": "checkpoint",
 }
+_PLAIN = re.compile(r"[A-Za-z_./@:][\w./@:+-]*")  # what needs no quotation marks, and is no number
+_WORDS = {"true", "false", "null", "nan", "inf"}  # which would be values of another type
 _ADDED = ("experiment", "debug", "protocol", "sweep")  # nothing is chosen of these unless the user does so
 
 
-def rewrite_arguments(
-    arguments: Sequence[str], models: Sequence[str], program: str = "", benchmarks: Sequence[str] = ()
-) -> list[str]:
+def rewrite_arguments(arguments: Sequence[str], program: str = "config") -> list[str]:
     """The command line as Hydra takes it.
 
     A first word without `=` is what the program is about: `idiomtune evaluate minilm` is `model=minilm`.
@@ -89,9 +89,7 @@ def rewrite_arguments(
     `+experiment=<file>.yaml` the file is stored as an experiment of its name.
 
     Args:
-        models: names of models' configurations.
         program: name of its configuration: `config` trains, `evaluate` scores, `export` exports.
-        benchmarks: those that are chosen by default.
 
     Raises:
         UserError: for a file that is no experiment; for `run_dir=` or `resume=` in a sweep, whose runs would
@@ -114,11 +112,11 @@ def rewrite_arguments(
         if key == "run_dir" and resumed is None and not rank_of_launch():
             _check_new_folder(value, overwrite="overwrite=true" in arguments)
         if key == "model":
-            rewritten += _rewritten_model(value, models, is_sweep)
+            rewritten += _rewritten_model(value, is_sweep)
         elif key == "benchmarks" and program in ("config", "export"):
             rewritten.append(f"benchmark={value}")
         elif key == "benchmarks" and program == "evaluate":
-            rewritten += [*_choice_of(value, arguments, benchmarks), argument]
+            rewritten += [*_choice_of(value, arguments), argument]
         elif key != "resume":
             argument = _quoted_scores(argument)
             rewritten.append(argument if is_sweep else _quoted_path(argument))
@@ -189,11 +187,16 @@ def _check_sweep(arguments: Sequence[str]) -> None:
             )
 
 
-def _rewritten_model(value: str, models: Sequence[str], is_sweep: bool) -> list[str]:
+def _rewritten_model(value: str, is_sweep: bool) -> list[str]:
     """`model=`: a name of `conf/model/` stays; a folder or Hub id becomes the path of a pretrained model."""
     bare = value.strip("'\"")
     names = bare.split(",") if is_sweep else [bare]
-    paths = [name for name in names if name not in models and _is_model_path(name)]
+    models = config_names("model")
+    paths = [
+        name
+        for name in names
+        if name not in models and ("/" in name or (name and is_folder(expanded(name, "model"))))
+    ]
     if not paths:
         return [f"model={value}"]
     if len(paths) < len(names):
@@ -204,18 +207,15 @@ def _rewritten_model(value: str, models: Sequence[str], is_sweep: bool) -> list[
     return ["model=pretrained", "model.path=" + ",".join(quoted(model_folder(path)) for path in paths)]
 
 
-def _choice_of(value: str, arguments: Sequence[str], benchmarks: Sequence[str]) -> list[str]:
-    """`benchmark=`, where `benchmarks=` names one beyond those that are chosen by default.
+def _choice_of(value: str, arguments: Sequence[str]) -> list[str]:
+    """`benchmark=`, where `benchmarks=` names one beyond those that an evaluation has by default.
 
     Else it only says which of the chosen are scored; options of the others may be given too.
     """
     names = set(re.findall(r"\w+", value)) - {"null"}
     is_chosen = any(argument.startswith("benchmark=") for argument in arguments)
-    return [] if is_chosen or names <= {*benchmarks} else [f"benchmark={value}"]
-
-
-def _is_model_path(name: str) -> bool:
-    return "/" in name or (bool(name) and is_folder(expanded(name, "model")))
+    usual = chosen_by_default("evaluate", "benchmark")
+    return [] if is_chosen or names <= {*usual} else [f"benchmark={value}"]
 
 
 def _quoted_path(argument: str) -> str:
@@ -247,6 +247,20 @@ def follower_arguments() -> list[str]:
 def quoted(value: str) -> str:
     """A string of Hydra's override grammar, where a backslash only escapes before a quotation mark."""
     return "'" + re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + ("\\'" if m[2] else ""), value) + "'"
+
+
+def as_override(value: Any) -> str:
+    """A value in Hydra's override grammar."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{name}:{as_override(one)}" for name, one in value.items()) + "}"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return f"[{','.join(map(as_override, value))}]"
+    if not isinstance(value, str | os.PathLike):
+        return str(value)
+    text = os.fspath(value)
+    return text if _PLAIN.fullmatch(text) and text.lower() not in _WORDS else quoted(text)
 
 
 def _check_new_folder(value: str, *, overwrite: bool) -> None:
@@ -342,9 +356,7 @@ def launch(config_name: str, task: Callable[[dict[str, Any]], Any]) -> None:
             return None
 
     try:
-        sys.argv[1:] = rewrite_arguments(
-            sys.argv[1:], config_names("model"), config_name, chosen_by_default(config_name, "benchmark")
-        )
+        sys.argv[1:] = rewrite_arguments(sys.argv[1:], config_name)
         if rank_of_launch():
             sys.argv[1:] += follower_arguments()
         elif config_name == "config" and (name := named_grid(sys.argv[1:])) is not None:
@@ -379,8 +391,7 @@ def call(config_name: str, task: Callable[[dict[str, Any]], T], arguments: Seque
     vars(started).update(vars(Start()))
     _register()
     try:
-        names, benchmarks = config_names("model"), chosen_by_default(config_name, "benchmark")
-        given = rewrite_arguments(arguments, names, config_name, benchmarks)
+        given = rewrite_arguments(arguments, config_name)
         with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
             config = hydra.compose(config_name, given, return_hydra_config=True)
         with read_write(config), open_dict(config):

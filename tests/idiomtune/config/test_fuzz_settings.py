@@ -195,7 +195,7 @@ def test_any_command_line_becomes_another_or_a_message(
     @given(st.lists(argument.map(lambda text: text.replace("\x00", "").replace("/", "")), max_size=4))
     def tried(arguments: list[str]) -> None:
         with contextlib.suppress(UserError):
-            rewritten = rewrite_arguments(arguments, ["minilm"])
+            rewritten = rewrite_arguments(arguments)
             assert len(rewritten) >= len([a for a in arguments if not a.startswith("resume=")])
 
     tried()
@@ -208,7 +208,7 @@ def test_hydra_reads_back_the_path_that_was_given() -> None:
     def tried(text: str, key: str) -> None:
         path = "in/" + text.replace("\x00", "").rstrip("'\"")  # those around a value are the shell's
         for given_as, place in ((f"{key}={path}", 0), (f"model={path}", 1)):
-            rewritten = rewrite_arguments([given_as], ["minilm"])
+            rewritten = rewrite_arguments([given_as])
             assert OverridesParser.create().parse_override(rewritten[place]).value() == path
 
     tried()

@@ -15,7 +15,6 @@ from idiomtune.benchmarks import build_benchmarks
 from idiomtune.benchmarks.own.collections import read_collection
 from idiomtune.benchmarks.own.pairs import OwnPairBenchmark
 from idiomtune.config import EvaluateSettings, TrainSettings, check
-from idiomtune.config.compose import chosen_by_default, config_names
 from idiomtune.data.own.load import OwnTable, own_splits
 from idiomtune.data.own.table import Source, find_sources
 from idiomtune.declarations.options import Section
@@ -41,12 +40,7 @@ def settings_of(part: str, *more: str) -> Any:
     assert program == "idiomtune"
     name = {"train": "config", "evaluate": "evaluate"}[command]
     kind: type[Section] = TrainSettings if command == "train" else EvaluateSettings
-    rewritten = rewrite_arguments(
-        [re.sub(r"<(\w+)>", r"\1", argument) for argument in arguments],
-        config_names("model"),
-        name,
-        chosen_by_default(name, "benchmark"),
-    )
+    rewritten = rewrite_arguments([re.sub(r"<(\w+)>", r"\1", argument) for argument in arguments], name)
     return check(kind, composed(name, *rewritten, *more))
 
 

@@ -18,7 +18,6 @@ from idiomtune.programs.ending import run_plain
 from idiomtune.programs.launch import rewrite_arguments
 from idiomtune.training.resume import find_run, saved_config
 
-MODELS = ["minilm", "pretrained"]
 TOKEN = "hf_" + "aB3" * 12
 
 
@@ -66,7 +65,7 @@ REWRITTEN = [
 
 @pytest.mark.parametrize(("given", "expected"), REWRITTEN)
 def test_what_hydra_gets(given: str, expected: str) -> None:
-    assert rewrite_arguments(given.split(" | "), MODELS) == expected.split(" | ")
+    assert rewrite_arguments(given.split(" | ")) == expected.split(" | ")
 
 
 @pytest.mark.parametrize(
@@ -83,9 +82,9 @@ def test_what_hydra_gets(given: str, expected: str) -> None:
     ],
 )
 def test_an_evaluations_benchmarks_are_chosen_by_their_names(given: str, expected: str) -> None:
-    rewritten = rewrite_arguments(given.split(), MODELS, "evaluate", ["idiolink", "admire"])
+    rewritten = rewrite_arguments(given.split(), "evaluate")
     assert rewritten == expected.split()
-    assert rewrite_arguments(["benchmarks=[own_sts]"], MODELS, "config") == ["benchmark=[own_sts]"]
+    assert rewrite_arguments(["benchmarks=[own_sts]"], "config") == ["benchmark=[own_sts]"]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +100,7 @@ def test_an_evaluations_benchmarks_are_chosen_by_their_names(given: str, expecte
     ],
 )
 def test_a_first_word_is_what_the_program_is_about(program: str, given: str, expected: str) -> None:
-    assert rewrite_arguments(given.split(" | "), MODELS, program) == expected.split(" | ")
+    assert rewrite_arguments(given.split(" | "), program) == expected.split(" | ")
 
 
 # Arguments, separated by ` | `, and a part of the message.
@@ -144,7 +143,7 @@ def test_what_is_refused_at_once(given: str, named: str, monkeypatch: pytest.Mon
     """No token or password is in the message: neither on the screen nor in a log."""
     monkeypatch.setenv("SOME_API_KEY", "the-secret-value")
     with pytest.raises(UserError) as refused:
-        rewrite_arguments(given.split(" | "), MODELS)
+        rewrite_arguments(given.split(" | "))
     assert named in str(refused.value)
     assert not any(secret in str(refused.value) for secret in (TOKEN, "pa55word", "the-secret"))
 
