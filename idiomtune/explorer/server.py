@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import os
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -13,7 +13,6 @@ from threading import Lock
 from typing import TYPE_CHECKING, Annotated, Any
 
 import yaml
-from markupsafe import Markup
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from idiomtune.benchmarks.own import Mode
@@ -61,7 +60,7 @@ def page(explorer: Explorer, title: str, *, live: bool) -> str:
         used = {document for words in data["words"] for document in words}
         data["documents"] = {document: shown(corpus.documents[document]) for document in sorted(used)}
     file = Path(__file__).parent / "page.html.j2"
-    return template(file, autoescape=True).render(title=title, data=_embedded(data))
+    return template(file, autoescape=True).render(title=title, data=data)
 
 
 def space_card(title: str, corpus: str, metadata: Mapping[str, Any], note: str) -> str:
@@ -79,12 +78,6 @@ def space_card(title: str, corpus: str, metadata: Mapping[str, Any], note: str) 
 def shown(text: Passage) -> dict[str, Any]:
     """What the page shows of a text."""
     return {name: value for name, value in asdict(text).items() if value not in (None, "")}
-
-
-def _embedded(data: Any) -> Markup:
-    """JSON for a page: no text in it can end the element that contains it."""
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
 
 
 _HOST = "127.0.0.1"
@@ -147,16 +140,10 @@ def bound_socket(port: int | None) -> socket.socket:
         UserError: if the given port is unavailable.
     """
     for number in (PORT, 0) if port is None else (port,):
-        listening = socket.socket()
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            listening.bind((_HOST, number))
-            listening.listen()  # two that are bound alone may share a port
+            return socket.create_server((_HOST, number))
         except OSError as error:
-            listening.close()
-            reason = error.strerror
-        else:
-            return listening
+            reason = os.strerror(error.errno or 0)
     raise UserError(f"port={port}: cannot be used ({reason}); name another, or leave port= out")
 
 
