@@ -25,13 +25,20 @@ from idiomtune.benchmarks.embeddings import embed_or_read
 from idiomtune.commands.explore import main, parse
 from idiomtune.config import ExploreSettings
 from idiomtune.data.idiolink import load_split
-from idiomtune.encoder.attribution import word_rows
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import Meanings
 from idiomtune.encoder.reading import Prompts
 from idiomtune.errors import UserError
 from idiomtune.explorer import server
-from idiomtune.explorer.search import Corpus, Explorer, Model, Passage, idiolink_corpus, own_corpus
+from idiomtune.explorer.search import (
+    Corpus,
+    Explorer,
+    Model,
+    Passage,
+    idiolink_corpus,
+    own_corpus,
+    word_rows,
+)
 from idiomtune.explorer.server import page
 from idiomtune.io.processes import Processes
 from idiomtune.programs.explore import find_corpus, find_models
