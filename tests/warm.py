@@ -318,8 +318,8 @@ def _warm_up(folder: Path) -> None:
     from transformers.conversion_mapping import get_checkpoint_conversion_mapping
 
     from idiomtune.config.compose import compose_config
-    from idiomtune.hub.card import template
-    from idiomtune.reports.page import _template
+    from idiomtune.hub.card import card
+    from idiomtune.reports.page import page
     from idiomtune.reports.plots import Curves, learning_curve
     from tests.kept_configs import keep_configs
 
@@ -327,8 +327,8 @@ def _warm_up(folder: Path) -> None:
     keep_configs()
     compose_config("config", "+experiment=idiolink_ft")
     learning_curve([Curves("", [], "")], 1, "", folder / "curve.png")
-    template()
-    _template()
+    card("learnt", {}, model="", into="tokens", glossary={"expressions": 0}, about="", rows=[])
+    page([], [], [], [])
 
 
 def _watch(request: dict[str, Any], descriptors: Sequence[int]) -> None:

@@ -22,14 +22,14 @@ from huggingface_hub import (
     eval_result_entries_to_yaml,
     metadata_load,
 )
-from jinja2 import Template
 
 from idiomtune.data.names import IDIOLINK, MAGPIE
 from idiomtune.declarations.dataset import OWN
+from idiomtune.declarations.options import as_list
 from idiomtune.declarations.registry import benchmark_of, dataset_types, objective_types, score_of
 from idiomtune.encoder.glossary import Glossary
-from idiomtune.io import pages
 from idiomtune.io.files import expanded, parse_yaml
+from idiomtune.io.pages import template
 from idiomtune.reports.score_tables import changes
 from idiomtune.reports.tables import cell
 from idiomtune.training.run_folder import read_config, read_run
@@ -141,9 +141,7 @@ def _datasets(name: str, config: Mapping[str, Any]) -> list[Source]:
 
 def _own_data(options: Sequence[Any]) -> list[Source]:
     """The user's own data: the names of its files, without their folders; each data set of the Hub."""
-    places: list[str] = []
-    for option in options:
-        places += [option] if isinstance(option, str) else option or []
+    places = [place for option in options for place in as_list(option or [])]
     on_hub = [re.sub(r"^hf:([^/:@]+/[^/:@]+).*", r"\1", place) for place in places if place.startswith("hf:")]
     files = dict.fromkeys(Path(place).name for place in places if not place.startswith("hf:"))
     sources = [Source(f"the user's own data ({', '.join(files)})")] if files else []
@@ -294,13 +292,8 @@ def card(kind: Literal["trained", "learnt", "exported"], metadata: Mapping[str, 
         facts: the template's variables for this kind of model.
     """
     common: dict[str, Any] = {"library_name": "sentence-transformers", "pipeline_tag": "sentence-similarity"}
-    return template().render(kind=kind, metadata=ModelCardData(**common, **metadata).to_yaml(), **facts)
-
-
-def template() -> Template:
-    """The text of all cards."""
-    file = Path(__file__).parent / "card.md.j2"
-    return pages.template(file, trim_blocks=True, keep_trailing_newline=True)
+    text = template(Path(__file__).parent / "card.md.j2", trim_blocks=True, keep_trailing_newline=True)
+    return text.render(kind=kind, metadata=ModelCardData(**common, **metadata).to_yaml(), **facts)
 
 
 def command(run: Path) -> str:

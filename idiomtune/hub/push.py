@@ -9,7 +9,7 @@ import re
 import shlex
 import tempfile
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -121,9 +121,9 @@ def collect_model(settings: PushSettings) -> Upload:
             a file is not safetensors, or too large.
     """
     assert settings.repo_id is not None  # else no model is pushed
-    run, folder, record = _finished(settings.checkpoint)
+    run, folder, record, saved = _finished(settings.checkpoint)
     scores = _scores(run, folder)
-    models, left_out = _model_files(run, folder, record)
+    models, left_out = _model_files(run, folder, saved)
     config = read_config(run)
     sources = sources_of(config, record.get("glossary"))
     licence = settings.license or common_licence(sources)
@@ -162,8 +162,7 @@ def collect_space(settings: PushSettings) -> Upload:
         UserError: if there is no such run, it has not ended, or its model is damaged.
     """
     assert settings.space is not None  # else no page is pushed
-    run, model, record = _finished(settings.checkpoint)
-    _check_undamaged(run, model, record)
+    run, model, record, _ = _finished(settings.checkpoint)
     config, folder = read_config(run), run / "space"
     # Meanings that the model reads are on the page, too.
     sources = [*shown_texts(config, settings.corpus), *glossary_sources(record.get("glossary"))]
@@ -223,11 +222,12 @@ def run_and_model(path: Path) -> tuple[Path, Path] | None:
     return (path.parent, path) if is_part and is_file(path.parent / "run.json") else None
 
 
-def _finished(checkpoint: str) -> tuple[Path, Path, dict[str, Any]]:
-    """The run folder, in it the folder of the model, and the run's record.
+def _finished(checkpoint: str) -> tuple[Path, Path, dict[str, Any], Collection[str]]:
+    """The run folder, in it the folder of the model, the run's record, and the files that were saved.
 
     Raises:
-        UserError: if there is none, or it is the best model of a run that has not ended.
+        UserError: if there is none, it is the best model of a run that has not ended, or a file is not as it
+            was saved, by the checksums of its checkpoint if those are still there.
     """
     path = expanded(checkpoint, "checkpoint").resolve()
     run, folder = run_and_model(path) or (path, path)
@@ -243,7 +243,13 @@ def _finished(checkpoint: str) -> tuple[Path, Path, dict[str, Any]]:
             f"and scored: continue it with idiomtune train resume={run}, or push one of its checkpoints, "
             f"checkpoint={run}/step_<n>"
         )
-    return run, folder, record
+    saved_as = run / f"step_{record.get('best_step')}" if folder.name == "best" else folder
+    if (saved_as / CHECKSUMS).is_file() and (problem := verify(saved_as, model_in=folder)):
+        raise UserError(
+            f"{folder} is not as it was saved: {problem}. If a checkpoint is undamaged, "
+            f"idiomtune train resume={run} makes best/ again"
+        )
+    return run, folder, record, read_mapping(saved_as / CHECKSUMS)
 
 
 def _scores(run: Path, folder: Path) -> dict[str, Any]:
@@ -264,15 +270,14 @@ def _scores(run: Path, folder: Path) -> dict[str, Any]:
     return content
 
 
-def _model_files(run: Path, folder: Path, record: Mapping[str, Any]) -> tuple[dict[str, Path], list[str]]:
+def _model_files(run: Path, folder: Path, saved: Collection[str]) -> tuple[dict[str, Path], list[str]]:
     """The files of the plain sentence-transformers folder, by their path in it, and what is left out.
 
     Raises:
-        UserError: if one must not be published, or the model is incomplete or damaged.
+        UserError: if one must not be published, or the model is incomplete.
     """
     files: dict[str, Path] = {}
     left_out: list[str] = []
-    saved = read_mapping(_saved_as(run, folder, record) / CHECKSUMS)
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         # A link to a folder is not followed by every tool, and one out of the run may show anything.
@@ -299,27 +304,7 @@ def _model_files(run: Path, folder: Path, record: Mapping[str, Any]) -> tuple[di
     for name in ("modules.json", "config.json", index if index in files else "model.safetensors"):
         if name not in files:
             raise UserError(f"{folder} is not a complete model: {name} is missing")
-    _check_undamaged(run, folder, record)
     return files, left_out
-
-
-def _saved_as(run: Path, folder: Path, record: Mapping[str, Any]) -> Path:
-    """The checkpoint that a folder was made of: of `best/` the best one."""
-    return run / f"step_{record.get('best_step')}" if folder.name == "best" else folder
-
-
-def _check_undamaged(run: Path, folder: Path, record: Mapping[str, Any]) -> None:
-    """Check the files against the checksums that they were saved with, if those are still there.
-
-    Raises:
-        UserError: if one is damaged.
-    """
-    checkpoint = _saved_as(run, folder, record)
-    if (checkpoint / CHECKSUMS).is_file() and (problem := verify(checkpoint, model_in=folder)):
-        raise UserError(
-            f"{folder} is not as it was saved: {problem}. If a checkpoint is undamaged, "
-            f"idiomtune train resume={run} makes best/ again"
-        )
 
 
 # ------------------------------------------------------------------------------------------- sending

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Template
 from PIL import Image
 
 from idiomtune.declarations.examples import Examples
@@ -50,7 +49,9 @@ def page(
     first = {group.runs[0].path for group in groups}
     options = list(groups[0].options) if groups else []
     rows = [[group.name, group.summary, *group.options.values()] for group in groups]
-    return _template().render(
+    file, filters = Path(__file__).parent / "report.html.j2", (thumbnail, curves_svg)
+    text = template(file, filters, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    return text.render(
         title=runs[0].experiment if one else f"{len(runs)} runs compared",
         subtitle=runs[0].name if one else ", ".join(dict.fromkeys(run.experiment for run in runs)),
         generated=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -65,11 +66,6 @@ def page(
         verdicts=head_verdicts(groups, compared),
         notes=list(dict.fromkeys([*notes, *comparison_notes(compared), *not_counted(runs)])),
     )
-
-
-def _template() -> Template:
-    file, filters = Path(__file__).parent / "report.html.j2", (thumbnail, curves_svg)
-    return template(file, filters, autoescape=True, trim_blocks=True, lstrip_blocks=True)
 
 
 def _bars(compared: Comparison) -> list[list[float]]:
