@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any
@@ -238,50 +238,45 @@ def compare_modes(runs: Sequence[Run], ours: str, theirs: str, split: str) -> Co
 # -------------------------------------------------------------------------------------------- in words
 
 
-def beats_untrained(
-    keys: Sequence[str],
-    after: Mapping[str, float],
-    before: Mapping[str, float],
-    differences: Mapping[str, Difference],
-) -> str:
+def monitored(group: Group, compared: Sequence[Comparison]) -> list[Difference]:
+    """The monitored scores against the untrained models', as far as both have them.
+
+    Args:
+        compared: what is compared already.
+    """
+    pair, keys = (group.name, UNTRAINED), group.runs[0].monitor
+    known = {d.key: d for one in compared if (one.ours, one.theirs) == pair for d in one.differences}
+    known |= {d.key: d for d in compare(group, keys=[k for k in keys if k not in known]).differences}
+    return [known[key] for key in keys if key in known]
+
+
+def beats_untrained(differences: Sequence[Difference]) -> str:
     """Whether training helped, by the mean of the monitored scores; "" if an untrained model has none.
 
     It beats it only if a score is better, query by query, and none is worse.
-
-    Args:
-        keys: the monitored scores.
-        after, before: key → score.
-        differences: key → comparison query by query.
     """
-    keys = [key for key in keys if key in after and key in before]
-    if not keys:
+    if not differences:
         return ""
-    ours, theirs = (statistics.fmean(side[key] for key in keys) for side in (after, before))
-    known = [differences.get(key, Difference(key, 0, 0)) for key in keys]
-    verdicts = {difference.verdict for difference in known}
-    name = keys[0] if len(keys) == 1 else f"the mean of the {len(keys)} monitored scores"
+    number, verdicts = len(differences), {d.verdict for d in differences}
+    ours = statistics.fmean(d.ours for d in differences)
+    theirs = statistics.fmean(d.theirs for d in differences)
+    name = differences[0].key if number == 1 else f"the mean of the {number} monitored scores"
     beats = "does NOT beat"
     if ours > theirs:
         beats = "beats" if "better" in verdicts and "worse" not in verdicts else "is not clearly better than"
-    cannot_choose = theirs >= _PERFECT or max(d.num_queries for d in known) == 1
+    cannot_choose = theirs >= _PERFECT or max(d.num_queries for d in differences) == 1
     no_choice = "; this score cannot choose a checkpoint" if cannot_choose else ""
     return f"{beats} the untrained model: {name} {ours:.4f}, was {theirs:.4f}{no_choice}"
 
 
 def head_verdicts(groups: Sequence[Group], compared: Sequence[Comparison]) -> list[str]:
     """A sentence for each group, the best first if all monitor the same scores; of many groups a few."""
-    to_untrained = {one.ours: one.differences for one in compared if one.theirs == UNTRAINED}
     verdicts = []
     for group in groups:
-        keys = group.runs[0].monitor
-        after, before = (
-            {key: mean.mean for key in keys if (mean := group.mean(key, untrained=side))}
-            for side in (False, True)
-        )
-        differences = {d.key: d for d in to_untrained.get(group.name, ())}
-        if verdict := beats_untrained(keys, after, before, differences):
+        differences = monitored(group, compared)
+        if verdict := beats_untrained(differences):
             who = "the best checkpoint" if len(groups) == 1 else group.name
-            verdicts.append((statistics.fmean(after.values()), f"{who} {verdict}"))
+            verdicts.append((statistics.fmean(d.ours for d in differences), f"{who} {verdict}"))
     if len({tuple(group.runs[0].monitor) for group in groups}) == 1:  # else these are means of other scores
         verdicts.sort(key=lambda one: -one[0])
     sentences = [sentence for _, sentence in verdicts]

@@ -12,7 +12,7 @@ from pathlib import Path
 from idiomtune.declarations.registry import score_of
 from idiomtune.errors import UserError
 from idiomtune.io.files import printable, write_text
-from idiomtune.reports.compare import UNTRAINED, Difference, beats_untrained, compare
+from idiomtune.reports.compare import UNTRAINED, Difference, beats_untrained, compare, monitored
 from idiomtune.reports.frames import data_notes, group_runs, options_of, short_key
 from idiomtune.reports.runs import Run, find_runs, read_run, read_runs
 from idiomtune.reports.score_tables import (
@@ -44,7 +44,7 @@ def show_finished_run(folder: Path, *, all_scores: bool) -> None:
         groups = group_runs([run]) if run.is_scored else []
         compared = [compare(group) for group in groups if run.baseline]
         write_text(folder / PAGE, page(groups, [run], compared, data_notes([run])))
-        differences = {d.key: d for group in groups for d in compare(group, keys=run.monitor).differences}
+        differences = [d for group in groups for d in monitored(group, compared)]
         tables = [_monitored_table(run, differences)]
         if all_scores:
             tables.append(changes(changeable(run.scores), run.baseline, "all scores", ("before", "after")))
@@ -57,13 +57,13 @@ def show_finished_run(folder: Path, *, all_scores: bool) -> None:
         print_notes(str(run.meta.get("data", "")).split("; ")[1:])
         for note in run.notes:
             log.warning("%s", note)
-        verdict = beats_untrained(run.monitor, run.scores, run.baseline, differences)
+        verdict = beats_untrained(differences)
         # Only a trained model has some scores.
         log.info(
             "%s", f"the best checkpoint {verdict}" if verdict else f"monitored: {', '.join(run.monitor)}"
         )
-        differences = {d.key: d for one in compared for d in one.differences}
-        worse = [key for key, d in differences.items() if d.verdict == "worse" and key not in run.monitor]
+        every = [d for one in compared for d in one.differences]
+        worse = [d.key for d in every if d.verdict == "worse" and d.key not in run.monitor]
         if worse:
             more = f", and {len(worse) - _MAX_WORSE} more" if len(worse) > _MAX_WORSE else ""
             log.info("worse than untrained: %s%s", ", ".join(worse[:_MAX_WORSE]), more)
@@ -79,10 +79,11 @@ def show_finished_run(folder: Path, *, all_scores: bool) -> None:
         log.warning("%s could not be written (%s: %s)", folder / "report.html", type(error).__name__, error)
 
 
-def _monitored_table(run: Run, differences: Mapping[str, Difference]) -> Table:
+def _monitored_table(run: Run, differences: Sequence[Difference]) -> Table:
     """The scores that chose the checkpoint; those that only a trained model has are without a difference."""
     scores = changes({k: run.scores[k] for k in run.monitor if k in run.scores}, run.baseline)
-    known = [differences.get(row[0], Difference(row[0], 0, 0)) for row in scores.rows]
+    tested = {d.key: d for d in differences}
+    known = [tested.get(row[0], Difference(row[0], 0, 0)) for row in scores.rows]
     step = str(run.meta.get("checkpoint", "")).removeprefix("step_")
     return Table(
         f"monitored, untrained → best checkpoint (step {step})",

@@ -25,12 +25,11 @@ def test_only_the_paired_test_beats_the_untrained_model(
     after: float, before: float, interval: tuple[float, float] | None, num: int, verdict: str
 ) -> None:
     """A score that is 1 for both, or of one query, cannot choose a checkpoint."""
-    difference = Difference(KEY, 0.5, 0.4, num, num, interval, interval, 0.5, 0.5)
-    message = beats_untrained([KEY], {KEY: after}, {KEY: before}, {KEY: difference})
+    message = beats_untrained([Difference(KEY, after, before, num, num, interval, interval, 0.5, 0.5)])
     assert (CANNOT in message) == (verdict == CANNOT)
     assert verdict in message if verdict == CANNOT else message.startswith(verdict)
 
 
 def test_without_a_paired_test_nothing_is_clearly_better() -> None:
-    message = beats_untrained([KEY], {KEY: 0.9}, {KEY: 0.1}, {})
+    message = beats_untrained([Difference(KEY, 0.9, 0.1)])
     assert message.startswith("is not clearly better than the untrained model")
