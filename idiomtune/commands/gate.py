@@ -120,7 +120,7 @@ def gate(arguments: Arguments) -> Verdict:
     from idiomtune.reports.runs import find_runs, read_runs
 
     load_extensions(arguments.extensions)
-    paths, notes = find_runs(arguments.folders)
+    paths, found = find_runs(arguments.folders)
     others, more = find_runs(arguments.against)
     if both := sorted(set(paths) & set(others)):
         raise UserError(f"against={both[0]}: that is the run to check")
@@ -129,15 +129,9 @@ def gate(arguments: Arguments) -> Verdict:
     theirs = frames.one_group(runs[len(paths) :]) if others else None
     if arguments.untrained and not any(run.baseline for run in ours.runs):
         raise UserError(f"against={_BASELINE}: {ours.name} has no scores of its untrained model")
-    notes = [
-        *frames.data_notes(runs),
-        *notes,
-        *more,
-        *(f"{run.name}: {note}" for run in runs for note in run.notes),
-    ]
-    notes += [note for group in (ours, theirs) if group for note in group.notes()]
     checks, of_checks = checking.run_checks(ours, theirs, arguments.limits, untrained=arguments.untrained)
-    notes = list(dict.fromkeys([*notes, *of_checks]))
+    groups = [group for group in (ours, theirs) if group]
+    notes = [*frames.notes_of(groups, runs, [*found, *more]), *of_checks]
     verdict = checking.worst(check.verdict for check in checks)
     against = "its untrained model" if arguments.untrained else theirs.name if theirs else ""
     title = f"{ours.name} against {against}" if against else ours.name

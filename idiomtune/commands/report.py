@@ -93,24 +93,20 @@ def report(arguments: Arguments) -> Path:
     from idiomtune.reports import compare, frames, page, runs, score_tables, tables
 
     against = arguments.path("against")
-    paths, notes = runs.find_runs([*arguments.folders, *([against] if against else [])])
+    paths, found = runs.find_runs([*arguments.folders, *([against] if against else [])])
     read = runs.read_runs(paths)
-    scored = [run for run in read if run.is_scored]
-    notes += [f"{run.name} ({run.status}): {note}" for run in scored for note in run.notes]
-    if not scored:
-        reasons = [*compare.not_counted(read), *notes]
-        raise UserError("none of these runs has scores to report:\n  " + "\n  ".join(reasons))
-    groups = frames.group_runs(scored, by_seed=arguments.options.get("group") != "none")
+    groups = frames.group_runs(read, by_seed=arguments.options.get("group") != "none")
+    notes = frames.notes_of(groups, read, found)
+    if not groups:
+        raise UserError("none of these runs has scores to report:\n  " + "\n  ".join(notes))
     chosen = runs.find_runs([against])[0] if against else paths
     first = next((group for group in groups if any(run.path in chosen for run in group.runs)), None)
     if first is None:
         raise UserError(f"against={against}: that run has no scores")
     compared = [compare.compare(group, first) for group in groups if group is not first]
     compared = [one for one in [*compared, *map(compare.compare, groups)] if one.differences]
-    notes = [*frames.data_notes(scored), *notes, *(note for group in groups for note in group.notes())]
     notes += compare.without_common_scores(groups, first, compared)
-    all_notes = [*notes, *compare.not_counted(read), *compare.comparison_notes(compared)]
-    all_notes = list(dict.fromkeys(all_notes))
+    all_notes = [*notes, *compare.comparison_notes(compared)]
 
     papers = score_tables.paper_tables(groups)
     every = groups if arguments.options.get("scores") == "all" else ()

@@ -15,7 +15,7 @@ import pandas as pd
 from idiomtune.declarations.registry import Verdict, judge, score_of
 from idiomtune.errors import UserError
 from idiomtune.io.files import first_of
-from idiomtune.reports.frames import Group, read_items
+from idiomtune.reports.frames import NUM_NAMED, Group, read_items
 from idiomtune.reports.runs import Run
 from idiomtune.reports.statistics import (
     Array,
@@ -30,7 +30,6 @@ UNTRAINED = "untrained"
 _PAIR_RESAMPLES = 1_000
 _TOLERANCE = 1e-6
 _NUM_NAMED = 4  # runs that share a problem
-_NUM_GROUPS = 5  # named in a sentence, or with a verdict of their own
 _PERFECT = 1 - 1e-9
 _NO_CHANGES = pd.Series(dtype=float)
 
@@ -280,8 +279,8 @@ def head_verdicts(groups: Sequence[Group], compared: Sequence[Comparison]) -> li
     if len({tuple(group.runs[0].monitor) for group in groups}) == 1:  # else these are means of other scores
         verdicts.sort(key=lambda one: -one[0])
     sentences = [sentence for _, sentence in verdicts]
-    more = len(sentences) - _NUM_GROUPS
-    return sentences[:_NUM_GROUPS] + ([f"{more} more in the tables below"] if more > 0 else [])
+    more = len(sentences) - NUM_NAMED
+    return sentences[:NUM_NAMED] + ([f"{more} more in the tables below"] if more > 0 else [])
 
 
 def comparison_notes(compared: Iterable[Comparison]) -> list[str]:
@@ -299,19 +298,10 @@ def comparison_notes(compared: Iterable[Comparison]) -> list[str]:
     return notes
 
 
-def not_counted(runs: Sequence[Run]) -> list[str]:
-    """The runs whose scores are not counted, a sentence for each reason."""
-    by_reason: dict[str, list[str]] = defaultdict(list)
-    for run in runs:
-        if not run.is_scored:
-            by_reason[f"({run.status}): {'; '.join(run.notes) or 'it has no scores'}"].append(run.name)
-    return [f"{first_of(names, _NUM_GROUPS)} {reason}" for reason, names in by_reason.items()]
-
-
 def without_common_scores(
     groups: Sequence[Group], reference: Group, compared: Sequence[Comparison]
 ) -> list[str]:
     """The groups that have no score in common with the one that all are compared with, in one sentence."""
     seen = {reference.name} | {one.ours for one in compared if one.theirs == reference.name}
-    names = first_of([group.name for group in groups if group.name not in seen], _NUM_GROUPS)
+    names = first_of([group.name for group in groups if group.name not in seen], NUM_NAMED)
     return [f"not compared with {reference.name}, as they have no score in common: {names}"] if names else []

@@ -27,6 +27,7 @@ _NO_DIFFERENCE = {
     *("plots", "trainer.log_every", "trainer.memory_check", "trainer.keep_checkpoints", "eval.benchmarks"),
 }
 _NUM_IN_NAME = 3  # options
+NUM_NAMED = 5  # runs or groups in a sentence
 _NO_FOLDS = pd.Series(dtype=float)
 
 
@@ -139,7 +140,8 @@ class Group:
         return ", ".join(parts) or "a scorecard"
 
     def notes(self) -> list[str]:
-        """Glossaries that its models read or learnt; seeds that lack folds, and runs given twice."""
+        """What is odd about its runs; glossaries; seeds that lack folds, and runs given twice."""
+        odd = [f"{run.name} ({run.status}): {note}" for run in self.runs for note in run.notes]
         metas = [run.meta for run in self.runs]
         facts = [fact for m in metas for fact in (m.get("glossary"), *(m.get("glossary_learnt") or []))]
         files = dict.fromkeys(file for fact in facts if fact for file in fact.get("files", ["its own"]))
@@ -153,7 +155,7 @@ class Group:
             if times > 1 and seed is not None:
                 which = f"seed {seed}" if fold is None else f"seed {seed}, fold {fold}"
                 notes.append(f"{which} is given {times} times, and counts once: the last one given")
-        return [f"{self.name}: {note}" for note in notes]
+        return odd + [f"{self.name}: {note}" for note in notes]
 
 
 ITEMS = ("key", "query", "cluster", "statistic", "value", "gold")
@@ -198,12 +200,12 @@ def group_runs(runs: Sequence[Run], *, by_seed: bool = True) -> list[Group]:
     """Groups in the order of their first runs.
 
     Args:
-        runs: scored ones.
+        runs: those without scores are left out.
         by_seed: False makes every run a group of its own.
     """
     read_items.cache_clear()  # a run may have been resumed since, in the same notebook
     members: dict[Any, list[Run]] = defaultdict(list)
-    for number, run in enumerate(runs):
+    for number, run in enumerate(run for run in runs if run.is_scored):
         config = {key: v for key, v in run.config.items() if v is not None and _makes_another(key)}
         # What a run without a configuration is equal to is unknown.
         is_alone = not by_seed or not run.config or run.status == "scored"
@@ -223,10 +225,9 @@ def one_group(runs: Sequence[Run]) -> Group:
     Raises:
         UserError: if none has scores, or they are not of one recipe.
     """
-    groups = group_runs([run for run in runs if run.is_scored])
+    groups = group_runs(runs)
     if not groups:
-        reasons = [f"{run.name} ({run.status}): {'; '.join(run.notes)}" for run in runs]
-        raise UserError("there are no scores to check:\n  " + "\n  ".join(reasons))
+        raise UserError("there are no scores to check:\n  " + "\n  ".join(not_counted(runs)))
     if len(groups) > 1:
         names = "; ".join(group.name for group in groups)
         raise UserError(f"give runs of one recipe; these differ in more than the seed: {names}")
@@ -322,16 +323,32 @@ def show(value: Any) -> str:
     return json.dumps(value) if value is None or isinstance(value, bool) else str(value)
 
 
-def data_notes(runs: Sequence[Run]) -> list[str]:
-    """What to know of the data of these runs: the sample, and files that were not the same in all."""
-    sums: dict[str, set[str]] = defaultdict(set)
+def not_counted(runs: Sequence[Run]) -> list[str]:
+    """The runs whose scores are not counted, a sentence for each reason."""
+    by_reason: dict[str, list[str]] = defaultdict(list)
     for run in runs:
+        if not run.is_scored:
+            by_reason[f"({run.status}): {'; '.join(run.notes) or 'it has no scores'}"].append(run.name)
+    return [f"{first_of(names, NUM_NAMED)} {reason}" for reason, names in by_reason.items()]
+
+
+def notes_of(groups: Sequence[Group], runs: Sequence[Run], found: Sequence[str] = ()) -> list[str]:
+    """What to know of groups before reading their scores: their data, what is odd, what is not counted.
+
+    Args:
+        runs: all, also those without scores.
+        found: notes on where they were looked for.
+    """
+    scored = [run for group in groups for run in group.runs]
+    sums: dict[str, set[str]] = defaultdict(set)
+    for run in scored:
         for path, sum_ in run.files.items():
             sums["/".join(path.replace("\\", "/").split("/")[-2:])].add(sum_)
     changed = sorted(file for file, different in sums.items() if len(different) > 1)
-    samples = {run.is_sample for run in runs}
+    samples = {run.is_sample for run in scored}
     notes = [f"Scored {SAMPLE_NOTE}."] if True in samples else []
     notes += [f"not all runs had the same data: {first_of(changed, 5)} differ"] if changed else []
     if len(samples) > 1:
         notes.append("some runs were scored on the project's sample data, others not: do not compare them")
-    return notes
+    notes += [*found, *(note for group in groups for note in group.notes()), *not_counted(runs)]
+    return list(dict.fromkeys(notes))

@@ -14,7 +14,7 @@ from PIL import Image
 from idiomtune.declarations.examples import Examples
 from idiomtune.declarations.registry import benchmark_types, resolve, score_of
 from idiomtune.io.pages import template
-from idiomtune.reports.compare import Comparison, comparison_notes, head_verdicts, not_counted
+from idiomtune.reports.compare import Comparison, comparison_notes, head_verdicts
 from idiomtune.reports.frames import Group, show
 from idiomtune.reports.plots import (
     curves_svg,
@@ -64,7 +64,7 @@ def page(
         curves=[] if one else group_curves(groups),
         views=[_view(run, with_examples=run.path in first) for run in runs if run.is_scored],
         verdicts=head_verdicts(groups, compared),
-        notes=list(dict.fromkeys([*notes, *comparison_notes(compared), *not_counted(runs)])),
+        notes=[*notes, *comparison_notes(compared)],
     )
 
 

@@ -13,7 +13,7 @@ from idiomtune.declarations.registry import score_of
 from idiomtune.errors import UserError
 from idiomtune.io.files import printable, write_text
 from idiomtune.reports.compare import UNTRAINED, Difference, beats_untrained, compare, monitored
-from idiomtune.reports.frames import data_notes, group_runs, options_of, short_key
+from idiomtune.reports.frames import group_runs, notes_of, options_of, short_key
 from idiomtune.reports.runs import Run, find_runs, read_run, read_runs
 from idiomtune.reports.score_tables import (
     changeable,
@@ -41,9 +41,9 @@ def show_finished_run(folder: Path, *, all_scores: bool) -> None:
         from idiomtune.reports.page import PAGE, page  # with matplotlib, which takes a second
 
         run = read_run(folder, folder.name)
-        groups = group_runs([run]) if run.is_scored else []
+        groups = group_runs([run])
         compared = [compare(group) for group in groups if run.baseline]
-        write_text(folder / PAGE, page(groups, [run], compared, data_notes([run])))
+        write_text(folder / PAGE, page(groups, [run], compared, notes_of(groups, [run])))
         differences = [d for group in groups for d in monitored(group, compared)]
         tables = [_monitored_table(run, differences)]
         if all_scores:

@@ -30,7 +30,7 @@ OTHER: dict[str, Any] = {"trainer": {"learning_rate": 5.0}}
 
 def groups_of(*folders: Path, by_seed: bool = True) -> list[Group]:
     runs = read_runs(find_runs(folders)[0])
-    return group_runs([run for run in runs if run.is_scored], by_seed=by_seed)
+    return group_runs(runs, by_seed=by_seed)
 
 
 # ------------------------------------------------------------------------------------------------- groups
