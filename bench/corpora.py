@@ -22,7 +22,7 @@ import torch
 
 from bench.measure import Time, peak_memory
 from bench.workload import ROOT, real_data
-from idiomtune.benchmarks.corpora import embedded
+from idiomtune.benchmarks.embeddings import embedded
 from idiomtune.benchmarks.own.collections import read_collection
 from idiomtune.benchmarks.own.retrieval import OwnRetrievalBenchmark
 from idiomtune.benchmarks.retrieval import SAMPLE, Search, approximate_ranking

@@ -73,7 +73,7 @@ WALLS = {
 }
 # What embeds for the benchmarks; and what is imported once the settings are checked.
 EXCEPTIONS = {
-    *((f"benchmarks/{name}.py", "idiomtune.encoder") for name in ("suite", "embeddings", "corpora")),
+    *((f"benchmarks/{name}.py", "idiomtune.encoder") for name in ("suite", "embeddings")),
     ("benchmarks/suite.py", "idiomtune.config"),
     ("programs/launch.py", "sentence_transformers"),
 }

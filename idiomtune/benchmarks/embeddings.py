@@ -2,7 +2,7 @@
 
 Runs from one model, and the explorer, compute them once. Embeddings are kept rather than scores, since fewer
 things decide them: neither gold data nor a benchmark's options and code. Scores made of them are the same bit
-for bit.
+for bit. Those of corpora are in files, which all processes of a launch write, shard by shard.
 """
 
 from __future__ import annotations
@@ -11,9 +11,13 @@ import hashlib
 import logging
 import platform
 import re
+import shutil
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import cache
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -23,6 +27,7 @@ from idiomtune.benchmarks import Corpus
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.forward import cut_spans_note
 from idiomtune.encoder.parallel import embed_all
+from idiomtune.encoder.sharding import is_sharded
 from idiomtune.errors import UserError
 from idiomtune.io.cache import put_tensors, read_tensors
 from idiomtune.io.files import cache_folder, package_versions
@@ -214,11 +219,15 @@ def _facts(encoder: Encoder, requests: Sequence[Request], num_processes: int) ->
     yield str(device)
     yield torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
     yield f"{torch.get_num_threads()} threads, {torch.get_float32_matmul_precision()}"
-    is_lowered = torch.is_autocast_enabled(device.type)
-    yield str(torch.get_autocast_dtype(device.type) if is_lowered else torch.float32)
+    yield str(_precision(encoder))
     yield f"{encoder.tokens_per_forward} tokens, {num_processes} processes"
     for request in requests:
         yield repr(request)
+
+
+def _precision(encoder: Encoder) -> torch.dtype:
+    device = encoder.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else torch.float32
 
 
 @cache
@@ -243,3 +252,85 @@ def _code_digest() -> str:
         for source in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
             digest.update(source.read_bytes())
     return digest.hexdigest()
+
+
+@contextmanager
+def embedded(corpus: Corpus, encoder: Encoder, processes: Processes, *, keep: bool) -> Iterator[VectorStore]:
+    """The corpus' embeddings, on the disk.
+
+    Args:
+        encoder: in evaluation mode.
+        keep: leave them in the corpus' folder, where the next call for the same model and documents finds
+            them, also what was written of them when it was cut short. Else they are in a folder of their own
+            there, which is deleted at the end.
+
+    Raises:
+        UserError: if the folder holds another model's embeddings, or those of other documents; if an
+            embedding is not finite.
+    """
+    folder = corpus.folder if keep else processes.from_main(lambda: _temporary(corpus))
+    # The main process's model, but the documents that this process has read: both decide a shard's sum.
+    facts = processes.from_main(lambda: _facts_of_store(encoder) if keep else {})
+    facts |= {"documents": corpus.digest}
+    store = VectorStore(folder, corpus.size, encoder.dimension, corpus.shard_size, facts)
+    try:
+        with store.locked() if processes.is_main else nullcontext():
+            _embed_shards(corpus, store, encoder, processes)
+        yield store
+    finally:
+        if processes.is_main and not keep:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _temporary(corpus: Corpus) -> Path:
+    try:
+        corpus.folder.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix="checkpoint-", dir=corpus.folder))
+    except OSError as error:
+        raise UserError(
+            f"{corpus.option}={corpus.folder}: cannot be written: {error.strerror or error}"
+        ) from None
+
+
+def _facts_of_store(encoder: Encoder) -> dict[str, str]:
+    return {"model": encoder.digest(), "precision": str(_precision(encoder)).removeprefix("torch.")}
+
+
+def _embed_shards(corpus: Corpus, store: VectorStore, encoder: Encoder, processes: Processes) -> None:
+    """Write the shards that are missing. The documents are read one after the other."""
+    size = corpus.shard_size
+    missing = processes.from_main(lambda: store.start(corpus.option))
+    if processes.is_main and len(missing) < store.num_shards:
+        counts = store.num_shards - len(missing), store.num_shards
+        log.info("%s: %d of %d shards are there already, in %s", corpus.name, *counts, store.folder)
+    # Sharded weights need all processes for each forward pass; else each embeds shards of its own, so that
+    # a shard's batches, and with them its bits, do not depend on the number of processes.
+    in_common = is_sharded(encoder)
+    numbers = missing if in_common else missing[processes.rank :: processes.count]
+    documents, position = iter(corpus.requests()), 0
+    with progress_bar(
+        f"embedding {corpus.name}", sum(min(size, corpus.size - n * size) for n in numbers)
+    ) as advance:
+        for number in numbers:
+            skipped = number * size - position
+            requests = list(islice(documents, skipped, skipped + size))
+            position = (number + 1) * size
+            together = processes if in_common else Processes()
+            rows = embed_all(encoder, requests, together, advance).float().cpu()
+            advance(len(requests) - len({request.text for request in requests}))  # no text is embedded twice
+            check_finite(rows, f"{corpus.name}: ")
+            if processes.is_main or not in_common:
+                store.write(number, rows.numpy())
+            encoder.reader.tokenizer.forget()
+    processes.any(False)  # waits for all
+    if missing:
+        processes.from_main(lambda: _check_complete(store, corpus))
+
+
+def _check_complete(store: VectorStore, corpus: Corpus) -> None:
+    """Raises UserError if a shard is missing that another process wrote."""
+    if missing := store.missing():
+        raise UserError(
+            f"{store.folder}: {len(missing)} of {store.num_shards} shards are missing: all processes must "
+            f"use the same disk (name a folder on it with {corpus.option}=) and read the same documents"
+        )

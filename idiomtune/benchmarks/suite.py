@@ -14,8 +14,7 @@ import numpy as np
 import torch
 
 from idiomtune.benchmarks import Benchmark, Corpus, Distributions, Result, announced, scored
-from idiomtune.benchmarks.corpora import embedded
-from idiomtune.benchmarks.embeddings import Cut, Remembered
+from idiomtune.benchmarks.embeddings import Cut, Remembered, embedded
 from idiomtune.config import ModelSettings
 from idiomtune.declarations.registry import score_of
 from idiomtune.declarations.score import at_dimension
