@@ -12,10 +12,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from idiomtune.declarations.benchmark import BenchmarkOptions, Place, QueryResult, results_of
 from idiomtune.declarations.dataset import HELD_OUT
+from idiomtune.declarations.examples import Answer, Example, Examples, QueryRecords, worst_and_best
 from idiomtune.declarations.options import Count, Text
 from idiomtune.declarations.registry import benchmark
 from idiomtune.declarations.score import Metric, Score
@@ -112,6 +113,43 @@ def _read_held_out(record: Mapping[str, Any]) -> Iterator[QueryResult]:
             yield replace(result, key=own_key(HELD_OUT, record["name"], "sentence", "score"))
 
 
+class _Found(BaseModel, strict=True):
+    id: str
+    text: str = ""
+    grade: float
+
+
+class _Query(BaseModel, strict=True):
+    """A record of a query in one mode; of scored pairs, which have none, without `top`."""
+
+    name: str
+    mode: str
+    id: str
+    query: str = ""
+    ndcg: float = Field(0.0, alias="ndcg@10")
+    is_main: bool = False
+    top: list[_Found] = []
+
+
+def _examples(run: QueryRecords) -> Examples | None:
+    """Worst and best queries by nDCG@10, and those that training changed most; None without any."""
+    queries = [query for query in run.read(_Query) if query.top]
+    if not queries:
+        return None
+    shown = [q for q in queries if q.is_main] or [q for q in queries if q.mode == queries[0].mode]
+    before = {(q.name, q.mode, q.id): q for q in run.read(_Query, untrained=True) if q.top}
+    pairs = [(query, before.get((query.name, query.mode, query.id))) for query in shown]
+    return Examples("What it finds", "", worst_and_best(pairs, lambda query: query.ndcg, _example))
+
+
+def _example(query: _Query, before: _Query | None) -> Example:
+    marks = ("✗ not relevant", "✓ relevant")
+    answers = [Answer(d.text or d.id, marks[d.grade > 0], d.grade > 0) for d in query.top]
+    remark = "" if before is None else f", untrained {before.ndcg:.3f}"
+    topic = f"by {query.mode}" + (f", {query.name}" if query.name else "")
+    return Example(query.query, "", topic, "nDCG@10", f"{query.ndcg:.3f}", remark, answers)
+
+
 def _declared(name: str, title: str, metrics: Sequence[Metric], build: str, **facts: Any) -> Any:
     return benchmark(
         name,
@@ -198,7 +236,7 @@ class OwnRankingOptions(OwnTableOptions):
     "retrieval:build",
     percent=True,
     hub_task="information-retrieval",
-    examples="idiomtune.benchmarks.own.examples:examples",
+    examples=_examples,
 )
 class OwnRetrievalOptions(OwnOptions):
     places: ClassVar[tuple[str, ...]] = ("path", "store")
@@ -230,7 +268,7 @@ class OwnRetrievalOptions(OwnOptions):
     rows="part and mode",
     place=_place_held_out,
     read_record=_read_held_out,
-    examples="idiomtune.benchmarks.own.examples:examples",
+    examples=_examples,
     build="idiomtune.benchmarks.own.pairs:build_held_out",
 )
 class OwnValOptions(BenchmarkOptions):
