@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
@@ -316,24 +315,11 @@ def _names(item: Item, ranks: Sequence[int]) -> list[str]:
 
 
 def add_scores(result: Result) -> None:
-    """Add the scores: of what the records add to each, the mean, or the macro-F1 of predicted and gold."""
-    results: dict[str, list[QueryResult]] = {}
-    for record in result.per_query:
-        for one in _read_record(record):
-            results.setdefault(one.key, []).append(one)
-    for key, of_key in results.items():
-        pairs = [one.pair for one in of_key if one.pair is not None]
-        values = [one.value for one in of_key if one.value is not None]
-        value = macro_f1(pairs) if pairs else sum(values) / len(values)
-        result.scores.append(replace(AdmireBenchmarkOptions.declared.score(key), value=value))
+    """Add the scores that the records give: the mean, or the macro-F1 of predicted and gold."""
+    from idiomtune.reports.frames import scores_of
 
-
-def macro_f1(pairs: Sequence[tuple[float, float]]) -> float:
-    """The mean of both classes' F1, from (predicted, gold), 0 or 1 each.
-
-    A class that is neither predicted nor there has F1 0.
-    """
-    counts = Counter(pairs)
-    wrong = counts[0.0, 1.0] + counts[1.0, 0.0]
-    right = (counts[sense, sense] for sense in (0.0, 1.0))
-    return sum(2 * both / (2 * both + wrong) if both else 0.0 for both in right) / 2
+    declared = AdmireBenchmarkOptions.declared
+    result.scores.extend(
+        replace(declared.score(key), value=value)
+        for key, value in scores_of(result.per_query, declared.name).items()
+    )

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import pearsonr, rankdata, spearmanr
 from torch import Tensor
 from torch.nn import functional
 
@@ -33,51 +32,19 @@ def cosines(first: Tensor, second: Tensor) -> list[float]:
     return values
 
 
-def spearman(predicted: Sequence[float], gold: Sequence[float]) -> float | None:
-    """None where it is not defined: fewer than two pairs, or no difference in predictions or gold."""
-    if len(set(predicted)) < 2 or len(set(gold)) < 2:
-        return None
-    return float(spearmanr(predicted, gold).statistic)
-
-
-def pearson(predicted: Sequence[float], gold: Sequence[float]) -> float | None:
-    """None where it is not defined, as :func:`spearman`."""
-    if len(set(predicted)) < 2 or len(set(gold)) < 2:
-        return None
-    return float(pearsonr(predicted, gold).statistic)
-
-
-def roc_auc(predicted: Sequence[float], gold: Sequence[float]) -> float:
-    """How often a positive pair is predicted above a negative one; equal predictions count one half.
+def best_f1(predicted: Sequence[float], gold: Sequence[float]) -> AtThreshold:
+    """The greatest F1 of the positive label over all thresholds.
 
     Args:
         predicted: (N,).
         gold: (N,), 1 or 0, both of which occur.
     """
-    positive = np.asarray(gold) == 1
-    num_positive = int(positive.sum())
-    above = rankdata(predicted)[positive].sum() - num_positive * (num_positive + 1) / 2
-    return float(above / (num_positive * (len(positive) - num_positive)))
-
-
-def average_precision(predicted: Sequence[float], gold: Sequence[float]) -> float:
-    """Sum over thresholds of precision times the gain in recall; equal predictions have one threshold.
-
-    Args: as :func:`roc_auc`.
-    """
-    found, of, _ = _by_threshold(predicted, gold)
-    gained = np.diff(found, prepend=0) / found[-1]
-    return float((gained * found / of).sum())
-
-
-def best_f1(predicted: Sequence[float], gold: Sequence[float]) -> AtThreshold:
-    """The greatest F1 of the positive label over all thresholds. Args: as :func:`roc_auc`."""
     found, of, thresholds = _by_threshold(predicted, gold)
     return _best(2 * found / (of + found[-1]), thresholds)
 
 
 def best_accuracy(predicted: Sequence[float], gold: Sequence[float]) -> AtThreshold:
-    """The greatest accuracy over all thresholds. Args: as :func:`roc_auc`."""
+    """The greatest accuracy over all thresholds. Args: as :func:`best_f1`."""
     found, of, thresholds = _by_threshold(predicted, gold)
     right = found + (len(gold) - found[-1]) - (of - found)
     none_positive = AtThreshold(1 - found[-1] / len(gold), float(max(predicted)))

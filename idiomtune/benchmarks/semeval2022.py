@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
@@ -128,7 +129,7 @@ class SemEvalBenchmark:
 
 
 def _score_split(split: PairSplit, predicted: Mapping[str, float], result: Result) -> None:
-    from idiomtune.benchmarks.pairs import spearman
+    from idiomtune.reports.frames import scores_of
 
     pairs_by_id = {pair.id: pair for pair in split.pairs}
     items: list[dict[str, Any]] = []
@@ -148,14 +149,11 @@ def _score_split(split: PairSplit, predicted: Mapping[str, float], result: Resul
             }
         )
     result.per_query.extend(items)
-    for language, subset in product(_LANGUAGES, _SUBSETS):
-        chosen = [
-            i for i in items if language in (i["language"].lower(), "all") and subset in (i["subset"], "all")
-        ]
-        value = spearman([i["predicted"] for i in chosen], [i["gold"] for i in chosen])
-        if value is not None:
-            mode = f"{language}/{subset}"
-            result.scores.append(Score("semeval2022", split.name, mode, "spearman", value=value))
+    values = scores_of(items, "semeval2022")
+    for mode in map("/".join, product(_LANGUAGES, _SUBSETS)):
+        score = Score("semeval2022", split.name, mode, "spearman")
+        if math.isfinite(value := values.get(str(score), math.nan)):
+            result.scores.append(replace(score, value=value))
 
 
 def _submission(split: PairSplit, predicted: Mapping[str, float], setting: str) -> str:

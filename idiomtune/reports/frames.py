@@ -17,6 +17,7 @@ from idiomtune.declarations.registry import benchmark_type, is_place
 from idiomtune.errors import UserError
 from idiomtune.io.files import first_of
 from idiomtune.reports.runs import SAMPLE_NOTE, Run, flat, read_records
+from idiomtune.reports.statistics import statistic_of
 
 # A run's seed and fold, where it ran, where its data was and what it wrote do not make it another run.
 _REPETITION = ("seed", "data.fold")
@@ -194,6 +195,15 @@ def items_of(records: Iterable[Mapping[str, Any]], benchmark: str) -> tuple[pd.D
             damaged += 1
     items = pd.DataFrame(rows, columns=ITEMS).astype(_TYPES)
     return items.drop_duplicates(["key", "query"], keep="last"), damaged
+
+
+def scores_of(records: Iterable[Mapping[str, Any]], benchmark: str) -> dict[str, float]:
+    """The scores, by key, that a benchmark's records give; NaN where the statistic has no value."""
+    items, _ = items_of(records, benchmark)
+    return {
+        key: statistic_of(of_key.statistic.iloc[0], of_key.value, of_key.gold)
+        for key, of_key in items.groupby("key", sort=False)
+    }
 
 
 def group_runs(runs: Sequence[Run], *, by_seed: bool = True) -> list[Group]:

@@ -14,6 +14,7 @@ Values = Sequence[float] | Array
 Clusters = Sequence[Hashable] | None
 RESAMPLES = 10_000
 _BATCH = 1_000  # resamples in memory at a time
+_ROUNDING = 1e-28  # of a variance, as a share of the squared mean
 
 
 def resampled(
@@ -43,10 +44,11 @@ def resampled(
     return np.concatenate(parts)
 
 
-def statistic_of(statistic: str, values: Values, gold: Values) -> float:
-    """A statistic of the items themselves."""
+def statistic_of(statistic: str, values: Values, gold: Values = ()) -> float:
+    """A statistic of the items themselves; NaN if it has no value."""
     once = np.ones((1, len(values)))
-    return float(STATISTICS[statistic](np.asarray(values, float), np.asarray(gold, float), once)[0])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return float(STATISTICS[statistic](np.asarray(values, float), np.asarray(gold, float), once)[0])
 
 
 def interval(values: Array) -> tuple[float, float] | None:
@@ -121,11 +123,15 @@ def _spearman(predicted: Array, gold: Array, weights: Array) -> Array:
 
 
 def _correlation(x: Array, y: Array, weights: Array) -> Array:
-    """Pearson's; x and y may differ between resamples, (R, N)."""
+    """Pearson's; x and y may differ between resamples, (R, N). NaN if one has no differences but rounding."""
     shares = weights / weights.sum(1, keepdims=True)
-    x, y = (values - (shares * values).sum(1, keepdims=True) for values in (x, y))
-    spread = (shares * x * x).sum(1) * (shares * y * y).sum(1)
-    return np.where(spread > 0, (shares * x * y).sum(1) / np.sqrt(spread), np.nan)
+    means = [(shares * values).sum(1, keepdims=True) for values in (x, y)]
+    x, y = x - means[0], y - means[1]
+    of_x, of_y = (
+        np.where(spread > _ROUNDING * mean[:, 0] ** 2, spread, np.nan)
+        for spread, mean in zip(((shares * x * x).sum(1), (shares * y * y).sum(1)), means, strict=True)
+    )
+    return np.asarray((shares * x * y).sum(1) / np.sqrt(of_x * of_y))
 
 
 def _roc_auc(predicted: Array, gold: Array, weights: Array) -> Array:

@@ -38,8 +38,6 @@ RETRIEVAL_METRICS = (
     "mrr@10",
 )
 STS_METRICS = ("spearman", "pearson")
-PAIR_METRICS = ("average_precision", "roc_auc", "f1", "accuracy")
-PAIR_THRESHOLDS = ("f1_threshold", "accuracy_threshold")
 RANKING_METRICS = ("ndcg@1", "ndcg@5", "ndcg@10", "mrr", "map", "r_precision", "spearman")
 
 
@@ -68,7 +66,7 @@ _PAIRS = [
     Metric("roc_auc", statistic="roc_auc"),
     Metric("f1", role="detail"),
     Metric("accuracy", column="is_right"),
-    *(Metric(name, better="", role="detail") for name in PAIR_THRESHOLDS),
+    *(Metric(name, better="", role="detail") for name in ("f1_threshold", "accuracy_threshold")),
 ]
 _RANKING = _metrics(RANKING_METRICS, ("ndcg@10", "map", "mrr", "r_precision", "spearman"))
 _FOUND_FIRST = "precision@1"

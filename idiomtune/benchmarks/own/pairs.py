@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Mapping, Sequence
 from itertools import permutations
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 from idiomtune.benchmarks import Embed, Embeddings, Result, Score
 from idiomtune.benchmarks.own import (
     MODES,
+    STS_METRICS,
     Mode,
     OwnPairsOptions,
     OwnStsOptions,
@@ -32,20 +32,13 @@ from idiomtune.benchmarks.own.collections import (
     span_note,
 )
 from idiomtune.benchmarks.own.retrieval import OwnRetrievalBenchmark
-from idiomtune.benchmarks.pairs import (
-    average_precision,
-    best_accuracy,
-    best_f1,
-    cosines,
-    pearson,
-    roc_auc,
-    spearman,
-)
+from idiomtune.benchmarks.pairs import best_accuracy, best_f1, cosines
 from idiomtune.data.own.forms import LABELLED_PAIRS, SPAN_PARTS, STS
 from idiomtune.data.own.load import Examples, own_splits
 from idiomtune.data.own.table import Record, Table, as_number, unique
 from idiomtune.declarations.dataset import HELD_OUT
 from idiomtune.errors import UserError
+from idiomtune.reports.statistics import statistic_of
 from idiomtune.requests import Request
 
 if TYPE_CHECKING:
@@ -53,6 +46,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_OF_LABELS = ("average_precision", "roc_auc")
+_AT_THRESHOLDS = (("f1", best_f1), ("accuracy", best_accuracy))
 _WORDS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 
 
@@ -133,30 +128,12 @@ def _label(record: Record) -> float:
     return _WORDS[word]
 
 
-def correlations(predicted: Sequence[float], gold: Sequence[float]) -> dict[str, float]:
-    """Spearman's and Pearson's; NaN where all predictions are equal."""
-    values = {"spearman": spearman(predicted, gold), "pearson": pearson(predicted, gold)}
-    return {name: math.nan if value is None else value for name, value in values.items()}
-
-
-def separation(predicted: Sequence[float], gold: Sequence[float]) -> dict[str, float]:
-    """Metrics of binary labels. F1 and accuracy are those of their best threshold on these very pairs."""
-    f1, accuracy = best_f1(predicted, gold), best_accuracy(predicted, gold)
-    return {
-        "average_precision": average_precision(predicted, gold),
-        "roc_auc": roc_auc(predicted, gold),
-        "f1": f1.value,
-        "f1_threshold": f1.threshold,
-        "accuracy": accuracy.value,
-        "accuracy_threshold": accuracy.threshold,
-    }
-
-
 class OwnPairBenchmark:
     """Metrics of the cosines of pairs, by whole sentences, and by spans if there are any.
 
     Scored pairs: do cosines order them as their scores do? Labelled pairs (`own_pairs`): do cosines separate
-    pairs that are alike from the others? The records then say which are right, by the best threshold.
+    pairs that are alike from the others? F1 and accuracy are those of their best threshold on these very
+    pairs; the records say which are right by the latter.
 
     Args:
         name: first part of the score keys.
@@ -195,7 +172,11 @@ class OwnPairBenchmark:
         self, name: str, pairs: Sequence[Pair], mode: Mode, predicted: Sequence[float], result: Result
     ) -> None:
         gold = [pair.gold for pair in pairs]
-        values = (separation if self.name == "own_pairs" else correlations)(predicted, gold)
+        are_labelled = self.name == "own_pairs"
+        metrics = _OF_LABELS if are_labelled else STS_METRICS
+        values = {metric: statistic_of(metric, predicted, gold) for metric in metrics}
+        for metric, best in _AT_THRESHOLDS if are_labelled else ():
+            values[metric], values[f"{metric}_threshold"] = best(predicted, gold)
         result.scores.extend(own_score(self.name, name, mode, metric, v) for metric, v in values.items())
         for pair, cosine in zip(pairs, predicted, strict=True):
             item = {
@@ -203,7 +184,7 @@ class OwnPairBenchmark:
                 **{"sentence1": pair.first.text, "sentence2": pair.second.text},
                 **{"predicted": cosine, "gold": pair.gold},
             }
-            if self.name == "own_pairs":
+            if are_labelled:
                 item["is_right"] = (cosine > values["accuracy_threshold"]) == (pair.gold == 1)
             result.per_query.append(item)
 

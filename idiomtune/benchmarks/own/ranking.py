@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
@@ -16,7 +17,6 @@ from idiomloss import cosine_similarity
 from idiomtune.benchmarks import Embed, Result
 from idiomtune.benchmarks.own import RANKING_METRICS, Mode, OwnRankingOptions, own_score
 from idiomtune.benchmarks.own.collections import Query, in_mode, modes_of, request_of, span_note
-from idiomtune.benchmarks.pairs import spearman
 from idiomtune.benchmarks.retrieval import (
     average_precision,
     ndcg_of_gains,
@@ -29,6 +29,7 @@ from idiomtune.benchmarks.retrieval import (
 from idiomtune.data.own.forms import RANKINGS
 from idiomtune.data.own.table import Record, Table, as_number, unique
 from idiomtune.errors import UserError
+from idiomtune.reports.statistics import statistic_of
 from idiomtune.requests import Request
 
 _TOP_SAVED = 10  # documents or candidates per query in the per-query results
@@ -189,7 +190,7 @@ def _score_mode(
         texts = list(query.grades)
         ranked.append([texts[i] for i in rank(of_query[None], ties=tie_break(texts))[0].tolist()])
     correlations = [  # of queries whose grades differ
-        (spearman(of_query.tolist(), list(query.grades.values())) or 0.0)
+        float(np.nan_to_num(statistic_of("spearman", of_query.tolist(), list(query.grades.values()))))
         if len(set(query.grades.values())) > 1
         else None
         for query, of_query in zip(queries, cosines, strict=True)

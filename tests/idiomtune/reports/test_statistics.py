@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import bootstrap, permutation_test
+from scipy.stats import bootstrap, pearsonr, permutation_test, spearmanr
+from sklearn import metrics  # type: ignore[import-untyped]
 
-from idiomtune.benchmarks import pairs
-from idiomtune.benchmarks.admire import macro_f1
 from idiomtune.reports.statistics import (
     STATISTICS,
     interval,
@@ -20,6 +20,13 @@ from idiomtune.reports.statistics import (
 )
 
 OF_PAIRS = [name for name in STATISTICS if name not in ("mean", "macro_f1")]  # the latter is of labels
+OF_OTHERS: dict[str, Any] = {  # of predicted, gold
+    "spearman": lambda p, g: spearmanr(p, g).statistic,
+    "pearson": lambda p, g: pearsonr(p, g).statistic,
+    "roc_auc": lambda p, g: metrics.roc_auc_score(g, p),
+    "average_precision": lambda p, g: metrics.average_precision_score(g, p),
+    "macro_f1": lambda p, g: metrics.f1_score(g, p, average="macro", labels=[0, 1], zero_division=0),
+}
 
 
 def test_permutation_p_counts_all_signs() -> None:
@@ -76,7 +83,7 @@ def test_interval_of_a_mean_is_scipys_and_covers_the_truth() -> None:
 
 @pytest.mark.parametrize("name", [*OF_PAIRS, "macro_f1"])
 def test_statistics_of_resamples_are_those_of_each_alone(name: str) -> None:
-    """As the benchmarks compute them, with ties, on the pairs that a resample draws."""
+    """As other libraries compute them, with ties, on the pairs that a resample draws."""
     rng = np.random.default_rng(5)
     gold = rng.normal(0, 1, 40) if name == "pearson" else rng.integers(0, 2, 40).astype(float)
     predicted = np.round(gold + rng.normal(0, 1, 40), 1)
@@ -87,11 +94,7 @@ def test_statistics_of_resamples_are_those_of_each_alone(name: str) -> None:
         ours = STATISTICS[name](predicted, gold, counts.astype(float))
     for value, times in zip(ours, counts, strict=True):
         drawn = np.repeat(np.arange(len(gold)), times)
-        if name == "macro_f1":
-            alone = macro_f1(list(zip(predicted[drawn].tolist(), gold[drawn].tolist(), strict=True)))
-        else:
-            alone = getattr(pairs, name)(predicted[drawn].tolist(), gold[drawn].tolist())
-        assert value == pytest.approx(alone, abs=1e-12)
+        assert value == pytest.approx(OF_OTHERS[name](predicted[drawn], gold[drawn]), abs=1e-12)
     low, high = interval(resampled(name, predicted, gold)) or (np.nan, np.nan)
     assert name == "macro_f1" or low < statistic_of(name, predicted, gold) < high
 
@@ -106,3 +109,25 @@ def test_average_precision_of_a_positive_that_is_predicted_last() -> None:
     assert statistic_of("average_precision", [3.0, 2.0, 1.0], [1.0, 0.0, 1.0]) == pytest.approx(
         (1 + 2 / 3) / 2
     )
+
+
+def test_by_hand() -> None:
+    """Positives at 0.9 and 0.5, negatives at 0.7 and 0.1; then three that are equal."""
+    predicted, gold = [0.9, 0.7, 0.5, 0.1], [1.0, 0.0, 1.0, 0.0]
+    assert statistic_of("average_precision", predicted, gold) == pytest.approx((1 + 2 / 3) / 2)
+    assert statistic_of("roc_auc", predicted, gold) == 0.75
+    assert statistic_of("average_precision", [0.5] * 3, [1, 0, 0]) == pytest.approx(1 / 3)
+    assert statistic_of("roc_auc", [0.5] * 3, [1, 0, 0]) == 0.5
+    macro_f1 = statistic_of("macro_f1", [0, 0, 1, 1, 0], [0, 1, 1, 1, 1])
+    assert macro_f1 == pytest.approx((2 * 1 / 4 + 2 * 2 / 6) / 2)
+    assert statistic_of("pearson", [0.1, 0.2], [1.0, 2.0]) == pytest.approx(1.0)
+    assert statistic_of("spearman", [0.1, 0.2], [2.0, 1.0]) == pytest.approx(-1.0)
+    assert statistic_of("pearson", [0.9999998, 0.9999999, 1.0], [1, 2, 3]) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("name", ["spearman", "pearson"])
+def test_there_is_no_correlation_without_differences(name: str) -> None:
+    for num in range(1, 40):  # of some numbers of items the mean is rounded
+        varied = [number + 0.1 for number in range(num)]
+        for predicted, gold in ((varied, [0.3] * num), ([0.7] * num, varied)):
+            assert np.isnan(statistic_of(name, predicted, gold))
