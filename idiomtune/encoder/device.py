@@ -46,9 +46,9 @@ class Placement:
     precision: Precision
     reason: str
 
-    @property
-    def autocast_dtype(self) -> torch.dtype | None:
-        return _AUTOCAST.get(self.precision)
+    def autocast(self) -> torch.autocast:
+        """The context in which a model computes in this precision."""
+        return torch.autocast(self.device, _AUTOCAST.get(self.precision), self.precision != "fp32")
 
     @property
     def tokens_per_forward(self) -> int:

@@ -202,13 +202,8 @@ class Meanings:
     def save(self, folder: str | Path) -> None:
         """Write `glossary.json`: what :func:`saved_meanings` reads."""
         content = {"format": _FORMAT} | {name: getattr(self, name) for name in _FIELDS}
-        if self.left_out:
-            content["left_out"] = self.left_out
-        if self.gate:
-            content["gate"] = self.gate._asdict()
-        if self.forms:
-            content["forms"] = self.forms
-        write_json(Path(folder) / FILE, content)
+        optional = {"left_out": self.left_out, "gate": self.gate and self.gate._asdict(), "forms": self.forms}
+        write_json(Path(folder) / FILE, content | {name: value for name, value in optional.items() if value})
 
 
 @lru_cache(maxsize=4)

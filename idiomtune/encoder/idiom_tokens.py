@@ -23,6 +23,7 @@ from idiomtune.errors import UserError
 from idiomtune.expressions import (
     ExpressionIndex,
     Forms,
+    Normalize,
     Span,
     expression_words,
     moved,
@@ -223,6 +224,9 @@ class IdiomTokens:
         expressions: token → the expressions that it stands for.
         replace: whether expressions in texts are replaced; otherwise the tokens are not used.
         forms: expression → its inflected forms, where a dictionary gives them.
+
+    Attributes:
+        token_of: expression → the token that stands for it.
     """
 
     def __init__(
@@ -230,9 +234,9 @@ class IdiomTokens:
     ) -> None:
         self.expressions = {token: list(names) for token, names in expressions.items()}
         self.replace = replace
-        self._token_of = {name: token for token, names in self.expressions.items() for name in names}
-        self.forms = {name: list(some) for name, some in (forms or {}).items() if name in self._token_of}
-        self._index = ExpressionIndex(self._token_of, self.forms)
+        self.token_of = {name: token for token, names in self.expressions.items() for name in names}
+        self.forms = {name: list(some) for name, some in (forms or {}).items() if name in self.token_of}
+        self._index = ExpressionIndex(self.token_of, self.forms)
 
     def replaced(self, text: str, span: Span | None = None) -> tuple[str, Span | None]:
         """The text with a token for each known expression, and the span's place in it.
@@ -243,7 +247,7 @@ class IdiomTokens:
         matches = self._index.find_runs(text) if self.replace else []
         if not matches:
             return text, span
-        firsts = [(*runs[0], self._token_of[name]) for runs, name in matches]
+        firsts = [(*runs[0], self.token_of[name]) for runs, name in matches]
         # Start and end of what is removed with the space before it, and where its expression begins.
         rest = sorted(
             (_before_gap(text, start), end, runs[0][0]) for runs, _ in matches for start, end in runs[1:]
@@ -263,17 +267,13 @@ class IdiomTokens:
 
     def in_text(self, text: str) -> set[str]:
         """The tokens of the expressions in a text."""
-        return {self._token_of[name] for _, _, name in self._index.find(text)}
-
-    def token_of(self, expression: str) -> str:
-        """The token that stands for a known expression."""
-        return self._token_of[expression]
+        return {self.token_of[name] for _, _, name in self._index.find(text)}
 
     def without(self, expressions: Iterable[str]) -> IdiomTokens | None:
         """The others, if there are any. Spellings that differ in case or hyphens are the same."""
         gone = {plain_expression(name) for name in expressions}
         others: dict[str, list[str]] = {}
-        for name, token in self._token_of.items():
+        for name, token in self.token_of.items():
             if plain_expression(name) not in gone:
                 others.setdefault(token, []).append(name)
         return IdiomTokens(others, replace=self.replace, forms=self.forms) if others else None
@@ -287,7 +287,7 @@ class IdiomTokens:
         Returns:
             A line with the counts, and one on tokens that no sentence holds, if there are any.
         """
-        token_by_name = {token_name(name): token for name, token in self._token_of.items()}
+        token_by_name = {token_name(name): token for name, token in self.token_of.items()}
         missing: Counter[str] = Counter()
         unseen = dict.fromkeys(self.expressions)
         num_known = 0
@@ -299,7 +299,7 @@ class IdiomTokens:
                 unseen.pop(token, None)
         names = first_of([f"{name} ({count})" for name, count in missing.most_common()])
         lines = [
-            f"idiom tokens: {len(self._token_of)} expressions have {len(self.expressions)} tokens; of "
+            f"idiom tokens: {len(self.token_of)} expressions have {len(self.expressions)} tokens; of "
             f"{num_known} training sentences with one of them it was not found in {missing.total()}"
             + (f": {names}" if missing else "")
         ]
@@ -364,8 +364,7 @@ def add_idiom_tokens(
     """
     tokenizer: Any = model.tokenizer
     embedder: Any = model[0]
-    normalizer = tokenizer.backend_tokenizer.normalizer
-    normalize = str if normalizer is None else normalizer.normalize_str
+    normalize = normalization(tokenizer.backend_tokenizer)
     groups = {token: list(names) for token, names in known.expressions.items()} if known else {}
     by_normal = {normalize(token): token for token in groups}
     pieces: dict[str, list[int]] = {}
@@ -411,6 +410,12 @@ def add_idiom_tokens(
                 weight[id_] = weight[torch.tensor(pieces[token], device=weight.device)].mean(0)
     all_forms = (known.forms if known else {}) | dict(forms or {})
     return IdiomTokens(groups, replace=known.replace if known else True, forms=all_forms)
+
+
+def normalization(tokenizer: Tokenizer) -> Normalize:
+    """What the tokenizer makes of a text before it cuts it: texts that become the same are one to it."""
+    normalizer = tokenizer.normalizer
+    return str if normalizer is None else normalizer.normalize_str
 
 
 def token_name(expression: str) -> str:

@@ -31,14 +31,13 @@ from idiomtune.encoder.forward import having
 from idiomtune.encoder.glossary import FILE as GLOSSARY_FILE
 from idiomtune.encoder.glossary import Meanings, named_glossary, saved_meanings
 from idiomtune.encoder.idiom_tokens import FILE as IDIOM_TOKENS_FILE
-from idiomtune.encoder.idiom_tokens import IdiomTokens, saved_idiom_tokens
+from idiomtune.encoder.idiom_tokens import IdiomTokens, normalization, saved_idiom_tokens
 from idiomtune.encoder.loading import fetch_file
 from idiomtune.errors import UserError
 from idiomtune.expressions import (
     KEEP,
     LAST,
     Forms,
-    Normalize,
     Step,
     contained,
     has_placeholder,
@@ -143,7 +142,7 @@ def _write_rules(folder: Path, tokenizer: Any, idioms: IdiomTokens | None, meani
     expressions = idioms.expressions if idioms is not None and idioms.replace else {}
     before = {name: (folder / name).read_text("utf-8") for name in (_TOKENIZER, _TOKENIZER_CONFIG)}
     content, config = map(json.loads, before.values())
-    normalize = _normalization(tokenizer.backend_tokenizer)
+    normalize = normalization(tokenizer.backend_tokenizer)
     existing = [] if content["normalizer"] is None else [content["normalizer"]]
     # After lower-casing, the rules need not ignore case, which makes them thirty times as fast.
     is_uncased = "ID" not in normalize("ID")
@@ -209,7 +208,7 @@ def _remove_rules(tokenizer: Any, tokens: Collection[str]) -> None:
     state = json.loads(backend.to_str())["normalizer"]
     if state is None or state["type"] != "Sequence":
         return
-    ours = {*tokens, *map(_normalization(backend), tokens)}
+    ours = {*tokens, *map(normalization(backend), tokens)}
     others = [step for step in state["normalizers"] if not _is_of(step, ours)]
     if len(others) < len(state["normalizers"]):
         normalizer = others[0] if len(others) == 1 else {"type": "Sequence", "normalizers": others}
@@ -288,12 +287,6 @@ def reads_alike(folder: Path, tokenizer: Any, idioms: IdiomTokens, meanings: Mea
         if saved(text, truncation=False)["input_ids"] != tokenizer(read, truncation=False)["input_ids"]:
             return False
     return True
-
-
-def _normalization(tokenizer: Tokenizer) -> Normalize:
-    """What the tokenizer makes of a text before it cuts it: texts that become the same are one to it."""
-    normalizer = tokenizer.normalizer
-    return str if normalizer is None else normalizer.normalize_str
 
 
 # ---------------------------------------------------------------- a glossary that is given

@@ -9,8 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from idiomtune.benchmarks import build_benchmarks
 from idiomtune.benchmarks.suite import Scorecard, Suite, check_dimensions
 from idiomtune.config import EvaluateSettings
@@ -79,8 +77,7 @@ def score_model(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str,
         glossary = knowledge.describe_glossary(
             settings.model, encoder, knowledge.benchmark_texts(suite.benchmarks)
         )
-        dtype = placement.autocast_dtype
-        with torch.autocast(placement.device, dtype) if dtype else contextlib.nullcontext():
+        with placement.autocast():
             card = suite.run(encoder)
         share = 100 * card.encoder_seconds / card.seconds
         log.info("%d texts in %.1f s, of which the model took %.0f%%", card.num_texts, card.seconds, share)

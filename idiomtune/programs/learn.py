@@ -7,7 +7,6 @@ with a gate that weighs meanings by usage, is then the teacher of the model that
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import random
@@ -255,10 +254,8 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
 
     start = time.monotonic()
     if settings.into == "weights":
-        dtype = placement.autocast_dtype
-        autocast = torch.autocast(placement.device, dtype) if dtype else contextlib.nullcontext()
         others = _others(corpus, carriers, meanings)
-        num_new = _into_weights(encoder, carriers, others, goal_of, autocast, settings, state)
+        num_new = _into_weights(encoder, carriers, others, goal_of, placement.autocast(), settings, state)
     else:
         num_new = _into_tokens(encoder, carriers, goal_of, settings, state, glossary.forms)
     if num_new:
@@ -461,7 +458,7 @@ def _token_ids(encoder: Encoder, expressions: Sequence[str]) -> list[int]:
     assert encoder.idiom_tokens is not None
     embedder: Any = encoder.model[0]
     vocabulary = embedder.tokenizer.get_vocab()
-    return [vocabulary[encoder.idiom_tokens.token_of(name)] for name in expressions]
+    return [vocabulary[encoder.idiom_tokens.token_of[name]] for name in expressions]
 
 
 def _embedding_matrix(encoder: Encoder) -> nn.Embedding:

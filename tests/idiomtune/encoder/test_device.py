@@ -82,8 +82,10 @@ def test_bf16_without_instructions_for_it_is_warned_of(
     assert not caplog.records
     placement = place("cpu", "bf16")
     log_placement(placement)
-    assert (placement.device, placement.autocast_dtype) == ("cpu", torch.bfloat16)
-    assert place("cpu", "fp32").autocast_dtype is None
+    assert placement.device == "cpu"
+    for precision, dtype in (("bf16", torch.bfloat16), ("fp32", torch.float32)):
+        with place("cpu", precision).autocast():
+            assert (torch.ones(1, 1) @ torch.ones(1, 1)).dtype == dtype
     assert ["precision=fp32" in record.getMessage() for record in caplog.records] == [True] * (not has_bf16)
 
 

@@ -108,7 +108,7 @@ def test_onnx_embeds_as_the_model(onnx: Path, idiomatic: Path, monkeypatch: pyte
             wanted = encoder.embed_tokens([ids])[0].numpy()
         np.testing.assert_allclose(found[: len(ids)], wanted, atol=1e-5)
     assert encoder.idiom_tokens is not None
-    token = encoder.idiom_tokens.token_of("spill the beans")
+    token = encoder.idiom_tokens.token_of["spill the beans"]
     assert encoder.model.tokenizer.get_vocab()[token] in read[2].ids
 
 
