@@ -28,7 +28,6 @@ from torch import Tensor
 
 from idiomtune.benchmarks import Benchmark, Embed, build_benchmarks, requests_of, scored
 from idiomtune.benchmarks.suite import Suite
-from idiomtune.commands.check import without_folder
 from idiomtune.config import EvaluateSettings, TrainSettings
 from idiomtune.declarations.benchmark import BenchmarkOptions
 from idiomtune.declarations.dataset import DatasetType
@@ -83,7 +82,7 @@ def check_objective(
     given = {"objective": objective} if isinstance(objective, ObjectiveOptions) else {}
     experiment = None if given else str(objective)
     chosen = {"device": "cpu", "model": _tiny_model(), **given, **options}
-    arguments = without_folder(training_arguments(experiment, overrides, data, chosen))
+    arguments = training_arguments(experiment, overrides, data, chosen)
     settings = call("config", lambda config: ready(TrainSettings, config), arguments)
     return _run(_ObjectiveChecks(lambda n: build_objective(settings.model_copy(update={"seed": n}))), skip)
 

@@ -78,10 +78,10 @@ def check(experiment: str | None = None, *overrides: str, data: Any = None, **op
     Raises:
         UserError: as the run would.
     """
-    from idiomtune.commands.check import run, without_folder
+    from idiomtune.commands.check import run
     from idiomtune.programs.launch import call
 
-    call("config", run, without_folder(training_arguments(experiment, overrides, data, options)))
+    call("config", run, training_arguments(experiment, overrides, data, options))
 
 
 def evaluate(

@@ -8,8 +8,8 @@ from idiomtune.config import TrainSettings
 from idiomtune.errors import Pruned
 from idiomtune.io.files import printable
 from idiomtune.io.processes import rank_of_launch
-from idiomtune.programs.folders import record_start, run_folder
-from idiomtune.programs.launch import experiment_name, launch, overrides, ready
+from idiomtune.programs.folders import experiment_name, overrides, record_start, run_folder
+from idiomtune.programs.launch import launch, ready
 from idiomtune.training.resume import saved_config
 from idiomtune.training.run_folder import is_unfinished
 from idiomtune.training.sweeper import scores_reporter

@@ -29,15 +29,11 @@ class Start:
     Attributes:
         config: the configuration, once it is composed.
         unexpected: an error of the task that the user cannot fix.
-        made_folder: the folder in `run_dir=` did not exist before.
-        folder_name: the folder of a run that names none, once it is chosen.
         run: the run folder.
     """
 
     config: DictConfig | None = None
     unexpected: BaseException | None = None
-    made_folder: bool = False
-    folder_name: str | None = None
     run: RunFolder | None = None
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from idiomtune.declarations.registry import is_place
 from idiomtune.errors import UserError
@@ -61,53 +61,54 @@ def _clean(text: str, max_length: int | None = None) -> str:
     return clean[:max_length].rstrip("_-.")
 
 
-def run_folder_path(*, _root_: DictConfig) -> str:
-    """The run to resume, `run_dir=`, or `checkpoints/<experiment>/<date_time>_<name or short overrides>`."""
-    folder = _root_.get("resume") or _root_.get("run_dir")
-    if folder:
-        return str(expanded(str(folder), "run_dir"))
-    if started.folder_name is None:
-        choices = OmegaConf.select(_root_, "hydra.runtime.choices") or {}
-        experiment = choices.get("experiment") or "default"
-        chosen = str(_root_.get("name") or "")  # a number is refused later, as each option is checked
-        name = run_name(OmegaConf.select(_root_, "hydra.overrides.task") or [], chosen)
-        started.folder_name = f"checkpoints/{experiment}/{name}"
-    return started.folder_name
-
-
 def run_folder(config: dict[str, Any]) -> RunFolder:
-    """The folder of the run that is started or resumed, not yet claimed.
+    """The folder of the run that is started or resumed, not yet claimed; a new one is not made yet.
 
+    It is the run to resume, `run_dir=`, or `checkpoints/<experiment>/<date_time>_<name or short overrides>`.
     A job of a sweep whose folder holds the same job is resumed: `config["resume"]` then names it.
+
+    Raises:
+        UserError: if there is a run in `run_dir=` that is not to be overwritten.
     """
-    folder = Path(HydraConfig.get().runtime.output_dir)
-    is_sweep = HydraConfig.get().mode == RunMode.MULTIRUN
-    if is_sweep and holds_a_run(folder) and not has_peers() and _was_started_alike(folder):
-        config["resume"] = str(folder)
-    if config["resume"] is not None:
+    hydra = HydraConfig.get()
+    if hydra.mode == RunMode.MULTIRUN:
+        started.run = RunFolder(Path(hydra.runtime.output_dir), made=True)
+        if holds_a_run(started.run.path) and not has_peers() and _was_started_alike(started.run.path):
+            config["resume"] = str(started.run.path)
+    elif config["resume"] is not None:
         started.run = RunFolder(Path(config["resume"]))
-        return started.run
-    has_folder = any(o.startswith("hydra.run.dir=") for o in HydraConfig.get().overrides.hydra)
-    chosen = config["run_dir"] is None and not is_sweep and not has_folder
-    started.run = RunFolder(folder, chosen=chosen, made=is_sweep or started.made_folder)
+    elif (given := config["run_dir"] or hydra.run.dir) != ".":
+        folder = expanded(str(given), "run_dir").absolute()  # a number is refused later, as each option is
+        started.run = RunFolder(folder, made=not folder.exists())
+        if not config["overwrite"] and not rank_of_launch():  # now, rather than once torch is imported
+            started.run.refuse_a_run()
+    else:
+        name = run_name(overrides(), str(config["name"] or ""))
+        started.run = RunFolder(Path("checkpoints", experiment_name(), name).absolute(), chosen=True)
     return started.run
+
+
+def experiment_name() -> str:
+    """The `+experiment=` of the current run, or `default`."""
+    return str(HydraConfig.get().runtime.choices.get("experiment", "default"))
+
+
+def overrides() -> list[str]:
+    """The command line's overrides of the current run."""
+    return list(HydraConfig.get().overrides.task)
 
 
 def _was_started_alike(folder: Path) -> bool:
     """Whether the run in a folder was started with this job's overrides."""
     path = folder / START / "overrides.yaml"
-    return path.is_file() and path.read_bytes() == _overrides().encode()
-
-
-def _overrides() -> str:
-    return OmegaConf.to_yaml(OmegaConf.create(list(HydraConfig.get().overrides.task)))
+    return path.is_file() and path.read_bytes() == OmegaConf.to_yaml(OmegaConf.create(overrides())).encode()
 
 
 def record_start(folder: Path) -> None:
     """Write the overrides and the composed configuration, as Hydra does by itself."""
     write_text(folder / START / "config.yaml", OmegaConf.to_yaml(started.config))
     write_text(folder / START / "hydra.yaml", OmegaConf.to_yaml(HydraConfig.instance().cfg))
-    write_text(folder / START / "overrides.yaml", _overrides())
+    write_text(folder / START / "overrides.yaml", OmegaConf.to_yaml(OmegaConf.create(overrides())))
 
 
 def new_sweep_folder(overrides: Sequence[str]) -> Path:
@@ -138,11 +139,6 @@ def _remove_if_unused(folder: Path) -> None:
 
 
 def remove_unused_folder() -> None:
-    """Remove the folder that was made for a run that did not start, if it is empty."""
-    folder = Path(HydraConfig.get().runtime.output_dir)
-    is_sweep = HydraConfig.get().mode == RunMode.MULTIRUN
-    # For idiomtune evaluate and resume= no folder is made: theirs is the user's.
-    if folder.resolve() == Path.cwd() or rank_of_launch():
-        return
-    if is_sweep or started.made_folder or str(folder).endswith(str(started.folder_name)):
-        remove_if_empty(folder, with_parents=started.folder_name is not None)
+    """Remove the folder that Hydra made for a job of a sweep that did not start, if it is empty."""
+    if HydraConfig.get().mode == RunMode.MULTIRUN and not rank_of_launch():
+        remove_if_empty(Path(HydraConfig.get().runtime.output_dir), with_parents=False)

@@ -49,9 +49,8 @@ from idiomtune.io.files import expanded, is_folder, model_folder, parse_yaml, pr
 from idiomtune.io.processes import has_peers, is_lost_peer, rank_of_launch
 from idiomtune.io.terminal import shown_messages
 from idiomtune.programs.ending import TRACEBACKS, Start, print_error, remember, report_error, started
-from idiomtune.programs.folders import new_sweep_folder, remove_unused_folder, run_folder_path
+from idiomtune.programs.folders import new_sweep_folder, remove_unused_folder
 from idiomtune.training.resume import find_run
-from idiomtune.training.run_folder import holds_a_run
 from idiomtune.training.sweeper import register
 
 T = TypeVar("T")
@@ -109,8 +108,6 @@ def rewrite_arguments(arguments: Sequence[str], program: str = "config") -> list
     rewritten = [] if resumed is None else [f"resume={quoted(resumed)}"]
     for argument in arguments:
         key, _, value = argument.partition("=")
-        if key == "run_dir" and resumed is None and not rank_of_launch():
-            _check_new_folder(value, overwrite="overwrite=true" in arguments)
         if key == "model":
             rewritten += _rewritten_model(value, is_sweep)
         elif key == "benchmarks" and program in ("config", "export"):
@@ -237,11 +234,7 @@ def follower_arguments() -> list[str]:
     """Overrides that keep Hydra from recording anything in processes other than the main one."""
     folder = tempfile.mkdtemp(prefix="idiomtune-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return [
-        f"hydra.run.dir='{folder}'",
-        f"hydra.sweep.dir='{folder}'",
-        "hydra/job_logging=follower",
-    ]
+    return [f"hydra.sweep.dir='{folder}'", "hydra/job_logging=follower"]
 
 
 def quoted(value: str) -> str:
@@ -261,17 +254,6 @@ def as_override(value: Any) -> str:
         return str(value)
     text = os.fspath(value)
     return text if _PLAIN.fullmatch(text) and text.lower() not in _WORDS else quoted(text)
-
-
-def _check_new_folder(value: str, *, overwrite: bool) -> None:
-    """Check a new run's folder early, before Hydra overwrites the record of an earlier start."""
-    path = expanded(value.strip("'\""), "run_dir")
-    if holds_a_run(path) and not overwrite:
-        raise UserError(
-            f"the run folder {value} already contains a run: resume it with resume={value}, replace it with "
-            "overwrite=true, or name another folder with run_dir="
-        )
-    started.made_folder = not path.exists()
 
 
 def named_grid(arguments: Sequence[str]) -> str | None:
@@ -394,8 +376,6 @@ def call(config_name: str, task: Callable[[dict[str, Any]], T], arguments: Seque
         given = rewrite_arguments(arguments, config_name)
         with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
             config = hydra.compose(config_name, given, return_hydra_config=True)
-        with read_write(config), open_dict(config):
-            config.hydra.runtime.output_dir = str(Path(config.hydra.run.dir).absolute())
         HydraConfig.instance().set_config(config)
         config = deepcopy(config)  # Hydra's own options are read from the other one
         with read_write(config), open_dict(config):
@@ -404,8 +384,6 @@ def call(config_name: str, task: Callable[[dict[str, Any]], T], arguments: Seque
         with shown_messages():
             return task(_plain(config))
     except Exception as error:
-        if HydraConfig.initialized():
-            remove_unused_folder()
         if (explained_error := _in_our_words(error)) is not error:
             raise explained_error from error
         raise
@@ -437,7 +415,6 @@ def _plain(config: DictConfig) -> dict[str, Any]:
 
 def _register() -> None:
     register_resolvers()
-    OmegaConf.register_new_resolver("run_folder", run_folder_path, use_cache=False, replace=True)
     register()
 
 
@@ -455,13 +432,3 @@ def _in_our_words(error: BaseException) -> BaseException:
         if started.config is None:  # a mistake that Hydra does not expect, such as `=3`
             return UserError(f"the command line could not be understood ({' '.join(sys.argv[1:])}): {error}")
     return error
-
-
-def experiment_name() -> str:
-    """The `+experiment=` of the current run, or `default`."""
-    return str(HydraConfig.get().runtime.choices.get("experiment", "default"))
-
-
-def overrides() -> list[str]:
-    """The command line's overrides of the current run."""
-    return list(HydraConfig.get().overrides.task)

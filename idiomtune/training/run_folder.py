@@ -188,18 +188,26 @@ class RunFolder:
                     if not resume and overwrite and (path / "run.json").is_file():
                         for old in {*path.iterdir()} - {path / LOCK}:
                             shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
-                    if not resume and holds_a_run(path):
-                        raise TakenError(
-                            f"the run folder {path} already contains a run: resume it with resume={path}, "
-                            "replace it with overwrite=true, or name another with run_dir= (in a sweep, "
-                            "hydra.sweep.dir=)"
-                        )
+                    if not resume:
+                        self.refuse_a_run()
                     break
                 except TakenError:
                     held.close()
                     if not self._chosen:
                         raise
             yield
+
+    def refuse_a_run(self) -> None:
+        """Check that the folder holds no run that a new one must not overwrite.
+
+        Raises:
+            TakenError: if it does.
+        """
+        if holds_a_run(self.path):
+            raise TakenError(
+                f"the run folder {self.path} already contains a run: resume it with resume={self.path}, "
+                "replace it with overwrite=true, or name another with run_dir= (in a sweep, hydra.sweep.dir=)"
+            )
 
     def locked(self) -> AbstractContextManager[None]:
         """Keep other processes from working in this folder; the lock ends with the process.

@@ -14,8 +14,9 @@ from idiomtune.config import TrainSettings, check
 from idiomtune.config.compose import chosen_by_default, compose_config
 from idiomtune.config.validation import refuse_arguments, refuse_values
 from idiomtune.errors import UserError
+from idiomtune.programs import folders
 from idiomtune.programs.ending import run_plain
-from idiomtune.programs.launch import rewrite_arguments
+from idiomtune.programs.launch import call, rewrite_arguments
 from idiomtune.training.resume import find_run, saved_config
 
 TOKEN = "hf_" + "aB3" * 12
@@ -110,12 +111,8 @@ REFUSED = [
     ("-m | run_dir=run | seed=1,2", "several runs with a folder each"),
     ("-m | resume=run | seed=1,2", "several runs with a folder each"),
     ("-m | seed=1,2 | hub.repo_id=me/idioms", "names one repository"),
-    ("run_dir=mine", "already contains a run"),
     ("run_dir=\udcff", "UTF-8"),
-    *(
-        (f"{name}=~nobody-here", f"{name}=~nobody-here: there is no")
-        for name in ("model", "run_dir", "resume")
-    ),
+    *((f"{name}=~nobody-here", f"{name}=~nobody-here: there is no") for name in ("model", "resume")),
     # Options with dashes, with the form that they have here
     ("--experiment=own | data.train=a.csv", "without dashes: +experiment=own"),  # a flag's beginning
     ("+experiment=own | --data | sample", "--data: options are written name=value, without dashes: data=…"),
@@ -135,6 +132,23 @@ REFUSED = [
     ("+x=${oc.env:'WANDB_API_KEY'}", "x"),
     ("tracking.wandb.project=the-secret-value", "tracking.wandb.project"),
 ]
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ("run_dir=mine", "mine already contains a run: resume it"),
+        ("run_dir=~nobody-here", "run_dir=~nobody-here: there is no"),
+    ],
+)
+def test_a_new_run_takes_no_folder_of_another(here: Path, given: str, named: str) -> None:
+    with pytest.raises(UserError, match=named):
+        call("config", folders.run_folder, [given])
+    (here / "unfinished" / "run.json").write_text('{"status": "failed"}', encoding="utf-8")
+    for free in ("run_dir=unfinished", "run_dir=new", "run_dir=mine overwrite=true", "hydra.run.dir=other"):
+        given = free.split()[0].partition("=")[2]
+        assert call("config", folders.run_folder, free.split()).path == here / given
+    assert not (here / "new").exists()
 
 
 @pytest.mark.usefixtures("run_folder")
