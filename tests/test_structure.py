@@ -178,6 +178,7 @@ HEAVY = {
     "numpy",
     "pandas",
     "scipy",
+    "sklearn",
     "matplotlib",
     "optuna",
     "onnx",

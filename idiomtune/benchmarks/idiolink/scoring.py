@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from scipy.sparse import csr_array
+from sklearn.feature_extraction.text import CountVectorizer  # type: ignore[import-untyped]
 from torch import Tensor
 
 from idiomloss import cosine_similarity
@@ -168,7 +166,6 @@ _NDCG = 10
 _TOP_SAVED = 10  # documents a query in the per-query results
 _DIGITS = 4  # of a coordinate in maps; unit vectors are 2 apart at most
 _FEWEST = 3  # documents of an idiom that has a map
-_TOKEN = re.compile(r"\b\w+(?:['’]\w+)?\b")
 # As BM25's tokens, but for hyphens, which hold a word together.
 _WORD = re.compile(r"\w+(?:[-'’]\w+)*")
 _MAX_SIMILARITIES = 16_000_000  # in memory: 64 MB in float32
@@ -450,11 +447,6 @@ def mean_of_best(
     return total / counts[:, None]
 
 
-def tokenise(text: str) -> list[str]:
-    """Lower-case words; an apostrophe inside a word belongs to it."""
-    return _TOKEN.findall(text.lower())
-
-
 class BM25:
     """Okapi BM25 of queries with every document of a corpus.
 
@@ -464,42 +456,30 @@ class BM25:
     vocabulary, as `rank_bm25.BM25Okapi` has it (other forms of idf miss the published figures).
 
     Args:
-        documents: N texts.
+        documents: N texts, one of which has a word.
         k1: saturation of the term frequency.
         b: strength of the length normalisation.
+
+    Attributes:
+        words: counts lower-case words; an apostrophe inside a word belongs to it.
 
     References:
         Hashiloni et al. 2026, arXiv 2605.22247, BM25 baseline (k1 = 0.9, b = 0.4).
     """
 
     def __init__(self, documents: Sequence[str], *, k1: float = 0.9, b: float = 0.4) -> None:
-        counts = [Counter(tokenise(document)) for document in documents]
-        vocabulary = {word: i for i, word in enumerate(dict.fromkeys(w for c in counts for w in c))}
-        lengths = np.array([c.total() for c in counts], dtype=np.float64)
-        norm = k1 * (1 - b + b * lengths / max(lengths.mean(), 1e-12))  # (N,)
-
-        document_frequency = Counter(word for c in counts for word in c)
-        idf = {w: math.log((len(counts) - n + 0.5) / (n + 0.5)) for w, n in document_frequency.items()}
-        floor = 0.25 * sum(idf.values()) / max(len(idf), 1)
-        weights = np.array([idf[w] if idf[w] >= 0 else floor for w in vocabulary])
-
-        by_word = _count_matrix(counts, vocabulary)  # (N, V), term frequencies
+        self.words = CountVectorizer(token_pattern=r"\b\w+(?:['’]\w+)?\b", dtype=np.float64)
+        by_word = self.words.fit_transform(documents)  # (N, V), term frequencies
+        num_with = np.bincount(by_word.indices)  # (V,), documents with the word
+        idf = np.log((len(documents) - num_with + 0.5) / (num_with + 0.5))
+        weights = np.where(idf >= 0, idf, 0.25 * idf.mean())
+        lengths = np.asarray(by_word.sum(axis=1)).ravel()
+        norm = k1 * (1 - b + b * lengths / lengths.mean())  # (N,)
         rows, columns = by_word.nonzero()
         tf = by_word.data
         by_word.data = weights[columns] * tf * (k1 + 1) / (tf + norm[rows])
-        self._vocabulary = vocabulary
         self._by_word = by_word.T
 
     def scores(self, queries: Sequence[str]) -> Tensor:
-        """(Q, N), float64."""
-        asked = [Counter(tokenise(query)) for query in queries]
-        return torch.from_numpy((_count_matrix(asked, self._vocabulary) @ self._by_word).toarray())
-
-
-def _count_matrix(counts: Sequence[Counter[str]], vocabulary: dict[str, int]) -> csr_array:
-    """How often each word of the vocabulary occurs in each text; words outside it are left out."""
-    kept = [[(vocabulary[w], n) for w, n in c.items() if w in vocabulary] for c in counts]
-    indices = [i for row in kept for i, _ in row]
-    data = np.array([n for row in kept for _, n in row], dtype=np.float64)
-    ends = np.cumsum([0, *(len(row) for row in kept)])
-    return csr_array((data, indices, ends), shape=(len(counts), len(vocabulary)))
+        """(Q, N), float64; words that no document has count nothing."""
+        return torch.from_numpy((self.words.transform(queries) @ self._by_word).toarray())
