@@ -40,16 +40,14 @@ def best_f1(predicted: Sequence[float], gold: Sequence[float]) -> AtThreshold:
         gold: (N,), 1 or 0, both of which occur.
     """
     found, of, thresholds = _by_threshold(predicted, gold)
-    return _best(2 * found / (of + found[-1]), thresholds)
+    return _best(2 * found / (of + sum(gold)), thresholds)
 
 
 def best_accuracy(predicted: Sequence[float], gold: Sequence[float]) -> AtThreshold:
     """The greatest accuracy over all thresholds. Args: as :func:`best_f1`."""
     found, of, thresholds = _by_threshold(predicted, gold)
-    right = found + (len(gold) - found[-1]) - (of - found)
-    none_positive = AtThreshold(1 - found[-1] / len(gold), float(max(predicted)))
-    best = _best(right / len(gold), thresholds)
-    return best if best.value >= none_positive.value else none_positive
+    right = found + (len(gold) - sum(gold)) - (of - found)
+    return _best(right / len(gold), thresholds)
 
 
 def _by_threshold(
@@ -57,14 +55,16 @@ def _by_threshold(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
     """For each of T distinct predictions, the greatest first: positives at or above it, pairs, threshold.
 
-    A threshold is halfway to the next smaller prediction; the last, just below the smallest.
+    A threshold is halfway to the next smaller prediction; the last, just below the smallest. After all of
+    them comes the greatest prediction itself as a threshold, which nothing is above: (T + 1,) each.
     """
     values, kind = np.unique(-np.asarray(predicted, dtype=float), return_inverse=True)
     of = np.bincount(kind).cumsum()
     found = np.bincount(kind, weights=np.asarray(gold, dtype=float)).cumsum().astype(np.int64)
     just_below = np.nextafter(-values, -np.inf)
     halfway = np.append((-values[:-1] - values[1:]) / 2, just_below[-1])
-    return found, of, np.minimum(halfway, just_below)  # halfway between neighbours is rounded to one of them
+    thresholds = np.minimum(halfway, just_below)  # halfway between neighbours is rounded to one of them
+    return np.append(found, 0), np.append(of, 0), np.append(thresholds, -values[0])
 
 
 def _best(values: NDArray[np.float64], thresholds: NDArray[np.float64]) -> AtThreshold:
