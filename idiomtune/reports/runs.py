@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +16,7 @@ from pydantic import ValidationError
 
 from idiomtune.declarations.examples import Record
 from idiomtune.errors import UserError
-from idiomtune.io.files import UNREADABLE, changed_files, expanded, read_mapping, text_lines
+from idiomtune.io.files import UNREADABLE, changed_files, expanded, read_mapping
 
 SAMPLE_NOTE = "on the project's small SAMPLE data: says nothing about a model's quality"
 EXTERNAL_NOTE = "trained with EXTERNAL idiom data ({extra}): not the published protocol"
@@ -270,21 +271,19 @@ def flat(config: Mapping[str, Any], above: str = "") -> dict[str, Any]:
 def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
     """The objects of a file of JSON lines, and how many lines are damaged; of a missing file none.
 
-    A file that may not be read, or is not UTF-8, is one damaged line. A disk that fails is an OSError.
+    A file that may not be read is one damaged line. A disk that fails is an OSError.
     """
     try:
-        lines = text_lines(path.read_text(encoding="utf-8"))
+        lines = path.read_bytes().splitlines()
     except FileNotFoundError:
         return [], 0
-    except (*UNREADABLE, ValueError):
+    except UNREADABLE:
         return [], 1
     objects: list[dict[str, Any]] = []
     for line in lines:
-        try:
+        with suppress(ValueError, RecursionError):
             content = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        objects += [content] if isinstance(content, dict) else []
+            objects += [content] if isinstance(content, dict) else []
     return objects, len(lines) - len(objects)
 
 
