@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
     from torch import Tensor
 
-    from idiomloss import CandidateMasks, InfoNCELoss
+    from idiomloss import CandidateMasks
 
 
 class InfoNCESection(Section):
@@ -30,12 +30,6 @@ class InfoNCESection(Section):
     hard_weight: Weight
     soft_weight: Weight
     positives: Literal["mean", "hardest"]
-
-    def build(self) -> InfoNCELoss:
-        """The loss; `in_batch` and `false_negatives` choose the candidates that it is given."""
-        from idiomloss import InfoNCELoss
-
-        return InfoNCELoss(**self.model_dump(exclude={"in_batch", "false_negatives"}))
 
 
 class ContrastiveOptions(ObjectiveOptions):
@@ -156,6 +150,8 @@ class ContrastiveObjective(ABC):
         import numpy as np
         import torch
 
+        from idiomloss import InfoNCELoss
+
         section = options.infonce_section
         self.options = options
         self.files = files
@@ -165,7 +161,8 @@ class ContrastiveObjective(ABC):
         self._groups_name, self._from_batch = groups_name, from_batch
         self._in_batch = "all" if from_batch else section.in_batch
         self._false_negatives = "positive" if from_batch else section.false_negatives
-        self._loss = section.build()
+        # The other two choose the candidates that it is given.
+        self._loss = InfoNCELoss(**section.model_dump(exclude={"in_batch", "false_negatives"}))
         self._anchors, self._weights = np.asarray(anchors), weights
         self._labels, self._ids = torch.as_tensor(labels), torch.as_tensor(ids)
         if from_batch:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
@@ -191,14 +192,16 @@ class IdioLinkObjective(ContrastiveObjective):
     ) -> None:
         self._records: list[Document] = [*split.documents, *split.queries]
         self._number = {record.id: i for i, record in enumerate(self._records)}
-        self._tuples = tuples if callable(tuples) else None
-        self._drawn: tuple[int, list[TrainingTuple]] | None = None  # epoch, and what it trains on
         self.note = note
         self.plain_requests = [document_request(r) for r in self._records if r.usage in options.plain_usages]
         self._plain = set(self.plain_requests)
         self.idiom_sentences = [(record.idiom, record.sentence) for record in idiom_records]
         self.usages = [(record.sentence, record.usage == "idiomatic") for record in idiom_records]
-        anchors = [t.anchor for t in self._of_epoch(0)] if callable(tuples) else [r.id for r in tuples]
+        if callable(tuples):
+            self._of_epoch = lru_cache(maxsize=1)(tuples)  # epoch → what it trains on
+            anchors = [drawn.anchor for drawn in self._of_epoch(0)]
+        else:
+            anchors = [record.id for record in tuples]
         idioms = {record.idiom: i for i, record in enumerate(self._records)}
         super().__init__(
             options,
@@ -207,17 +210,11 @@ class IdioLinkObjective(ContrastiveObjective):
             anchors=[self._number[id_] for id_ in anchors],
             labels=[(idioms[r.idiom], int(r.meaning == "idiomatic")) for r in self._records],
             ids=range(len(self._records)),
-            from_batch=self._tuples is None,
+            from_batch=not callable(tuples),
             groups_name="idioms",
             batch_size=batch_size,
             seed=seed,
         )
-
-    def _of_epoch(self, epoch: int) -> list[TrainingTuple]:
-        assert self._tuples is not None
-        if self._drawn is None or self._drawn[0] != epoch:
-            self._drawn = epoch, self._tuples(epoch)
-        return self._drawn[1]
 
     def candidates(self, epoch: int, anchor: int) -> tuple[list[int], list[int]]:
         """Positives, and hard and soft negatives, of an anchor's tuple."""

@@ -155,11 +155,8 @@ class Invariants:
             yield
         finally:
             hook.remove()
-        self._scored = (
-            self._scored or _changed(before, self._parameters()) or "dropout was on" * (True in modes)
-        )
-        self._look("scoring")
-        self._raise()
+        found = self._scored or _changed(before, self._parameters())
+        self._look_at_scoring(found or "dropout was on" * (True in modes))
 
     def exported(self) -> None:
         """Look at the exported weights, before they are scored."""
@@ -172,16 +169,17 @@ class Invariants:
     def saved(self) -> None:
         """Look at the exported weights once more, after they were saved."""
         is_same = _near(self._sum_scored, self._sum(self._encoder.parameters()))
-        self._scored = "" if is_same else "other weights were saved than were scored"
-        self._look("scoring")
-        self._raise()
+        self._look_at_scoring("other weights were saved than were scored" * (not is_same))
 
     def best(self, score: float | None) -> None:
         """Look at the best score so far, after one more."""
         self._best = max(self._best, -math.inf if score is None else score)
         kept = self._training.state.best_score
-        is_known = self._best <= (-math.inf if kept is None else kept)
-        self._scored = "" if is_known else f"the best score is {kept}, and {self._best} was seen"
+        is_lost = self._best > (-math.inf if kept is None else kept)
+        self._look_at_scoring(f"the best score is {kept}, and {self._best} was seen" * is_lost)
+
+    def _look_at_scoring(self, found: str) -> None:
+        self._scored = found
         self._look("scoring")
         self._raise()
 

@@ -11,8 +11,9 @@ import math
 import shlex
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, count
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import matplotlib
@@ -254,7 +255,7 @@ class Search:
             folder = (self._folder / str(number)).absolute()
             trial.set_user_attr(_FOLDER, str(folder))
             keys = self._settings.objectives or run.trainer.monitor
-            report = None if self._settings.pruner == "none" else TrialReport(trial, keys)
+            report = None if self._settings.pruner == "none" else reporter(trial, keys)
             raised = launch([*overrides, f"hydra.sweep.subdir='{number}'"], number, report)
             outcome = outcome_of(folder, self._settings.objectives)
             if outcome.state == TrialState.FAIL and raised is not None:
@@ -356,7 +357,7 @@ def outcome_of(folder: Path, objectives: Sequence[str] | None) -> Outcome:
             return Outcome(TrialState.FAIL, reason=reason)
         card = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
         values = [card["scores"][key] for key in objectives or card["meta"]["monitor"]]
-        values = values if objectives else [sum(values) / len(values)]
+        values = values if objectives else [fmean(values)]
         if not all(math.isfinite(value) for value in values):
             return Outcome(TrialState.FAIL, reason=f"the objective is {values}")
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -366,37 +367,35 @@ def outcome_of(folder: Path, objectives: Sequence[str] | None) -> Outcome:
     return Outcome(TrialState.COMPLETE, values)
 
 
-class TrialReport:
+def reporter(trial: optuna.Trial, keys: Sequence[str]) -> OnScores:
     """Reports a run's scores after each evaluation to its trial; the run may then be given up.
 
-    A study that cannot be reached is a warning: the run goes on.
+    A study that cannot be reached is a warning: the run goes on. An evaluation whose score is missing,
+    because it is not finite, only counts.
 
     Args:
         keys: the scores whose mean is the objective.
+
+    Returns:
+        What raises :class:`~idiomtune.errors.Pruned` if other trials were better after as many evaluations.
     """
+    evaluations = count(1)
 
-    def __init__(self, trial: optuna.Trial, keys: Sequence[str]) -> None:
-        self._trial, self._keys = trial, keys
-        self._num_evaluations = 0
-
-    def __call__(self, scores: Mapping[str, float]) -> None:
-        """Report one evaluation; one whose score is missing, because it is not finite, only counts.
-
-        Raises:
-            Pruned: if other trials were better after as many evaluations.
-        """
-        self._num_evaluations += 1
-        if not all(key in scores for key in self._keys):
+    def report(scores: Mapping[str, float]) -> None:
+        number = next(evaluations)
+        if not all(key in scores for key in keys):
             return
-        value = sum(scores[key] for key in self._keys) / len(self._keys)
+        value = fmean(scores[key] for key in keys)
         try:
-            self._trial.report(value, self._num_evaluations)
-            hopeless = self._trial.should_prune()
+            trial.report(value, number)
+            hopeless = trial.should_prune()
         except Exception as error:
             log.warning("the run goes on without its study: %s: %s", type(error).__name__, error)
             return
         if hopeless:
-            raise Pruned(f"{value:.4f} after {self._num_evaluations} evaluations, where others were better")
+            raise Pruned(f"{value:.4f} after {number} evaluations, where others were better")
+
+    return report
 
 
 # ------------------------------------------------------------------ Optuna's parts

@@ -26,7 +26,7 @@ from idiomtune.config.sections import SearchSettings
 from idiomtune.declarations.models import CONF
 from idiomtune.errors import Pruned
 from idiomtune.training.run_folder import RunFolder
-from idiomtune.training.search import TrialReport, example, outcome_of, split_overrides
+from idiomtune.training.search import example, outcome_of, reporter, split_overrides
 from tests.tiny_runs import KEY, composed, resume
 
 OTHER = "idiolink/val/sentence/r_precision"
@@ -298,7 +298,7 @@ def test_a_study_and_plots_that_fail_end_no_run(search: Search, fake: FakeRuns, 
 def test_an_evaluation_without_a_score_is_passed_over() -> None:
     """It was NaN, and is left out of the scores: the trial goes on, and its next evaluation is its second."""
     study = optuna.create_study(direction="maximize")
-    evaluated = TrialReport(study.ask(), [KEY])
+    evaluated = reporter(study.ask(), [KEY])
     evaluated({})
     evaluated({KEY: 0.5})
     assert study.trials[0].intermediate_values == {2: 0.5}
