@@ -95,16 +95,6 @@ class StepLog:
 
 
 @runtime_checkable
-class HasUsages(Protocol):
-    """An objective that knows how its sentences use their expression."""
-
-    @property
-    def usages(self) -> Sequence[tuple[str, bool]]:
-        """Sentences with an expression, and whether they use it idiomatically."""
-        ...
-
-
-@runtime_checkable
 class Publishes(Protocol):
     """A module of an objective that users need along with the trained encoder (heads, experts)."""
 
@@ -142,24 +132,16 @@ class PartlyPretrained(Protocol):
         ...
 
 
-@runtime_checkable
-class UsesSpecialTokens(Protocol):
-    """An objective that puts special tokens of the model into the texts that it embeds."""
-
-    @property
-    def special_tokens(self) -> Mapping[str, str]:
-        """These tokens, or plain words in their place, by the objective's option that names them.
-
-        The option's last part is their purpose: `mask` or `separator`.
-        """
-        ...
-
-
 class Objective(Protocol):
-    """A training objective. Some are also :class:`UsesSpecialTokens`.
+    """A training objective.
 
     Everything drawn is a function of the seed and the epoch, so a resumed run draws what an uninterrupted
     one would have drawn.
+
+    It may have more attributes than those below: `usages`, its sentences with an expression, and whether they
+    use it idiomatically, as (sentence, bool); and `special_tokens`, those of the model that it puts into the
+    texts that it embeds (or plain words in their place), by the option that names them, whose last part is
+    their purpose: `mask` or `separator`.
     """
 
     @property

@@ -15,7 +15,7 @@ from idiomtune.declarations.objective import NEEDS_IDIOLINK, ObjectiveOptions
 from idiomtune.declarations.options import Count, Factor, Section, Text
 from idiomtune.declarations.registry import ObjectiveSettings, build_objective, objective, objective_types
 from idiomtune.errors import UserError
-from idiomtune.objectives import Batch, HasUsages, Objective, ObjectiveLoss, UsesSpecialTokens
+from idiomtune.objectives import Batch, Objective, ObjectiveLoss
 from idiomtune.objectives.idiolink import IdioLinkOptions
 from idiomtune.objectives.triplets import AdaptiveTripletOptions
 
@@ -260,7 +260,7 @@ class MixtureObjective:
         self.modules = ModuleDict(dict(zip(names, modules, strict=True)))
         self.plain_requests = [request for each in objectives for request in each.plain_requests]
         self.idiom_sentences = [pair for each in objectives for pair in each.idiom_sentences]
-        self.usages = [u for each in objectives if isinstance(each, HasUsages) for u in each.usages]
+        self.usages = [usage for each in objectives for usage in getattr(each, "usages", ())]
         # Part and shards → one of the part's own epochs, and the number of its first step.
         self._reached: dict[tuple[str, int], tuple[int, int]] = {}
 
@@ -270,8 +270,7 @@ class MixtureObjective:
         return {
             f"{part.section.removeprefix('objective.')}.{option}": text
             for part in self.parts.values()
-            if isinstance(part.objective, UsesSpecialTokens)
-            for option, text in part.objective.special_tokens.items()
+            for option, text in getattr(part.objective, "special_tokens", {}).items()
         }
 
     def describe(self) -> str:

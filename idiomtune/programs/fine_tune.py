@@ -28,7 +28,6 @@ from idiomtune.factory import module_benchmarks, own_revisions, saved_modules
 from idiomtune.hub.card import model_card
 from idiomtune.hub.push import check_can_push, push_or_warn
 from idiomtune.io.files import fingerprints, write_json, write_jsonl, write_text
-from idiomtune.objectives import UsesSpecialTokens
 from idiomtune.programs import knowledge
 from idiomtune.programs.prepare import Prepared, check_memory, prepare, what_takes_less
 from idiomtune.reports.runs import EXTERNAL_NOTE, SAMPLE_NOTE, read_run
@@ -237,9 +236,8 @@ def _check_model(
     if encoder.idiom_tokens is not None:
         for line in encoder.idiom_tokens.describe(objective.idiom_sentences):
             log.info(line)
-    if isinstance(objective, UsesSpecialTokens):
-        for option, text in objective.special_tokens.items():
-            check_special_token(encoder.model.tokenizer, text, option)
+    for option, text in getattr(objective, "special_tokens", {}).items():
+        check_special_token(encoder.model.tokenizer, text, option)
     if not resumed and context.settings.trainer.checks("parity"):
         context.run.update(parity=compare_loaded(encoder, context.settings.model))
     if encoder.meanings is not None and not prepared.usages:

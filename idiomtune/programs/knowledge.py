@@ -16,7 +16,7 @@ from idiomtune.encoder.glossary import GLOSSARIES, named_glossary, read_glossary
 from idiomtune.encoder.loading import resolve_model_path
 from idiomtune.errors import UserError
 from idiomtune.io.files import first_of, is_file, read_json
-from idiomtune.objectives import HasUsages, Objective
+from idiomtune.objectives import Objective
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ def gate_usages(settings: TrainSettings, objective: Objective) -> list[Usage]:
             "model.glossary_gate=false",
             option="model.glossary_form=in_place",
         )
-    own = objective.usages if isinstance(objective, HasUsages) else []
+    own: Sequence[tuple[str, bool]] = getattr(objective, "usages", ())
     usages = [Usage("", "", text, None, is_idiomatic) for text, is_idiomatic in own]
     if not settings.data.sample:
         usages += labelled_usages(read_glossary([GLOSSARIES / "idiolink.tsv"]).senses, settings, whole=True)

@@ -21,7 +21,7 @@ from idiomtune.encoder.usage_gate import fit_gate
 from idiomtune.errors import Interrupted, UserError
 from idiomtune.factory import build_objective
 from idiomtune.io.processes import Processes
-from idiomtune.objectives import HasUsages
+from idiomtune.objectives.idiolink import IdioLinkObjective
 from idiomtune.objectives.triplets import TripletObjective
 from idiomtune.programs.evaluate import score_model
 from idiomtune.reports.compare import compare
@@ -239,7 +239,7 @@ def test_a_model_with_a_glossary_is_recorded_and_reads_as_it_was_trained_to(
     assert without != pytest.approx(card["scores"], abs=1e-3)
 
     objective = build_objective(check(TrainSettings, composed("config", *options, *GLOSSARY)))
-    assert isinstance(objective, HasUsages)
+    assert isinstance(objective, IdioLinkObjective)
     encoder = Encoder.from_pretrained(whole / "best", device="cpu")
     assert encoder.meanings is not None
     saved = encoder.meanings.gate
