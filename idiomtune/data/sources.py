@@ -293,7 +293,7 @@ def dataset_folder(dataset: DatasetType, named: str | None, root: str | None, *,
         return SAMPLE_ROOT / dataset.name
     if named is not None:
         folder = expanded(named, dataset.setting)
-        if not folder.exists():
+        if not (is_folder(folder) or is_file(folder)):
             raise UserError("there is no such file or folder", option=dataset.setting, file=named)
         return folder / dataset.name if (folder / dataset.name).is_dir() else folder
     for above, by in ((root, "data.root"), (os.environ.get("IDIOM_DATA"), "IDIOM_DATA")):
