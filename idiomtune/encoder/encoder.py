@@ -31,7 +31,6 @@ from idiomtune.encoder.forward import (
     evaluating,
     having,
     in_request_order,
-    is_cut,
     plan_batches,
     pool_sentences,
     pool_spans,
@@ -576,27 +575,12 @@ class Encoder(nn.Module):
         Raises:
             UserError: if a span is missing, outside its text, or beyond the maximum length.
         """
-        reader = self.reader
-        rendered = reader.render(requests)
-        tokens = self._tokenizer([text for text, _ in rendered])
-        are_cut = {
-            request: span is not None and is_cut(text, span, read, reader.limit)
-            for request, (text, span), read in zip(requests, rendered, tokens, strict=True)
-            if request.pooling == "span"
-        }
-        cut = {request for request, is_so in are_cut.items() if is_so}
+        batches, cut = plan_batches(requests, self.reader, self.tokens_per_forward, min_batches, batch_size)
         if cut and not self.cut_spans:  # only the first call that cuts some reports it
-            log.warning("%s", cut_spans_note(len(cut), len(are_cut), reader.limit))
+            spans = {request for request in requests if request.pooling == "span"}
+            log.warning("%s", cut_spans_note(len(cut), len(spans), self.model.max_seq_length))
         self.cut_spans |= cut
-        return plan_batches(
-            requests,
-            rendered,
-            tokens,
-            reader,
-            tokens_per_forward=self.tokens_per_forward,
-            min_batches=min_batches,
-            batch_size=batch_size,
-        )
+        return batches
 
     @property
     def _pooling_at(self) -> int:

@@ -14,7 +14,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from idiomtune.encoder.reading import Read, Reader, Rendered, Tokens
+from idiomtune.encoder.reading import Read, Reader, Tokens
 from idiomtune.errors import UserError
 from idiomtune.expressions import Span
 from idiomtune.requests import Request
@@ -258,31 +258,36 @@ class ForwardBatch(NamedTuple):
 
 def plan_batches(
     requests: Sequence[Request],
-    rendered: Sequence[Rendered],
-    tokens: Sequence[Tokens],
     reader: Reader,
-    *,
     tokens_per_forward: int,
     min_batches: int,
     batch_size: int | None,
-) -> list[ForwardBatch]:
+) -> tuple[list[ForwardBatch], set[Request]]:
     """Which texts go together, and what is pooled from each: see `Encoder.forward_batches`.
 
     Args:
-        rendered: each request's text as the model reads it, and its span's place there.
-        tokens: of these texts.
         reader: how the model reads texts.
         tokens_per_forward, min_batches, batch_size: see :func:`_cut`.
+
+    Returns:
+        The batches, and the requests whose span continues beyond the maximum length.
     """
+    rendered = reader.render(requests)
+    tokens = reader.tokenizer([text for text, _ in rendered])
+    cut_spans = {
+        request
+        for request, (text, span), read in zip(requests, rendered, tokens, strict=True)
+        if request.pooling == "span" and span is not None and is_cut(text, span, read, reader.limit)
+    }
     requests_of: dict[tuple[str, int], list[int]] = {}  # each view of a text is a row of its own
     for i, (text, _) in enumerate(rendered):
         requests_of.setdefault((text, requests[i].view), []).append(i)
     rows = list(requests_of.values())
-    meanings_of, read = _added_meanings(requests, reader)
+    meanings_of, alone = _added_meanings(requests, reader)
     lengths = []
     for answered in rows:
         added_to_it = next((meanings_of[i] for i in answered if i in meanings_of), [])
-        members = [tokens[answered[0]], *(read[meaning].tokens for meaning in added_to_it)]
+        members = [tokens[answered[0]], *(alone[meaning].tokens for meaning in added_to_it)]
         lengths.append([len(member.input_ids) for member in members])
     batches = []
     for chunk in _cut(lengths, tokens_per_forward, min_batches, batch_size):
@@ -300,7 +305,7 @@ def plan_batches(
                     places.append(PooledSpan(row, i, tokens_of_span(tokens[i], span, requests[i])))
         meant = [meanings_of.get(sentence.request, []) for sentence in sentences]
         position = {m: place for place, m in enumerate(dict.fromkeys(m for some in meant for m in some))}
-        added = [read[meaning] for meaning in position]
+        added = [alone[meaning] for meaning in position]
         batches.append(
             ForwardBatch(
                 [tokens[rows[number][0]].input_ids for number in chunk] + [m.tokens.input_ids for m in added],
@@ -311,7 +316,7 @@ def plan_batches(
                 usages,
             )
         )
-    return batches
+    return batches, cut_spans
 
 
 def _added_meanings(
