@@ -69,7 +69,11 @@ def embed_or_read(encoder: Encoder, requests: Sequence[Request], processes: Proc
         return embeddings
     if kept is None:
         return torch.zeros(0, encoder.dimension)
-    log.info("the model's embeddings are those that an earlier run kept (eval.cache=false: not): %s", path)
+    log.info(
+        "the model's embeddings are those that an earlier run kept (eval.cache=false, of evaluate "
+        "cache=false: not): %s",
+        path,
+    )
     if cut_spans := {requests[row] for row in kept["cut_spans"].tolist()}:
         spans = {request for request in requests if request.pooling == "span"}
         log.warning("%s", cut_spans_note(len(cut_spans), len(spans), encoder.model.max_seq_length))

@@ -242,6 +242,7 @@ class EvaluateSettings(Common):
     predictions: Text | None
     plots: Text | None
     output: Text | None
+    cache: bool
     overwrite: bool
 
     @property

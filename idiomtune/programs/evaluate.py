@@ -78,7 +78,7 @@ def score_model(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str,
             settings.model, encoder, knowledge.benchmark_texts(suite.benchmarks)
         )
         with placement.autocast():
-            card = suite.run(encoder)
+            card = suite.run(encoder, keep=settings.cache)
         share = 100 * card.encoder_seconds / card.seconds
         log.info("%d texts in %.1f s, of which the model took %.0f%%", card.num_texts, card.seconds, share)
         if processes.is_main:

@@ -23,7 +23,7 @@ from idiomtune.reports.statistics import statistic_of
 _REPETITION = ("seed", "data.fold")
 _NO_DIFFERENCE = {
     *_REPETITION,
-    *("run_dir", "name", "resume", "device"),
+    *("run_dir", "name", "resume", "device", "cache"),
     *("scores", "eval.cache", "eval.per_query", "eval.predictions", "output", "per_query", "predictions"),
     *("plots", "trainer.log_every", "trainer.memory_check", "trainer.keep_checkpoints", "eval.benchmarks"),
 }

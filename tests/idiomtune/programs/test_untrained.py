@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.tiny_runs import train
+from idiomtune.benchmarks import embeddings
+from idiomtune.config import EvaluateSettings, check
+from idiomtune.programs.evaluate import score_model
+from tests.tiny_runs import composed, train
 
 
 def test_runs_that_start_from_one_model_have_one_baseline(
@@ -23,3 +26,23 @@ def test_runs_that_start_from_one_model_have_one_baseline(
     for file in ("baseline.json", "per_query_baseline/idiolink.jsonl"):
         contents = {(tmp_path / name / file).read_bytes() for name in ("alone", "first", "second")}
         assert len(contents) == 1
+
+
+def test_an_evaluation_embeds_no_text_again(tiny_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same model and texts; another model is embedded, and so is all with `cache=false`."""
+    given = ("model=pretrained", f"model.path={tiny_path}", "data=sample", "device=cpu")
+
+    def scores(*options: str) -> dict[str, float]:
+        config = composed("evaluate", *given, *options)
+        return score_model(check(EvaluateSettings, config), config)
+
+    first = scores()
+
+    def embedded(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(embeddings, "embed_now", embedded)
+    assert scores("benchmarks=null") == first
+    for other in ("cache=false", "model.pooling=cls"):
+        with pytest.raises(ZeroDivisionError):
+            scores(other)
