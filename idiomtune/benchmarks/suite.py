@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from pydantic_core import to_jsonable_python
 
 from idiomtune.benchmarks import Benchmark, Corpus, Distributions, Result, announced, scored
 from idiomtune.benchmarks.embeddings import Cut, Remembered, embedded
@@ -218,19 +217,23 @@ def _checked(benchmark: Benchmark, result: Result, given_by: Mapping[str, str]) 
     return values
 
 
-def _as_json(name: str, records: Sequence[Any]) -> Any:
-    """Per-query records as JSON can hold them: NumPy's numbers are plain ones, and NaN and infinities null.
+def _as_json(name: str, value: Any) -> Any:
+    """A per-query record as JSON can hold it: NumPy's numbers are plain ones, and NaN and infinities null.
 
     Raises:
-        UserError: if there is anything else in them.
+        UserError: if there is anything else in it.
     """
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, np.generic):
-            return value.item()
-        raise UserError(
-            f"benchmark {name}: a per-query record contains {value!r}, a {type(value).__name__}, which JSON "
-            "cannot represent: use numbers, strings, lists and dicts"
-        )
-
-    return to_jsonable_python(records, inf_nan_mode="null", fallback=plain)
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _as_json(name, part) for key, part in value.items()}
+    if isinstance(value, Sequence):
+        return [_as_json(name, part) for part in value]
+    raise UserError(
+        f"benchmark {name}: a per-query record contains {value!r}, a {type(value).__name__}, which JSON "
+        "cannot represent: use numbers, strings, lists and dicts"
+    )

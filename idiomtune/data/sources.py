@@ -215,10 +215,9 @@ def download(url: str, target: Path, remedy: str, check: Callable[[Path], None] 
                 write_json(_record(target), record)
                 partial.replace(target)
     except (OSError, HTTPException, ValueError) as error:
+        resume = "\n  - what came of it is kept: repeat the command to resume" if _size(partial) else ""
         raise DataMissingError(
-            f"{url} could not be downloaded to {target.parent}: {one_line(str(error))}\n"
-            f"  - {remedy}\n"
-            "  - what came of it is kept: repeat the command to resume"
+            f"{url} could not be downloaded to {target.parent}: {one_line(str(error))}\n  - {remedy}{resume}"
         ) from None
 
 

@@ -310,7 +310,11 @@ def find_links(folder: Path, *, apart: Iterable[str] = ()) -> list[Path]:
         apart: names of its direct subfolders that are skipped.
     """
     skipped = {folder / name for name in apart}
-    return [p for p in folder.rglob("*") if p.is_symlink() and skipped.isdisjoint(p.parents)]
+    paths: list[Path] = []
+    for parent, folders, names in os.walk(folder):  # unlike rglob, whatever vanishes meanwhile
+        paths += [Path(parent, name) for name in (*folders, *names)]
+        folders[:] = [name for name in folders if Path(parent, name) not in skipped]
+    return [path for path in paths if path.is_symlink()]
 
 
 S = TypeVar("S")

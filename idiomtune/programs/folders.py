@@ -68,7 +68,7 @@ def run_folder(config: dict[str, Any]) -> RunFolder:
     A job of a sweep whose folder holds the same job is resumed: `config["resume"]` then names it.
 
     Raises:
-        UserError: if there is a run in `run_dir=` that is not to be overwritten.
+        UserError: if there is a run in `run_dir=` that is not to be overwritten, or it cannot be a folder.
     """
     hydra = HydraConfig.get()
     if hydra.mode == RunMode.MULTIRUN:
@@ -77,11 +77,14 @@ def run_folder(config: dict[str, Any]) -> RunFolder:
             config["resume"] = str(started.run.path)
     elif config["resume"] is not None:
         started.run = RunFolder(Path(config["resume"]))
-    elif (given := config["run_dir"] or hydra.run.dir) != ".":
+    elif given := config["run_dir"] or (hydra.run.dir if hydra.run.dir != "." else None):
         folder = expanded(str(given), "run_dir").absolute()  # a number is refused later, as each option is
-        started.run = RunFolder(folder, made=not folder.exists())
-        if not config["overwrite"] and not rank_of_launch():  # now, rather than once torch is imported
-            started.run.refuse_a_run()
+        try:
+            started.run = RunFolder(folder, made=not folder.exists())
+            if not config["overwrite"] and not rank_of_launch():  # now, rather than once torch is imported
+                started.run.refuse_a_run()
+        except OSError as error:
+            raise UserError(f"the folder of the run cannot be written: {error}") from None
     else:
         name = run_name(overrides(), str(config["name"] or ""))
         started.run = RunFolder(Path("checkpoints", experiment_name(), name).absolute(), chosen=True)

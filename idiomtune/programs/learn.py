@@ -64,6 +64,7 @@ _BATCH_SIZE, _WARMUP, _MAX_NORM = 64, 0.1, 1.0  # into weights
 _SENTENCES = {"tokens": 16, "weights": 64}
 _LEARNING_RATE = {"tokens": 0.01, "weights": 4e-4}
 _STATE = ".learnt.safetensors"
+_RECIPE = 2  # of what is learnt: what another version began is not resumed
 _EPOCH, _WEIGHT = "epoch", "weight/"  # saved for resuming: epochs done; before a weight's name
 # Options that are on record, and that the same command must repeat to resume.
 _HOW = ("into", "steps", "epochs", "precision", "literal", "remove", "sentences", "learning_rate")
@@ -195,6 +196,7 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
         if not corpus:
             raise UserError(f"corpus={path}: contains no sentences; one a line is expected")
     facts = {
+        "recipe": _RECIPE,
         "model": settings.model.path,
         "options": settings.model.model_dump(exclude={"path", "about", "tokens_per_forward"}),
         "weights": fingerprints(sorted(source.rglob("*.safetensors"))) if source.is_dir() else {},

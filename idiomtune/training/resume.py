@@ -143,7 +143,7 @@ def saved_config(
     path = folder / "config.yaml"
     if is_file(path) and fingerprint(path) == read_mapping(folder / "run.json").get("config_sum"):
         saved = read_config(folder)  # has what was changed at a resume that saved no checkpoint
-    saved |= {section: options | saved[section] for section, options in _ADDED.items()}
+    saved |= {section: options | (saved[section] or {}) for section, options in _ADDED.items()}
     keys = [override.partition("=")[0].lstrip("+~") for override in overrides]
     if searched := (saved.get("benchmark") or {}).get("own_retrieval"):
         saved["benchmark"]["own_retrieval"] = _ADDED_TO_SEARCHES | searched

@@ -462,9 +462,10 @@ class RunFolder:
     def metrics(self) -> list[dict[str, Any]]:
         """The lines of `metrics.jsonl` without damaged ones, such as a last one that a kill cut short."""
         lines, damaged = read_lines(self.path / _METRICS)
-        if damaged:
+        records = [line for line in lines if isinstance(line.get("step"), int)]
+        if damaged := damaged + len(lines) - len(records):
             log.warning("%s: damaged lines left out: %d", self.path / _METRICS, damaged)
-        return [line for line in lines if isinstance(line.get("step"), int)]
+        return records
 
 
 @contextmanager

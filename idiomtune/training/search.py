@@ -40,7 +40,6 @@ from idiomtune.config import TrainSettings
 from idiomtune.config.sections import SearchSettings
 from idiomtune.errors import Pruned, UserError
 from idiomtune.io.files import printable, write_json
-from idiomtune.io.hub import without_secrets
 from idiomtune.reports.tables import Table, print_table
 from idiomtune.training.resume import may_change
 
@@ -165,9 +164,10 @@ class Search:
             )
             num_trials = len(study.get_trials(deepcopy=False))
         except Exception as error:  # of whatever database; a file that is cut off shows it in many ways
-            what = f"{settings.storage or folder / 'study.db'}: {type(error).__name__}: {error}"
+            where, what = settings.storage or str(folder / "study.db"), type(error).__name__
+            what = what if "@" in where else f"{where}: {what}: {error}"  # a password may hold any sign
             raise UserError(
-                f"the study's storage cannot be opened: {without_secrets(what)}\n"
+                f"the study's storage cannot be opened: {what}\n"
                 "If it is damaged, empty or not Optuna's, restore it from a copy, or start another study in "
                 "a new folder, hydra.sweep.dir=, with its own storage",
                 option="hydra.sweeper.storage",

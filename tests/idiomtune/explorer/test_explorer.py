@@ -358,6 +358,7 @@ def test_a_file_holds_all_that_it_shows(tiny_path: Path, tmp_path: Path) -> None
     assert "default-src 'none'" in text
     assert not re.search(r"(src|href)=|https?://|url\(|@import", text.split("<script")[0])
     assert text.count("</script>") == 2
+    assert "hören will 🙂" in text  # not three times as long
     data = data_of(text)
     assert not data["live"]
     assert data["models"] == [{"name": str(tiny_path), "about": str(tiny_path), "exact": True}]

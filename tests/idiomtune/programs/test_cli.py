@@ -139,6 +139,7 @@ REFUSED = [
     [
         ("run_dir=mine", "mine already contains a run: resume it"),
         ("run_dir=~nobody-here", "run_dir=~nobody-here: there is no"),
+        (f"run_dir={'a' * 300}", "the folder of the run cannot be written: .*too long"),
     ],
 )
 def test_a_new_run_takes_no_folder_of_another(here: Path, given: str, named: str) -> None:
@@ -148,6 +149,7 @@ def test_a_new_run_takes_no_folder_of_another(here: Path, given: str, named: str
     for free in ("run_dir=unfinished", "run_dir=new", "run_dir=mine overwrite=true", "hydra.run.dir=other"):
         given = free.split()[0].partition("=")[2]
         assert call("config", folders.run_folder, free.split()).path == here / given
+    assert call("config", folders.run_folder, ["run_dir=."]).path == here
     assert not (here / "new").exists()
 
 

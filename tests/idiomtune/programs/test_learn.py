@@ -271,6 +271,9 @@ def test_another_command_does_not_resume_it(learnt: Learn, monkeypatch: pytest.M
     with pytest.raises(UserError) as told:
         learnt("cut", steps=7, literal=0.5)
     assert "(steps, literal differ)" in str(told.value)
+    monkeypatch.setattr(recipe, "_RECIPE", 0)
+    with pytest.raises(UserError, match=r"\(recipe differ\)"):
+        learnt("cut")
 
 
 def test_an_expression_is_replaced_and_another_removed(learnt: Learn, tmp_path: Path, tiny: Encoder) -> None:
