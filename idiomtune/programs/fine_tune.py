@@ -37,8 +37,9 @@ from idiomtune.training.invariants import InvariantError
 from idiomtune.training.loop import monitor_name, monitored, train_loop
 from idiomtune.training.regularization import Retention, build_retention
 from idiomtune.training.resume import check_same_data, saved_record, start_or_resume
-from idiomtune.training.run_folder import BASELINE, RunFolder, tracked
+from idiomtune.training.run_folder import BASELINE, RunFolder
 from idiomtune.training.step import OnScores, RunContext, Training, num_warmup_steps
+from idiomtune.training.tracking import tracked
 
 log = logging.getLogger(__name__)
 

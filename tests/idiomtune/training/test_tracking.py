@@ -23,7 +23,8 @@ from idiomtune.config.sections import TrackingSettings
 from idiomtune.declarations.registry import score_of
 from idiomtune.errors import UserError
 from idiomtune.training.checkpoint import checkpoints
-from idiomtune.training.run_folder import RunFolder, TensorBoardTracker, has_key, tracked
+from idiomtune.training.run_folder import RunFolder
+from idiomtune.training.tracking import TensorBoardTracker, has_key, tracked
 from tests.test_structure import ROOT
 from tests.tiny_runs import KEY, WholeRun, assert_same_run, at_loss, composed, metrics, resume, train
 
