@@ -69,11 +69,8 @@ def embed_or_read(encoder: Encoder, requests: Sequence[Request], processes: Proc
         return embeddings
     if kept is None:
         return torch.zeros(0, encoder.dimension)
-    log.info(
-        "the model's embeddings are those that an earlier run kept (eval.cache=false, of evaluate "
-        "cache=false: not): %s",
-        path,
-    )
+    option = "eval.cache=false, in idiomtune evaluate cache=false"
+    log.info("embeddings are read from the cache (to compute them again: %s): %s", option, path)
     if cut_spans := {requests[row] for row in kept["cut_spans"].tolist()}:
         spans = {request for request in requests if request.pooling == "span"}
         log.warning("%s", cut_spans_note(len(cut_spans), len(spans), encoder.model.max_seq_length))

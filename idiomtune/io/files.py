@@ -311,7 +311,7 @@ def find_links(folder: Path, *, apart: Iterable[str] = ()) -> list[Path]:
     """
     skipped = {folder / name for name in apart}
     paths: list[Path] = []
-    for parent, folders, names in os.walk(folder):  # unlike rglob, whatever vanishes meanwhile
+    for parent, folders, names in os.walk(folder):  # which, unlike rglob, passes over what vanishes
         paths += [Path(parent, name) for name in (*folders, *names)]
         folders[:] = [name for name in folders if Path(parent, name) not in skipped]
     return [path for path in paths if path.is_symlink()]

@@ -65,7 +65,8 @@ def test_the_next_run_computes_none(
     assert kept.probe.got is not None
     assert torch.equal(kept.probe.got, computed)
     assert (again.scores, again.per_query, again.notes) == (first.scores, first.per_query, first.notes)
-    assert f"that an earlier run kept (eval.cache=false, of evaluate cache=false: not): {path}" in caplog.text
+    assert "embeddings are read from the cache (to compute them again: eval.cache=false, " in caplog.text
+    assert f": {path}" in caplog.text
     assert "maximum length" in caplog.text
 
     for damaged, what in (

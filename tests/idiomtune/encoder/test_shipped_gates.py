@@ -9,16 +9,18 @@ import pytest
 import torch
 
 import idiomtune as it
-from idiomtune.config import ModelSettings
+from idiomtune.config import EvaluateSettings, ModelSettings, check
 from idiomtune.data.astitch import Usage
 from idiomtune.data.idiolink import load_split
 from idiomtune.encoder import usage_gate
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.glossary import GLOSSARIES, Meanings, read_glossary
+from idiomtune.encoder.glossary import GLOSSARIES, Meanings, UsageGate, read_glossary
 from idiomtune.encoder.loading import model_settings
 from idiomtune.encoder.usage_gate import alone, fit_without, fitted_gate, gate_examples, shipped_gate, weighed
 from idiomtune.errors import UserError
+from idiomtune.programs.evaluate import score_model
 from idiomtune.requests import Request
+from tests.tiny_runs import composed
 
 GLOSSARY = {"miss the boat": "be too late"}
 USED = [
@@ -113,6 +115,20 @@ def test_a_gate_that_knows_what_is_held_out_is_fitted_without_or_warned_of(
     assert f"({known}): one is fitted without" in caplog.text
     fit_without(encoder, few, lambda: ["break the ice"])
     assert [r.levelname for r in caplog.records if "break the ice" in r.getMessage()] == ["WARNING"]
+
+
+def test_an_evaluation_tells_what_the_gate_knows_of_held_out_idioms(
+    tiny: Encoder, tmp_path: Path, sample_root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of those of val, which are scored; not of those that were trained on."""
+    gate = UsageGate([0.0] * tiny.dimension, 0.0, seen=("pull the plug", "tie the knot"))
+    tiny.meanings = Meanings({"miss the boat": ["be too late"]}, gate=gate)
+    tiny.save(tmp_path / "gated")
+    given = ["model=pretrained", f"model.path={tmp_path / 'gated'}", f"data.root={sample_root}"]
+    config = composed("evaluate", "benchmarks=[idiolink]", "device=cpu", *given)
+    score_model(check(EvaluateSettings, config), config)
+    (warned,) = [record.getMessage() for record in caplog.records if "held out" in record.getMessage()]
+    assert "(pull the plug)" in warned
 
 
 def test_uses_without_context_are_idiomatic_ones_cut_out(tiny: Encoder) -> None:

@@ -21,7 +21,7 @@ def test_runs_that_start_from_one_model_have_one_baseline(
     for name, cache, seed in (("alone", "false", 1), ("first", "true", 2), ("second", "true", 3)):
         caplog.clear()
         train(tmp_path / name, [*options, f"eval.cache={cache}", f"seed={seed}", "trainer.max_steps=1"])
-        kept.append("that an earlier run kept" in caplog.text)
+        kept.append("are read from the cache" in caplog.text)
     assert kept == [False, False, True]
     for file in ("baseline.json", "per_query_baseline/idiolink.jsonl"):
         contents = {(tmp_path / name / file).read_bytes() for name in ("alone", "first", "second")}
