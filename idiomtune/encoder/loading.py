@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from huggingface_hub import HfApi, snapshot_download
+from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding, WeightedLayerPooling
@@ -53,6 +54,8 @@ log = logging.getLogger(__name__)
 
 _MAX_REASON = 400  # characters
 _PICKLES = "pytorch_model*.bin"  # one file, or its shards
+_WEIGHTS = "model.safetensors"
+_ADAPTER, _ADAPTER_CONFIG = "adapter_model.safetensors", "adapter_config.json"
 _SETTINGS = ("*.json", "*.txt", "*.model", "*.jinja", "*.py", "*.safetensors")
 
 
@@ -100,6 +103,8 @@ def locate_checkpoint(path: str, revision: str | None = None) -> tuple[str, bool
         UserError: if there is no such model, or it cannot be reached.
     """
     local = expanded(path := model_folder(resolve_model_path(path)), "model")
+    if is_file(local / _ADAPTER) and is_file(local / _ADAPTER_CONFIG):
+        local = _with_adapter(local)
     # Where it was one of sentence-transformers, its modules are needed: others would be made up.
     has_modules = is_file(local / "config_sentence_transformers.json")
     if any(is_file(local / name) for name in ("modules.json", "config.json")[: 1 if has_modules else 2]):
@@ -120,6 +125,45 @@ def locate_checkpoint(path: str, revision: str | None = None) -> tuple[str, bool
         f"model {path} is not a local folder, and the Hugging Face Hub did not give it (offline? "
         f"misspelt? private: log in with `hf auth login`){': ' + near if near else ''}. Reason: {reason}"
     )
+
+
+def _with_adapter(folder: Path) -> Path:
+    """The base model of low-rank adapters (peft's files) with W + (alpha / rank) B A in place of W.
+
+    The copy is in the cache (`IDIOM_CACHE`), and is made once. Other files of the folder replace the base
+    model's.
+
+    Raises:
+        UserError: if the base model is not a folder here, has no such weights, or the copy cannot be written.
+    """
+    config = read_json(folder / _ADAPTER_CONFIG)
+    base = Path(resolve_model_path(model_folder(config["base_model_name_or_path"])))
+    if not is_file(base / _WEIGHTS):
+        raise UserError(
+            f"model {folder}: the base model of its adapters, {base}, is not a folder with {_WEIGHTS}"
+        )
+    own = {file.name: fingerprint(file) for file in sorted(folder.iterdir()) if file.is_file()}
+    size, changed = (base / _WEIGHTS).stat().st_size, (base / _WEIGHTS).stat().st_mtime_ns
+
+    def make(target: Path) -> None:
+        shutil.copytree(base, target)
+        for name in own.keys() - {_ADAPTER, _ADAPTER_CONFIG}:
+            copy_file(folder / name, target / name)
+        weights, adapters = load_file(base / _WEIGHTS), load_file(folder / _ADAPTER)
+        for name, a in adapters.items():  # (rank, in)
+            layer, _, which = name.removeprefix("base_model.model.").partition(".lora_")
+            if which == "A.weight":
+                b = adapters[name.replace(".lora_A.", ".lora_B.")]  # (out, rank)
+                scale = config["lora_alpha"] / config["r"]
+                weights[f"{layer}.weight"] += scale * b.float() @ a.float()
+        save_file(weights, target / _WEIGHTS, {"format": "pt"})
+
+    try:
+        return cache.get("with_adapters", [own, str(base), size, changed], make)
+    except KeyError as error:
+        raise UserError(f"model {folder}: its adapters are of another model than {base}: {error}") from None
+    except OSError as error:
+        raise UserError(f"model {folder}: the copy with its adapters could not be written: {error}") from None
 
 
 def fetch_file(path: str, name: str, revision: str | None, *, local_files_only: bool) -> Path | None:

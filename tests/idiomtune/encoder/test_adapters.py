@@ -1,0 +1,76 @@
+"""Folders with adapters (peft's files): loaded as their base model, with the adapters in its weights."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from idiomtune.config.sections import LoraSettings
+from idiomtune.encoder.encoder import Encoder
+from idiomtune.encoder.trained_parts import Adapters
+from idiomtune.errors import UserError
+
+TEXTS = ["He broke the ice with a joke.", "The ice broke, and the boat went down."]
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IDIOM_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def adapted(tiny: Encoder, tmp_path: Path) -> tuple[Path, torch.Tensor]:
+    """The folder of adapters that change what they are added to, and what peft's merging makes of texts."""
+    tiny.save(tmp_path / "base")
+    encoder = Encoder.from_pretrained(tmp_path / "base", device="cpu")
+    lora = LoraSettings(rank=2, alpha=6, dropout=0.0, target_modules=None)
+    adapters = Adapters(encoder, lora, seed=0, base_model=str(tmp_path / "base"))
+    with torch.no_grad():
+        for name, weight in encoder.named_parameters():
+            if "lora_B" in name:
+                weight.normal_(std=0.1)
+    adapters.save(tmp_path / "adapter")
+    with adapters.merged():
+        return tmp_path / "adapter", encoder.encode(TEXTS)
+
+
+def test_adapters_are_loaded_as_their_base_model_with_them(
+    adapted: tuple[Path, torch.Tensor], tiny: Encoder, tmp_path: Path
+) -> None:
+    folder, merged = adapted
+    loaded = Encoder.from_pretrained(folder, device="cpu")
+    torch.testing.assert_close(loaded.encode(TEXTS), merged)
+    assert (merged - tiny.encode(TEXTS)).abs().max() > 0.01
+    assert loaded.prompts == tiny.prompts
+    (copy,) = (tmp_path / "cache" / "with_adapters").iterdir()
+    Encoder.from_pretrained(folder, device="cpu")
+    assert [*(tmp_path / "cache" / "with_adapters").iterdir()] == [copy]
+
+
+def test_what_else_is_beside_adapters_is_the_models(adapted: tuple[Path, torch.Tensor]) -> None:
+    folder, _ = adapted
+    content = {"format": 2, "senses": {"break the ice": ["relax"]}, "form": "beside", "num_senses": 1}
+    (folder / "glossary.json").write_text(json.dumps(content | {"weight": 0.0, "about": {}}))
+    meanings = Encoder.from_pretrained(folder, device="cpu").meanings
+    assert meanings is not None
+    assert meanings.senses == {"break the ice": ["relax"]}
+
+
+def test_adapters_of_another_model_or_without_theirs_are_told(
+    adapted: tuple[Path, torch.Tensor], tmp_path: Path
+) -> None:
+    folder, _ = adapted
+    tensors = load_file(folder / "adapter_model.safetensors")
+    other = {name.replace("layer.0", "layer.9"): tensor for name, tensor in tensors.items()}
+    save_file(other, folder / "adapter_model.safetensors")
+    with pytest.raises(UserError, match=r"adapters are of another model than .*base: .*layer\.9"):
+        Encoder.from_pretrained(folder, device="cpu")
+    assert not [*(tmp_path / "cache" / "with_adapters").iterdir()]
+    shutil.rmtree(tmp_path / "base")
+    with pytest.raises(UserError, match=r"the base model of its adapters, .*base, is not a folder with"):
+        Encoder.from_pretrained(folder, device="cpu")
