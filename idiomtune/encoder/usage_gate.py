@@ -423,7 +423,7 @@ def gate_examples(
             "model.glossary_gate=false"
         )
     bare = dict.fromkeys(
-        (_cut_out(request, num_words), True, name)
+        (cut_out(request, num_words), True, name)
         for request, is_idiomatic, name in uses
         if is_idiomatic
         for num_words in range(3)
@@ -439,7 +439,7 @@ def gate_examples(
     return features, labels, names, layers, apart, len(bare)
 
 
-def _cut_out(request: Request, num_words: int) -> Request:
+def cut_out(request: Request, num_words: int) -> Request:
     """The request's span as a sentence, with so many of the words before it."""
     assert request.span is not None
     start, end = request.span

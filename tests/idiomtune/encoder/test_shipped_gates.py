@@ -154,7 +154,7 @@ def test_usage_of_sentences(minilm: Encoder) -> None:
     texts, expressions, labels = zip(*USED, strict=True)
     told = it.usage(minilm, texts, expressions)
     assert [value > 0.5 for value in told] == list(labels)
-    assert it.usage(minilm, texts[:1], "missed the boat") == pytest.approx(told[:1], abs=0.1)
+    assert it.usage(minilm, texts[:1], "missed the boat") == pytest.approx(told[:1], abs=0.15)
     places = [text.index(words) for text, words in zip(texts[:1], ["missed the boat"], strict=True)]
     spans = [(start, start + len("missed the boat")) for start in places]
     assert minilm.usage(texts[:1], spans) == it.usage(minilm, texts[:1], "missed the boat")
