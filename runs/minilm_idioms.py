@@ -183,8 +183,7 @@ def main(wordnet: str) -> None:
     adapters.save(OUTPUT)
     file = OUTPUT / "adapter_model.safetensors"
     save_file({name: tensor.half() for name, tensor in load_file(file).items()}, file)
-    # It was trained to read meanings after expressions, and has none itself.
-    Meanings({}).save(OUTPUT)
+    glossary.meanings().save(OUTPUT)
 
 
 if __name__ == "__main__":
