@@ -72,8 +72,9 @@ def test_damaged_models(tmp_path: Path, tiny_path: Path, counts: Counts) -> None
     faults.damage_one_model(copy, tmp_path / "copy", counts, every=9, offset=3)
     assert_harmed(counts, faults.MODELS, "refused")
     (copy / "modules.json").unlink()  # transformers' own files alone would give other embeddings
-    with pytest.raises(UserError, match=r"is not a folder with modules\.json"):
-        Encoder.from_pretrained(copy, device="cpu")
+    for path in (copy, tmp_path / ("a" * 300)):
+        with pytest.raises(UserError, match=r"is not a folder with modules\.json"):
+            Encoder.from_pretrained(path, device="cpu")
 
 
 def test_a_static_model_with_the_tokenizer_of_another(tmp_path: Path, tiny: Encoder) -> None:

@@ -109,7 +109,7 @@ def locate_checkpoint(path: str, revision: str | None = None) -> tuple[str, bool
     has_modules = is_file(local / "config_sentence_transformers.json")
     if any(is_file(local / name) for name in ("modules.json", "config.json")[: 1 if has_modules else 2]):
         return str(local), False
-    if local.exists() or path.startswith((".", "/", "~")) or path.count("/") > 1:
+    if is_folder(local) or is_file(local) or path.startswith((".", "/", "~")) or path.count("/") > 1:
         raise UserError(
             f"model {path} is not a folder with modules.json (sentence-transformers) or config.json "
             "(transformers): give a folder that a model was saved to, or a name on the Hub"

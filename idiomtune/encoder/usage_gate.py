@@ -375,10 +375,7 @@ def fitted_gate(encoder: Any, labelled: Labelled) -> UsageGate:
     usages = labelled(read_glossary([GLOSSARIES / "idiolink.tsv"]).senses)
 
     def fit(file: Path) -> None:
-        log.info("fitting the gate of meanings to %d labelled sentences, once for this model", len(usages))
-        start = time.monotonic()
         write_json(file, fit_gate(encoder, usages)._asdict())
-        log.info("fitted in %.0f s", time.monotonic() - start)
 
     facts = [(usage.sentence, usage.span, usage.is_idiomatic) for usage in usages]
     with having(encoder, meanings=None):
@@ -396,7 +393,11 @@ def fit_gate(encoder: Any, usages: Sequence[Usage]) -> UsageGate:
     Raises:
         UserError: if no expression is left in both usages.
     """
-    return fit_usage_gate(*gate_examples(encoder, usages))
+    log.info("fitting the gate of meanings to %d labelled sentences", len(usages))
+    start = time.monotonic()
+    gate = fit_usage_gate(*gate_examples(encoder, usages))
+    log.info("fitted in %.0f s", time.monotonic() - start)
+    return gate
 
 
 def gate_examples(

@@ -76,6 +76,7 @@ _SUBJECT = {
 }
 _PLAIN = re.compile(r"[A-Za-z_./@:][\w./@:+-]*")  # what needs no quotation marks, and is no number
 _WORDS = {"true", "false", "null", "nan", "inf"}  # which would be values of another type
+_SWEEP_FLAGS = ("-m", "--multirun")
 _ADDED = ("experiment", "debug", "protocol", "sweep")  # nothing is chosen of these unless the user does so
 
 
@@ -97,6 +98,7 @@ def rewrite_arguments(arguments: Sequence[str], program: str = "config") -> list
     """
     refuse_arguments(arguments)
     _refuse_dashes(arguments)
+    arguments = sorted(arguments, key=lambda one: one not in _SWEEP_FLAGS)  # Hydra: not last
     arguments = _with_subject(arguments, program)
     arguments = [_named_experiment(argument) for argument in arguments]
     is_sweep = _is_sweep(arguments)
@@ -122,7 +124,7 @@ def rewrite_arguments(arguments: Sequence[str], program: str = "config") -> list
 
 def _with_subject(arguments: Sequence[str], program: str) -> list[str]:
     """The arguments, their first word with the option that it is the value of."""
-    first = 1 if arguments[:1] in (["-m"], ["--multirun"]) else 0
+    first = 1 if _is_sweep(arguments[:1]) else 0
     words = list(arguments)
     if program in _SUBJECT and first < len(words) and re.match(r"[^-+=~][^=]*$", words[first]):
         words[first] = f"{_SUBJECT[program]}={words[first]}"
@@ -165,7 +167,7 @@ def _refuse_dashes(arguments: Sequence[str]) -> None:
 
 
 def _is_sweep(arguments: Sequence[str]) -> bool:
-    return any(argument in ("-m", "--multirun") for argument in arguments)
+    return any(argument in _SWEEP_FLAGS for argument in arguments)
 
 
 def _check_sweep(arguments: Sequence[str]) -> None:

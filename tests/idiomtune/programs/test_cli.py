@@ -58,6 +58,7 @@ REWRITTEN = [
     ),
     ("-m | model=a/b,c/d", "-m | model=pretrained | model.path='a/b','c/d'"),
     ("-m | model=minilm,pretrained", "-m | model=minilm,pretrained"),
+    ("idiolink_ft | seed=1,2 | -m", "-m | +experiment=idiolink_ft | seed=1,2"),
     ("-m | seed=1,2 | hub.repo_id='me/idioms-${seed}'", "-m | seed=1,2 | hub.repo_id='me/idioms-${seed}'"),
     # Flags of Hydra
     *((flags, flags) for flags in ("-m | --config-dir | mine | --cfg | job", "--config-dir=mine | -cn=x")),
