@@ -130,7 +130,8 @@ def both(usage: Usage, is_told: bool) -> tuple[Request, Request]:
 def main(wordnet: str) -> None:
     """Train the adapters and write them, as halves, beside how the model reads meanings."""
     log_to_stderr()
-    glossary = read_glossary([GLOSSARIES / "english.tsv"])
+    english = read_glossary([GLOSSARIES / "english.tsv"])
+    glossary = read_glossary([GLOSSARIES / f"{name}.tsv" for name in ("english", "mostly_literal")])
     scored = read_glossary([GLOSSARIES / f"{name}.tsv" for name in ("idiolink", "sample")]).senses
     usages = chosen(labelled_usages(scored, whole=True), glossary.senses)
     usages += without_context(usages)
@@ -183,7 +184,7 @@ def main(wordnet: str) -> None:
     adapters.save(OUTPUT)
     file = OUTPUT / "adapter_model.safetensors"
     save_file({name: tensor.half() for name, tensor in load_file(file).items()}, file)
-    glossary.meanings().save(OUTPUT)
+    english.meanings().save(OUTPUT)
 
 
 if __name__ == "__main__":

@@ -342,6 +342,7 @@ class Encoder(nn.Module):
             meanings and [list(meanings.senses.items()), *(getattr(meanings, name) for name in _OF_MEANINGS)],
         ]
         # Only where they are not as usual, so that the sums of other models stay as they were.
+        facts += [["forms", part.forms] for part in (idioms, meanings) if part is not None and part.forms]
         if self.model.tokenizer.truncation_side != "right":
             facts.append(["cut on the left"])
         if exported and modules[0].do_lower_case:

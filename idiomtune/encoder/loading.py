@@ -6,7 +6,6 @@ import importlib.util
 import json
 import logging
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -16,6 +15,7 @@ from typing import Any
 
 import torch
 from huggingface_hub import HfApi, snapshot_download
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Transformer
@@ -56,6 +56,22 @@ _MAX_REASON = 400  # characters
 _PICKLES = "pytorch_model*.bin"  # one file, or its shards
 _WEIGHTS = "model.safetensors"
 _ADAPTER, _ADAPTER_CONFIG = "adapter_model.safetensors", "adapter_config.json"
+_PLAIN_LORA = [
+    ("bias", "none"),
+    ("init_lora_weights", True),
+    ("peft_type", "LORA"),
+]  # in peft's configuration
+_ANY_VALUE = {  # others there that leave W + (alpha / rank) B A as it is
+    *(
+        "base_model_name_or_path",
+        "exclude_modules",
+        "inference_mode",
+        "layers_pattern",
+        "layers_to_transform",
+    ),
+    *("lora_alpha", "lora_dropout", "megatron_core", "peft_version", "qalora_group_size", "r", "revision"),
+    *("target_modules", "task_type"),
+}
 _SETTINGS = ("*.json", "*.txt", "*.model", "*.jinja", "*.py", "*.safetensors")
 
 
@@ -103,7 +119,7 @@ def locate_checkpoint(path: str, revision: str | None = None) -> tuple[str, bool
         UserError: if there is no such model, or it cannot be reached.
     """
     local = expanded(path := model_folder(resolve_model_path(path)), "model")
-    if is_file(local / _ADAPTER) and is_file(local / _ADAPTER_CONFIG):
+    if is_file(local / _ADAPTER) and is_file(local / _ADAPTER_CONFIG) and not is_file(local / "modules.json"):
         local = _with_adapter(local)
     # Where it was one of sentence-transformers, its modules are needed: others would be made up.
     has_modules = is_file(local / "config_sentence_transformers.json")
@@ -130,40 +146,62 @@ def locate_checkpoint(path: str, revision: str | None = None) -> tuple[str, bool
 def _with_adapter(folder: Path) -> Path:
     """The base model of low-rank adapters (peft's files) with W + (alpha / rank) B A in place of W.
 
-    The copy is in the cache (`IDIOM_CACHE`), and is made once. Other files of the folder replace the base
-    model's.
+    The copy is in the cache (`IDIOM_CACHE`), and is made once. The folder's other files that say how a model
+    reads replace the base model's.
 
     Raises:
-        UserError: if the base model is not a folder here, has no such weights, or the copy cannot be written.
+        UserError: if the base model is not a folder here, or of another kind; for adapters of another kind;
+            if the copy cannot be written.
     """
     config = read_json(folder / _ADAPTER_CONFIG)
-    base = Path(resolve_model_path(model_folder(config["base_model_name_or_path"])))
+    others = [
+        name
+        for name, value in config.items()
+        if value and name not in _ANY_VALUE and (name, value) not in _PLAIN_LORA
+    ]
+    if others:
+        raise UserError(
+            f"model {folder}: its adapters are not plain LoRA ({', '.join(others)}): merge them with peft "
+            "(merge_and_unload), and name the folder that you save the whole model to"
+        )
+    base = Path(resolve_model_path(model_folder(str(config.get("base_model_name_or_path")))))
     if not is_file(base / _WEIGHTS):
         raise UserError(
             f"model {folder}: the base model of its adapters, {base}, is not a folder with {_WEIGHTS}"
         )
-    own = {file.name: fingerprint(file) for file in sorted(folder.iterdir()) if file.is_file()}
-    size, changed = (base / _WEIGHTS).stat().st_size, (base / _WEIGHTS).stat().st_mtime_ns
+    files = {
+        file.relative_to(place): file
+        for place in (base, folder)
+        for kind in _SETTINGS
+        for file in sorted(place.rglob(kind))
+    }
+    weights_file = files.pop(Path(_WEIGHTS))
+    key = [
+        *(fingerprint(files.pop(Path(name))) for name in (_ADAPTER, _ADAPTER_CONFIG)),
+        *(str(base), weights_file.stat().st_size, weights_file.stat().st_mtime_ns),
+        {name.as_posix(): fingerprint(file) for name, file in files.items()},
+    ]
 
     def make(target: Path) -> None:
-        shutil.copytree(base, target)
-        for name in own.keys() - {_ADAPTER, _ADAPTER_CONFIG}:
-            copy_file(folder / name, target / name)
-        weights, adapters = load_file(base / _WEIGHTS), load_file(folder / _ADAPTER)
+        weights, adapters = load_file(weights_file), load_file(folder / _ADAPTER)
         for name, a in adapters.items():  # (rank, in)
             layer, _, which = name.removeprefix("base_model.model.").partition(".lora_")
             if which == "A.weight":
                 b = adapters[name.replace(".lora_A.", ".lora_B.")]  # (out, rank)
-                scale = config["lora_alpha"] / config["r"]
-                weights[f"{layer}.weight"] += scale * b.float() @ a.float()
+                weights[f"{layer}.weight"] += config["lora_alpha"] / config["r"] * b.float() @ a.float()
+            elif which != "B.weight":  # an embedding's, say
+                raise KeyError(name)
+        for place, file in files.items():
+            (target / place).parent.mkdir(parents=True, exist_ok=True)
+            copy_file(file, target / place)
         save_file(weights, target / _WEIGHTS, {"format": "pt"})
 
     try:
-        return cache.get("with_adapters", [own, str(base), size, changed], make)
-    except KeyError as error:
-        raise UserError(f"model {folder}: its adapters are of another model than {base}: {error}") from None
-    except OSError as error:
-        raise UserError(f"model {folder}: the copy with its adapters could not be written: {error}") from None
+        return cache.get("with_adapters", key, make)
+    except (KeyError, TypeError, RuntimeError, SafetensorError) as error:
+        raise UserError(
+            f"model {folder}: its adapters are damaged, or of another model than {base}: {first_line(error)}"
+        ) from None
 
 
 def fetch_file(path: str, name: str, revision: str | None, *, local_files_only: bool) -> Path | None:
@@ -225,10 +263,7 @@ def converted(path: str, revision: str | None = None, *, local_files_only: bool 
         for place, files in pickles.items():
             _convert(path, files, target / place / "model.safetensors")
 
-    try:
-        return str(cache.get("converted", content, convert))
-    except (OSError, shutil.Error) as error:
-        raise UserError(f"model {path}: the converted copy could not be written: {error}") from None
+    return str(cache.get("converted", content, convert))
 
 
 def _download(path: str, revision: str | None, local_files_only: bool) -> Path | None:

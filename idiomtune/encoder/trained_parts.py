@@ -82,7 +82,7 @@ class Adapters:
         """Write the adapters as peft does: `PeftModel.from_pretrained` puts them onto the base model."""
         from peft import get_peft_model_state_dict
 
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         tensors = get_peft_model_state_dict(self._model, adapter_name=_NAME, save_embedding_layers=False)
         save_file(
             {_PREFIX + name: tensor.contiguous() for name, tensor in tensors.items()},

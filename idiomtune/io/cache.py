@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from idiomtune.errors import UserError
 from idiomtune.io.files import cache_folder, seal, sync
 
 if TYPE_CHECKING:
@@ -35,12 +36,17 @@ def get(kind: str, key: object, make: Callable[[Path], object], *, suffix: str =
         suffix: of the file's name.
 
     Raises:
-        OSError: if it cannot be written.
+        UserError: if it cannot be written.
     """
     digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()
     path = cache_folder() / kind / f"{digest[:16]}{suffix}"
-    if not path.exists():
-        put(path, make)
+    try:
+        if not path.exists():
+            put(path, make)
+    except OSError as error:
+        raise UserError(
+            f"nothing can be kept in {path.parent}: {error}. IDIOM_CACHE=<folder> names another place"
+        ) from error
     return path
 
 

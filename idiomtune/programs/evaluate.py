@@ -113,10 +113,10 @@ def _report(
     """Print the table, and write what was asked for."""
     learnt = knowledge.learnt_glossaries(settings.model)
     notes = knowledge.glossary_note(facts["glossary"], learnt)
+    name = base_model({"model": settings.model.model_dump()}).name
     if card.scores:
         from idiomtune.reports.screens import show_scores  # pandas takes half a second to import
 
-        name = base_model({"model": settings.model.model_dump()}).name
         sample = [SAMPLE_NOTE] * settings.data.sample
         show_scores(card.scores, name, [*sample, *notes], all_scores=settings.scores == "all")
     for note in card.notes:
@@ -125,7 +125,7 @@ def _report(
         names = facts.pop("scored")
         scored = SAMPLE_NOTE if settings.data.sample else ", ".join(names)
         meta = {
-            "model": settings.model.path,
+            "model": name if settings.model.path.startswith("package:") else settings.model.path,
             "data": "; ".join([scored, *notes]),
             **({"glossary_learnt": learnt} if learnt else {}),
             **facts,

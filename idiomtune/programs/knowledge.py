@@ -64,7 +64,7 @@ def describe_glossary(
             "glossary: %d of %d expressions occur in %d texts of %s",
             *(len(occurring), len(counts), num_texts, name),
         )
-    if unseen:
+    if texts and unseen:
         log.info("glossary: in none of these texts: %s", first_of(list(unseen)))
     return facts
 

@@ -29,6 +29,7 @@ MEANINGS = [
     Meanings(SENSES, form="in_place"),
     Meanings(SENSES, weight=0.5),
     Meanings(SENSES | {"take somebody in": ["adopt"]}),
+    Meanings(SENSES, forms={next(iter(SENSES)): ["as nobody inflects it"]}),
 ]
 LONG = "one two three four five six seven eight nine ten eleven twelve"
 

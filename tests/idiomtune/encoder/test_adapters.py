@@ -59,9 +59,43 @@ def test_what_else_is_beside_adapters_is_the_models(adapted: tuple[Path, torch.T
     folder, _ = adapted
     content = {"format": 2, "senses": {"break the ice": ["relax"]}, "form": "beside", "num_senses": 1}
     (folder / "glossary.json").write_text(json.dumps(content | {"weight": 0.0, "about": {}}))
+    (folder / "README.md").write_text("peft's")
+    (folder.parent / "base" / "README.md").write_text("the base model's")
     meanings = Encoder.from_pretrained(folder, device="cpu").meanings
     assert meanings is not None
     assert meanings.senses == {"break the ice": ["relax"]}
+    settings = folder.parent / "base" / "sentence_bert_config.json"  # a change of the base model's counts
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"max_seq_length": 8}))
+    assert Encoder.from_pretrained(folder, device="cpu").model.max_seq_length == 8
+
+
+def test_sentence_transformers_reads_its_own_folders_with_adapters(
+    adapted: tuple[Path, torch.Tensor],
+) -> None:
+    folder, merged = adapted
+    for file in (folder.parent / "base").iterdir():
+        if file.name not in ("config.json", "model.safetensors"):
+            (shutil.copytree if file.is_dir() else shutil.copy)(file, folder / file.name)
+    torch.testing.assert_close(Encoder.from_pretrained(folder, device="cpu").encode(TEXTS), merged)
+    assert not (folder.parent / "cache" / "with_adapters").exists()
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        *({"use_dora": True}, {"use_rslora": True}, {"bias": "all"}, {"modules_to_save": ["pooler"]}),
+        *({"rank_pattern": {"query": 4}}, {"peft_type": "LOHA"}, {"init_lora_weights": "pissa"}),
+    ],
+    ids=lambda option: next(iter(option)),
+)
+def test_other_adapters_than_plain_ones_are_refused(
+    adapted: tuple[Path, torch.Tensor], option: dict[str, object]
+) -> None:
+    folder, _ = adapted
+    file = folder / "adapter_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | option))
+    with pytest.raises(UserError, match=rf"not plain LoRA \({next(iter(option))}\): merge them with peft"):
+        Encoder.from_pretrained(folder, device="cpu")
 
 
 def test_adapters_of_another_model_or_without_theirs_are_told(
@@ -71,8 +105,15 @@ def test_adapters_of_another_model_or_without_theirs_are_told(
     tensors = load_file(folder / "adapter_model.safetensors")
     other = {name.replace("layer.0", "layer.9"): tensor for name, tensor in tensors.items()}
     save_file(other, folder / "adapter_model.safetensors")
-    with pytest.raises(UserError, match=r"adapters are of another model than .*base: .*layer\.9"):
+    with pytest.raises(UserError, match=r"adapters are damaged, or of another model than .*base: .*layer\.9"):
         Encoder.from_pretrained(folder, device="cpu")
+    embeddings = tensors | {"base_model.model.embeddings.word_embeddings.lora_embedding_A": torch.zeros(2, 2)}
+    for harm in (embeddings, {name: tensor[:, :1] for name, tensor in tensors.items()}):
+        save_file(
+            {name: tensor.contiguous() for name, tensor in harm.items()}, folder / "adapter_model.safetensors"
+        )
+        with pytest.raises(UserError, match="adapters are damaged, or of another model"):
+            Encoder.from_pretrained(folder, device="cpu")
     assert not [*(tmp_path / "cache" / "with_adapters").iterdir()]
     shutil.rmtree(tmp_path / "base")
     with pytest.raises(UserError, match=r"the base model of its adapters, .*base, is not a folder with"):
