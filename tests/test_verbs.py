@@ -182,6 +182,13 @@ def test_an_encoder_as_people_expect_it(tiny_path: Path) -> None:
         tiny_path, device="cpu", glossary={"break the ice": "relax people"}, glossary_form="in_place"
     )
     assert not Path("checkpoints").exists()
+    own, both = (
+        it.Encoder(tiny_path, device="cpu", glossary=parts).meanings
+        for parts in (["sample"], ["sample", {"no cap": "honestly", "Falcon": None}])
+    )
+    assert own is not None
+    assert both is not None
+    assert both.senses == own.senses | {"no cap": ["honestly"], "Falcon": []}
     replaced = plain.encode(["He relax people there."])
     assert torch.allclose(reads.encode(["He broke the ice there."]), replaced, atol=1e-6)
     texts = ["He broke the ice.", "Nobody spoke.", "She broke it."]

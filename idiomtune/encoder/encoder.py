@@ -96,8 +96,8 @@ class LoadOptions(TypedDict, total=False):
         tokens_per_forward: see :class:`Encoder`; by default 8192.
         replace_expressions: whether expressions that have an idiom token are replaced by it; by default as
             in the checkpoint.
-        glossary: what the model reads after expressions: expression → meaning, or names of files; `[]` = not
-            even what the checkpoint has.
+        glossary: what the model reads after expressions, in place of a glossary of its own: expression →
+            meaning, or a list of such and of names of files; `[]` = none.
         glossary_form: `beside` = after the expression, for models trained to read it there; `in_place`.
         glossary_gate: weigh meanings by usage, literal or idiomatic; by default if the checkpoint does, or a
             gate for it comes with the project (`minilm`). For other models it is fitted once.
@@ -117,7 +117,7 @@ class LoadOptions(TypedDict, total=False):
     convert_weights: bool
     tokens_per_forward: int | None
     replace_expressions: bool | None
-    glossary: Mapping[str, str | Sequence[str]] | Sequence[str] | None
+    glossary: Mapping[str, str | Sequence[str]] | Sequence[str | Mapping[str, str | Sequence[str]]] | None
     glossary_form: Literal["beside", "in_place"] | None
     glossary_gate: bool | None
     glossary_senses: int | None
@@ -223,8 +223,10 @@ class Encoder(nn.Module):
             UserError: if there is no such model, it cannot be reached, or its kind is not supported; if
                 expressions should be replaced, but the model has no idiom tokens.
         """
-        if isinstance(glossary := options.get("glossary"), Mapping):
-            options = {**options, "glossary": [written_table(glossary, cache_folder() / "inputs")]}
+        if (given := options.get("glossary")) is not None:
+            parts = [given] if isinstance(given, Mapping) else given
+            names = [written_table(part, cache_folder() / "inputs") for part in parts]
+            options = {**options, "glossary": names}
         settings = model_settings(path, options)
         encoder = cls.load(settings, device=device)
         is_trained = encoder.meanings is not None

@@ -119,9 +119,9 @@ def save_expressions(
             part.save(folder)
             files.append(name)
     if meanings is not None and (meanings.weight or meanings.gate is not None):
-        log.info(
-            "model.glossary_weight, model.glossary_gate: Encoder adds or weighs meanings, plain "
-            "sentence-transformers does not"
+        log.warning(
+            "plain sentence-transformers does not weigh meanings (model.glossary_weight or glossary_gate): "
+            "it embeds texts with them in another way than Encoder"
         )
     if files:
         _write_rules(folder, tokenizer, idioms, meanings)
@@ -342,6 +342,11 @@ def given_meanings(encoder: Any, model: ModelSettings, *, is_saved: bool = False
     if is_own or glossary is None:
         return meanings
     made = glossary.meanings(brief=make_by["brief"])
+    if own is not None and not made.senses.keys() >= own.senses.keys():
+        log.info(
+            "glossary: it replaces the model's own (%s); name both to have both read",
+            ", ".join(own.about.get("files", [])) or f"{len(own.senses)} expressions",
+        )
     meanings = replace(meanings, senses=made.senses, about=made.about, left_out=[], forms=made.forms)
     limit = make_by["max_similarity"]
     return without_transparent(encoder, meanings, limit if limit < 1 else None)

@@ -375,6 +375,7 @@ def fitted_gate(encoder: Any, labelled: Labelled) -> UsageGate:
     usages = labelled(read_glossary([GLOSSARIES / "idiolink.tsv"]).senses)
 
     def fit(file: Path) -> None:
+        log.warning("a gate is fitted to this model, once; it takes minutes")
         write_json(file, fit_gate(encoder, usages)._asdict())
 
     facts = [(usage.sentence, usage.span, usage.is_idiomatic) for usage in usages]

@@ -77,8 +77,8 @@ def written_table(data: Any, folder: Path = INPUTS) -> str:
     if isinstance(data, str | Path):
         return str(data)
     if isinstance(data, Mapping):
-        pairs = [(e, m) for e, some in data.items() for m in ([some] if isinstance(some, str) else some)]
-        rows: Any = [{"expression": expression, "meaning": meaning} for expression, meaning in pairs]
+        meanings = {name: [some] if isinstance(some, str) else some or [""] for name, some in data.items()}
+        rows: Any = [{"expression": e, "meaning": one} for e, some in meanings.items() for one in some]
     elif hasattr(data, "to_dicts"):  # polars
         rows = data.to_dicts()
     elif hasattr(data, "to_list") and hasattr(data, "column_names"):  # datasets

@@ -275,7 +275,7 @@ def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
     """
     try:
         lines = path.read_bytes().splitlines()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):  # `idiomtune evaluate` writes a file, not a folder
         return [], 0
     except UNREADABLE:
         return [], 1

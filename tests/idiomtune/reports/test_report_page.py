@@ -207,6 +207,7 @@ def test_every_query_is_read_whatever_its_sentence_holds(tmp_path: Path) -> None
     assert ({len(of_key) for of_key in items.values()}, note) == ({len(texts)}, "")
     path.write_bytes(b"\xff" + lines.encode())  # no UTF-8
     assert read_lines(path)[1] == 1
+    assert read_lines(path / "idiolink.jsonl") == ([], 0)  # an evaluation is a file, without a folder
 
 
 @pytest.mark.parametrize(
