@@ -5,7 +5,8 @@
 Learns from sentences that are labelled literal or idiomatic, and a line of meaning for each expression:
 MAGPIE's ($IDIOM_DATA/magpie or the download; at most eight of each usage of an expression) and the project's
 own. Nothing of IdioLink, and no expression that is scored, is among them. The teacher is the plain model
-that is told each usage: what a gate gives that is never wrong (`apply_gate`). The student is the same model
+that is told each usage: what a gate gives that is never wrong (`apply_gate`), but that moves literal uses
+half as far. The student is the same model
 with low-rank adapters (peft). It reads the meaning after the expression, and some idiomatic uses without;
 some are cut out of their context. Literal uses without the meaning, as many of WordNet's examples and
 definitions, and some of both with something else in brackets are to keep their embeddings.
@@ -49,6 +50,7 @@ _CUT_OUT = 0.25  # share of the idiomatic uses that are also learnt without cont
 _KEPT = 2.0  # weight of a text that is to keep its embedding
 _IN_BRACKETS = 8  # one of so many of these texts has words of another in brackets
 _WEIGHT, _OWN = 0.8, 0.5  # as in a gate of a model that was not trained
+_AWAY = 0.5  # of the way that such a gate moves a literal use, so that it stays near other texts
 
 
 def wordnet_texts(folder: Path) -> list[str]:
@@ -118,7 +120,7 @@ def goals(encoder: Encoder, usages: list[Usage], meanings: Meanings) -> Tensor:
     sentence, span, replaced_rows, inside, own = rows.unbind(1)
     usage_of = torch.tensor([float(usage.is_idiomatic) for usage in usages])
     meant = normalize(inside + _OWN * own, dim=1)
-    return apply_gate(normalize(sentence + span, dim=1), replaced_rows, meant, usage_of, _WEIGHT)
+    return apply_gate(normalize(sentence + span, dim=1), _AWAY * replaced_rows, meant, usage_of, _WEIGHT)
 
 
 def both(usage: Usage, is_told: bool) -> tuple[Request, Request]:

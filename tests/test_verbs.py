@@ -184,7 +184,7 @@ def test_an_encoder_as_people_expect_it(tiny_path: Path) -> None:
     assert not Path("checkpoints").exists()
     own, both = (
         it.Encoder(tiny_path, device="cpu", glossary=parts).meanings
-        for parts in (["sample"], ["sample", {"no cap": "honestly", "Falcon": None}])
+        for parts in ("sample", ["sample", {"no cap": "honestly", "Falcon": None}])
     )
     assert own is not None
     assert both is not None

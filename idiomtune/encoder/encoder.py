@@ -66,6 +66,7 @@ _NUM_PROBED = 8  # tokens that are embedded to see whether a loaded model tells 
 
 
 Spans = Sequence[str | Span | None] | None
+_Table = Mapping[str, str | Sequence[str]]  # expression → meaning, or its senses
 Comparable = Tensor | NDArray[Any] | str | list[str]
 
 
@@ -117,7 +118,7 @@ class LoadOptions(TypedDict, total=False):
     convert_weights: bool
     tokens_per_forward: int | None
     replace_expressions: bool | None
-    glossary: Mapping[str, str | Sequence[str]] | Sequence[str | Mapping[str, str | Sequence[str]]] | None
+    glossary: str | _Table | Sequence[str | _Table] | None
     glossary_form: Literal["beside", "in_place"] | None
     glossary_gate: bool | None
     glossary_senses: int | None
@@ -224,7 +225,7 @@ class Encoder(nn.Module):
                 expressions should be replaced, but the model has no idiom tokens.
         """
         if (given := options.get("glossary")) is not None:
-            parts = [given] if isinstance(given, Mapping) else given
+            parts = [given] if isinstance(given, str | Mapping) else given
             names = [written_table(part, cache_folder() / "inputs") for part in parts]
             options = {**options, "glossary": names}
         settings = model_settings(path, options)
