@@ -78,7 +78,7 @@ def test_what_is_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert first == second
     assert len(made) == 1
     assert cache.get("kind", ["key", 2], lambda path: path.write_text("2"), suffix=".txt").read_text() == "2"
-    with pytest.raises(UserError, match="nothing can be kept in .*kind: .*No space.* IDIOM_CACHE=<folder>"):
+    with pytest.raises(UserError, match=r"nothing can be kept in .*kind: .*No space.* IDIOM_CACHE=<folder>"):
         cache.get("kind", "other", fail)
     assert len(names(tmp_path / "kind")) == 2
     cache.put(first, fill)  # another program was faster: its folder stays
