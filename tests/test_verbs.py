@@ -189,6 +189,9 @@ def test_an_encoder_as_people_expect_it(tiny_path: Path) -> None:
     assert own is not None
     assert both is not None
     assert both.senses == own.senses | {"no cap": ["honestly"], "Falcon": []}
+    rows = it.Encoder(tiny_path, device="cpu", glossary=[{"expression": "no cap", "meaning": "honestly"}])
+    assert rows.meanings is not None
+    assert rows.meanings.senses == {"no cap": ["honestly"]}
     replaced = plain.encode(["He relax people there."])
     assert torch.allclose(reads.encode(["He broke the ice there."]), replaced, atol=1e-6)
     texts = ["He broke the ice.", "Nobody spoke.", "She broke it."]

@@ -98,7 +98,7 @@ class LoadOptions(TypedDict, total=False):
         replace_expressions: whether expressions that have an idiom token are replaced by it; by default as
             in the checkpoint.
         glossary: what the model reads after expressions, in place of a glossary of its own: expression →
-            meaning, or a list of such and of names of files; `[]` = none.
+            meaning, rows or a frame; a file's name; or a list of such; `[]` = none.
         glossary_form: `beside` = after the expression, for models trained to read it there; `in_place`.
         glossary_gate: weigh meanings by usage, literal or idiomatic; by default if the checkpoint does, or a
             gate for it comes with the project (`minilm`). For other models it is fitted once.
@@ -225,7 +225,8 @@ class Encoder(nn.Module):
                 expressions should be replaced, but the model has no idiom tokens.
         """
         if (given := options.get("glossary")) is not None:
-            parts = [given] if isinstance(given, str | Mapping) else given
+            rows = [part for part in given if isinstance(part, Mapping) and "expression" in part]
+            parts = given if isinstance(given, list | tuple) and not rows else [given]
             names = [written_table(part, cache_folder() / "inputs") for part in parts]
             options = {**options, "glossary": names}
         settings = model_settings(path, options)

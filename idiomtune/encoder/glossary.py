@@ -428,7 +428,7 @@ def read_glossary(paths: Sequence[Path]) -> Glossary:
                 )
     if bare := [name for name, some in senses.items() if not some]:
         notes.append(
-            f"without a meaning, which only a gate makes use of, to tell texts by form and usage: "
+            f"without a meaning, so that only a gate uses them, to group texts by form and usage: "
             f"{first_of(bare)}"
         )
     several = [f"{name!r} ({places[name]}): {len(some)}" for name, some in senses.items() if len(some) > 1]

@@ -175,7 +175,8 @@ def _with_adapter(folder: Path) -> Path:
         for kind in _SETTINGS
         for file in sorted(place.rglob(kind))
     }
-    weights_file = files.pop(Path(_WEIGHTS))
+    weights_file = base / _WEIGHTS
+    del files[Path(_WEIGHTS)]
     key = [
         *(fingerprint(files.pop(Path(name))) for name in (_ADAPTER, _ADAPTER_CONFIG)),
         *(str(base), weights_file.stat().st_size, weights_file.stat().st_mtime_ns),

@@ -98,7 +98,7 @@ def rewrite_arguments(arguments: Sequence[str], program: str = "config") -> list
     """
     refuse_arguments(arguments)
     _refuse_dashes(arguments)
-    arguments = sorted(arguments, key=lambda one: one not in _SWEEP_FLAGS)  # Hydra: not last
+    arguments = sorted(arguments, key=lambda one: one not in _SWEEP_FLAGS)  # Hydra refuses it behind options
     arguments = _with_subject(arguments, program)
     arguments = [_named_experiment(argument) for argument in arguments]
     is_sweep = _is_sweep(arguments)

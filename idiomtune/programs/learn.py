@@ -222,7 +222,7 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
     num_senses = read.num_senses if read else settings.model.glossary_senses
     meanings = glossary.meanings(num_senses=num_senses, brief=settings.model.glossary_brief)
     if read is not None:
-        log.info("of its own glossary the model keeps no meaning (%d): it will read none", len(read.senses))
+        log.info("the new model will not read this model's own glossary (%d expressions)", len(read.senses))
     encoder.meanings = None
     tokens = encoder.idiom_tokens
     learnt = [name for names in tokens.expressions.values() for name in names] if tokens else []

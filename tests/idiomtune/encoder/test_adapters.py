@@ -151,5 +151,16 @@ def test_it_tells_meanings_and_usages_and_keeps_other_texts(shipped: Encoder) ->
         )
         assert near > before + 0.1
         assert near > far + 0.1
+    # A literal use stays near its plain words, and a glossary's expressions are no ordinary phrases.
+    bag = Encoder("minilm_idioms", glossary="mostly_literal", device="cpu")
+    assert bag.similarity("She put the apples in the bag.", "She put the apples into a sack.").item() > 0.7
+    assert shipped.meanings is not None
+    for plain_text in (
+        "It has been raining.",
+        "They must have left.",
+        "She made it out of wood.",
+        "A bug bit me.",
+    ):
+        assert not shipped.meanings.find(plain_text)
     texts = ["A man is playing the guitar on a stage.", "The committee publishes its report in June."]
     assert (shipped.encode(texts) * plain.encode(texts)).sum(1).min() > 0.95
