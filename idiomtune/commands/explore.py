@@ -25,6 +25,7 @@ glossary=<file>     every model reads the meanings of this glossary (of several:
                     reads any. By default each reads its own
 queries=300         how many of the corpus's queries are listed, the worst first
 neighbours=10       how many texts are shown per query
+trust_remote_code=true   run Python code that comes with a model: read it first
 device=auto         auto | cpu | cuda | mps
 port=8765           of the page, http://127.0.0.1:8765; another one if it is in use
 output=<page.html>  write one file that needs neither server nor network, with the answers to the queries

@@ -200,18 +200,21 @@ class ModelSettings(Section):
         return value
 
 
-def named_model(name: str) -> ModelSettings:
+def named_model(name: str, **options: Any) -> ModelSettings:
     """The settings of a model that an option names: as in `conf/model/`, else a folder or Hub id.
+
+    Args:
+        options: in place of those that it has there.
 
     Raises:
         ValueError: if there is none of that name, or it needs an option.
     """
     if name in model_names():
-        return ModelSettings.model_validate(model_values(name))
+        return ModelSettings.model_validate(model_values(name) | options)
     if "/" not in name and not is_folder(Path(name)):
         hint = near_model_names(name) or f"the names of models are {', '.join(model_names())}"
         raise ValueError(f"{name} is not a folder, Hub id or name of a model: {hint}")
-    return ModelSettings.model_validate(model_values("pretrained") | {"path": name})
+    return ModelSettings.model_validate(model_values("pretrained") | {"path": name} | options)
 
 
 # The sections `trainer`, `retain` and `eval`.

@@ -433,6 +433,7 @@ class ExploreSettings(Section):
         glossary: files that all models read instead of their own; [] = none; None = their own.
         queries: how many of the corpus's queries are listed.
         neighbours: how many are shown of a query.
+        trust_remote_code: run the Python code that comes with the models.
         output: the file to write instead of serving the page.
         space: the folder to write for a static Space on the Hub.
         overwrite: replaces the files of `output` or `space`.
@@ -448,6 +449,7 @@ class ExploreSettings(Section):
     glossary: Annotated[list[str], BeforeValidator(_names_of_files)] | None = None
     queries: Annotated[int, Field(ge=1, le=100_000)] = 300
     neighbours: Annotated[int, Field(ge=1, le=100)] = 10
+    trust_remote_code: bool = False
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     output: OutputPath | None = None
     space: OutputPath | None = None

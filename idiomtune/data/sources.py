@@ -29,10 +29,10 @@ from idiomtune.io.files import (
     is_file,
     is_folder,
     one_line,
-    read_mapping,
     sync,
     write_json,
 )
+from idiomtune.io.records import readable_record
 from idiomtune.io.terminal import progress_bar
 
 log = logging.getLogger(__name__)
@@ -162,7 +162,7 @@ def _downloaded(source: GitHubData, file: PublishedFile, target: Path) -> Path:
         f"a local copy: {option}=<folder with {source.contents}>, or IDIOM_DATA=<folder with {name}/>",
         file.check,
     )
-    sum_ = file.sha256 or read_mapping(_record(target)).get("sha256")
+    sum_ = file.sha256 or readable_record(_record(target)).get("sha256")
     warn_if_altered(target, sum_, " Delete it to download it again.")
     return target
 

@@ -31,6 +31,7 @@ from idiomtune.expressions import (
     rewrite,
 )
 from idiomtune.io.files import fingerprint, first_of, read_json, read_text, text_lines, write_json
+from idiomtune.io.records import read_record
 
 ONNX_FILE = "onnx/model.onnx"  # where sentence-transformers looks for it, too
 _OURS = "sentence_transformers."
@@ -169,7 +170,7 @@ def load_onnx_export(path: str) -> SentenceTransformer:
         UserError: if it names modules that are not sentence-transformers' own, or the graph cannot be read.
     """
     folder = Path(path)
-    listed = read_json(folder / "modules.json")
+    listed = read_record(folder / "modules.json")
     modules: list[nn.Module] = [OnnxTokens(folder)]
     for entry in listed[1:]:
         if not entry["type"].startswith(_OURS):

@@ -40,7 +40,7 @@ from idiomtune.encoder.idiom_tokens import (
 from idiomtune.encoder.reading import special_tokens_around
 from idiomtune.errors import UserError
 from idiomtune.io import cache
-from idiomtune.io.files import copy_file, expanded, fingerprint, is_file, is_folder, model_folder, read_json
+from idiomtune.io.files import copy_file, expanded, fingerprint, is_file, is_folder, one_line
 from idiomtune.io.hub import (
     CLIENT_ERRORS,
     first_line,
@@ -49,13 +49,13 @@ from idiomtune.io.hub import (
     why_unavailable,
     without_secrets,
 )
+from idiomtune.io.records import ADAPTER, ADAPTER_CONFIG, model_folder, module_folders, read_record
 
 log = logging.getLogger(__name__)
 
 _MAX_REASON = 400  # characters
 _PICKLES = "pytorch_model*.bin"  # one file, or its shards
 _WEIGHTS = "model.safetensors"
-_ADAPTER, _ADAPTER_CONFIG = "adapter_model.safetensors", "adapter_config.json"
 _PLAIN_LORA = [
     ("bias", "none"),
     ("init_lora_weights", True),
@@ -73,6 +73,13 @@ _ANY_VALUE = {  # others there that leave W + (alpha / rank) B A as it is
     *("target_modules", "task_type"),
 }
 _SETTINGS = ("*.json", "*.txt", "*.model", "*.jinja", "*.py", "*.safetensors")
+# What the libraries and we read of a model's folder, and of those of its modules; any number for `*`.
+_READ = (
+    *("config.json", "modules.json", "config_sentence_transformers.json", "sentence_*_config.json"),
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("vocab.json", "vocab.txt", "merges.txt", "*.model", "chat_template.jinja", "preprocessor_config.json"),
+    *("idiom_tokens.json", "glossary.json", "model.safetensors"),
+)
 
 
 # ---------------------------------------------------------------- where a model is
@@ -99,9 +106,19 @@ def model_settings(path: str | Path, options: Mapping[str, Any]) -> ModelSetting
 
 
 def resolve_model_path(path: str) -> str:
-    """`package:<name>/<folder>` as that folder of the installed package; anything else unchanged."""
+    """`package:<name>/<folder>` as that folder of the installed package; anything else unchanged.
+
+    Only models of `conf/model/` have such paths: looking for a dotted name imports what is before the dot.
+
+    Raises:
+        UserError: for any other path of this kind, or if the package is not installed.
+    """
     if not path.startswith("package:"):
         return path
+    packaged = [str(model_values(name)["path"]) for name in model_names()]
+    if path not in packaged:
+        names = ", ".join(name for name in packaged if name.startswith("package:"))
+        raise UserError(f"model {one_line(path)}: the models that come in a package are {names}")
     package, _, inside = path.removeprefix("package:").partition("/")
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
@@ -119,7 +136,7 @@ def locate_checkpoint(path: str, revision: str | None = None) -> tuple[str, bool
         UserError: if there is no such model, or it cannot be reached.
     """
     local = expanded(path := model_folder(resolve_model_path(path)), "model")
-    if is_file(local / _ADAPTER) and is_file(local / _ADAPTER_CONFIG) and not is_file(local / "modules.json"):
+    if is_file(local / ADAPTER) and is_file(local / ADAPTER_CONFIG) and not is_file(local / "modules.json"):
         local = _with_adapter(local)
     # Where it was one of sentence-transformers, its modules are needed: others would be made up.
     has_modules = is_file(local / "config_sentence_transformers.json")
@@ -146,14 +163,14 @@ def locate_checkpoint(path: str, revision: str | None = None) -> tuple[str, bool
 def _with_adapter(folder: Path) -> Path:
     """The base model of low-rank adapters (peft's files) with W + (alpha / rank) B A in place of W.
 
-    The copy is in the cache (`IDIOM_CACHE`), and is made once. The folder's other files that say how a model
-    reads replace the base model's.
+    The copy is in the cache (`IDIOM_CACHE`), and is made once, of what the libraries read of both folders.
+    What the adapters' folder says of how the model reads replaces what the base model's does.
 
     Raises:
-        UserError: if the base model is not a folder here, or of another kind; for adapters of another kind;
-            if the copy cannot be written.
+        UserError: if the base model is not another folder here, or of another kind; for adapters of another
+            kind; if the copy cannot be written.
     """
-    config = read_json(folder / _ADAPTER_CONFIG)
+    config = read_record(folder / ADAPTER_CONFIG)
     others = [
         name
         for name, value in config.items()
@@ -164,27 +181,28 @@ def _with_adapter(folder: Path) -> Path:
             f"model {folder}: its adapters are not plain LoRA ({', '.join(others)}): merge them with peft "
             "(merge_and_unload), and name the folder that you save the whole model to"
         )
-    base = Path(resolve_model_path(model_folder(str(config.get("base_model_name_or_path")))))
-    if not is_file(base / _WEIGHTS):
+    base = Path(resolve_model_path(model_folder(config["base_model_name_or_path"])))
+    if not is_file(base / _WEIGHTS) or base.resolve() == folder.resolve():
         raise UserError(
-            f"model {folder}: the base model of its adapters, {base}, is not a folder with {_WEIGHTS}"
+            f"model {folder}: the base model of its adapters, {base}, is not another folder with {_WEIGHTS}"
         )
     files = {
         file.relative_to(place): file
         for place in (base, folder)
-        for kind in _SETTINGS
-        for file in sorted(place.rglob(kind))
+        for part in module_folders(place)
+        for kind in _READ
+        for file in sorted(part.glob(kind))
     }
     weights_file = base / _WEIGHTS
     del files[Path(_WEIGHTS)]
     key = [
-        *(fingerprint(files.pop(Path(name))) for name in (_ADAPTER, _ADAPTER_CONFIG)),
+        *(fingerprint(folder / name) for name in (ADAPTER, ADAPTER_CONFIG)),
         *(str(base), weights_file.stat().st_size, weights_file.stat().st_mtime_ns),
         {name.as_posix(): fingerprint(file) for name, file in files.items()},
     ]
 
     def make(target: Path) -> None:
-        weights, adapters = load_file(weights_file), load_file(folder / _ADAPTER)
+        weights, adapters = load_file(weights_file), load_file(folder / ADAPTER)
         for name, a in adapters.items():  # (rank, in)
             layer, _, which = name.removeprefix("base_model.model.").partition(".lora_")
             if which == "A.weight":
@@ -237,9 +255,7 @@ def converted(path: str, revision: str | None = None, *, local_files_only: bool 
     folder = Path(path) if Path(path).is_dir() else _download(path, revision, local_files_only)
     if folder is None:
         return path
-    modules = folder / "modules.json"
-    listed = [Path(module["path"]) for module in read_json(modules)] if modules.is_file() else []
-    places = dict.fromkeys([Path(), *(p for p in listed if not p.is_absolute() and ".." not in p.parts)])
+    places = [part.relative_to(folder) for part in module_folders(folder, trusts_code=True)]  # none is run
     pickles = {
         place: files
         for place in places
@@ -373,6 +389,8 @@ def _load(
     path: str, settings: ModelSettings, device: str | None, local_files_only: bool
 ) -> tuple[SentenceTransformer, Mapping[str, Any], list[Report]]:
     """The checkpoint as sentence-transformers loads it, its tokenizer_config.json, and reports of loading."""
+    if is_folder(Path(path)):
+        module_folders(Path(path), trusts_code=settings.trust_remote_code)
     if is_onnx_export(path):
         with silence_libraries():
             return load_onnx_export(path), {}, []

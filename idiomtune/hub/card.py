@@ -229,7 +229,7 @@ def model_card(
     # On the user's own data alone, of which no idiom is known.
     is_own = datasets is not None and set(datasets(config["objective"])) == {OWN}
     # A leaderboard cannot tell the sample from a benchmark.
-    results = [] if scores is None or config["data"]["sample"] else eval_results(scores["scores"])
+    results = [] if scores is None or config["data"].get("sample") else eval_results(scores["scores"])
     name = model.rpartition("/")[2] if model != FOLDER else record["experiment"]
     metadata = {
         "tags": [*TAGS, "feature-extraction", *([] if is_own else ["idioms"])],

@@ -32,8 +32,9 @@ from idiomtune.hub.card import (
     shown_texts,
     sources_of,
 )
-from idiomtune.io.files import expanded, fingerprint, first_of, is_file, is_folder, printable, read_mapping
+from idiomtune.io.files import expanded, fingerprint, first_of, is_file, is_folder, printable
 from idiomtune.io.hub import CLIENT_ERRORS, is_network_error, reason_for, without_secrets
+from idiomtune.io.records import readable_record
 from idiomtune.training.checkpoint import CHECKSUMS, NOT_OF_THE_MODEL, verify
 from idiomtune.training.run_folder import read_config, read_run
 
@@ -146,7 +147,7 @@ def collect_model(settings: PushSettings) -> Upload:
             "README.md": card.encode(),
             "scores.json": _json(shortened_paths(scores)),
             "config.yaml": public.encode(),
-            **({} if config["data"]["sample"] else eval_result_files(scores["scores"])),
+            **({} if config["data"].get("sample") else eval_result_files(scores["scores"])),
         },
         licence=licence,
         problems=_problems(config, settings, "" if licence else ask_for_licence(sources, "license")),
@@ -196,7 +197,7 @@ def collect_space(settings: PushSettings) -> Upload:
 def _problems(config: Mapping[str, Any], settings: PushSettings, licence: str) -> list[str]:
     """Why this is not pushed as it is: the licence, and a run on the sample unless that is intended."""
     problems = [licence] if licence else []
-    if config["data"]["sample"] and not settings.allow_sample:
+    if config["data"].get("sample") and not settings.allow_sample:
         problems.append(
             "it was trained on the project's small sample data, to see that everything works: do not rely "
             "on it. To publish it anyway, add allow_sample=true; its card says so"
@@ -249,13 +250,13 @@ def _finished(checkpoint: str) -> tuple[Path, Path, dict[str, Any], Collection[s
             f"{folder} is not as it was saved: {problem}. If a checkpoint is undamaged, "
             f"idiomtune train resume={run} makes best/ again"
         )
-    return run, folder, record, read_mapping(saved_as / CHECKSUMS)
+    return run, folder, record, readable_record(saved_as / CHECKSUMS)
 
 
 def _scores(run: Path, folder: Path) -> dict[str, Any]:
     """The scores that the model is published with: `scores`, `baseline` and `meta`."""
     path = (run if folder.name == "best" else folder) / "scores.json"
-    content = read_mapping(path)
+    content = readable_record(path)
     if not {"scores", "baseline", "meta"} <= content.keys():
         state = "damaged" if path.exists() else "no file"
         raise UserError(
@@ -263,7 +264,7 @@ def _scores(run: Path, folder: Path) -> dict[str, Any]:
             f"idiomtune train resume={run}, or push another checkpoint"
         )
     if folder.name != "best":
-        content["baseline"] = read_mapping(run / "baseline.json")
+        content["baseline"] = readable_record(run / "baseline.json")
         content["meta"] = {**content["meta"], "checkpoint": folder.name}
     for part in ("scores", "baseline"):  # older runs may have scores that are not finite
         content[part] = {key: value for key, value in (content[part] or {}).items() if math.isfinite(value)}

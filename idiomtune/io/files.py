@@ -74,26 +74,6 @@ def has_lone_surrogate(text: str) -> bool:
     return False
 
 
-def model_folder(path: str) -> str:
-    """The folder of a model: of a run its best checkpoint. Any other path or name is returned as it is.
-
-    Raises:
-        UserError: if the run has none yet, or it is not as the run left it.
-    """
-    run = expanded(path, "model")
-    if not is_file(run / "run.json"):
-        return path
-    if not is_folder(run / "best"):
-        raise UserError(f"{run}: the run has no best/ yet; name one of its checkpoints, {run}/step_<n>")
-    sums = read_mapping(run / "run.json").get("sums")
-    if changed := changed_files(run, {n: s for n, s in dict(sums or {}).items() if n.startswith("best/")}):
-        raise UserError(
-            f"{run}: {first_of(changed)} is missing, or not as the run saved it. To make best/ again: "
-            f"idiomtune train resume={run}. If it is meant to be another, name the folder itself: {run}/best"
-        )
-    return str(run / "best")
-
-
 def expanded(path: str, option: str) -> Path:
     """The path with `~` as the home folder.
 
@@ -449,13 +429,3 @@ def parse_yaml(text: str) -> Any:
         if depth > _MAX_YAML_DEPTH:
             raise yaml.YAMLError("nested too deep")
     return yaml.load(text, _YAML_LOADER)  # a safe loader: only plain values
-
-
-def read_mapping(path: Path) -> dict[str, Any]:
-    """A JSON or YAML file; {} if it is missing or damaged. A disk that fails is an OSError."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        content = parse_yaml(text) if path.suffix == ".yaml" else json.loads(text)
-    except (*UNREADABLE, ValueError, RecursionError, yaml.YAMLError):
-        return {}
-    return content if isinstance(content, dict) else {}

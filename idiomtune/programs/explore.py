@@ -28,8 +28,9 @@ from idiomtune.hub.card import base_model
 from idiomtune.hub.push import run_and_model
 from idiomtune.io.claims import claimed
 from idiomtune.io.files import expanded, is_file, is_folder, printable, write_text
+from idiomtune.io.records import LEARNT, check_recorded_files, refuse_recorded_code
 from idiomtune.io.terminal import log_to_stderr
-from idiomtune.programs.knowledge import read_learnt
+from idiomtune.programs.knowledge import glossary_files, taught_from
 from idiomtune.training.run_folder import read_config
 
 log = logging.getLogger(__name__)
@@ -91,7 +92,11 @@ def write_space(
 
 def _explorer(options: ExploreSettings) -> tuple[Explorer, str]:
     """All models with the corpus embedded, and the page's title."""
-    models = [model for name in options.models for model in find_models(name)]
+    models = [
+        model
+        for name in options.models
+        for model in find_models(name, trust_remote_code=options.trust_remote_code)
+    ]
     glossary = options.glossary and [str(glossary_path(name, "glossary")) for name in options.glossary]
     corpus = find_corpus(options).with_queries(options.queries)
     log.info("%s: %d documents, %d queries", corpus.name, len(corpus.documents), len(corpus.queries))
@@ -105,13 +110,17 @@ def _explorer(options: ExploreSettings) -> tuple[Explorer, str]:
     return Explorer(corpus, embedded, options.neighbours), f"{name} on {corpus.name}"
 
 
-def find_models(name: str) -> list[Named]:
+def find_models(name: str, *, trust_remote_code: bool = False) -> list[Named]:
     """What a name on the command line stands for: of a run its model before and after training.
 
+    Args:
+        trust_remote_code: run the Python code that comes with the models; no record decides that.
+
     Raises:
-        UserError: if there is no such model, or the run has none yet.
+        UserError: if there is no such model, the run has none yet, or its model was loaded with its code.
     """
     path = expanded(name, "model")
+    code: dict[str, Any] = {"trust_remote_code": trust_remote_code}
     if (found := run_and_model(path)) is not None:
         run, saved = found
         if not saved.is_dir():
@@ -119,25 +128,37 @@ def find_models(name: str) -> list[Named]:
                 f"{run}: the run has no {saved.name}/ yet; name one of its checkpoints, {run}/step_<n>"
             )
         config = read_config(run)["model"]
-        defaults = _settings(str(config["path"])).model_dump()  # for options that are newer than the run
-        base = check(ModelSettings, defaults | config, section="model")
+        _refuse_code(config, run / "config.yaml", trust_remote_code)
+        base = _recorded(str(config["path"]), config | code)
+        check_recorded_files(glossary_files(base), run)
         after = Named(f"trained: {run.name}", f"{run.name}/{saved.name}", base, saved)
-    elif (taught := read_learnt(path)) is not None:
-        options = {key: value for key, value in taught["options"].items() if not key.startswith("glossary")}
-        base = _settings(taught["model"]).model_copy(update=options)
-        after = Named(f"taught: {path.name}", str(path), _settings(str(path)))
-        if len(earlier := find_models(taught["model"])) > 1:  # it was trained, or taught, itself
+    elif taught := taught_from(path):
+        record, *_ = taught
+        _refuse_code(record["options"], path / LEARNT, trust_remote_code)
+        options = {key: value for key, value in record["options"].items() if not key.startswith("glossary")}
+        base = _recorded(record["model"], options | code)
+        after = Named(f"taught: {path.name}", str(path), _settings(str(path), **code))
+        if len(earlier := find_models(record["model"], **code)) > 1:  # it was trained, or taught, itself
             return [replace(earlier[-1], settings=base, saved=None), after]
     else:
-        settings = _settings(str(path) if is_folder(path) else name)
+        settings = _settings(str(path) if is_folder(path) else name, **code)
         return [Named(name, settings.path, settings)]
     before = base_model({"model": base.model_dump()}).name
     return [Named(f"untrained: {before.rpartition('/')[2]}", before, base), after]
 
 
-def _settings(name: str) -> ModelSettings:
+def _refuse_code(model: Mapping[str, Any], file: Path, trust_remote_code: bool) -> None:
+    refuse_recorded_code(model, file, repeats=trust_remote_code, option="trust_remote_code=true")
+
+
+def _recorded(path: str, options: Mapping[str, Any]) -> ModelSettings:
+    """The model of a record, which may lack options that are newer."""
+    return check(ModelSettings, _settings(path).model_dump() | {**options}, section="model")
+
+
+def _settings(name: str, **options: Any) -> ModelSettings:
     try:
-        return named_model(name)
+        return named_model(name, **options)
     except ValidationError as error:
         raise UserError(f"model {name}: {error.errors()[0]['msg']}") from None
     except ValueError as error:
@@ -174,11 +195,13 @@ def find_corpus(options: ExploreSettings) -> Corpus:
             return _idiolink(path, options.split, "IdioLink")
         return own_corpus(path)
     runs = map(_run_of, options.models)
-    config = next((read_config(found[0]) for found in runs if found is not None), {})
+    trained = next((found for found in runs if found is not None), (Path(), Path()))
+    config = read_config(trained[0]) if trained[0] != Path() else {}
     data, benchmark = config.get("data", {}), (config.get("benchmark") or {}).get("idiolink", {})
     for option in ("val", "train"):
         if own := as_list(data.get(option) or []):  # one file is no list in a run's config.yaml
             sources = find_sources(own, f"data.{option}")
+            check_recorded_files([source.path for source in sources if source.path], trained[0])
             name = Path(own[0]).name + " (training data)" * (option == "train")
             return training_corpus(sources, name, data.get("columns"), data.get("form"))
     sample = bool(data.get("sample"))
@@ -194,7 +217,8 @@ def find_corpus(options: ExploreSettings) -> Corpus:
 def _run_of(name: str) -> tuple[Path, Path] | None:
     """The run of a model, or of the one that it was taught from."""
     path = expanded(name, "model")
-    return _run_of(taught["model"]) if (taught := read_learnt(path)) else run_and_model(path)
+    taught = taught_from(path)
+    return run_and_model(expanded(taught[-1]["model"], "model") if taught else path)
 
 
 def _idiolink(root: Path, split: str | None, name: str) -> Corpus:

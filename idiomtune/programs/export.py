@@ -38,10 +38,10 @@ from idiomtune.io.files import (
     is_file,
     is_folder,
     package_versions,
-    read_json,
     write_json,
     write_text,
 )
+from idiomtune.io.records import read_record
 from idiomtune.programs.knowledge import describe_glossary, glossary_files
 from idiomtune.programs.launch import as_override
 from idiomtune.reports.runs import SAMPLE_NOTE
@@ -272,7 +272,7 @@ def _write_graph(encoder: Encoder, folder: Path, settings: ExportSettings) -> No
     cut.save(folder)
     for weights in [*folder.glob("*.safetensors"), *folder.glob("*.safetensors.index.json")]:
         weights.unlink()
-    modules = read_json(folder / "modules.json")
+    modules = read_record(folder / "modules.json")
     pooling = next(i for i, module in enumerate(modules) if module["type"].endswith(".Pooling"))
     for gone in modules[1:pooling]:  # in the graph
         shutil.rmtree(folder / gone["path"])

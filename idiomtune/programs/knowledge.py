@@ -15,12 +15,11 @@ from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import GLOSSARIES, named_glossary, read_glossary
 from idiomtune.encoder.loading import resolve_model_path
 from idiomtune.errors import UserError
-from idiomtune.io.files import first_of, is_file, read_json
+from idiomtune.io.files import expanded, first_of, is_file
+from idiomtune.io.records import LEARNT, read_record
 from idiomtune.objectives import Objective
 
 log = logging.getLogger(__name__)
-
-LEARNT = "learnt.json"  # what `idiomtune learn` recorded of the model in a folder
 
 
 def glossary_files(model: ModelSettings) -> list[Path]:
@@ -114,15 +113,26 @@ def read_learnt(folder: Path) -> dict[str, Any] | None:
         UserError: if the record is damaged.
     """
     path = folder / LEARNT
-    if not is_file(path):
-        return None
-    match record := read_json(path):
-        case {"model": _, "options": {}, "glossary": {"files": _}}:
-            return dict(record)
-    raise UserError(
-        f"{path}: is damaged: expected an object with the fields model, options and glossary. Restore "
-        "the file that was saved with the model"
-    )
+    return dict(read_record(path)) if is_file(path) else None
+
+
+def taught_from(folder: Path) -> list[dict[str, Any]]:
+    """The records of a model that was taught, of the one that it was taught from, and so on.
+
+    Raises:
+        UserError: if one is damaged, or they lead back to a folder before.
+    """
+    records: list[dict[str, Any]] = []
+    folders: list[Path] = []
+    while (record := read_learnt(folder)) is not None:
+        if folder.resolve() in folders:
+            raise UserError(
+                "names a model that was itself taught from this one", file=folder / LEARNT, field="model"
+            )
+        folders.append(folder.resolve())
+        records.append(record)
+        folder = expanded(record["model"], "model")
+    return records
 
 
 def learnt_glossaries(model: ModelSettings) -> list[dict[str, Any]]:

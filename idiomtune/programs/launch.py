@@ -45,8 +45,9 @@ from idiomtune.config.validation import Settings, refuse_arguments, refuse_value
 from idiomtune.declarations.models import CONF
 from idiomtune.declarations.registry import is_place
 from idiomtune.errors import UserError
-from idiomtune.io.files import expanded, is_folder, model_folder, parse_yaml, printable
+from idiomtune.io.files import expanded, is_folder, parse_yaml, printable
 from idiomtune.io.processes import has_peers, is_lost_peer, rank_of_launch
+from idiomtune.io.records import model_folder, refuse_recorded_code
 from idiomtune.io.terminal import shown_messages
 from idiomtune.programs.ending import TRACEBACKS, Start, print_error, remember, report_error, started
 from idiomtune.programs.folders import new_sweep_folder, remove_unused_folder
@@ -77,6 +78,7 @@ _SUBJECT = {
 _PLAIN = re.compile(r"[A-Za-z_./@:][\w./@:+-]*")  # what needs no quotation marks, and is no number
 _WORDS = {"true", "false", "null", "nan", "inf"}  # which would be values of another type
 _SWEEP_FLAGS = ("-m", "--multirun")
+_CODE = "model.trust_remote_code"
 _ADDED = ("experiment", "debug", "protocol", "sweep")  # nothing is chosen of these unless the user does so
 
 
@@ -407,9 +409,12 @@ def _plain(config: DictConfig) -> dict[str, Any]:
     """The configuration as plain, resolved containers, without secrets.
 
     Raises:
-        UserError: if there are any, also in Hydra's own options.
+        UserError: if there are any, also in Hydra's own options; if only a file has a model's code run.
     """
     resolved = plain(config, throw_on_missing=True)
+    names = {override.lstrip("+").partition("=")[0] for override in HydraConfig.get().overrides.task}
+    model = resolved.get("model")
+    refuse_recorded_code(model, "the configuration", repeats=_CODE in names, option=f"{_CODE}=true")
     refuse_values(resolved)
     refuse_values({"hydra": OmegaConf.to_container(HydraConfig.instance().cfg.hydra)})  # type: ignore[union-attr]
     return resolved

@@ -50,8 +50,9 @@ from idiomtune.io.files import (
     write_json,
     write_text,
 )
+from idiomtune.io.records import LEARNT
 from idiomtune.io.terminal import progress_bar
-from idiomtune.programs.knowledge import LEARNT, learnt_glossaries
+from idiomtune.programs.knowledge import learnt_glossaries
 from idiomtune.requests import Request
 from idiomtune.training.ending import explained
 from idiomtune.training.step import optimizer_tensors, restore_optimizer

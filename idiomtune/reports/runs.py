@@ -16,7 +16,8 @@ from pydantic import ValidationError
 
 from idiomtune.declarations.examples import Record
 from idiomtune.errors import UserError
-from idiomtune.io.files import UNREADABLE, changed_files, expanded, read_mapping
+from idiomtune.io.files import UNREADABLE, changed_files
+from idiomtune.io.records import readable_record
 
 SAMPLE_NOTE = "on the project's small SAMPLE data: says nothing about a model's quality"
 EXTERNAL_NOTE = "trained with EXTERNAL idiom data ({extra}): not the published protocol"
@@ -97,12 +98,14 @@ class Run:
     def per_query_file(self, benchmark: str, *, untrained: bool = False, part: str = "") -> Path:
         """Where the results of each query are, if they were written; with `part`, a file next to them.
 
-        Those of a scorecard are where its `per_query=` pointed, or next to it if both were moved together.
+        Those of a scorecard are beside it, or where its `per_query=` pointed in its folder: whoever made it
+        may have named any other file.
         """
         written = self.config.get("per_query")
         if self.status == "scored" and isinstance(written, str) and not untrained and not part:
-            moved, original = self.path.parent / Path(written).name, expanded(written, "per_query")
-            return original if original.is_file() and not moved.is_file() else moved
+            beside, original = self.path.parent / Path(written).name, Path(written).absolute()
+            is_within = original.resolve().is_relative_to(self.path.parent.resolve())
+            return original if is_within and original.is_file() and not beside.is_file() else beside
         folder = "per_query_baseline" if untrained else "per_query"
         return self.path / folder / (f"{benchmark}.{part}.jsonl" if part else f"{benchmark}.jsonl")
 
@@ -240,7 +243,7 @@ def read_run(path: Path, name: str) -> Run:
 
 def _mapping(path: Path, notes: list[str]) -> dict[str, Any]:
     """A JSON or YAML file's content; a note if it has none."""
-    content = read_mapping(path)
+    content = readable_record(path)
     if not content:
         notes.append(f"{path.name} is {'damaged' if path.exists() else 'missing'}")
     return content

@@ -15,7 +15,8 @@ from typing import Any, ClassVar
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from idiomtune.errors import UserError
-from idiomtune.io.files import copy_file, fingerprint, read_mapping, seal, sync, write_json, write_text
+from idiomtune.io.files import copy_file, fingerprint, seal, sync, write_json, write_text
+from idiomtune.io.records import readable_record
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +104,7 @@ def verify(checkpoint: Path, *, model_in: Path | None = None) -> str | None:
     Args:
         model_in: check only the model's files, in this folder (the checkpoint's or `best/`).
     """
-    sums = read_mapping(checkpoint / CHECKSUMS)
+    sums = readable_record(checkpoint / CHECKSUMS)
     if "state.json" not in sums:
         return f"{CHECKSUMS} is missing or damaged"
     for name, expected in sums.items():

@@ -11,7 +11,8 @@ from idiomtune.config import TrainerSettings, TrainSettings
 from idiomtune.config.compose import merged
 from idiomtune.declarations.registry import is_place
 from idiomtune.errors import UserError
-from idiomtune.io.files import expanded, fingerprint, is_file, read_mapping
+from idiomtune.io.files import expanded, fingerprint, is_file
+from idiomtune.io.records import check_extensions, readable_record, refuse_recorded_code
 from idiomtune.training.checkpoint import (
     CHECKSUMS,
     RECORD,
@@ -117,9 +118,9 @@ def saved_record(run: Path, checkpoint: Path | None = None) -> dict[str, Any]:
         UserError: if no undamaged record is left.
     """
     for each in [checkpoint] if checkpoint else reversed(checkpoints(run)):
-        sums = read_mapping(each / CHECKSUMS)
+        sums = readable_record(each / CHECKSUMS)
         if RECORD in sums and is_file(each / RECORD) and fingerprint(each / RECORD) == sums[RECORD]:
-            return read_mapping(each / RECORD)
+            return readable_record(each / RECORD)
     return {"config": read_config(run), "run": read_run(run)}
 
 
@@ -141,8 +142,11 @@ def saved_config(
     saved: dict[str, Any] = record["config"]
     recorded = record["run"]["experiment"]
     path = folder / "config.yaml"
-    if is_file(path) and fingerprint(path) == read_mapping(folder / "run.json").get("config_sum"):
+    if is_file(path) and fingerprint(path) == readable_record(folder / "run.json").get("config_sum"):
         saved = read_config(folder)  # has what was changed at a resume that saved no checkpoint
+    check_extensions(folder, saved.get("extensions", ()), composed.get("extensions", ()))
+    repeats = _get(composed, "model.trust_remote_code")
+    refuse_recorded_code(saved.get("model"), path, repeats=repeats, option="model.trust_remote_code=true")
     saved |= {section: options | (saved[section] or {}) for section, options in _ADDED.items()}
     keys = [override.partition("=")[0].lstrip("+~") for override in overrides]
     if searched := (saved.get("benchmark") or {}).get("own_retrieval"):

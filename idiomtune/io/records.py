@@ -1,0 +1,311 @@
+"""What is taken from the records in folders that anybody may have made: runs, models, adapters.
+
+Every reader of these files asks here. A record gives fields of known types, and no path out of its folder but
+that of a base model. It runs nothing: neither a model's code nor an extension is loaded because a record says
+so, but because this command line or this call does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path, PureWindowsPath
+from typing import Annotated, Any
+
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PositiveInt, TypeAdapter, ValidationError
+
+from idiomtune.errors import UserError
+from idiomtune.io.files import (
+    UNREADABLE,
+    cache_folder,
+    changed_files,
+    expanded,
+    fingerprint,
+    first_of,
+    is_file,
+    is_folder,
+    one_line,
+    parse_json,
+    parse_yaml,
+    read_text,
+    write_json,
+)
+
+log = logging.getLogger(__name__)
+
+LEARNT = "learnt.json"  # of a model that `idiomtune learn` made
+ADAPTER_CONFIG, ADAPTER = "adapter_config.json", "adapter_model.safetensors"
+_MODULES, _SHARDS = "modules.json", "model.safetensors.index.json"
+_LIBRARY = "sentence_transformers."  # whose modules need no code of the folder
+
+
+def _inside(name: str) -> str:
+    """A path that leads to something in the record's folder, on any system."""
+    path = PureWindowsPath(name)
+    if path.drive or path.root or ".." in path.parts or "\0" in name:
+        raise ValueError("leads out of the folder")
+    return name
+
+
+Inside = Annotated[str, AfterValidator(_inside)]
+Sums = dict[Inside, str]  # file → SHA-256
+_Section = dict[str, Any] | None
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="allow", strict=True, protected_namespaces=())
+
+
+class _Model(_Record):
+    path: str = ""
+    trust_remote_code: bool = False
+
+
+class _Configuration(_Record):
+    model: _Model = _Model()
+    extensions: list[str] = []
+    benchmark: dict[str, _Section] | None = None
+    data: _Section = None
+    eval: _Section = None
+    hub: _Section = None
+    objective: _Section = None
+    retain: _Section = None
+    tracking: _Section = None
+    trainer: _Section = None
+
+
+class _Run(_Record):
+    status: str | None = None
+    experiment: str | None = None
+    best_step: int | None = None
+    data: dict[str, str] = {}
+    glossary: _Section = None
+    sums: Sums = {}
+
+
+class _Snapshot(_Record):
+    config: _Configuration
+    run: _Run
+    metrics: list[dict[str, Any]] = []
+
+
+class _Scores(_Record):
+    scores: dict[str, float]
+    baseline: dict[str, float] | None
+    meta: dict[str, Any]
+
+
+class _Glossary(_Record):
+    files: list[str]
+    sums: dict[str, str] = {}
+
+
+class _Learnt(_Record):
+    model: str
+    options: dict[str, Any]
+    glossary: _Glossary
+    taught_before: list[_Glossary] = []
+
+
+class _Adapter(_Record):
+    base_model_name_or_path: str
+    r: PositiveInt
+    lora_alpha: Annotated[float, Field(allow_inf_nan=False)]
+
+
+class _Module(_Record):
+    path: Inside
+    type: str
+
+
+class _Shards(_Record):
+    weight_map: dict[str, Inside]
+
+
+_SHAPES: dict[str, Any] = {
+    "config.yaml": _Configuration,
+    "run.json": _Run,
+    "record.json": _Snapshot,
+    "checksums.json": Sums,
+    "scores.json": _Scores,
+    "baseline.json": dict[str, float],
+    LEARNT: _Learnt,
+    ADAPTER_CONFIG: _Adapter,
+    _MODULES: list[_Module],
+    _SHARDS: _Shards,
+}
+
+
+def read_record(path: Path) -> Any:
+    """The content of a record, of which each field that is used has its type.
+
+    Args:
+        path: of a file with one of the known names; for others nothing but the syntax is checked.
+
+    Raises:
+        UserError: if it cannot be read, or a field is wrong; it names the first.
+    """
+    try:
+        text = read_text(path)
+        return _checked(path, parse_yaml(text) if path.suffix == ".yaml" else parse_json(text))
+    except ValidationError as error:
+        problem = error.errors()[0]
+        field = ".".join(map(str, problem["loc"])) or None
+        reason = f"{problem['msg']}, got {one_line(repr(problem['input'])[:80])}"
+        raise UserError(
+            f"is damaged: {reason}: bring the file back as it was", file=path, field=field
+        ) from None
+    except (ValueError, yaml.YAMLError) as error:
+        raise UserError(f"is damaged: {one_line(str(error))}", file=path) from None
+
+
+def readable_record(path: Path) -> dict[str, Any]:
+    """As :func:`read_record`; {} if it is missing, damaged or no mapping. A failing disk is an OSError."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        content = _checked(path, parse_yaml(text) if path.suffix == ".yaml" else json.loads(text))
+    except (*UNREADABLE, ValueError, RecursionError, yaml.YAMLError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _checked(path: Path, content: Any) -> Any:
+    if (shape := _SHAPES.get(path.name)) is not None:
+        TypeAdapter(shape).validate_python(content)
+    return content
+
+
+# ------------------------------------------------------------------ models
+
+
+def model_folder(path: str) -> str:
+    """The folder of a model: of a run its best checkpoint. Any other path or name is returned as it is.
+
+    Raises:
+        UserError: if the run has none yet, or it is not as the run left it.
+    """
+    run = expanded(path, "model")
+    if not is_file(run / "run.json"):
+        return path
+    if not is_folder(run / "best"):
+        raise UserError(f"{run}: the run has no best/ yet; name one of its checkpoints, {run}/step_<n>")
+    sums = readable_record(run / "run.json").get("sums", {})
+    if changed := changed_files(run, {n: s for n, s in sums.items() if n.startswith("best/")}):
+        raise UserError(
+            f"{run}: {first_of(changed)} is missing, or not as the run saved it. To make best/ again: "
+            f"idiomtune train resume={run}. If it is meant to be another, name the folder itself: {run}/best"
+        )
+    return str(run / "best")
+
+
+def module_folders(folder: Path, *, trusts_code: bool = False) -> list[Path]:
+    """The folder of a model, and those in it that its modules are loaded from; their records are checked.
+
+    Raises:
+        UserError: if one leads out of the folder, names code other than the library's, or is damaged.
+    """
+    modules = read_record(folder / _MODULES) if is_file(folder / _MODULES) else []
+    for number, module in enumerate(modules):
+        if not trusts_code and not module["type"].startswith(_LIBRARY):
+            raise UserError(
+                f"names the class {one_line(module['type'])}, Python code that comes with the model: "
+                "read it, then model.trust_remote_code=true runs it",
+                file=folder / _MODULES,
+                field=f"{number}.type",
+            )
+    folders = list(dict.fromkeys([folder, *(folder / module["path"] for module in modules)]))
+    for part in folders:
+        for name in (_SHARDS, ADAPTER_CONFIG):
+            if is_file(part / name):
+                read_record(part / name)
+        if is_file(part / ADAPTER_CONFIG) and not is_file(part / ADAPTER):
+            raise UserError(
+                f"{ADAPTER} is missing beside it, and pickles are not read", file=part / ADAPTER_CONFIG
+            )
+    return folders
+
+
+# ------------------------------------------------------------------ what a record alone never starts
+
+
+def refuse_recorded_code(
+    model: Mapping[str, Any] | None, where: Path | str, *, repeats: bool, option: str
+) -> None:
+    """Refuse to run a model's code because a file says so.
+
+    Args:
+        model: a section `model`.
+        where: the file.
+        repeats: whether this command line, or this call, says so too.
+        option: with which it does.
+
+    Raises:
+        UserError: if it does not.
+    """
+    if model and model.get("trust_remote_code") and not repeats:
+        raise UserError(
+            f"{where} has trust_remote_code: true, which runs Python code that comes with the model. It "
+            f"counts only on the command line, or in the call from Python: read the code, then {option}",
+            option=option,
+        )
+
+
+def check_extensions(run: Path, recorded: Sequence[str], named: Sequence[str]) -> None:
+    """Refuse modules that a run names and this command line does not, unless the run was started here so.
+
+    Args:
+        run: its folder.
+        recorded: `extensions` in its record.
+        named: on this command line.
+
+    Raises:
+        UserError: naming them.
+    """
+    others = [module for module in recorded if module not in named]
+    started_here: list[str] = []
+    with suppress(OSError, ValueError):
+        started_here = json.loads(_started_with(run).read_text(encoding="utf-8"))
+    if unnamed := [module for module in others if module not in started_here]:
+        raise UserError(
+            f"the run in {run} needs Python code, which is run only if you name it: "
+            f"extensions=[{','.join(map(one_line, recorded))}]",
+            option="extensions",
+            field=first_of(list(map(one_line, unnamed))),
+        )
+    if others:
+        log.info("extensions, as this run was started here with: %s", ", ".join(others))
+
+
+def remember_extensions(run: Path, modules: Iterable[str]) -> None:
+    """Remember in the user's cache that a run was started here with these modules."""
+    if names := list(modules):
+        with suppress(OSError):  # resuming the run then needs them named
+            write_json(_started_with(run), names)
+
+
+def _started_with(run: Path) -> Path:
+    digest = hashlib.sha256(str(run.resolve()).encode()).hexdigest()
+    return cache_folder() / "extensions" / f"{digest[:16]}.json"
+
+
+def check_recorded_files(files: Iterable[Path], run: Path) -> None:
+    """Check that files which only a run's record names are those that it was trained on.
+
+    Whoever made the record knows what is in them: no other file is shown to anybody.
+
+    Raises:
+        UserError: naming one that is not.
+    """
+    record = readable_record(run / "run.json")
+    sums = {*record.get("data", {}).values(), *((record.get("glossary") or {}).get("sums") or {}).values()}
+    for file in files:
+        if is_file(file) and fingerprint(file) not in sums:
+            raise UserError(
+                f"the run in {run} names this file, but was not trained on it (by its SHA-256): "
+                "name it on the command line if you mean it",
+                file=file,
+            )

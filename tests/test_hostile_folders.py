@@ -1,0 +1,288 @@
+"""Folders that somebody else made: no program runs their code, or reads what is not theirs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from safetensors.torch import save_file
+
+import idiomtune as it
+from idiomtune.declarations.models import model_values
+from idiomtune.io.files import fingerprint
+from idiomtune.io.records import check_extensions, remember_extensions
+from tests.planted_runs import plant
+from tests.tiny_runs import composed
+
+CANARY = Path("canary")
+PAYLOAD = 'import pathlib; pathlib.Path("canary").write_text("it ran")\n'
+CODE = PAYLOAD + (
+    "from transformers import BertConfig, BertModel\nfrom sentence_transformers.models import Pooling\n"
+    "class Config(BertConfig): pass\nclass Model(BertModel): config_class = Config\n"
+    "class Evil(Pooling): pass\n"
+)
+AUTO = {"AutoConfig": "payload.Config", "AutoModel": "payload.Model", "AutoTokenizer": ["payload.T", None]}
+
+
+def rewrite(path: Path, change: Callable[[Any], Any]) -> None:
+    path.write_text(json.dumps(change(json.loads(path.read_text()))))
+
+
+def with_code(model: Path) -> Path:
+    """Code beside the model that transformers would run, if it were told to."""
+    (model / "payload.py").write_text(CODE)
+    for name in ("config.json", "tokenizer_config.json"):
+        rewrite(model / name, lambda content: content | {"auto_map": AUTO})
+    return model
+
+
+def adapters(folder: Path, base: Any, **config: Any) -> Path:
+    folder.mkdir(parents=True)
+    save_file({}, folder / "adapter_model.safetensors")
+    values = {"base_model_name_or_path": base, "peft_type": "LORA", "r": 2, "lora_alpha": 2} | config
+    (folder / "adapter_config.json").write_text(json.dumps(values))
+    return folder
+
+
+def learnt(folder: Path, tiny: Path, model: Any, **options: Any) -> Path:
+    shutil.copytree(tiny, folder)
+    record = {"model": model, "options": options, "glossary": {"files": []}}
+    (folder / "learnt.json").write_text(json.dumps(record))
+    return folder
+
+
+def run_of(folder: Path, tiny: Path, model: dict[str, Any], **sections: Any) -> Path:
+    """A finished run of this model, with the configuration of the sample."""
+    config = composed("config", "+experiment=idiolink_ft", "data=sample") | sections
+    config["model"] = config["model"] | {"path": str(tiny)} | model
+    plant(folder, **{"model": config["model"], "data": config["data"], "objective": config["objective"]})
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    shutil.copytree(tiny, folder / "best")
+    return folder
+
+
+def modules(folder: Path, tiny: Path, change: Callable[[list[Any]], list[Any]]) -> Path:
+    shutil.copytree(tiny, folder)
+    rewrite(folder / "modules.json", change)
+    return folder
+
+
+def _typed(name: str) -> Callable[[list[Any]], list[Any]]:
+    return lambda listed: [*listed[:1], listed[1] | {"type": name}, *listed[2:]]
+
+
+def _pickled(folder: Path, tiny: Path) -> Path:
+    shutil.copytree(tiny, folder)
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(b"cpathlib\nPath\n(S'canary'\ntR.")
+    return folder
+
+
+def _kwargs(folder: Path, tiny: Path) -> Path:
+    with_code(Path(shutil.copytree(tiny, folder)))
+    more = {"model_kwargs": {"trust_remote_code": True}, "config_kwargs": {"trust_remote_code": True}}
+    rewrite(folder / "sentence_bert_config.json", lambda content: content | more)
+    return folder
+
+
+def _trusting_run(folder: Path, tiny: Path) -> Path:
+    run = run_of(folder, tiny, {"trust_remote_code": True})
+    with_code(run / "best")
+    return run
+
+
+def _outside(folder: Path, tiny: Path) -> Path:
+    shutil.copytree(tiny / "1_Pooling", "elsewhere")
+    return modules(folder, tiny, lambda m: [m[0], m[1] | {"path": "../elsewhere"}, *m[2:]])
+
+
+def _sums(folder: Path, tiny: Path) -> Path:
+    run = run_of(folder, tiny, {})
+    Path("secret.txt").write_text("a secret")
+    rewrite(
+        run / "run.json", lambda r: r | {"sums": {"best/../../secret.txt": fingerprint(Path("secret.txt"))}}
+    )
+    return run
+
+
+def _shards(folder: Path, tiny: Path) -> Path:
+    shutil.copytree(tiny, folder)
+    (folder / "model.safetensors").rename("other.safetensors")
+    (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": "../other.safetensors"}}')
+    return folder
+
+
+def _list(folder: Path, tiny: Path) -> Path:
+    run = run_of(folder, tiny, {})
+    (run / "config.yaml").write_text(yaml.safe_dump({"model": [str(tiny)], "trainer": {}}))
+    return run
+
+
+def _base_with_code(folder: Path, tiny: Path) -> Path:
+    with_code(Path(shutil.copytree(tiny, "base")))
+    return learnt(folder, tiny, "base", trust_remote_code=True)
+
+
+FOLDERS: dict[str, Callable[[Path, Path], Path]] = {
+    "package": lambda folder, _: adapters(folder, "package:evil.payload.x/model"),
+    "package outside": lambda folder, _: adapters(folder, "package:idiomtune/../../evil"),
+    "rank 0": lambda folder, tiny: adapters(folder, str(tiny), r=0),
+    "base is itself": lambda folder, _: adapters(folder, str(folder)),
+    "base is a list": lambda folder, tiny: adapters(folder, [str(tiny)]),
+    "learnt with code": _base_with_code,
+    "learnt from itself": lambda folder, tiny: learnt(folder, tiny, str(folder)),
+    "learnt from a list": lambda folder, tiny: learnt(folder, tiny, [str(folder)]),
+    "run with code": _trusting_run,
+    "run with extensions": lambda folder, tiny: run_of(folder, tiny, {}, extensions=["evil.payload"]),
+    "run with a package": lambda folder, tiny: run_of(folder, tiny, {"path": "package:evil.payload/x"}),
+    "run with a list": _list,
+    "run's sums": _sums,
+    "module of its own": lambda folder, tiny: with_code(modules(folder, tiny, _typed("payload.Evil"))),
+    "module of another": lambda folder, tiny: modules(folder, tiny, _typed("evil.payload.Evil")),
+    "module outside": _outside,
+    "shards outside": _shards,
+    "arguments": _kwargs,
+    "pickle": _pickled,
+}
+PROGRAMS: dict[str, Callable[[Path], Any]] = {
+    "evaluate": lambda folder: it.evaluate(folder, ["semeval2022"], data="sample", device="cpu"),
+    "explore": lambda folder: it.explore(
+        folder, corpus=["He broke the ice."], output="page.html", overwrite=True
+    ),
+    "report": lambda folder: it.report(folder),
+    "gate": lambda folder: it.gate(folder, floor="idiolink/val/span/ndcg@10:0.1"),
+    "learn": lambda folder: it.learn(
+        folder, {"break the ice": "relax"}, output="taught", sentences=2, steps=1
+    ),
+    "export": lambda folder: it.export(folder, "static", "exported", data="sample", benchmark="semeval2022"),
+    "push": lambda folder: it.push(folder, "me/it", dry_run=True, allow_sample=True, license="mit"),
+    "train": lambda folder: it.check("idiolink_ft", data="sample", model=folder),
+    "resume": lambda folder: it.resume(folder, trainer={"max_steps": 1}),
+    "Encoder": lambda folder: it.Encoder(folder).encode(["a"]),
+}
+
+
+@pytest.mark.parametrize("kind", FOLDERS)
+def test_nothing_runs(kind: str, tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the program, it works without the code, or says what is wrong; and a second time."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))  # as the programs search the current folder
+    Path("evil").mkdir()
+    Path("evil/payload.py").write_text(CODE)
+    folder = FOLDERS[kind](tmp_path / "stranger", tiny_path)
+    for name, program in PROGRAMS.items():
+        with contextlib.suppress(it.UserError):
+            program(folder)
+        assert not CANARY.exists(), name
+        assert not any(module == "evil" or module.startswith("evil.") for module in sys.modules), name
+
+
+REFUSED = {  # a folder → what loading it names
+    "rank 0": ("adapter_config.json", "'r'"),
+    "base is itself": ("not another folder",),
+    "base is a list": ("adapter_config.json", "base_model_name_or_path"),
+    "package": ("package:evil.payload.x/model",),
+    "module of its own": ("modules.json", "payload.Evil", "trust_remote_code"),
+    "module outside": ("modules.json", "'1.path'"),
+    "shards outside": ("model.safetensors.index.json", "'weight_map.a'"),
+    "run's sums": ("run.json",),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_is_wrong_is_named(
+    kind: str, tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = FOLDERS[kind](tmp_path / "stranger", tiny_path)
+    if kind == "run's sums":  # the record counts as damaged, so no sum is compared
+        it.Encoder(folder)
+        return
+    with pytest.raises(it.UserError) as caught:
+        it.Encoder(folder)
+    for part in REFUSED[kind]:
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["learnt with code", "run with code"])
+def test_code_runs_only_if_this_command_says_so(
+    kind: str, tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = FOLDERS[kind](tmp_path / "stranger", tiny_path)
+    options: dict[str, Any] = {"corpus": ["He broke the ice."], "output": "page.html", "overwrite": True}
+    with pytest.raises(it.UserError, match="trust_remote_code") as caught:
+        it.explore(folder, **options)
+    assert caught.value.option == "trust_remote_code=true"
+    assert not CANARY.exists()
+    with contextlib.suppress(it.UserError):  # its tokenizer has no class
+        it.explore(folder, **options, trust_remote_code=True)
+    assert CANARY.exists()
+
+
+def test_a_file_of_options_does_not_run_code(
+    tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of an experiment of one's own: the command says so."""
+    monkeypatch.chdir(tmp_path)
+    with_code(Path(shutil.copytree(tiny_path, "model")))
+    Path("theirs.yaml").write_text("model: {path: model, trust_remote_code: true}\n")
+    with pytest.raises(it.UserError, match=r"model\.trust_remote_code=true"):
+        it.check("theirs.yaml", data="sample")
+    assert not CANARY.exists()
+
+
+def test_a_resumed_run_repeats_what_runs_code(
+    tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = _trusting_run(tmp_path / "run", tiny_path)
+    with pytest.raises(it.UserError, match=r"model\.trust_remote_code=true"):
+        it.resume(run)
+
+
+def test_extensions_are_named_or_ones_own(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A module in a run's record is imported if this command names it, or it began the run in this folder."""
+    run = tmp_path / "run"
+    check_extensions(run, ["mine"], ["mine", "other"])
+    with pytest.raises(it.UserError, match=r"extensions=\[mine,more\]"):
+        check_extensions(run, ["mine", "more"], ["more"])
+    remember_extensions(run, ["mine"])
+    with caplog.at_level(logging.INFO):
+        check_extensions(run, ["mine"], [])
+    assert "mine" in caplog.text
+    for other, modules_ in ((tmp_path / "copy", ["mine"]), (run, ["mine", "evil"])):
+        with pytest.raises(it.UserError, match="extensions"):
+            check_extensions(other, modules_, [])
+
+
+def test_an_adapter_copies_what_loaders_read_of_its_base(
+    tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not what else lies in the folder that it names, which may be any."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("IDIOM_CACHE", str(tmp_path / "cache"))
+    base = Path(shutil.copytree(tiny_path, "base"))
+    (base / "private").mkdir()
+    for name in ("notes.txt", "passwords.json", "private/deep.json", "code.py", "1_Pooling/diary.txt"):
+        (base / name).write_text("{}")
+    it.Encoder(adapters(tmp_path / "adapter", "base"))
+    copied = {path.relative_to(base.resolve()) for path in base.resolve().rglob("*") if path.is_file()}
+    (copy,) = (tmp_path / "cache" / "with_adapters").iterdir()
+    there = {path.relative_to(copy).as_posix() for path in copy.rglob("*") if path.is_file()}
+    assert {"config.json", "modules.json", "1_Pooling/config.json", "model.safetensors"} <= there
+    assert not there & {"notes.txt", "passwords.json", "private/deep.json", "code.py", "1_Pooling/diary.txt"}
+    assert there < {path.as_posix() for path in copied}
+
+
+def test_every_packaged_model_is_found() -> None:
+    assert model_values("minilm_idioms")["path"].startswith("package:")
+    it.Encoder("minilm_idioms")
