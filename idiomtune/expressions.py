@@ -8,7 +8,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import pairwise
+from itertools import chain, pairwise, product
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
@@ -455,6 +455,8 @@ def _spelling(form: str) -> str:
 
 Span = tuple[int, int]
 _MAX_CACHED_TEXTS = 200_000
+_CROWDED = 100  # expressions with one word
+_Base = tuple[str, bool]  # a word, and whether it may be a verb
 Forms = Mapping[str, Sequence[str]]  # expression → its inflected forms
 # Letters that the first word may begin with, and the number of signs before them (one in ".NET"); those that
 # each further word may begin with; whether all words are letters, and none is a placeholder.
@@ -497,15 +499,37 @@ class ExpressionIndex:
         self._forms = {name: tuple(some) for name in self._expressions if (some := forms.get(name))}
         split = [_split(name) for name in self._expressions]
         counts = Counter(word for words in split for word in words)
+        stretches = Counter(stretch for words in split for stretch in _stretches(words))
         alike: dict[tuple[str, bool], list[int]] = {}  # word, and whether it may be a verb → whose it is
         # Letters that its rarest word may begin with → numbers of expressions.
         self._having: dict[str, list[int]] = {}
+        # The same of neighbouring words, for those of which even the rarest word is in many.
+        self._having_stretch: dict[tuple[_Base, ...], list[int]] = {}
+        self._bases: dict[str, set[_Base]] = {}  # form → of which words
         for number, (name, words) in enumerate(zip(self._expressions, split, strict=True)):
             places = list(range(len(words)))
             if not words or _MAYBE_PLACEHOLDER.search(name):
                 expression_words(name)  # refuses what is no expression
                 places = [place for place in places if words[place].lower() not in _KIND_OF] or places
-            rarest = min(places, key=lambda place: (not words[place].isalpha(), counts[words[place]]))
+            # One of letters or digits, not "&"; of words that are as rare, one that may be inflected.
+            rarest = min(
+                places,
+                key=lambda p: (not _RUN.search(words[p]), counts[words[p]], not words[p].isalpha()),
+            )
+            fixed = {(words[place], place) for place in places if words[place].isalpha()}
+            whole = [
+                (stretch, first)
+                for first, stretch in enumerate(_stretches(words))
+                if all((word, first + n) in fixed for n, word in enumerate(stretch))
+            ]
+            if counts[words[rarest]] > _CROWDED and whole and name not in self._forms:
+                stretch, first = min(whole, key=lambda of: stretches[of[0]])
+                bases = tuple((w.lower(), _may_be_verb(words, first + n)) for n, w in enumerate(stretch))
+                self._having_stretch.setdefault(bases, []).append(number)
+                for word, as_verb in bases:
+                    for form in inflections(word, as_verb=as_verb):
+                        self._bases.setdefault(form, set()).add((word, as_verb))
+                continue
             if words[rarest].isalpha() and name not in self._forms:
                 alike.setdefault((words[rarest], _may_be_verb(words, rarest)), []).append(number)
                 continue
@@ -565,13 +589,27 @@ class ExpressionIndex:
         for place, (word, *_) in enumerate(found):
             places.setdefault(word, []).append(place)
         candidates: dict[int, list[tuple[int, int]]] = {}  # first word → (expression, signs before it)
-        for number in dict.fromkeys(number for word in places for number in self._having.get(word, ())):
+        bases = [self._bases.get(word, ()) for word, *_ in found]
+        having = chain(
+            (number for word in places for number in self._having.get(word, ())),
+            (
+                number
+                for size in (2, 3)
+                if self._bases
+                for at in range(len(bases) + 1 - size)
+                for stretch in product(*bases[at : at + size])
+                for number in self._having_stretch.get(stretch, ())
+            ),
+        )
+        for number in dict.fromkeys(having):
             if self._expressions[number] == apart:
                 continue
             if number not in self._known:
                 self._known[number] = _known(expression_words(*self._key(number)))
             starts, further, _ = self._known[number]
-            if not any(map(places.keys().isdisjoint, further)):
+            words = iter([word for word, *_ in found])
+            # In their order: no pattern is compiled for others.
+            if all(any(word in letters for word in words) for letters in further):
                 for letters, lead in starts:
                     for place in places.get(letters, ()):
                         candidates.setdefault(place, []).append((number, lead))
@@ -613,6 +651,12 @@ class ExpressionIndex:
     def _key(self, number: int) -> tuple[str, tuple[str, ...]]:
         name = self._expressions[number]
         return name, self._forms.get(name, ())
+
+
+def _stretches(words: Sequence[str]) -> list[tuple[str, ...]]:
+    """Each three neighbouring words, or the two of an expression that has no more."""
+    size = min(len(words), 3)
+    return [tuple(words[at : at + size]) for at in range(len(words) + 1 - size)] if size > 1 else []
 
 
 def _known(words: Sequence[Word]) -> _Known:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from yaml import YAMLError
 
 import idiomtune.commands.check
 import idiomtune.commands.evaluate
@@ -348,6 +349,9 @@ def test_a_record_that_is_nested_too_deep_is_damaged(
     printed = capsys.readouterr()
     assert f"{name} is damaged" in printed.out + printed.err or name == "run.json"
     assert "unexpected" not in printed.err
+    laughs = "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: [*b,*b,*b]\n"
+    with pytest.raises(YAMLError, match="alias"):
+        parse_yaml(laughs)
     assert parse_yaml("{a: " * 50 + "1" + "}" * 50)
 
 

@@ -31,7 +31,7 @@ from idiomtune.encoder.glossary import Glossary
 from idiomtune.io.files import expanded, parse_yaml
 from idiomtune.io.pages import template
 from idiomtune.reports.score_tables import changes
-from idiomtune.reports.tables import cell
+from idiomtune.reports.tables import plain_cell
 from idiomtune.training.run_folder import read_config, read_run
 
 # Whoever publishes what was made of these may put it under another licence.
@@ -284,7 +284,7 @@ def learnt_card(model: Mapping[str, Any], glossary: Glossary, into: str = "token
         into=into,
         glossary=facts,
         about=_origin(facts),
-        rows=[(cell(name), cell("; ".join(senses))) for name, senses in glossary.senses.items()],
+        rows=[(plain_cell(name), plain_cell("; ".join(senses))) for name, senses in glossary.senses.items()],
     )
 
 

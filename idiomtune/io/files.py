@@ -421,11 +421,13 @@ def parse_yaml(text: str) -> Any:
     """What `yaml.safe_load` gives.
 
     Raises:
-        yaml.YAMLError: if it is not valid YAML, or is nested so deep that building it would end the process.
+        yaml.YAMLError: if it is not valid YAML, or may take all memory: aliases of aliases, deep nesting.
     """
     depth = 0
     for event in yaml.parse(text, _YAML_LOADER):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if isinstance(event, yaml.AliasEvent):
+            raise yaml.YAMLError(f"has the alias *{event.anchor}: write its value out")
         if depth > _MAX_YAML_DEPTH:
             raise yaml.YAMLError("nested too deep")
     return yaml.load(text, _YAML_LOADER)  # a safe loader: only plain values

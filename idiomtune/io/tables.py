@@ -11,7 +11,8 @@ import logging
 import re
 import warnings
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -44,6 +45,7 @@ _TAGGED = re.compile(r"([^\t\n]+)\t(?:O|(B|I)(?:-\w+)?)\s*")  # a token and its 
 # In bytes, also for a cell: a small packed file can contain a line that fills the memory, and a quotation
 # mark that is not closed makes the rest of a file one cell.
 _MAX_LINE = 10_000_000
+_SHOWN_ROWS = 50_000  # of a spreadsheet, which takes seconds: after so many the log says how far it is
 _BATCH_ROWS = 1024  # of a Parquet file, held at a time
 csv.field_size_limit(_MAX_LINE)
 
@@ -349,37 +351,61 @@ def _parquet(path: Path, columns: Sequence[str]) -> Iterator[Row]:
 def _spreadsheet(path: Path, columns: Sequence[str], problems: list[str]) -> Iterator[Row]:
     import openpyxl  # takes a moment
 
+    with _reading_spreadsheet(path):
+        book = openpyxl.load_workbook(path, read_only=True, data_only=True)
+    header: dict[int, str] = {}
+    with ExitStack() as opened:
+        opened.callback(book.close)
+        with _reading_spreadsheet(path):
+            filled = [sheet for sheet in book.worksheets if _has_rows(sheet)]
+        if len(filled) > 1:
+            names = ", ".join(repr(sheet.title) for sheet in filled)
+            raise UserError(f"has {len(filled)} sheets ({names}): save the one to read as .csv", file=path)
+        rows = opened.enter_context(closing(_filled_rows(filled[0]))) if filled else iter(())
+        while True:
+            with _reading_spreadsheet(path):
+                cells = next(rows, None)
+            if cells is None:
+                return
+            if not cells[0].row % _SHOWN_ROWS:
+                log.info("%s: row %d of %s is read", path, cells[0].row, filled[0].max_row or "many")
+            try:
+                texts = {cell.column: _cell_text(cell) for cell in cells}
+                if unnamed := [c.coordinate for c in cells if header and c.column not in header]:
+                    raise ValueError(f"cell {unnamed[0]} has a value, but its column has no name")
+            except ValueError as error:
+                problems.append(f"row {cells[0].row}: {error}")
+                if not header:
+                    return
+                continue
+            if header:
+                yield Row(cells[0].row, {name: texts.get(column, "") for column, name in header.items()})
+            else:
+                header = texts
+                _check_columns(path, list(header.values()), columns)
+
+
+def _filled_rows(sheet: Any) -> Generator[list[Any]]:
+    """The cells with a value of each row that has any, one row at a time."""
+    with closing(sheet.iter_rows()) as rows:
+        for row in rows:
+            if cells := [cell for cell in row if cell.value is not None]:
+                yield cells
+
+
+def _has_rows(sheet: Any) -> bool:
+    with closing(_filled_rows(sheet)) as rows:
+        return next(rows, None) is not None
+
+
+@contextmanager
+def _reading_spreadsheet(path: Path) -> Iterator[None]:
     try:
         with warnings.catch_warnings(action="ignore"):  # of what openpyxl does not keep, such as validation
-            book = openpyxl.load_workbook(path, read_only=True, data_only=True)
-            sheets = {
-                sheet.title: [[cell for cell in row if cell.value is not None] for row in sheet.iter_rows()]
-                for sheet in book.worksheets
-            }
-            book.close()
+            yield
     except Exception as error:  # of many kinds
         message = f"cannot be read as a spreadsheet (has it a password?): {one_line(str(error))}"
         raise UserError(message, file=path) from None
-    filled = [title for title, rows in sheets.items() if any(rows)]
-    if len(filled) > 1:
-        names = ", ".join(map(repr, filled))
-        raise UserError(f"has {len(filled)} sheets ({names}): save the one to read as .csv", file=path)
-    header: dict[int, str] = {}
-    for cells in filter(None, sheets[filled[0]] if filled else ()):
-        try:
-            texts = {cell.column: _cell_text(cell) for cell in cells}
-            if unnamed := [c.coordinate for c in cells if header and c.column not in header]:
-                raise ValueError(f"cell {unnamed[0]} has a value, but its column has no name")
-        except ValueError as error:
-            problems.append(f"row {cells[0].row}: {error}")
-            if not header:
-                return
-            continue
-        if header:
-            yield Row(cells[0].row, {name: texts.get(column, "") for column, name in header.items()})
-        else:
-            header = texts
-            _check_columns(path, list(header.values()), columns)
 
 
 def _cell_text(cell: Any) -> str:

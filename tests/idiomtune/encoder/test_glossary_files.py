@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from idiomtune.encoder.glossary import first_clause, read_glossary
+from idiomtune.expressions import ExpressionIndex, find_expression
 from idiomtune.io.files import fingerprint
 
 HEADER = "expression,meaning,literal,source,licence\n"
@@ -112,3 +115,54 @@ def test_published_tables_serve_as_they_are(tmp_path: Path) -> None:
     assert about["licences"] == ["gpl-3.0"]
     assert about["without_licence"] == 1
     assert not any("left out" in note for note in glossary.notes), "PIE has a row for each sentence"
+
+
+def _word(number: int) -> str:
+    """A word of letters for each number."""
+    letters, number = "", number + 26**3
+    while number:
+        letters, number = letters + chr(97 + number % 26), number // 26
+    return letters
+
+
+WORDS = ("boat", "rain", "cat", "house", "road", "tree", "take", "give")
+ALIKE: dict[str, Callable[[int], str]] = {
+    "begin alike": lambda i: f"take {_word(i)} {_word(i + 7)}",
+    "numbers": lambda i: f"break the ice {i}",
+    "nested": lambda i: " ".join(_word(j) for j in range(i % 40 + 1)) + f" {_word(i)}",
+    "placeholders": lambda i: f"take someone to one's {_word(i)} place",
+    "capitals and accents": lambda i: f"Über {_word(i)} Café",
+    "the same few words": lambda i: " ".join(WORDS[i // 6**n % 6] for n in range(6)),
+}
+
+
+@pytest.mark.parametrize("kind", ALIKE)
+def test_reading_grows_no_faster_than_the_file(kind: str, tmp_path: Path) -> None:
+    """Four times as many rows take no more than nine times as long (a quadratic reader: 16 times)."""
+
+    def seconds(num_rows: int) -> float:
+        path = tmp_path / f"{num_rows}.tsv"
+        rows = dict.fromkeys(ALIKE[kind](i) for i in range(num_rows))
+        path.write_text("expression\tmeaning\n" + "".join(f"{row}\tmeaning\n" for row in rows), "utf-8")
+        start = time.process_time()
+        read_glossary([path]).meanings().find("They take the boat to their place, and break the ice 12.")
+        return time.process_time() - start
+
+    assert seconds(4000) < 9 * max(seconds(1000), 0.05)
+
+
+def test_expressions_of_crowded_words_are_found_as_one_by_one() -> None:
+    """Also in other forms, with hyphens and placeholders, and the longest of them."""
+    names = [" ".join(WORDS[i // 8**n % 8] for n in range(3)) for i in range(400)] + [
+        "take someone boat rain"
+    ]
+    index = ExpressionIndex(names)
+    for text in (
+        "They gave-boats rained.",
+        "She took my old boat rain, then giving take cat.",
+        "tree tree tree",
+    ):
+        found = {text[start:end] for start, end, _ in index.find(text)}
+        expected = {text[slice(*span)] for name in names if (span := find_expression(text, name))}
+        assert found <= expected
+        assert bool(found) == bool(expected)

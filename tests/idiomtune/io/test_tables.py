@@ -7,6 +7,7 @@ import gzip
 import io
 import itertools
 import json
+import logging
 import re
 import tracemalloc
 from collections.abc import Sequence
@@ -293,3 +294,19 @@ def test_whatever_bytes_there_are(tmp_path: Path, name: str) -> None:
         assert all(a < b for a, b in itertools.pairwise(numbers))
 
     tried()
+
+
+def test_a_long_spreadsheet_says_how_far_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is read row by row: the first is there before the last is looked at."""
+    monkeypatch.setattr("idiomtune.io.tables._SHOWN_ROWS", 10)
+    path = tmp_path / "t.xlsx"
+    path.write_bytes(workbook([("id", "text"), *((i, f"text {i}") for i in range(30))]))
+    rows = read_rows(path)
+    assert next(rows).values == {"id": "0", "text": "text 0"}
+    with caplog.at_level(logging.INFO):
+        assert len(list(rows)) == 29
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{path}: row {number} of 31 is read" for number in (10, 20, 30)
+    ]
