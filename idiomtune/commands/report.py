@@ -41,8 +41,8 @@ _TAKES = {
 # How the files begin, page, table.md, .csv and .tex, also those of earlier versions; and published.md.
 _MARK = "<!-- idiomtune report -->"
 _BEGINS = (
-    rb"<!doctype html>.{,9999}(content=\"idiomtune report\">|\n  --idiomatic: )|# Report\n\nMeans over seeds "
-    rb"|group,runs,score,mean,|% \\usepackage\{booktabs\} in the preamble; mean |<!-- idiomtune report -->"
+    rb"\s*<!doctype html>.{,9999}(content=\"idiomtune report\">|\n  --idiomatic: )"
+    rb"|# Report\n\nMeans over seeds |group,runs,score,mean,|% \\usepackage\{booktabs\} in the preamble; mean |<!-- idiomtune report -->"
 )
 _VALUES = {"group": ("seeds", "none"), "scores": ("main", "all")}  # the first is the default
 

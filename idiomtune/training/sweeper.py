@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
@@ -31,7 +30,6 @@ from idiomtune.config.validation import no_such_score
 from idiomtune.errors import UserError
 from idiomtune.io.files import printable
 from idiomtune.io.processes import has_peers
-from idiomtune.io.secrets import refuse_values
 
 log = logging.getLogger(__name__)
 
@@ -41,23 +39,13 @@ _on_scores: OnScores | None = None
 
 
 def register() -> None:
-    """Make the sweepers known to Hydra, in this process."""
-    known = Plugins.instance().class_name_to_class
-    known[_NAME] = OptunaSweeper
-    known[f"{BasicSweeper.__module__}.{BasicSweeper.__qualname__}"] = GridSweeper
+    """Make the sweeper known to Hydra, in this process."""
+    Plugins.instance().class_name_to_class[_NAME] = OptunaSweeper
 
 
 def scores_reporter() -> OnScores | None:
     """If the current run is a trial that may be pruned: what reports its scores."""
     return _on_scores
-
-
-class GridSweeper(BasicSweeper):
-    """Hydra's own, which writes down the configuration before a job has looked at it."""
-
-    def sweep(self, arguments: list[str]) -> Any:
-        refuse_values(OmegaConf.to_container(self.config))
-        return super().sweep(arguments)
 
 
 class OptunaSweeper(Sweeper):
