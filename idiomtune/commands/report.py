@@ -38,11 +38,11 @@ _TAKES = {
     "published": ("published", "output", "extensions"),
     "": ("output", "against", "group", "scores", "extensions"),
 }
-# How the files begin, page, table.md, .csv and .tex, also those of earlier versions; and published.md.
-_MARK = "<!-- idiomtune report -->"
-_BEGINS = (
+_MARK = "<!-- idiomtune report -->"  # of published.md
+_BEGINS = (  # page, table.md, .csv, .tex, published.md
     rb"\s*<!doctype html>.{,9999}(content=\"idiomtune report\">|\n  --idiomatic: )"
-    rb"|# Report\n\nMeans over seeds |group,runs,score,mean,|% \\usepackage\{booktabs\} in the preamble; mean |<!-- idiomtune report -->"
+    rb"|# Report\n\nMeans over seeds |group,runs,score,mean,|<!-- idiomtune report -->"
+    rb"|% \\usepackage\{booktabs\} in the preamble; mean "
 )
 _VALUES = {"group": ("seeds", "none"), "scores": ("main", "all")}  # the first is the default
 
