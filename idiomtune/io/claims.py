@@ -153,13 +153,17 @@ def _problem(target: Path, record: str | None, begins: bytes, overwrite: bool | 
     else:
         is_ours = target.is_file()
         is_empty = is_ours and not target.stat().st_size
-        if is_ours and not is_empty:
-            with target.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-                is_ours = re.match(begins, content, re.DOTALL) is not None
     is_right_kind = target.is_dir() == (record is not None) and not target.is_mount()
     if not is_right_kind or not (is_ours or is_empty):
         return f"contains something else: choose a new {'file' if record is None else 'folder'}"
-    if is_empty or overwrite:
+    if is_empty:
+        return None
+    if record is None:
+        with target.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            if not re.match(begins, content, re.DOTALL):
+                hint = "; overwrite=true replaces only its own" if overwrite is False else ""
+                return f"already exists, and this program did not make it: choose another{hint}"
+    if overwrite:
         return None
     return "already exists: choose another" + ("" if overwrite is None else ", or overwrite=true replaces it")
 
