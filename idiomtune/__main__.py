@@ -11,6 +11,7 @@ import runpy
 import sys
 
 import idiomtune
+from idiomtune.io.secrets import starred
 
 PROGRAMS = {
     "new": "write a small folder to start from: sentences, glossary, options, a notebook",
@@ -40,7 +41,7 @@ def main() -> None:
     else:
         near = difflib.get_close_matches(name, PROGRAMS, n=1)
         guess = f"did you mean idiomtune {near[0]}?" if near else f"there are {', '.join(PROGRAMS)}"
-        print(f"error: idiomtune has no program {name!r}: {guess}", file=sys.stderr)
+        print(f"error: idiomtune has no program {starred(name)!r}: {guess}", file=sys.stderr)
         sys.exit(2)
 
 

@@ -272,7 +272,7 @@ def test_what_may_be_written_is(here: Path, tiny_path: Path) -> None:
     evaluate(tiny_path, *EVALUATE, "output=empty", *outputs)
     before = json.loads(Path("empty").read_text())["scores"]
     assert before
-    write(Path("empty"), "{}")
+    write(Path("empty"), json.dumps({"scores": {}, "meta": {}}))
     evaluate(tiny_path, *EVALUATE, "output=empty", "overwrite=true")
     assert json.loads(Path("empty").read_text())["scores"] == before
     for _ in range(2):  # a report is made again of the same scores

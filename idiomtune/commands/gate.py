@@ -29,7 +29,7 @@ margin=[<score>:]<margin>         it is worse than before by at most this, in it
 cluster_margin=[<score>:]<margin> the same for each idiom, compound or expression separately
 
 against=<run>       what to compare with; baseline: the run's own model before training
-output=<file.json>  also write the table there
+output=<file.json>  also write the table there, in place of that of an earlier check
 extensions=<module>[,<module>…]  your own modules with benchmarks of these runs
 
 Exit status: 0 it passes; 1 a check fails; 3 a check cannot tell: the margin is within the 95%
@@ -38,6 +38,7 @@ or the program failed."""
 
 _CHECKS = ("floor", "margin", "cluster_margin")
 _BASELINE = "baseline"
+_BEGINS = rb'\{\s*"verdict": "[a-z ]+",\s*"status": \d'  # the table of an earlier check
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,7 @@ def gate(arguments: Arguments) -> Verdict:
     """
     # Pandas takes a second: not for --help and typos.
     from idiomtune.declarations.registry import load_extensions
+    from idiomtune.io.claims import claimed
     from idiomtune.io.files import write_json
     from idiomtune.reports import checks as checking
     from idiomtune.reports import frames, tables
@@ -147,10 +149,8 @@ def gate(arguments: Arguments) -> Verdict:
             "checks": [asdict(check) for check in checks],
             "notes": notes,
         }
-        try:
-            write_json(arguments.output, content)
-        except OSError as error:
-            raise UserError(f"output={arguments.output}: cannot be written ({error.strerror})") from None
+        with claimed("output", arguments.output, begins=_BEGINS, overwrite=True) as file:
+            write_json(file, content)
     return verdict
 
 

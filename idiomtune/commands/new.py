@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import Sequence
@@ -28,7 +29,7 @@ def _run(arguments: Sequence[str]) -> int:
     if len(folders) != 1:
         raise UserError("give one folder: idiomtune new <folder>")
     folder = expanded(folders[0], "folder")
-    if there := [path.name for path in sorted(TEMPLATES.iterdir()) if (folder / path.name).exists()]:
+    if there := [path.name for path in sorted(TEMPLATES.iterdir()) if os.path.lexists(folder / path.name)]:
         raise UserError(f"{folder} has {', '.join(there)} already: name another folder")
     try:
         shutil.copytree(TEMPLATES, folder, dirs_exist_ok=True, copy_function=shutil.copyfile)

@@ -3,6 +3,7 @@
 from typing import Any
 
 from idiomtune.config import ExploreSettings, PushSettings, check
+from idiomtune.io.secrets import refuse_files
 from idiomtune.programs.launch import launch
 
 
@@ -37,6 +38,8 @@ def publish(settings: PushSettings) -> list[str | None]:
             models=[str(space.model)], corpus=settings.corpus, name=name, overwrite=True
         )
         write_space(options, space.folder, space.metadata, space.note)
+    for upload in [*models, *spaces]:  # all of them, before the first is sent
+        refuse_files(upload.folder, upload.files)
     return [send(upload, settings) for upload in [*models, *spaces]]
 
 

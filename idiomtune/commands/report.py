@@ -38,6 +38,12 @@ _TAKES = {
     "published": ("published", "output", "extensions"),
     "": ("output", "against", "group", "scores", "extensions"),
 }
+_MARK = "<!-- idiomtune report -->"  # of published.md
+_BEGINS = (  # page, table.md, .csv, .tex, published.md
+    rb"\s*<!doctype html>.{,9999}(content=\"idiomtune report\">|\n  --idiomatic: )"
+    rb"|# Report\n\nMeans over seeds |group,runs,score,mean,|<!-- idiomtune report -->"
+    rb"|% \\usepackage\{booktabs\} in the preamble; mean "
+)
 _VALUES = {"group": ("seeds", "none"), "scores": ("main", "all")}  # the first is the default
 
 
@@ -128,7 +134,7 @@ def report(arguments: Arguments) -> Path:
         "table.tex": tables.latex_document(papers, all_notes),
         page.PAGE: page.page(groups, read, compared, notes),
     }
-    _write(folder, contents, replaces=page.PAGE)
+    _write(folder, contents)
     return folder
 
 
@@ -145,11 +151,8 @@ def _default_output(paths: Sequence[Path], named: Path) -> Path:
     return (named.parent if named in paths else named) / "report"
 
 
-def _write(folder: Path, contents: Mapping[str, str], replaces: str) -> None:
-    """Write files, all of which are claimed first.
-
-    Args:
-        replaces: the file that shows that the folder has an earlier report, which is replaced.
+def _write(folder: Path, contents: Mapping[str, str]) -> None:
+    """Write files, all of which are claimed first; those of an earlier report are replaced.
 
     Raises:
         UserError: if another file is in the way, or they cannot be written.
@@ -157,9 +160,9 @@ def _write(folder: Path, contents: Mapping[str, str], replaces: str) -> None:
     from idiomtune.io.claims import claimed
     from idiomtune.io.files import write_text
 
-    overwrite = (folder / replaces).is_file() or None
     with ExitStack() as held:
-        files = [held.enter_context(claimed("output", folder / n, overwrite=overwrite)) for n in contents]
+        claims = [claimed("output", folder / n, begins=_BEGINS, overwrite=True) for n in contents]
+        files = [held.enter_context(claim) for claim in claims]
         for file, text in zip(files, contents.values(), strict=True):
             write_text(file, text)
 
@@ -186,7 +189,7 @@ def _show_published(arguments: Arguments) -> None:
     tables.print_notes([*notes, *more])
     if (output := arguments.path("output")) is not None:
         parts = [f"{table.title}\n\n{tables.markdown(table)}" for table in figures]
-        _write(output, {"published.md": "\n\n".join([*parts, *more]) + "\n"}, "published.md")
+        _write(output, {"published.md": "\n\n".join([_MARK, *parts, *more]) + "\n"})
 
 
 def _run(arguments: Sequence[str]) -> int:

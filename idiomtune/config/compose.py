@@ -21,6 +21,7 @@ from idiomtune.declarations.models import CONF
 from idiomtune.declarations.options import as_list
 from idiomtune.errors import UserError
 from idiomtune.io.files import expanded
+from idiomtune.io.secrets import refuse_values
 from idiomtune.io.tables import is_table, read_rows
 
 log = logging.getLogger(__name__)
@@ -185,10 +186,12 @@ def plain(config: DictConfig, *, throw_on_missing: bool) -> dict[str, Any]:
         throw_on_missing: refuse options that must be given and are not, by an error of OmegaConf's.
 
     Raises:
-        UserError: if a part is wrong.
+        UserError: if a part is wrong, or an option is a secret.
     """
+    refuse_values(OmegaConf.to_container(config))  # by the names of variables; then by their values
     resolved = OmegaConf.to_container(config, resolve=True, throw_on_missing=throw_on_missing)
     assert isinstance(resolved, dict)
+    refuse_values(resolved)
     filled = with_parts_filled({str(key): value for key, value in resolved.items()}, _composed_beside)
     return with_sizes_chosen(filled)
 

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
 PORT = 8765  # also in the help of `idiomtune explore`
 FILE = "index.html"  # in a Space
+BEGINS = (  # a page, also of an earlier version; a Space's card
+    rb"\s*<!doctype html>.{,9999}(content=\"idiomtune explore\">|\n  --u-idiomatic: )"
+    rb"|---\ntitle: .*\n---\n\nWhat models find for .*Made with idiomtune\."
+)
 _CARD = """---
 {metadata}---
 

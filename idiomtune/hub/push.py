@@ -35,6 +35,7 @@ from idiomtune.hub.card import (
 from idiomtune.io.files import expanded, fingerprint, first_of, is_file, is_folder, printable
 from idiomtune.io.hub import CLIENT_ERRORS, is_network_error, reason_for, without_secrets
 from idiomtune.io.records import readable_record
+from idiomtune.io.secrets import refuse_files
 from idiomtune.training.checkpoint import CHECKSUMS, NOT_OF_THE_MODEL, verify
 from idiomtune.training.run_folder import read_config, read_run
 
@@ -388,6 +389,7 @@ def push_or_warn(hub: HubSettings, checkpoint: Path, revision: str | None = None
     settings: PushSettings = check(PushSettings, {**options, **others, "dry_run": False})
     try:
         upload = collect_model(settings)
+        refuse_files(upload.folder, upload.files)
         check_can_send(upload.problems)
         url = _push(upload, settings)
     except UserError as error:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
+import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from idiomtune.errors import UserError
-from idiomtune.io.files import numbered, seal, sync
+from idiomtune.io.files import first_of, numbered, seal, sync
 
 LOCK = ".lock"
 _MAX_VANISHED = 10  # times that a folder may vanish between being made and locked
@@ -57,26 +59,35 @@ def locked(folder: Path, name: str) -> Iterator[None]:
 
 @contextmanager
 def claimed(
-    option: str, path: Path, *, record: str | None = None, overwrite: bool | None = None
+    option: str,
+    path: Path,
+    *,
+    record: str | None = None,
+    begins: bytes = b"",
+    overwrite: bool | None = None,
+    resumed: Collection[str] = (),
 ) -> Iterator[Path]:
     """Claim an output before anything is computed for it, and put it in its place when the block has ended.
 
     Until then it is made in the hidden folder `.<name>.partial` next to it, which is locked. A block that
-    fails leaves only the files that it has written to that folder itself, for the next start to resume from.
+    fails leaves only the files there that the next start resumes from.
     What a killed process leaves is removed by the next start with the same output.
 
     Args:
         option: that names the output, for messages.
         path: of a file, or with `record` of a folder. Nothing is there, or something empty.
         record: a file by which the program knows the folders that it has made; "" = it replaces none.
-        overwrite: replaces a file, or a folder with the record; None = the program has no such option.
+        begins: a pattern by which the program knows the files that it has made.
+        overwrite: replaces such a file, or a folder with the record; None = the program has no such option.
+        resumed: names of the files that a failing block leaves to resume from.
 
     Yields:
         The path to write: of a file, or of an empty folder.
 
     Raises:
         TakenError: if another process is working on the output.
-        UserError: if something is there already, or the output cannot be written.
+        UserError: if something is there already, `.<name>.partial` has something else, or the output cannot
+            be written.
         MovedError: if something else was put there meanwhile. It stays, and the output gets the first free
             name of `<name>-2`, `<name>-3`, …
     """
@@ -85,10 +96,16 @@ def claimed(
     made, name = work / "new", f"{option}={path}"
     new, replaced, place = made / target.name, made / f"{target.name}.replaced", target
     moved: MovedError | None = None
+    there, ours = _names(work), {LOCK, *resumed}  # `new` is ours beside a lock, which is removed after it
+    parts = {target.name, replaced.name, f".{target.name}.partial"}
+    if strays := (there - ours - ({made.name} if LOCK in there else set())) | (_names(made) - parts):
+        raise UserError(
+            f"{name}: {work} has {first_of(sorted(strays))}, which is of no program here: move it"
+        )
     with locked(work, name):
         try:
             _clear(replaced, target)
-            if problem := _problem(target, record, overwrite):
+            if problem := _problem(target, record, begins, overwrite):
                 raise UserError(f"{name}: {problem}")
             was_there = target.exists()
             (made if record is None else new).mkdir(parents=True)
@@ -97,9 +114,9 @@ def claimed(
             except MovedError as error:  # another output of this program; all of them are complete then
                 moved = error
             seal(made)
-            for resumed in set(work.iterdir()) - {made, work / LOCK}:
-                resumed.unlink()
-            may_replace = was_there and not _problem(target, record, overwrite)
+            for state in resumed:
+                (work / state).unlink(missing_ok=True)
+            may_replace = was_there and not _problem(target, record, begins, overwrite)
             if may_replace and record:
                 target.rename(replaced)
             place = next(p for p in numbered(target) if _put(new, p, exist_ok=may_replace and p == target))
@@ -120,7 +137,14 @@ def claimed(
         raise moved
 
 
-def _problem(target: Path, record: str | None, overwrite: bool | None) -> str | None:
+def _names(folder: Path) -> set[str]:
+    """What is in a folder; a link is not followed, and has its own name in it."""
+    with suppress(OSError):  # it is not there, or no folder, which is noticed when it is locked
+        return {folder.name} if folder.is_symlink() else {path.name for path in folder.iterdir()}
+    return set()
+
+
+def _problem(target: Path, record: str | None, begins: bytes, overwrite: bool | None) -> str | None:
     """Why an output cannot be put there, if it cannot."""
     if not target.exists():
         return None
@@ -132,7 +156,14 @@ def _problem(target: Path, record: str | None, overwrite: bool | None) -> str | 
     is_right_kind = target.is_dir() == (record is not None) and not target.is_mount()
     if not is_right_kind or not (is_ours or is_empty):
         return f"contains something else: choose a new {'file' if record is None else 'folder'}"
-    if is_empty or overwrite:
+    if is_empty:
+        return None
+    if record is None:
+        with target.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            if not re.match(begins, content, re.DOTALL):
+                hint = "; overwrite=true replaces only its own" if overwrite is False else ""
+                return f"already exists, and this program did not make it: choose another{hint}"
+    if overwrite:
         return None
     return "already exists: choose another" + ("" if overwrite is None else ", or overwrite=true replaces it")
 

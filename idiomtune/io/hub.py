@@ -12,6 +12,8 @@ import httpx2
 from huggingface_hub import HfApi, errors, get_token, try_to_load_from_cache
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
+from idiomtune.io.secrets import starred
+
 _TIMEOUT = 10.0  # seconds
 
 NETWORK_ERRORS: tuple[type[Exception], ...] = (
@@ -91,13 +93,11 @@ def reason_for(error: BaseException) -> str:
 
 
 def without_secrets(text: str) -> str:
-    """A text without tokens, and with addresses without user, password and query.
+    """A text without secrets, and with addresses without their query.
 
     `HF_ENDPOINT` may hold a password, and upload addresses have a signature in their query.
     """
-    text = re.sub(r"(\w+://)[^\s/?#'\"<>]*@", r"\1***@", text)
-    text = re.sub(r"(\w+://[^\s?#'\"<>]*)\?[^\s'\"<>]*", r"\1?***", text)
-    text = re.sub(r"\bhf_[A-Za-z0-9]{20,}", "***", text)
+    text = re.sub(r"(\w+://[^\s?#'\"<>]*)\?[^\s'\"<>]*", r"\1?***", starred(text))
     with suppress(*CLIENT_ERRORS):  # it could not be fetched
         if token := get_token():
             return text.replace(token, "***")

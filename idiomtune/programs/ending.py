@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from idiomtune.errors import UserError
 from idiomtune.io.files import printable, write_text
 from idiomtune.io.processes import has_peers, rank_of_launch
+from idiomtune.io.secrets import refuse_arguments, starred
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -84,8 +85,8 @@ def report_error(error: BaseException, unexpected: int = 1) -> int:
 
 
 def print_error(message: str) -> None:
-    """Print to standard error, safe for a terminal."""
-    print(printable(message), file=sys.stderr, flush=True)
+    """Print to standard error, safe for a terminal, without secrets."""
+    print(printable(starred(message)), file=sys.stderr, flush=True)
 
 
 def _process() -> str:
@@ -93,7 +94,8 @@ def _process() -> str:
 
 
 def _keep(text: str) -> Path:
-    """Write to the run's folder if there is one, else to a temporary file."""
+    """Write to the run's folder if there is one, else to a temporary file; without secrets."""
+    text = starred(text)
     try:
         if started.run is not None and (started.run.path / "run.json").is_file():
             path = started.run.path / "error.log"
@@ -128,8 +130,9 @@ def names_and_options(
     """The names (of runs, models) among the arguments, and the values of each given option, in their order.
 
     Raises:
-        UserError: for an unknown option.
+        UserError: for an unknown option, or a secret.
     """
+    refuse_arguments(arguments)
     names: list[str] = []
     given: dict[str, list[str]] = {}
     for argument in arguments:

@@ -35,7 +35,12 @@ from idiomtune.reports.runs import SAMPLE_NOTE
 
 log = logging.getLogger(__name__)
 
-_FOLDERS = ("predictions", "plots")  # which are never replaced; output and per_query are files
+_FOLDERS = ("predictions", "plots")  # which are never replaced
+_FILES = {  # and how they begin; the scores of a checkpoint, a run or an export are no scorecard
+    "output": rb'\{\s*"scores"\s*:\s*\{[^{}]*\}\s*,\s*("baseline"\s*:\s*\{\s*\}\s*,\s*)?"meta"\s*:\s*'
+    rb'\{(?!\s*"(step|checkpoint|monitor)")',
+    "per_query": rb'\{"benchmark": "',
+}
 
 
 def score_model(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str, float]:
@@ -99,10 +104,11 @@ def score_model(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str,
 def _claim(settings: EvaluateSettings, held: contextlib.ExitStack) -> dict[str, Path]:
     """Output → the file or folder to write for it, which `held` then puts in its place."""
     outputs = {}
-    for name in ("output", "per_query", *_FOLDERS):
+    for name in (*_FILES, *_FOLDERS):
         if (given := getattr(settings, name)) is not None:
             path, record = expanded(given, name), "" if name in _FOLDERS else None
-            claim = claimed(name, path, record=record, overwrite=settings.overwrite)
+            begins, overwrite = _FILES.get(name, b""), settings.overwrite
+            claim = claimed(name, path, record=record, begins=begins, overwrite=overwrite)
             outputs[name] = held.enter_context(claim)
     return outputs
 

@@ -23,7 +23,7 @@ from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import glossary_path
 from idiomtune.errors import UserError
 from idiomtune.explorer.search import Corpus, Explorer, Model, idiolink_corpus, own_corpus, training_corpus
-from idiomtune.explorer.server import FILE, bound_socket, check_can_serve, page, serve, space_card
+from idiomtune.explorer.server import BEGINS, FILE, bound_socket, check_can_serve, page, serve, space_card
 from idiomtune.hub.card import base_model
 from idiomtune.hub.push import run_and_model
 from idiomtune.io.claims import claimed
@@ -62,7 +62,7 @@ def explore(options: ExploreSettings) -> None:
         write_space(options, options.space)
         print(printable(str(options.space / FILE)))
     elif options.output is not None:
-        with claimed("output", options.output, overwrite=options.overwrite) as file:
+        with claimed("output", options.output, begins=BEGINS, overwrite=options.overwrite) as file:
             explorer, title = _explorer(options)
             write_text(file, page(explorer, title, live=False))
         print(printable(str(options.output)))
@@ -82,8 +82,8 @@ def write_space(
         UserError: for everything that the user can fix.
     """
     with (
-        claimed("space", folder / FILE, overwrite=options.overwrite) as file,
-        claimed("space", folder / "README.md", overwrite=options.overwrite) as card,
+        claimed("space", folder / FILE, begins=BEGINS, overwrite=options.overwrite) as file,
+        claimed("space", folder / "README.md", begins=BEGINS, overwrite=options.overwrite) as card,
     ):
         explorer, title = _explorer(options)
         write_text(file, page(explorer, title, live=False))

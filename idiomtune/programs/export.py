@@ -32,16 +32,20 @@ from idiomtune.factory import own_revisions
 from idiomtune.hub.card import TAGS, Source, base_model, card, common_licence, glossary_sources, sources_of
 from idiomtune.io.claims import claimed
 from idiomtune.io.files import (
+    changed_files,
     code_version,
     expanded,
+    files_in,
+    fingerprint,
     fingerprints,
+    first_of,
     is_file,
     is_folder,
     package_versions,
     write_json,
     write_text,
 )
-from idiomtune.io.records import read_record
+from idiomtune.io.records import read_record, readable_record
 from idiomtune.programs.knowledge import describe_glossary, glossary_files
 from idiomtune.programs.launch import as_override
 from idiomtune.reports.runs import SAMPLE_NOTE
@@ -129,7 +133,9 @@ def write_card(
         "packages": package_versions(),
     }
     write_text(folder / "README.md", text)
-    write_json(folder / RECORD, {"scores": after.scores, "baseline": before.scores, "meta": meta})
+    sums = {name: fingerprint(folder / name) for name in files_in(folder)}
+    scored = {"scores": after.scores, "baseline": before.scores, "meta": meta}
+    write_json(folder / RECORD, {**scored, "exported": sums})
 
 
 def _only_encoder(exported: Encoder) -> str:
@@ -183,8 +189,18 @@ def export(settings: ExportSettings) -> Path:
         raise UserError(f"output={output}: is the model's own folder, or in it: name another")
     claim = claimed("output", output, record=RECORD, overwrite=settings.overwrite)
     with claim as folder, explained("nothing was exported"):
+        _refuse_others(output)
         _export(settings, folder)
+        _refuse_others(output)  # again, before it is replaced
     return output
+
+
+def _refuse_others(folder: Path) -> None:
+    """Refuse to replace files that no export has made, or that are not as it made them."""
+    sums = readable_record(folder / RECORD).get("exported", {})  # earlier versions recorded none
+    there = {*files_in(folder)} - {RECORD}
+    if others := sorted(there - {*sums} | there.intersection(changed_files(folder, sums))):
+        raise UserError(f"output={folder}: {first_of(others)} is not as an export wrote it: move it")
 
 
 def _export(settings: ExportSettings, folder: Path) -> None:

@@ -32,6 +32,7 @@ from idiomtune.io.tables import is_table
 
 log = logging.getLogger(__name__)
 
+_BEGINS = rb"expression([,\t])meaning\1sense\1part_of_speech\1forms\1|PAR1.*part_of_speech"  # or Parquet
 _SQUARE = re.compile(r"\[[^][]*\]")
 
 
@@ -45,7 +46,7 @@ def glossary(options: GlossarySettings) -> Path:
         UserError: for everything that the user can fix.
     """
     output = expanded(options.output, "output")
-    with claimed("output", output, overwrite=options.overwrite) as file:
+    with claimed("output", output, begins=_BEGINS, overwrite=options.overwrite) as file:
         senses = _usable(options)
         forms = {name: some[0].forms for name, some in senses.items()}
         counts = None if options.texts is None else _occurrences(options.texts, senses, forms)

@@ -41,13 +41,14 @@ from idiomtune.config.compose import (
     plain,
     register_resolvers,
 )
-from idiomtune.config.validation import Settings, refuse_arguments, refuse_values
+from idiomtune.config.validation import Settings
 from idiomtune.declarations.models import CONF
 from idiomtune.declarations.registry import is_place
 from idiomtune.errors import UserError
-from idiomtune.io.files import expanded, is_folder, parse_yaml, printable
+from idiomtune.io.files import expanded, has_lone_surrogate, is_folder, parse_yaml, printable
 from idiomtune.io.processes import has_peers, is_lost_peer, rank_of_launch
 from idiomtune.io.records import model_folder, refuse_recorded_code
+from idiomtune.io.secrets import refuse_arguments, refuse_values, starred
 from idiomtune.io.terminal import shown_messages
 from idiomtune.programs.ending import TRACEBACKS, Start, print_error, remember, report_error, started
 from idiomtune.programs.folders import new_sweep_folder, remove_unused_folder
@@ -99,6 +100,8 @@ def rewrite_arguments(arguments: Sequence[str], program: str = "config") -> list
             run; for a token; for an option with dashes; for `+sweep=` without `-m`.
     """
     refuse_arguments(arguments)
+    if broken := next(filter(has_lone_surrogate, arguments), None):
+        raise UserError(f"{broken!a}: is not UTF-8 text, so it cannot be recorded with the run")
     _refuse_dashes(arguments)
     arguments = sorted(arguments, key=lambda one: one not in _SWEEP_FLAGS)  # Hydra refuses it behind options
     arguments = _with_subject(arguments, program)
@@ -143,6 +146,7 @@ def _named_experiment(argument: str) -> str:
         raise UserError(f"{argument}: there is an experiment {path.stem} already: rename the file")
     try:
         options = dict(parse_yaml(expanded(str(path), "experiment").read_text(encoding="utf-8")))
+        refuse_values(options)
         ConfigStore.instance().store(path.stem, options, group="experiment", package="_global_")
     except (OSError, TypeError, ValueError, YAMLError) as error:
         raise UserError(f"{argument}: cannot be read as an experiment: {error}") from error
@@ -415,7 +419,6 @@ def _plain(config: DictConfig) -> dict[str, Any]:
     names = {override.lstrip("+").partition("=")[0] for override in HydraConfig.get().overrides.task}
     model = resolved.get("model")
     refuse_recorded_code(model, "the configuration", repeats=_CODE in names, option=f"{_CODE}=true")
-    refuse_values(resolved)
     refuse_values({"hydra": OmegaConf.to_container(HydraConfig.instance().cfg.hydra)})  # type: ignore[union-attr]
     return resolved
 
@@ -428,7 +431,7 @@ def _register() -> None:
 def _in_our_words(error: BaseException) -> BaseException:
     """An error of Hydra's, or of a lost process, as a :class:`UserError`; any other unchanged."""
     if isinstance(error, HydraException | OmegaConfBaseException):
-        return UserError(explained(error))
+        return UserError(starred(explained(error)))
     if not isinstance(error, Exception) or isinstance(error, UserError):
         return error
     if has_peers() and is_lost_peer(error):

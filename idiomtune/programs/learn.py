@@ -178,7 +178,8 @@ def learn(settings: LearnSettings) -> Path:
     else:  # a name that the same command gives again, so that it resumes
         names = [Path(path).stem for path in (settings.model.path, *settings.glossary)]
         output = Path("checkpoints/learnt") / "_".join(names or ["model"])
-    with claimed("output", output, record=LEARNT) as folder, explained("repeat the command to resume it"):
+    claim = claimed("output", output, record=LEARNT, resumed=(_STATE, f"{_STATE}.partial"))
+    with claim as folder, explained("repeat the command to resume it"):
         _learn(settings, folder)
     return output
 

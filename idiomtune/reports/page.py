@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +13,7 @@ from PIL import Image
 from idiomtune.declarations.examples import Examples
 from idiomtune.declarations.registry import benchmark_types, resolve, score_of
 from idiomtune.io.pages import template
+from idiomtune.io.secrets import OPTION, secret_in
 from idiomtune.reports.compare import Comparison, comparison_notes, head_verdicts
 from idiomtune.reports.frames import Group, show
 from idiomtune.reports.plots import (
@@ -29,7 +29,6 @@ from idiomtune.reports.score_tables import changes, detail_tables, paired_table,
 from idiomtune.reports.tables import Table
 
 PAGE = "report.html"
-_SECRET = re.compile(r"token|secret|password|api_?key|credential", re.IGNORECASE)
 _HALF = 60  # of the width of an interval's bar, in pixels
 _THUMBNAIL = (120, 90)  # pixels
 
@@ -103,7 +102,8 @@ def _view(run: Run, *, with_examples: bool) -> dict[str, Any]:
     facts |= {"folder": str(run.path)}
     for name in ("data", "files", "config", "notes", "warnings", "not_scored"):  # shown elsewhere
         facts.pop(name, None)
-    options = {k: "(hidden)" if v is not None and _SECRET.search(k) else v for k, v in run.config.items()}
+    secret = {k for k, v in run.config.items() if v and (OPTION.search(k) or secret_in(str(v)))}
+    options = {k: "(hidden)" if k in secret else v for k, v in run.config.items()}
     return {
         "run": run,
         "notes": [*notes, *damaged_records],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import platform
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
@@ -19,6 +20,7 @@ from idiomtune.io.claims import LOCK, TakenError, locked
 from idiomtune.io.files import (
     changed_files,
     code_version,
+    files_in,
     find_links,
     fingerprint,
     first_of,
@@ -32,7 +34,7 @@ from idiomtune.io.files import (
 from idiomtune.io.hub import without_secrets
 from idiomtune.io.records import readable_record, remember_extensions
 from idiomtune.io.terminal import logged_to
-from idiomtune.training.checkpoint import checkpoints
+from idiomtune.training.checkpoint import CHECKSUMS, checkpoints
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +42,17 @@ LOG, START, _METRICS = "train.log", ".hydra", "metrics.jsonl"
 BASELINE = ("baseline.json", "per_query_baseline")
 _RECORD = frozenset({LOCK, LOG, START, "run.json", "config.yaml"})  # of a run without any result
 _KEEPS_LINKS = "wandb"  # makes links in its own folder
+# What a run replaces by itself; and all that it, or what is made of it, writes but for its models' files.
+_REPLACED = re.compile(
+    r"(best|plots|predictions|per_query(_baseline)?)/.+|(run|scores|baseline)\.json|metrics\.jsonl"
+    r"|config\.yaml|error\.log|report\.html"
+)
+_WRITTEN = re.compile(
+    r"(\.hydra|wandb|tensorboard|space|predictions|\.(step_\d+|best)(_old)?)/.+|plots/[^/]+\.png"
+    r"|per_query(_baseline)?/[^/]+\.jsonl|(run|scores|baseline|nonfinite_batch|wandb)\.json|metrics\.jsonl"
+    r"|config\.yaml|(train|error)\.log|(report|explore)\.html|table\.(md|csv|tex)|published\.md|\.lock"
+    r"|(.+/)?\.[^/]+\.partial(/.+)?"
+)
 
 
 def holds_a_run(folder: Path) -> bool:
@@ -146,11 +159,12 @@ class RunFolder:
 
         Args:
             resume: whether the folder's run is resumed; otherwise the folder must not hold a run.
-            overwrite: a run that it holds is removed, with all else in the folder.
+            overwrite: a run that it holds is removed, with what was made of it.
             record_start: for a new run, writes how it was started.
 
         Raises:
-            UserError: if another process holds the folder, or it holds a run or a symbolic link.
+            UserError: if another process holds the folder, or it holds a run, a symbolic link, or a file of
+                the user's that would be lost.
         """
         with self._locked_somewhere(resume=resume, overwrite=overwrite):
             if links := find_links(self.path, apart=[_KEEPS_LINKS]):
@@ -185,6 +199,8 @@ class RunFolder:
                 self.path = path
                 try:
                     held.enter_context(self.locked())
+                    if not resume:
+                        self._refuse_others(overwrite=overwrite)
                     if not resume and overwrite and (path / "run.json").is_file():
                         for old in {*path.iterdir()} - {path / LOCK}:
                             shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
@@ -196,6 +212,31 @@ class RunFolder:
                     if not self._chosen:
                         raise
             yield
+
+    def _refuse_others(self, *, overwrite: bool) -> None:
+        """Check that a new run replaces no file that no run has written.
+
+        Args:
+            overwrite: the run that is there is removed, with all else in the folder.
+
+        Raises:
+            UserError: naming them.
+        """
+        record, there = readable_record(self.path / "run.json"), files_in(self.path)
+        others: list[str] = []
+        if "status" not in record and not (self.path / START).is_dir():
+            others = [*filter(_REPLACED.fullmatch, there)]
+        elif overwrite:
+            models = {"best": {"README.md"}, **{p.name: {CHECKSUMS} for p in checkpoints(self.path)}}
+            saved = {name for p in checkpoints(self.path) for name in readable_record(p / CHECKSUMS)}
+            ours = {f"{folder}/{name}" for folder in models for name in saved | models[folder]}
+            ours |= {*record.get("sums", ())}
+            others = [name for name in there if name not in ours and not _WRITTEN.fullmatch(name)]
+        if others:
+            raise UserError(
+                f"the run folder {self.path} contains {first_of(others)}, which no run has written and a new "
+                "one would replace: move it, or name another folder with run_dir="
+            )
 
     def refuse_a_run(self) -> None:
         """Check that the folder holds no run that a new one must not overwrite.

@@ -132,7 +132,7 @@ ALIKE: dict[str, Callable[[int], str]] = {
     "nested": lambda i: " ".join(_word(j) for j in range(i % 40 + 1)) + f" {_word(i)}",
     "placeholders": lambda i: f"take someone to one's {_word(i)} place",
     "capitals and accents": lambda i: f"Über {_word(i)} Café",
-    "the same few words": lambda i: " ".join(WORDS[i // 6**n % 6] for n in range(6)),
+    "the same few words": lambda i: " ".join(WORDS[i * 7919 // 8**n % 8] for n in range(6)),
 }
 
 

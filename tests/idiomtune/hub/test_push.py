@@ -278,6 +278,37 @@ def test_what_others_can_see_or_put_there_is_left_alone(finished: Path, hub: Fak
     assert not stored.private
 
 
+@pytest.mark.parametrize("dry_run", [False, True])
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "README.md", "config.yaml"])
+def test_no_file_with_a_secret_is_published(
+    finished: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch, name: str, dry_run: bool
+) -> None:
+    """It may have come there from anywhere; the card and the configuration are written for the push."""
+    if name in ("README.md", "config.yaml"):
+        configured(finished, sample=True, model={"path": "me/AbC-1234/base"})
+    else:
+        path = finished / "best" / name
+        content = path.read_bytes()
+        path.write_bytes(content.replace(b"{", b'{"AbC-1234":"",', 1))
+        shutil.rmtree(next(finished.glob("step_1")), ignore_errors=True)
+        shutil.rmtree(next(finished.glob("step_2")), ignore_errors=True)
+    monkeypatch.setenv("GITHUB_PAT", "AbC-1234")
+    with pytest.raises(UserError, match=r"GITHUB_PAT") as refused:
+        push(finished, dry_run=dry_run)
+    assert "AbC-1234" not in str(refused.value)
+    assert not hub.repositories
+
+
+def test_a_page_with_a_secret_keeps_the_model_back_too(
+    finished: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("IDIOM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("SOME_SECRET", "<!doctype html>")
+    with pytest.raises(UserError, match=r"index\.html.*SOME_SECRET"):
+        publish(asked(finished, space="me/found"))
+    assert not hub.repositories
+
+
 # ---- a page beside it
 
 SPACE = "me/found"

@@ -12,8 +12,8 @@ import yaml
 
 from idiomtune.config import TrainSettings, check
 from idiomtune.config.compose import chosen_by_default, compose_config
-from idiomtune.config.validation import refuse_arguments, refuse_values
 from idiomtune.errors import UserError
+from idiomtune.io.secrets import refuse_arguments, refuse_values
 from idiomtune.programs import folders
 from idiomtune.programs.ending import run_plain
 from idiomtune.programs.launch import call, rewrite_arguments

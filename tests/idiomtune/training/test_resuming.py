@@ -196,10 +196,10 @@ def test_the_runs_own_configuration_is_the_newest_if_it_is_whole(tmp_path: Path)
     """It has what was changed by a resumed run that saved no checkpoint."""
     save(tmp_path, 2, RECORDED)
     path = tmp_path / "config.yaml"
-    write_json(path, changed(seed=7))
+    write_json(path, changed(seed=7, data={}))
     write_json(tmp_path / "run.json", {"experiment": "x", "config_sum": fingerprint(path)})
     assert saved_config(tmp_path, changed(), "x", [])["seed"] == 7
-    write_json(path, changed(seed=8))
+    write_json(path, changed(seed=8, data={}))
     assert saved_config(tmp_path, changed(), "x", [])["seed"] == 0
 
 

@@ -87,23 +87,50 @@ def test_what_was_in_the_folder_stays(tmp_path: Path) -> None:
 
 
 def test_a_run_is_replaced_only_where_that_is_asked_for(tmp_path: Path) -> None:
-    """With all that is in its folder; a folder without a run is not emptied."""
-    outside = tmp_path / "precious"
-    outside.mkdir()
-    (outside / "file").touch()
-    other = tmp_path / "other"
-    for folder in (tmp_path / "run", other):
-        (folder / "best").mkdir(parents=True)
-        (folder / "best" / "model").touch()
-    (tmp_path / "run" / "link").symlink_to(outside)
-    (tmp_path / "run" / "run.json").write_text('{"status": "finished"}')
-    with pytest.raises(UserError, match="overwrite=true"), RunFolder(tmp_path / "run").claimed(resume=False):
+    """With all that it has written; a folder without a run is not emptied."""
+    folder, other = tmp_path / "run", tmp_path / "other"
+    for path in (folder, other):
+        (path / "best").mkdir(parents=True)
+        (path / "best" / "model").touch()
+    (folder / "run.json").write_text('{"status": "finished", "sums": {"best/model": ""}}')
+    with pytest.raises(UserError, match="overwrite=true"), RunFolder(folder).claimed(resume=False):
         pass
-    with RunFolder(tmp_path / "run").claimed(resume=False, overwrite=True):
-        assert {path.name for path in (tmp_path / "run").iterdir()} <= {".lock", "train.log"}
-    with RunFolder(other).claimed(resume=False, overwrite=True):
-        assert (other / "best" / "model").exists()
-    assert (outside / "file").exists()
+    with RunFolder(folder).claimed(resume=False, overwrite=True):
+        assert {path.name for path in folder.iterdir()} <= {".lock", "train.log"}
+    with pytest.raises(UserError, match="best/model"):
+        RunFolder(other).claimed(resume=False, overwrite=True).__enter__()
+    assert (other / "best" / "model").exists()
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "best/notes.txt", "step_3/notes.txt", "plots/a.svg", "x/y/z"])
+@pytest.mark.parametrize("is_link", [False, True])
+def test_a_run_with_the_users_files_is_not_replaced(tmp_path: Path, name: str, is_link: bool) -> None:
+    (tmp_path / "precious").write_text("mine")
+    folder = tmp_path / "run"
+    (folder / name).parent.mkdir(parents=True)
+    (folder / "run.json").write_text('{"status": "finished"}')
+    if is_link:
+        (folder / name).symlink_to(tmp_path / "precious")
+    else:
+        (folder / name).write_text("mine")
+    with pytest.raises(UserError, match=name):
+        RunFolder(folder).claimed(resume=False, overwrite=True).__enter__()
+    assert (folder / name).read_text() == "mine"
+    assert (folder / "run.json").exists()
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "report.html", "scores.json", "run.json", "best/model.bin"])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_new_run_replaces_no_file_of_the_users(tmp_path: Path, name: str, overwrite: bool) -> None:
+    """A folder of a project has files of the same names; others may lie beside the run."""
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("mine")
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(UserError, match=name):
+        RunFolder(tmp_path).claimed(resume=False, overwrite=overwrite).__enter__()
+    (tmp_path / name).unlink()
+    with RunFolder(tmp_path).claimed(resume=False, overwrite=overwrite):
+        assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
 def test_a_lock_in_a_folder_that_is_gone_is_no_lock(tmp_path: Path) -> None:
