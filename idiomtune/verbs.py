@@ -9,14 +9,17 @@ you can fix is a :class:`idiomtune.errors.UserError`.
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from idiomtune.errors import UserError
-from idiomtune.io.tables import written_table, written_texts
+from idiomtune.io.files import checked_count, described, expanded, is_file, is_folder, path_text
+from idiomtune.io.tables import written_table, written_tables, written_texts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,7 +68,8 @@ def resume(run: Run | str | Path = "auto", *overrides: str, **options: Any) -> R
     """
     from idiomtune.training.resume import newest_unfinished
 
-    if run == "auto" and "run_dir" not in options and not (run := newest_unfinished("*") or ""):
+    run = path_text(run, "run")
+    if run == "auto" and "run_dir" not in options and not (run := str(newest_unfinished("*") or "")):
         raise UserError("checkpoints/ has no unfinished run: name one, as it.resume(<run>)")
     return train(None, *overrides, resume=run, **options)
 
@@ -106,7 +110,7 @@ def evaluate(
     with tempfile.TemporaryDirectory(prefix="idiomtune-") as folder:
         path = _model_path(model, Path(folder))
         name = Path(path).name if path != folder else "encoder"
-        arguments = evaluation_arguments(path, benchmarks, [*_named(None, glossary), *overrides], options)
+        arguments = evaluation_arguments(path, benchmarks, overrides, {"glossary": glossary, **options})
         return Scores(call("evaluate", run, arguments), name)
 
 
@@ -125,22 +129,23 @@ def learn(model: str | Path | Run, glossary: Any, *overrides: str, **options: An
     from idiomtune.commands.learn import run
     from idiomtune.programs.launch import call
 
-    given = {"glossary": [written_table(glossary)], **_with_corpus(options)}
-    folder = call("learn", run, [*_named(_model_path(model)), *overrides, *_arguments(given)])
+    if (corpus := options.get("corpus")) is not None:
+        options["corpus"] = written_texts(corpus, "corpus", takes_rows=False)
+    given = {"glossary": glossary, **options}
+    folder = call("learn", run, [*_named(path_text(model, "model")), *_words(overrides), *_arguments(given)])
     from idiomtune.encoder.encoder import Encoder
 
     return Encoder.from_pretrained(folder)
 
 
-def glossary(
-    sources: str | Sequence[str], output: str | Path, *overrides: str, texts: Any = None, **options: Any
-) -> Path:
+def glossary(sources: Any, output: str | Path, *overrides: str, texts: Any = None, **options: Any) -> Path:
     """A glossary from dictionaries: `idiomtune glossary`.
 
     >>> path = it.glossary("wordnet", "idioms.tsv", texts=["He kicked the bucket."])
 
     Args:
-        sources: `wiktionary`, `wordnet`, a table or a data set of the Hub; several in order of preference.
+        sources: what the command calls `from`: `wiktionary`, `wordnet`, a table or a data set of the Hub;
+            several in order of preference.
         texts: what the command calls `in`: a path, or texts.
         options: `language`, `path`, and all others of the command.
 
@@ -150,9 +155,8 @@ def glossary(
     from idiomtune.commands.glossary import run
     from idiomtune.programs.launch import call
 
-    given = {"from": sources, "output": output, "in": _with_corpus({"corpus": texts})["corpus"], **options}
-    columns = [_override("columns", given.pop("columns"))] if "columns" in given else []
-    return call("glossary", run, [*overrides, *columns, *_arguments(given)])
+    given = {"from": sources, "output": path_text(output, "output"), "in": texts, **options}
+    return call("glossary", run, [*_words(overrides), *_arguments(given)])
 
 
 def export(model: str | Path | Run, format: str, output: str | Path, *overrides: str, **options: Any) -> Path:
@@ -163,8 +167,8 @@ def export(model: str | Path | Run, format: str, output: str | Path, *overrides:
     from idiomtune.commands.export import run
     from idiomtune.programs.launch import call
 
-    given = {"format": format, "output": output, **options}
-    return call("export", run, [*_named(_model_path(model)), *overrides, *_arguments(given)])
+    given = {"format": format, "output": path_text(output, "output"), **options}
+    return call("export", run, [*_named(path_text(model, "model")), *_words(overrides), *_arguments(given)])
 
 
 def push(run: Run | str | Path, repo_id: str | None = None, **options: Any) -> list[str | None]:
@@ -178,7 +182,8 @@ def push(run: Run | str | Path, repo_id: str | None = None, **options: Any) -> l
     from idiomtune.commands.push import run as publish
     from idiomtune.programs.launch import call
 
-    return call("push", publish, _arguments({"checkpoint": run, "repo_id": repo_id, **options}))
+    checkpoint = path_text(run, "run")
+    return call("push", publish, _arguments({"checkpoint": checkpoint, "repo_id": repo_id, **options}))
 
 
 def report(*runs: Run | str | Path, **options: Any) -> Page:
@@ -188,9 +193,15 @@ def report(*runs: Run | str | Path, **options: Any) -> Page:
     """
     from idiomtune.commands.report import parse
     from idiomtune.commands.report import report as write
+    from idiomtune.declarations.registry import load_extensions
+    from idiomtune.programs.ending import names_in
     from idiomtune.reports.page import PAGE
 
-    return Page(write(parse([*(os.fspath(run) for run in runs), *_plain(options)])) / PAGE)
+    arguments = parse([*(_existing(run, "runs") for run in runs), *_option_words(options)])
+    if arguments.kind:
+        raise UserError("makes no page: idiomtune report, on the command line", option=arguments.kind)
+    load_extensions(names_in(arguments.options.get("extensions", "")))
+    return Page(write(arguments) / PAGE)
 
 
 def gate(run: Run | str | Path, against: Run | str | Path | None = None, **options: Any) -> str:
@@ -204,7 +215,7 @@ def gate(run: Run | str | Path, against: Run | str | Path | None = None, **optio
     from idiomtune.commands.gate import gate as judge
     from idiomtune.commands.gate import parse
 
-    return judge(parse([os.fspath(run), *_plain({"against": against, **options})]))
+    return judge(parse([_existing(run, "run"), *_option_words({"against": against, **options}, _LIMITS)]))
 
 
 def usage(
@@ -222,9 +233,13 @@ def usage(
     Raises:
         UserError: if an expression is not in its text, or the model has no hidden layers.
     """
+    from idiomtune.encoder.arguments import usage_requests
+
+    usage_requests(texts, expressions)  # what is wrong with them is said before a model is loaded
+    name = model if hasattr(model, "usage") else path_text(model, "model")
     from idiomtune.encoder.encoder import Encoder
 
-    encoder = model if isinstance(model, Encoder) else Encoder.from_pretrained(_model_path(model))
+    encoder = name if isinstance(name, Encoder) else Encoder.from_pretrained(name)
     return encoder.usage(texts, expressions)
 
 
@@ -238,16 +253,23 @@ def explore(*models: Run | str | Path, output: str | Path | None = None, **optio
             one, or for other models in the current folder.
         options: `corpus` (a path, or texts), `glossary` (a path, or expression → meaning), and others.
     """
-    from idiomtune.commands.explore import parse
+    from idiomtune.config import ExploreSettings
+    from idiomtune.config import check as checked
     from idiomtune.programs.explore import explore as write
 
-    options = _with_corpus(options)
-    if isinstance(options.get("glossary"), Mapping):
-        options["glossary"] = written_table(options["glossary"])
-    if output is None and models and isinstance(models[0], Run):
-        output, options["overwrite"] = models[0].path / "explore.html", True
-    output = output or Path("explore.html")
-    write(parse([*(os.fspath(model) for model in models), *_plain({"output": output, **options})]))
+    if not models:
+        raise UserError("name a run or a model", option="models")
+    if output is None:
+        is_run = isinstance(models[0], Run)
+        output = Path(models[0], "explore.html") if is_run else Path("explore.html")
+        options |= {"overwrite": True} if is_run else {}
+    given = {"output": path_text(output, "output"), **options}
+    values: dict[str, Any] = {"models": [path_text(model, "models") for model in models]}
+    for name, value in given.items():
+        value = path_text(value, name) if isinstance(value, str) else _in_files(name, value)
+        if value is not None:
+            values[name] = str(value).lower() if isinstance(value, bool) else value  # no number
+    write(checked(ExploreSettings, values))
     return Page(output)
 
 
@@ -285,13 +307,15 @@ class Scores(_Shown, Mapping[str, float]):
     """
 
     def __init__(self, values: Mapping[str, float], model: str = "model") -> None:
+        if not isinstance(values, Mapping):
+            raise UserError(f"must be score → value, got {described(values)}", option="values")
         self._values, self._model = dict(values), model
 
     def __getitem__(self, key: str) -> float:
         if key not in self._values:
             from idiomtune.config.validation import no_such_score
 
-            raise KeyError(no_such_score(key, list(self._values)))
+            raise KeyError(no_such_score(str(key), list(self._values)))
         return self._values[key]
 
     def __iter__(self) -> Iterator[str]:
@@ -343,6 +367,7 @@ class Comparison(_Shown):
         Raises:
             UserError: if the score has no results of each query.
         """
+        worst = checked_count(worst, "worst")
         theirs, untrained = self._theirs or self._ours, self._theirs is None
         monitored = [key for run in self._ours.runs for key in run.monitor]
         keys = [score] if score else [*monitored, *self.differences]
@@ -354,7 +379,8 @@ class Comparison(_Shown):
                 table["difference"] = table["after"] - table["before"]
                 return table.sort_values("difference", kind="stable").head(worst)
         raise UserError(
-            f"no results of each query for {score or 'any score'}: eval.per_query=true writes them"
+            f"no results of each query for {score or 'any score'}: eval.per_query=true writes them",
+            option="score",
         )
 
     def _tables(self) -> Sequence[Table]:
@@ -376,7 +402,7 @@ class Run(_Shown, os.PathLike[str]):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         from idiomtune.reports.runs import find_runs
 
-        (self.path, *others), _ = find_runs([Path(path)])
+        (self.path, *others), _ = find_runs([Path(_existing(path, "path"))])
         if others:
             raise UserError(f"{path}: contains {1 + len(others)} runs; name one of them")
 
@@ -423,7 +449,7 @@ class Run(_Shown, os.PathLike[str]):
         ours = one_group([self._read])
         if other == UNTRAINED:
             return Comparison(compare(ours), ours)
-        theirs = one_group([Run(other)._read])
+        theirs = one_group([Run(_existing(other, "other"))._read])
         return Comparison(compare(ours, theirs), ours, theirs)
 
     def examples(self, worst: int = 10, score: str | None = None) -> pd.DataFrame:
@@ -466,7 +492,7 @@ class Page:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path = Path(_existing(path, "path"))
 
     def __repr__(self) -> str:
         return f"Page({str(self.path)!r})"
@@ -481,6 +507,15 @@ class Page:
 # ------------------------------------------------------------------------- from Python to the command line
 
 
+_NAME = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)  # of an option
+_GROUPS = ("model", "data", "objective", "trainer", "benchmark", "benchmarks", "tracking", "debug")
+_LIMITS = ("floor", "margin", "cluster_margin")
+_NAMES_OR_TABLES = ("glossary", "model.glossary", "from", "path")
+_TABLES = re.compile(
+    r"(objective\.parts\.[\w-]+\.)?data\.(train|val|negatives\.corpus)|benchmark\.own_\w+\.path"
+)
+
+
 def training_arguments(
     experiment: str | None, overrides: Sequence[str], data: Any, options: Mapping[str, Any]
 ) -> list[str]:
@@ -488,23 +523,17 @@ def training_arguments(
     from idiomtune.config.compose import config_names
 
     declared, given = _declared(options)
-    model, val = given.pop("model", None), given.pop("val", None)
     is_name = isinstance(data, str) and data in config_names("data")
     is_own = data is not None and not isinstance(data, Mapping) and not is_name
     if experiment is None and is_own and "~objective" not in declared:
         experiment = "own"
-    arguments = [] if experiment is None else [f"+experiment={experiment}"]
-    if isinstance(data, Mapping):
-        given["data"] = data
-    elif data is not None:
-        arguments.append(_override("data.train", written_table(data)) if is_own else f"data={data}")
-    if val is not None:
-        arguments.append(_override("data.val", written_table(val)))
-    if isinstance(model, Mapping):
-        given["model"], model = model, None
-    path = None if model is None else _model_path(model)
-    named = _named(path, given.pop("glossary", None))
-    return [*arguments, *named, *declared, *overrides, *_arguments(given)]
+    arguments = [] if experiment is None else [_override("+experiment", path_text(experiment, "experiment"))]
+    arguments += _arguments({"data": {"train": data} if is_own else data})
+    if (val := given.pop("val", None)) is not None:
+        arguments += _arguments({"data": {"val": val}})
+    model = None if isinstance(given.get("model"), Mapping) else given.pop("model", None)
+    arguments += _named(model, given.pop("glossary", None))
+    return [*arguments, *declared, *_words(overrides), *_arguments(given)]
 
 
 def evaluation_arguments(
@@ -513,75 +542,121 @@ def evaluation_arguments(
     """The command line of an evaluation."""
     chosen = [benchmarks] if isinstance(benchmarks, str) else benchmarks
     declared, given = _declared({**options, "benchmarks": chosen})
-    return [f"model={path}", *declared, *overrides, *_arguments(given)]
+    return [_override("model", path), *declared, *_words(overrides), *_arguments(given)]
 
 
 def _declared(options: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
     """The overrides of an objective and of benchmarks that are given as objects, and the other options."""
     from idiomtune.declarations.benchmark import BenchmarkOptions
     from idiomtune.declarations.objective import ObjectiveOptions
+    from idiomtune.declarations.options import as_list
 
     given, arguments, own = dict(options), [], []
     if isinstance(given.get("objective"), ObjectiveOptions):
         own.append(given.pop("objective"))
         arguments += ["~objective", _override("+objective", own[0].model_dump())]
     for name in ("benchmark", "benchmarks"):
-        chosen = given[name] if isinstance(given.get(name), list) else []
+        chosen = given[name] if isinstance(given.get(name), list | tuple) else []
         if objects := [one for one in chosen if isinstance(one, BenchmarkOptions)]:
             arguments.append(_override("benchmark", [one for one in given.pop(name) if one not in objects]))
             arguments += [_override(f"+benchmark.{one.name}", one.model_dump()) for one in objects]
             own += objects
     if own:
-        given["extensions"] = [*given.get("extensions", ()), *{type(one).__module__: 0 for one in own}]
+        modules = as_list(given.get("extensions") or [])
+        if not isinstance(modules, list | tuple):
+            raise UserError(f"must be names of modules, got {described(modules)}", option="extensions")
+        given["extensions"] = [*modules, *{type(one).__module__: 0 for one in own}]
     return arguments, given
 
 
-def _named(model: str | None, glossary: Any = None) -> list[str]:
+def _named(model: Any, glossary: Any = None) -> list[str]:
     """`model=` and `model.glossary=`."""
-    given = [] if model is None else [f"model={model}"]
-    return given if glossary is None else [*given, _override("model.glossary", [written_table(glossary)])]
+    arguments = [] if model is None else [_override("model", _model_path(model))]
+    return arguments if glossary is None else arguments + _arguments({"model": {"glossary": glossary}})
 
 
 def _model_path(model: Any, folder: Path | None = None) -> str:
     """A name, folder or Hub id; of a run the best checkpoint; an encoder is saved in `folder`."""
-    if isinstance(model, str | os.PathLike):
-        return os.fspath(model)
-    if folder is None or not hasattr(model, "save"):
-        raise UserError(f"model: must be a name, a folder, a Hub id or a run, got {type(model).__name__}")
+    if folder is None or not (hasattr(model, "save") and hasattr(model, "encode")):
+        return path_text(model, "model")
     model.save(folder)
     return str(folder)
+
+
+def _words(overrides: Sequence[str]) -> Sequence[str]:
+    """Options as on the command line, without its flags."""
+    for word in overrides:
+        if not isinstance(word, str) or word.startswith("-") or not ("=" in word or word.startswith("~")):
+            raise UserError(f"must be a text name=value, got {described(word)}", option="overrides")
+    return overrides
 
 
 def _arguments(options: Mapping[str, Any], section: str = "") -> list[str]:
     """Nested options as `name.of.option=value`; None is left out at the top, where it says "by default"."""
     arguments = []
     for name, value in options.items():
-        if isinstance(value, Mapping):
-            arguments += _arguments(value, f"{section}{name}.")
-        elif value is not None or section:
-            is_table = value is not None and section + name in ("data.train", "data.val")
-            arguments.append(_override(section + name, written_table(value) if is_table else value))
+        option = f"{section}{name}"
+        if not _NAME.fullmatch(name):
+            raise UserError("there is no such option", option=option)
+        if value is None and not section:
+            continue
+        value = _in_files(option, value)
+        names = value if isinstance(value, list | tuple | Mapping) else [value]
+        if option in _GROUPS and not all(isinstance(name, str) for name in names):
+            raise UserError(f"must be a name, or options, got {described(value)}", option=option)
+        is_section = isinstance(value, Mapping) and name not in ("columns", "path")
+        if is_section and all(isinstance(key, str) and _NAME.fullmatch(key) for key in value):
+            arguments += _arguments(value, f"{option}.")
+        else:
+            arguments.append(_override(option, value))
     return arguments
 
 
 def _override(name: str, value: Any) -> str:
     from idiomtune.programs.launch import as_override
 
-    return f"{name}={as_override(value)}"
+    return f"{name}={as_override(value, name)}"
 
 
-def _with_corpus(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options, a corpus in memory as a file."""
-    corpus: Any = options.get("corpus")
-    is_path = corpus is None or isinstance(corpus, str | Path)
-    return dict(options) if is_path else {**options, "corpus": written_texts(corpus)}
+def _in_files(option: str, value: Any) -> Any:
+    """The value of an option, data in memory as files: what each option that takes a table takes."""
+    from idiomtune.declarations.registry import is_place
+    from idiomtune.programs.launch import PATHS
+
+    if value is None:
+        return None
+    if option in _NAMES_OR_TABLES:
+        return written_tables(value, option)
+    if option in ("corpus", "in"):
+        return written_texts(value, option, takes_rows=True)
+    if option.startswith("benchmark.own_") and option.endswith(".path") and isinstance(value, Mapping):
+        return {name: written_table(table, f"{option}.{name}") for name, table in value.items()}
+    if _TABLES.fullmatch(option):
+        return written_table(value, option)
+    is_path = option in PATHS or is_place(option)
+    return path_text(value, option) if is_path and not isinstance(value, list | tuple | Mapping) else value
 
 
-def _plain(options: Mapping[str, Any]) -> Iterator[str]:
-    """Options of a program without a configuration."""
+def _existing(path: Any, option: str) -> str:
+    """A run, a folder of runs, or a file of scores."""
+    text = path_text(path, option)
+    if not is_folder(place := expanded(text, option)) and not is_file(place):
+        raise UserError("there is no such file or folder", option=option, file=text)
+    return text
+
+
+def _option_words(options: Mapping[str, Any], numbers: Sequence[str] = ()) -> Iterator[str]:
+    """Options of a program without a configuration: of each text one, of several numbers or runs each."""
     for name, value in options.items():
-        several = isinstance(value, Sequence) and not isinstance(value, str)
-        for one in value if several else [value]:
-            if one is not None:
-                text = os.fspath(one) if isinstance(one, os.PathLike) else str(one)
-                yield f"{name}={text.lower() if isinstance(one, bool) else text}"
+        values = value if isinstance(value, list | tuple) else [value]
+        if name in (*numbers, "against"):
+            yield from (f"{name}={_option_text(part, name, numbers)}" for part in values if part is not None)
+        elif value is not None:
+            yield f"{name}={path_text(','.join(path_text(part, name) for part in values), name)}"
+
+
+def _option_text(value: Any, name: str, numbers: Sequence[str]) -> str:
+    if name in numbers and isinstance(value, Real) and not isinstance(value, bool):
+        return str(value)
+    text = path_text(value, name)
+    return text if name in numbers or text == "baseline" else _existing(text, name)

@@ -15,6 +15,7 @@ import subprocess
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from numbers import Integral
 from pathlib import Path, PureWindowsPath
 from typing import Any, TypeVar
 
@@ -22,7 +23,7 @@ import yaml
 from pydantic import ValidationError
 
 import idiomtune
-from idiomtune.errors import UserError
+from idiomtune.errors import ArgumentValueError, UserError
 
 # C0 and C1 controls, formats (bidirectional overrides, zero-width characters), lone surrogates, characters of
 # private use, the separators of lines and paragraphs.
@@ -72,6 +73,46 @@ def has_lone_surrogate(text: str) -> bool:
     except UnicodeEncodeError:
         return True
     return False
+
+
+def described(value: Any) -> str:
+    """The kind and the beginning of a value, for messages: `the int 3`."""
+    return f"the {type(value).__name__} {one_line(repr(value)[:60])}"
+
+
+def checked_text(text: str, option: str) -> str:
+    """A text from Python that files and messages can hold.
+
+    Raises:
+        UserError: for a NUL or an unpaired surrogate in it.
+    """
+    if "\0" in text or has_lone_surrogate(text):
+        raise UserError(f"contains a NUL, or is not UTF-8 text: {text[:60]!a}", option=option)
+    return str.__str__(text)  # of an enumeration or of NumPy, too
+
+
+def path_text(path: Any, option: str) -> str:
+    """A path or name that a function was given, as text.
+
+    Raises:
+        UserError: naming the argument, if it is of another kind, empty or no valid text.
+    """
+    text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+    if not isinstance(text, str) or not text.strip():
+        raise UserError(f"must be a path or a name, got {described(path)}", option=option)
+    return checked_text(text, option)
+
+
+def checked_count(number: Any, option: str) -> int:
+    """A number of things, 1 or more.
+
+    Raises:
+        ArgumentValueError: naming the argument, if it is none.
+    """
+    if isinstance(number, bool) or not isinstance(number, Integral) or number < 1:
+        message = f"must be a whole number, 1 or more, got {described(number)}"
+        raise ArgumentValueError(message, option=option)
+    return int(number)
 
 
 def model_folder(path: str) -> str:
