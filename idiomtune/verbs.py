@@ -110,7 +110,7 @@ def evaluate(
     with tempfile.TemporaryDirectory(prefix="idiomtune-") as folder:
         path = _model_path(model, Path(folder))
         name = Path(path).name if path != folder else "encoder"
-        arguments = evaluation_arguments(path, benchmarks, overrides, {"glossary": glossary, **options})
+        arguments = evaluation_arguments(path, benchmarks, [*_named(None, glossary), *overrides], options)
         return Scores(call("evaluate", run, arguments), name)
 
 
@@ -235,12 +235,11 @@ def usage(
     """
     from idiomtune.encoder.arguments import usage_requests
 
-    usage_requests(texts, expressions)  # what is wrong with them is said before a model is loaded
-    name = model if hasattr(model, "usage") else path_text(model, "model")
+    requests = usage_requests(texts, expressions)
     from idiomtune.encoder.encoder import Encoder
 
-    encoder = name if isinstance(name, Encoder) else Encoder.from_pretrained(name)
-    return encoder.usage(texts, expressions)
+    encoder = model if isinstance(model, Encoder) else Encoder.from_pretrained(_model_path(model))
+    return encoder.usages(*requests)
 
 
 def explore(*models: Run | str | Path, output: str | Path | None = None, **options: Any) -> Page:
@@ -257,15 +256,11 @@ def explore(*models: Run | str | Path, output: str | Path | None = None, **optio
     from idiomtune.config import check as checked
     from idiomtune.programs.explore import explore as write
 
-    if not models:
-        raise UserError("name a run or a model", option="models")
-    if output is None:
-        is_run = isinstance(models[0], Run)
-        output = Path(models[0], "explore.html") if is_run else Path("explore.html")
-        options |= {"overwrite": True} if is_run else {}
-    given = {"output": path_text(output, "output"), **options}
+    if output is None and models and isinstance(models[0], Run):
+        output, options["overwrite"] = models[0].path / "explore.html", True
+    output = Path("explore.html") if output is None else output
     values: dict[str, Any] = {"models": [path_text(model, "models") for model in models]}
-    for name, value in given.items():
+    for name, value in {"output": output, **options}.items():
         value = path_text(value, name) if isinstance(value, str) else _in_files(name, value)
         if value is not None:
             values[name] = str(value).lower() if isinstance(value, bool) else value  # no number
@@ -508,12 +503,8 @@ class Page:
 
 
 _NAME = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)  # of an option
-_GROUPS = ("model", "data", "objective", "trainer", "benchmark", "benchmarks", "tracking", "debug")
 _LIMITS = ("floor", "margin", "cluster_margin")
 _NAMES_OR_TABLES = ("glossary", "model.glossary", "from", "path")
-_TABLES = re.compile(
-    r"(objective\.parts\.[\w-]+\.)?data\.(train|val|negatives\.corpus)|benchmark\.own_\w+\.path"
-)
 
 
 def training_arguments(
@@ -563,9 +554,8 @@ def _declared(options: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
             own += objects
     if own:
         modules = as_list(given.get("extensions") or [])
-        if not isinstance(modules, list | tuple):
-            raise UserError(f"must be names of modules, got {described(modules)}", option="extensions")
-        given["extensions"] = [*modules, *{type(one).__module__: 0 for one in own}]
+        names = modules if isinstance(modules, list | tuple) else [modules]
+        given["extensions"] = [*names, *{type(one).__module__: 0 for one in own}]
     return arguments, given
 
 
@@ -596,14 +586,9 @@ def _arguments(options: Mapping[str, Any], section: str = "") -> list[str]:
     arguments = []
     for name, value in options.items():
         option = f"{section}{name}"
-        if not _NAME.fullmatch(name):
-            raise UserError("there is no such option", option=option)
         if value is None and not section:
             continue
         value = _in_files(option, value)
-        names = value if isinstance(value, list | tuple | Mapping) else [value]
-        if option in _GROUPS and not all(isinstance(name, str) for name in names):
-            raise UserError(f"must be a name, or options, got {described(value)}", option=option)
         is_section = isinstance(value, Mapping) and name not in ("columns", "path")
         if is_section and all(isinstance(key, str) and _NAME.fullmatch(key) for key in value):
             arguments += _arguments(value, f"{option}.")
@@ -629,12 +614,11 @@ def _in_files(option: str, value: Any) -> Any:
         return written_tables(value, option)
     if option in ("corpus", "in"):
         return written_texts(value, option, takes_rows=True)
-    if option.startswith("benchmark.own_") and option.endswith(".path") and isinstance(value, Mapping):
+    if option.startswith("benchmark.") and isinstance(value, Mapping) and is_place(option):
         return {name: written_table(table, f"{option}.{name}") for name, table in value.items()}
-    if _TABLES.fullmatch(option):
+    if is_place(option) or option.endswith("data.negatives.corpus"):
         return written_table(value, option)
-    is_path = option in PATHS or is_place(option)
-    return path_text(value, option) if is_path and not isinstance(value, list | tuple | Mapping) else value
+    return path_text(value, option) if option in PATHS else value
 
 
 def _existing(path: Any, option: str) -> str:
@@ -646,17 +630,12 @@ def _existing(path: Any, option: str) -> str:
 
 
 def _option_words(options: Mapping[str, Any], numbers: Sequence[str] = ()) -> Iterator[str]:
-    """Options of a program without a configuration: of each text one, of several numbers or runs each."""
+    """Options of a program without a configuration: of several limits or runs each, of other lists one."""
     for name, value in options.items():
-        values = value if isinstance(value, list | tuple) else [value]
+        parts = [part for part in (value if isinstance(value, list | tuple) else [value]) if part is not None]
+        are_numbers = name in numbers and all(isinstance(part, Real) for part in parts)
+        texts = [str(part) if are_numbers else path_text(part, name) for part in parts]
         if name in (*numbers, "against"):
-            yield from (f"{name}={_option_text(part, name, numbers)}" for part in values if part is not None)
+            yield from (f"{name}={text}" for text in texts)
         elif value is not None:
-            yield f"{name}={path_text(','.join(path_text(part, name) for part in values), name)}"
-
-
-def _option_text(value: Any, name: str, numbers: Sequence[str]) -> str:
-    if name in numbers and isinstance(value, Real) and not isinstance(value, bool):
-        return str(value)
-    text = path_text(value, name)
-    return text if name in numbers or text == "baseline" else _existing(text, name)
+            yield f"{name}={path_text(','.join(texts), name)}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -81,7 +81,7 @@ def usage_requests(
 def listed(name: str, values: Any) -> list[Any]:
     """A list, or what can become one; iterating a table would give the names of its columns."""
     is_table = isinstance(values, Mapping) or hasattr(values, "columns")
-    if is_table or isinstance(values, str | bytes) or not isinstance(values, Iterable):
+    if is_table or isinstance(values, str | bytes | Set) or not isinstance(values, Iterable):
         raise type_error(name, "a list with one element per text", values)
     return list(values)
 

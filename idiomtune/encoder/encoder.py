@@ -55,7 +55,7 @@ from idiomtune.encoder.sharding import compute_device
 from idiomtune.encoder.usage_gate import GatedRequests, alone, gate_of, weighed
 from idiomtune.errors import ArgumentTypeError, ArgumentValueError, UserError
 from idiomtune.expressions import Forms, Span
-from idiomtune.io.files import cache_folder, checked_count, described, one_line, path_text
+from idiomtune.io.files import cache_folder, checked_count, one_line, path_text
 from idiomtune.io.tables import written_tables
 from idiomtune.io.terminal import progress_bar
 from idiomtune.requests import Request, Role
@@ -64,7 +64,6 @@ log = logging.getLogger(__name__)
 
 _TOKENS_PER_FORWARD = 8192
 _OF_MEANINGS = ("form", "num_senses", "weight", "left_out", "gate")  # what decides how they are read
-_DEVICES = ("cpu", "cuda", "mps")
 _NUM_PROBED = 8  # tokens that are embedded to see whether a loaded model tells them apart
 
 
@@ -177,12 +176,11 @@ class Encoder(nn.Module):
     ) -> None:
         super().__init__()
         if not isinstance(model, SentenceTransformer):
-            name = path_text(model, "model")
+            path_text(model, "model")
             if prompts or idiom_tokens or meanings or raw_spans or "path" in options:
                 message = "prompts, idiom_tokens, meanings and raw_spans are those of the checkpoint"
                 raise ArgumentTypeError(message, option="model")
-            path = name if isinstance(model, str) else Path(name)
-            loaded = Encoder.from_pretrained(path, tokens_per_forward=tokens_per_forward, **options)
+            loaded = Encoder.from_pretrained(model, tokens_per_forward=tokens_per_forward, **options)
             self.__dict__ = loaded.__dict__
             return
         if options:
@@ -238,7 +236,11 @@ class Encoder(nn.Module):
         """
         name = path_text(path, "path")
         if device is not None:
-            _check_device(device)
+            try:
+                torch.empty(0, device=str(device))
+            except Exception as error:  # of many kinds
+                reason = one_line(str(error))
+                raise UserError(f"must be cpu, cuda or mps: {reason}", option="device") from None
         if (glossary := options.get("glossary")) is not None:
             tables = written_tables(glossary, "glossary", cache_folder() / "inputs")
             options = {**options, "glossary": tables}
@@ -447,7 +449,10 @@ class Encoder(nn.Module):
         Raises:
             TypeError, ValueError, UserError: as :meth:`encode`; if a gate cannot be fitted.
         """
-        requests, names = usage_requests(texts, expressions)
+        return self.usages(*usage_requests(texts, expressions))
+
+    def usages(self, requests: Sequence[Request], names: Sequence[str]) -> list[float]:
+        """As :meth:`usage`, of what :func:`usage_requests` made."""
         if not requests:
             return []
         gate = gate_of(self, labelled_usages)
@@ -716,17 +721,6 @@ class Encoder(nn.Module):
             terms = gate.terms(self._usage_features(batch, features, gate.layers))  # (U, 2)
             pieces.append(nn.functional.pad(terms, (0, self.dimension - 2)))
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
-
-
-def _check_device(device: Any) -> None:
-    """Raises UserError for a device that there is not."""
-    try:
-        if not isinstance(device, str | torch.device) or torch.device(device).type not in _DEVICES:
-            raise RuntimeError(f"got {described(device)}")
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        message = f"must be one of {', '.join(_DEVICES)} that this machine has: {one_line(str(error))}"
-        raise UserError(message, option="device") from None
 
 
 def _embeddings(name: str, given: Any) -> Tensor:

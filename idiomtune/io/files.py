@@ -80,27 +80,25 @@ def described(value: Any) -> str:
     return f"the {type(value).__name__} {one_line(repr(value)[:60])}"
 
 
-def checked_text(text: str, option: str) -> str:
-    """A text from Python that files and messages can hold.
+def checked_text(text: Any, option: str) -> str:
+    """A text or path from Python that files and messages can hold.
 
     Raises:
-        UserError: for a NUL or an unpaired surrogate in it.
+        UserError: naming the argument, if it is of another kind, or has a NUL or an unpaired surrogate.
     """
-    if "\0" in text or has_lone_surrogate(text):
-        raise UserError(f"contains a NUL, or is not UTF-8 text: {text[:60]!a}", option=option)
-    return str.__str__(text)  # of an enumeration or of NumPy, too
+    value = os.fspath(text) if isinstance(text, str | os.PathLike) else None
+    if not isinstance(value, str):
+        raise UserError(f"must be a text or a path, got {described(text)}", option=option)
+    if "\0" in value or has_lone_surrogate(value):
+        raise UserError(f"has a NUL, or is no valid Unicode: {value[:60]!a}", option=option)
+    return str.__str__(value)  # of an enumeration or of NumPy, too
 
 
 def path_text(path: Any, option: str) -> str:
-    """A path or name that a function was given, as text.
-
-    Raises:
-        UserError: naming the argument, if it is of another kind, empty or no valid text.
-    """
-    text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
-    if not isinstance(text, str) or not text.strip():
-        raise UserError(f"must be a path or a name, got {described(path)}", option=option)
-    return checked_text(text, option)
+    """As :func:`checked_text`, of a path or name, which is not empty."""
+    if not (text := checked_text(path, option)).strip():
+        raise UserError("must be a path or a name, and is empty", option=option)
+    return text
 
 
 def checked_count(number: Any, option: str) -> int:

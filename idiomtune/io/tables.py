@@ -115,8 +115,15 @@ def written_texts(data: Any, option: str, *, takes_rows: bool) -> str:
 def _rows(data: Any, option: str) -> list[dict[str, Any]]:
     """The rows of data in memory, with the values that JSON has."""
     records: Any = []
-    if isinstance(data, Mapping):
-        records = [data] if "expression" in data else _senses(data, option)
+    is_glossary = isinstance(data, Mapping) and not data.keys() & {"expression", "meaning"}
+    if is_glossary:
+        records = [
+            {"expression": expression, "meaning": "" if sense is None else sense}
+            for expression, meaning in data.items()
+            for sense in (meaning if isinstance(meaning, list | tuple) else [meaning]) or [""]
+        ]
+    elif isinstance(data, Mapping):
+        records = [data]
     elif hasattr(data, "to_dicts"):  # polars
         records = data.to_dicts()
     elif hasattr(data, "to_list") and hasattr(data, "column_names"):  # datasets
@@ -129,42 +136,23 @@ def _rows(data: Any, option: str) -> list[dict[str, Any]]:
     elif isinstance(data, Iterable) and not isinstance(data, Set | bytes):
         records = [{"text": row} if isinstance(row, str) else row for row in data]
     if not records:
-        raise UserError(
-            "must be a path, or data in memory: rows (dictionaries), texts, expression → meaning, a frame or "
-            f"a Dataset, and not empty; got {described(data)}",
-            option=option,
-        )
-    return [_row(record, option, number) for number, record in enumerate(records, 1)]
+        message = "must be a path, rows (dictionaries), texts, expression → meaning, a frame or a Dataset"
+        raise UserError(f"{message}, and not empty; got {described(data)}", option=option)
+    return [_row(record, option, number, is_glossary) for number, record in enumerate(records, 1)]
 
 
-def _senses(meanings: Mapping[Any, Any], option: str) -> list[dict[str, Any]]:
-    """A row for each meaning; for an expression without one, a row with an empty meaning."""
-    rows = []
-    for number, (expression, meaning) in enumerate(meanings.items(), 1):
-        senses = meaning if isinstance(meaning, list | tuple) else [meaning]
-        if meaning is None or not senses:
-            senses = [""]
-        for field, value in [("expression", expression), *(("meaning", sense) for sense in senses)]:
-            if not isinstance(value, str):
-                raise UserError(
-                    f"must be a text, got {described(value)}", option=option, row=number, field=field
-                )
-        rows += [{"expression": expression, "meaning": sense} for sense in senses]
-    return rows
-
-
-def _row(record: Any, option: str, number: int) -> dict[str, Any]:
+def _row(record: Any, option: str, number: int, has_texts: bool) -> dict[str, Any]:
     if not isinstance(record, Mapping):
-        message = f"must be a dictionary of fields, got {described(record)}"
-        raise UserError(message, option=option, row=number)
+        raise UserError(f"must be a dictionary, got {described(record)}", option=option, row=number)
     row = {}
     for name, value in record.items():
         try:
-            if not isinstance(name, str) or has_lone_surrogate(name):
-                raise ValueError(f"the name of a field must be a text, got {described(name)}")
-            row[str.__str__(name)] = _json_value(value)
+            for text in (name, value) if has_texts else (name,):
+                if not isinstance(text, str):
+                    raise ValueError(f"must be a text, got {described(text)}")
+            row[_json_value(name)] = _json_value(value)
         except ValueError as error:
-            field = one_line(str(name)[:60])
+            field = one_line(f"{name!s:.60}")
             raise UserError(str(error), option=option, row=number, field=field) from None
     return row
 

@@ -48,15 +48,7 @@ from idiomtune.config.validation import Settings, refuse_arguments, refuse_value
 from idiomtune.declarations.models import CONF
 from idiomtune.declarations.registry import is_place
 from idiomtune.errors import UserError
-from idiomtune.io.files import (
-    checked_text,
-    described,
-    expanded,
-    is_folder,
-    model_folder,
-    parse_yaml,
-    printable,
-)
+from idiomtune.io.files import checked_text, expanded, is_folder, model_folder, parse_yaml, printable
 from idiomtune.io.processes import has_peers, is_lost_peer, rank_of_launch
 from idiomtune.io.terminal import shown_messages
 from idiomtune.programs.ending import TRACEBACKS, Start, print_error, remember, report_error, started
@@ -264,26 +256,17 @@ def as_override(value: Any, option: str = "") -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, Mapping):
-        entries = (f"{_as_key(key, option)}:{as_override(part, option)}" for key, part in value.items())
-        return "{" + ",".join(entries) + "}"
+        if unnamed := [key for key in value if not _KEY.fullmatch(str(key))]:
+            raise UserError(f"has a name that Hydra cannot read: {unnamed[0]!r:.60}", option=option)
+        names = [re.sub(r"[\\()\[\]{}:=, \t]", r"\\\g<0>", str(key)) for key in value]
+        parts = [as_override(part, option) for part in value.values()]
+        return "{" + ",".join(f"{name}:{part}" for name, part in zip(names, parts, strict=True)) + "}"
     if isinstance(value, list | tuple):
         return f"[{','.join(as_override(part, option) for part in value)}]"
     if isinstance(value, int | float):
         return str(value)
-    text = os.fspath(value) if isinstance(value, str | os.PathLike) else value
-    if not isinstance(text, str):
-        message = f"must be a text, a path, a number, or a list or dictionary of these, got {described(text)}"
-        raise UserError(message, option=option)
-    text = checked_text(text, option)
+    text = checked_text(value, option)
     return text if _PLAIN.fullmatch(text) and text.lower() not in _WORDS else quoted(literal(text))
-
-
-def _as_key(key: Any, option: str) -> str:
-    text = str(key) if isinstance(key, int) else key
-    if not isinstance(text, str) or not _KEY.fullmatch(text):
-        message = f"a name in it must be of ASCII letters, digits and signs, got {described(key)}"
-        raise UserError(message, option=option)
-    return re.sub(r"[\\()\[\]{}:=, \t]", r"\\\g<0>", text)
 
 
 def named_grid(arguments: Sequence[str]) -> str | None:
