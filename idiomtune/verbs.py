@@ -302,12 +302,12 @@ class Scores(_Shown, Mapping[str, float]):
     """
 
     def __init__(self, values: Mapping[str, float], model: str = "model") -> None:
-        if not isinstance(values, Mapping):
+        if not isinstance(values, Mapping) or not all(isinstance(key, str) for key in values):
             raise UserError(f"must be score → value, got {described(values)}", option="values")
         self._values, self._model = dict(values), model
 
     def __getitem__(self, key: str) -> float:
-        if key not in self._values:
+        if not isinstance(key, str) or key not in self._values:
             from idiomtune.config.validation import no_such_score
 
             raise KeyError(no_such_score(str(key), list(self._values)))
@@ -348,6 +348,8 @@ class Comparison(_Shown):
     def __init__(
         self, compared: compare.Comparison, ours: frames.Group, theirs: frames.Group | None = None
     ) -> None:
+        if not hasattr(compared, "differences"):
+            raise UserError(f"must be of two models, got {described(compared)}", option="compared")
         self._compared, self._ours, self._theirs = compared, ours, theirs
         self.differences = {difference.key: difference for difference in compared.differences}
 
@@ -487,7 +489,9 @@ class Page:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(_existing(path, "path"))
+        self.path = Path(path_text(path, "path"))
+        if not is_file(self.path):
+            raise UserError("there is no such page", option="path", file=self.path)
 
     def __repr__(self) -> str:
         return f"Page({str(self.path)!r})"
@@ -567,7 +571,7 @@ def _named(model: Any, glossary: Any = None) -> list[str]:
 
 def _model_path(model: Any, folder: Path | None = None) -> str:
     """A name, folder or Hub id; of a run the best checkpoint; an encoder is saved in `folder`."""
-    if folder is None or not (hasattr(model, "save") and hasattr(model, "encode")):
+    if folder is None or isinstance(model, type) or not (hasattr(model, "save") and hasattr(model, "encode")):
         return path_text(model, "model")
     model.save(folder)
     return str(folder)
@@ -600,7 +604,10 @@ def _arguments(options: Mapping[str, Any], section: str = "") -> list[str]:
 def _override(name: str, value: Any) -> str:
     from idiomtune.programs.launch import as_override
 
-    return f"{name}={as_override(value, name)}"
+    try:
+        return f"{name}={as_override(value, name)}"
+    except (RecursionError, ValueError) as error:  # a list in itself, a number of thousands of digits
+        raise UserError(str(error), option=name) from None
 
 
 def _in_files(option: str, value: Any) -> Any:

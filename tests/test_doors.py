@@ -230,11 +230,10 @@ def test_a_text_from_python_is_taken_literally() -> None:
     parts += ["/", "dim=64", "oc.env:HOME", "(", ")", "null", "1e5", "@", "#"]
     draw = random.Random(7)
     texts = ["".join(draw.choices(parts, k=draw.randint(1, 8))) for _ in range(300)]
-    lists = [f"output={as_override(text)}" for text in texts]
     assert [unquoted(as_override(text)) for text in texts] == texts
-    for text, override in zip(texts, lists, strict=True):
-        if text.strip():
-            assert call("evaluate", lambda config: config["output"], [override]) == text
+    assert call("evaluate", lambda config: config["split"], [f"split={as_override(texts)}"]) == texts
+    for text in (text for text in texts[:60] if text.strip()):
+        assert call("evaluate", lambda config: config["output"], [f"output={as_override(text)}"]) == text
 
 
 def test_values_of_other_kinds_keep_them() -> None:

@@ -237,7 +237,7 @@ class Encoder(nn.Module):
         name = path_text(path, "path")
         if device is not None:
             try:
-                torch.empty(0, device=str(device))
+                torch.empty(0, device=str(device)).tolist()
             except Exception as error:  # of many kinds
                 reason = one_line(str(error))
                 raise UserError(f"must be cpu, cuda or mps: {reason}", option="device") from None

@@ -151,7 +151,7 @@ def _row(record: Any, option: str, number: int, has_texts: bool) -> dict[str, An
                 if not isinstance(text, str):
                     raise ValueError(f"must be a text, got {described(text)}")
             row[_json_value(name)] = _json_value(value)
-        except ValueError as error:
+        except (RecursionError, ValueError) as error:
             field = one_line(f"{name!s:.60}")
             raise UserError(str(error), option=option, row=number, field=field) from None
     return row

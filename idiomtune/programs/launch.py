@@ -77,7 +77,7 @@ _SUBJECT = {
     "glossary": "from",
     "push": "checkpoint",
 }
-_PLAIN = re.compile(r"[A-Za-z_./@:][\w./@:+-]*")  # what needs no quotation marks, and is no number
+_PLAIN = re.compile(r"[A-Za-z_./@:][\w./@:+-]*", re.ASCII)  # what needs no quotation marks, and is no number
 _KEY = re.compile(r"[\w/\-\\+.$%*@?|()\[\]{}:=, \t]+", re.ASCII)  # what the name of a value can have
 _WORDS = {"true", "false", "null", "nan", "inf"}  # which would be values of another type
 _SWEEP_FLAGS = ("-m", "--multirun")
