@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from idiomtune.reports.tables import Table
 
 
-def train(experiment: str | None = None, *overrides: str, data: Any = None, **options: Any) -> Run:
+def train(experiment: str | Path | None = None, *overrides: str, data: Any = None, **options: Any) -> Run:
     """Fine-tune a model: `idiomtune train`.
 
     >>> run = it.train("idiolink_ft", data="sample", trainer={"max_epochs": 2}, run_dir="runs/a")
@@ -74,7 +74,7 @@ def resume(run: Run | str | Path = "auto", *overrides: str, **options: Any) -> R
     return train(None, *overrides, resume=run, **options)
 
 
-def check(experiment: str | None = None, *overrides: str, data: Any = None, **options: Any) -> None:
+def check(experiment: str | Path | None = None, *overrides: str, data: Any = None, **options: Any) -> None:
     """Check a configuration and its data, in seconds: `idiomtune check`. Arguments as of :func:`train`.
 
     >>> it.check("own", data=rows)
@@ -512,7 +512,7 @@ _NAMES_OR_TABLES = ("glossary", "model.glossary", "from", "path")
 
 
 def training_arguments(
-    experiment: str | None, overrides: Sequence[str], data: Any, options: Mapping[str, Any]
+    experiment: str | Path | None, overrides: Sequence[str], data: Any, options: Mapping[str, Any]
 ) -> list[str]:
     """The command line of a run."""
     from idiomtune.config.compose import config_names
@@ -544,7 +544,6 @@ def _declared(options: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
     """The overrides of an objective and of benchmarks that are given as objects, and the other options."""
     from idiomtune.declarations.benchmark import BenchmarkOptions
     from idiomtune.declarations.objective import ObjectiveOptions
-    from idiomtune.declarations.options import as_list
 
     given, arguments, own = dict(options), [], []
     if isinstance(given.get("objective"), ObjectiveOptions):
@@ -557,9 +556,9 @@ def _declared(options: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
             arguments += [_override(f"+benchmark.{one.name}", one.model_dump()) for one in objects]
             own += objects
     if own:
-        modules = as_list(given.get("extensions") or [])
-        names = modules if isinstance(modules, list | tuple) else [modules]
-        given["extensions"] = [*names, *{type(one).__module__: 0 for one in own}]
+        modules = given.get("extensions") or []
+        modules = modules if isinstance(modules, list | tuple) else [modules]
+        given["extensions"] = [*modules, *{type(one).__module__: 0 for one in own}]
     return arguments, given
 
 

@@ -271,6 +271,14 @@ def test_a_run_in_a_folder_with_signs_of_the_grammar(folder: str, tiny_path: Pat
     assert it.explore(folder, corpus=TEXTS, output=Path(folder, "e.html"), device="cpu").path.is_file()
 
 
+def test_an_experiment_in_a_file_with_a_quotation_mark_in_its_name(tiny_path: Path) -> None:
+    path = Path("o'brien.yaml")
+    path.write_text("defaults:\n  - own\n  - _self_\nseed: oops\n")
+    for experiment in (path, str(path)):
+        with pytest.raises(it.UserError, match="seed"):
+            it.check(experiment, data=ROWS, model=tiny_path)
+
+
 def test_an_unknown_option_is_named_with_the_nearest(tiny_path: Path) -> None:
     for options in ({"trainer": {"batchsize": 3}}, {"trainer": {"batch_size": {"a b": 1}}}, {"sede": 1}):
         with pytest.raises(it.UserError, match=r"batch_?size|seed"):
@@ -314,7 +322,7 @@ def test_rows_come_back_as_they_were() -> None:
     "value",
     [b"x", Path("x"), Strange(), {1, 2}, Decimal("1.5"), datetime.date(2026, 1, 2), pd.Timestamp(0), 1j,
      np.datetime64(0, "ns"), float("inf"), "\ud800", {1: 2}, [b"x"], len, range(2)],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )  # fmt: skip
 def test_a_value_that_json_lacks_is_an_error_with_row_and_field(value: Any) -> None:
     for data in ([{"text": "a"}, {"text": value}], pd.DataFrame({"text": ["a", value]}, dtype=object)):
@@ -336,7 +344,7 @@ def test_a_value_that_json_lacks_is_an_error_with_row_and_field(value: Any) -> N
         {"a b": [["c"]]},
         pd.DataFrame({"when": pd.to_datetime(["2026-01-01"])}),
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )
 def test_a_table_that_is_none_is_refused(data: Any) -> None:
     for write in (written_table, written_tables):

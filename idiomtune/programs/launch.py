@@ -148,7 +148,7 @@ def _named_experiment(argument: str) -> str:
         ConfigStore.instance().store(path.stem, options, group="experiment", package="_global_")
     except (OSError, TypeError, ValueError, YAMLError) as error:
         raise UserError(f"{argument}: cannot be read as an experiment: {error}") from error
-    return f"+experiment={path.stem}"
+    return f"+experiment={as_override(path.stem)}"
 
 
 def _refuse_dashes(arguments: Sequence[str]) -> None:
@@ -207,8 +207,8 @@ def _rewritten_model(value: str, is_sweep: bool) -> list[str]:
             f"model={value} mixes config names and folders or Hub ids; sweep over either kind, "
             "or over model.path= with full names"
         )
-    kept = literal if "\\${" in value else str
-    return ["model=pretrained", "model.path=" + ",".join(quoted(kept(model_folder(path))) for path in paths)]
+    escape = literal if "\\${" in value else str
+    return ["model=pretrained", "model.path=" + ",".join(quoted(escape(model_folder(p))) for p in paths)]
 
 
 def _choice_of(value: str, arguments: Sequence[str]) -> list[str]:
@@ -256,8 +256,8 @@ def as_override(value: Any, option: str = "") -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, Mapping):
-        if unnamed := [key for key in value if not _KEY.fullmatch(str(key))]:
-            raise UserError(f"has a name that Hydra cannot read: {unnamed[0]!r:.60}", option=option)
+        if unreadable := [key for key in value if not _KEY.fullmatch(str(key))]:
+            raise UserError(f"has a name that Hydra cannot read: {unreadable[0]!r:.60}", option=option)
         names = [re.sub(r"[\\()\[\]{}:=, \t]", r"\\\g<0>", str(key)) for key in value]
         parts = [as_override(part, option) for part in value.values()]
         return "{" + ",".join(f"{name}:{part}" for name, part in zip(names, parts, strict=True)) + "}"
