@@ -43,6 +43,14 @@ class UserError(Exception):
         return [f"{type(self).__name__}: {self}"]
 
 
+class ArgumentTypeError(UserError, TypeError):
+    """An argument of another kind than a function takes."""
+
+
+class ArgumentValueError(UserError, ValueError):
+    """An argument of the right kind, with a value that it cannot have."""
+
+
 class DataMissingError(UserError):
     """A dataset is nowhere and cannot be downloaded: a benchmark on it can be skipped, with a warning."""
 

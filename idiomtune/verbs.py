@@ -9,14 +9,17 @@ you can fix is a :class:`idiomtune.errors.UserError`.
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from idiomtune.errors import UserError
-from idiomtune.io.tables import written_table, written_texts
+from idiomtune.io.files import checked_count, described, expanded, is_file, is_folder, path_text
+from idiomtune.io.tables import written_table, written_tables, written_texts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     from idiomtune.reports.tables import Table
 
 
-def train(experiment: str | None = None, *overrides: str, data: Any = None, **options: Any) -> Run:
+def train(experiment: str | Path | None = None, *overrides: str, data: Any = None, **options: Any) -> Run:
     """Fine-tune a model: `idiomtune train`.
 
     >>> run = it.train("idiolink_ft", data="sample", trainer={"max_epochs": 2}, run_dir="runs/a")
@@ -65,12 +68,13 @@ def resume(run: Run | str | Path = "auto", *overrides: str, **options: Any) -> R
     """
     from idiomtune.training.resume import newest_unfinished
 
-    if run == "auto" and "run_dir" not in options and not (run := newest_unfinished("*") or ""):
+    run = path_text(run, "run")
+    if run == "auto" and "run_dir" not in options and not (run := str(newest_unfinished("*") or "")):
         raise UserError("checkpoints/ has no unfinished run: name one, as it.resume(<run>)")
     return train(None, *overrides, resume=run, **options)
 
 
-def check(experiment: str | None = None, *overrides: str, data: Any = None, **options: Any) -> None:
+def check(experiment: str | Path | None = None, *overrides: str, data: Any = None, **options: Any) -> None:
     """Check a configuration and its data, in seconds: `idiomtune check`. Arguments as of :func:`train`.
 
     >>> it.check("own", data=rows)
@@ -125,22 +129,23 @@ def learn(model: str | Path | Run, glossary: Any, *overrides: str, **options: An
     from idiomtune.commands.learn import run
     from idiomtune.programs.launch import call
 
-    given = {"glossary": [written_table(glossary)], **_with_corpus(options)}
-    folder = call("learn", run, [*_named(_model_path(model)), *overrides, *_arguments(given)])
+    if (corpus := options.get("corpus")) is not None:
+        options["corpus"] = written_texts(corpus, "corpus", takes_rows=False)
+    given = {"glossary": glossary, **options}
+    folder = call("learn", run, [*_named(path_text(model, "model")), *_words(overrides), *_arguments(given)])
     from idiomtune.encoder.encoder import Encoder
 
     return Encoder.from_pretrained(folder)
 
 
-def glossary(
-    sources: str | Sequence[str], output: str | Path, *overrides: str, texts: Any = None, **options: Any
-) -> Path:
+def glossary(sources: Any, output: str | Path, *overrides: str, texts: Any = None, **options: Any) -> Path:
     """A glossary from dictionaries: `idiomtune glossary`.
 
     >>> path = it.glossary("wordnet", "idioms.tsv", texts=["He kicked the bucket."])
 
     Args:
-        sources: `wiktionary`, `wordnet`, a table or a data set of the Hub; several in order of preference.
+        sources: what the command calls `from`: `wiktionary`, `wordnet`, a table or a data set of the Hub;
+            several in order of preference.
         texts: what the command calls `in`: a path, or texts.
         options: `language`, `path`, and all others of the command.
 
@@ -150,9 +155,8 @@ def glossary(
     from idiomtune.commands.glossary import run
     from idiomtune.programs.launch import call
 
-    given = {"from": sources, "output": output, "in": _with_corpus({"corpus": texts})["corpus"], **options}
-    columns = [_override("columns", given.pop("columns"))] if "columns" in given else []
-    return call("glossary", run, [*overrides, *columns, *_arguments(given)])
+    given = {"from": sources, "output": path_text(output, "output"), "in": texts, **options}
+    return call("glossary", run, [*_words(overrides), *_arguments(given)])
 
 
 def export(model: str | Path | Run, format: str, output: str | Path, *overrides: str, **options: Any) -> Path:
@@ -163,8 +167,8 @@ def export(model: str | Path | Run, format: str, output: str | Path, *overrides:
     from idiomtune.commands.export import run
     from idiomtune.programs.launch import call
 
-    given = {"format": format, "output": output, **options}
-    return call("export", run, [*_named(_model_path(model)), *overrides, *_arguments(given)])
+    given = {"format": format, "output": path_text(output, "output"), **options}
+    return call("export", run, [*_named(path_text(model, "model")), *_words(overrides), *_arguments(given)])
 
 
 def push(run: Run | str | Path, repo_id: str | None = None, **options: Any) -> list[str | None]:
@@ -178,7 +182,8 @@ def push(run: Run | str | Path, repo_id: str | None = None, **options: Any) -> l
     from idiomtune.commands.push import run as publish
     from idiomtune.programs.launch import call
 
-    return call("push", publish, _arguments({"checkpoint": run, "repo_id": repo_id, **options}))
+    checkpoint = path_text(run, "run")
+    return call("push", publish, _arguments({"checkpoint": checkpoint, "repo_id": repo_id, **options}))
 
 
 def report(*runs: Run | str | Path, **options: Any) -> Page:
@@ -188,9 +193,15 @@ def report(*runs: Run | str | Path, **options: Any) -> Page:
     """
     from idiomtune.commands.report import parse
     from idiomtune.commands.report import report as write
+    from idiomtune.declarations.registry import load_extensions
+    from idiomtune.programs.ending import names_in
     from idiomtune.reports.page import PAGE
 
-    return Page(write(parse([*(os.fspath(run) for run in runs), *_plain(options)])) / PAGE)
+    arguments = parse([*(_existing(run, "runs") for run in runs), *_option_words(options)])
+    if arguments.kind:
+        raise UserError("makes no page: idiomtune report, on the command line", option=arguments.kind)
+    load_extensions(names_in(arguments.options.get("extensions", "")))
+    return Page(write(arguments) / PAGE)
 
 
 def gate(run: Run | str | Path, against: Run | str | Path | None = None, **options: Any) -> str:
@@ -204,7 +215,7 @@ def gate(run: Run | str | Path, against: Run | str | Path | None = None, **optio
     from idiomtune.commands.gate import gate as judge
     from idiomtune.commands.gate import parse
 
-    return judge(parse([os.fspath(run), *_plain({"against": against, **options})]))
+    return judge(parse([_existing(run, "run"), *_option_words({"against": against, **options}, _LIMITS)]))
 
 
 def usage(
@@ -222,10 +233,13 @@ def usage(
     Raises:
         UserError: if an expression is not in its text, or the model has no hidden layers.
     """
+    from idiomtune.encoder.arguments import usage_requests
+
+    requests = usage_requests(texts, expressions)
     from idiomtune.encoder.encoder import Encoder
 
     encoder = model if isinstance(model, Encoder) else Encoder.from_pretrained(_model_path(model))
-    return encoder.usage(texts, expressions)
+    return encoder.usages(*requests)
 
 
 def explore(*models: Run | str | Path, output: str | Path | None = None, **options: Any) -> Page:
@@ -238,16 +252,21 @@ def explore(*models: Run | str | Path, output: str | Path | None = None, **optio
             one, or for other models in the current folder.
         options: `corpus` (a path, or texts), `glossary` (a path, or expression → meaning), and others.
     """
-    from idiomtune.commands.explore import parse
+    from idiomtune.config import ExploreSettings
+    from idiomtune.config import check as checked
+    from idiomtune.io.secrets import refuse_values
     from idiomtune.programs.explore import explore as write
 
-    options = _with_corpus(options)
-    if isinstance(options.get("glossary"), Mapping):
-        options["glossary"] = written_table(options["glossary"])
     if output is None and models and isinstance(models[0], Run):
         output, options["overwrite"] = models[0].path / "explore.html", True
-    output = output or Path("explore.html")
-    write(parse([*(os.fspath(model) for model in models), *_plain({"output": output, **options})]))
+    output = Path("explore.html") if output is None else output
+    values: dict[str, Any] = {"models": [path_text(model, "models") for model in models]}
+    for name, value in {"output": output, **options}.items():
+        value = path_text(value, name) if isinstance(value, str) else _in_files(name, value)
+        if value is not None:
+            values[name] = str(value).lower() if isinstance(value, bool) else value  # no number
+    refuse_values({name: value if isinstance(value, list) else str(value) for name, value in values.items()})
+    write(checked(ExploreSettings, values))
     return Page(output)
 
 
@@ -285,13 +304,15 @@ class Scores(_Shown, Mapping[str, float]):
     """
 
     def __init__(self, values: Mapping[str, float], model: str = "model") -> None:
+        if not isinstance(values, Mapping) or not all(isinstance(key, str) for key in values):
+            raise UserError(f"must be score → value, got {described(values)}", option="values")
         self._values, self._model = dict(values), model
 
     def __getitem__(self, key: str) -> float:
-        if key not in self._values:
+        if not isinstance(key, str) or key not in self._values:
             from idiomtune.config.validation import no_such_score
 
-            raise KeyError(no_such_score(key, list(self._values)))
+            raise KeyError(no_such_score(str(key), list(self._values)))
         return self._values[key]
 
     def __iter__(self) -> Iterator[str]:
@@ -329,6 +350,8 @@ class Comparison(_Shown):
     def __init__(
         self, compared: compare.Comparison, ours: frames.Group, theirs: frames.Group | None = None
     ) -> None:
+        if not hasattr(compared, "differences"):
+            raise UserError(f"must be of two models, got {described(compared)}", option="compared")
         self._compared, self._ours, self._theirs = compared, ours, theirs
         self.differences = {difference.key: difference for difference in compared.differences}
 
@@ -343,6 +366,7 @@ class Comparison(_Shown):
         Raises:
             UserError: if the score has no results of each query.
         """
+        worst = checked_count(worst, "worst")
         theirs, untrained = self._theirs or self._ours, self._theirs is None
         monitored = [key for run in self._ours.runs for key in run.monitor]
         keys = [score] if score else [*monitored, *self.differences]
@@ -354,7 +378,8 @@ class Comparison(_Shown):
                 table["difference"] = table["after"] - table["before"]
                 return table.sort_values("difference", kind="stable").head(worst)
         raise UserError(
-            f"no results of each query for {score or 'any score'}: eval.per_query=true writes them"
+            f"no results of each query for {score or 'any score'}: eval.per_query=true writes them",
+            option="score",
         )
 
     def _tables(self) -> Sequence[Table]:
@@ -376,7 +401,7 @@ class Run(_Shown, os.PathLike[str]):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         from idiomtune.reports.runs import find_runs
 
-        (self.path, *others), _ = find_runs([Path(path)])
+        (self.path, *others), _ = find_runs([Path(_existing(path, "path"))])
         if others:
             raise UserError(f"{path}: contains {1 + len(others)} runs; name one of them")
 
@@ -423,7 +448,7 @@ class Run(_Shown, os.PathLike[str]):
         ours = one_group([self._read])
         if other == UNTRAINED:
             return Comparison(compare(ours), ours)
-        theirs = one_group([Run(other)._read])
+        theirs = one_group([Run(_existing(other, "other"))._read])
         return Comparison(compare(ours, theirs), ours, theirs)
 
     def examples(self, worst: int = 10, score: str | None = None) -> pd.DataFrame:
@@ -466,7 +491,9 @@ class Page:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path = Path(path_text(path, "path"))
+        if not is_file(self.path):
+            raise UserError("there is no such page", option="path", file=self.path)
 
     def __repr__(self) -> str:
         return f"Page({str(self.path)!r})"
@@ -481,30 +508,29 @@ class Page:
 # ------------------------------------------------------------------------- from Python to the command line
 
 
+_NAME = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)  # of an option
+_LIMITS = ("floor", "margin", "cluster_margin")
+_NAMES_OR_TABLES = ("glossary", "model.glossary", "from", "path")
+
+
 def training_arguments(
-    experiment: str | None, overrides: Sequence[str], data: Any, options: Mapping[str, Any]
+    experiment: str | Path | None, overrides: Sequence[str], data: Any, options: Mapping[str, Any]
 ) -> list[str]:
     """The command line of a run."""
     from idiomtune.config.compose import config_names
 
     declared, given = _declared(options)
-    model, val = given.pop("model", None), given.pop("val", None)
     is_name = isinstance(data, str) and data in config_names("data")
     is_own = data is not None and not isinstance(data, Mapping) and not is_name
     if experiment is None and is_own and "~objective" not in declared:
         experiment = "own"
-    arguments = [] if experiment is None else [f"+experiment={experiment}"]
-    if isinstance(data, Mapping):
-        given["data"] = data
-    elif data is not None:
-        arguments.append(_override("data.train", written_table(data)) if is_own else f"data={data}")
-    if val is not None:
-        arguments.append(_override("data.val", written_table(val)))
-    if isinstance(model, Mapping):
-        given["model"], model = model, None
-    path = None if model is None else _model_path(model)
-    named = _named(path, given.pop("glossary", None))
-    return [*arguments, *named, *declared, *overrides, *_arguments(given)]
+    arguments = [] if experiment is None else [_override("+experiment", path_text(experiment, "experiment"))]
+    arguments += _arguments({"data": {"train": data} if is_own else data})
+    if (val := given.pop("val", None)) is not None:
+        arguments += _arguments({"data": {"val": val}})
+    model = None if isinstance(given.get("model"), Mapping) else given.pop("model", None)
+    arguments += _named(model, given.pop("glossary", None))
+    return [*arguments, *declared, *_words(overrides), *_arguments(given)]
 
 
 def evaluation_arguments(
@@ -513,7 +539,7 @@ def evaluation_arguments(
     """The command line of an evaluation."""
     chosen = [benchmarks] if isinstance(benchmarks, str) else benchmarks
     declared, given = _declared({**options, "benchmarks": chosen})
-    return [f"model={path}", *declared, *overrides, *_arguments(given)]
+    return [_override("model", path), *declared, *_words(overrides), *_arguments(given)]
 
 
 def _declared(options: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
@@ -526,62 +552,98 @@ def _declared(options: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
         own.append(given.pop("objective"))
         arguments += ["~objective", _override("+objective", own[0].model_dump())]
     for name in ("benchmark", "benchmarks"):
-        chosen = given[name] if isinstance(given.get(name), list) else []
+        chosen = given[name] if isinstance(given.get(name), list | tuple) else []
         if objects := [one for one in chosen if isinstance(one, BenchmarkOptions)]:
             arguments.append(_override("benchmark", [one for one in given.pop(name) if one not in objects]))
             arguments += [_override(f"+benchmark.{one.name}", one.model_dump()) for one in objects]
             own += objects
     if own:
-        given["extensions"] = [*given.get("extensions", ()), *{type(one).__module__: 0 for one in own}]
+        modules = given.get("extensions") or []
+        modules = modules if isinstance(modules, list | tuple) else [modules]
+        given["extensions"] = [*modules, *{type(one).__module__: 0 for one in own}]
     return arguments, given
 
 
-def _named(model: str | None, glossary: Any = None) -> list[str]:
+def _named(model: Any, glossary: Any = None) -> list[str]:
     """`model=` and `model.glossary=`."""
-    given = [] if model is None else [f"model={model}"]
-    return given if glossary is None else [*given, _override("model.glossary", [written_table(glossary)])]
+    arguments = [] if model is None else [_override("model", _model_path(model))]
+    return arguments if glossary is None else arguments + _arguments({"model": {"glossary": glossary}})
 
 
 def _model_path(model: Any, folder: Path | None = None) -> str:
     """A name, folder or Hub id; of a run the best checkpoint; an encoder is saved in `folder`."""
-    if isinstance(model, str | os.PathLike):
-        return os.fspath(model)
-    if folder is None or not hasattr(model, "save"):
-        raise UserError(f"model: must be a name, a folder, a Hub id or a run, got {type(model).__name__}")
+    if folder is None or isinstance(model, type) or not (hasattr(model, "save") and hasattr(model, "encode")):
+        return path_text(model, "model")
     model.save(folder)
     return str(folder)
+
+
+def _words(overrides: Sequence[str]) -> Sequence[str]:
+    """Options as on the command line, without its flags."""
+    for word in overrides:
+        if not isinstance(word, str) or word.startswith("-") or not ("=" in word or word.startswith("~")):
+            raise UserError(f"must be a text name=value, got {described(word)}", option="overrides")
+    return overrides
 
 
 def _arguments(options: Mapping[str, Any], section: str = "") -> list[str]:
     """Nested options as `name.of.option=value`; None is left out at the top, where it says "by default"."""
     arguments = []
     for name, value in options.items():
-        if isinstance(value, Mapping):
-            arguments += _arguments(value, f"{section}{name}.")
-        elif value is not None or section:
-            is_table = value is not None and section + name in ("data.train", "data.val")
-            arguments.append(_override(section + name, written_table(value) if is_table else value))
+        option = f"{section}{name}"
+        if value is None and not section:
+            continue
+        value = _in_files(option, value)
+        is_section = isinstance(value, Mapping) and name not in ("columns", "path")
+        if is_section and all(isinstance(key, str) and _NAME.fullmatch(key) for key in value):
+            arguments += _arguments(value, f"{option}.")
+        else:
+            arguments.append(_override(option, value))
     return arguments
 
 
 def _override(name: str, value: Any) -> str:
     from idiomtune.programs.launch import as_override
 
-    return f"{name}={as_override(value)}"
+    try:
+        return f"{name}={as_override(value, name)}"
+    except (RecursionError, ValueError) as error:  # a list in itself, a number of thousands of digits
+        raise UserError(str(error), option=name) from None
 
 
-def _with_corpus(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options, a corpus in memory as a file."""
-    corpus: Any = options.get("corpus")
-    is_path = corpus is None or isinstance(corpus, str | Path)
-    return dict(options) if is_path else {**options, "corpus": written_texts(corpus)}
+def _in_files(option: str, value: Any) -> Any:
+    """The value of an option, data in memory as files: what each option that takes a table takes."""
+    from idiomtune.declarations.registry import is_place
+    from idiomtune.programs.launch import PATHS
+
+    if value is None:
+        return None
+    if option in _NAMES_OR_TABLES:
+        return written_tables(value, option)
+    if option in ("corpus", "in"):
+        return written_texts(value, option, takes_rows=True)
+    if option.startswith("benchmark.") and isinstance(value, Mapping) and is_place(option):
+        return {name: written_table(table, f"{option}.{name}") for name, table in value.items()}
+    if is_place(option) or option.endswith("data.negatives.corpus"):
+        return written_table(value, option)
+    return path_text(value, option) if option in PATHS else value
 
 
-def _plain(options: Mapping[str, Any]) -> Iterator[str]:
-    """Options of a program without a configuration."""
+def _existing(path: Any, option: str) -> str:
+    """A run, a folder of runs, or a file of scores."""
+    text = path_text(path, option)
+    if not is_folder(place := expanded(text, option)) and not is_file(place):
+        raise UserError("there is no such file or folder", option=option, file=text)
+    return text
+
+
+def _option_words(options: Mapping[str, Any], numbers: Sequence[str] = ()) -> Iterator[str]:
+    """Options of a program without a configuration: of several limits or runs each, of other lists one."""
     for name, value in options.items():
-        several = isinstance(value, Sequence) and not isinstance(value, str)
-        for one in value if several else [value]:
-            if one is not None:
-                text = os.fspath(one) if isinstance(one, os.PathLike) else str(one)
-                yield f"{name}={text.lower() if isinstance(one, bool) else text}"
+        parts = [part for part in (value if isinstance(value, list | tuple) else [value]) if part is not None]
+        are_numbers = name in numbers and all(isinstance(part, Real) for part in parts)
+        texts = [str(part) if are_numbers else path_text(part, name) for part in parts]
+        if name in (*numbers, "against"):
+            yield from (f"{name}={text}" for text in texts)
+        elif value is not None:
+            yield f"{name}={path_text(','.join(texts), name)}"

@@ -127,7 +127,10 @@ def with_sizes_chosen(config: dict[str, Any]) -> dict[str, Any]:
     """
     options = [(config[name], name) for name in ("trainer", "eval") if isinstance(config.get(name), dict)]
     sized = [
-        (o, name, key) for o, name in options for key in o if isinstance(o[key], dict) and "more" in o[key]
+        (o, name, key)
+        for o, name in options
+        for key in o
+        if isinstance(o[key], dict) and {"more"} == {size for size in o[key] if not isinstance(size, int)}
     ]
     if not sized:
         return config
@@ -206,6 +209,26 @@ def _composed_beside(override: str) -> dict[str, Any]:
         raise UserError(explained(error)) from error
     sections = {name: OmegaConf.to_container(config[name], resolve=True) for name in ("objective", "model")}
     return {name: section for name, section in sections.items() if isinstance(section, dict)}
+
+
+# Texts as values of Hydra's override grammar, and back.
+
+
+def quoted(value: str) -> str:
+    """A string of the grammar, where a backslash only escapes before a quotation mark."""
+    return "'" + re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + ("\\'" if m[2] else ""), value) + "'"
+
+
+def literal(text: str) -> str:
+    """A text in which `${` begins no interpolation, once it is composed."""
+    return re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
+
+
+def unquoted(value: str) -> str:
+    """The text of a value that :func:`quoted` and :func:`literal` made, or that has no quotation marks."""
+    if len(value) > 1 and value[0] in "'\"" and value[-1] == value[0]:
+        value = re.sub(rf"(\\+)(?={value[0]}|$)", lambda m: m[1][: len(m[1]) // 2], value[1:-1])
+    return re.sub(r"(?<!\\)((\\\\)*)\\\$\{", lambda m: m[1][: len(m[1]) // 2] + "${", value)
 
 
 def config_names(group: str) -> list[str]:

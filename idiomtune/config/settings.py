@@ -443,7 +443,7 @@ class ExploreSettings(Section):
 
     model_config = ConfigDict(strict=False)  # values of a command line are text
 
-    models: list[str]
+    models: Annotated[list[str], Field(min_length=1)]
     corpus: Text | None = None
     split: Text | None = None
     glossary: Annotated[list[str], BeforeValidator(_names_of_files)] | None = None

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypedDict, Unpack, get_args, overload
+from typing import Any, Literal, NamedTuple, TypedDict, Unpack, overload
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 
 from idiomtune.config import ModelSettings
 from idiomtune.data.places import labelled_usages
+from idiomtune.encoder.arguments import Spans, listed, requests_for, type_error, usage_requests
 from idiomtune.encoder.checks import check_embeddings
 from idiomtune.encoder.forward import (
     ForwardBatch,
@@ -51,12 +53,12 @@ from idiomtune.encoder.reading import Prompts, Reader, Tokenizer, prompts_of, sp
 from idiomtune.encoder.saved_expressions import given_meanings, load_expressions, save_expressions
 from idiomtune.encoder.sharding import compute_device
 from idiomtune.encoder.usage_gate import GatedRequests, alone, gate_of, weighed
-from idiomtune.errors import UserError
-from idiomtune.expressions import Forms, Span, find_expression
-from idiomtune.io.files import cache_folder
-from idiomtune.io.tables import written_table
+from idiomtune.errors import ArgumentTypeError, ArgumentValueError, UserError
+from idiomtune.expressions import Forms, Span
+from idiomtune.io.files import cache_folder, checked_count, one_line, path_text
+from idiomtune.io.tables import written_tables
 from idiomtune.io.terminal import progress_bar
-from idiomtune.requests import Request, Role, find_span
+from idiomtune.requests import Request, Role
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +67,6 @@ _OF_MEANINGS = ("form", "num_senses", "weight", "left_out", "gate")  # what deci
 _NUM_PROBED = 8  # tokens that are embedded to see whether a loaded model tells them apart
 
 
-Spans = Sequence[str | Span | None] | None
 _Table = Mapping[str, str | Sequence[str]]  # expression → meaning, or its senses
 Comparable = Tensor | NDArray[Any] | str | list[str]
 
@@ -98,7 +99,7 @@ class LoadOptions(TypedDict, total=False):
         replace_expressions: whether expressions that have an idiom token are replaced by it; by default as
             in the checkpoint.
         glossary: what the model reads after expressions, in place of a glossary of its own: expression →
-            meaning, rows or a frame; a file's name; or a list of such; `[]` = none.
+            meaning, rows or a frame; a file or a name; or a list of names and such; `[]` = none.
         glossary_form: `beside` = after the expression, for models trained to read it there; `in_place`.
         glossary_gate: weigh meanings by usage, literal or idiomatic; by default if the checkpoint does, or a
             gate for it comes with the project (`minilm`). For other models it is fitted once.
@@ -164,7 +165,7 @@ class Encoder(nn.Module):
 
     def __init__(
         self,
-        model: SentenceTransformer | str | Path,
+        model: SentenceTransformer | str | os.PathLike[str],
         prompts: Prompts | None = None,
         *,
         tokens_per_forward: int | None = None,
@@ -174,14 +175,23 @@ class Encoder(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
-        if isinstance(model, str | Path):
-            if prompts or idiom_tokens or meanings or raw_spans:
-                raise TypeError("prompts, idiom_tokens, meanings and raw_spans are those of the checkpoint")
+        if not isinstance(model, SentenceTransformer):
+            path_text(model, "model")
+            if prompts or idiom_tokens or meanings or raw_spans or "path" in options:
+                message = "prompts, idiom_tokens, meanings and raw_spans are those of the checkpoint"
+                raise ArgumentTypeError(message, option="model")
             loaded = Encoder.from_pretrained(model, tokens_per_forward=tokens_per_forward, **options)
             self.__dict__ = loaded.__dict__
             return
         if options:
-            raise TypeError(f"{', '.join(options)}: only for a model that is loaded by its name or folder")
+            message = f"{', '.join(options)}: only for a model that is loaded by its name or folder"
+            raise ArgumentTypeError(message, option=next(iter(options)))
+        parts = {"prompts": (prompts, Prompts), "idiom_tokens": (idiom_tokens, IdiomTokens)}
+        for option, (part, kind) in {**parts, "meanings": (meanings, Meanings)}.items():
+            if not isinstance(part, kind | None):
+                raise type_error(option, f"{kind.__name__} or None", part)
+        if tokens_per_forward is not None:
+            checked_count(tokens_per_forward, "tokens_per_forward")
         modules = list(model)
         num_poolings = sum(isinstance(module, Pooling) for module in modules)
         if not isinstance(modules[0], Transformer | TokenModel) or num_poolings != 1:
@@ -210,7 +220,7 @@ class Encoder(nn.Module):
 
     @classmethod
     def from_pretrained(
-        cls, path: str | Path, *, device: str | None = None, **options: Unpack[LoadOptions]
+        cls, path: str | os.PathLike[str], *, device: str | None = None, **options: Unpack[LoadOptions]
     ) -> Encoder:
         """Load a sentence-transformers or plain transformers checkpoint, in float32.
 
@@ -224,12 +234,17 @@ class Encoder(nn.Module):
             UserError: if there is no such model, it cannot be reached, or its kind is not supported; if
                 expressions should be replaced, but the model has no idiom tokens.
         """
-        if (given := options.get("glossary")) is not None:
-            rows = [part for part in given if isinstance(part, Mapping) and "expression" in part]
-            parts = given if isinstance(given, list | tuple) and not rows else [given]
-            names = [written_table(part, cache_folder() / "inputs") for part in parts]
-            options = {**options, "glossary": names}
-        settings = model_settings(path, options)
+        name = path_text(path, "path")
+        if device is not None:
+            try:
+                torch.empty(0, device=str(device)).tolist()
+            except Exception as error:  # of many kinds
+                reason = one_line(str(error))
+                raise UserError(f"must be cpu, cuda or mps: {reason}", option="device") from None
+        if (glossary := options.get("glossary")) is not None:
+            tables = written_tables(glossary, "glossary", cache_folder() / "inputs")
+            options = {**options, "glossary": tables}
+        settings = model_settings(name if isinstance(path, str) else Path(name), options)
         encoder = cls.load(settings, device=device)
         is_trained = encoder.meanings is not None
         encoder.meanings = given_meanings(encoder, settings)
@@ -408,7 +423,10 @@ class Encoder(nn.Module):
             TypeError, ValueError: for an argument of another kind than these.
             UserError: if a span is not in its text, or beyond the model's maximum length.
         """
-        requests = _requests_for(texts, spans, role, instruction, batch_size)
+        requests = requests_for(texts, spans, role, instruction, batch_size)
+        for name, value in (("show_progress_bar", show_progress_bar), ("convert_to_numpy", convert_to_numpy)):
+            if not isinstance(value, bool):
+                raise type_error(name, "True or False", value)
         has_bar = show_progress_bar and sys.stderr.isatty()
         num_texts = len({request.text for request in requests})
         bar = progress_bar("embedding", num_texts) if has_bar else nullcontext()
@@ -431,20 +449,13 @@ class Encoder(nn.Module):
         Raises:
             TypeError, ValueError, UserError: as :meth:`encode`; if a gate cannot be fitted.
         """
-        texts = _listed("texts", texts)
-        if isinstance(expressions, str):
-            expressions = [expressions] * len(texts)
-        requests = [
-            replace(request, pooling="usage", with_meanings=False)
-            for request in _requests_for(texts, expressions, "document", None, None)
-        ]
+        return self.usages(*usage_requests(texts, expressions))
+
+    def usages(self, requests: Sequence[Request], names: Sequence[str]) -> list[float]:
+        """As :meth:`usage`, of what :func:`usage_requests` made."""
         if not requests:
             return []
         gate = gate_of(self, labelled_usages)
-        names = [
-            place if isinstance(place, str) else text[slice(*place)]
-            for text, place in zip(texts, expressions, strict=True)
-        ]
         both = self.usage_features([*requests, *map(alone, names)], gate.layers)
         usage: list[float] = gate.usage(*gate.terms(both).chunk(2)).tolist()
         return usage
@@ -465,7 +476,8 @@ class Encoder(nn.Module):
         a = self._compared("first", first)
         b = a if second is None else self._compared("second", second)
         if a.shape[1] != b.shape[1]:
-            raise ValueError(f"embeddings of {a.shape[1]} and of {b.shape[1]} dimensions cannot be compared")
+            message = f"embeddings of {a.shape[1]} and of {b.shape[1]} dimensions cannot be compared"
+            raise ArgumentValueError(message, option="second")
         return self.model.similarity(a, b)
 
     def _compared(self, name: str, given: Any) -> Tensor:
@@ -486,7 +498,10 @@ class Encoder(nn.Module):
         Raises:
             TypeError, ValueError, UserError: as :meth:`encode`.
         """
-        texts = _listed("corpus", corpus)
+        k = checked_count(k, "k")
+        texts = listed("corpus", corpus)
+        requests_for([query], [span], names=("query", "span"))
+        requests_for(texts, names=("corpus", ""))
         if not texts:
             return []
         found = self.similarity(self.encode([query], [span], role="query"), self.encode(texts))[0]  # (N,)
@@ -708,78 +723,10 @@ class Encoder(nn.Module):
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
 
 
-# ---------------------------------------------------------------- what people give, checked
-
-
-def _requests_for(
-    texts: Iterable[str], spans: Spans, role: Role, instruction: str | None, batch_size: int | None
-) -> list[Request]:
-    """A request for each text, or for its span: see :meth:`~idiomtune.encoder.encoder.Encoder.encode`.
-
-    Raises:
-        TypeError, ValueError, UserError: naming the argument that is wrong, and what it takes.
-    """
-    texts = _listed("texts", texts)
-    places = [None] * len(texts) if spans is None else _listed("spans", spans)
-    if len(places) != len(texts):
-        raise ValueError(f"{len(texts)} texts but {len(places)} spans: give one span per text")
-    if role not in get_args(Role):
-        raise ValueError(f"role: expected 'query' or 'document', got {role!r}")
-    if not isinstance(instruction, str | None):
-        raise _type_error("instruction", "one string for all texts", instruction)
-    if batch_size is not None and (not isinstance(batch_size, int | np.integer) or batch_size < 1):
-        raise ValueError(f"batch_size: expected a number of texts, 1 or more, got {batch_size!r}")
-    requests = []
-    for i, (text, place) in enumerate(zip(texts, places, strict=True)):
-        if not isinstance(text, str):
-            raise _type_error(f"text {i}", "a string", text)
-        requests.append(
-            Request(
-                text,
-                None if place is None else _span(i, text, place),
-                role="query" if instruction is not None else role,
-                instruction=instruction,
-                pooling="sentence" if place is None else "span",
-            )
-        )
-    return requests
-
-
 def _embeddings(name: str, given: Any) -> Tensor:
     """(N, D), on the CPU; one embedding may be (D,)."""
     if isinstance(given, np.ndarray) and given.dtype.kind == "f":
         given = torch.from_numpy(given)
-    if not isinstance(given, Tensor) or given.dim() not in (1, 2):
-        raise _type_error(name, "embeddings, as encode gives them", given)
+    if not isinstance(given, Tensor) or given.dim() not in (1, 2) or not given.shape[-1]:
+        raise type_error(name, "embeddings, as encode gives them", given)
     return given.float().cpu().reshape(-1, given.shape[-1])
-
-
-def _listed(name: str, given: Any) -> list[Any]:
-    """A list, or what can become one; iterating a table would give the names of its columns."""
-    is_table = isinstance(given, Mapping) or hasattr(given, "columns")
-    if is_table or isinstance(given, str | bytes) or not isinstance(given, Iterable):
-        raise _type_error(name, "a list with one element per text", given)
-    return list(given)
-
-
-def _span(i: int, text: str, given: Any) -> Span:
-    """The span of text `i` as character offsets."""
-    if isinstance(given, str):
-        place = find_span(text, given) or (find_expression(text, given) if given.strip() else None)
-        if place is None:
-            raise UserError(f"span {given!r} is not in text {i}: {text!r}")
-        return place
-    try:
-        start, end = (int(offset) for offset in given)
-        is_span = (start, end) == tuple(given)
-    except (TypeError, ValueError):
-        is_span = False
-    if not is_span:
-        raise _type_error(f"span {i}", "words, or offsets (start, end)", given)
-    if not 0 <= start < end <= len(text):
-        raise UserError(f"span ({start}, {end}) is not in text {i} of {len(text)} characters: {text!r}")
-    return start, end
-
-
-def _type_error(name: str, expected: str, given: Any) -> TypeError:
-    return TypeError(f"{name}: expected {expected}, got the {type(given).__name__} {str(given)[:60]!r}")

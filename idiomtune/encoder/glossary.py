@@ -36,7 +36,7 @@ from idiomtune.expressions import (
     plain_expression,
     rewrite,
 )
-from idiomtune.io.files import expanded, fingerprints, first_of, printable, write_json
+from idiomtune.io.files import expanded, fingerprints, first_of, is_file, is_folder, printable, write_json
 
 FILE = "glossary.json"
 GLOSSARIES = Path(__file__).parent / "glossaries"  # those that come with the project
@@ -374,14 +374,15 @@ def glossary_path(name: str, option: str) -> Path:
     """
     path = expanded(name, option)
     shipped = {one.stem: one for one in sorted(GLOSSARIES.glob("*.tsv"))}
-    if not path.exists() and name not in shipped:
+    is_there = is_file(path) or is_folder(path)
+    if not is_there and name not in shipped:
         raise UserError(
             "there is no such file; give one, or a glossary that comes with the project "
             f"({', '.join(shipped)})",
             option=option,
             file=name,
         )
-    return path if path.exists() else shipped[name]
+    return path if is_there else shipped[name]
 
 
 def read_glossary(paths: Sequence[Path]) -> Glossary:

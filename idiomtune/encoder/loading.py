@@ -98,8 +98,9 @@ def model_settings(path: str | Path, options: Mapping[str, Any]) -> ModelSetting
     if is_name and is_folder(Path(path)):
         log.warning("%s is a model's name, so that is loaded; the folder is ./%s", path, path)
     values = model_values(str(path)) if is_name else model_values("pretrained") | {"path": str(path)}
+    needs_code = is_name and (values["about"] or {}).get("remote_code") == "needed"
     values |= {name: value for name, value in options.items() if value is not None}
-    if is_name and (values["about"] or {}).get("remote_code") == "needed" and not values["trust_remote_code"]:
+    if needs_code and not values["trust_remote_code"]:
         raise UserError(f"{needs_its_code(values['path'])} trust_remote_code=True runs it")
     settings: ModelSettings = check(ModelSettings, values, section="model")
     return settings

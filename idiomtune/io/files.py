@@ -15,6 +15,7 @@ import subprocess
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from numbers import Integral
 from pathlib import Path, PureWindowsPath
 from typing import Any, TypeVar
 
@@ -22,7 +23,7 @@ import yaml
 from pydantic import ValidationError
 
 import idiomtune
-from idiomtune.errors import UserError
+from idiomtune.errors import ArgumentValueError, UserError
 
 # C0 and C1 controls, formats (bidirectional overrides, zero-width characters), lone surrogates, characters of
 # private use, the separators of lines and paragraphs.
@@ -72,6 +73,44 @@ def has_lone_surrogate(text: str) -> bool:
     except UnicodeEncodeError:
         return True
     return False
+
+
+def described(value: Any) -> str:
+    """The kind and the beginning of a value, for messages: `the int 3`."""
+    return f"the {type(value).__name__} {one_line(repr(value)[:60])}"
+
+
+def checked_text(text: Any, option: str) -> str:
+    """A text or path from Python that files and messages can hold.
+
+    Raises:
+        UserError: naming the argument, if it is of another kind, or has a NUL or an unpaired surrogate.
+    """
+    value = os.fspath(text) if isinstance(text, str | os.PathLike) else None
+    if not isinstance(value, str):
+        raise UserError(f"must be a text or a path, got {described(text)}", option=option)
+    if "\0" in value or has_lone_surrogate(value):
+        raise UserError(f"has a NUL, or is no valid Unicode: {value[:60]!a}", option=option)
+    return str.__str__(value)  # of an enumeration or of NumPy, too
+
+
+def path_text(path: Any, option: str) -> str:
+    """As :func:`checked_text`, of a path or name, which is not empty."""
+    if not (text := checked_text(path, option)).strip():
+        raise UserError("must be a path or a name, and is empty", option=option)
+    return text
+
+
+def checked_count(number: Any, option: str) -> int:
+    """A number of things, 1 or more.
+
+    Raises:
+        ArgumentValueError: naming the argument, if it is none.
+    """
+    if isinstance(number, bool) or not isinstance(number, Integral) or number < 1:
+        message = f"must be a whole number, 1 or more, got {described(number)}"
+        raise ArgumentValueError(message, option=option)
+    return int(number)
 
 
 def expanded(path: str, option: str) -> Path:

@@ -73,10 +73,10 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
 
 def is_cached(repo_id: str, revision: str | None = None) -> bool:
     """Whether a model was downloaded before."""
-    return any(
-        isinstance(try_to_load_from_cache(repo_id, name, revision=revision), str)
-        for name in ("modules.json", "config.json")
-    )
+    names = ("modules.json", "config.json")
+    with suppress(HFValidationError):  # of what cannot be a name on the Hub
+        return any(isinstance(try_to_load_from_cache(repo_id, n, revision=revision), str) for n in names)
+    return False
 
 
 def first_line(error: BaseException) -> str:

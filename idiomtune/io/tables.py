@@ -8,10 +8,12 @@ import hashlib
 import io
 import json
 import logging
+import math
+import os
 import re
 import warnings
 import zlib
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from itertools import groupby
@@ -22,11 +24,13 @@ from pydantic import BaseModel
 
 from idiomtune.errors import UserError
 from idiomtune.io.files import (
+    described,
     has_lone_surrogate,
     is_file,
     made,
     one_line,
     parse_json,
+    path_text,
     printable,
     raise_problems,
     write_text,
@@ -65,43 +69,112 @@ class Row(NamedTuple):
     values: dict[str, Any]
 
 
-def written_table(data: Any, folder: Path = INPUTS) -> str:
+def written_table(data: Any, option: str = "data", folder: Path = INPUTS) -> str:
     """Where a table is: a path as it is given, rows in memory in a file that is named by their digest.
 
     Args:
         data: a path; rows, each a dictionary; texts; a dictionary expression → meaning (or meanings); a frame
-            of pandas or polars; a `datasets.Dataset`.
+            of pandas or polars; a `datasets.Dataset`. A dictionary with the key `expression` is a row.
+        option: that the data are for.
         folder: by default next to the runs that read it, so that they can be resumed.
 
     Raises:
-        UserError: if it is none of these, or empty.
+        UserError: if it is none of these, or empty; naming row and field of a value that JSON does not have,
+            such as a date. What pandas has for a missing value becomes null, a number of NumPy a number.
     """
-    if isinstance(data, str | Path):
-        return str(data)
-    if isinstance(data, Mapping):
-        meanings = {name: [some] if isinstance(some, str) else some or [""] for name, some in data.items()}
-        rows: Any = [{"expression": e, "meaning": one} for e, some in meanings.items() for one in some]
+    if isinstance(data, str | os.PathLike):
+        return path_text(data, option)
+    return _input_file((json.dumps(row, ensure_ascii=False) for row in _rows(data, option)), folder, ".jsonl")
+
+
+def written_tables(data: Any, option: str, folder: Path = INPUTS) -> list[str]:
+    """Where tables are that also names can stand for, such as glossaries: as :func:`written_table`.
+
+    A list of rows is one table; of another list each part is a name, a path or a table by itself.
+    """
+    is_list = isinstance(data, list | tuple) and not (data and all(isinstance(row, Mapping) for row in data))
+    return [written_table(part, option, folder) for part in (data if is_list else [data])]
+
+
+def written_texts(data: Any, option: str, *, takes_rows: bool) -> str:
+    """Where texts are: a path as it is given, else a file with one text per line.
+
+    Args:
+        data: as of :func:`written_table`; of rows their field `text`.
+        takes_rows: whether rows that have other fields too are written as they are, as a table.
+    """
+    if isinstance(data, str | os.PathLike):
+        return path_text(data, option)
+    rows = _rows(data, option)
+    if takes_rows and any(row.keys() != {"text"} for row in rows):
+        return written_table(rows, option)
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row.get("text"), str):
+            raise UserError("must be a text", option=option, row=number, field="text")
+    return _input_file((" ".join(row["text"].split()) for row in rows), INPUTS, ".txt")
+
+
+def _rows(data: Any, option: str) -> list[dict[str, Any]]:
+    """The rows of data in memory, with the values that JSON has."""
+    records: Any = []
+    is_glossary = isinstance(data, Mapping) and not data.keys() & {"expression", "meaning"}
+    if is_glossary:
+        records = [
+            {"expression": expression, "meaning": "" if sense is None else sense}
+            for expression, meaning in data.items()
+            for sense in (meaning if isinstance(meaning, list | tuple) else [meaning]) or [""]
+        ]
+    elif isinstance(data, Mapping):
+        records = [data]
     elif hasattr(data, "to_dicts"):  # polars
-        rows = data.to_dicts()
+        records = data.to_dicts()
     elif hasattr(data, "to_list") and hasattr(data, "column_names"):  # datasets
-        rows = data.to_list()
-    elif hasattr(data, "to_json"):  # pandas, which writes null for NaN
-        rows = json.loads(data.to_json(orient="records"))
-    else:
-        rows = [{"text": row} if isinstance(row, str) else row for row in data]
-    if not rows or not all(isinstance(row, Mapping) for row in rows):
-        raise UserError(
-            f"data in memory must be rows (dictionaries), texts, expression → meaning, a frame or a Dataset, "
-            f"and not empty; got {printable(repr(data)[:80])}"
-        )
-    return _input_file(
-        (json.dumps(dict(row), ensure_ascii=False, default=str) for row in rows), folder, ".jsonl"
-    )
+        records = data.to_list()
+    elif hasattr(data, "to_dict") and hasattr(data, "columns"):  # pandas
+        columns = list(data.columns)
+        if len(set(columns)) < len(columns):
+            raise UserError("has a column twice", option=option, field=str(max(columns, key=columns.count)))
+        records = data.to_dict("records")
+    elif isinstance(data, Iterable) and not isinstance(data, Set | bytes):
+        records = [{"text": row} if isinstance(row, str) else row for row in data]
+    if not records:
+        message = "must be a path, rows (dictionaries), texts, expression → meaning, a frame or a Dataset"
+        raise UserError(f"{message}, and not empty; got {described(data)}", option=option)
+    return [_row(record, option, number, is_glossary) for number, record in enumerate(records, 1)]
 
 
-def written_texts(texts: Iterable[str]) -> str:
-    """As :func:`written_table`, a file with one text per line."""
-    return _input_file((" ".join(text.split()) for text in texts), INPUTS, ".txt")
+def _row(record: Any, option: str, number: int, has_texts: bool) -> dict[str, Any]:
+    if not isinstance(record, Mapping):
+        raise UserError(f"must be a dictionary, got {described(record)}", option=option, row=number)
+    row = {}
+    for name, value in record.items():
+        try:
+            for text in (name, value) if has_texts else (name,):
+                if not isinstance(text, str):
+                    raise ValueError(f"must be a text, got {described(text)}")
+            row[_json_value(name)] = _json_value(value)
+        except (RecursionError, ValueError) as error:
+            field = one_line(f"{name!s:.60}")
+            raise UserError(str(error), option=option, row=number, field=field) from None
+    return row
+
+
+def _json_value(value: Any) -> Any:
+    """A value as JSON has it; what pandas has for a missing one is None. Raises ValueError."""
+    if hasattr(value, "dtype") and getattr(value.dtype, "kind", "") not in "mM":  # of NumPy or torch
+        value = value.tolist()
+    is_nan = isinstance(value, float) and math.isnan(value)
+    if value is None or is_nan or type(value).__name__ in ("NaTType", "NAType"):
+        return None
+    if isinstance(value, str) and not has_lone_surrogate(value):
+        return str.__str__(value)
+    if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    if isinstance(value, list | tuple):
+        return [_json_value(part) for part in value]
+    if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
+        return {name: _json_value(part) for name, part in value.items()}
+    raise ValueError(f"must be a text, a number, or a list of these, got {described(value)}")
 
 
 def _input_file(lines: Iterable[str], folder: Path, suffix: str) -> str:

@@ -38,14 +38,17 @@ from idiomtune.config.compose import (
     config_names,
     explained,
     help_text,
+    literal,
     plain,
+    quoted,
     register_resolvers,
+    unquoted,
 )
 from idiomtune.config.validation import Settings
 from idiomtune.declarations.models import CONF
 from idiomtune.declarations.registry import is_place
 from idiomtune.errors import UserError
-from idiomtune.io.files import expanded, has_lone_surrogate, is_folder, parse_yaml, printable
+from idiomtune.io.files import checked_text, expanded, has_lone_surrogate, is_folder, parse_yaml, printable
 from idiomtune.io.processes import has_peers, is_lost_peer, rank_of_launch
 from idiomtune.io.records import model_folder, refuse_recorded_code
 from idiomtune.io.secrets import refuse_arguments, refuse_values, starred
@@ -56,7 +59,7 @@ from idiomtune.training.resume import find_run
 from idiomtune.training.sweeper import register
 
 T = TypeVar("T")
-_PATHS = (
+PATHS = (
     "run_dir",
     "model.path",
     "model.glossary",
@@ -76,7 +79,8 @@ _SUBJECT = {
     "glossary": "from",
     "push": "checkpoint",
 }
-_PLAIN = re.compile(r"[A-Za-z_./@:][\w./@:+-]*")  # what needs no quotation marks, and is no number
+_PLAIN = re.compile(r"[A-Za-z_./@:][\w./@:+-]*", re.ASCII)  # what needs no quotation marks, and is no number
+_KEY = re.compile(r"[\w/\-\\+.$%*@?|()\[\]{}:=, \t]+", re.ASCII)  # what the name of a value can have
 _WORDS = {"true", "false", "null", "nan", "inf"}  # which would be values of another type
 _SWEEP_FLAGS = ("-m", "--multirun")
 _CODE = "model.trust_remote_code"
@@ -112,7 +116,7 @@ def rewrite_arguments(arguments: Sequence[str], program: str = "config") -> list
     elif search := next((a for a in arguments if a.startswith("+sweep=")), None):
         raise UserError(f"{search} is a search, which makes several runs: idiomtune train -m {search} …")
     resumed = find_run(arguments)
-    rewritten = [] if resumed is None else [f"resume={quoted(resumed)}"]
+    rewritten = [] if resumed is None else [f"resume={quoted(literal(resumed))}"]
     for argument in arguments:
         key, _, value = argument.partition("=")
         if key == "model":
@@ -139,7 +143,7 @@ def _with_subject(arguments: Sequence[str], program: str) -> list[str]:
 def _named_experiment(argument: str) -> str:
     """`+experiment=<file>.yaml` by the name that it has for Hydra, which looks into `conf/` only."""
     key, _, value = argument.partition("=")
-    path = Path(value.strip("'\""))
+    path = Path(unquoted(value))
     if key != "+experiment" or path.suffix != ".yaml":
         return argument
     if path.stem in config_names("experiment"):
@@ -150,7 +154,7 @@ def _named_experiment(argument: str) -> str:
         ConfigStore.instance().store(path.stem, options, group="experiment", package="_global_")
     except (OSError, TypeError, ValueError, YAMLError) as error:
         raise UserError(f"{argument}: cannot be read as an experiment: {error}") from error
-    return f"+experiment={path.stem}"
+    return f"+experiment={as_override(path.stem)}"
 
 
 def _refuse_dashes(arguments: Sequence[str]) -> None:
@@ -194,7 +198,7 @@ def _check_sweep(arguments: Sequence[str]) -> None:
 
 def _rewritten_model(value: str, is_sweep: bool) -> list[str]:
     """`model=`: a name of `conf/model/` stays; a folder or Hub id becomes the path of a pretrained model."""
-    bare = value.strip("'\"")
+    bare = unquoted(value)
     names = bare.split(",") if is_sweep else [bare]
     models = config_names("model")
     paths = [
@@ -209,7 +213,8 @@ def _rewritten_model(value: str, is_sweep: bool) -> list[str]:
             f"model={value} mixes config names and folders or Hub ids; sweep over either kind, "
             "or over model.path= with full names"
         )
-    return ["model=pretrained", "model.path=" + ",".join(quoted(model_folder(path)) for path in paths)]
+    escape = literal if "\\${" in value else str
+    return ["model=pretrained", "model.path=" + ",".join(quoted(escape(model_folder(p))) for p in paths)]
 
 
 def _choice_of(value: str, arguments: Sequence[str]) -> list[str]:
@@ -227,7 +232,7 @@ def _quoted_path(argument: str) -> str:
     """An option that names a path, in quotation marks: a folder's name may hold what Hydra parses."""
     key, _, value = argument.partition("=")
     option = re.sub(r"^\+*(objective\.parts\.[\w-]+\.)?", "", key)  # a mixture's parts have the same options
-    names_path = (option in _PATHS or is_place(option)) and value not in ("", "null")
+    names_path = (option in PATHS or is_place(option)) and value not in ("", "null")
     is_bare = value == value.strip("'\"") and not value.startswith(("[", "{"))
     return f"{key}={quoted(value)}" if names_path and is_bare else argument
 
@@ -235,7 +240,8 @@ def _quoted_path(argument: str) -> str:
 def _quoted_scores(argument: str) -> str:
     """Scores of cut embeddings (`…/dim=64`) in quotation marks: of a bare value Hydra takes no second `=`."""
     key, sign, value = argument.partition("=")
-    return key + sign + re.sub(r"""(['"]?)([^\[\],'"\s=]+/dim=\d+)\1""", r"'\2'", value)
+    parts = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|([^\[\],'"\s=]+/dim=\d+)"""
+    return key + sign + re.sub(parts, lambda m: quoted(m[1]) if m[1] else m[0], value)
 
 
 def follower_arguments() -> list[str]:
@@ -245,23 +251,28 @@ def follower_arguments() -> list[str]:
     return [f"hydra.sweep.dir='{folder}'", "hydra/job_logging=follower"]
 
 
-def quoted(value: str) -> str:
-    """A string of Hydra's override grammar, where a backslash only escapes before a quotation mark."""
-    return "'" + re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + ("\\'" if m[2] else ""), value) + "'"
+def as_override(value: Any, option: str = "") -> str:
+    """A value in Hydra's override grammar, where it means itself: `${…}` in a text is no interpolation.
 
-
-def as_override(value: Any) -> str:
-    """A value in Hydra's override grammar."""
+    Raises:
+        UserError: naming the option, for a value that no option has.
+    """
+    if hasattr(value, "dtype"):  # of NumPy
+        value = value.tolist()
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, Mapping):
-        return "{" + ",".join(f"{name}:{as_override(one)}" for name, one in value.items()) + "}"
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return f"[{','.join(map(as_override, value))}]"
-    if not isinstance(value, str | os.PathLike):
+        if unreadable := [key for key in value if not _KEY.fullmatch(str(key))]:
+            raise UserError(f"has a name that Hydra cannot read: {unreadable[0]!r:.60}", option=option)
+        names = [re.sub(r"[\\()\[\]{}:=, \t]", r"\\\g<0>", str(key)) for key in value]
+        parts = [as_override(part, option) for part in value.values()]
+        return "{" + ",".join(f"{name}:{part}" for name, part in zip(names, parts, strict=True)) + "}"
+    if isinstance(value, list | tuple):
+        return f"[{','.join(as_override(part, option) for part in value)}]"
+    if isinstance(value, int | float):
         return str(value)
-    text = os.fspath(value)
-    return text if _PLAIN.fullmatch(text) and text.lower() not in _WORDS else quoted(text)
+    text = checked_text(value, option)
+    return text if _PLAIN.fullmatch(text) and text.lower() not in _WORDS else quoted(literal(text))
 
 
 def named_grid(arguments: Sequence[str]) -> str | None:
@@ -392,7 +403,7 @@ def call(config_name: str, task: Callable[[dict[str, Any]], T], arguments: Seque
         with shown_messages():
             return task(_plain(config))
     except Exception as error:
-        if (explained_error := _in_our_words(error)) is not error:
+        if (explained_error := _in_our_words(error, arguments)) is not error:
             raise explained_error from error
         raise
     finally:
@@ -428,7 +439,7 @@ def _register() -> None:
     register()
 
 
-def _in_our_words(error: BaseException) -> BaseException:
+def _in_our_words(error: BaseException, arguments: Sequence[str] = ()) -> BaseException:
     """An error of Hydra's, or of a lost process, as a :class:`UserError`; any other unchanged."""
     if isinstance(error, HydraException | OmegaConfBaseException):
         return UserError(starred(explained(error)))
@@ -440,5 +451,6 @@ def _in_our_words(error: BaseException) -> BaseException:
         if isinstance(error, OSError) and error.filename is not None:
             return UserError(f"the folder of the run cannot be written: {error}")
         if started.config is None:  # a mistake that Hydra does not expect, such as `=3`
-            return UserError(f"the command line could not be understood ({' '.join(sys.argv[1:])}): {error}")
+            words = " ".join(arguments or sys.argv[1:])
+            return UserError(f"the command line could not be understood ({words}): {error}")
     return error

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from idiomtune.config import TrainerSettings, TrainSettings
-from idiomtune.config.compose import merged
+from idiomtune.config.compose import merged, unquoted
 from idiomtune.declarations.registry import is_place
 from idiomtune.errors import UserError
 from idiomtune.io.files import expanded, fingerprint, is_file
@@ -70,7 +70,7 @@ def find_run(arguments: Sequence[str]) -> str | None:
     Raises:
         UserError: if `resume=` names a folder without a run.
     """
-    given = {key.lstrip("+"): value.strip("'\"") for key, _, value in (a.partition("=") for a in arguments)}
+    given = {key.lstrip("+"): unquoted(value) for key, _, value in (a.partition("=") for a in arguments)}
     resume = given.get("resume", "null")
     if resume in ("null", ""):
         return None

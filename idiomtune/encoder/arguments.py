@@ -1,0 +1,112 @@
+"""What people give an encoder, checked without one: texts, and spans in them, as requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import replace
+from typing import Any, get_args
+
+from idiomtune.errors import ArgumentTypeError, ArgumentValueError, UserError
+from idiomtune.expressions import Span, find_expression
+from idiomtune.io.files import checked_count, checked_text, described, has_lone_surrogate
+from idiomtune.requests import Pooling, Request, Role, find_span
+
+Spans = Sequence[str | Span | None] | None
+
+
+def requests_for(
+    texts: Iterable[str],
+    spans: Spans = None,
+    role: Role = "document",
+    instruction: str | None = None,
+    batch_size: int | None = None,
+    *,
+    names: tuple[str, str] = ("texts", "spans"),
+) -> list[Request]:
+    """A request for each text, or for its span: see :meth:`~idiomtune.encoder.encoder.Encoder.encode`.
+
+    Args:
+        names: what the caller calls the texts and the spans.
+
+    Raises:
+        TypeError, ValueError, UserError: naming the argument that is wrong, and what it takes.
+    """
+    texts = listed(names[0], texts)
+    places = [None] * len(texts) if spans is None else listed(names[1], spans)
+    if len(places) != len(texts):
+        message = f"{len(texts)} texts but {len(places)} {names[1]}: give one for each text"
+        raise ArgumentValueError(message, option=names[1])
+    if not isinstance(role, str) or role not in get_args(Role):
+        raise ArgumentValueError(f"expected 'query' or 'document', got {described(role)}", option="role")
+    if not isinstance(instruction, str | None):
+        raise type_error("instruction", "one string for all texts", instruction)
+    if instruction is not None:
+        role, instruction = "query", checked_text(instruction, "instruction")
+    if batch_size is not None:
+        checked_count(batch_size, "batch_size")
+    requests = []
+    for i, (text, place) in enumerate(zip(texts, places, strict=True)):
+        if not isinstance(text, str):
+            raise type_error(names[0], "a string", text, f"text {i}: ")
+        if has_lone_surrogate(text):
+            raise ArgumentValueError(f"text {i}: is no valid Unicode: {text[:60]!a}", option=names[0])
+        span = None if place is None else _span(i, text, place, names[1])
+        pooling: Pooling = "sentence" if place is None else "span"
+        requests.append(Request(text, span, role=role, instruction=instruction, pooling=pooling))
+    return requests
+
+
+def usage_requests(
+    texts: Iterable[str], expressions: str | Iterable[str | Span]
+) -> tuple[list[Request], list[str]]:
+    """A request for the usage of each expression in its text, and the expressions' names.
+
+    Raises:
+        TypeError, ValueError, UserError: as :func:`requests_for`.
+    """
+    texts = listed("texts", texts)
+    if isinstance(expressions, str):
+        expressions = [expressions] * len(texts)
+    places = listed("expressions", expressions)
+    if None in places:
+        raise type_error("expressions", "words, or offsets (start, end), for each text", None)
+    requests = requests_for(texts, places, names=("texts", "expressions"))
+    names = [
+        place if isinstance(place, str) else text[slice(*place)]
+        for text, place in zip(texts, places, strict=True)
+    ]
+    return [replace(request, pooling="usage", with_meanings=False) for request in requests], names
+
+
+def listed(name: str, values: Any) -> list[Any]:
+    """A list, or what can become one; iterating a table would give the names of its columns."""
+    is_table = isinstance(values, Mapping) or hasattr(values, "columns")
+    if is_table or isinstance(values, str | bytes | Set) or not isinstance(values, Iterable):
+        raise type_error(name, "a list with one element per text", values)
+    return list(values)
+
+
+def type_error(option: str, expected: str, value: Any, place: str = "") -> ArgumentTypeError:
+    """The error of an argument of another kind; `place` says which of its parts."""
+    return ArgumentTypeError(f"{place}expected {expected}, got {described(value)}", option=option)
+
+
+def _span(i: int, text: str, span: Any, option: str) -> Span:
+    """The span of text `i` as character offsets."""
+    if isinstance(span, str):
+        place = find_span(text, span) or (find_expression(text, span) if span.strip() else None)
+        if place is None:
+            raise UserError(f"span {span!r} is not in text {i}: {text!r}", option=option)
+        return place
+    try:
+        start, end = (int(offset) for offset in span)
+        is_span = (start, end) == tuple(span) and not isinstance(span[0], bool)
+    except (TypeError, ValueError):
+        is_span = False
+    if not is_span:
+        raise type_error(option, "words, or offsets (start, end)", span, f"span {i}: ")
+    if not 0 <= start < end <= len(text):
+        raise UserError(
+            f"span ({start}, {end}) is not in text {i} of {len(text)} characters: {text!r}", option=option
+        )
+    return start, end

@@ -1,0 +1,413 @@
+"""Odd arguments of the Python functions: each is right, or one error that names the argument."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import random
+from collections.abc import Callable
+from decimal import Decimal
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import idiomtune as it
+from idiomtune.config.compose import unquoted
+from idiomtune.encoder.encoder import Encoder
+from idiomtune.io.tables import read_rows, written_table, written_tables, written_texts
+from idiomtune.programs.launch import as_override, call
+
+TEXTS = ["He broke the ice.", "The ice broke."]
+ROWS = [
+    {"anchor": f"He {verb} the {noun}.", "positive": meaning, "group": verb}
+    for verb, noun in (("missed", "boat"), ("broke", "ice"), ("spilled", "beans"))
+    for meaning in ("He was late.", "He was too late for it.", "It was over.")
+]
+BOAT = [{"expression": "miss the boat", "meaning": "be late"}]
+OTHER = [{"headword": "kick the bucket", "definition": "die"}]
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+class Strange:
+    """An object that no function takes."""
+
+
+ODD: dict[str, Any] = {
+    "None": None,
+    "5": 5,
+    "True": True,
+    "nan": float("nan"),
+    "bytes": b"text",
+    "object": Strange(),
+    "set": {"a", "b"},
+    "empty text": "",
+    "empty list": [],
+    "NUL": "a\0b",
+    "surrogate": "a\ud800b",
+    "numbers": [1, 2],
+    "nothing": [None],
+    "range": range(3),
+    "function": len,
+}
+# A call with an odd value and a model → the name that its error must have, and the odd values that are right.
+DOORS: dict[str, tuple[Callable[[Any, Any], Any], str, str]] = {
+    "train experiment": (lambda v, _: it.train(v, model="no/such", data=ROWS), "experiment", "None"),
+    "train data": (lambda v, _: it.train("own", data=v, model="no/such"), "data", ""),
+    "train val": (lambda v, _: it.check("own", data=ROWS, val=v, model="no/such"), "val", "None"),
+    "train model": (lambda v, _: it.check("own", data=ROWS, model=v), "model", "None"),
+    "train glossary": (
+        lambda v, m: it.check("own", data=ROWS, glossary=v, model=m),
+        "glossary",
+        "None empty-list",
+    ),
+    "train override": (lambda v, _: it.train("own", v, data=ROWS), "overrides", ""),
+    "train run_dir": (lambda v, _: it.train("own", data=ROWS, run_dir=v, model="no/such"), "run_dir", "None"),
+    "train trainer": (lambda v, m: it.check("own", data=ROWS, trainer=v, model=m), "trainer", "None"),
+    "train seed": (lambda v, m: it.check("own", data=ROWS, seed=v, model=m), "seed", "None 5"),
+    "train extensions": (
+        lambda v, m: it.check("own", data=ROWS, extensions=v, model=m),
+        "extensions",
+        "None empty-list",
+    ),
+    "train objective": (lambda v, m: it.check(data=ROWS, objective=v, model=m), "objective", "None"),
+    "train max_epochs": (
+        lambda v, m: it.check("own", data=ROWS, trainer={"max_epochs": v}, model=m),
+        "max_epochs",
+        "5",
+    ),
+    "resume": (lambda v, _: it.resume(v), "run", ""),
+    "evaluate model": (lambda v, _: it.evaluate(v, "idiolink", data="sample"), "model", ""),
+    "evaluate data": (lambda v, _: it.evaluate("no/such", "idiolink", data=v), "data", "None"),
+    "evaluate benchmarks": (lambda v, m: it.evaluate(m, v, data="sample"), "benchmark", "None"),
+    "evaluate glossary": (
+        lambda v, m: it.evaluate(m, "idiolink", glossary=v, data="sample"),
+        "glossary",
+        "None empty-list",
+    ),
+    "evaluate path": (
+        lambda v, m: it.evaluate(m, "own_sts", benchmark={"own_sts": {"path": v}}, data="sample"),
+        "path",
+        "",
+    ),
+    "learn model": (lambda v, _: it.learn(v, BOAT), "model", ""),
+    "learn glossary": (lambda v, m: it.learn(m, v), "glossary", ""),
+    "learn corpus": (lambda v, m: it.learn(m, BOAT, corpus=v), "corpus", "None"),
+    "learn steps": (lambda v, m: it.learn(m, BOAT, steps=v), "steps", "None 5"),
+    "glossary sources": (lambda v, _: it.glossary(v, "out.tsv"), "from", ""),
+    "glossary output": (lambda v, _: it.glossary(BOAT, v), "output", ""),
+    "glossary texts": (lambda v, _: it.glossary(BOAT, "out.tsv", texts=v), "in", "None"),
+    "glossary columns": (lambda v, _: it.glossary(BOAT, "out.tsv", columns=v), "columns", "None"),
+    "export model": (lambda v, _: it.export(v, "static", "out"), "model", ""),
+    "export format": (lambda v, _: it.export("no/such", v, "out"), "format", ""),
+    "export output": (lambda v, _: it.export("no/such", "static", v), "output", ""),
+    "push run": (lambda v, _: it.push(v, "me/model", dry_run=True), "run", ""),
+    "push repo_id": (lambda v, _: it.push("no/such", v, dry_run=True), "repo_id", ""),
+    "push corpus": (
+        lambda v, _: it.push("no/such", space="me/page", corpus=v, dry_run=True),
+        "corpus",
+        "None",
+    ),
+    "report runs": (lambda v, _: it.report(v), "runs", ""),
+    "report against": (lambda v, m: it.report(m, against=v), "against", "None empty-list nothing"),
+    "report output": (lambda v, m: it.report(m, output=v), "output", "None"),
+    "gate run": (lambda v, _: it.gate(v, margin=0.1), "run", ""),
+    "gate against": (lambda v, m: it.gate(m, v, margin=0.1), "against", ""),
+    "gate margin": (lambda v, m: it.gate(m, m, margin=v), "margin", "5"),
+    "usage model": (lambda v, _: it.usage(v, TEXTS[:1], "break the ice"), "model", ""),
+    "usage texts": (lambda v, _: it.usage("no/such", v, "break the ice"), "texts", "empty-list"),
+    "usage expressions": (lambda v, _: it.usage("no/such", TEXTS, v), "expressions", ""),
+    "explore models": (lambda v, _: it.explore(v, corpus=TEXTS), "models", ""),
+    "explore corpus": (lambda v, m: it.explore(m, corpus=v), "corpus", "None"),
+    "explore glossary": (lambda v, m: it.explore(m, corpus=TEXTS, glossary=v), "glossary", "None empty-list"),
+    "explore output": (lambda v, m: it.explore(m, corpus=TEXTS, output=v), "output", "None"),
+    "explore neighbours": (lambda v, m: it.explore(m, corpus=TEXTS, neighbours=v), "neighbours", "None 5"),
+    "Run": (lambda v, _: it.Run(v), "path", ""),
+    "Page": (lambda v, _: it.Page(v), "path", ""),
+    "Scores": (lambda v, _: it.Scores(v), "values", ""),
+    "Encoder": (lambda v, _: it.Encoder(v), "model", ""),
+    "Encoder glossary": (lambda v, m: it.Encoder(m, glossary=v), "glossary", "None empty-list"),
+    "Encoder device": (lambda v, m: it.Encoder(m, device=v), "device", "None"),
+    "Encoder pooling": (lambda v, m: it.Encoder(m, pooling=v), "pooling", "None"),
+    "Encoder max_length": (lambda v, m: it.Encoder(m, max_length=v), "max_length", "None 5"),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_an_odd_argument_is_one_error_that_names_it(door: str, tiny_path: Path) -> None:
+    function, name, right = DOORS[door]
+    wrong = {}
+    for kind, value in ODD.items():
+        if kind.replace(" ", "-") in right.split():
+            continue
+        try:
+            wrong[kind] = function(value, str(tiny_path))
+        except it.UserError as error:
+            if name not in f"{error} {error.option}":
+                wrong[kind] = error
+        except Exception as error:
+            wrong[kind] = error
+    assert not wrong
+
+
+def test_doors_of_an_encoder(tiny: Any) -> None:
+    """What is odd is a `UserError`, and where `encode` promises it a TypeError or ValueError as well."""
+    make: Any = Encoder
+    vectors = tiny.encode(TEXTS)
+    doors: list[tuple[str, Callable[[Any], Any], list[Any]]] = [
+        ("k", lambda v: tiny.search("ice", TEXTS, k=v), [-1, 0, True, 2.0, "2", None]),
+        ("query", lambda v: tiny.search(v, TEXTS), [None, 5, b"ice", ["ice"], "a\ud800"]),
+        ("corpus", lambda v: tiny.search("ice", v), [None, 5, "ice", [5], {"a"}, ["\ud800"]]),
+        ("span", lambda v: tiny.search("the ice", TEXTS, span=v), [5, (1,), "fire", (3, 2), ("a", 1)]),
+        ("texts", tiny.encode, [None, 5, "ice", b"ice", [None], [b"x"], {"a"}, ["\ud800"]]),
+        ("spans", lambda v: tiny.encode(TEXTS, v), [5, "ice", [5, 5], [(True, 3)] * 2, [(0, 1.5)] * 2]),
+        ("role", lambda v: tiny.encode(TEXTS, role=v), [None, 5, [], "querry"]),
+        ("batch_size", lambda v: tiny.encode(TEXTS, batch_size=v), [0, -1, True, 1.5, "2"]),
+        ("instruction", lambda v: tiny.encode(TEXTS, instruction=v), [5, ["a"], "a\ud800"]),
+        ("show_progress_bar", lambda v: tiny.encode(TEXTS, show_progress_bar=v), [None, "no"]),
+        ("convert_to_numpy", lambda v: tiny.encode(TEXTS, convert_to_numpy=v), [None, "no", 1]),
+        ("first", tiny.similarity, [None, 5, [], [1], [None], torch.zeros(2, 0), {}]),
+        ("second", lambda v: tiny.similarity(vectors, v), [5, [], torch.zeros(3, 5), b"x"]),
+        ("expressions", lambda v: tiny.usage(TEXTS, v), [None, 5, [None, None], ["ice"], "fire"]),
+        ("raw_spans", lambda v: make("minilm", raw_spans=v), [True, "yes"]),
+        ("pooling", lambda v: make(tiny.model, pooling=v), ["mean", None, 5]),
+        ("prompts", lambda v: make(tiny.model, v), [5, "query: ", {}]),
+        ("idiom_tokens", lambda v: make(tiny.model, idiom_tokens=v), [5, ["a b"]]),
+        ("meanings", lambda v: make(tiny.model, meanings=v), [5, {"a b": "c"}]),
+        ("tokens_per_forward", lambda v: make(tiny.model, tokens_per_forward=v), [0, True, "8"]),
+    ]
+    wrong = []
+    for name, function, values in doors:
+        for value in values:
+            try:
+                wrong.append((name, value, function(value)))
+            except it.UserError as error:
+                if name not in f"{error} {error.option}":
+                    wrong.append((name, value, error))
+    assert not wrong
+    texts: Any
+    for texts in (5, ["a", 5]):
+        with pytest.raises(TypeError):
+            tiny.encode(texts)
+    with pytest.raises(KeyError, match="5"):
+        it.Scores({"a/b": 0.5})[5]  # type: ignore[index]
+
+
+# ------------------------------------------------------------------ a value means itself
+
+
+def test_a_text_from_python_is_taken_literally() -> None:
+    """Whatever it has of the grammar of the command line and of interpolations."""
+    parts = [
+        "\\",
+        "'",
+        '"',
+        "${",
+        "$",
+        "{",
+        "}",
+        "[",
+        "]",
+        ",",
+        "=",
+        ":",
+        " ",
+        "\n",
+        "a",
+        "1",
+        "ä",
+        "~",
+        "true",
+    ]
+    parts += ["/", "dim=64", "oc.env:HOME", "(", ")", "null", "1e5", "@", "#"]
+    draw = random.Random(7)
+    texts = ["".join(draw.choices(parts, k=draw.randint(1, 8))) for _ in range(300)]
+    assert [unquoted(as_override(text)) for text in texts] == texts
+    assert call("evaluate", lambda config: config["split"], [f"split={as_override(texts)}"]) == texts
+    for text in (text for text in texts[:60] if text.strip()):
+        assert call("evaluate", lambda config: config["output"], [f"output={as_override(text)}"]) == text
+
+
+def test_values_of_other_kinds_keep_them() -> None:
+    class Colour(StrEnum):
+        RED = "red one"
+
+    values: list[Any] = [
+        1,
+        2.5,
+        True,
+        None,
+        "a b",
+        Path("x y"),
+        np.float32(0.5),
+        np.int64(3),
+        np.bool_(True),
+        Colour.RED,
+    ]
+    values += [["a", ("b", 1)], {"a b": {"c,d": "${x}"}, "e:f": [1], 500: 1}]
+    kept = call("evaluate", lambda c: c["split"], [f"split={as_override(values)}"])
+    assert kept[:10] == [1, 2.5, True, None, "a b", "x y", 0.5, 3, True, "red one"]
+    assert kept[10:] == [["a", ["b", 1]], {"a b": {"c,d": "${x}"}, "e:f": [1], 500: 1}]
+
+
+@pytest.mark.parametrize(
+    "folder", ["o'brien/r1", "${HOME}/${oc.env:NO}", "runs/dim=64/x", "a,[b] {c}=d/\\", "'q'"]
+)
+def test_a_run_in_a_folder_with_signs_of_the_grammar(folder: str, tiny_path: Path) -> None:
+    options: dict[str, Any] = {"device": "cpu", "eval": {"cache": False}, "model": str(tiny_path)}
+    steps = {"max_steps": 1, "batch_size": 3}
+    run = it.train(data=ROWS, val=ROWS[:3], run_dir=folder, trainer=steps, **options)
+    assert run.path == Path(folder).absolute()
+    assert it.resume(folder, trainer={"max_steps": 2}).status == "finished"
+    it.check("own", data=ROWS, **{**options, "model": run})
+    assert it.explore(folder, corpus=TEXTS, output=Path(folder, "e.html"), device="cpu").path.is_file()
+
+
+def test_an_experiment_in_a_file_with_a_quotation_mark_in_its_name(tiny_path: Path) -> None:
+    path = Path("o'brien.yaml")
+    path.write_text("defaults:\n  - own\n  - _self_\nseed: oops\n")
+    for experiment in (path, str(path)):
+        with pytest.raises(it.UserError, match="seed"):
+            it.check(experiment, data=ROWS, model=tiny_path)
+
+
+def test_an_unknown_option_is_named_with_the_nearest(tiny_path: Path) -> None:
+    for options in ({"trainer": {"batchsize": 3}}, {"trainer": {"batch_size": {"a b": 1}}}, {"sede": 1}):
+        with pytest.raises(it.UserError, match=r"batch_?size|seed"):
+            it.check("own", data=ROWS, model=tiny_path, **options)
+    with pytest.raises(it.UserError, match=r"zwei|max_epochs"):
+        it.check("own", data=ROWS, model=tiny_path, trainer={"max_epochs": {"zwei": 3, "more": 4}})
+
+
+# ------------------------------------------------------------------ data in memory
+
+
+def test_rows_come_back_as_they_were() -> None:
+    rows = [
+        {"text": "ä\u2028\0'", "number": 1, "share": 0.1, "yes": True, "none": None, "list": ["a", ["b", 2]]},
+        {
+            "text": np.str_("b"),
+            "number": np.int64(2),
+            "share": np.float64(0.2),
+            "yes": np.bool_(False),
+            "none": float("nan"),
+            "list": np.array([1, 2]),
+        },
+    ]
+    back = [row.values for row in read_rows(Path(written_table(rows)))]
+    assert back[0] == rows[0]
+    assert back[1] == {"text": "b", "number": 2, "share": 0.2, "yes": False, "none": None, "list": [1, 2]}
+    frame = pd.DataFrame({"text": ["a", None], "n": [1, 2], "x": [0.1234567890123456, None]})
+    assert [row.values for row in read_rows(Path(written_table(frame)))] == [
+        {"text": "a", "n": 1, "x": 0.1234567890123456},
+        {"text": None, "n": 2, "x": None},
+    ]
+    assert written_table(iter(rows)) == written_table(rows)
+    assert Path(written_texts(["a\nb", "c"], "corpus", takes_rows=True)).read_text() == "a b\nc\n"
+    assert written_table({"a b": ["c", "d"], "e f": None}) == written_table(
+        [{"expression": e, "meaning": m} for e, m in (("a b", "c"), ("a b", "d"), ("e f", ""))]
+    )
+    assert written_table(BOAT[0]) == written_table(BOAT)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"x", Path("x"), Strange(), {1, 2}, Decimal("1.5"), datetime.date(2026, 1, 2), pd.Timestamp(0), 1j,
+     np.datetime64(0, "ns"), float("inf"), "\ud800", {1: 2}, [b"x"], len, range(2)],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+def test_a_value_that_json_lacks_is_an_error_with_row_and_field(value: Any) -> None:
+    for data in ([{"text": "a"}, {"text": value}], pd.DataFrame({"text": ["a", value]}, dtype=object)):
+        with pytest.raises(it.UserError) as caught:
+            written_table(data, "data.train")
+        error = caught.value
+        assert (error.option, error.row, error.field) == ("data.train", 2, "text")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pd.DataFrame([["a", "b"]], columns=["text", "text"]),
+        pd.DataFrame([["a", "b"]]),
+        [{5: "a"}],
+        {"kick the bucket": {"meaning": "die"}},
+        {"kick the bucket": 0},
+        {5: "five"},
+        {"a b": [["c"]]},
+        pd.DataFrame({"when": pd.to_datetime(["2026-01-01"])}),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_table_that_is_none_is_refused(data: Any) -> None:
+    for write in (written_table, written_tables):
+        with pytest.raises(it.UserError) as caught:
+            write(data, "glossary")
+        assert caught.value.option == "glossary"
+    assert not Path("checkpoints").exists()
+
+
+def test_every_argument_that_takes_a_table_takes_one_in_memory(tiny_path: Any) -> None:
+    """Rows, a frame, expression → meaning and names of files, alone and in a list."""
+    Path("boat.csv").write_text("expression,meaning\nmiss the boat,be late\n")
+    meanings = {"miss the boat": "be late"}
+    forms: list[Any] = [BOAT, BOAT[0], pd.DataFrame(BOAT), meanings, Path("boat.csv"), "boat.csv", iter(BOAT)]
+    forms += [
+        ["boat.csv"],
+        [Path("boat.csv"), {"no cap": "honestly"}],
+        ["boat.csv", BOAT],
+        [pd.DataFrame(BOAT)],
+    ]
+    same: dict[str, Any] = {
+        "device": "cpu",
+        "eval": {"cache": False},
+        "trainer": {"batch_size": 3},
+        "model": str(tiny_path),
+    }
+    scored: dict[str, Any] = {"device": "cpu", "cache": False, "data": "sample"}
+    pairs = [{"sentence1": f"a {n}", "sentence2": "b", "score": n / 9} for n in range(9)]
+    for number, glossary in enumerate(forms):
+        senses = it.Encoder(tiny_path, glossary=[*glossary] if number == 6 else glossary).meanings
+        assert senses is not None
+        assert "be late" in senses.senses["miss the boat"]
+    for glossary in (*forms[:6], *forms[7:]):
+        it.check("own", data=ROWS, glossary=glossary, **same)
+        it.check("own", data=ROWS, **{**same, "model": {"path": str(tiny_path), "glossary": glossary}})
+        it.explore(tiny_path, corpus=TEXTS, glossary=glossary, output="e.html", overwrite=True, device="cpu")
+        made = it.glossary(glossary, "made.tsv", texts=["He missed the boat."], overwrite=True)
+        assert "be late" in made.read_text()
+    it.evaluate(tiny_path, "idiolink", glossary=BOAT, **scored)
+    for data in (ROWS, pd.DataFrame(ROWS)):
+        it.check("own", data={"train": data, "val": data[:3], "columns": {"anchor": "anchor"}}, **same)
+        assert it.explore(tiny_path, corpus=data, output="e.html", overwrite=True, device="cpu")
+    for path in (pairs, {"mine": pairs}, {"my pairs": pd.DataFrame(pairs)}):
+        it.evaluate(tiny_path, "own_sts", benchmark={"own_sts": {"path": path}}, device="cpu", cache=False)
+    it.learn(tiny_path, [*forms[8]], output="m", steps=1, sentences=1, corpus=pd.DataFrame({"text": TEXTS}))
+
+
+def test_other_columns_are_the_same_error_in_a_file_and_in_memory(tiny_path: Path) -> None:
+    Path("other.jsonl").write_text("".join(json.dumps(row) + "\n" for row in OTHER))
+    for glossary in (OTHER, pd.DataFrame(OTHER), "other.jsonl", [pd.DataFrame(OTHER)]):
+        with pytest.raises(it.UserError, match="headword, definition"):
+            it.Encoder(tiny_path, glossary=glossary)
+        with pytest.raises(it.UserError, match="headword, definition"):
+            it.learn(tiny_path, glossary, output="m")
+        with pytest.raises(it.UserError, match="headword, definition"):
+            it.check("own", data=ROWS, glossary=glossary, model=tiny_path, trainer={"batch_size": 3})
+        with pytest.raises(it.UserError, match="headword, definition"):
+            it.explore(tiny_path, corpus=TEXTS, glossary=glossary, device="cpu")
+
+
+def test_a_usage_takes_texts_that_can_be_read_once(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Encoder, "usages", lambda _, requests, __: [request.text for request in requests])
+    texts: Any
+    for usage in (lambda *arguments: it.usage(tiny, *arguments), tiny.usage):
+        texts = usage(iter(TEXTS), iter(["ice"] * 2))
+        assert texts == TEXTS
