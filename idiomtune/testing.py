@@ -43,7 +43,7 @@ from idiomtune.programs.launch import call, ready
 from idiomtune.reports.statistics import statistic_of
 from idiomtune.requests import Request
 from idiomtune.training.embedder import TrainableEmbedder, seed_everything
-from idiomtune.training.invariants import in_words, repeated, repeated_anchors, slopes
+from idiomtune.training.invariants import describe, repeated, repeated_anchors, slopes
 from idiomtune.verbs import evaluation_arguments, training_arguments
 
 _WIDTH = 32  # of embeddings
@@ -164,7 +164,7 @@ def _run(checks: object, skip: Collection[str]) -> list[str]:
             cause, found = error, f"stopped by {type(error).__name__}: {first_line(error)}"
         if found:
             shown = "" if found is True else f" {found[:3] if isinstance(found, list) else [found]}"
-            failed.append(f"\n  {name}: {in_words(checked[name])}{shown}")
+            failed.append(f"\n  {name}: {describe(checked[name])}{shown}")
     if failed:
         raise AssertionError(f"{len(failed)} of {len(names)} checks failed{''.join(failed)}") from cause
     return names

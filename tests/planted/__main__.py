@@ -69,7 +69,7 @@ def _planted(place: Path, error: Planted) -> list[str]:
     if code.count(error.old) != 1:
         raise SystemExit(f"{error.name}: its place in {error.file} was found {code.count(error.old)} times")
     file.write_text(code.replace(error.old, error.new), encoding="utf-8")
-    said = _run(place, error.run, ["precision=fp32"], code=copy)
+    said = _run(place, error.run, ["precision=fp32"], code=copy) + _warnings(place / "run")
     return list(dict.fromkeys(_FOUND.findall(said))) or ([f"other: {said[-300:]}"] if said else [])
 
 
@@ -96,6 +96,13 @@ def _run(place: Path, kind: str, more: Sequence[str], code: Path = ROOT) -> str:
         return _forked(lambda: _train(folder, first), place, code=code, count=count)
     stopped = _forked(lambda: _train(folder, [*first, "trainer.max_steps=2"]), place, code=code)
     return stopped or _forked(lambda: _resume(folder, "trainer.max_steps=5"), place, code=code)
+
+
+def _warnings(run: Path) -> str:
+    """What checks warned of in a run's log, a line each."""
+    log = run / "train.log"
+    lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+    return "".join(f"\n{line}" for line in lines if _FOUND.search(line))
 
 
 def _options(place: Path, kind: str) -> list[str]:
