@@ -6,6 +6,7 @@ import csv
 import importlib
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -298,6 +299,25 @@ def test_a_sound_objective_passes() -> None:
 )
 def test_a_planted_objective_fails_for_its_reason(planted: type[Sound], failures: dict[str, str]) -> None:
     ends_with(failures, lambda skip: check_objective(planted, skip=skip))
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1e-3, 1e3, 1e9])
+@pytest.mark.parametrize(
+    ("objective", "failures"),
+    [(Sound, {}), (Detached, {"gradient": ""}), (Shifted, {"order": ""}), (Remembering, {"resume": ""})],
+)
+def test_verdicts_do_not_depend_on_the_losss_scale(
+    objective: type[Sound], failures: dict[str, str], scale: float
+) -> None:
+    class Scaled(objective):  # type: ignore[misc, valid-type]
+        def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
+            result = super().loss(embeddings, batch)
+            return replace(result, loss=scale * result.loss)
+
+    if failures:
+        ends_with(failures, lambda skip: check_objective(Scaled, skip=skip))
+    else:
+        assert "gradient" in check_objective(Scaled)
 
 
 def ends_with(failures: dict[str, str], check: Any) -> None:
