@@ -138,6 +138,16 @@ def test_loaded_models_that_libraries_read_otherwise_are_compared_as_they_are_re
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("first", [0, 30])
+def test_no_check_ends_a_sound_run(first: int) -> None:
+    """Sixty of those that `make honest` makes."""
+    arguments = ("tests.planted", "--honest", "30", "--first", str(first))
+    done = run(*arguments, environment={"OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 alarms in 30 honest runs" in done.stdout
+
+
+@pytest.mark.slow
 def test_planted_errors_are_named() -> None:
     """A share of them; `make planted` plants all."""
     done = run("tests.planted", "--every", "19", environment={"OMP_NUM_THREADS": "1"})
