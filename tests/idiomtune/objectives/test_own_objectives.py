@@ -281,7 +281,11 @@ SHARED = {"query": "one question", "pos": ["one answer"]}
     [
         ([question(0)], {}, "one anchor has no negatives: raise trainer.batch_size"),
         ([question(0), question(1)], {"in_batch": "none"}, "no anchor has negatives: set "),
-        ([SHARED, SHARED, question(0)], {"in_batch": "all"}, "no anchor has both a positive and a negative"),
+        (
+            [SHARED, SHARED, question(0)],
+            {"in_batch": "all"},
+            "a batch has no negative: raise trainer.batch_size",
+        ),
         ([question(n, weight=0) for n in (0, 1)], {}, "the weights are 0: raise some in the column weight"),
         ([question(0, **HARD)], {"in_batch": "none", "soft_weight": 0.0}, "the negatives have the weight 0"),
         ([question(0, **HARD)], {"in_batch": "none"}, ""),
