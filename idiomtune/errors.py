@@ -43,6 +43,10 @@ class UserError(Exception):
         return [f"{type(self).__name__}: {self}"]
 
 
+class InvariantError(UserError):
+    """Something that must hold in every training does not: an error in code, not in data or options."""
+
+
 class DataMissingError(UserError):
     """A dataset is nowhere and cannot be downloaded: a benchmark on it can be skipped, with a warning."""
 

@@ -34,7 +34,7 @@ from idiomtune.config.sections import Invariant
 from idiomtune.encoder.forward import evaluating
 from idiomtune.encoder.parallel import embed_all
 from idiomtune.encoder.sharding import is_sharded, local_shard
-from idiomtune.errors import UserError
+from idiomtune.errors import InvariantError
 from idiomtune.io.files import first_of
 from idiomtune.objectives import Batch, Objective, ObjectiveLoss
 from idiomtune.requests import Request
@@ -54,10 +54,6 @@ _EXACT = {"fp32": (1e-6, 0.05), "fp16": (2e-3, 0.25), "bf16": (1e-2, 0.25)}
 
 T = TypeVar("T", bound=Hashable)
 Named = list[tuple[str, nn.Parameter]]
-
-
-class InvariantError(UserError):
-    """Something that must hold in every training does not: an error in code, not in data or options."""
 
 
 class Invariants:

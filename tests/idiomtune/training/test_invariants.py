@@ -16,10 +16,10 @@ from idiomtune.config.sections import Invariant
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.parallel import ParallelEncoder
 from idiomtune.encoder.parity import compare_loaded, compare_saved
-from idiomtune.errors import UserError
+from idiomtune.errors import InvariantError, UserError
 from idiomtune.objectives import Batch, ObjectiveLoss
 from idiomtune.objectives.contrastive import ContrastiveObjective
-from idiomtune.training.invariants import InvariantError, Invariants
+from idiomtune.training.invariants import Invariants
 from tests.programs import run
 from tests.tiny_families import FAMILIES, tiny_checkpoint
 from tests.tiny_runs import WholeRun, composed, metrics, train
