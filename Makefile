@@ -51,6 +51,9 @@ check: install ## lint, formatting, types
 planted: install ## 57 silent errors of training, planted one at a time: is each named? 2 to 4 minutes
 	$(BIN)/python -m tests.planted
 
+honest: install ## 2,000 runs without an error, on data of all kinds: does a check end one? 30 minutes (HONEST="--honest 100")
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.planted $(or $(HONEST),--honest 2000)
+
 faults: install ## every file operation of short programs fails, every file is damaged: hours (options: FAULTS="--every 10")
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults $(FAULTS)
 
@@ -87,4 +90,4 @@ format: install ## put the code in its standard form
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
 
-.PHONY: help install run test test-avx2 test-fast check planted faults bench bench-quick mutants floors docs format clean
+.PHONY: help install run test test-avx2 test-fast check planted honest faults bench bench-quick mutants floors docs format clean

@@ -51,6 +51,10 @@ class ArgumentValueError(UserError, ValueError):
     """An argument of the right kind, with a value that it cannot have."""
 
 
+class InvariantError(UserError):
+    """Something that must hold in every training does not: an error in code, not in data or options."""
+
+
 class DataMissingError(UserError):
     """A dataset is nowhere and cannot be downloaded: a benchmark on it can be skipped, with a warning."""
 

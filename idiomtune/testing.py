@@ -43,7 +43,7 @@ from idiomtune.programs.launch import call, ready
 from idiomtune.reports.statistics import statistic_of
 from idiomtune.requests import Request
 from idiomtune.training.embedder import TrainableEmbedder, seed_everything
-from idiomtune.training.invariants import in_words, repeated, repeated_anchors, slopes
+from idiomtune.training.invariants import describe, repeated, repeated_anchors, slopes
 from idiomtune.verbs import evaluation_arguments, training_arguments
 
 _WIDTH = 32  # of embeddings
@@ -164,7 +164,7 @@ def _run(checks: object, skip: Collection[str]) -> list[str]:
             cause, found = error, f"stopped by {type(error).__name__}: {first_line(error)}"
         if found:
             shown = "" if found is True else f" {found[:3] if isinstance(found, list) else [found]}"
-            failed.append(f"\n  {name}: {in_words(checked[name])}{shown}")
+            failed.append(f"\n  {name}: {describe(checked[name])}{shown}")
     if failed:
         raise AssertionError(f"{len(failed)} of {len(names)} checks failed{''.join(failed)}") from cause
     return names
@@ -217,7 +217,7 @@ def _is_wrong(request: Request) -> bool:
     return not is_inside or (request.pooling == "span" and request.span is None)
 
 
-_near = partial(math.isclose, rel_tol=1e-3, abs_tol=1e-4)
+_near = partial(math.isclose, rel_tol=1e-3, abs_tol=1e-4)  # two scores, which have units
 
 
 # ------------------------------------------------------------------ objectives
@@ -232,6 +232,7 @@ class _ObjectiveChecks:
         self._batches = [objective.batch(0, anchors) for anchors in self._anchors]
         self._single = [objective.batch(0, anchors[:1]) for anchors in self._anchors]
         self._trained = {n: p for n, p in objective.modules.named_parameters() if p.requires_grad}
+        self._size = max(abs(self._loss(batch).loss.item()) for batch in self._batches)  # which has no unit
 
     def _new(self, seed: int) -> Objective:
         objective = self._build(seed)
@@ -241,6 +242,9 @@ class _ObjectiveChecks:
     def _loss(self, batch: Batch, rows: Tensor | None = None, of: Objective | None = None) -> ObjectiveLoss:
         seed_everything(0)  # as the loop does, for what modules draw
         return (of or self._objective).loss(_rows(batch.requests) if rows is None else rows, batch)
+
+    def _is_same(self, ours: float, theirs: float) -> bool:
+        return math.isclose(ours, theirs, rel_tol=1e-3, abs_tol=1e-4 * self._size)
 
     def _gradients(self, batch: Batch, rows: Tensor | None = None) -> tuple[ObjectiveLoss, list[Tensor]]:
         """The loss, and its gradients with respect to the embeddings and what is trained with them."""
@@ -321,14 +325,15 @@ class _ObjectiveChecks:
         rows = _rows(batch.requests).to(dtype)
         gradient = self._gradients(batch, rows.clone())[1][0]
         found, expected = slopes(lambda at: self._loss(batch, at).loss, rows, gradient, step * ways)
-        errors: list[float] = ((found - expected).abs() / step / max(gradient.norm().item(), 1e-3)).tolist()
+        size = max(gradient.double().norm().item(), 1e-3 * self._size)
+        errors: list[float] = ((found - expected).abs() / (step * size or 1.0)).tolist()
         return errors
 
     def order(self) -> object:
         """The same anchors in reverse order have another loss: labels and rows must follow the anchors."""
         turned = [self._objective.batch(0, anchors[::-1]) for anchors in self._anchors]
         pairs = [tuple(self._loss(b).loss.item() for b in p) for p in zip(self._batches, turned, strict=True)]
-        return [pair for pair in pairs if not _near(*pair)]
+        return [pair for pair in pairs if not self._is_same(*pair)]
 
     def tiny(self) -> object:
         """A batch of one anchor has no finite loss and gradient: with nothing to compare, give zero with a
@@ -377,7 +382,8 @@ class _ObjectiveChecks:
             parts = [p.grad.flatten() for p in encoder.parameters() if p.grad is not None]
             found.append((loss.item(), torch.cat([torch.zeros(1), *parts])))
         (ours, gradient), (theirs, other) = found
-        is_same = _near(ours, theirs) and (gradient - other).norm() <= 1e-2 * gradient.norm()
+        off = (gradient.double() - other.double()).norm()  # squares of small numbers are 0 in float32
+        is_same = self._is_same(ours, theirs) and bool(off <= 1e-2 * gradient.double().norm())
         return not is_same and (ours, theirs)
 
 

@@ -300,6 +300,25 @@ def test_a_planted_objective_fails_for_its_reason(planted: type[Sound], failures
     ends_with(failures, lambda skip: check_objective(planted, skip=skip))
 
 
+@pytest.mark.parametrize("scale", [1e-9, 1e-3, 1e3, 1e9])
+@pytest.mark.parametrize(
+    ("objective", "failures"),
+    [(Sound, {}), (Detached, {"gradient": ""}), (Shifted, {"order": ""}), (Remembering, {"resume": ""})],
+)
+def test_verdicts_do_not_depend_on_the_losss_scale(
+    objective: type[Sound], failures: dict[str, str], scale: float
+) -> None:
+    class Scaled(objective):  # type: ignore[misc, valid-type]
+        def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
+            result = super().loss(embeddings, batch)
+            return ObjectiveLoss(scale * result.loss, result.counts, is_empty=result.is_empty)
+
+    if failures:
+        ends_with(failures, lambda skip: check_objective(Scaled, skip=skip))
+    else:
+        assert "gradient" in check_objective(Scaled)
+
+
 def ends_with(failures: dict[str, str], check: Any) -> None:
     """Exactly these checks fail, each with a message like this; without them it passes."""
     with pytest.raises(AssertionError) as caught:

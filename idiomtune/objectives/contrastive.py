@@ -38,10 +38,12 @@ class ContrastiveOptions(ObjectiveOptions):
     Attributes:
         loss_option: the name of the section with the options of the loss.
         groups_option: the name of the option with the number of groups in a batch.
+        chooses_groups: this number is chosen by the data, where shuffled batches would have few positives.
     """
 
     loss_option: ClassVar[str]
     groups_option: ClassVar[str]
+    chooses_groups: ClassVar[bool] = False
 
     query_mode: Sequence[str] | None
     query_weights: list[Factor] | None
@@ -172,15 +174,43 @@ class ContrastiveObjective(ABC):
         else:
             has_positive = np.array([len(self.candidates(0, i)[0]) > 0 for i in range(len(self._anchors))])
         self._usable = np.flatnonzero(has_positive)
+        self._classes = which.ravel() if from_batch else None
+        self._num_groups = options.num_groups
         self.num_skipped = len(self._anchors) - len(self._usable)
         if not len(self._usable):
             raise UserError(f"{name}: no anchor has a positive")
+        if from_batch and options.chooses_groups:
+            self._choose_num_groups()
         if options.drop_last and len(self._usable) < batch_size:
             raise UserError(
                 f"{name} has {len(self._usable)} anchors, fewer than trainer.batch_size={batch_size}, "
                 "and objective.drop_last leaves out every batch that is not full: lower the batch size or "
                 "set objective.drop_last=false"
             )
+
+    def share_with_positive(self) -> float:
+        """The share of an epoch's anchors that have a positive in their batch."""
+        import numpy as np
+
+        if self._classes is None:  # each brings its own
+            return 1.0
+        batches = (self._classes[step[0]] for step in self.epoch_steps(0, 1))
+        counts = [np.unique(classes, return_counts=True)[1] for classes in batches]
+        return float(
+            sum(each[each > 1].sum() for each in counts) / max(sum(each.sum() for each in counts), 1)
+        )
+
+    def _choose_num_groups(self) -> None:
+        """Where few anchors of shuffled batches meet a positive, have as many groups a batch as let them."""
+        size = self.batch_size
+        if self._num_groups is not None or self.share_with_positive() >= 0.5:
+            return
+        shares: dict[int, float] = {}
+        for num_groups in (size // each for each in range(2, size // 2 + 1) if size % each == 0):
+            self._num_groups = num_groups
+            shares[num_groups] = self.share_with_positive()
+        enough = [num for num, share in shares.items() if share >= 0.9 * max(shares.values())]
+        self._num_groups = max(enough, default=None)  # many groups have many negatives
 
     @abstractmethod
     def candidates(self, epoch: int, anchor: int) -> tuple[Sequence[int], Sequence[int]]:
@@ -216,8 +246,13 @@ class ContrastiveObjective(ABC):
             about += f" of {num_groups} {self._groups_name}"
         if self.num_skipped:
             about += f", {self.num_skipped} without a positive left out"
-        if (limit := self.options.num_groups) is not None and limit > num_groups:
+        if (limit := self._num_groups) is not None and limit > num_groups:
             about += f", fewer than the {limit} that a batch can hold"
+        if self._from_batch:
+            chosen = f" with {self.options.groups_option}={limit}, chosen so" * (
+                limit != self.options.num_groups
+            )
+            about += f"; {self.share_with_positive():.0%} have a positive in their batch{chosen}"
         about += f"; queries as {' and '.join(self.query_modes)}"
         return about + (f"; {self.note}" if self.note else "")
 
@@ -226,7 +261,7 @@ class ContrastiveObjective(ABC):
         import numpy as np
 
         rng = np.random.default_rng([self.seed, epoch, 0])
-        if (num_groups := self.options.num_groups) is None:
+        if (num_groups := self._num_groups) is None:
             steps = shuffled_steps(self._usable, self.batch_size, rng)
         else:
             anchors, records = self._usable.tolist(), self._anchors[self._usable].tolist()
@@ -323,7 +358,12 @@ class ContrastiveObjective(ABC):
             return "one anchor has no negatives: raise trainer.batch_size or lower trainer.accumulation"
         if self._in_batch == "none":
             return f"no anchor has negatives: set {section}.in_batch to positives or all, or add some"
-        return "no anchor has both a positive and a negative: the data need more different texts or groups"
+        groups, more = f"objective.{self.options.groups_option}", "raise trainer.batch_size"
+        if masks.positive.any():
+            return f"a batch has no negative: {more} or {groups}; with one group and meaning, add another"
+        number = self._num_groups or max(1, targets.num_anchors // 4)
+        fewer = f"{groups}={max(1, number // 2 if self._num_groups else number)}"
+        return f"no anchor has a positive in its batch of {targets.num_anchors}: {more}, or give {fewer}"
 
     def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
         """Mean over query modes (weighted) and document modes of the InfoNCE loss."""

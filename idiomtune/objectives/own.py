@@ -45,6 +45,7 @@ class GradedSection(Section):
 class OwnOptions(ContrastiveOptions):
     loss_option: ClassVar[str] = "infonce"
     groups_option: ClassVar[str] = "groups_per_batch"
+    chooses_groups: ClassVar[bool] = True
 
     name: Literal["own"]
     loss: Literal["infonce", "cosent", "cosine", "triplet"] | None

@@ -23,7 +23,7 @@ from idiomtune.encoder.device import log_placement, place, start_processes
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import named_glossary
 from idiomtune.encoder.parity import compare_loaded
-from idiomtune.errors import UserError
+from idiomtune.errors import InvariantError, UserError
 from idiomtune.factory import module_benchmarks, own_revisions, saved_modules
 from idiomtune.hub.card import model_card
 from idiomtune.hub.push import check_can_push, push_or_warn
@@ -33,7 +33,6 @@ from idiomtune.programs.prepare import Prepared, check_memory, prepare, what_tak
 from idiomtune.reports.runs import EXTERNAL_NOTE, SAMPLE_NOTE, read_run
 from idiomtune.training.checkpoint import TrainerState, read_state
 from idiomtune.training.ending import recorded_end, stopped_by_sigterm, system_errors_explained
-from idiomtune.training.invariants import InvariantError
 from idiomtune.training.loop import monitor_name, monitored, train_loop
 from idiomtune.training.regularization import Retention, build_retention
 from idiomtune.training.resume import check_same_data, saved_record, start_or_resume

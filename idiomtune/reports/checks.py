@@ -13,7 +13,7 @@ from idiomtune.io.files import one_line
 from idiomtune.reports.compare import Difference, compare, comparison_notes
 from idiomtune.reports.frames import Group
 from idiomtune.reports.score_tables import decimals, show_interval
-from idiomtune.reports.statistics import mean_interval
+from idiomtune.reports.statistics import MIN_ITEMS, mean_interval
 from idiomtune.reports.tables import Table
 
 Verdict = Literal["passes", "cannot tell", "fails"]
@@ -22,7 +22,6 @@ Limits = Mapping[str, float]  # score key, or EVERY, → floor or margin
 STATUS: Mapping[Verdict, int] = {"passes": 0, "cannot tell": 3, "fails": 1}  # in the order of severity
 EVERY = ""  # in place of a score's key: all by which models are compared
 # With fewer, no two-sided test of signs reaches 5% (2 / 2^5 > 0.05), and a bootstrap interval is too narrow.
-MIN_ITEMS = 6
 _COLOURS: Mapping[Verdict, Literal["better", "worse", ""]] = {"passes": "better", "fails": "worse"}
 _NUM_NAMED = 3  # clusters, in a table
 _NO_CLUSTERS = "a correlation has no value for a single cluster, and queries without a group form none"
@@ -99,7 +98,7 @@ def run_checks(
     for d in compared.differences:
         if d.key not in cluster_margin:
             continue
-        if d.by_cluster is None or (len(d.changes) and not d.in_ranks):
+        if d.problems or (len(d.changes) and not d.in_ranks):
             checks.append(_cluster_margin(d, cluster_margin[d.key]))
         elif d.key in limits["cluster_margin"]:
             raise UserError(f"cluster_margin={d.key}: {_NO_CLUSTERS}; use margin=")
@@ -229,10 +228,10 @@ def _within(
     d: Difference, ends: tuple[float, float] | None, margin: float, num_items: int
 ) -> tuple[Verdict, str]:
     """Whether a score lost no more than the margin, by the interval of its change."""
+    if not d.problems and num_items < MIN_ITEMS:
+        return "cannot tell", f"fewer than {MIN_ITEMS} clusters"
     if ends is None:
         return "cannot tell", f"no interval ({'; '.join(dict.fromkeys(reason for reason, _ in d.problems))})"
-    if num_items < MIN_ITEMS:
-        return "cannot tell", f"fewer than {MIN_ITEMS} clusters"
     least, most = sorted(_loss(d.key, end) for end in ends)
     if most <= margin:
         return "passes", ""

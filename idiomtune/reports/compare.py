@@ -18,6 +18,7 @@ from idiomtune.io.files import first_of
 from idiomtune.reports.frames import NUM_NAMED, Group, read_items
 from idiomtune.reports.runs import Run
 from idiomtune.reports.statistics import (
+    MIN_ITEMS,
     Array,
     interval,
     mean_interval,
@@ -42,7 +43,8 @@ class Difference:
         ours, theirs: means over seeds; over all queries alike if folds differ in size.
         num_queries: compared; num_clusters: idioms, compounds or expressions of them.
         by_query: 95% interval, resampling queries; None without results of each query.
-        by_cluster: the same, resampling idioms and so on, which says more about unseen ones.
+        by_cluster: the same, resampling idioms and so on, which says more about unseen ones; None if there
+            are fewer than six.
         p_query, p_cluster: of the permutation test; None for statistics of pairs, as correlations, because
             swapping two models' predictions would mix scales that differ between them.
         problems: why it is not compared query by query: reasons, each with the run or comparison it is of.
@@ -197,6 +199,8 @@ def _by_query(ours: tuple[Group, str], theirs: tuple[Group, str], untrained: boo
             for side in runs
         )
         changes = far - near
+    if facts["num_clusters"] < MIN_ITEMS:  # however narrow, it would say nothing of other idioms
+        facts |= {"by_cluster": None, "p_cluster": None}
     facts["changes"] = pd.Series(changes[has_cluster].to_numpy(), a.cluster[has_cluster])
     return facts | {"in_ranks": statistic != "mean"}
 

@@ -228,12 +228,18 @@ def _models(groups: Sequence[Group]) -> list[tuple[str, Group, bool]]:
 def paired_table(compared: Comparison) -> Table:
     """A comparison, a line a score."""
     rows = [
-        [*_sides(d), show_interval(d.by_query), _p(d.p_query), show_interval(d.by_cluster), _p(d.p_cluster)]
+        [
+            *(*_sides(d), show_interval(d.by_query), _p(d.p_query), show_interval(d.by_cluster)),
+            _p(d.p_cluster),
+        ]
         for d in compared.differences
     ]
     sides = ("trained", UNTRAINED) if compared.theirs == UNTRAINED else ("ours", "theirs")
     verdicts = [d.verdict for d in compared.differences]
-    return Table(compared.title, ["score", *sides, *PAIRED], rows, verdicts=verdicts)
+    counts = dict.fromkeys((d.num_queries, d.num_clusters) for d in compared.differences if d.num_queries)
+    about = "; ".join(f"{queries} queries of {idioms} idioms" for queries, idioms in counts)
+    title = f"{compared.title} ({about})" if about else compared.title
+    return Table(title, ["score", *sides, *PAIRED], rows, verdicts=verdicts)
 
 
 def _sides(d: Difference) -> list[str]:

@@ -13,6 +13,7 @@ Array = NDArray[np.float64]
 Values = Sequence[float] | Array
 Clusters = Sequence[Hashable] | None
 RESAMPLES = 10_000
+MIN_ITEMS = 6  # queries, or clusters of them: fewer give no interval
 _BATCH = 1_000  # resamples in memory at a time
 _ROUNDING = 1e-28  # of a variance, as a share of the squared mean
 

@@ -13,11 +13,13 @@ import sys
 import tempfile
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.planted import ERRORS, RUNS, Planted
+from tests.planted.honest import honest_run
 
 ROOT = Path(__file__).resolve().parents[2]
 _LIMIT = 120  # seconds of a run
@@ -31,13 +33,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", nargs="+", default=[], help="errors whose name has one of these words")
     parser.add_argument("--every", type=int, default=1, help="only each n-th error")
     parser.add_argument("--honest", type=int, default=0, help="so many runs without an error instead")
+    parser.add_argument("--first", type=int, default=0, help="number of the first of them")
     parser.add_argument("--out", type=Path, help="a table of what was found, as JSON")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         _forked(lambda: _make_models(place), place)
         if options.honest:
-            return _honest(place, options.honest)
+            return _honest(place, options.honest, options.first)
         chosen = [e for e in ERRORS if not options.only or any(word in e.name for word in options.only)]
         rows: list[dict[str, Any]] = []
         for error in chosen[:: options.every]:
@@ -69,21 +72,42 @@ def _planted(place: Path, error: Planted) -> list[str]:
     if code.count(error.old) != 1:
         raise SystemExit(f"{error.name}: its place in {error.file} was found {code.count(error.old)} times")
     file.write_text(code.replace(error.old, error.new), encoding="utf-8")
-    said = _run(place, error.run, ["precision=fp32"], code=copy)
+    said = _run(place, error.run, ["precision=fp32"], code=copy) + _warnings(place / "run")
     return list(dict.fromkeys(_FOUND.findall(said))) or ([f"other: {said[-300:]}"] if said else [])
 
 
-def _honest(place: Path, num: int) -> int:
-    """Runs without an error: all kinds, precisions and seeds in turn."""
-    kinds, alarms, start = list(RUNS), 0, time.monotonic()
-    for i in range(num):
-        kind, precision = kinds[i % len(kinds)], ("fp32", "bf16")[i // len(kinds) % 2]
-        said = _run(place, kind, [f"seed={i}", f"precision={precision}"])
-        if said:
-            alarms += 1
-            print(f"ALARM {kind}, {precision}, seed {i}: {said[-600:]}", flush=True)
-    print(f"{alarms} alarms in {num} honest runs, {(time.monotonic() - start) / num:.1f} s each")
-    return 1 if alarms else 0
+def _honest(place: Path, num: int, first: int) -> int:
+    """Honest runs: those of `RUNS` on the sample, and own data of all kinds."""
+    kinds, counts, start = list(RUNS), Counter[str](), time.monotonic()
+    for i in range(first, first + num):
+        if i % 4 == 0:
+            kind, precision = kinds[i // 4 % len(kinds)], ("fp32", "bf16")[i // 4 // len(kinds) % 2]
+            said = _run(place, kind, [f"seed={i}", f"precision={precision}"])
+        else:
+            said = _run_own(place, i)
+        outcome = "alarm" if _FOUND.search(said) else "refused" if said else "trained"
+        counts[outcome] += 1
+        counts["warned"] += bool(_warnings(place / "run"))
+        if outcome == "alarm":
+            print(f"ALARM {i}: {said[-600:]}", flush=True)
+        elif said:
+            print(f"refused {i}: {said[:300]}", flush=True)
+    seconds = (time.monotonic() - start) / num
+    print(f"{counts['alarm']} alarms in {num} honest runs, {dict(counts)}, {seconds:.1f} s each")
+    return 1 if counts["alarm"] else 0
+
+
+def _run_own(place: Path, number: int) -> str:
+    folder, data = place / "run", place / "data"
+    for old in (folder, data):
+        shutil.rmtree(old, ignore_errors=True)
+    data.mkdir()
+    run = honest_run(number, data)
+    options = [*run.options, "model=pretrained", f"model.path={place / 'tiny' / 'model'}"]
+    if run.stopped_after is None:
+        return _forked(lambda: _train(folder, options), place, count=run.num_processes)
+    stopped = _forked(lambda: _train(folder, [*options, f"trainer.max_steps={run.stopped_after}"]), place)
+    return stopped or _forked(lambda: _resume(folder, "trainer.max_steps=5"), place)
 
 
 def _run(place: Path, kind: str, more: Sequence[str], code: Path = ROOT) -> str:
@@ -96,6 +120,13 @@ def _run(place: Path, kind: str, more: Sequence[str], code: Path = ROOT) -> str:
         return _forked(lambda: _train(folder, first), place, code=code, count=count)
     stopped = _forked(lambda: _train(folder, [*first, "trainer.max_steps=2"]), place, code=code)
     return stopped or _forked(lambda: _resume(folder, "trainer.max_steps=5"), place, code=code)
+
+
+def _warnings(run: Path) -> str:
+    """What checks warned of in a run's log, a line each."""
+    log = run / "train.log"
+    lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+    return "".join(f"\n{line}" for line in lines if _FOUND.search(line))
 
 
 def _options(place: Path, kind: str) -> list[str]:

@@ -281,7 +281,11 @@ SHARED = {"query": "one question", "pos": ["one answer"]}
     [
         ([question(0)], {}, "one anchor has no negatives: raise trainer.batch_size"),
         ([question(0), question(1)], {"in_batch": "none"}, "no anchor has negatives: set "),
-        ([SHARED, SHARED, question(0)], {"in_batch": "all"}, "no anchor has both a positive and a negative"),
+        (
+            [SHARED, SHARED, question(0)],
+            {"in_batch": "all"},
+            "a batch has no negative: raise trainer.batch_size",
+        ),
         ([question(n, weight=0) for n in (0, 1)], {}, "the weights are 0: raise some in the column weight"),
         ([question(0, **HARD)], {"in_batch": "none", "soft_weight": 0.0}, "the negatives have the weight 0"),
         ([question(0, **HARD)], {"in_batch": "none"}, ""),
@@ -317,3 +321,57 @@ def test_pairs_and_negatives_are_rows_of_a_batch(tmp_path: Path) -> None:
         assert batch.pairs == [(0, 2), (1, 3)]
         negatives = None if batch.negatives is None else batch.negatives.tolist()
         assert negatives == (None if kept else [[0, 3], [0, 4], [1, 2], [1, 4]])
+
+
+# ------------------------------------------------------------------ batches that teach
+
+
+@pytest.mark.parametrize(
+    ("num_groups", "meanings", "share", "chooses"),
+    [(300, "", 1.0, True), (200, "il", 0.5, True), (40, "i", 0.9, False), (4, "", 1.0, False)],
+)
+def test_a_batch_of_labelled_sentences_has_positives(
+    tmp_path: Path, num_groups: int, meanings: str, share: float, chooses: bool
+) -> None:
+    """Of many groups, shuffled batches would have almost none: then groups per batch are chosen."""
+    rows = [
+        {"text": f"sentence {i} of {group}", "group": f"g{group}"}
+        | ({"meaning": meanings[i % len(meanings)]} if meanings else {})
+        for group in range(num_groups)
+        for i in range(4)
+    ]
+    train = write_lines(tmp_path / "train.jsonl", rows)
+    val = write_lines(tmp_path / "val.jsonl", [{"text": "a b", "group": "v"}, {"text": "c d", "group": "v"}])
+
+    def built(*more: str) -> Any:
+        config = composed("config", "+experiment=own", f"data.train={train}", f"data.val={val}", *more)
+        return build_objective(check(TrainSettings, config))
+
+    objective = built()
+    counts = [0, 0]
+    for step in objective.epoch_steps(0, 1):
+        batch = objective.batch(0, step[0])
+        counts[0] += len({anchor for anchor, _ in batch.pairs})
+        counts[1] += len(step[0])
+    assert counts[0] / counts[1] == pytest.approx(objective.share_with_positive())
+    assert objective.share_with_positive() >= share
+    assert ("groups_per_batch=" in objective.describe()) is chooses
+    if chooses:
+        assert built("objective.groups_per_batch=64").share_with_positive() < 0.1  # the option counts
+
+
+def test_a_batch_without_positives_names_the_option(tmp_path: Path) -> None:
+    rows = [
+        {"text": f"sentence {i} of {group}", "group": f"g{group}"} for group in range(8) for i in range(4)
+    ]
+    train = write_lines(tmp_path / "train.jsonl", rows)
+    held_out = write_lines(tmp_path / "val.jsonl", rows[:4])
+    config = composed(
+        "config",
+        *("+experiment=own", f"data.train={train}", f"data.val={held_out}"),
+        *("trainer.batch_size=8", "objective.groups_per_batch=8"),
+    )
+    objective = build_objective(check(TrainSettings, config))
+    assert (
+        "objective.groups_per_batch=4" in objective.batch(0, objective.epoch_steps(0, 1)[0][0]).empty_because
+    )

@@ -20,7 +20,7 @@ from idiomtune.hub.card import eval_results
 from idiomtune.reports.compare import compare, comparison_notes
 from idiomtune.reports.frames import Group, group_runs, read_items
 from idiomtune.reports.runs import find_runs, read_runs
-from idiomtune.reports.score_tables import as_csv, as_markdown, detail_tables, paper_tables
+from idiomtune.reports.score_tables import as_csv, as_markdown, detail_tables, paired_table, paper_tables
 from idiomtune.reports.tables import latex, latex_document, markdown
 from tests.planted_runs import SCORES, plant, plant_queries, query, write_lines
 
@@ -222,7 +222,10 @@ def test_a_name_is_no_formula_in_a_spreadsheet(name: str, tmp_path: Path) -> Non
 
 
 def test_queries_are_paired_by_id(tmp_path: Path) -> None:
-    """Differences 0.1 and 0.3 (idiom a), 0.2 (b): all positive, so p is 2 / 8 by query, 2 / 4 by idiom."""
+    """Differences 0.1 and 0.3 (idiom a), 0.2 (b): all positive, so p is 2 / 8 by query.
+
+    An interval by two idioms, however narrow, would say nothing of others: there is none.
+    """
     plant_queries(tmp_path / "ours", {"a1": 0.6, "b1": 0.5, "a2": 0.9}, {"a2": 0.6, "a1": 0.5, "b1": 0.3})
     (group,) = groups_of(tmp_path)
     paired = compare(group)
@@ -231,10 +234,15 @@ def test_queries_are_paired_by_id(tmp_path: Path) -> None:
     assert (first.key, second.key) == (R_PRECISION, NDCG)
     assert (second.num_queries, second.num_clusters) == (3, 2)
     assert second.difference == pytest.approx(0.2)
-    assert (second.p_query, second.p_cluster) == (2 / 8, 2 / 4)
+    assert (second.p_query, second.p_cluster) == (2 / 8, None)
     assert second.by_query == pytest.approx((0.1, 0.3))
-    assert second.by_cluster == pytest.approx((0.2, 0.2))
+    assert second.by_cluster is None
     assert second.verdict == "better"
+    assert "3 queries of 2 idioms" in paired_table(paired).title
+    values = {f"{idiom}{n}": 0.1 * n for idiom in "abcdef" for n in (1, 2)}
+    plant_queries(tmp_path / "six", values, dict.fromkeys(values, 0.0))
+    (group,) = groups_of(tmp_path / "six")
+    assert all(d.by_cluster is not None for d in compare(group).differences)
 
 
 def test_differences_are_shown_idiom_by_idiom(tmp_path: Path) -> None:

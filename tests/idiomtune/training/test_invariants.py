@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -12,11 +14,12 @@ import torch
 from idiomtune.config import ModelSettings
 from idiomtune.config.sections import Invariant
 from idiomtune.encoder.encoder import Encoder
+from idiomtune.encoder.parallel import ParallelEncoder
 from idiomtune.encoder.parity import compare_loaded, compare_saved
-from idiomtune.errors import UserError
+from idiomtune.errors import InvariantError, UserError
 from idiomtune.objectives import Batch, ObjectiveLoss
 from idiomtune.objectives.contrastive import ContrastiveObjective
-from idiomtune.training.invariants import InvariantError, Invariants
+from idiomtune.training.invariants import Invariants
 from tests.programs import run
 from tests.tiny_families import FAMILIES, tiny_checkpoint
 from tests.tiny_runs import WholeRun, composed, metrics, train
@@ -61,9 +64,58 @@ def test_what_is_wrong_is_said_with_its_switch(
     message = str(caught.value)
     assert message.startswith("step 1: what must hold in every training does not. That is an error in code")
     assert "loss: The loss that is reported is the one of these embeddings" in message
-    assert "Found: its gradient has cosine 0.00 with differences of the loss" in message
     assert message.endswith("  To train all the same: trainer.invariants.loss=false")
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "failed"
+
+
+SCALES = [(1.0, 1.0), (1e-9, 1.0), (1e9, 1.0), (1.0, 1e-9), (1.0, 1e9), (1e-9, 1e9)]
+
+
+@pytest.mark.parametrize("is_wrong", [False, True])
+@pytest.mark.parametrize(("of_loss", "of_rows"), SCALES)
+def test_verdicts_do_not_depend_on_scale(
+    tmp_path: Path,
+    options: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    is_wrong: bool,
+    of_loss: float,
+    of_rows: float,
+) -> None:
+    """A loss, or rows, times 1e-9 or 1e9 are as right, or as wrong."""
+    real, run_batches = ContrastiveObjective.loss, ParallelEncoder.run
+
+    def loss(self: ContrastiveObjective, embeddings: torch.Tensor, batch: Batch) -> ObjectiveLoss:
+        result = real(self, embeddings, batch)
+        more = 0.5 * result.loss.detach() * embeddings.sum() / embeddings.detach().sum() if is_wrong else 0.0
+        return replace(result, loss=of_loss * (result.loss + more))  # `more` has a gradient that no value has
+
+    def scaled(self: ParallelEncoder, *arguments: Any, **named: Any) -> list[torch.Tensor]:
+        return [of_rows * piece for piece in run_batches(self, *arguments, **named)]
+
+    monkeypatch.setattr(ContrastiveObjective, "loss", loss)
+    monkeypatch.setattr(ParallelEncoder, "run", scaled)
+    more = [*options, "trainer.max_steps=2", "eval.every=end"]
+    if is_wrong:
+        with pytest.raises(InvariantError, match=r"trainer\.invariants\.loss=false"):
+            train(tmp_path / "run", more)
+    else:
+        train(tmp_path / "run", more)
+        assert "trainer.invariants" not in (tmp_path / "run" / "train.log").read_text()
+
+
+def test_an_anchor_that_is_its_own_positive_is_a_warning(
+    tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be a row that is there twice: the run goes on, and says so once."""
+    real = ContrastiveObjective.batch
+
+    def batch(self: ContrastiveObjective, epoch: int, anchors: Sequence[int]) -> Batch:
+        drawn = real(self, epoch, anchors)
+        return replace(drawn, pairs=[*drawn.pairs, (0, 0)])
+
+    monkeypatch.setattr(ContrastiveObjective, "batch", batch)
+    train(tmp_path / "run", [*options, "trainer.max_steps=2"])
+    assert (tmp_path / "run" / "train.log").read_text().count("trainer.invariants.labels=false") == 1
 
 
 def test_a_saved_model_that_embeds_otherwise_is_named(tiny: Encoder, tmp_path: Path) -> None:
@@ -83,6 +135,16 @@ def test_loaded_models_that_libraries_read_otherwise_are_compared_as_they_are_re
     path = tiny_checkpoint(FAMILIES[family], tmp_path)
     settings = ModelSettings.model_validate(composed("config")["model"] | {"path": str(path)})
     assert compare_loaded(Encoder.load(settings, device="cpu"), settings) < 1e-5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", [0, 30])
+def test_no_check_ends_a_sound_run(first: int) -> None:
+    """Sixty of those that `make honest` makes."""
+    arguments = ("tests.planted", "--honest", "30", "--first", str(first))
+    done = run(*arguments, environment={"OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 alarms in 30 honest runs" in done.stdout
 
 
 @pytest.mark.slow
