@@ -3,7 +3,8 @@
 Each takes the options of its command by the same names, as nested dictionaries (`trainer={"max_epochs": 2}`)
 or as on the command line (`"trainer.max_epochs=2"`), makes the same checks and writes the same files. Where
 a command takes the path of a table, rows in memory will do (:func:`idiomtune.io.tables.written_table`). What
-you can fix is a :class:`idiomtune.errors.UserError`.
+you can fix is a :class:`idiomtune.errors.UserError`. One runs at a time in a process, and puts back what it
+changes of the process: logging, random states, environment and so on (:mod:`idiomtune.programs.process`).
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from inspect import unwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from idiomtune.errors import UserError
 from idiomtune.io.tables import written_table, written_texts
+from idiomtune.programs.process import alone
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from idiomtune.reports.tables import Table
 
 
+@alone
 def train(experiment: str | None = None, *overrides: str, data: Any = None, **options: Any) -> Run:
     """Fine-tune a model: `idiomtune train`.
 
@@ -55,6 +59,7 @@ def train(experiment: str | None = None, *overrides: str, data: Any = None, **op
     return call("config", task, training_arguments(experiment, overrides, data, options))
 
 
+@alone
 def resume(run: Run | str | Path = "auto", *overrides: str, **options: Any) -> Run:
     """Finish an interrupted run; without a name the newest unfinished one in `checkpoints/`.
 
@@ -67,9 +72,11 @@ def resume(run: Run | str | Path = "auto", *overrides: str, **options: Any) -> R
 
     if run == "auto" and "run_dir" not in options and not (run := newest_unfinished("*") or ""):
         raise UserError("checkpoints/ has no unfinished run: name one, as it.resume(<run>)")
-    return train(None, *overrides, resume=run, **options)
+    trained: Run = unwrap(train)(None, *overrides, resume=run, **options)  # within this program
+    return trained
 
 
+@alone
 def check(experiment: str | None = None, *overrides: str, data: Any = None, **options: Any) -> None:
     """Check a configuration and its data, in seconds: `idiomtune check`. Arguments as of :func:`train`.
 
@@ -84,6 +91,7 @@ def check(experiment: str | None = None, *overrides: str, data: Any = None, **op
     call("config", run, training_arguments(experiment, overrides, data, options))
 
 
+@alone
 def evaluate(
     model: str | Path | Run | Encoder,
     benchmarks: str | Sequence[str] | None = None,
@@ -110,6 +118,7 @@ def evaluate(
         return Scores(call("evaluate", run, arguments), name)
 
 
+@alone
 def learn(model: str | Path | Run, glossary: Any, *overrides: str, **options: Any) -> Encoder:
     """Teach a model what expressions mean: `idiomtune learn`.
 
@@ -132,6 +141,7 @@ def learn(model: str | Path | Run, glossary: Any, *overrides: str, **options: An
     return Encoder.from_pretrained(folder)
 
 
+@alone
 def glossary(
     sources: str | Sequence[str], output: str | Path, *overrides: str, texts: Any = None, **options: Any
 ) -> Path:
@@ -155,6 +165,7 @@ def glossary(
     return call("glossary", run, [*overrides, *columns, *_arguments(given)])
 
 
+@alone
 def export(model: str | Path | Run, format: str, output: str | Path, *overrides: str, **options: Any) -> Path:
     """A model for serving (`onnx`, `int8`, `static`), scored next to the model: `idiomtune export`.
 
@@ -167,6 +178,7 @@ def export(model: str | Path | Run, format: str, output: str | Path, *overrides:
     return call("export", run, [*_named(_model_path(model)), *overrides, *_arguments(given)])
 
 
+@alone
 def push(run: Run | str | Path, repo_id: str | None = None, **options: Any) -> list[str | None]:
     """Publish a run's best checkpoint on the Hugging Face Hub: `idiomtune push`.
 
@@ -181,6 +193,7 @@ def push(run: Run | str | Path, repo_id: str | None = None, **options: Any) -> l
     return call("push", publish, _arguments({"checkpoint": run, "repo_id": repo_id, **options}))
 
 
+@alone
 def report(*runs: Run | str | Path, **options: Any) -> Page:
     """Compare runs: tables here, and a page: `idiomtune report`.
 
@@ -193,6 +206,7 @@ def report(*runs: Run | str | Path, **options: Any) -> Page:
     return Page(write(parse([*(os.fspath(run) for run in runs), *_plain(options)])) / PAGE)
 
 
+@alone
 def gate(run: Run | str | Path, against: Run | str | Path | None = None, **options: Any) -> str:
     """May a run replace another model? `passes`, `fails` or `cannot tell`: `idiomtune gate`.
 
@@ -222,12 +236,18 @@ def usage(
     Raises:
         UserError: if an expression is not in its text, or the model has no hidden layers.
     """
-    from idiomtune.encoder.encoder import Encoder
-
-    encoder = model if isinstance(model, Encoder) else Encoder.from_pretrained(_model_path(model))
+    encoder: Encoder = model if hasattr(model, "usage") else _encoder(model)
     return encoder.usage(texts, expressions)
 
 
+@alone
+def _encoder(model: Any) -> Encoder:
+    from idiomtune.encoder.encoder import Encoder
+
+    return Encoder.from_pretrained(_model_path(model))
+
+
+@alone
 def explore(*models: Run | str | Path, output: str | Path | None = None, **options: Any) -> Page:
     """What models find in a corpus, side by side on a page: `idiomtune explore`.
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from idiomtune.errors import UserError
 from idiomtune.io.files import printable, write_text
 from idiomtune.io.processes import has_peers, rank_of_launch
+from idiomtune.programs.process import Interrupts
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -115,7 +116,8 @@ def run_plain(
         print(help_text)
         return 0
     try:
-        return program(arguments)
+        with Interrupts():
+            return program(arguments)
     except (Exception, KeyboardInterrupt, SystemExit) as error:
         if os.environ.get(TRACEBACKS) == "1" and isinstance(error, Exception):
             raise

@@ -34,6 +34,7 @@ from yaml import YAMLError
 import idiomtune
 from idiomtune.config import TrainSettings, check
 from idiomtune.config.compose import (
+    COMPOSING,
     chosen_by_default,
     config_names,
     explained,
@@ -47,9 +48,10 @@ from idiomtune.declarations.registry import is_place
 from idiomtune.errors import UserError
 from idiomtune.io.files import expanded, is_folder, model_folder, parse_yaml, printable
 from idiomtune.io.processes import has_peers, is_lost_peer, rank_of_launch
-from idiomtune.io.terminal import shown_messages
+from idiomtune.io.terminal import log_to_stderr
 from idiomtune.programs.ending import TRACEBACKS, Start, print_error, remember, report_error, started
 from idiomtune.programs.folders import new_sweep_folder, remove_unused_folder
+from idiomtune.programs.process import Interrupts
 from idiomtune.training.resume import find_run
 from idiomtune.training.sweeper import register
 
@@ -348,7 +350,8 @@ def launch(config_name: str, task: Callable[[dict[str, Any]], Any]) -> None:
             if not name:
                 sys.argv.append(f"hydra.sweep.dir={quoted(str(grid))}")
         try:
-            hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(run)()
+            with Interrupts():
+                hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(run)()
         finally:
             if grid is not None and grid.is_dir():
                 _show_sweep(grid)
@@ -370,27 +373,36 @@ def call(config_name: str, task: Callable[[dict[str, Any]], T], arguments: Seque
     Raises:
         UserError: for everything that the user can fix.
     """
-    before = Singleton.get_state()
-    GlobalHydra.instance().clear()
-    vars(started).update(vars(Start()))
-    _register()
+    with COMPOSING:
+        before = Singleton.get_state()
     try:
-        given = rewrite_arguments(arguments, config_name)
-        with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-            config = hydra.compose(config_name, given, return_hydra_config=True)
-        HydraConfig.instance().set_config(config)
-        config = deepcopy(config)  # Hydra's own options are read from the other one
-        with read_write(config), open_dict(config):
-            del config["hydra"]
-        remember(config)
-        with shown_messages():
-            return task(_plain(config))
+        with COMPOSING:
+            config = _composed(config_name, arguments)
+        log_to_stderr()
+        return task(_plain(config))
     except Exception as error:
         if (explained_error := _in_our_words(error)) is not error:
             raise explained_error from error
         raise
     finally:
-        Singleton.set_state(before)
+        with COMPOSING:
+            Singleton.set_state(before)
+
+
+def _composed(config_name: str, arguments: Sequence[str]) -> DictConfig:
+    """The configuration, which becomes that of this start."""
+    GlobalHydra.instance().clear()
+    vars(started).update(vars(Start()))
+    _register()
+    given = rewrite_arguments(arguments, config_name)
+    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+        config = hydra.compose(config_name, given, return_hydra_config=True)
+    HydraConfig.instance().set_config(config)
+    config = deepcopy(config)  # Hydra's own options are read from the other one
+    with read_write(config), open_dict(config):
+        del config["hydra"]
+    remember(config)
+    return config
 
 
 def _show_sweep(folder: Path) -> None:
