@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from idiomtune.errors import UserError
 from idiomtune.io.tables import written_table, written_texts
-from idiomtune.programs.process import alone
+from idiomtune.programs.process import Interrupts, alone
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -236,8 +236,9 @@ def usage(
     Raises:
         UserError: if an expression is not in its text, or the model has no hidden layers.
     """
-    encoder: Encoder = model if hasattr(model, "usage") else _encoder(model)
-    return encoder.usage(texts, expressions)
+    encoder: Any = model if hasattr(model, "usage") else _encoder(model)
+    usage: list[float] = encoder.usage(texts, expressions)
+    return usage
 
 
 @alone
@@ -427,9 +428,10 @@ class Run(_Shown, os.PathLike[str]):
     @cached_property
     def best(self) -> Encoder:
         """The best checkpoint."""
-        from idiomtune.encoder.encoder import Encoder
+        with Interrupts():
+            from idiomtune.encoder.encoder import Encoder
 
-        return Encoder.from_pretrained(self.path)
+            return Encoder.from_pretrained(self.path)
 
     def compare(self, other: str | Path | Run = UNTRAINED) -> Comparison:
         """With the model before training, or with another run.
@@ -437,8 +439,9 @@ class Run(_Shown, os.PathLike[str]):
         Raises:
             UserError: if there is no other run, or one of them has no scores.
         """
-        from idiomtune.reports.compare import compare
-        from idiomtune.reports.frames import one_group
+        with Interrupts():
+            from idiomtune.reports.compare import compare
+            from idiomtune.reports.frames import one_group
 
         ours = one_group([self._read])
         if other == UNTRAINED:
@@ -452,9 +455,10 @@ class Run(_Shown, os.PathLike[str]):
 
     def plot(self) -> Any:
         """The learning curve, as an image (PIL); it is also `plots/learning_curve.png` in the folder."""
-        from PIL import Image
+        with Interrupts():
+            from PIL import Image
 
-        from idiomtune.reports.plots import draw_figures
+            from idiomtune.reports.plots import draw_figures
 
         path = self.path / "plots" / "learning_curve.png"
         if not path.is_file():

@@ -6,7 +6,6 @@ import difflib
 import logging
 import re
 import textwrap
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from itertools import islice
@@ -26,7 +25,6 @@ from idiomtune.io.tables import is_table, read_rows
 
 log = logging.getLogger(__name__)
 
-COMPOSING = threading.RLock()  # where Hydra reads from is known to the whole process
 Compose = Callable[..., Mapping[str, Any]]  # (override) → the configuration that it makes
 
 
@@ -174,7 +172,7 @@ def compose_config(config_name: str, *overrides: str) -> dict[str, Any]:
     """
     register_resolvers()
     try:
-        with COMPOSING, hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+        with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
             return plain(hydra.compose(config_name, list(overrides)), throw_on_missing=False)
     except (HydraException, OmegaConfBaseException) as error:
         raise UserError(explained(error)) from error

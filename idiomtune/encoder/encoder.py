@@ -660,7 +660,7 @@ class Encoder(nn.Module):
         inputs = self._tokenizer.pad(texts, self.device)  # (B, T) each
         if with_layers:
             transformer = copy(transformer)  # the module around the transformer, which stays as it is
-            transformer._modules = {"model": WithLayers(self.transformer)}
+            vars(transformer)["_modules"] = {"model": WithLayers(self.transformer)}
             features = transformer(inputs, output_hidden_states=True)
         else:
             features = transformer(inputs)

@@ -34,7 +34,6 @@ from yaml import YAMLError
 import idiomtune
 from idiomtune.config import TrainSettings, check
 from idiomtune.config.compose import (
-    COMPOSING,
     chosen_by_default,
     config_names,
     explained,
@@ -373,11 +372,19 @@ def call(config_name: str, task: Callable[[dict[str, Any]], T], arguments: Seque
     Raises:
         UserError: for everything that the user can fix.
     """
-    with COMPOSING:
-        before = Singleton.get_state()
+    before = Singleton.get_state()
     try:
-        with COMPOSING:
-            config = _composed(config_name, arguments)
+        GlobalHydra.instance().clear()
+        vars(started).update(vars(Start()))
+        _register()
+        given = rewrite_arguments(arguments, config_name)
+        with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+            config = hydra.compose(config_name, given, return_hydra_config=True)
+        HydraConfig.instance().set_config(config)
+        config = deepcopy(config)  # Hydra's own options are read from the other one
+        with read_write(config), open_dict(config):
+            del config["hydra"]
+        remember(config)
         log_to_stderr()
         return task(_plain(config))
     except Exception as error:
@@ -385,24 +392,7 @@ def call(config_name: str, task: Callable[[dict[str, Any]], T], arguments: Seque
             raise explained_error from error
         raise
     finally:
-        with COMPOSING:
-            Singleton.set_state(before)
-
-
-def _composed(config_name: str, arguments: Sequence[str]) -> DictConfig:
-    """The configuration, which becomes that of this start."""
-    GlobalHydra.instance().clear()
-    vars(started).update(vars(Start()))
-    _register()
-    given = rewrite_arguments(arguments, config_name)
-    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-        config = hydra.compose(config_name, given, return_hydra_config=True)
-    HydraConfig.instance().set_config(config)
-    config = deepcopy(config)  # Hydra's own options are read from the other one
-    with read_write(config), open_dict(config):
-        del config["hydra"]
-    remember(config)
-    return config
+        Singleton.set_state(before)
 
 
 def _show_sweep(folder: Path) -> None:

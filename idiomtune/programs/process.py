@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from copy import copy
 from functools import wraps
@@ -28,20 +28,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _RUNNING = threading.Lock()
-# What is finished before an interrupt is raised: a library that is imported by half can't be imported again.
-_WHOLE = {
-    ("importlib._bootstrap", "_find_and_load"),
-    ("idiomtune.config.compose", "compose_config"),
-    ("idiomtune.programs.launch", "_composed"),
-    ("idiomtune.programs.launch", "_plain"),
-    ("hydra._internal.config_loader_impl", "load_configuration"),
-    ("hydra.core.singleton", "set_state"),
-    (__name__, "_keep"),
-    (__name__, "_put_back"),
-}
-_PAUSE = 0.05  # seconds until an interrupt that had to wait is tried again
-_MOST_PAUSES = 1200  # an import that hangs is interrupted after a minute
-_LOGGERS = ("handlers", "filters", "propagate", "disabled")
+# Whose work is finished before an interrupt is raised: half a library, say, cannot be imported once more.
+_UNDIVIDED = {"importlib._bootstrap", "hydra._internal.config_loader_impl", "hydra.core.singleton", __name__}
+_PAUSE, _MOST_PAUSES = 0.05, 1200  # seconds until a waiting interrupt is tried again; an import may hang
 
 
 class Interrupts:
@@ -56,16 +45,15 @@ class Interrupts:
     _num_pauses = 0
 
     def __enter__(self) -> None:
-        is_main = threading.current_thread() is threading.main_thread()  # others receive no signals
-        if is_main and callable(handler := signal.getsignal(signal.SIGINT)):
+        # Other threads receive no signals.
+        if _is_main_thread() and callable(handler := signal.getsignal(signal.SIGINT)):
             self._handler, self._outermost = handler, sys._getframe(1)
             signal.signal(signal.SIGINT, self._receive)
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if self._handler is None:
-            return
         self._outermost = None
-        signal.signal(signal.SIGINT, self._handler)
+        if self._handler is not None:
+            signal.signal(signal.SIGINT, self._handler)
         if self._was_raised and isinstance(error, Exception):
             raise KeyboardInterrupt from error
         if self._is_waiting:
@@ -73,16 +61,14 @@ class Interrupts:
             self._handler(signal.SIGINT, sys._getframe())
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
-        must_wait, above = frame is not None and frame.f_globals is globals(), frame
-        while above is not None and above is not self._outermost and not must_wait:
-            must_wait = (above.f_globals.get("__name__"), above.f_code.co_name) in _WHOLE
-            above = above.f_back
+        must_wait, inner = frame is not None and frame.f_globals is globals(), frame
+        while inner is not None and inner is not self._outermost:
+            must_wait |= inner.f_globals.get("__name__") in _UNDIVIDED and inner.f_code is not _RUN
+            inner = inner.f_back
         if not must_wait or self._num_pauses > _MOST_PAUSES:
-            try:
-                self._handler(number, frame)
-            except KeyboardInterrupt:
-                self._was_raised = True
-                raise
+            self._was_raised = True
+            self._handler(number, frame)
+            self._was_raised = False  # a handler of the user's has only noted it
         elif not self._is_waiting:
             self._is_waiting = True
             self._num_pauses += 1
@@ -106,10 +92,7 @@ def alone(function: Callable[P, T]) -> Callable[P, T]:
     def run(*args: P.args, **options: P.kwargs) -> T:
         with Interrupts():
             if not _RUNNING.acquire(blocking=False):
-                raise UserError(
-                    f"{function.__name__}: another run is in progress in this process; wait until it has "
-                    "ended, or start this one in a process of its own"
-                )
+                raise UserError("another run is in progress in this process: wait for it, or use another one")
             state = ExitStack()
             state.callback(_RUNNING.release)
             try:
@@ -119,6 +102,13 @@ def alone(function: Callable[P, T]) -> Callable[P, T]:
                 _put_back(state)
 
     return run
+
+
+_RUN = alone(print).__code__
+
+
+def _is_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 def _put_back(state: ExitStack) -> None:
@@ -138,34 +128,25 @@ def _keep(state: ExitStack) -> None:
         keep(torch.set_num_threads, torch.get_num_threads())
         keep(torch.set_grad_enabled, torch.is_grad_enabled())
         keep(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
-        warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-        is_on = torch.are_deterministic_algorithms_enabled()
-        keep(torch.use_deterministic_algorithms, is_on, warn_only=warn_only)
+        keep(torch.set_deterministic_debug_mode, torch.get_deterministic_debug_mode())
     for logger in [logging.root, *logging.root.manager.loggerDict.copy().values()]:
         if isinstance(logger, logging.Logger):
             keep(logger.setLevel, logger.level)
-            keep(vars(logger).update, {name: copy(getattr(logger, name)) for name in _LOGGERS})
+            names = ("handlers", "filters", "propagate", "disabled")
+            keep(vars(logger).update, {name: copy(getattr(logger, name)) for name in names})
     keep(logging.disable, logging.root.manager.disable)
-    keep(_set_items, os.environ, dict(os.environ))
+    keep(os.environ.update, dict(os.environ))
+    keep(lambda names: [os.environ.pop(name) for name in {*os.environ} - names], {*os.environ})
     for name in ("argv", "path"):
         keep(setattr, sys, name, values := getattr(sys, name))
         keep(values.__setitem__, slice(None), [*values])
     with suppress(FileNotFoundError):  # the folder is gone
         keep(os.chdir, os.getcwd())  # noqa: PTH109  as it is spelt
-    mask = os.umask(0o077)  # it can only be read by setting it
+    keep(os.umask, mask := os.umask(0o077))  # it can only be read by setting it
     os.umask(mask)
-    keep(os.umask, mask)
     keep(gc.enable if gc.isenabled() else gc.disable)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        handler = signal.getsignal(number)
-        if threading.current_thread() is threading.main_thread() and handler is not None:
-            keep(signal.signal, number, handler)
-
-
-def _set_items(items: MutableMapping[str, str], before: dict[str, str]) -> None:
-    for name in items.keys() - before.keys():
-        del items[name]
-    items.update({name: value for name, value in before.items() if items.get(name) != value})
+    if _is_main_thread() and (handler := signal.getsignal(signal.SIGTERM)) is not None:
+        keep(signal.signal, signal.SIGTERM, handler)  # that of SIGINT is put back where it is replaced
 
 
 def _generators() -> list[Any]:
@@ -179,7 +160,7 @@ def _set_generators(states: dict[Any, Any]) -> None:
     """Set generators to these states; those that have come into use since, as torch begins."""
     for generator in _generators():
         torch = sys.modules["torch"]
-        start = states.get(generator)
-        generator.set_state(torch.Generator(generator.device).get_state() if start is None else start)
+        begin = torch.Generator(generator.device).get_state()
+        generator.set_state(states.get(generator, begin))
         if not torch.cuda.is_initialized():  # until it starts, torch only notes a seed for it
             torch.cuda.manual_seed_all(torch.initial_seed())
