@@ -8,6 +8,8 @@ import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from idiomtune.programs.process import Interrupts
+
 if TYPE_CHECKING:
     from idiomtune.encoder.encoder import Encoder
     from idiomtune.errors import UserError
@@ -61,7 +63,8 @@ def __getattr__(name: str) -> Any:
     # Lazily: `idiomtune --help` need not wait for torch.
     if name not in __all__:
         raise AttributeError(f"module 'idiomtune' has no attribute {name!r}")
-    return getattr(import_module(f"idiomtune.{_MODULES.get(name, 'verbs')}"), name)
+    with Interrupts():
+        return getattr(import_module(f"idiomtune.{_MODULES.get(name, 'verbs')}"), name)
 
 
 def __dir__() -> list[str]:

@@ -37,7 +37,11 @@ def main() -> None:
     elif name in PROGRAMS:
         sys.path.append(os.getcwd())  # noqa: PTH109  a string, as the others are
         sys.argv = [name, *arguments]
-        runpy.run_module(f"idiomtune.commands.{name}", run_name="__main__", alter_sys=True)
+        try:
+            runpy.run_module(f"idiomtune.commands.{name}", run_name="__main__", alter_sys=True)
+        except KeyboardInterrupt:  # before the program could say so itself
+            print("interrupted", file=sys.stderr)
+            sys.exit(130)
     else:
         near = difflib.get_close_matches(name, PROGRAMS, n=1)
         guess = f"did you mean idiomtune {near[0]}?" if near else f"there are {', '.join(PROGRAMS)}"

@@ -40,6 +40,7 @@ from idiomtune.factory import build_objective
 from idiomtune.io.hub import first_line
 from idiomtune.objectives import Batch, Objective, ObjectiveLoss
 from idiomtune.programs.launch import call, ready
+from idiomtune.programs.process import alone
 from idiomtune.reports.statistics import statistic_of
 from idiomtune.requests import Request
 from idiomtune.training.embedder import TrainableEmbedder, seed_everything
@@ -52,6 +53,7 @@ _NUM_MODELS = 8  # random ones, for what chance gives
 _TAKEN = {"step", "epoch", "loss", "lr", "grad_norm", "texts_per_second", "empty_steps"}  # in the loop's log
 
 
+@alone
 def check_objective(
     objective: ObjectiveOptions | str | Callable[[int], Objective],
     *overrides: str,
@@ -87,6 +89,7 @@ def check_objective(
     return _run(_ObjectiveChecks(lambda n: build_objective(settings.model_copy(update={"seed": n}))), skip)
 
 
+@alone
 def check_benchmark(
     benchmark: BenchmarkOptions | str | Benchmark,
     *overrides: str,
@@ -122,6 +125,7 @@ def check_benchmark(
     return _run(_BenchmarkChecks(benchmark, given), skip)
 
 
+@alone
 def check_dataset(
     dataset: DatasetType,
     read: Callable[[str], Iterable[Any]],

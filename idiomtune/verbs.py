@@ -3,7 +3,8 @@
 Each takes the options of its command by the same names, as nested dictionaries (`trainer={"max_epochs": 2}`)
 or as on the command line (`"trainer.max_epochs=2"`), makes the same checks and writes the same files. Where
 a command takes the path of a table, rows in memory will do (:func:`idiomtune.io.tables.written_table`). What
-you can fix is a :class:`idiomtune.errors.UserError`.
+you can fix is a :class:`idiomtune.errors.UserError`. One runs at a time in a process, and puts back what it
+changes of the process: logging, random states, environment and so on (:mod:`idiomtune.programs.process`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from inspect import unwrap
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from idiomtune.errors import UserError
 from idiomtune.io.files import checked_count, described, expanded, is_file, is_folder, path_text
 from idiomtune.io.tables import written_table, written_tables, written_texts
+from idiomtune.programs.process import Interrupts, alone
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from idiomtune.reports.tables import Table
 
 
+@alone
 def train(experiment: str | Path | None = None, *overrides: str, data: Any = None, **options: Any) -> Run:
     """Fine-tune a model: `idiomtune train`.
 
@@ -58,6 +62,7 @@ def train(experiment: str | Path | None = None, *overrides: str, data: Any = Non
     return call("config", task, training_arguments(experiment, overrides, data, options))
 
 
+@alone
 def resume(run: Run | str | Path = "auto", *overrides: str, **options: Any) -> Run:
     """Finish an interrupted run; without a name the newest unfinished one in `checkpoints/`.
 
@@ -71,9 +76,11 @@ def resume(run: Run | str | Path = "auto", *overrides: str, **options: Any) -> R
     run = path_text(run, "run")
     if run == "auto" and "run_dir" not in options and not (run := str(newest_unfinished("*") or "")):
         raise UserError("checkpoints/ has no unfinished run: name one, as it.resume(<run>)")
-    return train(None, *overrides, resume=run, **options)
+    trained: Run = unwrap(train)(None, *overrides, resume=run, **options)  # within this program
+    return trained
 
 
+@alone
 def check(experiment: str | Path | None = None, *overrides: str, data: Any = None, **options: Any) -> None:
     """Check a configuration and its data, in seconds: `idiomtune check`. Arguments as of :func:`train`.
 
@@ -88,6 +95,7 @@ def check(experiment: str | Path | None = None, *overrides: str, data: Any = Non
     call("config", run, training_arguments(experiment, overrides, data, options))
 
 
+@alone
 def evaluate(
     model: str | Path | Run | Encoder,
     benchmarks: str | Sequence[str] | None = None,
@@ -114,6 +122,7 @@ def evaluate(
         return Scores(call("evaluate", run, arguments), name)
 
 
+@alone
 def learn(model: str | Path | Run, glossary: Any, *overrides: str, **options: Any) -> Encoder:
     """Teach a model what expressions mean: `idiomtune learn`.
 
@@ -138,6 +147,7 @@ def learn(model: str | Path | Run, glossary: Any, *overrides: str, **options: An
     return Encoder.from_pretrained(folder)
 
 
+@alone
 def glossary(sources: Any, output: str | Path, *overrides: str, texts: Any = None, **options: Any) -> Path:
     """A glossary from dictionaries: `idiomtune glossary`.
 
@@ -159,6 +169,7 @@ def glossary(sources: Any, output: str | Path, *overrides: str, texts: Any = Non
     return call("glossary", run, [*_words(overrides), *_arguments(given)])
 
 
+@alone
 def export(model: str | Path | Run, format: str, output: str | Path, *overrides: str, **options: Any) -> Path:
     """A model for serving (`onnx`, `int8`, `static`), scored next to the model: `idiomtune export`.
 
@@ -171,6 +182,7 @@ def export(model: str | Path | Run, format: str, output: str | Path, *overrides:
     return call("export", run, [*_named(path_text(model, "model")), *_words(overrides), *_arguments(given)])
 
 
+@alone
 def push(run: Run | str | Path, repo_id: str | None = None, **options: Any) -> list[str | None]:
     """Publish a run's best checkpoint on the Hugging Face Hub: `idiomtune push`.
 
@@ -186,6 +198,7 @@ def push(run: Run | str | Path, repo_id: str | None = None, **options: Any) -> l
     return call("push", publish, _arguments({"checkpoint": checkpoint, "repo_id": repo_id, **options}))
 
 
+@alone
 def report(*runs: Run | str | Path, **options: Any) -> Page:
     """Compare runs: tables here, and a page: `idiomtune report`.
 
@@ -204,6 +217,7 @@ def report(*runs: Run | str | Path, **options: Any) -> Page:
     return Page(write(arguments) / PAGE)
 
 
+@alone
 def gate(run: Run | str | Path, against: Run | str | Path | None = None, **options: Any) -> str:
     """May a run replace another model? `passes`, `fails` or `cannot tell`: `idiomtune gate`.
 
@@ -236,12 +250,19 @@ def usage(
     from idiomtune.encoder.arguments import usage_requests
 
     requests = usage_requests(texts, expressions)
+    encoder: Any = model if hasattr(model, "usages") else _encoder(model)
+    usages: list[float] = encoder.usages(*requests)
+    return usages
+
+
+@alone
+def _encoder(model: Any) -> Encoder:
     from idiomtune.encoder.encoder import Encoder
 
-    encoder = model if isinstance(model, Encoder) else Encoder.from_pretrained(_model_path(model))
-    return encoder.usages(*requests)
+    return Encoder.from_pretrained(_model_path(model))
 
 
+@alone
 def explore(*models: Run | str | Path, output: str | Path | None = None, **options: Any) -> Page:
     """What models find in a corpus, side by side on a page: `idiomtune explore`.
 
@@ -432,9 +453,10 @@ class Run(_Shown, os.PathLike[str]):
     @cached_property
     def best(self) -> Encoder:
         """The best checkpoint."""
-        from idiomtune.encoder.encoder import Encoder
+        with Interrupts():
+            from idiomtune.encoder.encoder import Encoder
 
-        return Encoder.from_pretrained(self.path)
+            return Encoder.from_pretrained(self.path)
 
     def compare(self, other: str | Path | Run = UNTRAINED) -> Comparison:
         """With the model before training, or with another run.
@@ -442,8 +464,9 @@ class Run(_Shown, os.PathLike[str]):
         Raises:
             UserError: if there is no other run, or one of them has no scores.
         """
-        from idiomtune.reports.compare import compare
-        from idiomtune.reports.frames import one_group
+        with Interrupts():
+            from idiomtune.reports.compare import compare
+            from idiomtune.reports.frames import one_group
 
         ours = one_group([self._read])
         if other == UNTRAINED:
@@ -457,9 +480,10 @@ class Run(_Shown, os.PathLike[str]):
 
     def plot(self) -> Any:
         """The learning curve, as an image (PIL); it is also `plots/learning_curve.png` in the folder."""
-        from PIL import Image
+        with Interrupts():
+            from PIL import Image
 
-        from idiomtune.reports.plots import draw_figures
+            from idiomtune.reports.plots import draw_figures
 
         path = self.path / "plots" / "learning_curve.png"
         if not path.is_file():

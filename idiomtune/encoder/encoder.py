@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from copy import copy, deepcopy
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack, overload
@@ -28,10 +29,10 @@ from idiomtune.encoder.checks import check_embeddings
 from idiomtune.encoder.forward import (
     ForwardBatch,
     PooledSentence,
+    WithLayers,
     add_meanings,
     cut_spans_note,
     evaluating,
-    having,
     in_request_order,
     plan_batches,
     pool_sentences,
@@ -334,6 +335,23 @@ class Encoder(nn.Module):
             self.model.save_pretrained(str(folder), create_model_card=False, safe_serialization=True)
         keep_attention(self.model, Path(folder))
         save_expressions(Path(folder), self.model.tokenizer, self.idiom_tokens, self.meanings)
+
+    def reading(self, meanings: Meanings | None) -> Encoder:
+        """The same model, which reads these meanings; this encoder keeps its own."""
+        encoder = object.__new__(type(self))
+        encoder.__dict__ = {**self.__dict__, "meanings": meanings}
+        return encoder
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickles and copies: without what transformers hangs on layers to see them, when it is asked."""
+        shared = {id(tensor): tensor for tensor in (*self.parameters(), *self.buffers())}
+        state = deepcopy(self.__dict__, shared)
+        for module in state["_modules"]["model"].modules():
+            module.__dict__.pop("_output_capturing_hooks_installed", None)
+            for number, hook in [*module._forward_hooks.items()]:
+                if hook.__module__ == "transformers.utils.output_capturing":
+                    del module._forward_hooks[number]
+        return state
 
     def weights_digest(self) -> str:
         """SHA-256 of all weights and their names, to check that a base model is the same as before."""
@@ -655,8 +673,11 @@ class Encoder(nn.Module):
         """The features of texts up to the pooling, and the transformer's last hidden states (B, T, D)."""
         transformer, *others = list(self.model)[: self._pooling_at]
         inputs = self._tokenizer.pad(texts, self.device)  # (B, T) each
-        shown = {"output_hidden_states": True}
-        with having(self.transformer.config, **shown) if with_layers else nullcontext():
+        if with_layers:
+            transformer = copy(transformer)  # the module around the transformer, which stays as it is
+            vars(transformer)["_modules"] = {"model": WithLayers(self.transformer)}
+            features = transformer(inputs, output_hidden_states=True)
+        else:
             features = transformer(inputs)
         hidden = features["token_embeddings"]
         for module in others:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -23,30 +26,40 @@ SHORT_ATTENTION = "sdpa_short_on_cpu"
 _BYTE_ATTENTION = f"{SHORT_ATTENTION}_byte_dropout"
 _MAX_LENGTH = 256  # tokens: memory grows with their square, and the gain shrinks
 _LEVELS = 256  # of a byte
-
-
-@contextmanager
-def having(owner: Any, **values: Any) -> Iterator[None]:
-    """Within this context an object's attributes have these values; then those that they had."""
-    before = {name: getattr(owner, name) for name in values}
-    try:
-        for name, value in values.items():
-            setattr(owner, name, value)
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(owner, name, value)
+_MODES = threading.RLock()
+_evaluated: WeakKeyDictionary[nn.Module, tuple[int, bool]] = WeakKeyDictionary()  # by how many threads
 
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Within this context a model is in evaluation mode; then in the mode that it had."""
-    was_training = model.training
-    model.eval()
+    """Within this context a model is in evaluation mode; then in the mode that it had.
+
+    Several threads may be in it: the last one that leaves it brings the mode back.
+    """
+    with _MODES:
+        count, was_training = _evaluated.get(model, (0, model.training))
+        _evaluated[model] = count + 1, was_training
+        model.eval()
     try:
         yield
     finally:
-        model.train(was_training)
+        with _MODES:
+            count, was_training = _evaluated.pop(model)
+            if count > 1:
+                _evaluated[model] = count - 1, was_training
+            else:
+                model.train(was_training)
+
+
+class WithLayers:
+    """A transformer in one call, which gives its hidden layers as if its configuration said so."""
+
+    def __init__(self, transformer: nn.Module) -> None:
+        self._transformer = transformer
+        self.config = SimpleNamespace(output_hidden_states=True)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transformer, name)
 
 
 def use_short_attention(transformer: PreTrainedModel) -> None:

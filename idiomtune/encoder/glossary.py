@@ -121,6 +121,10 @@ class Meanings:
     gate: UsageGate | None = None
     forms: dict[str, list[str]] = Field(default_factory=dict)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what was kept of texts: no pickle takes it."""
+        return {name: value for name, value in self.__dict__.items() if name in self.__dataclass_fields__}
+
     def override(self, **options: Any) -> Meanings:
         """The same with other options; those that are None stay."""
         return replace(self, **{name: value for name, value in options.items() if value is not None})

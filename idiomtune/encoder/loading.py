@@ -8,6 +8,7 @@ import logging
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,6 +53,8 @@ from idiomtune.io.hub import (
 from idiomtune.io.records import ADAPTER, ADAPTER_CONFIG, model_folder, module_folders, read_record
 
 log = logging.getLogger(__name__)
+
+_SILENT = threading.RLock()  # loading is nested in loading
 
 _MAX_REASON = 400  # characters
 _PICKLES = "pytorch_model*.bin"  # one file, or its shards
@@ -597,14 +600,18 @@ def _is_bidirectional(model: SentenceTransformer) -> bool:
 
 @contextmanager
 def silence_libraries() -> Iterator[None]:
-    """Hide the libraries' progress bars and messages while a model is loaded or saved, which is quick."""
-    level = logging.getLogger("sentence_transformers").level
-    has_bars = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.disable_progress_bar()
-    logging.getLogger("sentence_transformers").setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        logging.getLogger("sentence_transformers").setLevel(level)
-        if has_bars:
-            transformers_logging.enable_progress_bar()
+    """Hide the libraries' progress bars and messages while a model is loaded or saved, which is quick.
+
+    One thread at a time, since these are switched for the whole process.
+    """
+    logger = logging.getLogger("sentence_transformers")
+    with _SILENT:
+        level, has_bars = logger.level, transformers_logging.is_progress_bar_enabled()
+        try:
+            transformers_logging.disable_progress_bar()
+            logger.setLevel(logging.WARNING)
+            yield
+        finally:
+            logger.setLevel(level)
+            if has_bars:
+                transformers_logging.enable_progress_bar()

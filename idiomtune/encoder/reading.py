@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -19,6 +20,7 @@ from idiomtune.expressions import Span
 from idiomtune.requests import Request
 
 _MAX_CACHED_TEXTS = 200_000
+_TOKENIZING = threading.Lock()  # a call may change how a tokenizer truncates, which no other may read then
 NO_LIMIT = 10**9  # tokens; tokenizers without a maximum length give 10^30
 
 Rendered = tuple[str, Span | None]
@@ -120,24 +122,25 @@ class Tokenizer:
 
     def __call__(self, texts: Sequence[str]) -> list[Tokens]:
         """Each text as the model reads it."""
-        new = list(dict.fromkeys(text for text in texts if text not in self._cache))
+        read = {text: self._cache.get(text) for text in texts}
+        new = [text for text, tokens in read.items() if tokens is None]
         if len(self._cache) + len(new) > _MAX_CACHED_TEXTS:
             self._cache.clear()
-            new = list(dict.fromkeys(texts))
         if new:
             lower = getattr(self._model[0], "do_lower_case", False)
             limit = self._model.max_seq_length
             is_limited = limit is not None and limit < NO_LIMIT
-            encoded = self.wrapped(
-                [text.lower() for text in new] if lower else new,
-                truncation=is_limited,
-                max_length=limit if is_limited else None,
-                return_offsets_mapping=True,
-                return_attention_mask=False,
-            )
+            with _TOKENIZING:
+                encoded = self.wrapped(
+                    [text.lower() for text in new] if lower else new,
+                    truncation=is_limited,
+                    max_length=limit if is_limited else None,
+                    return_offsets_mapping=True,
+                    return_attention_mask=False,
+                )
             for text, ids, offsets in zip(new, encoded["input_ids"], encoded["offset_mapping"], strict=True):
-                self._cache[text] = Tokens(ids, offsets)
-        return [self._cache[text] for text in texts]
+                read[text] = self._cache[text] = Tokens(ids, offsets)
+        return [tokens for text in texts if (tokens := read[text]) is not None]
 
     def pad(self, batch: list[list[int]], device: torch.device) -> dict[str, Any]:
         """Token ids padded to equal length, with their mask, as the transformer takes them: (B, T) each."""
@@ -156,7 +159,8 @@ class Tokenizer:
 
 def special_tokens_around(tokenizer: Any) -> tuple[list[int], list[int]]:
     """The ids of the special tokens before and after any text."""
-    bare, full = (tokenizer("a", add_special_tokens=special)["input_ids"] for special in (False, True))
+    with _TOKENIZING:
+        bare, full = (tokenizer("a", add_special_tokens=special)["input_ids"] for special in (False, True))
     first = next(i for i in range(len(full)) if full[i : i + len(bare)] == bare)
     return full[:first], full[first + len(bare) :]
 

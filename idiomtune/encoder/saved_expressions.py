@@ -27,7 +27,6 @@ from transformers import AutoTokenizer
 
 from idiomtune.config import ModelSettings
 from idiomtune.config.settings import TaughtModel
-from idiomtune.encoder.forward import having
 from idiomtune.encoder.glossary import FILE as GLOSSARY_FILE
 from idiomtune.encoder.glossary import Meanings, named_glossary, saved_meanings
 from idiomtune.encoder.idiom_tokens import FILE as IDIOM_TOKENS_FILE
@@ -364,8 +363,8 @@ def without_transparent(encoder: Any, meanings: Meanings, max_similarity: float 
     names = [name for name, senses in meanings.senses.items() if senses]
     if max_similarity is None or not names or encoder.device.type == "meta":
         return meanings
-    with having(encoder, meanings=None):
-        words, definitions = map(encoder.encode, (names, [meanings.meaning(name) for name in names]))
+    bare = encoder.reading(None)
+    words, definitions = map(bare.encode, (names, [meanings.meaning(name) for name in names]))
     similarity = cosine_similarity(words, definitions, dim=1).tolist()  # (N,)
     out = [name for name, value in zip(names, similarity, strict=True) if value > max_similarity]
     if out:

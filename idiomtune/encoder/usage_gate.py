@@ -22,7 +22,6 @@ from torch.nn.functional import binary_cross_entropy_with_logits, normalize
 from idiomtune.config import ModelSettings
 from idiomtune.data.astitch import Usage
 from idiomtune.data.external import ExternalIdioms
-from idiomtune.encoder.forward import having
 from idiomtune.encoder.glossary import GLOSSARIES, Meanings, UsageGate, of_expression, read_glossary
 from idiomtune.encoder.reading import Reader
 from idiomtune.errors import UserError
@@ -374,14 +373,14 @@ def fitted_gate(encoder: Any, labelled: Labelled) -> UsageGate:
     """A gate that is fitted without IdioLink's idioms; kept in the user's cache."""
     usages = labelled(read_glossary([GLOSSARIES / "idiolink.tsv"]).senses)
 
+    bare = encoder.reading(None)
+
     def fit(file: Path) -> None:
         log.warning("a gate is fitted to this model, once; it takes minutes")
-        write_json(file, fit_gate(encoder, usages)._asdict())
+        write_json(file, fit_gate(bare, usages)._asdict())
 
     facts = [(usage.sentence, usage.span, usage.is_idiomatic) for usage in usages]
-    with having(encoder, meanings=None):
-        key = [_VERSION, encoder.digest(), facts]
-        return _read(read_json(get("gates", key, fit, suffix=".json")))
+    return _read(read_json(get("gates", [_VERSION, bare.digest(), facts], fit, suffix=".json")))
 
 
 def fit_gate(encoder: Any, usages: Sequence[Usage]) -> UsageGate:

@@ -16,6 +16,8 @@ from idiomtune.io.processes import rank_of_launch
 
 log = logging.getLogger(__name__)
 
+_CHATTY = [logging.getLogger(name) for name in ("httpx", "httpx2")]  # a level for each request
+
 
 class Formatter(logging.Formatter):
     """Escapes control characters, since messages quote data: a terminal should show them, not obey them."""
@@ -35,28 +37,15 @@ class StderrHandler(logging.StreamHandler[TextIO]):
 
 
 def log_to_stderr() -> None:
-    """Show messages as programs do that Hydra starts (`conf/hydra/job_logging/console.yaml`)."""
+    """Show messages as programs do that Hydra starts (`conf/hydra/job_logging/console.yaml`).
+
+    Nothing changes if whoever calls shows messages already.
+    """
     handler = StderrHandler()
     handler.setFormatter(Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
-    for name in ("httpx", "httpx2"):
-        logging.getLogger(name).setLevel(logging.WARNING)
-
-
-@contextmanager
-def shown_messages() -> Iterator[None]:
-    """Show messages within this context, as in a notebook, unless whoever calls shows messages already."""
-    root, level = logging.getLogger(), logging.getLogger().level
-    if root.handlers:
-        yield
-        return
-    log_to_stderr()
-    (handler,) = root.handlers
-    try:
-        yield
-    finally:
-        root.removeHandler(handler)
-        root.setLevel(level)
+    for chatty in _CHATTY:
+        chatty.setLevel(logging.WARNING)
 
 
 @contextmanager

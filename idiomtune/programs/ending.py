@@ -16,6 +16,7 @@ from idiomtune.errors import InvariantError, UserError
 from idiomtune.io.files import printable, write_text
 from idiomtune.io.processes import has_peers, rank_of_launch
 from idiomtune.io.secrets import refuse_arguments, starred
+from idiomtune.programs.process import Interrupts
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -119,7 +120,8 @@ def run_plain(
         print(help_text)
         return 0
     try:
-        return program(arguments)
+        with Interrupts():
+            return program(arguments)
     except (Exception, KeyboardInterrupt, SystemExit) as error:
         if os.environ.get(TRACEBACKS) == "1" and isinstance(error, Exception):
             raise

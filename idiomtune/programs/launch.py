@@ -52,9 +52,10 @@ from idiomtune.io.files import checked_text, expanded, has_lone_surrogate, is_fo
 from idiomtune.io.processes import has_peers, is_lost_peer, rank_of_launch
 from idiomtune.io.records import model_folder, refuse_recorded_code
 from idiomtune.io.secrets import refuse_arguments, refuse_values, starred
-from idiomtune.io.terminal import shown_messages
+from idiomtune.io.terminal import log_to_stderr
 from idiomtune.programs.ending import TRACEBACKS, Start, print_error, remember, report_error, started
 from idiomtune.programs.folders import new_sweep_folder, remove_unused_folder
+from idiomtune.programs.process import Interrupts
 from idiomtune.training.resume import find_run
 from idiomtune.training.sweeper import register
 
@@ -365,7 +366,8 @@ def launch(config_name: str, task: Callable[[dict[str, Any]], Any]) -> None:
             if not name:
                 sys.argv.append(f"hydra.sweep.dir={quoted(str(grid))}")
         try:
-            hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(run)()
+            with Interrupts():
+                hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(run)()
         finally:
             if grid is not None and grid.is_dir():
                 _show_sweep(grid)
@@ -388,10 +390,10 @@ def call(config_name: str, task: Callable[[dict[str, Any]], T], arguments: Seque
         UserError: for everything that the user can fix.
     """
     before = Singleton.get_state()
-    GlobalHydra.instance().clear()
-    vars(started).update(vars(Start()))
-    _register()
     try:
+        GlobalHydra.instance().clear()
+        vars(started).update(vars(Start()))
+        _register()
         given = rewrite_arguments(arguments, config_name)
         with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
             config = hydra.compose(config_name, given, return_hydra_config=True)
@@ -400,8 +402,8 @@ def call(config_name: str, task: Callable[[dict[str, Any]], T], arguments: Seque
         with read_write(config), open_dict(config):
             del config["hydra"]
         remember(config)
-        with shown_messages():
-            return task(_plain(config))
+        log_to_stderr()
+        return task(_plain(config))
     except Exception as error:
         if (explained_error := _in_our_words(error, arguments)) is not error:
             raise explained_error from error

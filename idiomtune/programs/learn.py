@@ -29,7 +29,7 @@ from idiomtune.data.places import labelled_usages
 from idiomtune.encoder.building import build_encoder
 from idiomtune.encoder.device import log_placement, place
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.forward import evaluating, having
+from idiomtune.encoder.forward import evaluating
 from idiomtune.encoder.glossary import Glossary, Meanings, glossary_path, read_glossary
 from idiomtune.encoder.loading import resolve_model_path
 from idiomtune.encoder.saved_expressions import without_transparent
@@ -291,8 +291,8 @@ def _weighed(encoder: Encoder, meanings: Meanings, read: Meanings | None, model:
         meanings = meanings.override(form=read.form, gate=None if model.glossary_gate is False else read.gate)
     elif model.glossary_gate is None:  # without a gate an untrained model takes literal uses for idiomatic
         model = model.model_copy(update={"glossary_gate": True})
-    with having(encoder, meanings=meanings):
-        return weighed(encoder, model, labelled_usages, is_trained=read is not None) or meanings
+    reader = encoder.reading(meanings)
+    return weighed(reader, model, labelled_usages, is_trained=read is not None) or meanings
 
 
 # ------------------------------------------------------------------ sentences and what they should embed as
@@ -363,13 +363,13 @@ def targets(
             replaced.append(Carrier(text, (start, start + len(meaning)), carrier.expression))
         taught = as_they_are(replaced)
     read = None if in_place else meanings
-    with torch.no_grad(), evaluating(encoder), having(encoder, meanings=read):
-        with_meanings = normalize(encoder(taught).float(), dim=1)
+    with torch.no_grad(), evaluating(encoder):
+        with_meanings = normalize(encoder.reading(read)(taught).float(), dim=1)
     shares = [literal[c.expression] for c in carriers]
     if not any(shares):
         return with_meanings
-    with torch.no_grad(), evaluating(encoder), having(encoder, meanings=None):
-        bare = normalize(encoder(plain).float(), dim=1)
+    with torch.no_grad(), evaluating(encoder):
+        bare = normalize(encoder.reading(None)(plain).float(), dim=1)
     weights = torch.tensor([*shares, *shares], device=bare.device)[:, None]  # (2C, 1)
     return normalize(torch.lerp(with_meanings, bare, weights), dim=1)
 
@@ -444,15 +444,16 @@ def _teach_tokens(
     goal = goal.to(encoder.device)
     handle = matrix.register_forward_hook(replaced)  # only these rows are trained, and cost no more
     try:
-        with evaluating(encoder), having(encoder, meanings=None):
+        with evaluating(encoder):
+            reader = encoder.reading(None)
             for _ in range(settings.steps):
                 optimizer.zero_grad()
-                loss = 1 - cosine_similarity(encoder(requests).float(), goal).mean()
+                loss = 1 - cosine_similarity(reader(requests).float(), goal).mean()
                 loss.backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
                 schedule.step()
             with torch.no_grad():
-                reached = cosine_similarity(encoder(requests).float(), goal)  # (2C,)
+                reached = cosine_similarity(reader(requests).float(), goal)  # (2C,)
     finally:
         handle.remove()
     with torch.no_grad():

@@ -83,7 +83,7 @@ def recorded_end(run: RunFolder) -> Iterator[None]:
         with suppress(OSError):  # a full disk must not hide what happened
             run.end("interrupted")
         raise Interrupted(
-            f"{error or 'stopped'}; resume it with: idiomtune train resume={run.path}"
+            f"{str(error) or 'stopped'}; resume it with: idiomtune train resume={run.path}"
         ) from None
     except Pruned as error:
         run.end("pruned", reason=str(error))
@@ -136,7 +136,7 @@ def explained(then: str) -> Iterator[None]:
             raise
         raise UserError(f"{what}; {then}") from error
     except KeyboardInterrupt as error:
-        raise Interrupted(f"{error or 'stopped'}; {then}") from None
+        raise Interrupted(f"{str(error) or 'stopped'}; {then}") from None
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -1,0 +1,166 @@
+"""One program at a time in a process, which is afterwards as it was; an interrupt that leaves no halves.
+
+Imports nothing heavy: a program is refused at once while another one runs.
+"""
+
+from __future__ import annotations
+
+import _thread
+import gc
+import logging
+import os
+import random
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from copy import copy
+from functools import wraps
+from types import FrameType
+from typing import Any, ParamSpec, TypeVar
+
+from idiomtune.errors import UserError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_RUNNING = threading.Lock()
+# Whose work is finished before an interrupt is raised: half a library, say, cannot be imported once more.
+_UNDIVIDED = {"importlib._bootstrap", "hydra._internal.config_loader_impl", "hydra.core.singleton", __name__}
+_PAUSE, _MOST_PAUSES = 0.05, 1200  # seconds until a waiting interrupt is tried again; an import may hang
+
+
+class Interrupts:
+    """Within this context Ctrl-C waits for what must not be left in halves, and is always KeyboardInterrupt.
+
+    Other code may turn the interrupt into an error of its own; what is then raised is the interrupt.
+    """
+
+    _handler: Any = None
+    _outermost: FrameType | None = None
+    _is_waiting = _was_raised = False
+    _num_pauses = 0
+
+    def __enter__(self) -> None:
+        # Other threads receive no signals.
+        if _is_main_thread() and callable(handler := signal.getsignal(signal.SIGINT)):
+            self._handler, self._outermost = handler, sys._getframe(1)
+            signal.signal(signal.SIGINT, self._receive)
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        self._outermost = None
+        if self._handler is not None:
+            signal.signal(signal.SIGINT, self._handler)
+        if self._was_raised and isinstance(error, Exception):
+            raise KeyboardInterrupt from error
+        if self._is_waiting:
+            self._is_waiting = False
+            self._handler(signal.SIGINT, sys._getframe())
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        must_wait, inner = frame is not None and frame.f_globals is globals(), frame
+        while inner is not None and inner is not self._outermost:
+            must_wait |= inner.f_globals.get("__name__") in _UNDIVIDED and inner.f_code is not _RUN
+            inner = inner.f_back
+        if not must_wait or self._num_pauses > _MOST_PAUSES:
+            self._was_raised = True
+            self._handler(number, frame)
+            self._was_raised = False  # a handler of the user's has only noted it
+        elif not self._is_waiting:
+            self._is_waiting = True
+            self._num_pauses += 1
+            _thread.start_new_thread(self._try_again, ())  # a Thread takes locks, which this one may hold
+
+    def _try_again(self) -> None:
+        time.sleep(_PAUSE)
+        if self._is_waiting:
+            self._is_waiting = False
+            _thread.interrupt_main()
+
+
+def alone(function: Callable[P, T]) -> Callable[P, T]:
+    """A program as a function, which runs while no other one does in this process, and puts its state back.
+
+    Raises:
+        UserError: if another one runs.
+    """
+
+    @wraps(function)
+    def run(*args: P.args, **options: P.kwargs) -> T:
+        with Interrupts():
+            if not _RUNNING.acquire(blocking=False):
+                raise UserError("another run is in progress in this process: wait for it, or use another one")
+            state = ExitStack()
+            state.callback(_RUNNING.release)
+            try:
+                _keep(state)
+                return function(*args, **options)
+            finally:
+                _put_back(state)
+
+    return run
+
+
+_RUN = alone(print).__code__
+
+
+def _is_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
+def _put_back(state: ExitStack) -> None:
+    state.close()
+
+
+def _keep(state: ExitStack) -> None:
+    """Have the stack put back, when it is closed, what programs and libraries change of a process."""
+    import numpy as np
+
+    keep = state.callback
+    state.enter_context(warnings.catch_warnings())
+    keep(random.setstate, random.getstate())
+    keep(np.random.set_state, np.random.get_state())
+    keep(_set_generators, {generator: generator.get_state() for generator in _generators()})
+    if torch := sys.modules.get("torch"):
+        keep(torch.set_num_threads, torch.get_num_threads())
+        keep(torch.set_grad_enabled, torch.is_grad_enabled())
+        keep(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
+        keep(torch.set_deterministic_debug_mode, torch.get_deterministic_debug_mode())
+    for logger in [logging.root, *logging.root.manager.loggerDict.copy().values()]:
+        if isinstance(logger, logging.Logger):
+            keep(logger.setLevel, logger.level)
+            names = ("handlers", "filters", "propagate", "disabled")
+            keep(vars(logger).update, {name: copy(getattr(logger, name)) for name in names})
+    keep(logging.disable, logging.root.manager.disable)
+    keep(os.environ.update, dict(os.environ))
+    keep(lambda names: [os.environ.pop(name) for name in {*os.environ} - names], {*os.environ})
+    for name in ("argv", "path"):
+        keep(setattr, sys, name, values := getattr(sys, name))
+        keep(values.__setitem__, slice(None), [*values])
+    with suppress(FileNotFoundError):  # the folder is gone
+        keep(os.chdir, os.getcwd())  # noqa: PTH109  as it is spelt
+    keep(os.umask, mask := os.umask(0o077))  # it can only be read by setting it
+    os.umask(mask)
+    keep(gc.enable if gc.isenabled() else gc.disable)
+    if _is_main_thread() and (handler := signal.getsignal(signal.SIGTERM)) is not None:
+        keep(signal.signal, signal.SIGTERM, handler)  # that of SIGINT is put back where it is replaced
+
+
+def _generators() -> list[Any]:
+    """Torch's random generators, of the CPU and of the GPUs, as far as they are in use."""
+    if (torch := sys.modules.get("torch")) is None:
+        return []
+    return [torch.default_generator, *(torch.cuda.default_generators if torch.cuda.is_initialized() else ())]
+
+
+def _set_generators(states: dict[Any, Any]) -> None:
+    """Set generators to these states; those that have come into use since, as torch begins."""
+    for generator in _generators():
+        torch = sys.modules["torch"]
+        begin = torch.Generator(generator.device).get_state()
+        generator.set_state(states.get(generator, begin))
+        if not torch.cuda.is_initialized():  # until it starts, torch only notes a seed for it
+            torch.cuda.manual_seed_all(torch.initial_seed())
