@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from idiomtune.config import ModelSettings
+from idiomtune.data.notation import Printed, read_printed, split_senses
 from idiomtune.data.own.forms import ASTITCH_SENSES, GLOSSARY, PIE_SENSES
 from idiomtune.data.own.table import Record, Table
 from idiomtune.errors import UserError
@@ -407,9 +408,10 @@ def read_glossary(paths: Sequence[Path]) -> Glossary:
     senses: dict[str, list[str]] = {}
     places: dict[str | tuple[str, str], str] = {}  # of each expression as it is spelt, and of each row
     notes: list[str] = []
+    read_as: dict[str, Printed] = {}
     for path in paths:
         table = Table(path, [GLOSSARY, *_LICENCES])
-        for number, entry in (row for rows in table.read(partial(_entries, table)) for row in rows):
+        for number, entry in (row for rows in table.read(partial(_entries, table, read_as)) for row in rows):
             key = plain_expression(entry.expression), entry.meaning.casefold()
             place = f"{path.name}, row {number}"
             if key in entries:
@@ -426,11 +428,13 @@ def read_glossary(paths: Sequence[Path]) -> Glossary:
                     f"{place}: the meaning of {entry.expression!r} has {num_words} words, which may "
                     "make texts longer than the model reads: give a shorter one"
                 )
-            if len(senses[name]) == 1 and re.search(r"[()\[\]]", name):
-                notes.append(
-                    f"{place}: the brackets of {name!r} are searched for literally: write expressions as "
-                    "people use them, each form in a separate row"
-                )
+    if rewritten := [f"{name!r} as {' and '.join(map(repr, p.forms))}" for name, p in read_as.items()]:
+        notes.append(f"read without the marks of a dictionary: {first_of(rewritten, 5)}")
+    if unread := [f"{printed.unread!r} in {name!r}" for name, printed in read_as.items() if printed.unread]:
+        notes.append(
+            f"signs that are searched for as they stand: {first_of(unread, 5)}: write expressions as people "
+            "use them, each form in a separate row"
+        )
     if bare := [name for name, some in senses.items() if not some]:
         notes.append(
             f"without a meaning, so that only a gate uses them, to group texts by form and usage: "
@@ -450,26 +454,38 @@ def read_glossary(paths: Sequence[Path]) -> Glossary:
     return Glossary(senses, tuple(entries.values()), tuple(paths), tuple(notes))
 
 
-def _entries(table: Table, record: Record) -> list[tuple[int, Entry]]:
-    """A row's senses with its number; several in published tables alone. Raises FieldError."""
+def _entries(table: Table, read_as: dict[str, Printed], record: Record) -> list[tuple[int, Entry]]:
+    """A row's forms and senses with its number. Raises FieldError.
+
+    Args:
+        read_as: gets what is read in another way than it is printed, or not understood.
+    """
     expression = _line(record, "expression")
-    if not is_findable(expression):
+    printed = read_printed(expression)
+    if printed.forms != (expression,) or printed.unread:
+        read_as[expression] = printed
+    if others := [form for form in printed.forms if not is_findable(form)]:
         raise record.error(
             "expression",
-            f"{expression!r} would not be found even in a text that has it exactly as written: write it "
+            f"{others[0]!r} would not be found even in a text that has it exactly as written: write it "
             "without dashes between spaces, two hyphens in a row or unusual characters",
         )
     if table.form is GLOSSARY:
         facts = {role: record.optional_text(role) for role in _FACTS}
-        meaning = _line(record, "meaning") if record.optional_text("meaning") else ""
-        literal = _literal(record)
-        return [(record.number, Entry(expression, meaning, literal, _forms(record), **facts))]
+        meanings = split_senses(_line(record, "meaning")) if record.optional_text("meaning") else [""]
+        literal, forms = _literal(record), _forms(record)
+        return [
+            (record.number, Entry(form, meaning, literal, forms, **facts))
+            for form in printed.forms
+            for meaning in meanings
+        ]
     cells = [record.values[column] for column in record.names["meaning"]]
-    meanings = dict.fromkeys(str(cell or "").strip(" ,") for cell in cells)  # PIE's senses end in commas
+    senses = dict.fromkeys(str(cell or "").strip(" ,") for cell in cells)  # PIE's senses end in commas
     licence = _LICENCES[table.form]
     return [
-        (record.number, Entry(expression, _one_line(meaning), source=table.form.name, licence=licence))
-        for meaning in meanings
+        (record.number, Entry(form, _one_line(meaning), source=table.form.name, licence=licence))
+        for form in printed.forms
+        for meaning in senses
         if meaning not in _NO_MEANING
     ]
 

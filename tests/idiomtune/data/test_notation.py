@@ -1,0 +1,116 @@
+"""Expressions as dictionaries print them, and what is looked for in texts."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from idiomtune.data.notation import read_printed, split_senses
+from idiomtune.encoder.glossary import GLOSSARIES, read_glossary
+from idiomtune.expressions import ExpressionIndex
+
+PRINTED = {
+    "to bite the bullet": ["bite the bullet"],
+    "to the letter": ["to the letter"],
+    "to boot": ["to boot"],
+    "burn your bridges": ["burn one's bridges"],
+    "pull sb's leg": ["pull someone's leg"],
+    "pull [pron] leg": ["pull one's leg"],
+    "take sth with a pinch of salt": ["take something with a pinch of salt"],
+    "get sb./sth. off the ground": ["get someone off the ground"],
+    "kick/boot up the backside": ["kick up the backside", "boot up the backside"],
+    "kick the bucket / bite the dust": ["kick the bucket", "bite the dust"],
+    "kick the bucket | bite the dust": ["kick the bucket", "bite the dust"],
+    "(be) on thin ice": ["on thin ice"],
+    "be over the moon": ["over the moon"],
+    "be my guest": ["be my guest"],
+    "be up on": ["be up on"],
+    "jump the gun (informal)": ["jump the gun"],
+    "jump the gun [US, idiom]": ["jump the gun"],
+    "hit the nail (right) on the head": ["hit the nail on the head", "hit the nail right on the head"],
+    "colour(s)": ["colour", "colours"],
+    "1. kick the bucket": ["kick the bucket"],
+    "run\u00b9": ["run"],
+    "as \u2026 as a lamb": ["as something as a lamb"],
+    "something nasty in the woodshed": ["something nasty in the woodshed"],
+    "jmdm. auf die Nerven gehen (ugs.)": ["auf die Nerven gehen"],
+    "etw. auf die lange Bank schieben": ["auf die lange Bank schieben"],
+    "tirer les vers du nez \u00e0 qqn": ["tirer les vers du nez \u00e0"],
+    # What is no notation stays.
+    "break the ice": ["break the ice"],
+    "C++": ["C++"],
+    "24/7": ["24/7"],
+    "so far so good": ["so far so good"],
+    "let alone": ["let alone"],
+}
+
+
+@pytest.mark.parametrize("printed", PRINTED)
+def test_an_expression_is_read_as_it_is_meant(printed: str) -> None:
+    assert list(read_printed(printed).forms) == PRINTED[printed]
+
+
+def test_what_is_not_understood_is_named() -> None:
+    assert read_printed("A > B").unread == ">"
+    assert not read_printed("break the ice").unread
+
+
+@pytest.mark.parametrize(
+    ("meaning", "senses"),
+    [
+        ("1. to die 2. to stop working", ["to die", "to stop working"]),
+        ("(1) to die; (2) to stop", ["to die", "to stop"]),
+        ("1. to die", ["to die"]),
+        ("version 2. of it", ["version 2. of it"]),
+        ("7", ["7"]),
+    ],
+)
+def test_numbered_senses_are_apart(meaning: str, senses: list[str]) -> None:
+    assert split_senses(meaning) == senses
+
+
+def test_a_published_list_is_found_in_sentences(tmp_path: Path) -> None:
+    """As a dictionary prints it, in running text; and what is read otherwise is said."""
+    path = tmp_path / "pub.tsv"
+    rows = (
+        "to bite the bullet",
+        "pull sb's leg",
+        "(be) on thin ice",
+        "kick/boot up the backside",
+        "stick to your guns",
+    )
+    path.write_text("expression\tmeaning\n" + "".join(f"{row}\t1. a meaning 2. another\n" for row in rows))
+    glossary = read_glossary([path])
+    assert glossary.senses["bite the bullet"] == ["a meaning", "another"]
+    meanings = glossary.meanings()
+    for text in (
+        *(
+            "He bit the bullet.",
+            "You are pulling my leg.",
+            "She pulled old Tom's leg.",
+            "They're on thin ice.",
+        ),
+        *("It gave us a boot up the backside.", "He stuck to his guns.", "We are sticking to our guns."),
+    ):
+        assert meanings.find(text), text
+    assert any("'to bite the bullet' as 'bite the bullet'" in note for note in glossary.notes)
+
+
+def test_each_idiom_that_comes_with_the_project_is_found_of_two_persons() -> None:
+    """Whoever it is of: *stick to one's guns* in *his guns* and *their guns*."""
+    senses = read_glossary([GLOSSARIES / "english.tsv"]).senses
+    assert not [name for name in senses if re.search(r"\b(your|yourself|sb|sth)\b", name)]
+    index = ExpressionIndex(senses)
+    persons = [
+        {"one's": "his", "someone's": "Tom's", "someone": "him", "oneself": "himself"},
+        {"one's": "their", "someone's": "their", "someone": "them", "oneself": "themselves"},
+    ]
+    lost = []
+    for name in senses:
+        for words in persons:
+            text = " ".join(words.get(word, word) for word in name.split())
+            if not index.find(f"You know: {text}, they say."):  # or what it is a variant of
+                lost.append((name, text))
+    assert not lost
