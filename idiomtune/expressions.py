@@ -65,7 +65,8 @@ def inflections(word: str, *, as_verb: bool = True) -> tuple[str, ...]:
     """
     word = unicodedata.normalize("NFC", word).lower()
     irregular = _VERB_FORMS.get(word, []) if as_verb else []
-    if not irregular and (word in ONE_FORM or len(word) < 2 or not word.isalpha()):
+    has_one = word in ONE_FORM or len(word) < 2 or not word.isalpha() or _UNSPACED.search(word)
+    if not irregular and has_one:
         return (word,)
     return tuple(dict.fromkeys([word, *_plurals(word), *irregular, *(_participles(word) if as_verb else ())]))
 
@@ -113,6 +114,10 @@ def _participles(word: str) -> list[str]:
 
 # Expressions as regular expressions: any spelling, inflected words, and phrases for placeholders.
 
+# Scripts without blanks between words: Thai, Lao, Burmese, Khmer, kana and Chinese characters.
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003134f]"
+)
 _HYPHENS = r"\-\u2010\u2011\u2013"  # in a character class
 _HYPHEN = ("-", "\u2010", "\u2011", "\u2013")
 _APOSTROPHES = "'\u2019\u2018\u02bc"
@@ -280,7 +285,7 @@ def expression_pattern(expression: str, forms: tuple[str, ...] = ()) -> re.Patte
     """
     runs, gaps = _parts(expression_words(expression, forms))
     pattern = "".join(f"({run}){gap}" for run, gap in zip(runs, [*gaps, ""], strict=True))
-    return re.compile(_bounded(pattern), re.IGNORECASE)
+    return re.compile(pattern if _UNSPACED.search(expression) else _bounded(pattern), re.IGNORECASE)
 
 
 # ---------------------------------------------------------------- for a tokenizer's rules
@@ -497,6 +502,8 @@ class ExpressionIndex:
         # There may be 100,000: an expression is looked at where a text has the rarest of its words.
         self._expressions = list(dict.fromkeys(expressions))
         self._forms = {name: tuple(some) for name in self._expressions if (some := forms.get(name))}
+        unspaced = sorted(filter(_UNSPACED.search, self._expressions), key=len, reverse=True)
+        self._unspaced = re.compile("|".join(map(re.escape, unspaced))) if unspaced else None
         split = [_split(name) for name in self._expressions]
         counts = Counter(word for words in split for word in words)
         stretches = Counter(stretch for words in split for stretch in _stretches(words))
@@ -583,6 +590,20 @@ class ExpressionIndex:
         Args:
             apart: an expression that is not looked for.
         """
+        matches = self._matches_of_words(text, start, end, apart)
+        if self._unspaced is None:
+            yield from matches
+            return
+        pieces = [([m.span()], m.group()) for m in self._unspaced.finditer(text, start, end) if m[0] != apart]
+        after = start
+        for runs, name in sorted([*matches, *pieces], key=lambda match: (match[0][0][0], -match[0][-1][1])):
+            if runs[0][0] >= after:
+                after = runs[-1][1]
+                yield runs, name
+
+    def _matches_of_words(
+        self, text: str, start: int, end: int, apart: str | None
+    ) -> Iterator[tuple[list[Span], str]]:
         plain = str.lower if text.isascii() else lower_case
         found = [(plain(run.group()), *run.span()) for run in _RUN.finditer(text, start, end)]
         places: dict[str, list[int]] = {}

@@ -208,6 +208,7 @@ class Encoder(nn.Module):
                 option="model.span=raw",
             )
         self.raw_spans = raw_spans
+        self._has_told_coverage = False
         self.model = model
         self.prompts = prompts or Prompts()
         self.tokens_per_forward = tokens_per_forward or _TOKENS_PER_FORWARD
@@ -448,6 +449,9 @@ class Encoder(nn.Module):
         has_bar = show_progress_bar and sys.stderr.isatty()
         num_texts = len({request.text for request in requests})
         bar = progress_bar("embedding", num_texts) if has_bar else nullcontext()
+        if self.meanings is not None and not self._has_told_coverage:
+            self._has_told_coverage = True
+            self.meanings.log_coverage([request.text for request in requests], "those embedded first")
         with evaluating(self), bar as advance:
             embeddings: Tensor = self(requests, advance, batch_size=batch_size).float().cpu()
         return embeddings.numpy() if convert_to_numpy else embeddings

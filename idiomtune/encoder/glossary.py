@@ -8,6 +8,7 @@ uses one that replaces the expression.
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -38,6 +39,8 @@ from idiomtune.expressions import (
     rewrite,
 )
 from idiomtune.io.files import expanded, fingerprints, first_of, is_file, is_folder, printable, write_json
+
+log = logging.getLogger(__name__)
 
 FILE = "glossary.json"
 GLOSSARIES = Path(__file__).parent / "glossaries"  # those that come with the project
@@ -201,6 +204,21 @@ class Meanings:
             num_texts += bool(names)
             for name in names:
                 counts[name] += 1
+        return counts, num_texts
+
+    def log_coverage(self, texts: Iterable[str], what: str) -> tuple[dict[str, int], int]:
+        """As :meth:`coverage`, which is logged; that none of the expressions occurs is a warning.
+
+        Args:
+            what: the texts are, as `training`.
+        """
+        counts, num_texts = self.coverage(texts)
+        num_found = sum(map(bool, counts.values()))
+        log.log(
+            logging.INFO if num_texts else logging.WARNING,
+            "glossary: %d of %d expressions occur in %d texts of %s",
+            *(num_found, len(counts), num_texts, what),
+        )
         return counts, num_texts
 
     def save(self, folder: str | Path) -> None:

@@ -90,10 +90,18 @@ def written_table(data: Any, option: str = "data", folder: Path = INPUTS) -> str
 def written_tables(data: Any, option: str, folder: Path = INPUTS) -> list[str]:
     """Where tables are that also names can stand for, such as glossaries: as :func:`written_table`.
 
-    A list of rows is one table; of another list each part is a name, a path or a table by itself.
+    A list of rows, or of pairs (expression, meaning), is one table; of another list each part is a name, a path or a table by itself.
     """
+    if isinstance(data, list | tuple) and data and all(map(_is_pair, data)):
+        data = [{"expression": expression, "meaning": meaning} for expression, meaning in data]
     is_list = isinstance(data, list | tuple) and not (data and all(isinstance(row, Mapping) for row in data))
     return [written_table(part, option, folder) for part in (data if is_list else [data])]
+
+
+def _is_pair(value: Any) -> bool:
+    return (
+        isinstance(value, list | tuple) and len(value) == 2 and all(isinstance(part, str) for part in value)
+    )
 
 
 def written_texts(data: Any, option: str, *, takes_rows: bool) -> str:

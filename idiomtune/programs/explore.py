@@ -30,7 +30,7 @@ from idiomtune.io.claims import claimed
 from idiomtune.io.files import expanded, is_file, is_folder, printable, write_text
 from idiomtune.io.records import LEARNT, check_recorded_files, refuse_recorded_code
 from idiomtune.io.terminal import log_to_stderr
-from idiomtune.programs.knowledge import glossary_files, taught_from
+from idiomtune.programs.knowledge import describe_glossary, glossary_files, taught_from
 from idiomtune.training.run_folder import read_config
 
 log = logging.getLogger(__name__)
@@ -101,11 +101,14 @@ def _explorer(options: ExploreSettings) -> tuple[Explorer, str]:
     corpus = find_corpus(options).with_queries(options.queries)
     log.info("%s: %d documents, %d queries", corpus.name, len(corpus.documents), len(corpus.queries))
     placement = place(options.device, "fp32")
-    embedded = [
-        Model.embedding(model.name, model.about, _encoder(model, glossary, placement), corpus)
-        for i, model in enumerate(models)
-        if model not in models[:i]
-    ]
+    embedded = []
+    for i, model in enumerate(models):
+        if model not in models[:i]:
+            encoder = _encoder(model, glossary, placement)
+            describe_glossary(
+                model.settings, encoder, {corpus.name: (text.text for text in corpus.documents)}
+            )
+            embedded.append(Model.embedding(model.name, model.about, encoder, corpus))
     name = options.name or " and ".join(dict.fromkeys(Path(name).name for name in options.models))
     return Explorer(corpus, embedded, options.neighbours), f"{name} on {corpus.name}"
 

@@ -54,15 +54,11 @@ def describe_glossary(
         log.info("glossary: %s", note)
     unseen = dict.fromkeys(meanings.senses)
     for name, some in texts.items():
-        counts, num_texts = meanings.coverage(some)
+        counts, num_texts = meanings.log_coverage(some, name)
         occurring = [expression for expression, count in counts.items() if count]
         for expression in occurring:
             unseen.pop(expression, None)
         facts.setdefault("occurs", {})[name] = {"expressions": len(occurring), "texts": num_texts}
-        log.info(
-            "glossary: %d of %d expressions occur in %d texts of %s",
-            *(len(occurring), len(counts), num_texts, name),
-        )
     if texts and unseen:
         log.info("glossary: in none of these texts: %s", first_of(list(unseen)))
     return facts

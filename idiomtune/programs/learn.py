@@ -270,6 +270,13 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
             "%d expressions learnt in %.0f s (%.1f s each); mean cosine with what they should mean: %.3f",
             *(num_new, seconds, seconds / num_new, sum(state.reached.values()) / len(state.reached)),
         )
+    if corpus:
+        counts, _ = meanings.log_coverage(corpus, "the corpus")
+        if never := [name for name, count in counts.items() if not count]:
+            log.warning(
+                "glossary: in no sentence of the corpus, so learnt from neutral sentences alone: %s",
+                first_of(never),
+            )
     own = set(corpus)
     own_sentences = {name: sum(c.text in own for c in some) for name, some in carriers.items()}
     record = facts | {"precision": placement.precision, "reached": state.reached}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import first_clause, read_glossary
 from idiomtune.expressions import ExpressionIndex, find_expression
 from idiomtune.io.files import fingerprint
@@ -165,3 +166,39 @@ def test_expressions_of_crowded_words_are_found_as_one_by_one() -> None:
         expected = {text[slice(*span)] for name in names if (span := find_expression(text, name))}
         assert found <= expected
         assert bool(found) == bool(expected)
+
+
+# ------------------------------------------------------------------ whether its expressions occur
+
+
+@pytest.mark.parametrize(
+    ("expression", "text"),
+    [
+        ("画蛇添足", "他这样做真是画蛇添足。"),
+        ("猿も木から落ちる", "まさに猿も木から落ちるだ"),
+        ("ขี่ช้างจับตั๊กแตน", "เขาขี่ช้างจับตั๊กแตนจริงๆ"),
+        ("break the ice", "他 broke the ice 了。"),
+    ],
+)
+def test_scripts_without_blanks_are_searched_without_them(expression: str, text: str) -> None:
+    index = ExpressionIndex([expression, "home run"])
+    ((start, end, name),) = index.find(text)
+    assert name == expression
+    assert find_expression(text, expression) == (start, end)
+    assert index.find("a home run!") == [(2, 10, "home run")]
+
+
+def test_an_encoder_says_once_that_no_expression_occurs(
+    tiny_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    encoder = Encoder(tiny_path, glossary=[("miss the boat", "be late")])
+    assert encoder.meanings is not None
+    assert encoder.meanings.senses == {"miss the boat": ["be late"]}
+    encoder.encode(["Nothing of it."])
+    encoder.encode(["Nothing of it."])
+    (record,) = [record for record in caplog.records if "0 of 1 expressions" in record.getMessage()]
+    assert record.levelname == "WARNING"
+    other = Encoder(tiny_path, glossary=[("miss the boat", "be late")])
+    caplog.clear()
+    other.encode(["He missed the boat."])
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
