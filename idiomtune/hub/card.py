@@ -6,6 +6,7 @@ and exports have one, too.
 
 from __future__ import annotations
 
+import html
 import math
 import re
 import shlex
@@ -28,10 +29,9 @@ from idiomtune.declarations.dataset import OWN
 from idiomtune.declarations.options import as_list
 from idiomtune.declarations.registry import benchmark_of, dataset_types, objective_types, score_of
 from idiomtune.encoder.glossary import Glossary
-from idiomtune.io.files import expanded, parse_yaml
+from idiomtune.io.files import expanded, one_line, parse_yaml
 from idiomtune.io.pages import template
 from idiomtune.reports.score_tables import changes
-from idiomtune.reports.tables import plain_cell
 from idiomtune.training.run_folder import read_config, read_run
 
 # Whoever publishes what was made of these may put it under another licence.
@@ -92,7 +92,7 @@ def base_model(config: Mapping[str, Any]) -> Source:
         return Source(path, licence, path)
     try:
         of_card = (metadata_load(local / "README.md") or {}).get("license")
-    except (OSError, ValueError, yaml.YAMLError):
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
         of_card = None
     return Source(local.name, _identifier(of_card) or licence)
 
@@ -284,7 +284,7 @@ def learnt_card(model: Mapping[str, Any], glossary: Glossary, into: str = "token
         into=into,
         glossary=facts,
         about=_origin(facts),
-        rows=[(plain_cell(name), plain_cell("; ".join(senses))) for name, senses in glossary.senses.items()],
+        rows=[(name, "; ".join(senses)) for name, senses in glossary.senses.items()],
     )
 
 
@@ -296,8 +296,22 @@ def card(kind: Literal["trained", "learnt", "exported"], metadata: Mapping[str, 
         facts: the template's variables for this kind of model.
     """
     common: dict[str, Any] = {"library_name": "sentence-transformers", "pipeline_tag": "sentence-similarity"}
-    text = template(Path(__file__).parent / "card.md.j2", trim_blocks=True, keep_trailing_newline=True)
+    filters = (escaped, in_code, one_line)
+    text = template(
+        Path(__file__).parent / "card.md.j2", filters, trim_blocks=True, keep_trailing_newline=True
+    )
     return text.render(kind=kind, metadata=ModelCardData(**common, **metadata).to_yaml(), **facts)
+
+
+def escaped(text: object) -> str:
+    """Text that Markdown shows as it is, on one line, also in a table: no marks, links or HTML."""
+    line = html.escape(one_line(" ".join(str(text).splitlines())), quote=False)
+    return re.sub(r"[\\`*\[\]|$]", r"\\\g<0>", line)
+
+
+def in_code(text: object) -> str:
+    """Text between backticks, of which it has none."""
+    return one_line(" ".join(str(text).splitlines())).replace("`", "'").replace("|", "\\|")
 
 
 def command(run: Path) -> str:

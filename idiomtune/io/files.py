@@ -347,7 +347,7 @@ T = TypeVar("T")
 
 _MAX_PROBLEMS_SHOWN = 5
 _YAML_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's is many times as fast
-_MAX_YAML_DEPTH = 100
+_MAX_YAML_DEPTH, _MAX_YAML_REPEATED = 100, 10_000
 
 
 def raise_problems(problems: Sequence[str], what: Path | str) -> None:
@@ -466,13 +466,24 @@ def parse_yaml(text: str) -> Any:
     """What `yaml.safe_load` gives.
 
     Raises:
-        yaml.YAMLError: if it is not valid YAML, or may take all memory: aliases of aliases, deep nesting.
+        yaml.YAMLError: if it is not valid YAML, or is nested so deep that building it would end the process,
+            or aliases (`*name`) make it much larger than it is written, or endless.
     """
-    depth = 0
+    repeated, sizes = 0, dict[str | None, int]()  # values that aliases repeat; of each anchor
+    within: list[tuple[str | None, int]] = [(None, 0)]  # each list or mapping, and the values so far
     for event in yaml.parse(text, _YAML_LOADER):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if isinstance(event, yaml.AliasEvent):
-            raise yaml.YAMLError(f"has the alias *{event.anchor}: write its value out")
-        if depth > _MAX_YAML_DEPTH:
-            raise yaml.YAMLError("nested too deep")
+        size = 0
+        if isinstance(event, yaml.CollectionStartEvent):
+            within.append((event.anchor, 1))
+        elif isinstance(event, yaml.AliasEvent):
+            size = sizes.get(event.anchor, _MAX_YAML_REPEATED)  # within itself it has none yet
+            repeated += size
+        elif isinstance(event, yaml.ScalarEvent):
+            size = sizes[event.anchor] = 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, size = within.pop()
+            sizes[anchor] = size
+        within[-1] = within[-1][0], within[-1][1] + size
+        if len(within) > _MAX_YAML_DEPTH or repeated >= _MAX_YAML_REPEATED:
+            raise yaml.YAMLError("nested too deep, or aliases (*name) repeat too much: write the values out")
     return yaml.load(text, _YAML_LOADER)  # a safe loader: only plain values

@@ -90,7 +90,8 @@ def written_table(data: Any, option: str = "data", folder: Path = INPUTS) -> str
 def written_tables(data: Any, option: str, folder: Path = INPUTS) -> list[str]:
     """Where tables are that also names can stand for, such as glossaries: as :func:`written_table`.
 
-    A list of rows, or of pairs (expression, meaning), is one table; of another list each part is a name, a path or a table by itself.
+    A list of rows, or of pairs (expression, meaning), is one table; of another list each part is a name, a
+    path or a table by itself.
     """
     if isinstance(data, list | tuple) and data and all(map(_is_pair, data)):
         data = [{"expression": expression, "meaning": meaning} for expression, meaning in data]

@@ -15,7 +15,9 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,7 +31,7 @@ from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
+from yaml import MarkedYAMLError, YAMLError
 
 import idiomtune
 from idiomtune.config import TrainSettings, check
@@ -108,6 +110,7 @@ def rewrite_arguments(arguments: Sequence[str], program: str = "config") -> list
     if broken := next(filter(has_lone_surrogate, arguments), None):
         raise UserError(f"{broken!a}: is not UTF-8 text, so it cannot be recorded with the run")
     _refuse_dashes(arguments)
+    _check_config_folder(arguments)
     arguments = sorted(arguments, key=lambda one: one not in _SWEEP_FLAGS)  # Hydra refuses it behind options
     arguments = _with_subject(arguments, program)
     arguments = [_named_experiment(argument) for argument in arguments]
@@ -156,6 +159,19 @@ def _named_experiment(argument: str) -> str:
     except (OSError, TypeError, ValueError, YAMLError) as error:
         raise UserError(f"{argument}: cannot be read as an experiment: {error}") from error
     return f"+experiment={as_override(path.stem)}"
+
+
+def _check_config_folder(arguments: Sequence[str]) -> None:
+    """Refuse a folder of `--config-dir` with a file that Hydra, which writes every alias out, cannot hold."""
+    for flag, value in pairwise([*arguments, ""]):
+        flag, _, folder = flag.partition("=")
+        if flag in ("--config-dir", "-cd", "--config-path", "-cp"):
+            for path in sorted(Path(folder or value).rglob("*.yaml")):
+                try:
+                    with suppress(MarkedYAMLError):  # which Hydra reports if it reads the file
+                        parse_yaml(path.read_text(encoding="utf-8", errors="replace"))
+                except (OSError, YAMLError) as error:
+                    raise UserError(f"cannot be read: {error}", option=flag, file=path) from None
 
 
 def _refuse_dashes(arguments: Sequence[str]) -> None:

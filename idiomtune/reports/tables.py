@@ -148,15 +148,6 @@ def cell(text: str) -> str:
     return text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")
 
 
-def plain_cell(text: str) -> str:
-    """The same of a text that anybody may have written: nothing in it is markup, of Markdown or HTML."""
-    return (
-        re.sub(r"([\\`*_\[\]|~$!])", r"\\\1", " ".join(text.split()))
-        .replace("&", "&amp;")
-        .replace("<", "&lt;")
-    )
-
-
 _TEX = str.maketrans(
     {
         **{character: f"\\{character}" for character in "&%$#_{}"},
