@@ -55,7 +55,7 @@ class ScorerOptions(Section):
     """
 
     hidden: Count
-    separator: Annotated[str, Field(min_length=1)]
+    separator: Annotated[str, Field(min_length=1)] | None
     astitch: Annotated[list[AStitchFile] | None, BeforeValidator(as_list)]
     clip: Clip
 
@@ -73,7 +73,7 @@ class ExpertsOptions(ScorerOptions):
     sense_encoder: bool
     caption_words: Count
     sense_features: Literal["sentence", "usage"]
-    mask: Text
+    mask: Text | None
 
     def problems(self) -> Iterator[str]:
         if self.clip.path is None and not self.captions:
@@ -121,6 +121,10 @@ class TrainedScorer(ObjectiveOptions, ScorerOptions):
         return True
 
     @property
+    def special_tokens(self) -> Sequence[str]:
+        return ["separator"]
+
+    @property
     def fold_split(self) -> str | None:
         return self.split if self.split == ADMIRE_CV_SPLIT else None
 
@@ -133,6 +137,10 @@ class AdmireOptions(TrainedScorer, ExpertsOptions):
     name: Literal["admire"]
     usages_per_item: Count
     loss: WeightedLoss
+
+    @property
+    def special_tokens(self) -> Sequence[str]:
+        return ["separator", "mask"] if self.sense_features == "usage" else ["separator"]
 
 
 class AimaOptions(TrainedScorer, PrintedOptions):

@@ -32,6 +32,11 @@ class ObjectiveOptions(Section, ABC):
         return False
 
     @property
+    def special_tokens(self) -> Sequence[str]:
+        """Its options `mask` and `separator`, as far as texts get them; where one is None, the model's own."""
+        return ()
+
+    @property
     def fold_split(self) -> str | None:
         """The split that it trains on, if that is a fold of cross-validation."""
         return None

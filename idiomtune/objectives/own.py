@@ -170,7 +170,7 @@ class OwnContrastiveObjective(ContrastiveObjective):
 
     def request(self, record: int, mode: str, role: Role) -> Request:
         """How a text is embedded; one without a span as a whole, whatever the mode."""
-        text, span, mask = self.store.read_text(record), self.store.span(record), self.options.mask
+        text, span = self.store.read_text(record), self.store.span(record)
         instruction = None
         if role == "query" and not mode.startswith("masked_"):
             instruction = self.store.instruction(self._row(record)) or self.options.instruction
@@ -179,6 +179,8 @@ class OwnContrastiveObjective(ContrastiveObjective):
             return Request(text, span if role == "query" else None, role=role, instruction=instruction)
         start, end = span
         if mode.startswith("masked_") and end - start < len(text):
+            mask = self.options.mask
+            assert mask is not None
             text, span = text[:start] + mask + text[end:], (start, start + len(mask))
         pooling: Literal["span", "sentence"] = "span" if mode.endswith("span") else "sentence"
         return Request(text, span, role=role, instruction=instruction, pooling=pooling)

@@ -18,7 +18,6 @@ from idiomtune.benchmarks import Benchmark
 from idiomtune.benchmarks.suite import Scorecard, Suite
 from idiomtune.config import TrainSettings
 from idiomtune.encoder.building import build_encoder, idiom_expressions
-from idiomtune.encoder.checks import check_special_token
 from idiomtune.encoder.device import log_placement, place, start_processes
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import named_glossary
@@ -219,11 +218,10 @@ def _suite(context: RunContext, benchmarks: list[Benchmark], modules: nn.Module 
 def _check_model(
     context: RunContext, record: dict[str, Any], prepared: Prepared, retention: Retention, *, resumed: bool
 ) -> None:
-    """Check and record the models that are loaded: special tokens, gate, weights that remedies need.
+    """Check and record the models that are loaded: gate, parity, weights that remedies need.
 
     Raises:
-        UserError: if the tokenizer lacks a special token of the objective's, or the base model or the teacher
-            of a resumed run has other weights than at its start.
+        UserError: if the base model or the teacher of a resumed run has other weights than at its start.
     """
     encoder, objective = retention.encoder, prepared.objective
     for name, digest in (("base_weights", retention.base), ("teacher_weights", retention.teacher)):
@@ -237,8 +235,6 @@ def _check_model(
     if encoder.idiom_tokens is not None:
         for line in encoder.idiom_tokens.describe(objective.idiom_sentences):
             log.info(line)
-    for option, text in getattr(objective, "special_tokens", {}).items():
-        check_special_token(encoder.model.tokenizer, text, option)
     if not resumed and context.settings.trainer.checks("parity"):
         context.run.update(parity=compare_loaded(encoder, context.settings.model))
     if encoder.meanings is not None and not prepared.usages:

@@ -1,0 +1,77 @@
+"""Models of other families than the packaged one: special tokens, prompts, what check and train agree on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from idiomtune.config import TrainSettings, check
+from idiomtune.errors import UserError
+from idiomtune.factory import build_objective
+from idiomtune.programs.prepare import check_data, prepare
+from tests.tiny_families import FAMILIES, tiny_checkpoint
+from tests.tiny_runs import composed, resume, train
+
+IDIOLINK = ["data=sample", "trainer.batch_size=16", "device=cpu", "benchmark=[idiolink]"]
+MASKED = "objective.query_mode=[span,masked_span]"
+
+
+def with_mask(family: str, mask: str | None, folder: Path) -> Path:
+    """A checkpoint of the family whose tokenizer has this mask token, or none."""
+    kind = FAMILIES[family]
+    special = kind.special if mask is None else kind.special | {"mask_token": mask}
+    return tiny_checkpoint(replace(kind, special=special), folder)
+
+
+def settings_of(model: Path, *options: str) -> TrainSettings:
+    """Checked settings of a run with a model."""
+    overrides = ["model=pretrained", f"model.path={model}", *IDIOLINK, *options]
+    settings: TrainSettings = check(TrainSettings, composed("config", *overrides))
+    return settings
+
+
+@pytest.mark.parametrize(("family", "mask"), [("mpnet", "<mask>"), ("bert", "[MASK]"), ("roberta", "<m>")])
+def test_the_mask_is_the_models_own(family: str, mask: str, tmp_path: Path) -> None:
+    model = with_mask(family, mask, tmp_path / "model")
+    objective: Any = build_objective(settings_of(model, MASKED))
+    assert objective.special_tokens == {"mask": mask}
+    assert any(mask in request.text for request in objective.batch(0, [0, 1]).requests)
+    check_data(settings_of(model, MASKED))
+
+
+def test_the_mask_of_a_part_is_the_models_own_too(tmp_path: Path) -> None:
+    model = with_mask("mpnet", "<mask>", tmp_path / "model")
+    joint = ["objective=joint", "objective.idiolink.query_mode=masked_span"]
+    objective: Any = build_objective(settings_of(model, *joint))
+    assert objective.special_tokens == {"idiolink.mask": "<mask>"}
+
+
+def test_a_model_without_a_mask_is_refused_where_a_mode_hides_spans_and_only_there(tmp_path: Path) -> None:
+    model = with_mask("qwen3", None, tmp_path / "model")
+    check_data(settings_of(model))
+    with pytest.raises(UserError) as refused:
+        check_data(settings_of(model, MASKED))
+    assert refused.value.option == "objective.mask=null"
+    check_data(settings_of(model, MASKED, "objective.mask=something"))
+
+
+def test_check_refuses_another_models_mask_as_training_does(tmp_path: Path) -> None:
+    model = with_mask("mpnet", "<mask>", tmp_path / "model")
+    with pytest.raises(UserError, match=r"objective\.mask='\[MASK\]'"):
+        prepare(settings_of(model, MASKED, "objective.mask='[MASK]'"))
+
+
+def test_a_masked_run_is_resumed_as_the_whole_one_also_if_the_base_model_is_gone(tmp_path: Path) -> None:
+    model = with_mask("roberta", "<mask>", tmp_path / "model")
+    options = ["model=pretrained", f"model.path={model}", *IDIOLINK, MASKED, "trainer.max_steps=4"]
+    train(tmp_path / "run", [*options, "eval.every=2", "trainer.warmup_ratio=0"])
+    shutil.rmtree(model)
+    shutil.rmtree(tmp_path / "run" / "step_4")
+    resume(tmp_path / "run")
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["status"] == "finished"
