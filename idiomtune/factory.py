@@ -60,8 +60,8 @@ def build_objective(settings: TrainSettings) -> Objective:
     base model, once: the cache has them under sums of the pairs, the corpus, the model and the options.
 
     Raises:
-        UserError: if the data is wrong, or a corpus is named for data that are not pairs or is wrong itself; if
-            texts get a special token that the model lacks.
+        UserError: if the data is wrong, or a corpus is named for data that are not pairs or is wrong itself;
+            if texts get a special token that the model lacks.
     """
     settings = _with_own_tokens(_with_negatives(settings, _mined))
     objective: Objective = build_declared(settings, settings.objective)

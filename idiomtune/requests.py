@@ -35,6 +35,14 @@ class Request:
     view: int = field(default=0, compare=False)
 
 
+def alike(text: str, span: tuple[int, int] | None = None, pooling: Pooling = "sentence") -> Request:
+    """A text of a task in which all texts play one part, such as pairs of sentences.
+
+    Models with prompts are trained to read these as queries (E5: `query: ` on both sides).
+    """
+    return Request(text, span, role="query", pooling=pooling)
+
+
 def find_span(text: str, span: str) -> tuple[int, int] | None:
     """Offsets of the first occurrence of `span` as whole words, else anywhere, else None."""
     first = start = text.find(span)

@@ -33,7 +33,7 @@ class ObjectiveOptions(Section, ABC):
 
     @property
     def special_tokens(self) -> Sequence[str]:
-        """Its options `mask` and `separator`, as far as texts get them; where one is None, the model's own."""
+        """Which of its options `mask` and `separator` texts get; where one is None, the model's own."""
         return ()
 
     @property

@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -34,6 +34,7 @@ from idiomtune.encoder.forward import (
     plan_batches,
     pool_sentences,
     pool_spans,
+    truncated_note,
     usage_features,
 )
 from idiomtune.encoder.glossary import Meanings
@@ -156,6 +157,7 @@ class Encoder(nn.Module):
         raw_spans: as given.
         cut_spans: requests so far whose span continues beyond the maximum length; only the part before it
             is pooled.
+        truncated: requests so far whose text does.
 
     Raises:
         UserError: if the model has no transformer, no pooling, or no tokenizer with offsets; if raw spans
@@ -204,6 +206,7 @@ class Encoder(nn.Module):
         self.meanings = meanings
         self._tokenizer = Tokenizer(model)
         self.cut_spans: set[Request] = set()
+        self.truncated: set[Request] = set()
         self.eval()
 
     # ---------------------------------------------------------------- loading and saving
@@ -221,9 +224,17 @@ class Encoder(nn.Module):
             options: see :class:`LoadOptions`.
 
         Raises:
-            UserError: if there is no such model, it cannot be reached, or its kind is not supported; if
-                expressions should be replaced, but the model has no idiom tokens.
+            UserError: if there is no such model, it cannot be reached, or its kind is not supported; for an
+                argument that is not among the options; if expressions should be replaced, but the model has
+                no idiom tokens.
         """
+        if others := options.keys() - LoadOptions.__annotations__.keys():
+            raise UserError(
+                "Encoder has no such argument; it has "
+                + ", ".join(LoadOptions.__annotations__)
+                + ". Idiom tokens are added by encoder.add_idiom_tokens([...])",
+                option=", ".join(sorted(others)),
+            )
         if (given := options.get("glossary")) is not None:
             rows = [part for part in given if isinstance(part, Mapping) and "expression" in part]
             parts = given if isinstance(given, list | tuple) and not rows else [given]
@@ -410,10 +421,11 @@ class Encoder(nn.Module):
         """
         requests = _requests_for(texts, spans, role, instruction, batch_size)
         has_bar = show_progress_bar and sys.stderr.isatty()
-        num_texts = len({request.text for request in requests})
-        bar = progress_bar("embedding", num_texts) if has_bar else nullcontext()
+        bar = progress_bar("embedding", self.num_texts(requests)) if has_bar else nullcontext()
+        truncated = set(self.truncated)
         with evaluating(self), bar as advance:
             embeddings: Tensor = self(requests, advance, batch_size=batch_size).float().cpu()
+        self.warn_of_truncated(requests, before=truncated)
         return embeddings.numpy() if convert_to_numpy else embeddings
 
     def usage(self, texts: Iterable[str], expressions: str | Sequence[str | Span]) -> list[float]:
@@ -580,12 +592,24 @@ class Encoder(nn.Module):
         Raises:
             UserError: if a span is missing, outside its text, or beyond the maximum length.
         """
-        batches, cut = plan_batches(requests, self.reader, self.tokens_per_forward, min_batches, batch_size)
+        how = self.reader, self.tokens_per_forward, min_batches, batch_size
+        batches, cut, truncated = plan_batches(requests, *how)
         if cut and not self.cut_spans:  # only the first call that cuts some reports it
             spans = {request for request in requests if request.pooling == "span"}
             log.warning("%s", cut_spans_note(len(cut), len(spans), self.model.max_seq_length))
         self.cut_spans |= cut
+        self.truncated |= truncated
         return batches
+
+    def num_texts(self, requests: Iterable[Request]) -> int:
+        """How many distinct texts are read for these requests."""
+        return len({self.prompts.render(request)[0] for request in requests})
+
+    def warn_of_truncated(self, requests: Collection[Request], before: Collection[Request] = ()) -> None:
+        """Say how many of the texts that were embedded are truncated, unless all of them were before."""
+        if (truncated := self.truncated.intersection(requests)) and not truncated.issubset(before):
+            counts = self.num_texts(truncated), self.num_texts(requests)
+            log.warning("%s", truncated_note(*counts, self.model.max_seq_length))
 
     @property
     def _pooling_at(self) -> int:

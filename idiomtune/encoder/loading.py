@@ -596,14 +596,25 @@ def _is_bidirectional(model: SentenceTransformer) -> bool:
 
 @contextmanager
 def silence_libraries() -> Iterator[None]:
-    """Hide the libraries' progress bars and messages while a model is loaded or saved, which is quick."""
+    """Hide the libraries' progress bars and messages while a model is loaded or saved, which is quick.
+
+    Also their table of missing weights, where nobody reads "newly initialized" as "random": what matters of
+    it is an error of ours.
+    """
     level = logging.getLogger("sentence_transformers").level
     has_bars = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
     logging.getLogger("sentence_transformers").setLevel(logging.WARNING)
+    loader = logging.getLogger("transformers.modeling_utils")
+    loader.addFilter(_is_no_report)
     try:
         yield
     finally:
+        loader.removeFilter(_is_no_report)
         logging.getLogger("sentence_transformers").setLevel(level)
         if has_bars:
             transformers_logging.enable_progress_bar()
+
+
+def _is_no_report(record: logging.LogRecord) -> bool:
+    return "LOAD REPORT" not in record.getMessage()

@@ -283,6 +283,7 @@ def _score_untrained(context: RunContext, suite: Suite) -> tuple[Scores, Encoder
 
     processes.from_main(write)
     encoder.cut_spans.clear()  # so that training tells of its own
+    encoder.truncated.clear()
     return scores, encoder
 
 

@@ -151,7 +151,8 @@ def _check_texts(settings: TrainSettings, objective: Objective) -> None:
     """
     read: dict[Rendered, tuple[object, ...]] = {}  # as rendered, with the span that is pooled → tokens, span
     are_equal: list[bool] = []  # of each pair of an anchor and a positive whose texts differ
-    limit = num_cut = 0
+    truncated: set[str] = set()
+    limit = 0
     with suppress(Exception):
         reader = empty_encoder(settings.model).reader
         limit = reader.limit or 0
@@ -163,11 +164,13 @@ def _check_texts(settings: TrainSettings, objective: Objective) -> None:
             ]
             tokens = reader.tokenizer([text for text, _ in rendered])
             read |= {key: (*ids, key[1]) for key, (ids, _) in zip(rendered, tokens, strict=True)}
+            are_truncated = reader.truncated(rendered)
+            truncated |= {text for (text, _), is_so in zip(rendered, are_truncated, strict=True) if is_so}
             pairs = [(rendered[a], rendered[b]) for a, b in batch.pairs if texts[a] != texts[b]]
             are_equal += [read[anchor] == read[positive] for anchor, positive in pairs]
-        num_cut = sum(len(ids) > limit > 0 for ids in read.values())  # the span counts as one
-    num_lost = len(read) - len(set(read.values()))
-    what = f"{num_cut} of {len(read)} training texts are truncated at {limit} tokens (model.max_length), "
+    num_cut, num_lost = len(truncated), len(read) - len(set(read.values()))
+    num_texts = len({text for text, _ in read})
+    what = f"{num_cut} of {num_texts} training texts are truncated at {limit} tokens (model.max_length), "
     what += f"{num_lost} are read as the same tokens as others"
     if num_lost > len(read) / 2 or sum(are_equal) > len(are_equal) / 2:
         raise UserError(

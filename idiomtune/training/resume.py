@@ -49,7 +49,7 @@ _GROUPS = ("model", "data", "objective", "trainer", "benchmark")
 # unless the default changes the training: then what older runs were trained with is here.
 _SECTIONS = ("data", "eval", "hub", "model", "retain", "trainer")
 _ADDED: dict[str, Any] = {"trainer": {"dropout_masks": "torch"}}
-_FORMER_TOKENS = {"mask": "[MASK]", "separator": "[SEP]"}  # which null means today, where a run could have them
+_FORMER_TOKENS = {"mask": "[MASK]", "separator": "[SEP]"}  # of models that have these, null means the same
 _ADDED_TO_SEARCHES = {"store": None, "shard_size": 50_000, "index": "exact"}  # to own_retrieval's
 
 
