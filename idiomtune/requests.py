@@ -35,10 +35,11 @@ class Request:
     view: int = field(default=0, compare=False)
 
 
-def alike(text: str, span: tuple[int, int] | None = None, pooling: Pooling = "sentence") -> Request:
-    """A text of a task in which all texts play one part, such as pairs of sentences.
+def symmetric(text: str, span: tuple[int, int] | None = None, pooling: Pooling = "sentence") -> Request:
+    """A text of a task in which all texts play one part, such as pairs of sentences: a query.
 
-    Models with prompts are trained to read these as queries (E5: `query: ` on both sides).
+    That is how models with prompts are trained to read these (E5: `query: ` on both sides). The benchmark
+    `epsilon` keeps its paper's protocol, which writes no prompt.
     """
     return Request(text, span, role="query", pooling=pooling)
 

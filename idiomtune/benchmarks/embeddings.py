@@ -330,7 +330,8 @@ def _embed_shards(corpus: Corpus, store: VectorStore, encoder: Encoder, processe
             advance(len(requests) - len({request.text for request in requests}))  # no text is embedded twice
             check_finite(rows, f"{corpus.name}: ")
             if processes.is_main or not in_common:
-                store.write(number, rows.numpy(), sum(request in encoder.truncated for request in requests))
+                store.write_truncated(number, sum(request in encoder.truncated for request in requests))
+                store.write(number, rows.numpy())
             encoder.truncated = set(truncated)  # of a large corpus they would be many
             encoder.reader.tokenizer.forget()
     processes.any(False)  # waits for all

@@ -143,20 +143,23 @@ class VectorStore:
         log.warning("%s is damaged, or of an earlier version without sums: it is computed again", path)
         return False
 
-    def write(self, number: int, rows: NDArray[np.float32], num_truncated: int = 0) -> None:
-        """Write a shard, completely or not at all, and before it how many of its texts were truncated.
+    def write(self, number: int, rows: NDArray[np.float32]) -> None:
+        """Write a shard, completely or not at all.
 
         Raises:
             UserError: if it cannot be written.
         """
         assert rows.shape == (self._num_rows(number), self.dimension)
-        self.save(f"truncated.{self._name(number)}", lambda path: np.save(path, num_truncated))
         self.save(self._name(number), lambda path: np.save(path, rows))
+
+    def write_truncated(self, number: int, count: int) -> None:
+        """Write how many texts of a shard were truncated, before the shard. Raises UserError as `write`."""
+        self.save(f".truncated.{self._name(number)}", lambda path: np.save(path, count))
 
     @property
     def num_truncated(self) -> int:
         """Of the texts that the vectors are of; shards of an earlier version do not say."""
-        files = [self.folder / f"truncated.{self._name(number)}" for number in range(self.num_shards)]
+        files = [self.folder / f".truncated.{self._name(number)}" for number in range(self.num_shards)]
         return sum(int(np.load(file)) for file in files if file.exists())
 
     def save(self, name: str, write: Callable[[Path], object]) -> None:

@@ -17,7 +17,7 @@ from idiomtune.objectives import Batch, Objective, ObjectiveLoss
 from idiomtune.objectives.contrastive import ContrastiveObjective, ContrastiveOptions, InfoNCESection
 from idiomtune.objectives.steps import in_shards, shuffled_steps
 from idiomtune.objectives.triplets import TripletObjective, TripletSection
-from idiomtune.requests import Request, Role, alike
+from idiomtune.requests import Request, Role, symmetric
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -310,4 +310,4 @@ class ScoredPairsObjective:
 def _request(store: Store, text: int) -> Request:
     """How text number `text` is embedded: by its span, if it has one."""
     span = store.span(text)
-    return alike(store.read_text(text), span, "sentence" if span is None else "span")
+    return symmetric(store.read_text(text), span, "sentence" if span is None else "span")

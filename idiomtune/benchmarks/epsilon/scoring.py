@@ -110,7 +110,8 @@ class EpsilonBenchmark:
         units = (unit for in_language in self._units.values() for unit in in_language)
         texts = dict.fromkeys(text for unit in units for text in (*unit.phrases, *unit.sentences))
         instruction = self.options.instruction
-        return [Request(text, role="query", instruction=instruction) for text in texts]
+        role = "document" if instruction is None else "query"
+        return [Request(text, role=role, instruction=instruction) for text in texts]  # type: ignore[arg-type]
 
     def score(self, embed: Embed) -> Result:
         """The scores of all languages."""

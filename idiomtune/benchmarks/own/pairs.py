@@ -39,7 +39,7 @@ from idiomtune.data.own.table import Record, Table, as_number, unique
 from idiomtune.declarations.dataset import HELD_OUT
 from idiomtune.errors import UserError
 from idiomtune.reports.statistics import statistic_of
-from idiomtune.requests import Request, alike
+from idiomtune.requests import Request, symmetric
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -282,7 +282,7 @@ def _pairs(examples: Examples) -> list[Pair]:
     store, pairs = examples.store, []
     for row, first in enumerate(examples.anchors.tolist()):
         (name,) = examples.names([row])
-        one, other = (alike(store.read_text(text), store.span(text)) for text in (first, first + 1))
+        one, other = (symmetric(store.read_text(text), store.span(text)) for text in (first, first + 1))
         pairs.append(Pair(name, one, other, float(store.scores[examples.rows[row]]), name))
     return pairs
 
