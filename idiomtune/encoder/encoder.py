@@ -331,6 +331,19 @@ class Encoder(nn.Module):
         keep_attention(self.model, Path(folder))
         save_expressions(Path(folder), self.model.tokenizer, self.idiom_tokens, self.meanings)
 
+    def describe_reading(self) -> dict[str, Any]:
+        """For a model's card: its prompts, and what follows its pooling, through which spans go too."""
+        at = self._pooling_at
+        return {
+            "query": self.prompts.query,
+            "document": self.prompts.document,
+            "has_default_prompt": bool(self.model.prompts.get(self.model.default_prompt_name or "")),
+            "pooling_at": at,
+            "num_poolings": self._num_poolings,
+            "after": [type(module).__name__ for module in list(self.model)[at + 1 :]],
+            "raw_spans": self.raw_spans,
+        }
+
     def weights_digest(self) -> str:
         """SHA-256 of all weights and their names, to check that a base model is the same as before."""
         digest = hashlib.sha256()
@@ -620,6 +633,11 @@ class Encoder(nn.Module):
         return self.model[self._pooling_at]
 
     @property
+    def _num_poolings(self) -> int:
+        count: int = self._pooling.pooling_output_dimension // self._pooling.embedding_dimension
+        return count
+
+    @property
     def pools_prompts(self) -> bool:
         """Whether a prompt's tokens are pooled."""
         pools: bool = self._pooling.include_prompt
@@ -708,8 +726,7 @@ class Encoder(nn.Module):
         if batch.spans and not self.raw_spans:
             means = pool_spans(features["token_embeddings"], batch.spans)  # (S, D)
             # Once for each of several concatenated poolings, such as those of [CLS] and [SEP].
-            count = self._pooling.pooling_output_dimension // self._pooling.embedding_dimension
-            pooled.append(means.repeat(1, count))
+            pooled.append(means.repeat(1, self._num_poolings))
         pieces: list[Tensor] = []
         if pooled:
             features = dict(features, sentence_embedding=torch.cat(pooled))

@@ -237,6 +237,7 @@ def _check_model(
             log.info(line)
     if not resumed and context.settings.trainer.checks("parity"):
         context.run.update(parity=compare_loaded(encoder, context.settings.model))
+    context.run.update(reading=encoder.describe_reading())
     if encoder.meanings is not None and not prepared.usages:
         encoder.meanings = replace(encoder.meanings, gate=None)  # of other weights than are trained here
 

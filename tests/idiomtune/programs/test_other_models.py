@@ -9,12 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Dense, Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
 
 from idiomtune.config import TrainSettings, check
 from idiomtune.errors import UserError
 from idiomtune.factory import build_objective
 from idiomtune.programs.prepare import check_data, prepare
-from tests.tiny_families import FAMILIES, tiny_checkpoint
+from tests.model_runs import ModelRun
+from tests.tiny_families import FAMILIES, WIDTH, tiny_checkpoint
 from tests.tiny_runs import composed, resume, train
 
 IDIOLINK = ["data=sample", "trainer.batch_size=16", "device=cpu", "benchmark=[idiolink]"]
@@ -75,3 +80,29 @@ def test_a_masked_run_is_resumed_as_the_whole_one_also_if_the_base_model_is_gone
     resume(tmp_path / "run")
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     assert record["status"] == "finished"
+
+
+def test_the_cards_snippets_pass_spans_through_what_follows_the_pooling(tmp_path: Path) -> None:
+    """A dense layer, and a prompt that is written before every text unless another one is named."""
+    checkpoint = tiny_checkpoint(FAMILIES["t5"], tmp_path / "checkpoint")
+    dense = Dense(WIDTH, 16, activation_function=torch.nn.Tanh())
+    modules = [Transformer(str(checkpoint)), Pooling(WIDTH, pooling_mode="mean"), dense]
+    prompts = {"query": "query: ", "document": "passage: "}
+    model = SentenceTransformer(modules=modules, prompts=prompts, default_prompt_name="query", device="cpu")
+    model.save_pretrained(str(tmp_path / "model"), create_model_card=False)
+    run = ModelRun(str(tmp_path / "model"), tmp_path, mask="something")
+    run.train()
+    run.snippets()
+    record = json.loads((run.run / "run.json").read_text())
+    assert record["parity_saved"] < 1e-5
+    assert record["parity_span"]
+    assert "one of them a span" in (run.run / "best" / "README.md").read_text()
+
+
+def test_a_card_says_that_a_span_was_compared_only_if_it_was(tmp_path: Path, tiny_path: Path) -> None:
+    run = ModelRun(str(tiny_path), tmp_path, ["span=raw"])
+    run.train()
+    card = (run.run / "best" / "README.md").read_text()
+    assert "one of them a span" not in card
+    assert "7 texts" in card
+    assert 'span="raw"' in card
