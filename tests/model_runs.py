@@ -54,7 +54,9 @@ class ModelRun:
     ) -> None:
         self.model, self.folder, self.run = model, folder, folder / "run"
         self.section = [f"model.{option}" for option in options]
-        self.loading = {name: text.strip("'") for name, text in (option.split("=") for option in options)}
+        self.loading: dict[str, Any] = {
+            name: text.strip("'") for name, text in (option.split("=") for option in options)
+        }
         self.training = [
             *("trainer.batch_size=16", "device=cpu", "benchmark=[idiolink]"),
             *([] if mask is None else [f"objective.mask={mask}"]),

@@ -44,6 +44,8 @@ _CPUINFO = Path("/proc/cpuinfo")
 _CODE = ("encoder", "expressions.py", "requests.py", "io/cache.py")
 # Packages whose code a version identifies.
 _KNOWN = ("torch", "transformers", "sentence_transformers", "idiomtune")
+_NUM_PROBES = 8  # texts that are embedded once more
+_NEAR = 1e-4  # how far these may be from what is remembered: batches differ, and so does rounding
 _EQUAL = 1e-6  # of the largest number in an embedding: rounding differs by more where texts do
 
 
@@ -122,13 +124,19 @@ class Remembered:
     Args:
         encoder: in evaluation mode.
         cached: take the embeddings from the user's cache, and write new ones there.
+        known: embeddings of a model that may be the same; if it is, they are not computed again.
 
     Attributes:
         stores: of the benchmarks' corpora.
+        digest: of the encoder, once :meth:`close` was called.
         seconds: that embedding took.
     """
 
-    def __init__(self, encoder: Encoder, processes: Processes, *, cached: bool) -> None:
+    digest: str | None = None
+
+    def __init__(
+        self, encoder: Encoder, processes: Processes, *, cached: bool, known: Remembered | None = None
+    ) -> None:
         self._encoder, self._processes = encoder, processes
         self._embed = embed_or_read if cached else embed_now
         self._rows: dict[Request, int] = {}
@@ -136,6 +144,26 @@ class Remembered:
         self.seconds = 0.0
         self._autocast = torch.get_autocast_dtype("cpu"), torch.is_autocast_enabled("cpu")
         self.stores: dict[Corpus, VectorStore] = {}
+        if known is not None and known._is_of(encoder):
+            self._rows, self._table = dict(known._rows), known._table
+            encoder.truncated |= known._encoder.truncated
+            encoder.cut_spans |= known._encoder.cut_spans
+
+    def close(self) -> None:
+        """Remember which model this was, as it is now."""
+        self.digest = self._encoder.digest()
+
+    def _is_of(self, encoder: Encoder) -> bool:
+        """Whether these are a model's embeddings, by its digest and by some that are computed again."""
+        if not self._rows or self.digest != encoder.digest():
+            return False
+        probes = list(self._rows)[:: -(-len(self._rows) // _NUM_PROBES)]
+        known = self._table[[self._rows[probe] for probe in probes]]
+        again = embed_now(encoder, probes, Processes(), "scoring")
+        return torch.allclose(again, known, atol=_NEAR, rtol=_NEAR)
+
+    def __contains__(self, request: Request) -> bool:
+        return request in self._rows
 
     @property
     def dimension(self) -> int:

@@ -695,11 +695,17 @@ class Encoder(nn.Module):
         return self._embedded(batch)
 
     @torch.no_grad()
-    def usage_features(self, requests: Sequence[Request], layers: Sequence[int]) -> Tensor:
+    def usage_features(
+        self,
+        requests: Sequence[Request],
+        layers: Sequence[int],
+        on_progress: Callable[[int], None] | None = None,
+    ) -> Tensor:
         """(R, F), on the CPU: the features of requests of the pooling `usage`.
 
         Args:
             layers: their numbers; 0 = the embeddings of tokens.
+            on_progress: as of :meth:`forward`.
         """
         pieces, order = [], []
         for batch in self.forward_batches(requests):
@@ -707,6 +713,8 @@ class Encoder(nn.Module):
                 self._usage_features(batch, self._run(batch.texts, with_layers=True)[0], layers).cpu()
             )
             order += batch.requests
+            if on_progress is not None:
+                on_progress(batch.num_texts)
         return in_request_order(torch.cat(pieces), order)
 
     def _usage_features(self, batch: ForwardBatch, features: dict[str, Any], layers: Sequence[int]) -> Tensor:
