@@ -20,6 +20,7 @@ from unittest.mock import patch
 import torch
 
 import idiomtune as it
+from idiomtune.data.places import labelled_usages
 from idiomtune.encoder import encoder as encoder_module
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.loading import model_settings, resolve_model_path
@@ -103,7 +104,7 @@ class ModelRun:
         assert not torch.equal(encoder.encode([text]), self._load().encode([text]))
 
     def gate(self) -> None:
-        labelled = encoder_module.labelled_usages
+        labelled = labelled_usages
         few = lambda *given, **options: labelled(*given, **options)[:_NUM_USAGES]  # noqa: E731
         with patch.object(encoder_module, "labelled_usages", few):
             encoder = self._load(glossary=GLOSSARY, glossary_gate=True)

@@ -10,14 +10,18 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
 from idiomtune.config import TrainSettings, check
+from idiomtune.encoder.encoder import Encoder
+from idiomtune.encoder.parity import compare_loaded
 from idiomtune.errors import UserError
 from idiomtune.factory import build_objective
 from idiomtune.programs.prepare import check_data, prepare
+from idiomtune.requests import Request
 from tests.model_runs import ModelRun
 from tests.tiny_families import FAMILIES, WIDTH, tiny_checkpoint
 from tests.tiny_runs import composed, resume, train
@@ -106,3 +110,53 @@ def test_a_card_says_that_a_span_was_compared_only_if_it_was(tmp_path: Path, tin
     assert "one of them a span" not in card
     assert "7 texts" in card
     assert 'span="raw"' in card
+
+
+@pytest.mark.parametrize(
+    ("family", "own_class"), [("mistral", ""), ("t5", ""), ("xlm_roberta", "XLMRobertaTokenizer")]
+)
+def test_a_full_stop_after_an_idiom_token_is_one_piece(family: str, own_class: str, tmp_path: Path) -> None:
+    """In memory, saved, and loaded again. The library's own XLM-R drops blanks before it looks for words:
+    there each word gets a mark, and one after a token too, as it is saved."""
+    model = with_mask(family, "<mask>", tmp_path / "model")
+    path = model / "tokenizer_config.json"
+    if own_class:
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"tokenizer_class": own_class}))
+    encoder = Encoder.from_pretrained(model, device="cpu", pooling="mean")
+    text, plain = "He broke the ice. Broke the ice, then (broke the ice).", "The boat went down."
+    before = encoder.encode([plain])
+    encoder.add_idiom_tokens(["broke the ice"])
+    assert torch.equal(encoder.encode([plain]), before)
+
+    def pieces(of: Encoder) -> list[str]:
+        tokenizer: Any = of.model.tokenizer
+        ids: list[str] = tokenizer.convert_ids_to_tokens(of.reader.read([Request(text)])[0].tokens.input_ids)
+        return ids
+
+    read = pieces(encoder)
+    after = [read[i + 1] for i, piece in enumerate(read) if piece == "IDbroketheiceID"]
+    assert len(after) == 3
+    assert own_class or "▁" not in after
+    encoder.save(tmp_path / "saved")
+    again = Encoder.from_pretrained(tmp_path / "saved", device="cpu")
+    assert pieces(again) == read
+    assert torch.equal(again.encode([text]), encoder.encode([text]))
+
+
+@pytest.mark.parametrize("argument", ["idiom_tokens", "idiom_tokens_start", "glossary_dropout", "nonsense"])
+def test_an_argument_that_would_be_ignored_is_refused(tiny_path: Path, argument: str) -> None:
+    value: Any = ["broke the ice"]
+    with pytest.raises(UserError) as refused:
+        Encoder.from_pretrained(tiny_path, **{argument: value})
+    assert refused.value.option == argument
+
+
+def test_parity_prints_no_report_of_the_libraries(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    model = with_mask("mpnet", None, tmp_path / "model")
+    weights = load_file(model / "model.safetensors")
+    save_file(
+        {k: v for k, v in weights.items() if "pooler" not in k}, model / "model.safetensors", {"format": "pt"}
+    )
+    settings = settings_of(model).model
+    compare_loaded(Encoder.from_pretrained(model, device="cpu"), settings)
+    assert "REPORT" not in capfd.readouterr().err
