@@ -25,7 +25,6 @@ from idiomtune.declarations.options import Section
 from idiomtune.declarations.registry import build_objective as build_declared
 from idiomtune.declarations.registry import objective_types, resolve
 from idiomtune.encoder.building import build_encoder, empty_encoder
-from idiomtune.encoder.checks import lacks_token
 from idiomtune.encoder.device import Placement, place
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.loading import fetch_file, locate_checkpoint
@@ -60,8 +59,7 @@ def build_objective(settings: TrainSettings) -> Objective:
     base model, once: the cache has them under sums of the pairs, the corpus, the model and the options.
 
     Raises:
-        UserError: if the data is wrong, or a corpus is named for data that are not pairs or is wrong itself;
-            if texts get a special token that the model lacks.
+        UserError: if the data is wrong, or a corpus is named for data that are not pairs or is wrong itself.
     """
     settings = _with_own_tokens(_with_negatives(settings, _mined))
     objective: Objective = build_declared(settings, settings.objective)
@@ -191,31 +189,34 @@ def _with_own_tokens(settings: TrainSettings) -> TrainSettings:
     """The settings with the model's own mask and separator for those that texts get and no option names."""
     own = cache_call(lambda: _own_tokens(settings))
 
-    def completed(section: S, place: str) -> S:
+    def completed(section: S) -> S:
         changes: dict[str, Any] = {}
         for name, value in section:
             if isinstance(value, Section):
-                changes[name] = completed(value, f"{place}.{name}")
+                changes[name] = completed(value)
             elif isinstance(value, dict) and any(isinstance(part, Section) for part in value.values()):
-                changes[name] = {key: completed(part, f"{place}.{name}.{key}") for key, part in value.items()}
+                changes[name] = {key: completed(part) for key, part in value.items()}
         for name in getattr(section, "special_tokens", ()):
             if getattr(section, name) is None:
                 changes[name] = own()[name]
-                if changes[name] is None:
-                    raise lacks_token(name, f"{place}.{name}=null")
         return section.model_copy(update=changes)
 
-    return settings.model_copy(update={"objective": completed(settings.objective, "objective")})
+    return settings.model_copy(update={"objective": completed(settings.objective)})
 
 
-def _own_tokens(settings: TrainSettings) -> dict[str, str | None]:
-    """The special tokens of the model, or of a resumed run's best; BERT's if both are out of reach."""
+def _own_tokens(settings: TrainSettings) -> dict[str, str]:
+    """The special tokens of the model, or of a resumed run's best; else BERT's.
+
+    A model that has none, or that is out of reach, is refused where the model is checked or loaded.
+    """
+    berts = {"mask": "[MASK]", "separator": "[SEP]"}
     best = str(Path(settings.resume or "", "best"))
     for model in (settings.model, settings.model.model_copy(update={"path": best, "revision": None})):
         with suppress(UserError):
             tokenizer: Any = empty_encoder(model).model.tokenizer
-            return {"mask": tokenizer.mask_token, "separator": tokenizer.sep_token}
-    return {"mask": "[MASK]", "separator": "[SEP]"}  # loading the model reports why
+            own = {"mask": tokenizer.mask_token, "separator": tokenizer.sep_token}
+            return {name: own[name] or token for name, token in berts.items()}
+    return berts
 
 
 class _Embedder:

@@ -122,7 +122,7 @@ class TrainedScorer(ObjectiveOptions, ScorerOptions):
 
     @property
     def special_tokens(self) -> Sequence[str]:
-        return ["separator"]
+        return ["separator", "mask"] if getattr(self, "sense_features", "") == "usage" else ["separator"]
 
     @property
     def fold_split(self) -> str | None:
@@ -137,10 +137,6 @@ class AdmireOptions(TrainedScorer, ExpertsOptions):
     name: Literal["admire"]
     usages_per_item: Count
     loss: WeightedLoss
-
-    @property
-    def special_tokens(self) -> Sequence[str]:
-        return ["separator", "mask"] if self.sense_features == "usage" else ["separator"]
 
 
 class AimaOptions(TrainedScorer, PrintedOptions):

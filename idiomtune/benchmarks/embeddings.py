@@ -124,18 +124,20 @@ class Remembered:
     Args:
         encoder: in evaluation mode.
         cached: take the embeddings from the user's cache, and write new ones there.
-        known: embeddings of a model that may be the same; if it is, they are not computed again.
+        known: a model's digest and its embeddings, which are not computed again if the encoder is the same.
 
     Attributes:
         stores: of the benchmarks' corpora.
-        digest: of the encoder, once :meth:`close` was called.
         seconds: that embedding took.
     """
 
-    digest: str | None = None
-
     def __init__(
-        self, encoder: Encoder, processes: Processes, *, cached: bool, known: Remembered | None = None
+        self,
+        encoder: Encoder,
+        processes: Processes,
+        *,
+        cached: bool,
+        known: tuple[str, Remembered] | None = None,
     ) -> None:
         self._encoder, self._processes = encoder, processes
         self._embed = embed_or_read if cached else embed_now
@@ -144,23 +146,18 @@ class Remembered:
         self.seconds = 0.0
         self._autocast = torch.get_autocast_dtype("cpu"), torch.is_autocast_enabled("cpu")
         self.stores: dict[Corpus, VectorStore] = {}
-        if known is not None and known._is_of(encoder):
-            self._rows, self._table = dict(known._rows), known._table
-            encoder.truncated |= known._encoder.truncated
-            encoder.cut_spans |= known._encoder.cut_spans
+        if known is not None and known[0] == encoder.digest() and known[1]._embeds_as(encoder):
+            self._rows, self._table = dict(known[1]._rows), known[1]._table
+            encoder.truncated |= known[1]._encoder.truncated
+            encoder.cut_spans |= known[1]._encoder.cut_spans
 
-    def close(self) -> None:
-        """Remember which model this was, as it is now."""
-        self.digest = self._encoder.digest()
-
-    def _is_of(self, encoder: Encoder) -> bool:
-        """Whether these are a model's embeddings, by its digest and by some that are computed again."""
-        if not self._rows or self.digest != encoder.digest():
-            return False
-        probes = list(self._rows)[:: -(-len(self._rows) // _NUM_PROBES)]
-        known = self._table[[self._rows[probe] for probe in probes]]
-        again = embed_now(encoder, probes, Processes(), "scoring")
-        return torch.allclose(again, known, atol=_NEAR, rtol=_NEAR)
+    def _embeds_as(self, encoder: Encoder) -> bool:
+        """Whether some texts, embedded again, are what they were."""
+        probes = list(self._rows)[:: -(-len(self._rows) // _NUM_PROBES) or 1]
+        before = self._table[[self._rows[probe] for probe in probes]]
+        return torch.allclose(
+            embed_now(encoder, probes, Processes(), "scoring"), before, atol=_NEAR, rtol=_NEAR
+        )
 
     def __contains__(self, request: Request) -> bool:
         return request in self._rows

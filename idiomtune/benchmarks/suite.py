@@ -69,14 +69,15 @@ class Suite:
             in `/dim=<n>`; scores only, and of benchmarks that hold no module of the full width.
         keep_stores: leave the embeddings of corpora in their files; else they are deleted after scoring, as
             those of a checkpoint, which no other model has.
-        known: embeddings that another suite has remembered, for a model that may be the same.
 
     Attributes:
-        remembers: whether a run leaves its embeddings in `remembered`; in one process only.
+        remembers: whether a run, in one process, leaves its model's digest and embeddings in `remembered`.
+        known: what another suite has remembered, for a model that may be the same.
     """
 
     remembers = False
-    remembered: Remembered | None = None
+    remembered: tuple[str, Remembered] | None = None
+    known: tuple[str, Remembered] | None = None
 
     def __init__(
         self,
@@ -85,10 +86,9 @@ class Suite:
         dimensions: Sequence[int] = (),
         *,
         keep_stores: bool = False,
-        known: Remembered | None = None,
     ) -> None:
         self.benchmarks = list(benchmarks)
-        self._keep_stores, self._known = keep_stores, known
+        self._keep_stores = keep_stores
         self.dimensions = list(dimensions)
         self._processes = processes or Processes()
 
@@ -107,7 +107,7 @@ class Suite:
         start = time.perf_counter()
         chosen = [b for b in self.benchmarks if only is None or b.name in only]
         with evaluating(encoder), ExitStack() as held:
-            embed = Remembered(encoder, self._processes, cached=keep, known=self._known)
+            embed = Remembered(encoder, self._processes, cached=keep, known=self.known)
             requests = [request for benchmark in chosen for request in announced(benchmark)]
             if new := [request for request in requests if request not in embed]:
                 embed.add(new)
@@ -117,8 +117,7 @@ class Suite:
             with torch.autocast("cpu", enabled=False):  # a lower precision is the model's alone
                 card = self._scored_by_main(chosen, embed)
             if self.remembers and self._processes.count == 1:
-                embed.close()
-                self.remembered = embed
+                self.remembered = encoder.digest(), embed
         return replace(card, seconds=time.perf_counter() - start)
 
     def _scored_by_main(self, chosen: Sequence[Benchmark], embed: Remembered) -> Scorecard:

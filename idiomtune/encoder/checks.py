@@ -170,23 +170,9 @@ def check_special_token(tokenizer: Any, text: str, option: str) -> None:
     if text[0] + text[-1] not in ("[]", "<>") or text in tokenizer.all_special_tokens:
         return
     is_mask = option.rpartition(".")[2] == "mask"
-    if not (token := tokenizer.mask_token if is_mask else tokenizer.sep_token):
-        raise lacks_token(option, f"objective.{option}={text!r}")
-    raise UserError(
-        f"objective.{option}={text!r} is not a token of this model: its own is objective.{option}='{token}'"
-    )
-
-
-def lacks_token(kind: str, option: str) -> UserError:
-    """The error for a model without a special token.
-
-    Args:
-        kind: ends in `mask` or `separator`.
-    """
-    words = "something" if kind.endswith("mask") else ":"
-    return UserError(
-        f"the model has no {kind.rpartition('.')[2]} token: give words instead, as '{words}'", option=option
-    )
+    token, words = (tokenizer.mask_token, "something") if is_mask else (tokenizer.sep_token, ":")
+    advice = f"its own is objective.{option}='{token}'" if token else f"it has none; use words, as '{words}'"
+    raise UserError(f"objective.{option}={text!r} is not a token of this model: {advice}")
 
 
 def _size(shape: Sequence[int]) -> str:

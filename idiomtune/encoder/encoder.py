@@ -229,12 +229,8 @@ class Encoder(nn.Module):
                 no idiom tokens.
         """
         if others := options.keys() - LoadOptions.__annotations__.keys():
-            raise UserError(
-                "Encoder has no such argument; it has "
-                + ", ".join(LoadOptions.__annotations__)
-                + ". Idiom tokens are added by encoder.add_idiom_tokens([...])",
-                option=", ".join(sorted(others)),
-            )
+            message = "there is no such argument; encoder.add_idiom_tokens([...]) adds idiom tokens"
+            raise UserError(message, option=", ".join(sorted(others)))
         if (given := options.get("glossary")) is not None:
             rows = [part for part in given if isinstance(part, Mapping) and "expression" in part]
             parts = given if isinstance(given, list | tuple) and not rows else [given]

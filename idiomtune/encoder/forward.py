@@ -14,7 +14,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from idiomtune.encoder.reading import Read, Reader, Tokens, end_of_read, is_lost
+from idiomtune.encoder.reading import Read, Reader, Tokens, is_truncated
 from idiomtune.errors import UserError
 from idiomtune.expressions import Span
 from idiomtune.requests import Request
@@ -274,18 +274,12 @@ def plan_batches(
     """
     rendered = reader.render(requests)
     tokens = reader.tokenizer([text for text, _ in rendered])
-    truncated = {
-        request: end
-        for request, (text, _), read in zip(requests, rendered, tokens, strict=True)
-        if (end := end_of_read(text, read, reader.limit)) is not None
-    }
+    read = list(zip(requests, rendered, tokens, strict=True))
+    truncated = {request for request, (text, _), ids in read if is_truncated(text, ids, reader.limit)}
     cut_spans = {
         request
-        for request, (text, span) in zip(requests, rendered, strict=True)
-        if request.pooling == "span"
-        and span is not None
-        and request in truncated
-        and is_lost(text[truncated[request] : span[1]])
+        for request, (text, span), ids in read
+        if request.pooling == "span" and span and is_truncated(text[: span[1]], ids, reader.limit)
     }
     requests_of: dict[tuple[str, int], list[int]] = {}  # each view of a text is a row of its own
     for i, (text, _) in enumerate(rendered):
@@ -324,7 +318,7 @@ def plan_batches(
                 usages,
             )
         )
-    return batches, cut_spans, set(truncated)
+    return batches, cut_spans, truncated
 
 
 def _added_meanings(

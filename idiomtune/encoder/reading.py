@@ -90,16 +90,14 @@ class Tokens(NamedTuple):
     offsets: list[tuple[int, int]]
 
 
-def end_of_read(text: str, tokens: Tokens, limit: int | None) -> int | None:
-    """The offset at which a text was truncated, to `limit` tokens; None if all of it is read."""
+def is_truncated(text: str, tokens: Tokens, limit: int | None) -> bool:
+    """Whether something of a text is not read, since it is truncated to `limit` tokens.
+
+    Tokenizers skip blanks, combining marks and control characters.
+    """
     if limit is None or len(tokens.input_ids) < limit:
-        return None
-    end = max((end for _, end in tokens.offsets), default=0)
-    return end if is_lost(text[end:]) else None
-
-
-def is_lost(rest: str) -> bool:
-    """Whether a rest that is not read says anything: tokenizers skip blanks, marks and control characters."""
+        return False
+    rest = text[max((end for _, end in tokens.offsets), default=0) :]
     return any(unicodedata.category(character)[0] not in "CMZ" for character in rest)
 
 
@@ -231,12 +229,6 @@ class Reader(NamedTuple):
             Read(text, tokens, self.num_skipped(text, tokens, request))
             for text, tokens, request in zip(texts, self.tokenizer(texts), requests, strict=True)
         ]
-
-    def truncated(self, rendered: Sequence[Rendered]) -> list[bool]:
-        """Whether something of each text is beyond the maximum length."""
-        texts = [text for text, _ in rendered]
-        read = zip(texts, self.tokenizer(texts), strict=True)
-        return [end_of_read(text, tokens, self.limit) is not None for text, tokens in read]
 
     def are_cut(self, requests: Sequence[Request]) -> list[bool]:
         """Whether each request's text, as it is read, reaches the maximum length."""

@@ -15,7 +15,6 @@ import torch
 from torch import nn
 
 from idiomtune.benchmarks import Benchmark
-from idiomtune.benchmarks.embeddings import Remembered
 from idiomtune.benchmarks.suite import Scorecard, Suite
 from idiomtune.config import TrainSettings
 from idiomtune.encoder.building import build_encoder, idiom_expressions
@@ -183,7 +182,7 @@ def _run(
     state = train_loop(training)
 
     # ---- score the best and report
-    best, trained = _score_best(context, benchmarks, suite.remembered)
+    best, trained = _score_best(context, benchmarks, suite)
     trained += _sample_weights(objective.modules)
     if settings.trainer.checks("scoring"):
         again = monitored(best.scores, settings.trainer) or 0.0
@@ -208,17 +207,12 @@ def _run(
     return state
 
 
-def _suite(
-    context: RunContext,
-    benchmarks: list[Benchmark],
-    modules: nn.Module | None = None,
-    known: Remembered | None = None,
-) -> Suite:
+def _suite(context: RunContext, benchmarks: list[Benchmark], modules: nn.Module | None = None) -> Suite:
     """The benchmarks, and those of an objective's modules."""
     settings = context.settings
     if modules is not None:
         benchmarks = [*benchmarks, *module_benchmarks(settings, modules, benchmarks)]
-    return Suite(benchmarks, context.processes, settings.cut_dimensions, known=known)
+    return Suite(benchmarks, context.processes, settings.cut_dimensions)
 
 
 def _check_model(
@@ -295,18 +289,19 @@ def _score_untrained(context: RunContext, suite: Suite) -> tuple[Scores, Encoder
 
 
 def _score_best(
-    context: RunContext, benchmarks: list[Benchmark], known: Remembered | None
+    context: RunContext, benchmarks: list[Benchmark], before: Suite
 ) -> tuple[Scorecard, list[float]]:
     """Score the saved model, loaded as a user loads it: what is reported is what was saved.
 
     Args:
-        known: the embeddings of the last checkpoint, which count if the saved model is the same.
+        before: has scored the last checkpoint, whose embeddings count if the saved model is the same.
 
     Returns:
         The scores, and a sample of the weights.
     """
     saved = context.run.path / "best"
-    suite = _suite(context, benchmarks, saved_modules(str(saved), context.placement), known)
+    suite = _suite(context, benchmarks, saved_modules(str(saved), context.placement))
+    suite.known = before.remembered
     encoder = build_encoder(context.settings.model, context.placement, saved)
     return suite.run(encoder), _sample_weights(encoder)
 

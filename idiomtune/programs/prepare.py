@@ -23,7 +23,7 @@ from idiomtune.data.own.load import forget_own_data
 from idiomtune.declarations.models import model_names, model_values
 from idiomtune.encoder.building import check_model_options, empty_encoder, saved_pooling
 from idiomtune.encoder.device import Placement, device_memory, log_placement, place
-from idiomtune.encoder.reading import Rendered
+from idiomtune.encoder.reading import Rendered, is_truncated
 from idiomtune.errors import UserError
 from idiomtune.factory import build_objective, without_mining
 from idiomtune.io.files import first_of, printable
@@ -164,8 +164,8 @@ def _check_texts(settings: TrainSettings, objective: Objective) -> None:
             ]
             tokens = reader.tokenizer([text for text, _ in rendered])
             read |= {key: (*ids, key[1]) for key, (ids, _) in zip(rendered, tokens, strict=True)}
-            are_truncated = reader.truncated(rendered)
-            truncated |= {text for (text, _), is_so in zip(rendered, are_truncated, strict=True) if is_so}
+            texts_read = zip(rendered, tokens, strict=True)
+            truncated |= {text for (text, _), ids in texts_read if is_truncated(text, ids, reader.limit)}
             pairs = [(rendered[a], rendered[b]) for a, b in batch.pairs if texts[a] != texts[b]]
             are_equal += [read[anchor] == read[positive] for anchor, positive in pairs]
     num_cut, num_lost = len(truncated), len(read) - len(set(read.values()))
