@@ -53,6 +53,12 @@ planted: install ## 57 silent errors of training, planted one at a time: is each
 
 honest: install ## 2,000 runs without an error, on data of all kinds: does a check end one? 30 minutes (HONEST="--honest 100")
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.planted $(or $(HONEST),--honest 2000)
+# Folders of models to try besides the packaged one; one that is missing is skipped.
+MPNET_BASE ?= build/models/mpnet_base
+ME5_SMALL ?= build/models/me5_small
+
+models: install ## all that a user does, with MiniLM and the folders MPNET_BASE= and ME5_SMALL=: a table, in half an hour
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.model_runs minilm=minilm mpnet_base=$(MPNET_BASE) me5_small=$(ME5_SMALL)
 
 faults: install ## every file operation of short programs fails, every file is damaged: hours (options: FAULTS="--every 10")
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults $(FAULTS)
@@ -90,4 +96,4 @@ format: install ## put the code in its standard form
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
 
-.PHONY: help install run test test-avx2 test-fast check planted honest faults bench bench-quick mutants floors docs format clean
+.PHONY: help install run test test-avx2 test-fast check planted honest models faults bench bench-quick mutants floors docs format clean

@@ -8,6 +8,8 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cache as cache_call
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,9 +21,10 @@ from idiomtune.benchmarks import Benchmark
 from idiomtune.config import Common, TrainSettings
 from idiomtune.data.own.load import Examples, own_splits, read_corpus, read_mined
 from idiomtune.declarations.dataset import HELD_OUT, Negatives, OwnData
+from idiomtune.declarations.options import Section
 from idiomtune.declarations.registry import build_objective as build_declared
 from idiomtune.declarations.registry import objective_types, resolve
-from idiomtune.encoder.building import build_encoder
+from idiomtune.encoder.building import build_encoder, empty_encoder
 from idiomtune.encoder.device import Placement, place
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.loading import fetch_file, locate_checkpoint
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 D = TypeVar("D", bound=OwnData)
+S = TypeVar("S", bound=Section)
 # A part's data, its settings, the instruction for its anchors → its options of negatives.
 Change = Callable[[OwnData, TrainSettings, str | None], Negatives]
 
@@ -57,7 +61,7 @@ def build_objective(settings: TrainSettings) -> Objective:
     Raises:
         UserError: if the data is wrong, or a corpus is named for data that are not pairs or is wrong itself.
     """
-    settings = _with_negatives(settings, _mined)
+    settings = _with_own_tokens(_with_negatives(settings, _mined))
     objective: Objective = build_declared(settings, settings.objective)
     return objective
 
@@ -176,6 +180,43 @@ def _pairs(examples: Examples, corpus: Sequence[str]) -> list[tuple[str, str]]:
         for text in dict.fromkeys([*texts, *(t for label in sorted(labels[anchor]) for t in alike[label])])
         if text in can_be_found
     ]
+
+
+# ------------------------------------------------------------------ special tokens
+
+
+def _with_own_tokens(settings: TrainSettings) -> TrainSettings:
+    """The settings with the model's own mask and separator for those that texts get and no option names."""
+    own = cache_call(lambda: _own_tokens(settings))
+
+    def completed(section: S) -> S:
+        changes: dict[str, Any] = {}
+        for name, value in section:
+            if isinstance(value, Section):
+                changes[name] = completed(value)
+            elif isinstance(value, dict) and any(isinstance(part, Section) for part in value.values()):
+                changes[name] = {key: completed(part) for key, part in value.items()}
+        for name in getattr(section, "special_tokens", ()):
+            if getattr(section, name) is None:
+                changes[name] = own()[name]
+        return section.model_copy(update=changes)
+
+    return settings.model_copy(update={"objective": completed(settings.objective)})
+
+
+def _own_tokens(settings: TrainSettings) -> dict[str, str]:
+    """The special tokens of the model, or of a resumed run's best; else BERT's.
+
+    A model that has none, or that is out of reach, is refused where the model is checked or loaded.
+    """
+    berts = {"mask": "[MASK]", "separator": "[SEP]"}
+    best = str(Path(settings.resume or "", "best"))
+    for model in (settings.model, settings.model.model_copy(update={"path": best, "revision": None})):
+        with suppress(UserError):
+            tokenizer: Any = empty_encoder(model).model.tokenizer
+            own = {"mask": tokenizer.mask_token, "separator": tokenizer.sep_token}
+            return {name: own[name] or token for name, token in berts.items()}
+    return berts
 
 
 class _Embedder:

@@ -35,6 +35,15 @@ class Request:
     view: int = field(default=0, compare=False)
 
 
+def symmetric(text: str, span: tuple[int, int] | None = None, pooling: Pooling = "sentence") -> Request:
+    """A text of a task in which all texts play one part, such as pairs of sentences: a query.
+
+    That is how models with prompts are trained to read these (E5: `query: ` on both sides). The benchmark
+    `epsilon` keeps its paper's protocol, which writes no prompt.
+    """
+    return Request(text, span, role="query", pooling=pooling)
+
+
 def find_span(text: str, span: str) -> tuple[int, int] | None:
     """Offsets of the first occurrence of `span` as whole words, else anywhere, else None."""
     first = start = text.find(span)

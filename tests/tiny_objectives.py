@@ -23,6 +23,8 @@ _SECTIONS = {
 def options(name: str, **changes: Any) -> Any:
     """The section of an objective; a dictionary changes some of a section in it."""
     section = dict(_SECTIONS[name])
+    if "mask" in section:  # null is the model's own, which the factory fills in
+        section["mask"] = "[MASK]"
     for key, value in changes.items():
         section[key] = section[key] | value if isinstance(value, dict) else value
     return objective_types()[name].options.model_validate(section)

@@ -55,7 +55,7 @@ class ScorerOptions(Section):
     """
 
     hidden: Count
-    separator: Annotated[str, Field(min_length=1)]
+    separator: Annotated[str, Field(min_length=1)] | None
     astitch: Annotated[list[AStitchFile] | None, BeforeValidator(as_list)]
     clip: Clip
 
@@ -73,7 +73,7 @@ class ExpertsOptions(ScorerOptions):
     sense_encoder: bool
     caption_words: Count
     sense_features: Literal["sentence", "usage"]
-    mask: Text
+    mask: Text | None
 
     def problems(self) -> Iterator[str]:
         if self.clip.path is None and not self.captions:
@@ -119,6 +119,10 @@ class TrainedScorer(ObjectiveOptions, ScorerOptions):
     @property
     def trains_modules(self) -> bool:
         return True
+
+    @property
+    def special_tokens(self) -> Sequence[str]:
+        return ["separator", "mask"] if getattr(self, "sense_features", "") == "usage" else ["separator"]
 
     @property
     def fold_split(self) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain, count, islice
 from typing import Any, NamedTuple
 
@@ -99,7 +99,7 @@ class ScorerObjective:
         self.modules: nn.Module = scorer
         self.batch_size, self.seed = settings.trainer.batch_size, settings.seed
         self.files = [*items.files, *corpus.files, files(astitch.SENSES_FILE), *scorer.prepare(self._items)]
-        self.special_tokens: Mapping[str, str] = {"separator": options.separator}
+        self.special_tokens = {name: getattr(options, name) for name in options.special_tokens}
         sentences = [*self._of_items, *self._usages]
         self.idiom_sentences = [(each.phrase, each.sentence) for each in sentences]
         self._rank_loss = ranking_loss(options.loss)
@@ -160,8 +160,6 @@ class AdmireObjective(ScorerObjective):
         super().__init__(settings, options, Experts)
         self._loss = options.loss
         self._usages_per_item = min(options.usages_per_item, len(self._usages))
-        if options.sense_features == "usage":
-            self.special_tokens = {**self.special_tokens, "mask": options.mask}
         self._first_caption = self.modules.num_sense_requests + 1  # among an item's requests
         self.plain_requests = [
             r for item in self._items for r in self.modules.item_requests(item)[self._first_caption :]

@@ -310,7 +310,8 @@ class Experts(Scorer):
             if span is not None:
                 in_sentence = Request(sentence, span, pooling="span")
                 if span[1] - span[0] < len(sentence):
-                    rest = Request(expression_pattern(phrase).sub(lambda _: self.options.mask, sentence))
+                    mask = str(self.options.mask)
+                    rest = Request(expression_pattern(phrase).sub(lambda _: mask, sentence))
             requests += [in_sentence, rest, Request(phrase)]
         return requests
 

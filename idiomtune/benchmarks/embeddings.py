@@ -25,7 +25,7 @@ from torch import Tensor
 
 from idiomtune.benchmarks import Corpus
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.forward import cut_spans_note
+from idiomtune.encoder.forward import cut_spans_note, truncated_note
 from idiomtune.encoder.parallel import embed_all
 from idiomtune.encoder.sharding import is_sharded
 from idiomtune.errors import UserError
@@ -44,6 +44,8 @@ _CPUINFO = Path("/proc/cpuinfo")
 _CODE = ("encoder", "expressions.py", "requests.py", "io/cache.py")
 # Packages whose code a version identifies.
 _KNOWN = ("torch", "transformers", "sentence_transformers", "idiomtune")
+_NUM_PROBES = 8  # texts that are embedded once more
+_NEAR = 1e-4  # how far these may be from what is remembered: batches differ, and so does rounding
 _EQUAL = 1e-6  # of the largest number in an embedding: rounding differs by more where texts do
 
 
@@ -63,9 +65,11 @@ def embed_or_read(encoder: Encoder, requests: Sequence[Request], processes: Proc
     if not processes.any(kept is not None):
         embeddings = embed_now(encoder, requests, processes, what)
         if processes.is_main:
-            cut = [row for row, request in enumerate(requests) if request in encoder.cut_spans]
-            numbers = torch.tensor(cut, dtype=torch.long)
-            put_tensors(path, {"embeddings": embeddings, "cut_spans": numbers}, _MAX_BYTES)
+            rows = {
+                name: torch.tensor([row for row, r in enumerate(requests) if r in cut], dtype=torch.long)
+                for name, cut in (("cut_spans", encoder.cut_spans), ("truncated", encoder.truncated))
+            }
+            put_tensors(path, {"embeddings": embeddings, **rows}, _MAX_BYTES)
         return embeddings
     if kept is None:
         return torch.zeros(0, encoder.dimension)
@@ -75,6 +79,7 @@ def embed_or_read(encoder: Encoder, requests: Sequence[Request], processes: Proc
         spans = {request for request in requests if request.pooling == "span"}
         log.warning("%s", cut_spans_note(len(cut_spans), len(spans), encoder.model.max_seq_length))
         encoder.cut_spans |= cut_spans
+    encoder.truncated |= {requests[row] for row in kept["truncated"].tolist()}
     return kept["embeddings"].clone()  # in memory aligned as that of computed ones: it decides rounding
 
 
@@ -100,13 +105,8 @@ def kept_file(encoder: Encoder, requests: Sequence[Request], num_processes: int)
 
 def embed_now(encoder: Encoder, requests: Sequence[Request], processes: Processes, what: str) -> Tensor:
     """(R, D), in float32, on the CPU, in all processes, each of which embeds a part."""
-    with progress_bar(what, num_texts(encoder, requests)) as advance:
+    with progress_bar(what, encoder.num_texts(requests)) as advance:
         return embed_all(encoder, requests, processes, advance).float().cpu()
-
-
-def num_texts(encoder: Encoder, requests: Sequence[Request]) -> int:
-    """How many distinct texts are read for these requests."""
-    return len({encoder.prompts.render(request)[0] for request in requests})
 
 
 def check_finite(embeddings: Tensor, what: str = "") -> None:
@@ -124,13 +124,21 @@ class Remembered:
     Args:
         encoder: in evaluation mode.
         cached: take the embeddings from the user's cache, and write new ones there.
+        known: a model's digest and its embeddings, which are not computed again if the encoder is the same.
 
     Attributes:
         stores: of the benchmarks' corpora.
         seconds: that embedding took.
     """
 
-    def __init__(self, encoder: Encoder, processes: Processes, *, cached: bool) -> None:
+    def __init__(
+        self,
+        encoder: Encoder,
+        processes: Processes,
+        *,
+        cached: bool,
+        known: tuple[str, Remembered] | None = None,
+    ) -> None:
         self._encoder, self._processes = encoder, processes
         self._embed = embed_or_read if cached else embed_now
         self._rows: dict[Request, int] = {}
@@ -138,6 +146,21 @@ class Remembered:
         self.seconds = 0.0
         self._autocast = torch.get_autocast_dtype("cpu"), torch.is_autocast_enabled("cpu")
         self.stores: dict[Corpus, VectorStore] = {}
+        if known is not None and known[0] == encoder.digest() and known[1]._embeds_as(encoder):
+            self._rows, self._table = dict(known[1]._rows), known[1]._table
+            encoder.truncated |= known[1]._encoder.truncated
+            encoder.cut_spans |= known[1]._encoder.cut_spans
+
+    def _embeds_as(self, encoder: Encoder) -> bool:
+        """Whether some texts, embedded again, are what they were."""
+        probes = list(self._rows)[:: -(-len(self._rows) // _NUM_PROBES) or 1]
+        before = self._table[[self._rows[probe] for probe in probes]]
+        return torch.allclose(
+            embed_now(encoder, probes, Processes(), "scoring"), before, atol=_NEAR, rtol=_NEAR
+        )
+
+    def __contains__(self, request: Request) -> bool:
+        return request in self._rows
 
     @property
     def dimension(self) -> int:
@@ -146,7 +169,7 @@ class Remembered:
     @property
     def num_texts(self) -> int:
         """How many distinct texts were read."""
-        return num_texts(self._encoder, list(self._rows))
+        return self._encoder.num_texts(self._rows)
 
     def add(self, requests: Sequence[Request]) -> None:
         """Embed requests. All processes call it, with the same ones."""
@@ -192,6 +215,16 @@ class Remembered:
         spans = {request for request in self._rows if request.pooling == "span"}
         if num_cut := len(spans & self._encoder.cut_spans):
             notes.append(cut_spans_note(num_cut, len(spans), self._encoder.model.max_seq_length))
+        prompts, stores = self._encoder.prompts, self.stores.values()
+        if prompts.query or prompts.document:
+            notes.append(
+                f"prompts: {prompts.query!r} before queries, and before all texts of tasks without documents "
+                f"(pairs of sentences); {prompts.document!r} before documents"
+            )
+        num_truncated = self._encoder.num_texts(self._encoder.truncated & self._rows.keys())
+        if num_truncated := num_truncated + sum(store.num_truncated for store in stores):
+            num_texts = self.num_texts + sum(store.num_rows for store in stores)
+            notes.append(truncated_note(num_truncated, num_texts, self._encoder.model.max_seq_length))
         return notes
 
 
@@ -309,6 +342,7 @@ def _embed_shards(corpus: Corpus, store: VectorStore, encoder: Encoder, processe
     in_common = is_sharded(encoder)
     numbers = missing if in_common else missing[processes.rank :: processes.count]
     documents, position = iter(corpus.requests()), 0
+    truncated = frozenset(encoder.truncated)
     with progress_bar(
         f"embedding {corpus.name}", sum(min(size, corpus.size - n * size) for n in numbers)
     ) as advance:
@@ -321,7 +355,9 @@ def _embed_shards(corpus: Corpus, store: VectorStore, encoder: Encoder, processe
             advance(len(requests) - len({request.text for request in requests}))  # no text is embedded twice
             check_finite(rows, f"{corpus.name}: ")
             if processes.is_main or not in_common:
+                store.write_truncated(number, sum(request in encoder.truncated for request in requests))
                 store.write(number, rows.numpy())
+            encoder.truncated = set(truncated)  # of a large corpus they would be many
             encoder.reader.tokenizer.forget()
     processes.any(False)  # waits for all
     if missing:

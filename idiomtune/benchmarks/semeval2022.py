@@ -20,7 +20,7 @@ from idiomtune.declarations.benchmark import BenchmarkOptions, Place, QueryResul
 from idiomtune.declarations.options import as_list
 from idiomtune.declarations.registry import benchmark
 from idiomtune.declarations.score import Metric, Score
-from idiomtune.requests import Request
+from idiomtune.requests import Request, symmetric
 
 _LANGUAGES = ("en", "pt", "gl", "all")
 _SUBSETS = {"idiom": "idiom", "sts": "STS", "all": "all"}
@@ -110,7 +110,7 @@ class SemEvalBenchmark:
     def announced(self) -> list[Request]:
         """The sentences; halves of dev share theirs."""
         pairs = dict.fromkeys(pair for split in self.splits for pair in split.pairs)
-        return [Request(pair.sentence1) for pair in pairs] + [Request(pair.sentence2) for pair in pairs]
+        return [symmetric(pair.sentence1) for pair in pairs] + [symmetric(pair.sentence2) for pair in pairs]
 
     def score(self, embed: Embed) -> Result:
         """The scores of all splits, and predictions for them."""
@@ -118,8 +118,8 @@ class SemEvalBenchmark:
 
         result = Result()
         for split in self.splits:
-            first = embed([Request(pair.sentence1) for pair in split.pairs])
-            second = embed([Request(pair.sentence2) for pair in split.pairs])
+            first = embed([symmetric(pair.sentence1) for pair in split.pairs])
+            second = embed([symmetric(pair.sentence2) for pair in split.pairs])
             ids = (pair.id for pair in split.pairs)
             predicted = dict(zip(ids, cosines(first, second), strict=True))
             _score_split(split, predicted, result)

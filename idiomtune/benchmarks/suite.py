@@ -69,7 +69,15 @@ class Suite:
             in `/dim=<n>`; scores only, and of benchmarks that hold no module of the full width.
         keep_stores: leave the embeddings of corpora in their files; else they are deleted after scoring, as
             those of a checkpoint, which no other model has.
+
+    Attributes:
+        remembers: whether a run, in one process, leaves its model's digest and embeddings in `remembered`.
+        known: what another suite has remembered, for a model that may be the same.
     """
+
+    remembers = False
+    remembered: tuple[str, Remembered] | None = None
+    known: tuple[str, Remembered] | None = None
 
     def __init__(
         self,
@@ -99,14 +107,17 @@ class Suite:
         start = time.perf_counter()
         chosen = [b for b in self.benchmarks if only is None or b.name in only]
         with evaluating(encoder), ExitStack() as held:
-            embed = Remembered(encoder, self._processes, cached=keep)
-            if requests := [request for benchmark in chosen for request in announced(benchmark)]:
-                embed.add(requests)
+            embed = Remembered(encoder, self._processes, cached=keep, known=self.known)
+            requests = [request for benchmark in chosen for request in announced(benchmark)]
+            if new := [request for request in requests if request not in embed]:
+                embed.add(new)
             for corpus in (corpus for benchmark in chosen for corpus in _corpora(benchmark)):
                 store = embedded(corpus, encoder, self._processes, keep=self._keep_stores)
                 embed.stores[corpus] = held.enter_context(store)
             with torch.autocast("cpu", enabled=False):  # a lower precision is the model's alone
                 card = self._scored_by_main(chosen, embed)
+            if self.remembers and self._processes.count == 1:
+                self.remembered = encoder.digest(), embed
         return replace(card, seconds=time.perf_counter() - start)
 
     def _scored_by_main(self, chosen: Sequence[Benchmark], embed: Remembered) -> Scorecard:

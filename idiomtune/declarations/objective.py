@@ -32,6 +32,11 @@ class ObjectiveOptions(Section, ABC):
         return False
 
     @property
+    def special_tokens(self) -> Sequence[str]:
+        """Which of its options `mask` and `separator` texts get; where one is None, the model's own."""
+        return ()
+
+    @property
     def fold_split(self) -> str | None:
         """The split that it trains on, if that is a fold of cross-validation."""
         return None

@@ -13,6 +13,7 @@ import torch
 from idiomtune.config import ModelSettings
 from idiomtune.config.sections import LoraSettings
 from idiomtune.config.settings import TaughtModel
+from idiomtune.encoder.checks import check_special_token
 from idiomtune.encoder.device import Placement
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.forward import tokens_of_span
@@ -101,7 +102,10 @@ def saved_pooling(model: ModelSettings) -> str | None:
 
 
 def check_model_options(
-    model: ModelSettings, lora: LoraSettings, requests: Iterable[Iterable[Request]]
+    model: ModelSettings,
+    lora: LoraSettings,
+    requests: Iterable[Iterable[Request]],
+    special_tokens: Mapping[str, str],
 ) -> None:
     """Check the options that loading the model, or the first step, would refuse.
 
@@ -110,6 +114,7 @@ def check_model_options(
 
     Args:
         requests: of the first step, and of each benchmark.
+        special_tokens: that the objective puts into texts, by the option that names them.
 
     Raises:
         UserError: naming the option.
@@ -124,6 +129,8 @@ def check_model_options(
     if lora.rank is not None:
         with torch.device("meta"):
             add_adapters(encoder.transformer, lora)
+    for option, text in special_tokens.items():
+        check_special_token(encoder.model.tokenizer, text, option)
     for some in requests:
         _check_spans(encoder, some)
 

@@ -6,7 +6,6 @@ no words, and both could be trained and scored for days.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -31,8 +30,7 @@ def loading_reports(*, empty: bool = False) -> Iterator[list[Report]]:
     """What transformers reports for each model loaded in this context: which weights were not in its files.
 
     sentence-transformers loads the model itself and does not pass the report on, so it is taken from
-    `PreTrainedModel.from_pretrained`, by its public option. The library's table in the log, where nobody
-    reads "newly initialized" as "random", is left out. Not thread-safe.
+    `PreTrainedModel.from_pretrained`, by its public option. Not thread-safe.
 
     Args:
         empty: no weights are read: models are made of their configuration, on torch's device `meta`.
@@ -51,18 +49,12 @@ def loading_reports(*, empty: bool = False) -> Iterator[list[Report]]:
         reports.append((model, report))
         return model
 
-    def is_no_table(record: logging.LogRecord) -> bool:
-        return "LOAD REPORT" not in record.getMessage()
-
-    logger = logging.getLogger("transformers.modeling_utils")
-    logger.addFilter(is_no_table)
     patched: Any = PreTrainedModel
     patched.from_pretrained = classmethod(from_pretrained)
     try:
         yield reports
     finally:
         patched.from_pretrained = plain
-        logger.removeFilter(is_no_table)
 
 
 def check_complete(

@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from copy import copy, deepcopy
 from dataclasses import asdict
@@ -37,6 +37,7 @@ from idiomtune.encoder.forward import (
     plan_batches,
     pool_sentences,
     pool_spans,
+    truncated_note,
     usage_features,
 )
 from idiomtune.encoder.glossary import Meanings
@@ -158,6 +159,7 @@ class Encoder(nn.Module):
         raw_spans: as given.
         cut_spans: requests so far whose span continues beyond the maximum length; only the part before it
             is pooled.
+        truncated: requests so far whose text does.
 
     Raises:
         UserError: if the model has no transformer, no pooling, or no tokenizer with offsets; if raw spans
@@ -216,6 +218,7 @@ class Encoder(nn.Module):
         self.meanings = meanings
         self._tokenizer = Tokenizer(model)
         self.cut_spans: set[Request] = set()
+        self.truncated: set[Request] = set()
         self.eval()
 
     # ---------------------------------------------------------------- loading and saving
@@ -233,9 +236,13 @@ class Encoder(nn.Module):
             options: see :class:`LoadOptions`.
 
         Raises:
-            UserError: if there is no such model, it cannot be reached, or its kind is not supported; if
-                expressions should be replaced, but the model has no idiom tokens.
+            UserError: if there is no such model, it cannot be reached, or its kind is not supported; for an
+                argument that is not among the options; if expressions should be replaced, but the model has
+                no idiom tokens.
         """
+        if others := options.keys() - LoadOptions.__annotations__.keys():
+            message = "there is no such argument; encoder.add_idiom_tokens([...]) adds idiom tokens"
+            raise UserError(message, option=", ".join(sorted(others)))
         name = path_text(path, "path")
         if device is not None:
             try:
@@ -354,6 +361,19 @@ class Encoder(nn.Module):
                     del module._forward_hooks[number]
         return state
 
+    def describe_reading(self) -> dict[str, Any]:
+        """For a model's card: its prompts, and what follows its pooling, through which spans go too."""
+        at = self._pooling_at
+        return {
+            "query": self.prompts.query,
+            "document": self.prompts.document,
+            "has_default_prompt": bool(self.model.prompts.get(self.model.default_prompt_name or "")),
+            "pooling_at": at,
+            "num_poolings": self._num_poolings,
+            "after": [type(module).__name__ for module in list(self.model)[at + 1 :]],
+            "raw_spans": self.raw_spans,
+        }
+
     def weights_digest(self) -> str:
         """SHA-256 of all weights and their names, to check that a base model is the same as before."""
         digest = hashlib.sha256()
@@ -447,13 +467,14 @@ class Encoder(nn.Module):
             if not isinstance(value, bool):
                 raise type_error(name, "True or False", value)
         has_bar = show_progress_bar and sys.stderr.isatty()
-        num_texts = len({request.text for request in requests})
-        bar = progress_bar("embedding", num_texts) if has_bar else nullcontext()
         if self.meanings is not None and not self._has_told_coverage:
             self._has_told_coverage = True
             self.meanings.log_coverage([request.text for request in requests], "those embedded first")
+        bar = progress_bar("embedding", self.num_texts(requests)) if has_bar else nullcontext()
+        truncated = set(self.truncated)
         with evaluating(self), bar as advance:
             embeddings: Tensor = self(requests, advance, batch_size=batch_size).float().cpu()
+        self.warn_of_truncated(requests, before=truncated)
         return embeddings.numpy() if convert_to_numpy else embeddings
 
     def usage(self, texts: Iterable[str], expressions: str | Sequence[str | Span]) -> list[float]:
@@ -617,12 +638,24 @@ class Encoder(nn.Module):
         Raises:
             UserError: if a span is missing, outside its text, or beyond the maximum length.
         """
-        batches, cut = plan_batches(requests, self.reader, self.tokens_per_forward, min_batches, batch_size)
+        how = self.reader, self.tokens_per_forward, min_batches, batch_size
+        batches, cut, truncated = plan_batches(requests, *how)
         if cut and not self.cut_spans:  # only the first call that cuts some reports it
             spans = {request for request in requests if request.pooling == "span"}
             log.warning("%s", cut_spans_note(len(cut), len(spans), self.model.max_seq_length))
         self.cut_spans |= cut
+        self.truncated |= truncated
         return batches
+
+    def num_texts(self, requests: Iterable[Request]) -> int:
+        """How many distinct texts are read for these requests."""
+        return len({self.prompts.render(request)[0] for request in requests})
+
+    def warn_of_truncated(self, requests: Collection[Request], before: Collection[Request] = ()) -> None:
+        """Say how many of the texts that were embedded are truncated, unless all of them were before."""
+        if (truncated := self.truncated.intersection(requests)) and not truncated.issubset(before):
+            counts = self.num_texts(truncated), self.num_texts(requests)
+            log.warning("%s", truncated_note(*counts, self.model.max_seq_length))
 
     @property
     def _pooling_at(self) -> int:
@@ -631,6 +664,11 @@ class Encoder(nn.Module):
     @property
     def _pooling(self) -> Any:
         return self.model[self._pooling_at]
+
+    @property
+    def _num_poolings(self) -> int:
+        count: int = self._pooling.pooling_output_dimension // self._pooling.embedding_dimension
+        return count
 
     @property
     def pools_prompts(self) -> bool:
@@ -693,11 +731,17 @@ class Encoder(nn.Module):
         return self._embedded(batch)
 
     @torch.no_grad()
-    def usage_features(self, requests: Sequence[Request], layers: Sequence[int]) -> Tensor:
+    def usage_features(
+        self,
+        requests: Sequence[Request],
+        layers: Sequence[int],
+        on_progress: Callable[[int], None] | None = None,
+    ) -> Tensor:
         """(R, F), on the CPU: the features of requests of the pooling `usage`.
 
         Args:
             layers: their numbers; 0 = the embeddings of tokens.
+            on_progress: as of :meth:`forward`.
         """
         pieces, order = [], []
         for batch in self.forward_batches(requests):
@@ -705,6 +749,8 @@ class Encoder(nn.Module):
                 self._usage_features(batch, self._run(batch.texts, with_layers=True)[0], layers).cpu()
             )
             order += batch.requests
+            if on_progress is not None:
+                on_progress(batch.num_texts)
         return in_request_order(torch.cat(pieces), order)
 
     def _usage_features(self, batch: ForwardBatch, features: dict[str, Any], layers: Sequence[int]) -> Tensor:
@@ -724,8 +770,7 @@ class Encoder(nn.Module):
         if batch.spans and not self.raw_spans:
             means = pool_spans(features["token_embeddings"], batch.spans)  # (S, D)
             # Once for each of several concatenated poolings, such as those of [CLS] and [SEP].
-            count = self._pooling.pooling_output_dimension // self._pooling.embedding_dimension
-            pooled.append(means.repeat(1, count))
+            pooled.append(means.repeat(1, self._num_poolings))
         pieces: list[Tensor] = []
         if pooled:
             features = dict(features, sentence_embedding=torch.cat(pooled))

@@ -17,7 +17,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from idiomtune.encoder.reading import Read, Reader, Tokens
+from idiomtune.encoder.reading import Read, Reader, Tokens, is_truncated
 from idiomtune.errors import UserError
 from idiomtune.expressions import Span
 from idiomtune.requests import Request
@@ -275,7 +275,7 @@ def plan_batches(
     tokens_per_forward: int,
     min_batches: int,
     batch_size: int | None,
-) -> tuple[list[ForwardBatch], set[Request]]:
+) -> tuple[list[ForwardBatch], set[Request], set[Request]]:
     """Which texts go together, and what is pooled from each: see `Encoder.forward_batches`.
 
     Args:
@@ -283,14 +283,16 @@ def plan_batches(
         tokens_per_forward, min_batches, batch_size: see :func:`_cut`.
 
     Returns:
-        The batches, and the requests whose span continues beyond the maximum length.
+        The batches, the requests whose span continues beyond the maximum length, and those whose text does.
     """
     rendered = reader.render(requests)
     tokens = reader.tokenizer([text for text, _ in rendered])
+    read = list(zip(requests, rendered, tokens, strict=True))
+    truncated = {request for request, (text, _), ids in read if is_truncated(text, ids, reader.limit)}
     cut_spans = {
         request
-        for request, (text, span), read in zip(requests, rendered, tokens, strict=True)
-        if request.pooling == "span" and span is not None and is_cut(text, span, read, reader.limit)
+        for request, (text, span), ids in read
+        if request.pooling == "span" and span and is_truncated(text[: span[1]], ids, reader.limit)
     }
     requests_of: dict[tuple[str, int], list[int]] = {}  # each view of a text is a row of its own
     for i, (text, _) in enumerate(rendered):
@@ -329,7 +331,7 @@ def plan_batches(
                 usages,
             )
         )
-    return batches, cut_spans
+    return batches, cut_spans, truncated
 
 
 def _added_meanings(
@@ -407,20 +409,19 @@ def tokens_of_span(tokens: Tokens, span: Span | None, request: Request) -> list[
     return positions
 
 
-def is_cut(text: str, span: Span, tokens: Tokens, limit: int | None) -> bool:
-    """Whether a span continues beyond the point where its text was truncated, at `limit` tokens."""
-    if limit is None or len(tokens.input_ids) < limit:
-        return False
-    end_of_read = max((end for _, end in tokens.offsets), default=0)
-    # Tokenizers skip spaces and the like, which may be between here and the span's end.
-    return any(character.isalnum() for character in text[end_of_read : span[1]])
-
-
 def cut_spans_note(num_cut: int, num_spans: int, limit: int | None) -> str:
     """The note on spans that are cut in two."""
     return (
         f"{num_cut} of {num_spans} spans continue beyond the model's maximum length ({limit} tokens) and are "
         "embedded by their words within it: raise model.max_length, if the model can read longer texts"
+    )
+
+
+def truncated_note(num_truncated: int, num_texts: int, limit: int | None) -> str:
+    """The note on texts that are truncated."""
+    return (
+        f"{num_truncated} of {num_texts} texts are truncated to {limit} tokens, and embedded without what "
+        "follows: raise model.max_length, if the model can read longer texts"
     )
 
 

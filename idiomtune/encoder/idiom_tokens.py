@@ -16,6 +16,7 @@ from sentence_transformers.base.modules.module import Module
 from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding
 from sentence_transformers.util import import_from_string
 from tokenizers import AddedToken, Tokenizer
+from tokenizers.pre_tokenizers import Metaspace
 from torch import nn
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
@@ -378,6 +379,9 @@ def add_idiom_tokens(
         if expression not in groups[token]:
             groups[token].append(expression)
 
+    splitter = tokenizer.backend_tokenizer.pre_tokenizer
+    if isinstance(splitter, Metaspace):  # else a full stop after a token is read as if a blank were before it
+        splitter.prepend_scheme = "first"
     old = tokenizer.get_vocab()
     # Matched in the text before normalisation, unless that lower-cases: then in both, so that an uncased
     # model still reads capitals as lower case.

@@ -602,16 +602,26 @@ def _is_bidirectional(model: SentenceTransformer) -> bool:
 def silence_libraries() -> Iterator[None]:
     """Hide the libraries' progress bars and messages while a model is loaded or saved, which is quick.
 
-    One thread at a time, since these are switched for the whole process.
+    Also their table of missing weights, where nobody reads "newly initialized" as "random": what matters of
+    it is an error of ours. One thread at a time, since these are switched for the whole process.
     """
-    logger = logging.getLogger("sentence_transformers")
+    logger, loader = (
+        logging.getLogger("sentence_transformers"),
+        logging.getLogger("transformers.modeling_utils"),
+    )
     with _SILENT:
         level, has_bars = logger.level, transformers_logging.is_progress_bar_enabled()
         try:
             transformers_logging.disable_progress_bar()
             logger.setLevel(logging.WARNING)
+            loader.addFilter(_is_no_report)
             yield
         finally:
+            loader.removeFilter(_is_no_report)
             logger.setLevel(level)
             if has_bars:
                 transformers_logging.enable_progress_bar()
+
+
+def _is_no_report(record: logging.LogRecord) -> bool:
+    return "LOAD REPORT" not in record.getMessage()

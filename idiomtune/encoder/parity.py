@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Normalize
+from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -68,8 +68,8 @@ def compared(
 ) -> float:
     """The largest difference of any number of eight texts' embeddings, each of unit length.
 
-    A span is compared where nothing but scaling follows the pooling. Texts that hold an expression of the
-    encoder's glossary, or of which no token is left, are left out.
+    Texts that hold an expression of the encoder's glossary, or of which no token is left, and a span that is
+    embedded past the modules after the pooling are left out (:func:`compared_texts`).
 
     Args:
         encoder: in evaluation mode.
@@ -82,10 +82,8 @@ def compared(
         UserError: if they differ by more than 1e-3 (on a CPU 1e-4), with the text.
     """
     worst, limit = 0.0, _LIMIT / 10 if encoder.device.type == "cpu" else _LIMIT
-    for request in _TEXTS:
-        theirs = _plain(encoder, plain, request, prompts[request.role] or "")
-        if theirs is None:
-            continue
+    for request in compared_texts(encoder):
+        theirs = _plain(plain, request, prompts[request.role] or "")
         ours = encoder.forward([request])[0].float().cpu()
         difference = float((normalize(ours, dim=0) - normalize(theirs.float().cpu(), dim=0)).abs().max())
         if not difference <= limit:
@@ -99,21 +97,32 @@ def compared(
     return worst
 
 
-def _plain(encoder: Encoder, plain: Any, request: Request, prompt: str | None) -> Tensor | None:
-    """Its embedding by sentence-transformers alone; None if it is not compared."""
-    meanings, text = encoder.meanings, request.text
-    has_tokens = plain.tokenizer(text, truncation=True)["input_ids"]
-    if not has_tokens or (meanings is not None and meanings.find(text)):
-        return None
+def compared_texts(encoder: Encoder) -> list[Request]:
+    """Those of the eight texts that sentence-transformers alone can embed as the encoder does."""
+    find = encoder.meanings.find if encoder.meanings is not None else lambda _: []
+    return [
+        request
+        for request in _TEXTS
+        if not find(request.text)
+        and not (encoder.raw_spans and request.span)
+        and encoder.model.tokenizer(request.text, truncation=True)["input_ids"]
+    ]
+
+
+def _plain(plain: Any, request: Request, prompt: str) -> Tensor:
+    """Its embedding by sentence-transformers alone; of a span as a model's card shows it."""
     if request.span is None:
         options = {"convert_to_tensor": True, "show_progress_bar": False, "prompt": prompt}
-        embedding: Tensor = plain.encode(text, **options)
+        embedding: Tensor = plain.encode(request.text, **options)
         return embedding
-    after = [module for module in plain if not isinstance(module, Normalize)]
-    if encoder.raw_spans or len(after) > 2 or encoder.prompts.document or not plain.tokenizer.is_fast:
-        return None
-    start, end = request.span
+    text, start, end = prompt + request.text, *(len(prompt) + offset for offset in request.span)
     tokens = plain.encode(text, output_value="token_embeddings", show_progress_bar=False, prompt="")
     offsets = plain.tokenizer(text, return_offsets_mapping=True)["offset_mapping"]
     inside = [t for t, (s, e) in zip(tokens, offsets, strict=False) if s < end and e > start and s < e]
-    return torch.stack(inside).mean(0)
+    modules = list(plain)
+    (at,) = (number for number, module in enumerate(modules) if isinstance(module, Pooling))
+    count = modules[at].pooling_output_dimension // modules[at].embedding_dimension
+    features = {"sentence_embedding": torch.stack(inside).mean(0).repeat(count)[None]}
+    for module in modules[at + 1 :]:
+        features = module(features)
+    return features["sentence_embedding"][0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -89,6 +90,17 @@ class Tokens(NamedTuple):
 
     input_ids: list[int]
     offsets: list[tuple[int, int]]
+
+
+def is_truncated(text: str, tokens: Tokens, limit: int | None) -> bool:
+    """Whether something of a text is not read, since it is truncated to `limit` tokens.
+
+    Tokenizers skip blanks, combining marks and control characters.
+    """
+    if limit is None or len(tokens.input_ids) < limit:
+        return False
+    rest = text[max((end for _, end in tokens.offsets), default=0) :]
+    return any(unicodedata.category(character)[0] not in "CMZ" for character in rest)
 
 
 class Tokenizer:

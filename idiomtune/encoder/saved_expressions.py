@@ -188,8 +188,7 @@ def _write_rules(folder: Path, tokenizer: Any, idioms: IdiomTokens | None, meani
     (folder / _TOKENIZER).write_text(json.dumps(content, ensure_ascii=False), "utf-8")
     (folder / _TOKENIZER_CONFIG).write_text(json.dumps(config, indent=2, ensure_ascii=False), "utf-8")
     if not reads_alike(folder, tokenizer, IdiomTokens(expressions, forms=forms), meanings):
-        for name, text in before.items():
-            (folder / name).write_text(text, "utf-8")
+        (folder / _TOKENIZER).write_text(before[_TOKENIZER], "utf-8")
         log.info(
             "the saved tokenizer (%s) does not put %s into texts by itself: load it with Encoder",
             type(tokenizer).__name__,

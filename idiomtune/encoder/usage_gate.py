@@ -27,6 +27,7 @@ from idiomtune.encoder.reading import Reader
 from idiomtune.errors import UserError
 from idiomtune.io.cache import get
 from idiomtune.io.files import first_of, read_json, write_json
+from idiomtune.io.terminal import progress_bar
 from idiomtune.requests import Request
 
 log = logging.getLogger(__name__)
@@ -434,7 +435,9 @@ def gate_examples(
     depth = encoder.transformer.config.num_hidden_layers
     layers = sorted({math.ceil(depth * sixth / 6) for sixth in range(1, 6)})
     distinct = list(dict.fromkeys(names))
-    rows = encoder.usage_features([*requests, *map(alone, distinct)], layers)  # (N + distinct, F)
+    read = [*requests, *map(alone, distinct)]
+    with progress_bar("fitting the gate of meanings", encoder.num_texts(read)) as advance:
+        rows = encoder.usage_features(read, layers, advance)  # (N + distinct, F)
     of_names = dict(zip(distinct, rows[len(requests) :], strict=True))
     features, apart = rows[: len(requests)], torch.stack([of_names[name] for name in names])
     return features, labels, names, layers, apart, len(bare)

@@ -205,6 +205,7 @@ class Model:
 
         def embedded(requests: Sequence[Request], what: str) -> Tensor:
             rows = embed_or_read(encoder, requests, Processes(), f"{what}, {name}")
+            encoder.warn_of_truncated(requests)
             return normalize(rows, dim=1).to(encoder.device)
 
         documents = embedded([Request(document.text) for document in corpus.documents], "documents")

@@ -243,6 +243,7 @@ def model_card(
     rows = [] if scores is None else changes(scores["scores"], scores.get("baseline") or {}).rows
     meta = (scores or {}).get("meta", {})
     glossary = record.get("glossary") or {}
+    prompts = {role: config["model"].get(f"{role}_prompt") or "" for role in ("query", "document")}
     about = "; ".join(filter(None, [f"{glossary.get('expressions', 0)} expressions", _origin(glossary)]))
     return card(
         "trained",
@@ -253,6 +254,13 @@ def model_card(
         data=data,
         reference=f'"{model}"' + (f', revision="{revision}"' if revision else ""),
         idiom_tokens=idiom_tokens,
+        reading={
+            "after": ["Normalize"],
+            "has_default_prompt": False,
+            "raw_spans": False,
+            **prompts,
+            **record.get("reading", {}),
+        },
         glossary={"form": "beside", "weight": None, "gate": None} | glossary,
         about=about if glossary else "",
         objective=objective,

@@ -93,7 +93,8 @@ def progress_bar(what: str, total: int, done: int = 0) -> Iterator[Advance]:
     if hasattr(shell, "kernel"):  # a notebook
         how = {"file": _Cell(), "position": 0, "ncols": 100, "mininterval": 1, "delay": 2}
     elif not sys.stderr.isatty():
-        how = {"file": _LogFile(), "bar_format": _LINE, "mininterval": 60, "delay": 60}
+        # Of several bars none has another one's line to move to.
+        how = {"file": _LogFile(), "bar_format": _LINE, "mininterval": 60, "delay": 60, "position": 0}
     with _Bar(
         total=total, desc=what, initial=done, leave=False, disable=rank_of_launch() > 0, smoothing=0, **how
     ) as bar:

@@ -152,6 +152,16 @@ class VectorStore:
         assert rows.shape == (self._num_rows(number), self.dimension)
         self.save(self._name(number), lambda path: np.save(path, rows))
 
+    def write_truncated(self, number: int, count: int) -> None:
+        """Write how many texts of a shard were truncated, before the shard. Raises UserError as `write`."""
+        self.save(f".truncated.{self._name(number)}", lambda path: np.save(path, count))
+
+    @property
+    def num_truncated(self) -> int:
+        """Of the texts that the vectors are of; shards of an earlier version do not say."""
+        files = [self.folder / f".truncated.{self._name(number)}" for number in range(self.num_shards)]
+        return sum(int(np.load(file)) for file in files if file.exists())
+
     def save(self, name: str, write: Callable[[Path], object]) -> None:
         """Have a file of the store written, completely or not at all, and add its sum.
 

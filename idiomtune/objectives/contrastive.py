@@ -48,8 +48,13 @@ class ContrastiveOptions(ObjectiveOptions):
     query_mode: Sequence[str] | None
     query_weights: list[Factor] | None
     document_mode: Sequence[str] | None
-    mask: Text
+    mask: Text | None
     drop_last: bool
+
+    @property
+    def special_tokens(self) -> Sequence[str]:
+        modes = (*(self.query_mode or ()), *(self.document_mode or ()))
+        return ["mask"] if any(mode.startswith("masked_") for mode in modes) else []
 
     @property
     def infonce_section(self) -> InfoNCESection:
@@ -235,8 +240,7 @@ class ContrastiveObjective(ABC):
     @property
     def special_tokens(self) -> Mapping[str, str]:
         """The mask, if a mode hides spans by it."""
-        modes = (*self.query_modes, *self.document_modes)
-        return {"mask": self.options.mask} if any(mode.startswith("masked_") for mode in modes) else {}
+        return {name: getattr(self.options, name) for name in self.options.special_tokens}
 
     def describe(self) -> str:
         """One line for the log."""

@@ -17,7 +17,7 @@ from idiomtune.objectives import Batch, Objective, ObjectiveLoss
 from idiomtune.objectives.contrastive import ContrastiveObjective, ContrastiveOptions, InfoNCESection
 from idiomtune.objectives.steps import in_shards, shuffled_steps
 from idiomtune.objectives.triplets import TripletObjective, TripletSection
-from idiomtune.requests import Request, Role
+from idiomtune.requests import Request, Role, symmetric
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -171,7 +171,7 @@ class OwnContrastiveObjective(ContrastiveObjective):
 
     def request(self, record: int, mode: str, role: Role) -> Request:
         """How a text is embedded; one without a span as a whole, whatever the mode."""
-        text, span, mask = self.store.read_text(record), self.store.span(record), self.options.mask
+        text, span = self.store.read_text(record), self.store.span(record)
         instruction = None
         if role == "query" and not mode.startswith("masked_"):
             instruction = self.store.instruction(self._row(record)) or self.options.instruction
@@ -180,6 +180,8 @@ class OwnContrastiveObjective(ContrastiveObjective):
             return Request(text, span if role == "query" else None, role=role, instruction=instruction)
         start, end = span
         if mode.startswith("masked_") and end - start < len(text):
+            mask = self.options.mask
+            assert mask is not None
             text, span = text[:start] + mask + text[end:], (start, start + len(mask))
         pooling: Literal["span", "sentence"] = "span" if mode.endswith("span") else "sentence"
         return Request(text, span, role=role, instruction=instruction, pooling=pooling)
@@ -309,4 +311,4 @@ class ScoredPairsObjective:
 def _request(store: Store, text: int) -> Request:
     """How text number `text` is embedded: by its span, if it has one."""
     span = store.span(text)
-    return Request(store.read_text(text), span, pooling="sentence" if span is None else "span")
+    return symmetric(store.read_text(text), span, "sentence" if span is None else "span")

@@ -18,7 +18,6 @@ from idiomtune.benchmarks import Benchmark
 from idiomtune.benchmarks.suite import Scorecard, Suite
 from idiomtune.config import TrainSettings
 from idiomtune.encoder.building import build_encoder, idiom_expressions
-from idiomtune.encoder.checks import check_special_token
 from idiomtune.encoder.device import log_placement, place, start_processes
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import named_glossary
@@ -182,7 +181,7 @@ def _run(
     state = train_loop(training)
 
     # ---- score the best and report
-    best, trained = _score_best(context, benchmarks)
+    best, trained = _score_best(context, benchmarks, suite)
     trained += _sample_weights(objective.modules)
     if settings.trainer.checks("scoring"):
         again = monitored(best.scores, settings.trainer) or 0.0
@@ -218,11 +217,10 @@ def _suite(context: RunContext, benchmarks: list[Benchmark], modules: nn.Module 
 def _check_model(
     context: RunContext, record: dict[str, Any], prepared: Prepared, retention: Retention, *, resumed: bool
 ) -> None:
-    """Check and record the models that are loaded: special tokens, gate, weights that remedies need.
+    """Check and record the models that are loaded: gate, parity, weights that remedies need.
 
     Raises:
-        UserError: if the tokenizer lacks a special token of the objective's, or the base model or the teacher
-            of a resumed run has other weights than at its start.
+        UserError: if the base model or the teacher of a resumed run has other weights than at its start.
     """
     encoder, objective = retention.encoder, prepared.objective
     for name, digest in (("base_weights", retention.base), ("teacher_weights", retention.teacher)):
@@ -236,10 +234,9 @@ def _check_model(
     if encoder.idiom_tokens is not None:
         for line in encoder.idiom_tokens.describe(objective.idiom_sentences):
             log.info(line)
-    for option, text in getattr(objective, "special_tokens", {}).items():
-        check_special_token(encoder.model.tokenizer, text, option)
     if not resumed and context.settings.trainer.checks("parity"):
         context.run.update(parity=compare_loaded(encoder, context.settings.model))
+    context.run.update(reading=encoder.describe_reading())
     if encoder.meanings is not None and not prepared.usages:
         encoder.meanings = replace(encoder.meanings, gate=None)  # of other weights than are trained here
 
@@ -286,17 +283,24 @@ def _score_untrained(context: RunContext, suite: Suite) -> tuple[Scores, Encoder
 
     processes.from_main(write)
     encoder.cut_spans.clear()  # so that training tells of its own
+    encoder.truncated.clear()
     return scores, encoder
 
 
-def _score_best(context: RunContext, benchmarks: list[Benchmark]) -> tuple[Scorecard, list[float]]:
+def _score_best(
+    context: RunContext, benchmarks: list[Benchmark], before: Suite
+) -> tuple[Scorecard, list[float]]:
     """Score the saved model, loaded as a user loads it: what is reported is what was saved.
+
+    Args:
+        before: has scored the last checkpoint, whose embeddings count if the saved model is the same.
 
     Returns:
         The scores, and a sample of the weights.
     """
     saved = context.run.path / "best"
     suite = _suite(context, benchmarks, saved_modules(str(saved), context.placement))
+    suite.known = before.remembered
     encoder = build_encoder(context.settings.model, context.placement, saved)
     return suite.run(encoder), _sample_weights(encoder)
 

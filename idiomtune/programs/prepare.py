@@ -23,7 +23,7 @@ from idiomtune.data.own.load import forget_own_data
 from idiomtune.declarations.models import model_names, model_values
 from idiomtune.encoder.building import check_model_options, empty_encoder, saved_pooling
 from idiomtune.encoder.device import Placement, device_memory, log_placement, place
-from idiomtune.encoder.reading import Rendered
+from idiomtune.encoder.reading import Rendered, is_truncated
 from idiomtune.errors import UserError
 from idiomtune.factory import build_objective, without_mining
 from idiomtune.io.files import first_of, printable
@@ -83,7 +83,8 @@ def prepare(settings: TrainSettings, *, has_negatives: bool = True) -> Prepared:
     check_dimensions(settings.model, [*(settings.trainer.matryoshka or []), *settings.cut_dimensions])
     steps = objective.epoch_steps(0, settings.trainer.accumulation)
     requests = (objective.batch(0, steps[0][0]).requests, *map(announced, benchmarks))
-    check_model_options(settings.model, settings.retain.lora, requests)
+    tokens = getattr(objective, "special_tokens", {})
+    check_model_options(settings.model, settings.retain.lora, requests, tokens)
     num_steps = min(len(steps) * settings.trainer.max_epochs, settings.trainer.max_steps or 2**31)
     _warn_of_scoring(settings, num_steps * len(steps[0]) * len(requests[0]), benchmarks)
     return Prepared(objective, usages, benchmarks, not_scored)
@@ -150,7 +151,8 @@ def _check_texts(settings: TrainSettings, objective: Objective) -> None:
     """
     read: dict[Rendered, tuple[object, ...]] = {}  # as rendered, with the span that is pooled → tokens, span
     are_equal: list[bool] = []  # of each pair of an anchor and a positive whose texts differ
-    limit = num_cut = 0
+    truncated: set[str] = set()
+    limit = 0
     with suppress(Exception):
         reader = empty_encoder(settings.model).reader
         limit = reader.limit or 0
@@ -162,11 +164,13 @@ def _check_texts(settings: TrainSettings, objective: Objective) -> None:
             ]
             tokens = reader.tokenizer([text for text, _ in rendered])
             read |= {key: (*ids, key[1]) for key, (ids, _) in zip(rendered, tokens, strict=True)}
+            texts_read = zip(rendered, tokens, strict=True)
+            truncated |= {text for (text, _), ids in texts_read if is_truncated(text, ids, reader.limit)}
             pairs = [(rendered[a], rendered[b]) for a, b in batch.pairs if texts[a] != texts[b]]
             are_equal += [read[anchor] == read[positive] for anchor, positive in pairs]
-        num_cut = sum(len(ids) > limit > 0 for ids in read.values())  # the span counts as one
-    num_lost = len(read) - len(set(read.values()))
-    what = f"{num_cut} of {len(read)} training texts are truncated at {limit} tokens (model.max_length), "
+    num_cut, num_lost = len(truncated), len(read) - len(set(read.values()))
+    num_texts = len({text for text, _ in read})
+    what = f"{num_cut} of {num_texts} training texts are truncated at {limit} tokens (model.max_length), "
     what += f"{num_lost} are read as the same tokens as others"
     if num_lost > len(read) / 2 or sum(are_equal) > len(are_equal) / 2:
         raise UserError(

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 from idiomtune.config import TrainerSettings
 from idiomtune.encoder.forward import evaluating
-from idiomtune.encoder.parity import compare_saved
+from idiomtune.encoder.parity import compare_saved, compared_texts
 from idiomtune.encoder.sharding import full_state, is_sharded
 from idiomtune.encoder.usage_gate import fit_gate
 from idiomtune.errors import Interrupted, UserError
@@ -201,6 +201,7 @@ def score_and_save(training: Training, *, last: bool) -> None:
         if usages and encoder.meanings is not None:  # the gate is for how the encoder embeds now
             with evaluating(encoder):
                 encoder.meanings = encoder.meanings.override(gate=fit_gate(encoder, usages))
+        training.suite.remembers = last  # it may be the best, which is scored once more
         scorecard = training.suite.run(encoder, only=training.settings.checkpoint_benchmarks)
     scores = scorecard.scores | scorecard.undefined
     is_best = update_best(state, scores, trainer)
@@ -242,7 +243,12 @@ def _compare_saved(training: Training) -> None:
 
     def compare() -> None:
         with evaluating(encoder):
-            run.update(parity_saved=compare_saved(encoder, folder, training.settings.model))
+            difference, texts = (
+                compare_saved(encoder, folder, training.settings.model),
+                compared_texts(encoder),
+            )
+            facts = {"parity_texts": len(texts), "parity_span": any(request.span for request in texts)}
+            run.update(parity_saved=difference, **facts)
 
     with training.retention.exported_weights():
         training.invariants.saved()

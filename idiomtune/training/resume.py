@@ -49,6 +49,7 @@ _GROUPS = ("model", "data", "objective", "trainer", "benchmark")
 # unless the default changes the training: then what older runs were trained with is here.
 _SECTIONS = ("data", "eval", "hub", "model", "retain", "trainer")
 _ADDED: dict[str, Any] = {"trainer": {"dropout_masks": "torch"}}
+_FORMER_TOKENS = {"mask": "[MASK]", "separator": "[SEP]"}  # of models that have these, null means the same
 _ADDED_TO_SEARCHES = {"store": None, "shard_size": 50_000, "index": "exact"}  # to own_retrieval's
 
 
@@ -172,7 +173,9 @@ def saved_config(
             differences += [
                 f"{key}.{name}: {value}, but the run has {then.get(name)}"
                 for name, value in now.items()
-                if value != then.get(name) and f"{key}.{name}" not in keys
+                if value != then.get(name)
+                and f"{key}.{name}" not in keys
+                and not (value is None and then.get(name) == _FORMER_TOKENS.get(name, then))
             ]
         elif now != then:
             differences.append(f"{key}: {now}, but the run has {then}")

@@ -96,8 +96,8 @@ class _Model:
     def encode(
         self, inputs: Iterable[Mapping[str, Any]], *, prompt_type: PromptType | None = None, **_: Any
     ) -> NDArray[Any]:
-        """(N, D) of batches of texts."""
-        role = "query" if prompt_type == PromptType.query else "document"
+        """(N, D) of batches of texts; those of a task without documents are all queries."""
+        role = "document" if prompt_type == PromptType.document else "query"
         texts = [text for batch in inputs for text in batch["text"]]
         return self._embed([Request(text, role=role) for text in texts]).numpy()  # type: ignore[arg-type]
 

@@ -39,7 +39,7 @@ from idiomtune.data.own.table import Record, Table, as_number, unique
 from idiomtune.declarations.dataset import HELD_OUT
 from idiomtune.errors import UserError
 from idiomtune.reports.statistics import statistic_of
-from idiomtune.requests import Request
+from idiomtune.requests import Request, symmetric
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -92,16 +92,12 @@ def read_pairs(
     """
     are_labelled, check = benchmark == "own_pairs", unique()
 
-    def sentence(record: Record, number: int) -> Request:
-        request = request_of(record, f"sentence{number}", f"span{number}", instruction)
-        return request if request.instruction else Request(request.text, request.span)  # as a document
-
     def pair(record: Record) -> Pair:
         for role in SPAN_PARTS:
             if record.has(role):
                 raise record.error(role, "of which sentence? Name the column as span1 or span2")
         id_ = check(record, record.name("id") if "id" in record.names else str(record.number))
-        first, second = sentence(record, 1), sentence(record, 2)
+        first, second = (request_of(record, f"sentence{n}", f"span{n}", instruction) for n in (1, 2))
         gold = _label(record) if are_labelled else record.number_in("score")
         return Pair(id_, first, second, gold, record.optional_name("group"))
 
@@ -286,7 +282,7 @@ def _pairs(examples: Examples) -> list[Pair]:
     store, pairs = examples.store, []
     for row, first in enumerate(examples.anchors.tolist()):
         (name,) = examples.names([row])
-        one, other = (Request(store.read_text(text), store.span(text)) for text in (first, first + 1))
+        one, other = (symmetric(store.read_text(text), store.span(text)) for text in (first, first + 1))
         pairs.append(Pair(name, one, other, float(store.scores[examples.rows[row]]), name))
     return pairs
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from idiomtune.benchmarks.own import own_key
 from idiomtune.benchmarks.own.pairs import OwnPairBenchmark, Pair, read_pairs
 from idiomtune.errors import UserError
-from idiomtune.requests import Request
+from idiomtune.requests import Request, symmetric
 from tests.benchmarks import in_turn
 from tests.own_data import write
 
@@ -34,7 +34,7 @@ def test_names_of_columns(tmp_path: Path) -> None:
         (",Sentence_A,Sentence_B,relatedness-score", "id,text1,text2,similarity")
     ):
         pair = scored(tmp_path, f"{header}\n0,a,b,1\n1,c,d,0\n", f"{number}.csv")[0]
-        assert (pair.first, pair.second, pair.gold) == (Request("a"), Request("b"), 1.0)
+        assert (pair.first, pair.second, pair.gold) == (symmetric("a"), symmetric("b"), 1.0)
     mapped = write(tmp_path / "other.csv", "x,y,z,label\na,b,1,no\nc,d,0,no\n")
     assert read_pairs(mapped, columns={"sentence1": "x", "sentence2": "y", "score": "z"})[0].gold == 1.0
 
@@ -86,9 +86,9 @@ def test_spans_are_a_mode_of_their_own(tmp_path: Path) -> None:
     pairs = scored(tmp_path, text)
     benchmark = OwnPairBenchmark("own_sts", {"mine": pairs})
     first, second, third, fourth = benchmark.announced[4:]
-    assert first == Request("she saw red", (8, 11), pooling="span")
+    assert first == symmetric("she saw red", (8, 11), "span")
     assert second == Request("a b", (2, 3), "query", "Meaning?", "span")
-    assert third == Request("he was angry", (7, 12), pooling="span")
+    assert third == symmetric("he was angry", (7, 12), "span")
     assert fourth == Request("c d", None, "query", "Meaning?")
     rows = torch.cat([embedded([0.1, 0.9]), embedded([0.9, 0.1])])
     result = benchmark.score(in_turn(rows))

@@ -68,3 +68,24 @@ def test_on_a_terminal_a_bar_with_its_note_below_the_messages(monkeypatch: pytes
     before, after = screen.split("a message\n")
     assert before.endswith("\r") or before.endswith("\x1b[A")  # bars are cleared
     assert all(part in after for part in ("training", "6/10", "loss 0.25", "scoring", "3/8"))
+
+
+def test_two_bars_leave_no_control_sequences_in_a_log_file(
+    clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    with progress_bar("training", 10) as advance:
+        for _ in range(3):
+            clock.now += 70
+            advance(1)
+            with progress_bar("scoring", 4) as score:
+                for _ in range(4):
+                    clock.now += 70
+                    score(1)
+                with progress_bar("a third", 2) as third:
+                    clock.now += 140
+                    third(1)
+    lines = [record.getMessage() for record in caplog.records]
+    assert sum(line.startswith("scoring") for line in lines) >= 6
+    assert any(line.startswith("training: 3 of 10") for line in lines)
+    assert all(line[0].isalpha() and line.isprintable() for line in lines)

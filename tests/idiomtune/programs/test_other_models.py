@@ -1,0 +1,161 @@
+"""Models of other families than the packaged one: special tokens, prompts, what check and train agree on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Dense, Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+
+from idiomtune.config import TrainSettings, check
+from idiomtune.encoder.encoder import Encoder
+from idiomtune.encoder.parity import compare_loaded
+from idiomtune.errors import UserError
+from idiomtune.factory import build_objective
+from idiomtune.programs.prepare import check_data, prepare
+from idiomtune.requests import Request
+from tests.model_runs import ModelRun
+from tests.tiny_families import FAMILIES, WIDTH, tiny_checkpoint
+from tests.tiny_runs import composed, resume, train
+
+IDIOLINK = ["data=sample", "trainer.batch_size=16", "device=cpu", "benchmark=[idiolink]"]
+MASKED = "objective.query_mode=[span,masked_span]"
+
+
+def with_mask(family: str, mask: str | None, folder: Path) -> Path:
+    """A checkpoint of the family whose tokenizer has this mask token, or none."""
+    kind = FAMILIES[family]
+    special = kind.special if mask is None else kind.special | {"mask_token": mask}
+    return tiny_checkpoint(replace(kind, special=special), folder)
+
+
+def settings_of(model: Path, *options: str) -> TrainSettings:
+    """Checked settings of a run with a model."""
+    overrides = ["model=pretrained", f"model.path={model}", *IDIOLINK, *options]
+    settings: TrainSettings = check(TrainSettings, composed("config", *overrides))
+    return settings
+
+
+@pytest.mark.parametrize(("family", "mask"), [("mpnet", "<mask>"), ("bert", "[MASK]"), ("roberta", "<m>")])
+def test_the_mask_is_the_models_own(family: str, mask: str, tmp_path: Path) -> None:
+    model = with_mask(family, mask, tmp_path / "model")
+    objective: Any = build_objective(settings_of(model, MASKED))
+    assert objective.special_tokens == {"mask": mask}
+    assert any(mask in request.text for request in objective.batch(0, [0, 1]).requests)
+    check_data(settings_of(model, MASKED))
+
+
+def test_the_mask_of_a_part_is_the_models_own_too(tmp_path: Path) -> None:
+    model = with_mask("mpnet", "<mask>", tmp_path / "model")
+    joint = ["objective=joint", "objective.idiolink.query_mode=masked_span"]
+    objective: Any = build_objective(settings_of(model, *joint))
+    assert objective.special_tokens == {"idiolink.mask": "<mask>"}
+
+
+def test_a_model_without_a_mask_is_refused_where_a_mode_hides_spans_and_only_there(tmp_path: Path) -> None:
+    model = with_mask("qwen3", None, tmp_path / "model")
+    check_data(settings_of(model))
+    with pytest.raises(UserError, match=r"objective\.mask"):
+        check_data(settings_of(model, MASKED))
+    check_data(settings_of(model, MASKED, "objective.mask=something"))
+
+
+def test_check_refuses_another_models_mask_as_training_does(tmp_path: Path) -> None:
+    model = with_mask("mpnet", "<mask>", tmp_path / "model")
+    with pytest.raises(UserError, match=r"objective\.mask='\[MASK\]'"):
+        prepare(settings_of(model, MASKED, "objective.mask='[MASK]'"))
+
+
+def test_a_masked_run_is_resumed_as_the_whole_one_also_if_the_base_model_is_gone(tmp_path: Path) -> None:
+    model = with_mask("roberta", "<mask>", tmp_path / "model")
+    options = ["model=pretrained", f"model.path={model}", *IDIOLINK, MASKED, "trainer.max_steps=4"]
+    train(tmp_path / "run", [*options, "eval.every=2", "trainer.warmup_ratio=0"])
+    shutil.rmtree(model)
+    shutil.rmtree(tmp_path / "run" / "step_4")
+    resume(tmp_path / "run")
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["status"] == "finished"
+
+
+def test_the_cards_snippets_pass_spans_through_what_follows_the_pooling(tmp_path: Path) -> None:
+    """A dense layer, and a prompt that is written before every text unless another one is named."""
+    checkpoint = tiny_checkpoint(FAMILIES["t5"], tmp_path / "checkpoint")
+    dense = Dense(WIDTH, 16, activation_function=torch.nn.Tanh())
+    modules = [Transformer(str(checkpoint)), Pooling(WIDTH, pooling_mode="mean"), dense]
+    prompts = {"query": "query: ", "document": "passage: "}
+    model = SentenceTransformer(modules=modules, prompts=prompts, default_prompt_name="query", device="cpu")
+    model.save_pretrained(str(tmp_path / "model"), create_model_card=False)
+    run = ModelRun(str(tmp_path / "model"), tmp_path, mask="something")
+    run.train()
+    run.snippets()
+    record = json.loads((run.run / "run.json").read_text())
+    assert record["parity_saved"] < 1e-5
+    assert record["parity_span"]
+    assert "one of them a span" in (run.run / "best" / "README.md").read_text()
+
+
+def test_a_card_says_that_a_span_was_compared_only_if_it_was(tmp_path: Path, tiny_path: Path) -> None:
+    run = ModelRun(str(tiny_path), tmp_path, ["span=raw"])
+    run.train()
+    card = (run.run / "best" / "README.md").read_text()
+    assert "one of them a span" not in card
+    assert "7 texts" in card
+    assert 'span="raw"' in card
+
+
+@pytest.mark.parametrize(
+    ("family", "own_class"), [("mistral", ""), ("t5", ""), ("xlm_roberta", "XLMRobertaTokenizer")]
+)
+def test_a_full_stop_after_an_idiom_token_is_one_piece(family: str, own_class: str, tmp_path: Path) -> None:
+    """In memory, saved, and loaded again. The library's own XLM-R drops blanks before it looks for words:
+    there each word gets a mark, and one after a token too, as it is saved."""
+    model = with_mask(family, "<mask>", tmp_path / "model")
+    path = model / "tokenizer_config.json"
+    if own_class:
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"tokenizer_class": own_class}))
+    encoder = Encoder.from_pretrained(model, device="cpu", pooling="mean")
+    text, plain = "He broke the ice. Broke the ice, then (broke the ice).", "The boat went down."
+    before = encoder.encode([plain])
+    encoder.add_idiom_tokens(["broke the ice"])
+    assert torch.equal(encoder.encode([plain]), before)
+
+    def pieces(of: Encoder) -> list[str]:
+        tokenizer: Any = of.model.tokenizer
+        ids: list[str] = tokenizer.convert_ids_to_tokens(of.reader.read([Request(text)])[0].tokens.input_ids)
+        return ids
+
+    read = pieces(encoder)
+    after = [read[i + 1] for i, piece in enumerate(read) if piece == "IDbroketheiceID"]
+    assert len(after) == 3
+    assert own_class or "▁" not in after
+    encoder.save(tmp_path / "saved")
+    again = Encoder.from_pretrained(tmp_path / "saved", device="cpu")
+    assert pieces(again) == read
+    assert torch.equal(again.encode([text]), encoder.encode([text]))
+
+
+@pytest.mark.parametrize("argument", ["idiom_tokens", "idiom_tokens_start", "glossary_dropout", "nonsense"])
+def test_an_argument_that_would_be_ignored_is_refused(tiny_path: Path, argument: str) -> None:
+    value: Any = ["broke the ice"]
+    with pytest.raises(UserError) as refused:
+        Encoder.from_pretrained(tiny_path, **{argument: value})
+    assert refused.value.option == argument
+
+
+def test_parity_prints_no_report_of_the_libraries(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    model = with_mask("mpnet", None, tmp_path / "model")
+    weights = load_file(model / "model.safetensors")
+    save_file(
+        {k: v for k, v in weights.items() if "pooler" not in k}, model / "model.safetensors", {"format": "pt"}
+    )
+    settings = settings_of(model).model
+    compare_loaded(Encoder.from_pretrained(model, device="cpu"), settings)
+    assert "REPORT" not in capfd.readouterr().err

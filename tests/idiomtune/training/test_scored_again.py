@@ -1,0 +1,70 @@
+"""The best checkpoint is scored as it was saved; if it is the last one, its embeddings are at hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from idiomtune.benchmarks import embeddings
+from idiomtune.encoder.encoder import Encoder
+from idiomtune.encoder.parallel import embed_all
+from idiomtune.errors import InvariantError
+from idiomtune.training import loop
+from tests.tiny_runs import train
+
+LAST = ["trainer.max_steps=2", "eval.every=end", "eval.cache=false"]
+
+
+@pytest.fixture
+def embedded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many texts each call embeds."""
+    counts: list[int] = []
+    real = embed_all
+
+    def counted(encoder: Any, requests: Any, *others: Any, **options: Any) -> torch.Tensor:
+        counts.append(len(requests))
+        return real(encoder, requests, *others, **options)
+
+    monkeypatch.setattr(embeddings, "embed_all", counted)
+    return counts
+
+
+def scores(run: Path) -> dict[str, float]:
+    read: dict[str, float] = json.loads((run / "scores.json").read_text())["scores"]
+    return read
+
+
+def test_the_last_checkpoint_is_embedded_once(
+    tmp_path: Path, options: list[str], embedded: list[int]
+) -> None:
+    train(tmp_path / "run", [*options, *LAST])
+    untrained, last, probes = embedded
+    assert (untrained, probes) == (last, 8)
+
+
+@pytest.mark.parametrize("is_same", [False, True])
+def test_another_models_embeddings_are_not_taken(
+    tmp_path: Path, options: list[str], embedded: list[int], monkeypatch: pytest.MonkeyPatch, is_same: bool
+) -> None:
+    """Weights that change when they are saved are scored as they are in the file, which the run reports; also
+    if the digest were the same, by some texts that are embedded again."""
+    train(tmp_path / "sound", [*options, *LAST])
+    embedded.clear()
+    real = loop._save
+
+    def spoiled(training: Any, *others: Any, **options: Any) -> None:
+        with torch.no_grad():
+            for parameter in training.encoder.parameters():
+                parameter.copy_(torch.randn_like(parameter))
+        real(training, *others, **options)
+
+    monkeypatch.setattr(loop, "_save", spoiled)
+    if is_same:
+        monkeypatch.setattr(Encoder, "digest", lambda _: "the same")
+    with pytest.raises(InvariantError):
+        train(tmp_path / "run", [*options, *LAST, "trainer.invariants.parity=false"])
+    assert embedded[-1] == embedded[0]
