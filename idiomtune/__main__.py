@@ -1,12 +1,12 @@
 """`idiomtune <program> …` or `python -m idiomtune <program> …`: the programs as one console command.
 
-The current folder is searched last, for `extensions=`: no file in it hides a package.
+The current folder is searched, last, for what `extensions=` names, and for nothing else: somebody else may
+have put modules there that have the names of packages.
 """
 
 from __future__ import annotations
 
 import difflib
-import os
 import runpy
 import sys
 
@@ -35,7 +35,6 @@ def main() -> None:
     elif name == "--version":
         print(f"idiomtune {idiomtune.__version__}")
     elif name in PROGRAMS:
-        sys.path.append(os.getcwd())  # noqa: PTH109  a string, as the others are
         sys.argv = [name, *arguments]
         try:
             runpy.run_module(f"idiomtune.commands.{name}", run_name="__main__", alter_sys=True)

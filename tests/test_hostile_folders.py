@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,8 +19,9 @@ from safetensors.torch import save_file
 import idiomtune as it
 from idiomtune.declarations.models import model_values
 from idiomtune.io.files import fingerprint
-from idiomtune.io.records import check_extensions, remember_extensions
+from idiomtune.io.records import check_extensions, remember_start
 from tests.planted_runs import plant
+from tests.programs import program_env
 from tests.tiny_runs import composed
 
 CANARY = Path("canary")
@@ -255,7 +257,7 @@ def test_extensions_are_named_or_ones_own(tmp_path: Path, caplog: pytest.LogCapt
     check_extensions(run, ["mine"], ["mine", "other"])
     with pytest.raises(it.UserError, match=r"extensions=\[mine,more\]"):
         check_extensions(run, ["mine", "more"], ["more"])
-    remember_extensions(run, ["mine"])
+    remember_start(run, ["mine"])
     with caplog.at_level(logging.INFO):
         check_extensions(run, ["mine"], [])
     assert "mine" in caplog.text
@@ -286,3 +288,76 @@ def test_an_adapter_copies_what_loaders_read_of_its_base(
 def test_every_packaged_model_is_found() -> None:
     assert model_values("minilm_idioms")["path"].startswith("package:")
     it.Encoder("minilm_idioms")
+
+
+def test_what_a_strangers_run_names_is_neither_read_nor_published(
+    tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("secret.txt").write_text("a secret expression\n")
+    run = run_of(tmp_path / "run", tiny_path, {"idiom_tokens": str(Path("secret.txt").absolute())})
+    with pytest.raises(it.UserError, match=r"secret\.txt"):
+        it.resume(run)
+    hub = composed("config")["hub"] | {"push": "best", "repo_id": "evil/repo", "license": "mit"}
+    other = run_of(tmp_path / "other", tiny_path, {}, hub=hub)
+    with pytest.raises(it.UserError, match="evil/repo") as caught:
+        it.resume(other)
+    assert caught.value.option == "hub.push=best"
+
+
+def test_the_current_folder_has_no_packages(tmp_path: Path) -> None:
+    """A module there that has the name of one is not imported, unless `extensions=` names it."""
+    (tmp_path / "hydra_plugins").mkdir()
+    for name in ("hydra_plugins/evil.py", "sentencepiece.py", "brotli.py"):
+        (tmp_path / name).write_text(PAYLOAD)
+    program = Path(sys.executable).with_name("idiomtune")
+    done = subprocess.run(
+        [program, "check", "idiolink_ft", "data=sample", "device=cpu"],
+        cwd=tmp_path,
+        env=program_env(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "canary").exists()
+
+
+def test_a_link_out_of_an_adapters_folder_is_refused(
+    tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("secret.txt").write_text("a secret")
+    folder = adapters(tmp_path / "a" / "adapter", str(tiny_path))
+    (folder / "vocab.txt").symlink_to(tmp_path / "secret.txt")
+    with pytest.raises(it.UserError, match=r"vocab\.txt"):
+        it.Encoder(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("run.json", {"glossary": {"files": ["a", 5], "sums": 5}}),
+        ("scores.json", {"meta": {"monitor": {"a": 1}}}),
+        ("scores.json", {"meta": {"glossary": [1], "notes": 5}}),
+        ("scores.json", {"scores": {"a": "x"}}),
+    ],
+)
+def test_odd_fields_of_a_run_are_no_foreign_errors(
+    name: str, change: dict[str, Any], tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = run_of(tmp_path / "run", tiny_path, {})
+    rewrite(run / name, lambda content: content | change)
+    for program in ("report", "gate", "push", "explore"):
+        with contextlib.suppress(it.UserError):
+            PROGRAMS[program](run)
+
+
+def test_a_transformers_arguments_name_no_file(tiny_path: Path, tmp_path: Path) -> None:
+    for more in ({"tokenizer_name_or_path": "/tmp"}, {"model_kwargs": {"gguf_file": "../x"}}):
+        folder = tmp_path / next(iter(more))
+        shutil.copytree(tiny_path, folder)
+        rewrite(folder / "sentence_bert_config.json", more.__ror__)
+        with pytest.raises(it.UserError, match=r"sentence_bert_config\.json"):
+            it.Encoder(folder)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -170,6 +172,8 @@ def load_extensions(modules: Sequence[str]) -> None:
     Raises:
         UserError: if a module is not there, has no such list, or declares what there is already.
     """
+    if modules and os.getcwd() not in sys.path:  # noqa: PTH109  a string, as the others are
+        sys.path.append(os.getcwd())  # noqa: PTH109
     for module in modules:
         if module in _added and module != "__main__":  # whose cells may have run since
             continue

@@ -41,7 +41,7 @@ from idiomtune.encoder.idiom_tokens import (
 from idiomtune.encoder.reading import special_tokens_around
 from idiomtune.errors import UserError
 from idiomtune.io import cache
-from idiomtune.io.files import copy_file, expanded, fingerprint, is_file, is_folder, one_line
+from idiomtune.io.files import copy_file, expanded, fingerprint, is_file, is_folder, leads_out, one_line
 from idiomtune.io.hub import (
     CLIENT_ERRORS,
     first_line,
@@ -197,6 +197,10 @@ def _with_adapter(folder: Path) -> Path:
         for kind in _READ
         for file in sorted(part.glob(kind))
     }
+    blobs = folder.resolve().parents[1] / "blobs"  # where the Hub's cache has what its links lead to
+    for file in files.values():
+        if file.is_relative_to(folder) and leads_out(file, folder) and leads_out(file, blobs):
+            raise UserError("is a link out of the folder: put a copy in its place", file=file)
     weights_file = base / _WEIGHTS
     del files[Path(_WEIGHTS)]
     key = [

@@ -407,6 +407,8 @@ def read_text(path: Path) -> str:
     Raises:
         UserError: if it cannot be read or is not UTF-8.
     """
+    if path.exists() and not is_file(path) and not is_folder(path):
+        raise UserError("is no file, but a device or a pipe", file=path)
     try:
         return path.read_text(encoding="utf-8-sig")  # with or without a byte order mark
     except UnicodeDecodeError as error:

@@ -40,6 +40,7 @@ log = logging.getLogger(__name__)
 LEARNT = "learnt.json"  # of a model that `idiomtune learn` made
 ADAPTER_CONFIG, ADAPTER = "adapter_config.json", "adapter_model.safetensors"
 _MODULES, _SHARDS = "modules.json", "model.safetensors.index.json"
+_KINDS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 _LIBRARY = "sentence_transformers."  # whose modules need no code of the folder
 
 
@@ -63,6 +64,7 @@ class _Record(BaseModel):
 class _Model(_Record):
     path: str = ""
     trust_remote_code: bool = False
+    about: dict[str, Any] | None = None
 
 
 class _Configuration(_Record):
@@ -78,12 +80,17 @@ class _Configuration(_Record):
     trainer: _Section = None
 
 
+class _RecordedGlossary(_Record):
+    files: list[str] = []
+    sums: dict[str, str] = {}
+
+
 class _Run(_Record):
     status: str | None = None
     experiment: str | None = None
     best_step: int | None = None
     data: dict[str, str] = {}
-    glossary: _Section = None
+    glossary: _RecordedGlossary | None = None
     sums: Sums = {}
 
 
@@ -93,15 +100,21 @@ class _Snapshot(_Record):
     metrics: list[dict[str, Any]] = []
 
 
+class _Meta(_Record):
+    monitor: str | list[str] = []
+    glossary: _RecordedGlossary | None = None
+    glossary_learnt: list[_RecordedGlossary] = []
+    notes: list[str] = []
+
+
 class _Scores(_Record):
     scores: dict[str, float]
     baseline: dict[str, float] | None
-    meta: dict[str, Any]
+    meta: _Meta
 
 
-class _Glossary(_Record):
+class _Glossary(_RecordedGlossary):
     files: list[str]
-    sums: dict[str, str] = {}
 
 
 class _Learnt(_Record):
@@ -126,6 +139,25 @@ class _Module(_Record):
     type: str
 
 
+def _reads_no_file(options: dict[str, Any]) -> dict[str, Any]:
+    if "gguf_file" in options:
+        raise ValueError("names a file")
+    return options
+
+
+_Options = Annotated[dict[str, Any], AfterValidator(_reads_no_file)]
+
+
+class _Transformer(_Record):  # sentence-transformers' arguments, of earlier versions too
+    tokenizer_name_or_path: None = None
+    model_kwargs: _Options = {}
+    processor_kwargs: _Options = {}
+    config_kwargs: _Options = {}
+    model_args: _Options = {}
+    tokenizer_args: _Options = {}
+    config_args: _Options = {}
+
+
 class _Shards(_Record):
     weight_map: dict[str, Inside]
 
@@ -142,6 +174,7 @@ _SHAPES: dict[str, Any] = {
     ADAPTER_CONFIG: _Adapter,
     _MODULES: list[_Module],
     _SHARDS: _Shards,
+    **{f"sentence_{kind}_config.json": _Transformer for kind in _KINDS},
 }
 
 
@@ -170,6 +203,8 @@ def read_record(path: Path) -> Any:
 
 def readable_record(path: Path) -> dict[str, Any]:
     """As :func:`read_record`; {} if it is missing, damaged or no mapping. A failing disk is an OSError."""
+    if not is_file(path):  # a pipe would never end
+        return {}
     try:
         text = path.read_text(encoding="utf-8")
         content = _checked(path, parse_yaml(text) if path.suffix == ".yaml" else json.loads(text))
@@ -224,7 +259,7 @@ def module_folders(folder: Path, *, trusts_code: bool = False) -> list[Path]:
             )
     folders = list(dict.fromkeys([folder, *(folder / module["path"] for module in modules)]))
     for part in folders:
-        for name in (_SHARDS, ADAPTER_CONFIG):
+        for name in (_SHARDS, ADAPTER_CONFIG, *(name for name in _SHAPES if name.startswith("sentence_"))):
             if is_file(part / name):
                 read_record(part / name)
         if is_file(part / ADAPTER_CONFIG) and not is_file(part / ADAPTER):
@@ -285,16 +320,41 @@ def check_extensions(run: Path, recorded: Sequence[str], named: Sequence[str]) -
         log.info("extensions, as this run was started here with: %s", ", ".join(others))
 
 
-def remember_extensions(run: Path, modules: Iterable[str]) -> None:
-    """Remember in the user's cache that a run was started here with these modules."""
-    if names := list(modules):
-        with suppress(OSError):  # resuming the run then needs them named
-            write_json(_started_with(run), names)
+def check_resumed(run: Path, recorded: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Refuse what a run's configuration says and this command line does not, unless the run was started here.
+
+    Args:
+        recorded: its configuration.
+        now: that of this command line.
+
+    Raises:
+        UserError: for modules to import, a model to publish, files that it was not trained on.
+    """
+    check_extensions(run, recorded.get("extensions") or (), now.get("extensions") or ())
+    if _started_with(run).is_file():
+        return
+    hub, model = recorded.get("hub") or {}, recorded.get("model") or {}
+    if hub.get("push") and not (now.get("hub") or {}).get("push"):
+        raise UserError(
+            f"the run in {run} was not started here, and publishes models as "
+            f"{one_line(str(hub.get('repo_id')))}: repeat it, or give hub.push=null",
+            option=f"hub.push={one_line(str(hub['push']))}",
+        )
+    named = (now.get("model") or {}).get("glossary") or ()
+    texts = [*(model.get("glossary") or ()), model.get("idiom_tokens")]
+    files = [Path(text).expanduser() for text in texts if isinstance(text, str) and text not in named]
+    check_recorded_files([file for file in files if is_file(file)], run)
+
+
+def remember_start(run: Path, modules: Iterable[str]) -> None:
+    """Remember in the user's cache that a run was started here, with these modules."""
+    with suppress(OSError):  # resuming the run then needs some options repeated
+        write_json(_started_with(run), list(modules))
 
 
 def _started_with(run: Path) -> Path:
     digest = hashlib.sha256(str(run.resolve()).encode()).hexdigest()
-    return cache_folder() / "extensions" / f"{digest[:16]}.json"
+    return cache_folder() / "started" / f"{digest[:16]}.json"
 
 
 def check_recorded_files(files: Iterable[Path], run: Path) -> None:

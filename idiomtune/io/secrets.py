@@ -16,9 +16,11 @@ from idiomtune.errors import UserError
 OPTION = re.compile(r"(^|[._])(token|password|passwd|secret|api_?key|credentials?)$", re.IGNORECASE)
 """Names of options that are for a secret."""
 
-# Whole words of a name: MONKEY, PATH and TOKENIZERS have none. The long ones may end a word: PGPASSWORD.
+# Anywhere in a name; KEY and PAT as words, or after what one is for: not in MONKEY, PATH and TOKENIZERS.
 _VARIABLE = re.compile(
-    r"(SECRET|TOKEN|PASSWORD|PASSWD|CREDENTIAL|APIKEY|(?<![A-Z])(KEY|PAT))S?(?![A-Z])", re.IGNORECASE
+    r"SECRET|TOKEN(?!IZ)|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL"
+    r"|((?<![A-Z])|API|ACCESS|SSH|PRIVATE|SIGNING)KEYS?(?![A-Z])|((?<![A-Z])|HUB|LAB)PATS?(?![A-Z])",
+    re.IGNORECASE,
 )
 _READS_VARIABLE = re.compile(r"oc\.env\s*:[\s\\'\"]*(\w+)")
 # A user's part ends at the last @, and may hold slashes behind its colon; `host:8080/a@b` has none.

@@ -16,13 +16,14 @@ from pydantic import ValidationError
 
 from idiomtune.declarations.examples import Record
 from idiomtune.errors import UserError
-from idiomtune.io.files import UNREADABLE, changed_files
+from idiomtune.io.files import UNREADABLE, changed_files, is_file
 from idiomtune.io.records import readable_record
 
 SAMPLE_NOTE = "on the project's small SAMPLE data: says nothing about a model's quality"
 EXTERNAL_NOTE = "trained with EXTERNAL idiom data ({extra}): not the published protocol"
 
 _DEPTH = 3  # folders of folders of runs
+_MAX_DIGITS = 100  # a float has 308
 _OF_STATUS = {
     "running": "not finished: it is still running or was killed; its scores are not counted",
     "interrupted": "interrupted, not finished: its scores are not counted",
@@ -277,7 +278,7 @@ def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
     A file that may not be read is one damaged line. A disk that fails is an OSError.
     """
     try:
-        lines = path.read_bytes().splitlines()
+        lines = path.read_bytes().splitlines() if is_file(path) or not path.exists() else []
     except (FileNotFoundError, NotADirectoryError):  # `idiomtune evaluate` writes a file, not a folder
         return [], 0
     except UNREADABLE:
@@ -285,9 +286,15 @@ def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
     objects: list[dict[str, Any]] = []
     for line in lines:
         with suppress(ValueError, RecursionError):
-            content = json.loads(line)
+            content = json.loads(line, parse_int=_number)
             objects += [content] if isinstance(content, dict) else []
     return objects, len(lines) - len(objects)
+
+
+def _number(digits: str) -> int:
+    if len(digits) > _MAX_DIGITS:
+        raise ValueError("is more than any number of queries")
+    return int(digits)
 
 
 def read_records(path: Path, benchmark: str) -> tuple[list[dict[str, Any]], int]:

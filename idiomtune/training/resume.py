@@ -12,7 +12,7 @@ from idiomtune.config.compose import merged, unquoted
 from idiomtune.declarations.registry import is_place
 from idiomtune.errors import UserError
 from idiomtune.io.files import expanded, fingerprint, is_file
-from idiomtune.io.records import check_extensions, readable_record, refuse_recorded_code
+from idiomtune.io.records import check_resumed, readable_record, refuse_recorded_code
 from idiomtune.training.checkpoint import (
     CHECKSUMS,
     RECORD,
@@ -141,11 +141,10 @@ def saved_config(
     """
     record = saved_record(folder)
     saved: dict[str, Any] = record["config"]
-    recorded = record["run"]["experiment"]
+    recorded = record["run"].get("experiment")
     path = folder / "config.yaml"
     if is_file(path) and fingerprint(path) == readable_record(folder / "run.json").get("config_sum"):
         saved = read_config(folder)  # has what was changed at a resume that saved no checkpoint
-    check_extensions(folder, saved.get("extensions", ()), composed.get("extensions", ()))
     repeats = _get(composed, "model.trust_remote_code")
     refuse_recorded_code(saved.get("model"), path, repeats=repeats, option="model.trust_remote_code=true")
     saved |= {section: options | (saved[section] or {}) for section, options in _ADDED.items()}
@@ -185,6 +184,7 @@ def saved_config(
             "Leave these out to resume it (run length, device and logging may change), or start a new run "
             "without resume="
         )
+    check_resumed(folder, saved, composed)
     return _completed(saved, composed) | {"resume": str(folder)}
 
 

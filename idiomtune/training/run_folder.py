@@ -32,7 +32,7 @@ from idiomtune.io.files import (
     write_text,
 )
 from idiomtune.io.hub import without_secrets
-from idiomtune.io.records import readable_record, remember_extensions
+from idiomtune.io.records import readable_record, remember_start
 from idiomtune.io.terminal import logged_to
 from idiomtune.training.checkpoint import CHECKSUMS, checkpoints
 
@@ -270,7 +270,7 @@ class RunFolder:
             (self.path / name).unlink(missing_ok=True)
         shutil.rmtree(self.path / BASELINE[1], ignore_errors=True)
         if self.writes:
-            remember_extensions(self.path, config.get("extensions") or ())
+            remember_start(self.path, config.get("extensions") or ())
         self._open(
             config, {"status": "running", "started": _now(), "ended": None, **_surroundings(), **facts}
         )

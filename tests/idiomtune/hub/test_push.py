@@ -675,7 +675,8 @@ def test_the_card_says_how_meanings_are_read(finished: Path, form: str, weight: 
     assert ("(made people relax)" in card) == (form == "beside")
     assert ('"He made people relax"' in card) == (form == "in_place")
     # Only the encoder adds meanings to embeddings of sentences.
-    assert ("from idiomtune import Encoder" in card) == ("weight 0.5" in card) == (weight is not None)
+    assert "from idiomtune import Encoder" in card  # of a span, in any case
+    assert ("weight 0.5" in card) == (weight is not None)
     assert ("model.similarity(" in card) == (weight is None)
 
 
