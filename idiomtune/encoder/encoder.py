@@ -778,6 +778,8 @@ def _span(i: int, text: str, given: Any) -> Span:
         raise _type_error(f"span {i}", "words, or offsets (start, end)", given)
     if not 0 <= start < end <= len(text):
         raise UserError(f"span ({start}, {end}) is not in text {i} of {len(text)} characters: {text!r}")
+    if not text[start:end].strip():
+        raise UserError(f"span ({start}, {end}) has only blanks in text {i}: {text!r}")
     return start, end
 
 

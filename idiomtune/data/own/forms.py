@@ -12,6 +12,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 SPAN_PARTS = ("span", "span_start", "span_end")
+# Role of a text → that of a span in it.
+SPAN_OF = {
+    **{"text": "span", "anchor": "span", "query": "span", "positive": "positive_span"},
+    **{"negative": "negative_span", "sentence1": "span1", "sentence2": "span2"},
+}
 
 
 def normalised(column: str) -> str:
@@ -88,6 +93,7 @@ _SCORE = "score scores similarity similarity_score relatedness_score"
 _LABEL = "label labels class"
 _GROUP = "group expression idiom"
 _USAGE = "usage kind"
+_ANCHOR, _POSITIVE = "anchor query question query_text", "positive positives pos answer passage document"
 
 # What is trained on.
 _ROW = {"group": _GROUP, "weight": "weight", "instruction": "instruction prompt"}
@@ -98,8 +104,8 @@ _PAIR = {
 PAIRS = Form(
     "pairs",
     _roles(
-        anchor="anchor query question query_text",
-        positive="positive positives pos answer passage document positive_passages",
+        anchor=_ANCHOR,
+        positive=f"{_POSITIVE} positive_passages",
         span="span anchor_span query_span",
         positive_span="positive_span pos_span",
         **_PAIR,
@@ -133,6 +139,16 @@ TRAINED = (  # the first that fits counts
     Form("scored", _roles(**_TWO, score=_SCORE, **_ROW), _SCORED),
     Form("scored", _roles(**_TWO, score=_LABEL, **_ROW), _SCORED),
     SENTENCE_PAIRS,
+    # With the columns of pairs, if the user says which column has their score.
+    Form(
+        "scored",
+        _roles(
+            **{**_TWO, "sentence1": f"{_SENTENCE1} {_ANCHOR}", "sentence2": f"{_SENTENCE2} {_POSITIVE}"},
+            score=_SCORE,
+            **_ROW,
+        ),
+        _SCORED,
+    ),
     Form("sentences", _SENTENCE, ("text", "label")),
     Form("sentences", _SENTENCE, ("text", "group")),
 )
