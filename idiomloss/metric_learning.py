@@ -32,10 +32,8 @@ def meaning_labels(idioms: Tensor | Sequence[Hashable], meanings: Tensor | Seque
         ValueError: if there are not as many meanings as idioms, or other meanings than 0 and 1.
     """
     first, second = _numbers(idioms), _numbers(meanings)
-    if first.shape != second.shape:
-        raise ValueError(f"got {len(first)} idioms and {len(second)} meanings: give one of each for each row")
-    if len(second) and not 0 <= second.min() <= second.max() < NUM_MEANINGS:
-        raise ValueError(f"an idiom has {NUM_MEANINGS} meanings, 0 and 1, got {sorted({*second.tolist()})}")
+    if len(first) != len(second) or not {*second.tolist()} <= {*range(NUM_MEANINGS)}:
+        raise ValueError(f"each of {len(first)} idioms needs one of {NUM_MEANINGS} meanings, got {second}")
     return NUM_MEANINGS * first + second
 
 

@@ -163,11 +163,8 @@ def _count_rows(names: Sequence[str], most: int) -> int:
 # What Hydra says of two slips, in words of its configuration files and with backslashes that no shell takes.
 _SEVERAL = re.compile(r"Ambiguous value for argument '(([^=']+)=(.*))'$", re.MULTILINE)
 # What word processors and Windows write, and what Hydra can read.
-_AS_TYPED = str.maketrans(
-    "\u201c\u201d\u201e\u2018\u2019\u2013\u2014\u2212\xa0\u202f\uff1d\uff0c",
-    '"""\'\'---  =,',
-    "\r\ufeff\u200b\u200e\u200f",
-)
+_AS_TYPED = dict(zip(map(ord, "“”„‘’–—−\xa0\u202f＝，"), '"""\'\'---  =,', strict=True))
+_AS_TYPED |= dict.fromkeys(map(ord, "\r\ufeff\u200b\u200e\u200f"), "")
 _TWICE = re.compile(r"Multiple values for (\S+)\. To override a value use 'override [^:]+: (.*)'")
 
 
@@ -268,13 +265,11 @@ def explained(error: Exception) -> str:
         if names := config_names(group):
             return _unknown("choice", group, name, names)
     if isinstance(error, OverrideParseException):
-        typed = error.override.translate(_AS_TYPED)
+        typed = re.sub(r"\s*=\s*", "=", error.override.translate(_AS_TYPED), count=1).strip().lstrip("-")
         odd = dict.fromkeys(c for c in error.override if ord(c) in _AS_TYPED)
-        typed = re.sub(r"\s*=\s*", "=", typed, count=1).strip().lstrip("-")
-        if odd or typed != error.override:
-            characters = [f"{c!a} ({unicodedata.name(c, 'the end of a Windows line')})" for c in odd]
-            problem = f"has {' and '.join(characters) or 'blanks around ='}"
-            return f"{error.override!r} {problem}: type {typed}"
+        has = [f"{c!a} ({unicodedata.name(c, 'the end of a Windows line')})" for c in odd]
+        if typed != error.override:
+            return f"{error.override!r} has {' and '.join(has) or 'blanks around ='}: type {typed}"
     if isinstance(error, OverrideParseException) and "=" not in error.override:
         return f"{error.override}: an option is written name=value, without blanks around ="
     if several := _SEVERAL.match(str(error)):

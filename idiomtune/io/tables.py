@@ -223,31 +223,25 @@ def _delimited(path: Path, delimiter: str, columns: Sequence[str], problems: lis
     delimiter, lines = (match[1], parts) if match else (delimiter, chain([first], parts))
     # Strict: otherwise an open quotation mark would swallow the rows after it.
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
-    number, first_line, header = 0, 1, list[str]()
+    cells_of = enumerate(map(_tabbed, lines) if delimiter == "\t" else reader, 1)
+    filled = ((number, cells) for number, cells in cells_of if any(map(str.strip, cells)))
+    number, first_line = 0, 1
     try:
-        for number, cells in enumerate(map(_tabbed, lines) if delimiter == "\t" else reader, 1):
+        number, header = next(filled, (0, []))
+        if len(header) == 1:
+            _check_separator(path, header[0])
+        _check_columns(path, header, columns)
+        first_line = reader.line_num + 1
+        for number, cells in filled:
             first_line = reader.line_num + 1
-            if not any(map(str.strip, cells)):
-                continue
-            if not header:
-                header = cells
-                if len(header) == 1:
-                    _check_separator(path, header[0])
-                _check_columns(path, header, columns)
-                continue
             values = dict(zip(header, cells, strict=False))
             if len(cells) == len(header):
                 yield Row(number, values)
                 continue
             where = name_row(number, values, columns[0] if columns else "")
-            hint = ""
-            if delimiter == "\t":
-                hint = ": a cell of a TSV has neither a tab nor a line break"
-            elif len(cells) > len(header):
-                hint = ": put a text with a comma in quotation marks"
+            hint = ": put a text with a comma or tab in quotation marks" * (len(cells) > len(header))
+            hint = ": a cell of a TSV has neither a tab nor a line break" if delimiter == "\t" else hint
             problems.append(f"{where}: has {len(cells)} fields, but the header has {len(header)}{hint}")
-        if not header:
-            _check_columns(path, header, columns)
     except csv.Error as error:
         hint = "a quotation mark is not closed, or one within a cell is not doubled?"
         where = f"row {number + 1}, from line {first_line}"

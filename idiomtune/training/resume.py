@@ -49,12 +49,7 @@ _GROUPS = ("model", "data", "objective", "trainer", "benchmark")
 # unless the default changes the training: then what older runs were trained with is here.
 _SECTIONS = ("data", "eval", "hub", "model", "retain", "trainer")
 _ADDED: dict[str, Any] = {"trainer": {"dropout_masks": "torch"}}
-_ADDED_TO_SEARCHES = {
-    "store": None,
-    "shard_size": 50_000,
-    "index": "exact",
-    "missing": "error",
-}  # to own_retrieval's
+_ADDED_TO_SEARCHES = {"store": None, "shard_size": 50_000, "index": "exact", "missing": "error"}
 
 
 def may_change(key: str) -> bool:

@@ -203,9 +203,9 @@ def read_collection(
     folder: Path,
     judgements: str | None = None,
     instruction: str | None = None,
+    missing: str = "error",
     *,
     exclude_self: bool = False,
-    ignore_missing: bool = False,
     streamed: bool = False,
 ) -> Collection:
     """A corpus, its queries and their relevance judgements.
@@ -217,9 +217,9 @@ def read_collection(
         name: in score keys.
         judgements: which of several files of judgements, such as `test`; None for the only one, or `test`.
         instruction: before queries whose row has none.
+        missing: `ignore` = leave out judgements of queries and documents that do not exist.
         exclude_self: a document with the query's id is not a result of the query (as in BEIR, where some
             queries are documents of the corpus); a query with nothing else to find is not scored.
-        ignore_missing: leave out judgements of queries and documents that do not exist.
         streamed: keep no document's text in memory: they are read again when needed.
 
     Raises:
@@ -247,7 +247,7 @@ def read_collection(
 
     queries = dict(_read(query_files, QUERIES, ("id text",), query))
 
-    missing: dict[str, None] = {}
+    ignored: dict[str, None] = {}
 
     def judge(record: Record) -> None:
         query, document = record.name("query"), record.name("document")
@@ -255,11 +255,11 @@ def read_collection(
         position = documents.find(document)
         if query not in queries or position is None:
             role, what = ("query", query) if query not in queries else ("document", document)
-            if not ignore_missing:
-                how = "leave out what does not exist with benchmark.own_retrieval.missing=ignore"
-                raise record.error(role, f"there is no {role} {what!r}: {how}")
-            missing[f"{role} {what}"] = None
-            return
+            if missing == "ignore":
+                ignored[f"{role} {what}"] = None
+                return
+            how = "benchmark.own_retrieval.missing=ignore leaves the judgement out"
+            raise record.error(role, f"there is no {role} {what!r}; {how}")
         if position in queries[query].grades:
             raise record.error("document", f"{document!r} is judged twice for the query {query!r}")
         queries[query].grades[position] = grade
@@ -267,8 +267,8 @@ def read_collection(
     layouts = ("query document", "query document relevance", "query iteration document relevance")
     for _ in _read(judged, JUDGEMENTS, layouts, judge):
         pass
-    if missing:
-        log.warning("%s: judgements of what does not exist are left out: %s", folder, first_of([*missing], 3))
+    if ignored:
+        log.warning("%s: judgements of what does not exist are left out: %s", folder, first_of([*ignored], 3))
     scored = []
     for asked in queries.values():
         itself = documents.find(asked.id) if exclude_self else None

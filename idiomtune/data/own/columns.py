@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from idiomtune.data.own.forms import normalised
+from idiomtune.errors import UserError
 
 Span = tuple[int, int]
 
@@ -54,7 +55,7 @@ def _matching(pattern: str, words: Iterable[str]) -> set[str]:
 def _word(key: str) -> str:
     """Without accents, with blanks between words."""
     letters = (c for c in unicodedata.normalize("NFD", key) if not unicodedata.combining(c))
-    return re.sub("[-_ ]+", " ", "".join(letters)).strip()
+    return re.sub("(?<!^)[-_ ]+", " ", "".join(letters)).strip()
 
 
 def _name_words(column: str) -> list[str]:
@@ -112,22 +113,20 @@ class ColumnValues:
             f"{column}={max(self.counts, key=float) if self.are_numbers else next(right, min(self.counts))}"
         )
 
-    def usage_rank(self, column: str) -> int:
-        """How surely they are usages of expressions: 3 as words, 2 as letters, 1 as 0 and 1; else 0."""
-        keys = {_word(key) for key in self.counts}
-        if not self.are_few or not keys:
-            return 0
-        literal, figurative = (
-            _matching(rf"{_NOT}?{_SENSE}({_WORDS[kind]})( \w+)?", keys) for kind in ("literal", "figurative")
+    def usage_rank(self, column: str) -> tuple[bool, int]:
+        """Whether they are several; and usages of expressions: 3 = words, 2 = letters, 1 = 0 and 1."""
+        keys, names = {_word(key) for key in self.counts}, _name_words(column)
+        literal, usages = (
+            _matching(rf"{_NOT}?{_SENSE}({words})( \w+)?", keys)
+            for words in (_WORDS["literal"], f"{_WORDS['literal']}|{_WORDS['figurative']}")
         )
-        num = len(literal | figurative)
-        if num == len(keys) or (literal and num > 1 and len(keys) <= 2 * num):
-            return 3
-        names = _name_words(column)
-        is_named = _matching(_WORDS["usage_name"], names) and "id" not in names
+        is_named = bool(_matching(_WORDS["usage_name"], names)) and "id" not in names
+        rank = int(is_named and keys <= _SWITCHES)
         if keys <= _LETTERS and keys & {*"ifl"} and (is_named or (len(keys) > 1 and "l" in keys)):
-            return 2
-        return int(bool(is_named) and keys <= _SWITCHES)
+            rank = 2
+        if usages == keys or (literal and len(usages) > 1 and len(keys) <= 2 * len(usages)):
+            rank = 3
+        return len(keys) > 1, rank if keys and self.are_few else 0
 
     def may_judge(self, column: str) -> bool:
         """Whether they may say which rows are right: by their words, the column's name, or as few numbers."""
@@ -151,15 +150,19 @@ class ColumnValues:
         )
 
 
-def condition(text: str) -> tuple[str, Callable[[Any], bool]] | None:
-    """The column of `label=1`, `label=1|2` or `score>=0.5`, and what its values must be; else None."""
-    if (match := re.fullmatch(r"(.+?)\s*(>?=)\s*(.+)", text)) is None:
-        return None
-    column, sign, wanted = match.groups()
+def condition(text: str, option: str) -> tuple[str, Callable[[Any], bool]]:
+    """The column of `label=1`, `label=1|2` or `score>=0.5`, and whether a value is as it says.
+
+    Raises:
+        UserError: if it is none of these.
+    """
+    column, sign, wanted = (*(part.strip() for part in re.split("(>?=)", text, maxsplit=1)), "", "")[:3]
     keys, least = {value_key(part) for part in wanted.split("|")}, ColumnValues([wanted])
+    if not wanted or (sign == ">=" and not least.are_numbers):
+        raise UserError(f"{option} is a column and its value, such as label=1 or score>=0.5, got {text!r}")
     if sign == "=":
         return column, lambda value: value is not None and value_key(value) in keys
-    return (column, lambda value: ColumnValues([value]).high >= least.low) if least.are_numbers else None
+    return column, lambda value: ColumnValues([value]).high >= least.low
 
 
 def without_marks(text: str, kind: str) -> tuple[str, list[Span]]:

@@ -93,7 +93,6 @@ _SCORE = "score scores similarity similarity_score relatedness_score"
 _LABEL = "label labels class"
 _GROUP = "group expression idiom"
 _USAGE = "usage kind"
-_ANCHOR, _POSITIVE = "anchor query question query_text", "positive positives pos answer passage document"
 
 # What is trained on.
 _ROW = {"group": _GROUP, "weight": "weight", "instruction": "instruction prompt"}
@@ -104,8 +103,8 @@ _PAIR = {
 PAIRS = Form(
     "pairs",
     _roles(
-        anchor=_ANCHOR,
-        positive=f"{_POSITIVE} positive_passages",
+        anchor="anchor query question query_text",
+        positive="positive positives pos answer passage document positive_passages",
         span="span anchor_span query_span",
         positive_span="positive_span pos_span",
         **_PAIR,
@@ -113,6 +112,7 @@ PAIRS = Form(
     ("anchor", "positive"),
     ("positive", "negative"),
 )
+_AS_PAIRS = {"sentence1": PAIRS.roles["anchor"], "sentence2": PAIRS.roles["positive"]}
 SENTENCE_PAIRS = Form(  # with the columns of scored pairs, without a score
     "pairs",
     _roles(
@@ -140,15 +140,7 @@ TRAINED = (  # the first that fits counts
     Form("scored", _roles(**_TWO, score=_LABEL, **_ROW), _SCORED),
     SENTENCE_PAIRS,
     # With the columns of pairs, if the user says which column has their score.
-    Form(
-        "scored",
-        _roles(
-            **{**_TWO, "sentence1": f"{_SENTENCE1} {_ANCHOR}", "sentence2": f"{_SENTENCE2} {_POSITIVE}"},
-            score=_SCORE,
-            **_ROW,
-        ),
-        _SCORED,
-    ),
+    Form("scored", {**_roles(score=_SCORE, **_TWO, **_ROW), **_AS_PAIRS}, _SCORED),
     Form("sentences", _SENTENCE, ("text", "label")),
     Form("sentences", _SENTENCE, ("text", "group")),
 )

@@ -10,7 +10,7 @@ import logging
 import mmap
 import struct
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import islice
@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from idiomtune.data.own.columns import ColumnValues, condition, value_key
-from idiomtune.data.own.forms import CORPUS, TRAINED, UNREAD, Form, normalised
+from idiomtune.data.own.forms import CORPUS, TRAINED, UNREAD, normalised
 from idiomtune.data.own.table import Record, Source, Span, Table, columns_of, find_sources
 from idiomtune.declarations.dataset import NO_DATA, OwnData
 from idiomtune.errors import UserError
@@ -102,64 +102,56 @@ class OwnTable(Table):
         form: str | None = None,
         spellings: dict[str, str] | None = None,
     ) -> None:
-        self._mapping = mapping or {}
-        texts = {role: text for role in _CONDITIONS if (text := self._mapping.get(role))}
-        chosen = {role: column for role, column in self._mapping.items() if column and role not in texts}
+        self._mapping, self._conditions = mapping or {}, {}
+        for role in _CONDITIONS:
+            if text := self._mapping.get(role):
+                self._conditions[role] = condition(text, f"{_OPTION}: {role}")
+        chosen = {
+            role: column for role, column in self._mapping.items() if column and role not in _CONDITIONS
+        }
         super().__init__(source, [f for f in TRAINED if form in (None, f.name)], chosen, _OPTION)
-        conditions = {role: condition(text) for role, text in texts.items()}
-        self._conditions = {role: parsed for role, parsed in conditions.items() if parsed}
-        if wrong := conditions.keys() - self._conditions.keys():
-            problem = f'{_OPTION}: {min(wrong)} is a column and its value, such as "label=1" or "score>=0.5"'
-            raise UserError(problem, file=self.source.name)
         self.left_out = {column for column, _ in self._conditions.values()}
-        self.left_out |= {column for column, none in self._mapping.items() if none is None}
-        self._num_read = self._num_kept = 0
+        self.left_out |= {column for column, role in self._mapping.items() if role is None}
+        self._num_read = self._num_kept = self._num_spans = 0
         self._echoes: list[str] = []  # rows with negatives that equal their anchor
-        self._spellings = {} if spellings is None else spellings
-        self._respelled: dict[str, None] = {}
-        self._usage: str | None = None  # the column of usages that are also the meanings
-        self._values: dict[str, ColumnValues] = defaultdict(ColumnValues)  # of columns without a role
         self._cut_spans: list[str] = []  # that begin or end within a word
-        self._num_spans = 0
+        self._spellings, self._respelled = {} if spellings is None else spellings, list[str]()
+        self._has_usages = False  # as its meanings
+        self._values: dict[str, ColumnValues] = defaultdict(ColumnValues)  # of columns without a role
 
-    def examples(self, rows: Iterable[Row] | None = None, *, are_right: bool = True) -> Iterator[Example]:
-        """As :meth:`read`.
-
-        Args:
-            are_right: of rows for which `positive_if` holds, else of the others.
+    def examples(self, rows: Iterator[Row] | None = None) -> Iterator[Example]:
+        """As :meth:`read`, of the rows for which the user's conditions hold.
 
         Raises:
             UserError: also, after the last row, if a column without a role may say which pairs are right.
         """
-        rows = self.source.rows() if rows is None else rows
-        yield from self.read(
-            self._example, self._selected(rows, are_right) if self._conditions else iter(rows)
-        )
+        rows = iter(self.source.rows() if rows is None else rows)
+        yield from self.read(self._example, self._selected(rows) if self._conditions else rows)
         if self._num_spans < 2 * len(self._cut_spans) > 2:
+            problem = f"{len(self._cut_spans)} of {self._num_spans} spans begin or end within a word"
             log.warning(
-                "%s: %d of %d spans begin or end within a word (%s): start and end count characters from 0, "
-                "and the end is not part of the span; if they count words, map the column with its words, %s",
-                *(self.source.name, len(self._cut_spans), self._num_spans, self._cut_spans[0]),
-                self._mapping_with(span="<column>"),
+                "%s: %s (%s): start and end count characters from 0, and the end is not part of the span; if "
+                "they count words, map the column with its words, %s",
+                *(self.source.name, problem, self._cut_spans[0], self._mapping_with(span="<column>")),
             )
         if self._respelled:
-            names = first_of([*self._respelled], _MAX_NAMED)
+            names = first_of(self._respelled, _MAX_NAMED)
             log.warning("%s: names that are read as equal: %s", self.source.name, names)
-        judging = [column for column, values in self._values.items() if values.may_judge(column)]
-        if judging and "positive_if" not in self._conditions:
-            self._ask_which_are_right(judging)
+        if "positive_if" not in self._conditions:
+            self._check_judgements()
 
     def negatives(self) -> dict[str, list[str]]:
         """The texts of rows for which `positive_if` does not hold: anchor → its negatives."""
-        table = OwnTable(self.source, self._mapping, self.form.name, self._spellings)
         negatives: dict[str, list[str]] = {}
-        if "positive_if" in self._conditions and any(table._selected(self.source.rows(), are_right=False)):
-            for example in table.examples(are_right=False):
+        if "positive_if" in self._conditions:
+            table = OwnTable(self.source, self._mapping, "pairs", self._spellings)
+            wrong = table._selected(self.source.rows(), are_right=False)
+            for example in table.read(table._example, wrong, may_be_empty=True):
                 texts = [sentence.text for sentence in example.sentences[1 : 1 + example.num_positives]]
                 negatives.setdefault(example.sentences[0].text, []).extend(texts)
         return negatives
 
-    def _selected(self, rows: Iterable[Row], are_right: bool) -> Iterator[Row]:
+    def _selected(self, rows: Iterator[Row], *, are_right: bool = True) -> Iterator[Row]:
         """The rows for which the user's conditions hold."""
         for self._num_read, row in enumerate(rows, 1):
             holds = {role: holds(row.values.get(name)) for role, (name, holds) in self._conditions.items()}
@@ -193,17 +185,14 @@ class OwnTable(Table):
             return
         role_of = {column: role for role, columns in names.items() for column in columns}
         free = [column for column in header if column not in {*self.left_out, *self._chosen.values()}]
-        labels, meanings = ([c for c in names.get(role, ()) if c in free] for role in ("label", "meaning"))
+        labels, meanings = ([c for c in free if role_of.get(c) == role] for role in ("label", "meaning"))
         if "meaning" in self._chosen:  # a label would be a class, whatever the group
             self.left_out.update(labels)
             return
-        values = {
-            column: ColumnValues(row.values.get(column) for row in head)
-            for column in free
-            if role_of.get(column) in (None, "label", "usage", "meaning")
-        }
+        are_unread = [column for column in free if role_of.get(column) in (None, "label", "usage", "meaning")]
+        values = {column: ColumnValues(row.values.get(column) for row in head) for column in are_unread}
         least = 3 if form.name == "pairs" else 1  # numbers may also judge pairs
-        ranks = {column: (len(of.counts) > 1, of.usage_rank(column)) for column, of in values.items()}
+        ranks = {column: of.usage_rank(column) for column, of in values.items()}
         ranks = {column: rank for column, rank in ranks.items() if rank[1] >= least}
         usages = [column for column, rank in ranks.items() if rank == max(ranks.values())]
         if meanings and meanings[0] in ranks:
@@ -220,38 +209,30 @@ class OwnTable(Table):
                 ways = [self._mapping_with(**{role: labels[0]}) for role in ("meaning", "label")]
         if len(ways) > 1:
             shown = " and ".join(f"{column!r} ({values[column]})" for column in usages)
-            raise UserError(
-                f"the meaning of a group's expression could be {shown}: choose {' or '.join(ways)}"
-                + " (a class whatever the group)" * (usages == labels),
-                file=self.source.name,
-                field=usages[-1],
-            )
+            problem = f"the meaning of a group's expression could be {shown}: choose {' or '.join(ways)}"
+            problem += " (a class, whatever the group)" * (usages == labels)
+            raise UserError(problem, file=self.source.name, field=usages[-1])
         if usages and not meanings:
             self._chosen = {**self._chosen, "meaning": usages[0]}
-            self._usage = usages[0] if role_of.get(usages[0]) == "usage" else None
+            self._has_usages = role_of.get(usages[0]) == "usage"
 
-    def _recognised(self, form: Form, header: Iterable[str]) -> dict[str, list[str]]:
-        names = super()._recognised(form, header)
-        usage = self._usage
-        return {**names, "usage": [usage]} if usage and usage in names.get("meaning", ()) else names
-
-    def _ask_which_are_right(self, columns: Sequence[str]) -> None:
-        column, values = columns[0], self._values[columns[0]]
-        chosen = values.right_ones(column)
-        ways: dict[str, dict[str, str | None]] = {
-            "which rows are right, and others are left out": {"keep": chosen},
-            "which rows are right, and others are hard negatives of their anchor": {"positive_if": chosen},
-            "nothing that matters": dict.fromkeys(columns),
-        }
-        if values.are_numbers and not any("negative" in names for names in self.kinds.values()):
-            ways = {"the pairs' score": {"score": column}, **ways}
-        says = "".join(f"\n  - {what}: {self._mapping_with(**more)}" for what, more in ways.items())
-        raise UserError(
-            f"may say which pairs are right ({values}), and has no role, so that each row would be a positive"
-            f"{f' (as {columns[1]!r} may)' if columns[1:] else ''}. It says{says}",
-            file=self.source.name,
-            field=column,
-        )
+    def _check_judgements(self) -> None:
+        """Raises UserError if a column without a role may say which pairs are right."""
+        columns = [column for column, values in self._values.items() if values.may_judge(column)]
+        for column in columns:
+            values, more = self._values[column], f" (as {columns[1]!r} may)" if columns[1:] else ""
+            right = values.right_ones(column)
+            problem = (
+                f"may say which pairs are right ({values}), and has no role: all would be positives{more}. "
+            )
+            ways = [
+                f"Leave other rows out: {self._mapping_with(keep=right)}",
+                f"take them as hard negatives of their anchor: {self._mapping_with(positive_if=right)}",
+                f"or leave out the column: {self._mapping_with(**dict.fromkeys(columns))}",
+            ]
+            if values.are_numbers and not any("negative" in names for names in self.kinds.values()):
+                ways.insert(0, f"It is the pairs' score: {self._mapping_with(score=column)}")
+            raise UserError(problem + "\n  - ".join(["", *ways]), file=self.source.name, field=column)
 
     def about(self) -> str:
         """The roles of its columns, what is ignored, and which negatives were left out; once it was read."""
@@ -317,7 +298,7 @@ class OwnTable(Table):
             tuple(sentences),
             num_positives,
             label=self._name(record, "label"),
-            usage=self._name(record, "usage"),
+            usage=meaning if self._has_usages else self._name(record, "usage"),
             score=record.number_in("score") if form == "scored" else None,
             weight=weight,
             instruction=record.optional_text("instruction"),
@@ -343,7 +324,7 @@ class OwnTable(Table):
                 return name
             spelling = self._spellings[name] = self._spellings.setdefault(f"\0{value_key(name)}", name)
             if spelling != name:
-                self._respelled[f"{name!r} and {spelling!r} (row {record.number})"] = None
+                self._respelled.append(f"{name!r} and {spelling!r} (row {record.number})")
         return spelling
 
 
@@ -561,22 +542,23 @@ class Examples:
     def describe(self, row: int) -> str:
         """A row as it is trained: its texts with their spans in brackets, and what they are to each other."""
         store, number = self.store, int(self.rows[row])
-        texts = []
+        texts, num = [], 1 + int(store.num_positives[number])
         for text in self.texts(row):
             words, (start, end) = store.read_text(text), store.span(text) or (0, 0)
             marked = f"{words[:start]}[{words[start:end]}]{words[end:]}" if end else words
             texts.append(repr(marked if len(marked) <= _MAX_SHOWN else f"{marked[:_MAX_SHOWN]}…"))
-        group, meaning = (store.names.get(label) for label in store.labels[self.anchors[row]].tolist())
-        label = store.names.get(int(store.label_ids[number]))
-        of_all = {"label": label, "group": group if label is None else None, "meaning": meaning}
-        num = 1 + int(store.num_positives[number])
-        roles = {"anchor": texts[:1], "positive": texts[1:num], "negative": texts[num:]}
+        group, meaning = (store.names.get(name) for name in store.labels[self.anchors[row]].tolist())
+        parts: dict[str, Sequence[str | None]]
+        parts = {"anchor": texts[:1], "positive": texts[1:num], "negative": texts[num:], "group": [group]}
         if self.form != "pairs":
-            roles = {"sentence": texts}
-        parts = [f"{role} {' | '.join(of_role)}" for role, of_role in roles.items() if of_role]
-        parts += [f"{role} {name}" for role, name in of_all.items() if name is not None]
-        parts += [f"score {store.scores[number]:g}"] * (self.form == "scored")
-        return f"{store.name(number)}: {', '.join(parts)}"
+            label = [store.names.get(int(store.label_ids[number]))]
+            parts = {"sentence": texts, "label": label, "group": [group] if label == [None] else []}
+        score = [f"{store.scores[number]:g}"] if self.form == "scored" else []
+        parts |= {"meaning": [meaning], "score": score}
+        shown = (
+            f"{role} {' | '.join(filter(None, of_role))}" for role, of_role in parts.items() if any(of_role)
+        )
+        return f"{store.name(number)}: {', '.join(shown)}"
 
     def names(self, rows: Sequence[int]) -> list[str]:
         """For messages."""
@@ -726,21 +708,18 @@ def _read(
 def _with_meanings(examples: Examples) -> Examples:
     """Without sentences that have no meaning if others have one; rows without a group or span are named."""
     store, first = examples.store, examples.anchors
+    ids = store.label_ids if store.has_labels else store.text_ids[first]
+    has_group = store.groups != ids
     lacks = {
-        "group": store.has_groups
-        & (store.groups == (store.label_ids if store.has_labels else store.text_ids[first])),
+        "group": store.has_groups & ~has_group,
         "span": store.has_spans & (store.spans[first, 0] < 0),
-        "meaning": store.has_meanings
-        & (store.labels[first, 1] == 0)
-        & (store.groups != store.text_ids[first]),
+        "meaning": store.has_meanings & has_group & (store.labels[first, 1] == 0),
     }
     for role, rows in lacks.items():
-        is_left_out = role == "meaning" and store.form == "sentences" and not store.has_labels
         if rows.any():
-            what = "they are left out" if is_left_out else "fill it in, or remove the rows"
-            log.warning("without a %s, while others have one: %s; %s", role, _rows(examples, rows), what)
-        if is_left_out:
-            examples = Examples(store, examples.rows[~rows])
+            log.warning("without a %s, while others have one: %s", role, _rows(examples, rows))
+    if store.form == "sentences" and not store.has_labels:
+        return Examples(store, examples.rows[~lacks["meaning"]])
     return examples
 
 

@@ -356,7 +356,9 @@ class Table:
     def form(self) -> Form:
         return self._forms[0]
 
-    def read(self, make: Callable[[Record], T], rows: Iterator[Row] | None = None) -> Iterator[T]:
+    def read(
+        self, make: Callable[[Record], T], rows: Iterator[Row] | None = None, *, may_be_empty: bool = False
+    ) -> Iterator[T]:
         """What `make` returns for each row; it raises FieldError for a problem.
 
         Args:
@@ -373,7 +375,7 @@ class Table:
         numbered = map(self._without_marks, chain(head, numbered)) if self._marks else chain(head, numbered)
         records = (Record(row.number, row.values, self._names(tuple(row.values))) for row in numbered)
         yield from made(records, make, self.source.name, _place)
-        if not self.kinds:
+        if not (self.kinds or may_be_empty):
             raise UserError("there is no row", file=self.source.name)
         for note in self._notes:
             log.warning("%s", note)
