@@ -99,7 +99,7 @@ class ColumnValues:
 
     def __str__(self) -> str:
         """As `1 (12 rows), 0 (3 rows)`, the most frequent first."""
-        if not self.are_few:
+        if self.are_numbers and len(self.counts) > 6:
             return f"numbers from {self.low:g} to {self.high:g}"
         shown = [f"{key} ({num} row{'s' if num > 1 else ''})" for key, num in self.counts.most_common(6)]
         return ", ".join(shown) + ", …" * (len(self.counts) > len(shown))

@@ -223,11 +223,11 @@ class OwnTable(Table):
             values, more = self._values[column], f" (as {columns[1]!r} may)" if columns[1:] else ""
             right = values.right_ones(column)
             problem = (
-                f"may say which pairs are right ({values}), and has no role: all would be positives{more}. "
+                f"may say which pairs are right ({values}), and has no role: all would be positives{more}."
             )
             ways = [
-                f"Leave other rows out: {self._mapping_with(keep=right)}",
-                f"take them as hard negatives of their anchor: {self._mapping_with(positive_if=right)}",
+                f"Leave other rows out, for example: {self._mapping_with(keep=right)}",
+                f"take these as hard negatives of their anchor: {self._mapping_with(positive_if=right)}",
                 f"or leave out the column: {self._mapping_with(**dict.fromkeys(columns))}",
             ]
             if values.are_numbers and not any("negative" in names for names in self.kinds.values()):

@@ -395,9 +395,9 @@ class Table:
                 is_span = 2 * num_single > len(texts)
                 if is_span and not {part.replace("span", span) for part in SPAN_PARTS} & names.keys():
                     self._marks.setdefault(column, (kind, span))
-                    what = f"they are read as its {span}, and are no part of the text"
+                    what = f"they are read as the {span}, and are no part of the text"
                 elif num_marked > _MANY * len(texts):
-                    what = "they are read as words; remove them, or mark one stretch of each text"
+                    what = "read as words: remove them, or mark one stretch of each text and no other span"
                 else:
                     continue
                 shown = f"{num_marked} of {len(texts)} texts have marks {kind} ({one_line(example[:80])})"
