@@ -112,33 +112,27 @@ class OwnTable(Table):
         super().__init__(source, [f for f in TRAINED if form in (None, f.name)], chosen, _OPTION)
         self.left_out = {column for column, _ in self._conditions.values()}
         self.left_out |= {column for column, role in self._mapping.items() if role is None}
-        self._num_read = self._num_kept = self._num_spans = 0
+        self._num_read = self._num_kept = self._num_spans = self._num_cut = 0
         self._echoes: list[str] = []  # rows with negatives that equal their anchor
-        self._cut_spans: list[str] = []  # that begin or end within a word
+        self._cut_span = ""  # one that begins or ends within a word
         self._spellings, self._respelled = {} if spellings is None else spellings, list[str]()
         self._has_usages = False  # as its meanings
         self._values: dict[str, ColumnValues] = defaultdict(ColumnValues)  # of columns without a role
 
     def examples(self, rows: Iterator[Row] | None = None) -> Iterator[Example]:
-        """As :meth:`read`, of the rows for which the user's conditions hold.
-
-        Raises:
-            UserError: also, after the last row, if a column without a role may say which pairs are right.
-        """
+        """As :meth:`read`, of the rows for which the user's conditions hold."""
         rows = iter(self.source.rows() if rows is None else rows)
         yield from self.read(self._example, self._selected(rows) if self._conditions else rows)
-        if self._num_spans < 2 * len(self._cut_spans) > 2:
-            problem = f"{len(self._cut_spans)} of {self._num_spans} spans begin or end within a word"
+        if self._num_spans < 2 * self._num_cut > 2:
             log.warning(
-                "%s: %s (%s): start and end count characters from 0, and the end is not part of the span; if "
-                "they count words, map the column with its words, %s",
-                *(self.source.name, problem, self._cut_spans[0], self._mapping_with(span="<column>")),
+                "%s: %d of %d spans begin or end within a word (%s): start and end count characters from 0, "
+                "the end is not part of the span; if they count words, map the column with its words, %s",
+                *(self.source.name, self._num_cut, self._num_spans, self._cut_span),
+                self._mapping_with(span="<column>"),
             )
         if self._respelled:
             names = first_of(self._respelled, _MAX_NAMED)
             log.warning("%s: names that are read as equal: %s", self.source.name, names)
-        if "positive_if" not in self._conditions:
-            self._check_judgements()
 
     def negatives(self) -> dict[str, list[str]]:
         """The texts of rows for which `positive_if` does not hold: anchor → its negatives."""
@@ -216,23 +210,22 @@ class OwnTable(Table):
             self._chosen = {**self._chosen, "meaning": usages[0]}
             self._has_usages = role_of.get(usages[0]) == "usage"
 
-    def _check_judgements(self) -> None:
-        """Raises UserError if a column without a role may say which pairs are right."""
+    def check_judgements(self) -> None:
+        """Raises UserError if a column without a role may say which of the pairs that were read are right."""
         columns = [column for column, values in self._values.items() if values.may_judge(column)]
-        for column in columns:
-            values, more = self._values[column], f" (as {columns[1]!r} may)" if columns[1:] else ""
-            right = values.right_ones(column)
-            problem = (
-                f"may say which pairs are right ({values}), and has no role: all would be positives{more}."
-            )
-            ways = [
-                f"Leave other rows out, for example: {self._mapping_with(keep=right)}",
-                f"take these as hard negatives of their anchor: {self._mapping_with(positive_if=right)}",
-                f"or leave out the column: {self._mapping_with(**dict.fromkeys(columns))}",
-            ]
-            if values.are_numbers and not any("negative" in names for names in self.kinds.values()):
-                ways.insert(0, f"It is the pairs' score: {self._mapping_with(score=column)}")
-            raise UserError(problem + "\n  - ".join(["", *ways]), file=self.source.name, field=column)
+        if not columns or "positive_if" in self._conditions:
+            return
+        values, right = self._values[columns[0]], self._values[columns[0]].right_ones(columns[0])
+        problem = f"may say which pairs are right ({values}), and has no role: all would be positives."
+        problem += f" So may {', '.join(map(repr, columns[1:]))}." * (len(columns) > 1)
+        ways = [
+            f"Leave other rows out, for example: {self._mapping_with(keep=right)}",
+            f"take these as hard negatives of their anchor: {self._mapping_with(positive_if=right)}",
+            f"or leave out the column: {self._mapping_with(**dict.fromkeys(columns))}",
+        ]
+        if values.are_numbers and not any("negative" in names for names in self.kinds.values()):
+            ways.insert(0, f"It is the pairs' score: {self._mapping_with(score=columns[0])}")
+        raise UserError(problem + "\n  - ".join(["", *ways]), file=self.source.name, field=columns[0])
 
     def about(self) -> str:
         """The roles of its columns, what is ignored, and which negatives were left out; once it was read."""
@@ -310,7 +303,8 @@ class OwnTable(Table):
         if span is not None:
             self._num_spans += 1
             if any(0 < end < len(text) and _is_within_word(*text[end - 1 : end + 1]) for end in span):
-                self._cut_spans.append(f"row {entry.number}: {text[slice(*span)]!r}")
+                self._num_cut += 1
+                self._cut_span = self._cut_span or f"row {entry.number}: {text[slice(*span)]!r}"
         group = self._name(entry, "group") or group
         return Sentence(text, span, group, self._name(entry, "meaning") or meaning)
 
@@ -692,6 +686,7 @@ def _read(
                         file=source.name,
                     )
                 store.add(source.name, with_negatives(example, negatives) if negatives else example)
+            table.check_judgements()
             notes.append(table.about())
             if wrong:
                 notes.append(f"left out, since no row of them is right: {first_of([*wrong], _MAX_NAMED)}")
