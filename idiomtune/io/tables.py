@@ -268,7 +268,7 @@ def _check_columns(path: Path, header: Sequence[str], required: Sequence[str]) -
         names = ", ".join(header) or "none"
         message = f"the columns {', '.join(missing)} are missing (found: {names})"
         raise UserError(printable(message), file=path)
-    if twice := [column for column in dict.fromkeys(header) if header.count(column) > 1]:
+    if twice := [column for column in dict.fromkeys(header) if column and header.count(column) > 1]:
         raise UserError(f"the columns {', '.join(map(repr, twice))} are there twice", file=path)
 
 

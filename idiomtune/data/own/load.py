@@ -117,6 +117,7 @@ class OwnTable(Table):
         self._cut_span = ""  # one that begins or ends within a word
         self._spellings, self._respelled = {} if spellings is None else spellings, list[str]()
         self._has_usages = False  # as its meanings
+        self._is_chosen = form is not None
         self._values: dict[str, ColumnValues] = defaultdict(ColumnValues)  # of columns without a role
 
     def examples(self, rows: Iterator[Row] | None = None) -> Iterator[Example]:
@@ -179,12 +180,13 @@ class OwnTable(Table):
             return
         role_of = {column: role for role, columns in names.items() for column in columns}
         free = [column for column in header if column not in {*self.left_out, *self._chosen.values()}]
-        labels, meanings = ([c for c in free if role_of.get(c) == role] for role in ("label", "meaning"))
+        labels = [column for column in free if role_of.get(column) == "label"]
         if "meaning" in self._chosen:  # a label would be a class, whatever the group
             self.left_out.update(labels)
             return
         are_unread = [column for column in free if role_of.get(column) in (None, "label", "usage", "meaning")]
         values = {column: ColumnValues(row.values.get(column) for row in head) for column in are_unread}
+        meanings = [c for c, of in values.items() if role_of.get(c) == "meaning" and of.counts]
         least = 3 if form.name == "pairs" else 1  # numbers may also judge pairs
         ranks = {column: of.usage_rank(column) for column, of in values.items()}
         ranks = {column: rank for column, rank in ranks.items() if rank[1] >= least}
@@ -213,7 +215,7 @@ class OwnTable(Table):
     def check_judgements(self) -> None:
         """Raises UserError if a column without a role may say which of the pairs that were read are right."""
         columns = [column for column, values in self._values.items() if values.may_judge(column)]
-        if not columns or "positive_if" in self._conditions:
+        if not columns or self._is_chosen or "positive_if" in self._conditions:
             return
         values, right = self._values[columns[0]], self._values[columns[0]].right_ones(columns[0])
         problem = f"may say which pairs are right ({values}), and has no role: all would be positives."
@@ -703,8 +705,7 @@ def _read(
 def _with_meanings(examples: Examples) -> Examples:
     """Without sentences that have no meaning if others have one; rows without a group or span are named."""
     store, first = examples.store, examples.anchors
-    ids = store.label_ids if store.has_labels else store.text_ids[first]
-    has_group = store.groups != ids
+    has_group = store.groups != store.text_ids[first]
     lacks = {
         "group": store.has_groups & ~has_group,
         "span": store.has_spans & (store.spans[first, 0] < 0),

@@ -194,6 +194,7 @@ def test_usages_of_an_expression_are_its_meanings(tmp_path: Path, column: str, v
         ({"label": ("a", "b"), "label_2": (1, 0)}, {"meaning": "label_2"}, {"1", "0"}),
         ({"label": ("literal", "idiomatic"), "label_2": (1, 0)}, {}, {"literal", "idiomatic"}),
         ({"sense": ("literal", "idiomatic"), "label": (1, 0)}, {}, {"literal", "idiomatic"}),
+        ({"sense": ("",), "usage": ("literal", "idiomatic")}, {}, {"literal", "idiomatic"}),
         ({"topic": ("sport", "news"), "remark": ("i", "j")}, {}, set()),
     ],
 )
@@ -373,13 +374,14 @@ def test_what_pandas_writes_is_read(tmp_path: Path) -> None:
         ("a.csv", "sep=,\nanchor,positive\na,p\n"),
         ("b.csv", '"sep=;"\r\nanchor;positive\r\na;p\r\n'),
         ("c.csv", "\n\nanchor,positive\n,\n , \na,p\n\n"),
+        ("f.csv", "anchor,positive,,\na,p,,\n"),
         ("d.json", '{"anchor": "a", "positive": "p"}\n{"anchor": "b", "positive": "q"}\n'),
         ("e.json", '\n{"anchor": "a", "positive": "p"}\n\n{"anchor": "b", "positive": "q"}'),
     ],
 )
 def test_tables_as_other_programs_write_them(tmp_path: Path, name: str, content: str) -> None:
     rows = [row.values for row in read_rows(write(tmp_path / name, content))]
-    assert rows[0] == {"anchor": "a", "positive": "p"}
+    assert {column: value for column, value in rows[0].items() if column} == {"anchor": "a", "positive": "p"}
     assert len(rows) == 1 + (name[0] in "de")
 
 
