@@ -19,13 +19,11 @@ Span = tuple[int, int]
 
 _MAX_VALUES = 20  # different ones; a column with more of them has names, texts or measures
 _MAX_LONG = 40  # characters of a value that may be a label
-_MAX_GRADE = 10  # of whole numbers that may be grades
+_MAX_GRADE, _MAX_SCORE = 10, 100  # of numbers that may say how right a pair is: whole ones, and others
 
 # Kinds of words, in English, Portuguese, Spanish, German, Italian, French and Hebrew, without accents.
-_LINES = (Path(__file__).parent / "words.tsv").read_text(encoding="utf-8").splitlines()
-_WORDS = {
-    kind: words.replace("*", r"\w*").replace(" ", "|") for kind, words in (li.split("\t") for li in _LINES)
-}
+_FILE = (Path(__file__).parent / "words.tsv").read_text(encoding="utf-8")
+_WORDS = dict(line.split("\t") for line in _FILE.replace("*", r"\w*").replace(" ", "|").splitlines())
 _NOT = r"((not|non|no|nao|nicht|un|in|ir|dis|partially|somewhat) ?)"
 _SENSE = r"(sens |sentido |senso )?"
 _LETTERS = {*"ilfnmoqu?"}  # MAGPIE's and VNC-Tokens': idiomatic, literal, figurative, …, unclear
@@ -79,9 +77,8 @@ class ColumnValues:
 
     def add(self, value: Any) -> None:
         """One more, which counts if it is a text or a number, and not empty."""
-        if not (self.are_few or self.are_numbers) or not isinstance(value, str | int | float):
-            return
-        if not (key := value_key(value)):
+        may_tell = (self.are_few or self.are_numbers) and isinstance(value, str | int | float)
+        if not may_tell or not (key := value_key(value)):
             return
         if self.are_numbers:
             try:
@@ -104,12 +101,11 @@ class ColumnValues:
 
     def right_ones(self, column: str) -> str:
         """The condition that most likely says that a pair is right, as `label=1`."""
-        if self.are_numbers and (not self.are_few or len(self.counts) > 2):
-            return f"{column}>={(self.low + self.high) / 2:g}"
+        if self.are_numbers:
+            middle, is_binary = (self.low + self.high) / 2, len(self.counts) == 2
+            return f"{column}={self.high:g}" if is_binary else f"{column}>={middle:g}"
         right = (key for key in self.counts if re.fullmatch(_WORDS["right"], _word(key)))
-        return (
-            f"{column}={max(self.counts, key=float) if self.are_numbers else next(right, min(self.counts))}"
-        )
+        return f"{column}={next(right, min(self.counts))}"
 
     def usage_rank(self, column: str) -> tuple[bool, int]:
         """Whether they are several; and usages of expressions: 3 = words, 2 = letters, 1 = 0 and 1."""
@@ -134,8 +130,8 @@ class ColumnValues:
         is_harmless = bool(_matching(_WORDS["harmless_name"], names))
         is_named = bool(_matching(_WORDS["judgement_name"], names)) and "id" not in names
         if len(keys) < 2:
-            is_wrong = bool(wrong or (is_named and keys & {"0", "-1"}))
-            return is_wrong and not is_harmless and self.counts.total() > 1
+            wrong |= keys & {"0", "-1"} if is_named else set()
+            return bool(wrong) and not is_harmless and self.counts.total() > 1
         if self.are_few and right | wrong == keys:
             return bool(wrong) and (bool(right) or is_named or not is_harmless)
         if is_named or is_harmless:
@@ -143,9 +139,8 @@ class ColumnValues:
         is_label = self.are_few and self.counts.total() > len(keys)  # all different, they number the rows
         if not self.are_numbers:
             return is_label and (len(keys) == 2 or bool(wrong and right))
-        return self.low >= -1 and (
-            is_label and self.high <= _MAX_GRADE if self.are_whole else self.high <= 100
-        )
+        high = _MAX_GRADE if self.are_whole else _MAX_SCORE
+        return (is_label or not self.are_whole) and self.low >= -1 and self.high <= high
 
 
 def condition(text: str, option: str) -> tuple[str, Callable[[Any], bool]]:

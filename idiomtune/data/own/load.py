@@ -23,7 +23,7 @@ import numpy as np
 
 from idiomtune.data.own.columns import ColumnValues, condition, value_key
 from idiomtune.data.own.forms import CORPUS, TRAINED, UNREAD, normalised
-from idiomtune.data.own.table import Record, Source, Span, Table, columns_of, find_sources
+from idiomtune.data.own.table import Record, Source, Span, Table, find_sources
 from idiomtune.declarations.dataset import NO_DATA, OwnData
 from idiomtune.errors import UserError
 from idiomtune.io.files import first_of
@@ -106,9 +106,7 @@ class OwnTable(Table):
         for role in _CONDITIONS:
             if text := self._mapping.get(role):
                 self._conditions[role] = condition(text, f"{_OPTION}: {role}")
-        chosen = {
-            role: column for role, column in self._mapping.items() if column and role not in _CONDITIONS
-        }
+        chosen = {role: name for role, name in self._mapping.items() if name and role not in _CONDITIONS}
         super().__init__(source, [f for f in TRAINED if form in (None, f.name)], chosen, _OPTION)
         self.left_out = {column for column, _ in self._conditions.values()}
         self.left_out |= {column for column, role in self._mapping.items() if role is None}
@@ -163,17 +161,13 @@ class OwnTable(Table):
         texts |= {role: f'"{texts[role]}"' for role in _CONDITIONS if role in texts}
         return f"'{_OPTION}={{{', '.join(f'{key}: {text}' for key, text in texts.items())}}}'"
 
-    def _look_at(self, head: Sequence[Row]) -> None:
-        self._choose_meaning(head)
-        super()._look_at(head)
-
-    def _choose_meaning(self, head: Sequence[Row]) -> None:
-        """Find the column that says how a group's expression is used, which is the meaning of the sentence.
+    def _look_at(self, head: Sequence[Row], header: Sequence[str]) -> None:
+        """Also find the column that says how a group's expression is used: the meaning of the sentence.
 
         Raises:
             UserError: if several columns could be it, or it could be a label.
         """
-        header = columns_of(head)
+        super()._look_at(head, header)
         form = self._fitting(header)
         names = self._recognised(form, header) if form else {}
         if form is None or "group" not in names or "meaning" not in form.roles:
@@ -184,8 +178,8 @@ class OwnTable(Table):
         if "meaning" in self._chosen:  # a label would be a class, whatever the group
             self.left_out.update(labels)
             return
-        are_unread = [column for column in free if role_of.get(column) in (None, "label", "usage", "meaning")]
-        values = {column: ColumnValues(row.values.get(column) for row in head) for column in are_unread}
+        free = [column for column in free if role_of.get(column) in (None, "label", "usage", "meaning")]
+        values = {column: ColumnValues(row.values.get(column) for row in head) for column in free}
         meanings = [c for c, of in values.items() if role_of.get(c) == "meaning" and of.counts]
         least = 3 if form.name == "pairs" else 1  # numbers may also judge pairs
         ranks = {column: of.usage_rank(column) for column, of in values.items()}
@@ -197,10 +191,9 @@ class OwnTable(Table):
         usages = [*meanings, *(c for c in usages if not meanings or role_of.get(c) != "usage")]
         ways = [self._mapping_with(meaning=column) for column in usages]
         if not usages and labels and len(values[labels[0]].counts) == 2:
-            pairs = {
-                (value_key(row.values.get(labels[0])), row.values.get(names["group"][0])) for row in head
-            }
-            if min(Counter(key for key, _ in pairs).values()) > 1:  # both labels occur in several groups
+            cells = ([row.values.get(column) for column in (labels[0], names["group"][0])] for row in head)
+            groups = {(value_key(label), group) for label, group in cells}
+            if min(Counter(key for key, _ in groups).values()) > 1:  # both labels occur in several groups
                 usages = labels
                 ways = [self._mapping_with(**{role: labels[0]}) for role in ("meaning", "label")]
         if len(ways) > 1:

@@ -370,8 +370,7 @@ class Table:
         """
         numbered = self.source.rows() if rows is None else rows
         head = list(islice(numbered, _HEAD))
-        if head:
-            self._look_at(head)
+        self._look_at(head, list(dict.fromkeys(column for row in head for column in row.values)))
         numbered = map(self._without_marks, chain(head, numbered)) if self._marks else chain(head, numbered)
         records = (Record(row.number, row.values, self._names(tuple(row.values))) for row in numbered)
         yield from made(records, make, self.source.name, _place)
@@ -381,9 +380,8 @@ class Table:
             log.warning("%s", note)
         self._check_chosen(list(dict.fromkeys(column for kind in self.kinds for column in kind)))
 
-    def _look_at(self, head: Sequence[Row]) -> None:
+    def _look_at(self, head: Sequence[Row], header: Sequence[str]) -> None:
         """Find marks around spans in texts whose spans no column has."""
-        header = columns_of(head)
         form = self._fitting(header)
         names = self._recognised(form, header) if form else {}
         for role, span in SPAN_OF.items():
@@ -408,8 +406,8 @@ class Table:
         values = dict(row.values)
         for column, (kind, span) in self._marks.items():
             stretches: list[Span] = []
-            if isinstance(values.get(column), str):
-                values[column], stretches = without_marks(values[column], kind)
+            if isinstance(text := values.get(column), str):
+                values[column], stretches = without_marks(text, kind)
             start, end = (stretches[0][0], stretches[-1][1]) if stretches else (None, None)
             values |= {f"{span}_start": start, f"{span}_end": end}
         return Row(row.number, values)
@@ -479,11 +477,6 @@ class Table:
 def _place(record: Record) -> str:
     named_by = next((record.names[role][0] for role in _NAMING if role in record.names), "")
     return name_row(record.number, record.values, named_by)
-
-
-def columns_of(rows: Iterable[Row]) -> list[str]:
-    """All columns that a row has."""
-    return list(dict.fromkeys(column for row in rows for column in row.values))
 
 
 def is_empty(value: Any) -> bool:
