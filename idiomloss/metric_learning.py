@@ -8,6 +8,7 @@ and are not here.
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import torch
@@ -22,9 +23,27 @@ from idiomloss.similarity import cosine_similarity
 NUM_MEANINGS = 2  # of an idiom: literal, idiomatic
 
 
-def meaning_labels(idioms: Tensor, meanings: Tensor) -> Tensor:
-    """One label for each idiom in each meaning, (B,) from (B,) and (B,): 2 idiom + meaning."""
-    return NUM_MEANINGS * idioms + meanings
+def meaning_labels(idioms: Tensor | Sequence[Hashable], meanings: Tensor | Sequence[Hashable]) -> Tensor:
+    """One label for each idiom in each meaning, (B,) from (B,) and (B,): 2 idiom + meaning.
+
+    Names become numbers from 0, in the order in which they first occur in this call.
+
+    Raises:
+        ValueError: if there are not as many meanings as idioms, or other meanings than 0 and 1.
+    """
+    first, second = _numbers(idioms), _numbers(meanings)
+    if len(first) != len(second) or not {*second.tolist()} <= {*range(NUM_MEANINGS)}:
+        raise ValueError(f"each of {len(first)} idioms needs one of {NUM_MEANINGS} meanings, got {second}")
+    return NUM_MEANINGS * first + second
+
+
+def _numbers(names: Tensor | Sequence[Hashable]) -> Tensor:
+    """Numbers as they are; of names, their place in the order in which they first occur."""
+    try:
+        return torch.as_tensor(names)
+    except (TypeError, ValueError):
+        places = {name: place for place, name in enumerate(dict.fromkeys(names))}
+        return torch.tensor([places[name] for name in names])
 
 
 class IdiomInfoNCELoss(BaseMetricLossFunction):  # type: ignore[misc]

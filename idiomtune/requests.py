@@ -1,5 +1,7 @@
 """Requests for embeddings, as objectives and benchmarks state them."""
 
+import re
+import unicodedata
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -45,8 +47,16 @@ def symmetric(text: str, span: tuple[int, int] | None = None, pooling: Pooling =
 
 
 def find_span(text: str, span: str) -> tuple[int, int] | None:
-    """Offsets of the first occurrence of `span` as whole words, else anywhere, else None."""
+    """Offsets of the first occurrence of `span` as whole words, else anywhere, else None.
+
+    If there is none, of one whose accents are encoded otherwise: as letters of their own, or not.
+    """
     first = start = text.find(span)
+    if first < 0 and not (text.isascii() or span.isascii()):
+        letters = unicodedata.normalize("NFC", span)
+        either = (f"(?:{re.escape(c)}|{re.escape(unicodedata.normalize('NFD', c))})" for c in letters)
+        match = re.search("".join(either), text)
+        return match and match.span()
     while span and start >= 0:
         end = start + len(span)
         before, after = text[start - 1 : start], text[end : end + 1]

@@ -6,6 +6,7 @@ import difflib
 import logging
 import re
 import textwrap
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from itertools import islice
@@ -165,6 +166,9 @@ def _count_rows(names: Sequence[str], most: int) -> int:
 
 # What Hydra says of two slips, in words of its configuration files and with backslashes that no shell takes.
 _SEVERAL = re.compile(r"Ambiguous value for argument '(([^=']+)=(.*))'$", re.MULTILINE)
+# What word processors and Windows write, and what Hydra can read.
+_AS_TYPED = dict(zip(map(ord, "“”„‘’–—−\xa0\u202f＝，"), '"""\'\'---  =,', strict=True))
+_AS_TYPED |= dict.fromkeys(map(ord, "\r\ufeff\u200b\u200e\u200f"), "")
 _TWICE = re.compile(r"Multiple values for (\S+)\. To override a value use 'override [^:]+: (.*)'")
 
 
@@ -286,6 +290,12 @@ def explained(error: Exception) -> str:
         group, _, name = str(error.missing_cfg_file).rpartition("/")
         if names := config_names(group):
             return _unknown("choice", group, name, names)
+    if isinstance(error, OverrideParseException):
+        typed = re.sub(r"\s*=\s*", "=", error.override.translate(_AS_TYPED), count=1).strip().lstrip("-")
+        odd = dict.fromkeys(c for c in error.override if ord(c) in _AS_TYPED)
+        has = [f"{c!a} ({unicodedata.name(c, 'the end of a Windows line')})" for c in odd]
+        if typed != error.override:
+            return f"{error.override!r} has {' and '.join(has) or 'blanks around ='}: type {typed}"
     if isinstance(error, OverrideParseException) and "=" not in error.override:
         return f"{error.override}: an option is written name=value, without blanks around ="
     if several := _SEVERAL.match(str(error)):

@@ -109,4 +109,6 @@ def _span(i: int, text: str, span: Any, option: str) -> Span:
         raise UserError(
             f"span ({start}, {end}) is not in text {i} of {len(text)} characters: {text!r}", option=option
         )
+    if not text[start:end].strip():
+        raise UserError(f"span ({start}, {end}) has only blanks in text {i}: {text!r}", option=option)
     return start, end

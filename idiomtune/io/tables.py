@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar, cast
 
@@ -45,6 +45,8 @@ INPUTS = Path("checkpoints/inputs")
 KINDS = ".csv, .tsv, .jsonl, .parquet and .xlsx"  # .json is read too, but in a folder it may be anything
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _JSON_LINES = (".jsonl", ".ndjson")
+_SEPARATOR = re.compile(r'"?sep=(\W)"?')
+_QUOTED = re.compile('"(?:[^"]|"")*"')
 _TAGGED = re.compile(r"([^\t\n]+)\t(?:O|(B|I)(?:-\w+)?)\s*")  # a token and its BIO tag
 # In bytes, also for a cell: a small packed file can contain a line that fills the memory, and a quotation
 # mark that is not closed makes the rest of a file one cell.
@@ -200,8 +202,8 @@ def read_rows(path: Path, *, columns: Sequence[str] = (), kind: str | None = Non
     """The rows of a table, one at a time.
 
     Text is UTF-8, with or without a byte order mark; CSV, TSV, JSON and JSON lines may be packed
-    (`.csv.gz`). Blank lines are skipped. JSON is a list of objects. A TSV without a header may have tokens
-    with BIO tags: :func:`_tagged`.
+    (`.csv.gz`). Blank lines and empty rows are skipped. JSON is a list of objects, or has one in each line. A
+    TSV without a header may have tokens with BIO tags: :func:`_tagged`.
 
     Args:
         path: the file.
@@ -298,30 +300,44 @@ def _suffix(path: Path) -> str:
 
 
 def _delimited(path: Path, delimiter: str, columns: Sequence[str], problems: list[str]) -> Iterator[Row]:
-    # Strict: otherwise an open quotation mark would swallow the rows after it.
     # In a table, a line may also end with \r alone.
-    lines = (part for line in text_lines_of(path) for part in io.StringIO(line, newline=""))
+    parts = (part for line in text_lines_of(path) for part in io.StringIO(line, newline=""))
+    first = next(parts, "")
+    match = _SEPARATOR.fullmatch(first.rstrip("\r\n"))  # as spreadsheets write it
+    delimiter, lines = (match[1], parts) if match else (delimiter, chain([first], parts))
+    # Strict: otherwise an open quotation mark would swallow the rows after it.
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    cells_of = enumerate(map(_tabbed, lines) if delimiter == "\t" else reader, 1)
+    filled = ((number, cells) for number, cells in cells_of if any(map(str.strip, cells)))
     number, first_line = 0, 1
     try:
-        header = next(reader, [])
+        number, header = next(filled, (0, []))
         if len(header) == 1:
             _check_separator(path, header[0])
         _check_columns(path, header, columns)
-        number, first_line = 1, reader.line_num + 1
-        for number, cells in enumerate(reader, 2):
+        first_line = reader.line_num + 1
+        for number, cells in filled:
             first_line = reader.line_num + 1
             values = dict(zip(header, cells, strict=False))
             if len(cells) == len(header):
                 yield Row(number, values)
-            elif cells:
-                where = name_row(number, values, columns[0] if columns else "")
-                hint = ": put a text with a comma or tab in quotation marks" * (len(cells) > len(header))
-                problems.append(f"{where}: has {len(cells)} fields, but the header has {len(header)}{hint}")
+                continue
+            where = name_row(number, values, columns[0] if columns else "")
+            hint = ": put a text with a comma or tab in quotation marks" * (len(cells) > len(header))
+            hint = ": a cell of a TSV has neither a tab nor a line break" if delimiter == "\t" else hint
+            problems.append(f"{where}: has {len(cells)} fields, but the header has {len(header)}{hint}")
     except csv.Error as error:
         hint = "a quotation mark is not closed, or one within a cell is not doubled?"
         where = f"row {number + 1}, from line {first_line}"
         raise UserError(f"cannot be read as a table: {error} ({hint})", file=path, row=where) from None
+
+
+def _tabbed(line: str) -> list[str]:
+    """The cells of a line of a TSV; quotation marks are CSV's only if each cell that has some is quoted."""
+    cells = line.rstrip("\r\n").split("\t")
+    if not all(_QUOTED.fullmatch(cell) for cell in cells if '"' in cell):
+        return cells
+    return [cell[1:-1].replace('""', '"') if cell[:1] == '"' else cell for cell in cells]
 
 
 def _check_separator(path: Path, header: str) -> None:
@@ -336,7 +352,7 @@ def _check_columns(path: Path, header: Sequence[str], required: Sequence[str]) -
         names = ", ".join(header) or "none"
         message = f"the columns {', '.join(missing)} are missing (found: {names})"
         raise UserError(printable(message), file=path)
-    if twice := [column for column in dict.fromkeys(header) if header.count(column) > 1]:
+    if twice := [column for column in dict.fromkeys(header) if column and header.count(column) > 1]:
         raise UserError(f"the columns {', '.join(map(repr, twice))} are there twice", file=path)
 
 
@@ -380,6 +396,9 @@ def _json(path: Path, problems: list[str]) -> Iterator[Row]:
     try:
         entries = parse_json(text)
     except ValueError as error:
+        if getattr(error, "msg", "") == "Extra data" and text.lstrip().startswith("{"):
+            yield from _json_lines(path, problems)
+            return
         raise UserError(f"is not valid JSON: {one_line(str(error))}", file=path) from None
     if not isinstance(entries, list):
         raise UserError("is not a list of objects: [{…}, {…}]", file=path)

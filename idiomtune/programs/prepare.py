@@ -19,7 +19,7 @@ from idiomtune.benchmarks import Benchmark, announced, build_benchmarks, request
 from idiomtune.benchmarks.suite import check_dimensions
 from idiomtune.config import ModelSettings, TrainerSettings, TrainSettings
 from idiomtune.data.astitch import Usage
-from idiomtune.data.own.load import forget_own_data
+from idiomtune.data.own.load import forget_own_data, own_splits
 from idiomtune.declarations.models import model_names, model_values
 from idiomtune.encoder.building import check_model_options, empty_encoder, saved_pooling
 from idiomtune.encoder.device import Placement, device_memory, log_placement, place
@@ -37,6 +37,7 @@ from idiomtune.training.regularization import check_remedies
 log = logging.getLogger(__name__)
 
 _NUM_STEPS = 6  # of the first epoch, evenly spread, whose texts are looked at
+_NUM_SHOWN = 3  # rows of the user's own data
 _MANY = 0.1  # a larger share of texts that are read as others is warned of
 _NEAR = 0.85  # of the free memory: a warning
 _TOO_MUCH = 1.5  # the run does not start: even if the rule gives 30% too much, it does not fit
@@ -357,6 +358,12 @@ def check_data(settings: TrainSettings) -> None:
     print(printable(f"the best checkpoint: {best}"))
     if plain != settings:
         print("hard negatives are mined when training starts")
+    parts = getattr(settings.objective, "parts", {})
+    for data in [part.data for part in parts.values()] or [plain.data.own]:
+        if data.train:
+            examples = own_splits(data).train
+            for row in np.unique(np.linspace(0, len(examples) - 1, _NUM_SHOWN).astype(int)).tolist():
+                print(printable(f"trained as: {examples.describe(row)}"))
     for benchmark in benchmarks:
         print(printable(f"benchmark {benchmark.name}: {len(set(requests_of(benchmark)))} texts to embed"))
     for line in describe_memory(settings, objective, placement):

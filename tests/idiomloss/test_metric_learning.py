@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from pytorch_metric_learning.distances import CosineSimilarity, LpDistance
@@ -39,6 +41,20 @@ def test_infonce_is_that_of_every_text_with_all_others(hard_weight: float) -> No
     plain = InfoNCELoss(temperature=0.3, hard_weight=hard_weight)(x, x, masks)
     ours = IdiomInfoNCELoss(temperature=0.3, hard_weight=hard_weight)(x, meaning_labels(IDIOMS, MEANINGS))
     assert_same(ours, plain, x)
+
+
+@pytest.mark.parametrize(
+    "idioms", [["ice", "ice", "beans"], ("x", "x", "y"), [0, 0, 1], torch.tensor([0, 0, 1])]
+)
+@pytest.mark.parametrize("meanings", [["i", "l", "i"], ("b", "a", "b"), [0, 1, 0], [False, True, False]])
+def test_labels_are_made_of_names_and_of_numbers(idioms: Any, meanings: Any) -> None:
+    assert meaning_labels(idioms, meanings).tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("meanings", [["i", "l"], ["i", "l", "o"], [0, 1, 2], [0]])
+def test_labels_need_one_of_two_meanings_each(meanings: Any) -> None:
+    with pytest.raises(ValueError, match="meanings"):
+        meaning_labels(["ice", "ice", "beans"], meanings)
 
 
 def test_infonce_takes_a_miners_triplets() -> None:

@@ -242,6 +242,7 @@ class OwnRetrievalOptions(OwnOptions):
     name: Literal["own_retrieval"]
     judgements: Text | None
     exclude_self: bool
+    missing: Literal["error", "ignore"]
     store: Text | None
     shard_size: Count
     index: Index

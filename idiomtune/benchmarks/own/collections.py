@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,7 +18,7 @@ from idiomtune.data.own.forms import DOCUMENTS, JUDGEMENTS, QUERIES, Form, norma
 from idiomtune.data.own.load import number_for
 from idiomtune.data.own.table import Record, Table, unique
 from idiomtune.errors import UserError
-from idiomtune.io.files import is_file, is_folder, raise_problems
+from idiomtune.io.files import first_of, is_file, is_folder, raise_problems
 from idiomtune.io.tables import Row, read_rows, text_lines_of
 from idiomtune.requests import Request, Role
 
@@ -84,6 +85,7 @@ _USUAL_SPLIT = "test"
 _START_AGAIN = "start again, and do not change the files meanwhile"
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 Check = Callable[[Record, str], str]  # of a document's row and id, which it returns; raises FieldError
 
@@ -201,6 +203,7 @@ def read_collection(
     folder: Path,
     judgements: str | None = None,
     instruction: str | None = None,
+    missing: str = "error",
     *,
     exclude_self: bool = False,
     streamed: bool = False,
@@ -214,6 +217,7 @@ def read_collection(
         name: in score keys.
         judgements: which of several files of judgements, such as `test`; None for the only one, or `test`.
         instruction: before queries whose row has none.
+        missing: `ignore` = leave out judgements of queries and documents that do not exist.
         exclude_self: a document with the query's id is not a result of the query (as in BEIR, where some
             queries are documents of the corpus); a query with nothing else to find is not scored.
         streamed: keep no document's text in memory: they are read again when needed.
@@ -243,14 +247,19 @@ def read_collection(
 
     queries = dict(_read(query_files, QUERIES, ("id text",), query))
 
+    ignored: dict[str, None] = {}
+
     def judge(record: Record) -> None:
         query, document = record.name("query"), record.name("document")
         grade = record.number_in("relevance") if "relevance" in record.names else 1.0
-        if query not in queries:
-            raise record.error("query", f"there is no query {query!r}")
         position = documents.find(document)
-        if position is None:
-            raise record.error("document", f"there is no document {document!r} in the corpus")
+        if query not in queries or position is None:
+            role, what = ("query", query) if query not in queries else ("document", document)
+            if missing == "ignore":
+                ignored[f"{role} {what}"] = None
+                return
+            how = "benchmark.own_retrieval.missing=ignore leaves the judgement out"
+            raise record.error(role, f"there is no {role} {what!r}; {how}")
         if position in queries[query].grades:
             raise record.error("document", f"{document!r} is judged twice for the query {query!r}")
         queries[query].grades[position] = grade
@@ -258,6 +267,8 @@ def read_collection(
     layouts = ("query document", "query document relevance", "query iteration document relevance")
     for _ in _read(judged, JUDGEMENTS, layouts, judge):
         pass
+    if ignored:
+        log.warning("%s: judgements of what does not exist are left out: %s", folder, first_of([*ignored], 3))
     scored = []
     for asked in queries.values():
         itself = documents.find(asked.id) if exclude_self else None

@@ -31,7 +31,7 @@ def build(_settings: Any, options: OwnRetrievalOptions) -> OwnRetrievalBenchmark
             raise UserError(
                 f"no folder there can be called {name!r}: name the data", option=_STORE, file=store
             )
-        how, streamed = (options.judgements, options.instruction), store is not None
+        how, streamed = (options.judgements, options.instruction, options.missing), store is not None
         collection = read_collection(name, folder, *how, exclude_self=options.exclude_self, streamed=streamed)
         collections.append(collection)
     return OwnRetrievalBenchmark(collections, store=store, shard_size=options.shard_size, index=options.index)

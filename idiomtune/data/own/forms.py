@@ -12,6 +12,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 SPAN_PARTS = ("span", "span_start", "span_end")
+# Role of a text → that of a span in it.
+SPAN_OF = {
+    **{"text": "span", "anchor": "span", "query": "span", "positive": "positive_span"},
+    **{"negative": "negative_span", "sentence1": "span1", "sentence2": "span2"},
+}
 
 
 def normalised(column: str) -> str:
@@ -107,6 +112,7 @@ PAIRS = Form(
     ("anchor", "positive"),
     ("positive", "negative"),
 )
+_AS_PAIRS = {"sentence1": PAIRS.roles["anchor"], "sentence2": PAIRS.roles["positive"]}
 SENTENCE_PAIRS = Form(  # with the columns of scored pairs, without a score
     "pairs",
     _roles(
@@ -133,6 +139,8 @@ TRAINED = (  # the first that fits counts
     Form("scored", _roles(**_TWO, score=_SCORE, **_ROW), _SCORED),
     Form("scored", _roles(**_TWO, score=_LABEL, **_ROW), _SCORED),
     SENTENCE_PAIRS,
+    # With the columns of pairs, if the user says which column has their score.
+    Form("scored", {**_roles(score=_SCORE, **_TWO, **_ROW), **_AS_PAIRS}, _SCORED),
     Form("sentences", _SENTENCE, ("text", "label")),
     Form("sentences", _SENTENCE, ("text", "group")),
 )

@@ -9,6 +9,7 @@ import hashlib
 import logging
 import mmap
 import struct
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -20,8 +21,9 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from idiomtune.data.own.forms import CORPUS, SENTENCE_PAIRS, TRAINED, UNREAD, normalised
-from idiomtune.data.own.table import Record, Source, Span, Table, as_number, find_sources
+from idiomtune.data.own.columns import ColumnValues, condition, value_key
+from idiomtune.data.own.forms import CORPUS, TRAINED, UNREAD, normalised
+from idiomtune.data.own.table import Record, Source, Span, Table, find_sources
 from idiomtune.declarations.dataset import NO_DATA, OwnData
 from idiomtune.errors import UserError
 from idiomtune.io.files import first_of
@@ -32,14 +34,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_CONDITIONS = ("keep", "positive_if")
 _MAX_NAMED = 3
 _LOOKED_AT = 1000  # rows whose texts may turn out to be numbers of rows
 _TEXT_ROLES = {"pairs": ("anchor", "positive"), "scored": ("sentence1", "sentence2"), "sentences": ("text",)}
+_MAX_SHOWN = 100  # characters of a text
 _MAX_NAMES = 10_000  # that are kept in memory, for messages
 _MAX_WEIGHT = 1e9  # a greater one overflows in a sum of products in float32
 _OPTION = "data.columns"
 
-Mined = Mapping[str, Sequence[str]]  # anchor → its negatives
+Mined = Mapping[str, list[str]]  # anchor → its negatives
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,20 +89,138 @@ class OwnTable(Table):
     """A table to train on.
 
     Args:
-        mapping: role → column, as the user says.
+        mapping: role → column, as the user says; column → None leaves it out; `keep` and `positive_if` →
+            condition of a row: other rows are left out, or have negatives of their anchor as positives.
         form: the name of the form, as the user says; None = by the columns.
+        spellings: name → the first name that differs from it only in case, blanks and the like.
     """
 
     def __init__(
-        self, source: Source, mapping: Mapping[str, str] | None = None, form: str | None = None
+        self,
+        source: Source,
+        mapping: Mapping[str, str | None] | None = None,
+        form: str | None = None,
+        spellings: dict[str, str] | None = None,
     ) -> None:
-        super().__init__(source, [f for f in TRAINED if form in (None, f.name)], mapping, _OPTION)
-        self._may_be_scored = form is None
+        self._mapping, self._conditions = mapping or {}, {}
+        for role in _CONDITIONS:
+            if text := self._mapping.get(role):
+                self._conditions[role] = condition(text, f"{_OPTION}: {role}")
+        chosen = {role: name for role, name in self._mapping.items() if name and role not in _CONDITIONS}
+        super().__init__(source, [f for f in TRAINED if form in (None, f.name)], chosen, _OPTION)
+        self.left_out = {column for column, _ in self._conditions.values()}
+        self.left_out |= {column for column, role in self._mapping.items() if role is None}
+        self._num_read = self._num_kept = self._num_spans = self._num_cut = 0
         self._echoes: list[str] = []  # rows with negatives that equal their anchor
+        self._cut_span = ""  # one that begins or ends within a word
+        self._spellings, self._respelled = {} if spellings is None else spellings, list[str]()
+        self._has_usages = False  # as its meanings
+        self._is_chosen = form is not None
+        self._values: dict[str, ColumnValues] = defaultdict(ColumnValues)  # of columns without a role
 
     def examples(self, rows: Iterator[Row] | None = None) -> Iterator[Example]:
-        """As :meth:`read`."""
-        return self.read(self._example, rows)
+        """As :meth:`read`, of the rows for which the user's conditions hold."""
+        rows = iter(self.source.rows() if rows is None else rows)
+        yield from self.read(self._example, self._selected(rows) if self._conditions else rows)
+        if self._num_spans < 2 * self._num_cut > 2:
+            log.warning(
+                "%s: %d of %d spans begin or end within a word (%s): start and end count characters from 0, "
+                "the end is not part of the span; if they count words, map the column with its words, %s",
+                *(self.source.name, self._num_cut, self._num_spans, self._cut_span),
+                self._mapping_with(span="<column>"),
+            )
+        if self._respelled:
+            names = first_of(self._respelled, _MAX_NAMED)
+            log.warning("%s: names that are read as equal: %s", self.source.name, names)
+
+    def negatives(self) -> dict[str, list[str]]:
+        """The texts of rows for which `positive_if` does not hold: anchor → its negatives."""
+        negatives: dict[str, list[str]] = {}
+        if "positive_if" in self._conditions:
+            table = OwnTable(self.source, self._mapping, "pairs", self._spellings)
+            wrong = table._selected(self.source.rows(), are_right=False)
+            for example in table.read(table._example, wrong, may_be_empty=True):
+                texts = [sentence.text for sentence in example.sentences[1 : 1 + example.num_positives]]
+                negatives.setdefault(example.sentences[0].text, []).extend(texts)
+        return negatives
+
+    def _selected(self, rows: Iterator[Row], *, are_right: bool = True) -> Iterator[Row]:
+        """The rows for which the user's conditions hold."""
+        for self._num_read, row in enumerate(rows, 1):
+            holds = {role: holds(row.values.get(name)) for role, (name, holds) in self._conditions.items()}
+            if holds.get("keep", True) and holds.get("positive_if", True) == are_right:
+                self._num_kept += 1
+                yield row
+        if are_right and not self._num_kept:
+            wanted = " and ".join(str(self._mapping[role]) for role in self._conditions)
+            raise UserError(f"{_OPTION}: no row has {wanted}", file=self.source.name)
+
+    def _mapping_with(self, **more: str | None) -> str:
+        """The option with the user's mapping and more."""
+        texts = {key: "null" if value is None else value for key, value in {**self._mapping, **more}.items()}
+        texts |= {role: f'"{texts[role]}"' for role in _CONDITIONS if role in texts}
+        return f"'{_OPTION}={{{', '.join(f'{key}: {text}' for key, text in texts.items())}}}'"
+
+    def _look_at(self, head: Sequence[Row], header: Sequence[str]) -> None:
+        """Also find the column that says how a group's expression is used: the meaning of the sentence.
+
+        Raises:
+            UserError: if several columns could be it, or it could be a label.
+        """
+        super()._look_at(head, header)
+        form = self._fitting(header)
+        names = self._recognised(form, header) if form else {}
+        if form is None or "group" not in names or "meaning" not in form.roles:
+            return
+        role_of = {column: role for role, columns in names.items() for column in columns}
+        free = [column for column in header if column not in {*self.left_out, *self._chosen.values()}]
+        labels = [column for column in free if role_of.get(column) == "label"]
+        if "meaning" in self._chosen:  # a label would be a class, whatever the group
+            self.left_out.update(labels)
+            return
+        free = [column for column in free if role_of.get(column) in (None, "label", "usage", "meaning")]
+        values = {column: ColumnValues(row.values.get(column) for row in head) for column in free}
+        meanings = [c for c, of in values.items() if role_of.get(c) == "meaning" and of.counts]
+        least = 3 if form.name == "pairs" else 1  # numbers may also judge pairs
+        ranks = {column: of.usage_rank(column) for column, of in values.items()}
+        ranks = {column: rank for column, rank in ranks.items() if rank[1] >= least}
+        usages = [column for column, rank in ranks.items() if rank == max(ranks.values())]
+        if meanings and meanings[0] in ranks:
+            self.left_out.update(column for column in labels if column in ranks)
+            return
+        usages = [*meanings, *(c for c in usages if not meanings or role_of.get(c) != "usage")]
+        ways = [self._mapping_with(meaning=column) for column in usages]
+        if not usages and labels and len(values[labels[0]].counts) == 2:
+            cells = ([row.values.get(column) for column in (labels[0], names["group"][0])] for row in head)
+            groups = {(value_key(label), group) for label, group in cells}
+            if min(Counter(key for key, _ in groups).values()) > 1:  # both labels occur in several groups
+                usages = labels
+                ways = [self._mapping_with(**{role: labels[0]}) for role in ("meaning", "label")]
+        if len(ways) > 1:
+            shown = " and ".join(f"{column!r} ({values[column]})" for column in usages)
+            problem = f"the meaning of a group's expression could be {shown}: choose {' or '.join(ways)}"
+            problem += " (a class, whatever the group)" * (usages == labels)
+            raise UserError(problem, file=self.source.name, field=usages[-1])
+        if usages and not meanings:
+            self._chosen = {**self._chosen, "meaning": usages[0]}
+            self._has_usages = role_of.get(usages[0]) == "usage"
+
+    def check_judgements(self) -> None:
+        """Raises UserError if a column without a role may say which of the pairs that were read are right."""
+        columns = [column for column, values in self._values.items() if values.may_judge(column)]
+        if not columns or self._is_chosen or "positive_if" in self._conditions:
+            return
+        values, right = self._values[columns[0]], self._values[columns[0]].right_ones(columns[0])
+        problem = f"may say which pairs are right ({values}), and has no role: all would be positives."
+        problem += f" So may {', '.join(map(repr, columns[1:]))}." * (len(columns) > 1)
+        ways = [
+            f"Leave other rows out, for example: {self._mapping_with(keep=right)}",
+            f"take these as hard negatives of their anchor: {self._mapping_with(positive_if=right)}",
+            f"or leave out the column: {self._mapping_with(**dict.fromkeys(columns))}",
+        ]
+        if values.are_numbers and not any("negative" in names for names in self.kinds.values()):
+            ways.insert(0, f"It is the pairs' score: {self._mapping_with(score=columns[0])}")
+        raise UserError(problem + "\n  - ".join(["", *ways]), file=self.source.name, field=columns[0])
 
     def about(self) -> str:
         """The roles of its columns, what is ignored, and which negatives were left out; once it was read."""
@@ -110,6 +232,8 @@ class OwnTable(Table):
             role if list(columns) == [role] else f"{' and '.join(columns)} as {role}"
             for role, columns in roles.items()
         )
+        for role in self._conditions:
+            about += f"; {role} {self._mapping[role]}: {self._num_kept} of {self._num_read} rows"
         if ignored := self._ignored():
             about += f"; left out: {', '.join(ignored)}"
         if self._echoes:
@@ -125,28 +249,25 @@ class OwnTable(Table):
     def _example(self, record: Record) -> Example:
         """A row. Raises FieldError."""
         form = self.form.name
-        if self.form is SENTENCE_PAIRS and self._may_be_scored:
-            self._may_be_scored = False
-            if numbers := [c for c in self._ignored() if as_number(record.values[c]) is not None]:
-                raise UserError(
-                    f"the column {numbers[0]!r} has numbers. If they are the pairs' scores: "
-                    f"'{_OPTION}={{score: {numbers[0]}}}'. If every pair is a positive: data.form=pairs",
-                    file=self.source.name,
-                )
-        group, meaning = _name(record, "group"), _name(record, "meaning")
+        group, meaning = self._name(record, "group"), self._name(record, "meaning")
 
         def single(role: str, span: str) -> Sentence:
-            return _sentence(record.entries(role, span, several=False)[0], group, meaning)
+            return self._sentence(record.entries(role, span, several=False)[0], group, meaning)
 
         num_positives = 0
         if form == "pairs":
             anchor = single("anchor", "span")
-            positives = [_sentence(e, group, meaning) for e in record.entries("positive", "positive_span")]
+            used = {column for columns in record.names.values() for column in columns}
+            for column in record.values.keys() - used - self.left_out:
+                self._values[column].add(record.values[column])
+            entries = record.entries("positive", "positive_span")
+            positives = [self._sentence(entry, group, meaning) for entry in entries]
             if not positives:
                 raise record.error("positive", "is empty")
-            given = [_sentence(e, group) for e in record.entries("negative", "negative_span")]
-            negatives = [s for s in given if (s.text, s.span) != (anchor.text, anchor.span)]
-            self._echoes += [f"row {record.number}"] * (len(negatives) < len(given))
+            entries = record.entries("negative", "negative_span")
+            negatives = [self._sentence(entry, group) for entry in entries]
+            negatives = [s for s in negatives if (s.text, s.span) != (anchor.text, anchor.span)]
+            self._echoes += [f"row {record.number}"] * (len(negatives) < len(entries))
             texts = {sentence.text for sentence in positives}
             if same := [s.text for s in negatives if s.text in texts]:
                 raise record.error("negative", f"{same[0]!r} is a positive of the row too")
@@ -164,22 +285,41 @@ class OwnTable(Table):
             record.number,
             tuple(sentences),
             num_positives,
-            label=_name(record, "label"),
-            usage=_name(record, "usage"),
+            label=self._name(record, "label"),
+            usage=meaning if self._has_usages else self._name(record, "usage"),
             score=record.number_in("score") if form == "scored" else None,
             weight=weight,
             instruction=record.optional_text("instruction"),
         )
 
+    def _sentence(self, entry: Record, group: str | None, meaning: str | None = None) -> Sentence:
+        """A text of a row; an object's own labels take precedence over those of its row."""
+        text, span = entry.marked()
+        if span is not None:
+            self._num_spans += 1
+            if any(0 < end < len(text) and _is_within_word(*text[end - 1 : end + 1]) for end in span):
+                self._num_cut += 1
+                self._cut_span = self._cut_span or f"row {entry.number}: {text[slice(*span)]!r}"
+        group = self._name(entry, "group") or group
+        return Sentence(text, span, group, self._name(entry, "meaning") or meaning)
 
-def _sentence(entry: Record, group: str | None, meaning: str | None = None) -> Sentence:
-    """A text of a row; an object's own labels take precedence over those of its row."""
-    return Sentence(*entry.marked(), _name(entry, "group") or group, _name(entry, "meaning") or meaning)
+    def _name(self, record: Record, role: str) -> str | None:
+        """The first name that differs from it only as :func:`value_key` says."""
+        if (name := record.optional_name(role)) is None:
+            return None
+        name = name.strip()
+        if (spelling := self._spellings.get(name)) is None:
+            if len(self._spellings) > _MAX_NAMES:
+                return name
+            spelling = self._spellings[name] = self._spellings.setdefault(f"\0{value_key(name)}", name)
+            if spelling != name:
+                self._respelled.append(f"{name!r} and {spelling!r} (row {record.number})")
+        return spelling
 
 
-def _name(record: Record, role: str) -> str | None:
-    name = record.optional_name(role)
-    return None if name is None else name.strip()
+def _is_within_word(before: str, after: str) -> bool:
+    """Whether two letters are of one word; in scripts without blanks between words nobody knows."""
+    return before.isalnum() and after.isalnum() and max(before, after) < "\u0e00"
 
 
 def read_corpus(names: Sequence[str], option: str = "data.negatives.corpus") -> tuple[list[str], list[Path]]:
@@ -273,7 +413,8 @@ class Store:
         group = anchor_id if anchor.group is None else _number_for_label(anchor.group)
         label = 0 if example.label is None else _number_for_label(example.label)
         if len(self.names) < _MAX_NAMES:
-            named = {group: anchor.group, label: example.label}
+            meaning = 0 if anchor.meaning is None else _number_for_label(anchor.meaning)
+            named = {group: anchor.group, label: example.label, meaning: anchor.meaning}
             self.names |= {number: name for number, name in named.items() if name is not None}
         self._rows += _PACKED_ROW.pack(
             self._num_texts,
@@ -387,6 +528,27 @@ class Examples:
         texts = ((self.store.read_text(text), span) for text, span in spans if span is not None)
         return [(text[slice(*span)], text) for text, span in texts]
 
+    def describe(self, row: int) -> str:
+        """A row as it is trained: its texts with their spans in brackets, and what they are to each other."""
+        store, number = self.store, int(self.rows[row])
+        texts, num = [], 1 + int(store.num_positives[number])
+        for text in self.texts(row):
+            words, (start, end) = store.read_text(text), store.span(text) or (0, 0)
+            marked = f"{words[:start]}[{words[start:end]}]{words[end:]}" if end else words
+            texts.append(repr(marked if len(marked) <= _MAX_SHOWN else f"{marked[:_MAX_SHOWN]}…"))
+        group, meaning = (store.names.get(name) for name in store.labels[self.anchors[row]].tolist())
+        parts: dict[str, Sequence[str | None]]
+        parts = {"anchor": texts[:1], "positive": texts[1:num], "negative": texts[num:], "group": [group]}
+        if self.form != "pairs":
+            label = [store.names.get(int(store.label_ids[number]))]
+            parts = {"sentence": texts, "label": label, "group": [group] if label == [None] else []}
+        score = [f"{store.scores[number]:g}"] if self.form == "scored" else []
+        parts |= {"meaning": [meaning], "score": score}
+        shown = (
+            f"{role} {' | '.join(filter(None, of_role))}" for role, of_role in parts.items() if any(of_role)
+        )
+        return f"{store.name(number)}: {', '.join(shown)}"
+
     def names(self, rows: Sequence[int]) -> list[str]:
         """For messages."""
         return [self.store.name(int(self.rows[row])) for row in rows]
@@ -411,7 +573,7 @@ class OwnSplits:
 
 
 def check_heads(data: OwnData) -> None:
-    """Check what takes no time: that each file exists, its columns and its first row.
+    """Check what takes no time: that each file exists, its columns and its first row; if it is wrong, all.
 
     Data sets of the Hub are not checked.
 
@@ -424,7 +586,12 @@ def check_heads(data: OwnData) -> None:
         for source in find_sources(files, f"data.{option}"):
             if option != "negatives.corpus":
                 # Problems are raised after the last row, which is here the first.
-                next(OwnTable(source, data.columns, data.form).examples(islice(source.rows(), 1)), None)
+                try:
+                    next(OwnTable(source, data.columns, data.form).examples(islice(source.rows(), 1)), None)
+                except UserError:
+                    for _ in OwnTable(source, data.columns, data.form).examples():
+                        pass  # to name all of them
+                    raise
 
 
 def own_splits(data: OwnData) -> OwnSplits:
@@ -465,20 +632,21 @@ def load_own(data: OwnData, *, negatives: Mined = MappingProxyType({})) -> OwnSp
     if both := {s.name for s in train_sources} & {s.name for s in val_sources}:
         raise UserError(f"data.train and data.val both name {min(both)}")
     notes: list[str] = []
-    train = _read(train_sources, data, notes, negatives)
+    spellings: dict[str, str] = {}
+    train = _read(train_sources, data, notes, negatives, spellings)
     _check_text_columns(train.store, train_sources[0].name)
     if train.store.has_labels and len(np.unique(train.store.label_ids)) == 1:
         label = train.store.names[int(train.store.label_ids[0])]
         problem = f"there is only one label, {label!r}: add sentences with another one to tell it from"
         raise UserError(problem, file=train_sources[0].name)
     if val_sources:
-        val = _read(val_sources, data, notes, {})
+        val = _read(val_sources, data, notes, {}, spellings)
         if val.form != train.form:
             raise UserError(
                 f"has {val.form}, but {train_sources[0].name} has {train.form}", file=val_sources[0].name
             )
     else:
-        train, val = _split(train.store, data.val_share, notes)
+        train, val = _split(train, data.val_share, notes)
     train = _without_held_out(train, val, notes)
     if not len(train):
         raise UserError("data.train: no row is left to train on: all of them are in data.val too")
@@ -493,13 +661,18 @@ def load_own(data: OwnData, *, negatives: Mined = MappingProxyType({})) -> OwnSp
     )
 
 
-def _read(sources: Sequence[Source], data: OwnData, notes: list[str], mined: Mined) -> Examples:
+def _read(
+    sources: Sequence[Source], data: OwnData, notes: list[str], mined: Mined, spellings: dict[str, str]
+) -> Examples:
     """All rows of some tables, which must be of one form."""
     store: Store | None = None
     with SpooledTemporaryFile(_MAX_IN_MEMORY) as file:
         for source in sources:
-            table = OwnTable(source, data.columns, data.form)
+            table = OwnTable(source, data.columns, data.form, spellings)
+            wrong = table.negatives()
+            negatives = {**mined, **{anchor: [*mined.get(anchor, ()), *wrong[anchor]] for anchor in wrong}}
             for example in table.examples():
+                wrong.pop(example.sentences[0].text, None)
                 store = store or Store(table.form.name, file)
                 if table.form.name != store.form:
                     raise UserError(
@@ -507,8 +680,11 @@ def _read(sources: Sequence[Source], data: OwnData, notes: list[str], mined: Min
                         "parts of a mixture (+experiment=mixture), or leave one out",
                         file=source.name,
                     )
-                store.add(source.name, with_negatives(example, mined) if mined else example)
+                store.add(source.name, with_negatives(example, negatives) if negatives else example)
+            table.check_judgements()
             notes.append(table.about())
+            if wrong:
+                notes.append(f"left out, since no row of them is right: {first_of([*wrong], _MAX_NAMED)}")
         assert store is not None  # a table without rows is an error
         store.close()
     unlabelled = np.flatnonzero(store.label_ids == 0)
@@ -516,7 +692,24 @@ def _read(sources: Sequence[Source], data: OwnData, notes: list[str], mined: Min
         raise UserError(
             f"{store.name(unlabelled[0])}: has a group but no label, while other rows have labels"
         )
-    return Examples(store, np.arange(len(store.numbers)))
+    return _with_meanings(Examples(store, np.arange(len(store.numbers))))
+
+
+def _with_meanings(examples: Examples) -> Examples:
+    """Without sentences that have no meaning if others have one; rows without a group or span are named."""
+    store, first = examples.store, examples.anchors
+    has_group = store.groups != store.text_ids[first]
+    lacks = {
+        "group": store.has_groups & ~has_group,
+        "span": store.has_spans & (store.spans[first, 0] < 0),
+        "meaning": store.has_meanings & has_group & (store.labels[first, 1] == 0),
+    }
+    for role, rows in lacks.items():
+        if rows.any():
+            log.warning("without a %s, while others have one: %s", role, _rows(examples, rows))
+    if store.form == "sentences" and not store.has_labels:
+        return Examples(store, examples.rows[~lacks["meaning"]])
+    return examples
 
 
 def _check_text_columns(store: Store, source: str) -> None:
@@ -534,10 +727,11 @@ def _check_text_columns(store: Store, source: str) -> None:
             )
 
 
-def _split(store: Store, share: float, notes: list[str]) -> tuple[Examples, Examples]:
+def _split(examples: Examples, share: float, notes: list[str]) -> tuple[Examples, Examples]:
     """Hold out whole groups, the same in every run: those of the smallest numbers, which are hashes."""
+    store, rows = examples.store, examples.rows
     what = "groups" if store.has_groups else "labels" if store.has_labels else "anchors"
-    distinct, counts = np.unique(store.groups, return_counts=True)
+    distinct, counts = np.unique(store.groups[rows], return_counts=True)
     # A single label can neither be learnt nor found; for anything else two tell more than one.
     is_by_label = store.form == "sentences" and (what == "labels" or not store.has_meanings)
     if len(distinct) < (4 if is_by_label else 2):
@@ -546,19 +740,19 @@ def _split(store: Store, share: float, notes: list[str]) -> tuple[Examples, Exam
             f"give a file with data.val="
         )
     # A group that is larger than all that is to be held out stays in training.
-    wanted = share * len(store.groups)
+    wanted = share * len(rows)
     fitting = np.flatnonzero(counts <= wanted)
     enough = int(np.searchsorted(np.cumsum(counts[fitting]), wanted)) + 1
     fitting = fitting[: min(enough, len(distinct) - 1)]
     least = 2 if len(distinct) >= 4 else 1
     if len(fitting) < least:
         fitting = np.argsort(counts, kind="stable")[:least]
-    is_held_out = np.isin(store.groups, distinct[fitting])
+    is_held_out = np.isin(store.groups[rows], distinct[fitting])
     notes.append(
         f"held out: {int(is_held_out.sum())} of {len(is_held_out)} rows, {len(fitting)} of {len(distinct)} "
         f"{what} (data.val_share={share:g}){_named(store, distinct[fitting])}"
     )
-    return Examples(store, np.flatnonzero(~is_held_out)), Examples(store, np.flatnonzero(is_held_out))
+    return Examples(store, rows[~is_held_out]), Examples(store, rows[is_held_out])
 
 
 def _without_held_out(train: Examples, val: Examples, notes: list[str]) -> Examples:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import difflib
+import logging
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeVar
 
-from idiomtune.data.own.forms import SPAN_PARTS, Form, normalised
+from idiomtune.data.own.columns import find_marks, without_marks
+from idiomtune.data.own.forms import SPAN_OF, SPAN_PARTS, Form, normalised
 from idiomtune.errors import DataMissingError, UserError
 from idiomtune.io.files import expanded, is_file, is_folder, made, one_line, parse_json, parse_list
 from idiomtune.io.tables import KINDS, Row, has_header, is_table, name_row, read_rows
 from idiomtune.requests import find_span
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Span = tuple[int, int]
@@ -24,6 +29,10 @@ _HUB = re.compile(r"hf:(?P<repo>[^/:@]+/[^/:@]+)(/(?P<subset>[^:@]+))?:(?P<split
 _COMMIT = re.compile("[0-9a-f]{40}")
 _ENTRY = ("text", "title", *SPAN_PARTS, "group", "meaning")  # fields of an object in a list
 _NAMING = ("id", "row_id", "expression")  # roles that name a row in messages
+LABELS = ("group", "meaning", "label", "usage")  # roles whose names may be true and false
+_ENDS = re.compile(r"[\[(]{1,2}\s*(\d+)\s*,\s*(\d+)\s*[\])]{1,2}")  # of a span, as a list or a tuple
+_HEAD = 1000  # rows by whose values it is seen what columns mean
+_MANY = 0.1  # a larger share of texts with marks in them is warned of
 _INVISIBLE = ("Cc", "Cf", "Zs", "Zl", "Zp")  # categories: controls, formats, blanks
 
 
@@ -181,6 +190,8 @@ class Record:
             raise self.error(role, "contains a NUL character")
         if not value.isprintable() and all(unicodedata.category(c) in _INVISIBLE for c in value):
             raise self.error(role, f"contains only invisible characters: {value!a}")
+        if value[0] == "[" and [*map(type, _any_list(value) or ())][1:2] == [str]:
+            raise self.error(role, f"is a list, and must be one text: {value[:80]!r}")
         return value
 
     def optional_text(self, role: str) -> str | None:
@@ -192,6 +203,12 @@ class Record:
         value = self.cell(role)
         if isinstance(value, float) and value.is_integer():  # whole numbers in a column with gaps
             value = int(value)
+        if items := _any_list(value):
+            if len(items) > 1:
+                raise self.error(role, f"is a list, {value!r}: write a row for each of its names")
+            (value,) = items
+        if isinstance(value, bool) and role in LABELS:
+            return str(value).lower()
         if isinstance(value, bool) or not isinstance(value, int | str):
             raise self.error(role, f"must be a text or a whole number, got {value!r}")
         return str(value)
@@ -211,7 +228,7 @@ class Record:
         """A list, also as text in JSON's or Python's notation; a plain text is a list of one."""
         value = items = self.cell(role)
         if isinstance(value, str):
-            items = (_json_list(value) or parse_list(value)) if value.lstrip().startswith("[") else [value]
+            items = _any_list(value) if value.lstrip().startswith("[") else [value]
         if not isinstance(items, list):
             raise self.error(role, f'is not a list, as ["one", "two"]: {value!r}')
         return items
@@ -236,21 +253,23 @@ class Record:
         start, end = f"{role}_start", f"{role}_end"
         if not (role in self.names or start in self.names or end in self.names):
             return None
-        words = self.optional_text(role)
-        if not self.has(start) and not self.has(end):
+        ends = _ENDS.fullmatch(str(self.cell(role))) if self.has(role) else None
+        words = None if ends else self.optional_text(role)
+        if not ends and not self.has(start) and not self.has(end):
             offsets = None if words is None else find_span(text, words)
             if words is not None and offsets is None:
                 raise self.error(role, f"{words!r} is not in the text {text!r}")
             return offsets
-        for given, other in ((start, end), (end, start)):
+        for role_of_end, other in () if ends else ((start, end), (end, start)):
             if not self.has(other):
-                raise self.error(given, f"needs {other} too")
-        first, last = as_number(self.cell(start)), as_number(self.cell(end))
+                raise self.error(role_of_end, f"needs {other} too")
+        cells = (ends[1], ends[2]) if ends else (self.cell(start), self.cell(end))
+        first, last = map(as_number, cells)
         if first is None or last is None or not 0 <= first < last <= len(text) or first % 1 or last % 1:
-            given = f"{self.cell(start)}–{self.cell(end)}"
-            raise self.error(start, f"{given} is not a valid range in a text of {len(text)} characters")
+            problem = f"{cells[0]}–{cells[1]} is not a valid range in a text of {len(text)} characters"
+            raise self.error(role if ends else start, problem)
         offsets = int(first), int(last)
-        if words is not None and text[slice(*offsets)] != words:
+        if words is not None and find_span(text[slice(*offsets)], words) != (0, last - first):
             raise self.error(role, f"is {words!r}, but the text has {text[slice(*offsets)]!r} there")
         return offsets
 
@@ -308,6 +327,7 @@ class Table:
     Attributes:
         form: of its rows, once one was read.
         kinds: columns of a row → role → those that have it; in JSON lines each row may have others.
+        left_out: columns that have no role, whatever their names.
     """
 
     def __init__(
@@ -320,6 +340,9 @@ class Table:
         self.source = Source(str(source), source) if isinstance(source, Path) else source
         self._forms, self._chosen, self._option = forms, chosen or {}, option
         self.kinds: dict[tuple[str, ...], dict[str, list[str]]] = {}
+        self.left_out: set[str] = set()
+        self._notes: list[str] = []  # warnings, once all rows are read
+        self._marks: dict[str, tuple[str, str]] = {}  # column → how spans are marked in it, and their role
         known = dict.fromkeys(role for form in forms for role in form.roles)
         for role, column in self._chosen.items():
             if role not in known and not any(form.role_of(role) for form in forms):
@@ -333,7 +356,9 @@ class Table:
     def form(self) -> Form:
         return self._forms[0]
 
-    def read(self, make: Callable[[Record], T], rows: Iterator[Row] | None = None) -> Iterator[T]:
+    def read(
+        self, make: Callable[[Record], T], rows: Iterator[Row] | None = None, *, may_be_empty: bool = False
+    ) -> Iterator[T]:
         """What `make` returns for each row; it raises FieldError for a problem.
 
         Args:
@@ -344,18 +369,66 @@ class Table:
                 problems.
         """
         numbered = self.source.rows() if rows is None else rows
+        head = list(islice(numbered, _HEAD))
+        self._look_at(head, list(dict.fromkeys(column for row in head for column in row.values)))
+        numbered = map(self._without_marks, chain(head, numbered)) if self._marks else chain(head, numbered)
         records = (Record(row.number, row.values, self._names(tuple(row.values))) for row in numbered)
         yield from made(records, make, self.source.name, _place)
-        if not self.kinds:
+        if not (self.kinds or may_be_empty):
             raise UserError("there is no row", file=self.source.name)
+        for note in self._notes:
+            log.warning("%s", note)
         self._check_chosen(list(dict.fromkeys(column for kind in self.kinds for column in kind)))
+
+    def _look_at(self, head: Sequence[Row], header: Sequence[str]) -> None:
+        """Find marks around spans in texts whose spans no column has."""
+        form = self._fitting(header)
+        names = self._recognised(form, header) if form else {}
+        for role, span in SPAN_OF.items():
+            if form is None or len(names.get(role, ())) != 1 or span not in form.roles:
+                continue
+            column = names[role][0]
+            texts = [text for row in head if isinstance(text := row.values.get(column), str)]
+            for kind, num_marked, num_single, example in find_marks(texts):
+                is_span = 2 * num_single > len(texts)
+                if is_span and not {part.replace("span", span) for part in SPAN_PARTS} & names.keys():
+                    self._marks.setdefault(column, (kind, span))
+                    what = f"they are read as the {span}, and are no part of the text"
+                elif num_marked > _MANY * len(texts):
+                    what = "read as words: remove them, or mark one stretch of each text and no other span"
+                else:
+                    continue
+                shown = f"{num_marked} of {len(texts)} texts have marks {kind} ({one_line(example[:80])})"
+                self._notes.append(f"{self.source.name}, field {column!r}: {shown}: {what}")
+
+    def _without_marks(self, row: Row) -> Row:
+        """The row, with the ends of marked spans in columns of their own."""
+        values = dict(row.values)
+        for column, (kind, span) in self._marks.items():
+            stretches: list[Span] = []
+            if isinstance(text := values.get(column), str):
+                values[column], stretches = without_marks(text, kind)
+            start, end = (stretches[0][0], stretches[-1][1]) if stretches else (None, None)
+            values |= {f"{span}_start": start, f"{span}_end": end}
+        return Row(row.number, values)
+
+    def _fitting(self, header: Iterable[str]) -> Form | None:
+        """The first form that the columns make and that has all roles of the user's."""
+        for form in self._forms:
+            has_chosen = all(role in form.roles or form.role_of(role) for role in self._chosen)
+            if has_chosen and self._recognised(form, header).keys() >= set(form.required):
+                return form
+        return None
+
+    def _recognised(self, form: Form, header: Iterable[str]) -> dict[str, list[str]]:
+        return form.recognise([column for column in header if column not in self.left_out], self._chosen)
 
     def _names(self, header: tuple[str, ...]) -> dict[str, list[str]]:
         """The columns of each role; the first row's columns choose the form."""
         if header not in self.kinds:
             if not self.kinds:
                 self._choose_form(header)
-            names = self.form.recognise(header, self._chosen)
+            names = self._recognised(self.form, header)
             for role, columns in names.items():
                 if len(columns) == 1 or role in self.form.several:
                     continue
@@ -373,10 +446,9 @@ class Table:
         if self.source.path is None or has_header(self.source.path):
             self._check_chosen(header)
         known = {alias for form in self._forms for aliases in form.roles.values() for alias in aliases}
-        for form in self._forms:
-            if form.recognise(header, self._chosen).keys() >= set(form.required):
-                self._forms = [form]
-                return
+        if form := self._fitting(header):
+            self._forms = [form]
+            return
         names = [(column, normalised(column)) for column in header]
         near = "".join(
             f"; {column!r} (is it {match[0]!r}?)"
@@ -394,7 +466,7 @@ class Table:
 
     def _check_chosen(self, header: Sequence[str]) -> None:
         """Raises UserError if the table does not have a column that the user chose."""
-        for column in self._chosen.values():
+        for column in (*self._chosen.values(), *self.left_out):
             if column not in header:
                 match = difflib.get_close_matches(column, header, 1)
                 near = f"is it {match[0]!r}?" if match else f"it has {', '.join(header)}"
@@ -439,16 +511,19 @@ def unique() -> Callable[[Record, str], str]:
 
 
 def _listed(cell: Any) -> list[Any]:
-    """The texts in a cell: a list, also as JSON's in a CSV, or one text such as "[Laughter] No."."""
+    """The texts in a cell: a list, also as text in a CSV, or one text such as "[Laughter] No."."""
     if isinstance(cell, list):
         return cell
-    parsed = _json_list(cell) if isinstance(cell, str) and cell.lstrip().startswith("[") else None
+    parsed = _any_list(cell)
     return parsed if parsed and all(isinstance(entry, str | dict) for entry in parsed) else [cell]
 
 
-def _json_list(text: str) -> list[Any] | None:
+def _any_list(cell: Any) -> list[Any] | None:
+    """A list, also as text in JSON's or Python's notation; None if it is something else."""
+    if not (isinstance(cell, str) and cell.lstrip().startswith("[")):
+        return cell if isinstance(cell, list) else None
     try:
-        parsed = parse_json(text)
+        parsed = parse_json(cell)
     except ValueError:
-        return None
+        return parse_list(cell)
     return parsed if isinstance(parsed, list) else None

@@ -96,6 +96,13 @@ def test_the_index_of_other_vectors_is_refused(tmp_path: Path) -> None:
 
 def test_an_index_is_of_a_store() -> None:
     options: dict[str, object] = {"name": "own_retrieval", "path": "mine", "judgements": None}
-    options |= {"instruction": None, "exclude_self": False, "store": None, "shard_size": 10, "index": "hnsw"}
+    options |= {
+        "instruction": None,
+        "exclude_self": False,
+        "missing": "error",
+        "store": None,
+        "shard_size": 10,
+        "index": "hnsw",
+    }
     with pytest.raises(ValueError, match=r"own_retrieval\.store="):
         OwnRetrievalOptions.model_validate(options)

@@ -115,6 +115,13 @@ def test_gradients_do_not_depend_on_how_texts_are_cut_into_passes(tiny: Encoder)
         assert_close(a, b, atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize("text", ["a  b", "a\t\u00a0b", "   "])
+def test_a_span_of_blanks_is_named(tiny: Encoder, text: str) -> None:
+    """It has no token, whatever the maximum length."""
+    with pytest.raises(UserError, match="only blanks in text 0"):
+        tiny.encode([text], spans=[(1, 3)])
+
+
 def test_a_span_at_the_truncation_edge_is_what_is_left_of_it(
     tiny_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -74,9 +74,10 @@ def spreadsheet(rows: Sequence[dict[str, Any]]) -> bytes:
     return workbook([list(rows[0]), *(list(row.values()) for row in rows)])
 
 
+IN_TSV = [{name: re.sub("[\n\t]", " ", value) for name, value in row.items()} for row in ROWS]
 KINDS = {
     "csv": partial(delimited, ROWS, ","),
-    "tsv": partial(delimited, ROWS, "\t"),
+    "tsv": partial(delimited, IN_TSV, "\t"),
     "jsonl": partial(json_lines, ROWS),
     "json": partial(json_list, ROWS),
     "parquet": partial(parquet, ROWS),
@@ -96,7 +97,8 @@ def test_each_kind_of_file_holds_the_same(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_bytes(content_of(name))
     first = 2 if re.search("csv|tsv|xlsx", name) else 1
-    assert list(read_rows(path, columns=("id", "text"))) == [Row(n, r) for n, r in enumerate(ROWS, first)]
+    rows = IN_TSV if name == "t.tsv" else ROWS  # a cell has neither tabs nor line breaks there
+    assert list(read_rows(path, columns=("id", "text"))) == [Row(n, r) for n, r in enumerate(rows, first)]
 
 
 def test_byte_order_marks_line_ends_and_blank_lines_make_no_difference(tmp_path: Path) -> None:
@@ -129,7 +131,7 @@ def test_byte_order_marks_line_ends_and_blank_lines_make_no_difference(tmp_path:
             ],
         ),
         ("t.csv", b'id,text\na,b\nc,"d\ne,f\n', ["row 3", "line 3", "quotation mark"]),
-        ("t.tsv", b'id\ttext\na\t"b" c\n', ["row 2", "line 2", "quotation mark"]),
+        ("t.tsv", b'id\ttext\na\t"b\nc"\n', ["row 3", "line break"]),
         ("t.csv", b"id,text\na," + LONG, ["line 2"]),
         ("t.csv", b'id,text\na,"' + (b"b" * 9_999 + b"\n") * 1_001, ["row 2", "quotation mark"]),
         ("t.jsonl", b"{}\n" + LONG, ["line 2"]),

@@ -8,6 +8,7 @@ import pytest
 
 from idiomtune.config import TrainSettings, check
 from idiomtune.errors import UserError
+from idiomtune.programs.prepare import check_data
 from tests.own_data import write
 from tests.programs import run
 from tests.tiny_runs import composed
@@ -35,6 +36,23 @@ def test_what_a_run_would_do_is_printed(tmp_path: Path) -> None:
     shown = run("train.check", *options, "--cfg", "job", cwd=tmp_path)  # a flag after the options
     assert (shown.returncode, "trainer:\n  batch_size: 10\n" in shown.stdout) == (0, True), shown.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["pairs.csv"]
+
+
+def test_three_rows_are_shown_as_they_are_trained(
+    tmp_path: Path, tiny_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of each part of a mixture too."""
+    pairs = write(tmp_path / "pairs.csv", PAIRS)
+    marked = "".join(f"He <b>ran {i}</b>.,{'lit' if i % 2 else 'fig'},g{i // 8}\n" for i in range(40))
+    marked_path = write(tmp_path / "marked.csv", f"text,usage,idiom\n{marked}")
+    options = ("+objective.parts.a.data.train=", "+objective.parts.b.data.train=")
+    files = [f"{option}{path}" for option, path in zip(options, (pairs, marked_path), strict=True)]
+    model = (f"model.path={tiny_path}", "device=cpu", "precision=fp32")
+    check_data(check(TrainSettings, composed("config", "+experiment=mixture", *files, *model)))
+    lines = [line for line in capsys.readouterr().out.splitlines() if "trained as" in line]
+    assert len(lines) == 6
+    assert all("anchor 'what is" in line and "positive 'it is" in line for line in lines[:3])
+    assert all("'He [ran" in line and "group g" in line and "meaning " in line for line in lines[3:])
 
 
 def check_files(*options: str) -> None:

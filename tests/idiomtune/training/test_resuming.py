@@ -188,7 +188,7 @@ def test_options_that_are_newer_than_a_run_have_their_defaults(tmp_path: Path) -
         "newer": 3,
         "invariants": {"level": "off", "every": 9},
     }
-    searched = {"store": "kept", "shard_size": 50_000, "index": "exact"}
+    searched = {"store": "kept", "shard_size": 50_000, "index": "exact", "missing": "error"}
     assert found["benchmark"]["own_retrieval"] == searched
 
 
