@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path, PureWindowsPath
 from typing import Annotated, Any
@@ -308,7 +308,7 @@ def check_extensions(run: Path, recorded: Sequence[str], named: Sequence[str]) -
     others = [module for module in recorded if module not in named]
     started_here: list[str] = []
     with suppress(OSError, ValueError):
-        started_here = json.loads(_started_with(run).read_text(encoding="utf-8"))
+        started_here = json.loads(_started_with(run).read_text(encoding="utf-8"))["extensions"]
     if unnamed := [module for module in others if module not in started_here]:
         raise UserError(
             f"the run in {run} needs Python code, which is run only if you name it: "
@@ -349,7 +349,16 @@ def check_resumed(run: Path, recorded: Mapping[str, Any], now: Mapping[str, Any]
 def remember_start(run: Path, modules: Iterable[str]) -> None:
     """Remember in the user's cache that a run was started here, with these modules."""
     with suppress(OSError):  # resuming the run then needs some options repeated
-        write_json(_started_with(run), list(modules))
+        write_json(_started_with(run), {"run": str(run.resolve()), "extensions": list(modules)})
+
+
+def runs_started_here() -> Iterator[Path]:
+    """The folders below the current one in which runs were started, as far as the user's cache knows."""
+    for path in (cache_folder() / "started").glob("*.json"):
+        with suppress(OSError, ValueError, KeyError):
+            run = Path(json.loads(path.read_text(encoding="utf-8"))["run"])
+            if run.is_relative_to(Path.cwd()):
+                yield run
 
 
 def _started_with(run: Path) -> Path:

@@ -12,7 +12,7 @@ from idiomtune.config.compose import merged, unquoted
 from idiomtune.declarations.registry import is_place
 from idiomtune.errors import UserError
 from idiomtune.io.files import expanded, fingerprint, is_file
-from idiomtune.io.records import check_resumed, readable_record, refuse_recorded_code
+from idiomtune.io.records import check_resumed, readable_record, refuse_recorded_code, runs_started_here
 from idiomtune.training.checkpoint import (
     CHECKSUMS,
     RECORD,
@@ -92,8 +92,12 @@ def find_run(arguments: Sequence[str]) -> str | None:
 
 
 def newest_unfinished(experiment: str) -> Path | None:
-    """The run under `checkpoints/` that was written to last, of those of an experiment (`*`: of any)."""
-    runs = Path("checkpoints").glob(f"{experiment}/*")
+    """The run under `checkpoints/` that was written to last, of those of an experiment.
+
+    Args:
+        experiment: `*` for any, also in another folder below the current one, where `run_dir=` put it.
+    """
+    runs = [*Path("checkpoints").glob(f"{experiment}/*"), *(runs_started_here() if experiment == "*" else ())]
     unfinished = [run for run in runs if _is_resumable(run) and is_unfinished(run)]
 
     def last_written(run: Path) -> float:

@@ -12,6 +12,7 @@ import pytest
 
 from idiomtune.errors import UserError
 from idiomtune.io.files import fingerprint, write_json
+from idiomtune.io.records import remember_start
 from idiomtune.training.checkpoint import TrainerState, new_checkpoint
 from idiomtune.training.resume import (
     _check_length,
@@ -298,3 +299,15 @@ def test_a_run_is_started_or_resumed(tmp_path: Path, caplog: pytest.LogCaptureFi
         *(("start", None, experiment, "cpu") for experiment in ("mine", "default", "x")),
         ("resume", None, 2, "x", "cpu"),
     ]
+
+
+def test_a_run_in_a_folder_of_its_own_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `it.resume()` looks for it: below the current folder, wherever `run_dir=` put it."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    run = start(tmp_path / "here" / "runs" / "mine", "interrupted", 100)
+    save(run, 2)
+    remember_start(run, [])
+    remember_start(start(tmp_path / "elsewhere", "running", 900), [])
+    assert newest_unfinished("*") == run
+    assert newest_unfinished("x") is None
