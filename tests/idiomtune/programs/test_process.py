@@ -336,7 +336,7 @@ print(ends.count("interrupted"), *ends)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("start", [0.01, 0.3, 0.6, 0.9, 1.3, 1.8, 2.5])
+@pytest.mark.parametrize("start", [0.01, 0.9, 1.8])
 @pytest.mark.parametrize("what", ["check", "evaluate", "Encoder"])
 def test_after_an_interrupt_anywhere_the_next_call_works(what: str, start: float, tiny_path: Path) -> None:
     """In the first import of torch and others, in composing, and later."""
@@ -362,7 +362,7 @@ def test_after_an_interrupt_anywhere_the_next_call_works(what: str, start: float
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("delay", [0.05, 0.15, 0.3, 0.45, 0.6, 0.8, 1.0, 1.3])
+@pytest.mark.parametrize("delay", [0.15, 0.45, 0.8, 1.3])
 @pytest.mark.parametrize("program", ["check", "report"])
 def test_a_program_that_is_interrupted_says_so(program: str, delay: float, tiny_path: Path) -> None:
     arguments = {"check": ["idiolink_ft", "data=sample", f"model={tiny_path}"], "report": ["nowhere"]}[
