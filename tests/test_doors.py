@@ -411,3 +411,18 @@ def test_a_usage_takes_texts_that_can_be_read_once(tiny: Any, monkeypatch: pytes
     for usage in (lambda *arguments: it.usage(tiny, *arguments), tiny.usage):
         texts = usage(iter(TEXTS), iter(["ice"] * 2))
         assert texts == TEXTS
+
+
+@pytest.mark.parametrize(
+    "value", [ROWS, 5, True, ["sample", 1]], ids=["rows", "5", "True", "a number in a list"]
+)
+@pytest.mark.parametrize("choice", ["data", "benchmark", "trainer", "objective", "tracking"])
+def test_what_is_chosen_by_name_takes_no_other_value(choice: str, value: Any) -> None:
+    if choice != "objective":
+        with pytest.raises(it.UserError) as raised:
+            it.evaluate("minilm", **{choice: value})
+        assert raised.value.option == choice
+    if choice != "data":  # a table of one's own
+        with pytest.raises(it.UserError) as raised:
+            it.check("own", data=ROWS, **{choice: value})
+        assert raised.value.option == choice

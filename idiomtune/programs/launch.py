@@ -26,6 +26,8 @@ from hydra._internal.utils import get_args_parser
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import QuotedString
 from hydra.core.singleton import Singleton
 from hydra.errors import HydraException
 from hydra.types import RunMode
@@ -50,7 +52,15 @@ from idiomtune.config.validation import Settings
 from idiomtune.declarations.models import CONF
 from idiomtune.declarations.registry import is_place
 from idiomtune.errors import UserError
-from idiomtune.io.files import checked_text, expanded, has_lone_surrogate, is_folder, parse_yaml, printable
+from idiomtune.io.files import (
+    checked_text,
+    described,
+    expanded,
+    has_lone_surrogate,
+    is_folder,
+    parse_yaml,
+    printable,
+)
 from idiomtune.io.processes import has_peers, is_lost_peer, rank_of_launch
 from idiomtune.io.records import model_folder, refuse_recorded_code
 from idiomtune.io.secrets import refuse_arguments, refuse_values, starred
@@ -87,6 +97,9 @@ _KEY = re.compile(r"[\w/\-\\+.$%*@?|()\[\]{}:=, \t]+", re.ASCII)  # what the nam
 _WORDS = {"true", "false", "null", "nan", "inf"}  # which would be values of another type
 _SWEEP_FLAGS = ("-m", "--multirun")
 _CODE = "model.trust_remote_code"
+_OWN_TABLE = dict.fromkeys(
+    ("data", "benchmark"), "; a table of your own is data.train=, or scored by benchmark.own_pairs.path="
+)
 _ADDED = ("experiment", "debug", "protocol", "sweep")  # nothing is chosen of these unless the user does so
 
 
@@ -104,7 +117,8 @@ def rewrite_arguments(arguments: Sequence[str], program: str = "config") -> list
     Raises:
         UserError: for a file that is no experiment; for `run_dir=` or `resume=` in a sweep, whose runs would
             share the folder; for several models of which one is a path; for a folder to resume that holds no
-            run; for a token; for an option with dashes; for `+sweep=` without `-m`.
+            run; for a token; for an option with dashes; for `+sweep=` without `-m`; for a choice by what is
+            no name.
     """
     refuse_arguments(arguments)
     if broken := next(filter(has_lone_surrogate, arguments), None):
@@ -132,6 +146,8 @@ def rewrite_arguments(arguments: Sequence[str], program: str = "config") -> list
         elif key != "resume":
             argument = _quoted_scores(argument)
             rewritten.append(argument if is_sweep else _quoted_path(argument))
+    for argument in () if is_sweep else rewritten:
+        _check_choice(argument)
     return rewritten
 
 
@@ -243,6 +259,21 @@ def _choice_of(value: str, arguments: Sequence[str]) -> list[str]:
     is_chosen = any(argument.startswith("benchmark=") for argument in arguments)
     usual = chosen_by_default("evaluate", "benchmark")
     return [] if is_chosen or names <= {*usual} else [f"benchmark={value}"]
+
+
+def _check_choice(argument: str) -> None:
+    """Refuse a value that is no name for an option that chooses by name, which Hydra only trips over."""
+    group = argument.partition("=")[0].lstrip("+")
+    if group.startswith(("~", "-")) or not (names := config_names(group)):
+        return
+    with suppress(HydraException):  # which Hydra reports itself
+        value = OverridesParser.create().parse_override(argument).value()
+        parts = value if isinstance(value, list) else [value]
+        if wrong := [part for part in parts if not isinstance(part, str | QuotedString | None)]:
+            raise UserError(
+                f"must be a name ({', '.join(names)}), got {described(wrong[0])}{_OWN_TABLE.get(group, '')}",
+                option=group,
+            )
 
 
 def _quoted_path(argument: str) -> str:
