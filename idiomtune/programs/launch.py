@@ -264,7 +264,7 @@ def _choice_of(value: str, arguments: Sequence[str]) -> list[str]:
 def _check_choice(argument: str) -> None:
     """Refuse a value that is no name for an option that chooses by name, which Hydra only trips over."""
     group = argument.partition("=")[0].lstrip("+")
-    names = config_names(group) if group else []
+    names = config_names(group) if group in {path.name for path in CONF.iterdir()} else []
     if not names:
         return
     with suppress(HydraException):  # which Hydra reports itself
