@@ -147,7 +147,8 @@ def rewrite_arguments(arguments: Sequence[str], program: str = "config") -> list
             argument = _quoted_scores(argument)
             rewritten.append(argument if is_sweep else _quoted_path(argument))
     for argument in () if is_sweep else rewritten:
-        _check_choice(argument)
+        if f"~{argument.partition('=')[0].lstrip('+')}" not in rewritten:  # else what is declared in its place
+            _check_choice(argument)
     return rewritten
 
 
