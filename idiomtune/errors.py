@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from pathlib import Path
+
+IN_PYTHON = ContextVar("IN_PYTHON", default=False)  # a function of `idiomtune` was called, no command
+
+
+def resume_command(run: str | Path) -> str:
+    """What resumes a run, in the words of the door that the user came by."""
+    return f'it.resume("{run}")' if IN_PYTHON.get() else f"idiomtune train resume={run}"
 
 
 class UserError(Exception):

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from idiomtune.errors import UserError
 from idiomtune.io.files import checked_count, described, expanded, is_file, is_folder, path_text
-from idiomtune.io.tables import written_table, written_tables, written_texts
+from idiomtune.io.tables import inputs_in, written_table, written_tables, written_texts
 from idiomtune.programs.process import Interrupts, alone
 
 if TYPE_CHECKING:
@@ -92,7 +92,8 @@ def check(experiment: str | Path | None = None, *overrides: str, data: Any = Non
     from idiomtune.commands.check import run
     from idiomtune.programs.launch import call
 
-    call("config", run, training_arguments(experiment, overrides, data, options))
+    with tempfile.TemporaryDirectory(prefix="idiomtune-") as folder, inputs_in(Path(folder)):
+        call("config", run, training_arguments(experiment, overrides, data, options))
 
 
 @alone
@@ -394,7 +395,7 @@ class Comparison(_Shown):
         for key in keys:
             if (False, key) in self._ours.queries and (untrained, key) in theirs.queries:
                 ours, others = self._ours.queries[False, key], theirs.queries[untrained, key]
-                table = ours[["cluster", "value"]].rename(columns={"value": "after"})
+                table = ours[["text", "cluster", "value"]].rename(columns={"value": "after"})
                 table = table.join(others["value"].rename("before"), how="inner")
                 table["difference"] = table["after"] - table["before"]
                 return table.sort_values("difference", kind="stable").head(worst)

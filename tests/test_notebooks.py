@@ -59,7 +59,7 @@ def test_a_notebook_runs(path: Path, tmp_path: Path, tiny_path: Path) -> None:
         parameters = {"OPTIONS": {**parameters["OPTIONS"], "model": str(tiny_path)}}  # type: ignore[dict-item]
     shown = text_of(executed(path, tmp_path, **parameters))
     assert "<table" in shown
-    assert "Warning" not in shown
+    assert "Warning" not in shown.replace("**Warning:** on ", "")  # a card's: this training did not help
     assert "\\u001b[A" not in shown  # no bar that moves the cursor, which a notebook cannot
 
 

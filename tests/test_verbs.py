@@ -222,3 +222,117 @@ def test_the_package_shows_what_is_public_and_imports_fast() -> None:
     assert done.stdout.split() == sorted(it.__all__)
     for name in it.__all__:
         assert getattr(it, name)
+
+
+IDIOMS = [
+    "kick the bucket",
+    "spill the beans",
+    "break the ice",
+    "hit the sack",
+    "cut corners",
+    "miss the boat",
+]
+USES = [
+    {"idiom": idiom, "text": f"{who} {idiom} {end}.", "sense": sense}
+    for idiom in IDIOMS
+    for sense, end in (("yes", "at last"), ("no", "in the barn"))
+    for who in ("They", "We all")
+]
+
+
+@pytest.mark.slow
+def test_queries_of_own_data_are_shown_by_sentence_and_idiom(tiny_path: Path) -> None:
+    """Not by a hash and the name of a file that nobody made; the card says that training did not help."""
+    trained = it.train(
+        data=USES, model=str(tiny_path), device="cpu", eval={"cache": False}, trainer={"max_steps": 1}
+    )
+    examples = trained.examples(worst=5)
+    assert set(examples["cluster"]) <= set(IDIOMS)
+    assert set(examples["text"]) <= {row["text"] for row in USES}
+    assert all(query.startswith("data.train, in memory row ") for query in examples.index)
+    card = (trained.path / "best/README.md").read_text()
+    scores, before = trained.scores, trained.untrained
+    full = [key for key in scores if scores[key] == before[key] == 1.0]
+    assert not any(f"name: {key}" in card for key in full)
+    helped = trained.compare().differences["own_val/score"].verdict == "better"
+    assert helped or "8 queries of 2 groups" in card
+
+
+def test_a_check_writes_nothing(tiny_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    it.check(data=USES, model=str(tiny_path), device="cpu")
+    assert not list(Path.cwd().iterdir())
+    assert "rows in memory" in capfd.readouterr().out
+    two_files = [USES, [{**row, "text": f"Well, {row['text']}"} for row in USES]]
+    it.check("own", data={"train": two_files[0]}, val=two_files[1], model=str(tiny_path), device="cpu")
+    assert not list(Path.cwd().iterdir())
+
+
+def test_an_error_proposes_the_form_that_is_at_hand(tiny_path: Path) -> None:
+    sentences = [{"example": row["text"], "phrase": row["idiom"]} for row in USES]
+    pairs = [
+        {"example": row["text"], "answer_text": f"It is said so {n} times."} for n, row in enumerate(USES)
+    ]
+    for rows, roles in ((sentences, {"text"}), (pairs, {"anchor", "positive"})):
+        with pytest.raises(it.UserError) as refused:
+            it.check(data=rows, model=str(tiny_path), device="cpu")
+        proposed = str(refused.value).partition("'data.columns={")[2].partition("}")[0]
+        assert roles <= {part.partition(":")[0].strip() for part in proposed.split(",")}, refused.value
+
+
+def test_more_than_the_share_is_held_out_for_a_reason(
+    tiny_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    it.check("own", "data.val_share=0.1", data=USES, model=str(tiny_path), device="cpu")
+    printed = caplog.text
+    assert "8 of 24 rows" in printed
+    assert "data.val_share=0.1: whole groups" in printed
+
+
+@pytest.mark.slow
+def test_a_glossary_scores_first_what_it_touches(
+    tiny_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """And all scores are those without this order."""
+    rows = [{"sentence1": "He broke the ice.", "sentence2": "He relaxed them.", "score": 1.0}]
+    pd.DataFrame([*rows, {**rows[0], "sentence2": "A fish.", "score": 0.0}]).to_csv("touched.csv")
+    pd.DataFrame(
+        [{**rows[0], "sentence1": "A cat."}, {**rows[0], "sentence1": "A dog.", "score": 0.0}]
+    ).to_csv("untouched.csv")
+    places = {"own_sts": {"path": "touched.csv"}, "own_pairs": {"path": "untouched.csv"}}
+    options: dict[str, Any] = {"model": str(tiny_path), "device": "cpu", "benchmark": places}
+    caplog.set_level("INFO")
+    both = it.evaluate(glossary={"broke the ice": "relaxed"}, benchmarks=["own_sts", "own_pairs"], **options)
+    assert "own_pairs, 3 texts" in caplog.text
+    assert capfd.readouterr().out.count("Own scored pairs") == 2  # first alone
+    alone = [
+        it.evaluate(
+            glossary={"broke the ice": "relaxed"}, benchmarks=name, **{**options, "benchmark": {name: place}}
+        )
+        for name, place in places.items()
+    ]
+    assert dict(both) == pytest.approx({**dict(alone[0]), **dict(alone[1])}, abs=1e-6)
+
+
+def test_an_interrupted_run_names_what_resumes_it_from_python(tiny_path: Path) -> None:
+    """In Python's words, and without our insides in its traceback."""
+    code = f"""
+import os, signal, threading, traceback, idiomtune as it
+from pathlib import Path
+def stop():
+    while not Path("runs/a/metrics.jsonl").exists():
+        pass
+    os.kill(os.getpid(), signal.SIGINT)
+threading.Thread(target=stop, daemon=True).start()
+try:
+    trainer = dict(max_epochs=9999)
+    it.train(data="rows.jsonl", model={str(tiny_path)!r}, device="cpu", run_dir="runs/a", trainer=trainer)
+except KeyboardInterrupt as error:
+    print("said", error)
+    print("frames", len(traceback.extract_tb(error.__traceback__)), error.__cause__)
+"""
+    Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in USES))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path.cwd())
+    said, frames = done.stdout.splitlines()[-2:]
+    assert f'it.resume("{Path.cwd() / "runs/a"}")' in said, done.stderr
+    assert frames == "frames 2 None"

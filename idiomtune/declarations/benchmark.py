@@ -85,6 +85,7 @@ class QueryResult:
         value: the score is the mean of these, …
         pair: … or a statistic of these (predicted, gold), …
         statistic: … by its name in :data:`idiomtune.reports.statistics.STATISTICS`.
+        text: of the query, for people.
     """
 
     key: str
@@ -93,6 +94,7 @@ class QueryResult:
     value: float | None = None
     pair: tuple[float, float] | None = None
     statistic: str = "spearman"
+    text: str = ""
 
 
 @dataclass(frozen=True)
@@ -312,12 +314,15 @@ def results_of(
         cluster, slices: names of columns, as of :class:`BenchmarkType`.
     """
     place = benchmark, record.get("split", ""), record.get("mode", "")
+    texts = (record.get(name) for name in ("query", "sentence", "sentence1", "sentence2"))
+    about: dict[str, Any] = {"cluster": record.get(cluster)}
+    about["text"] = " | ".join(str(text) for text in texts if text)
     for metric in metrics:
         if metric.statistic and "gold" in record:
             pair = float(record["predicted"]), float(record["gold"])
             key = str(Score(*place, metric.name))
-            yield QueryResult(key, record["id"], record.get(cluster), None, pair, metric.statistic)
+            yield QueryResult(key, record["id"], pair=pair, statistic=metric.statistic, **about)
         elif not metric.statistic and (value := record.get(metric.column or metric.name)) is not None:
             for slice_ in dict.fromkeys(("", record.get(slices) or "")):
                 key = str(Score(*place, metric.name, slice_))
-                yield QueryResult(key, record["id"], record.get(cluster), float(value))
+                yield QueryResult(key, record["id"], value=float(value), **about)

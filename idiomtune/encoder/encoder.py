@@ -58,7 +58,7 @@ from idiomtune.encoder.usage_gate import GatedRequests, alone, gate_of, weighed
 from idiomtune.errors import ArgumentTypeError, ArgumentValueError, UserError
 from idiomtune.expressions import Forms, Span
 from idiomtune.io.files import cache_folder, checked_count, one_line, path_text
-from idiomtune.io.tables import written_tables
+from idiomtune.io.tables import inputs_in, written_tables
 from idiomtune.io.terminal import progress_bar
 from idiomtune.requests import Request, Role
 
@@ -251,7 +251,8 @@ class Encoder(nn.Module):
                 reason = one_line(str(error))
                 raise UserError(f"must be cpu, cuda or mps: {reason}", option="device") from None
         if (glossary := options.get("glossary")) is not None:
-            tables = written_tables(glossary, "glossary", cache_folder() / "inputs")
+            with inputs_in(cache_folder() / "inputs"):
+                tables = written_tables(glossary, "glossary")
             options = {**options, "glossary": tables}
         settings = model_settings(name if isinstance(path, str) else Path(name), options)
         encoder = cls.load(settings, device=device)

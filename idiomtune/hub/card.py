@@ -11,7 +11,7 @@ import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PureWindowsPath
 from typing import Any, Literal
 
@@ -31,6 +31,9 @@ from idiomtune.declarations.registry import benchmark_of, dataset_types, objecti
 from idiomtune.encoder.glossary import Glossary
 from idiomtune.io.files import expanded, one_line, parse_yaml
 from idiomtune.io.pages import template
+from idiomtune.reports import runs
+from idiomtune.reports.compare import beats_untrained, monitored
+from idiomtune.reports.frames import group_runs
 from idiomtune.reports.score_tables import changes
 from idiomtune.training.run_folder import read_config, read_run
 
@@ -229,7 +232,7 @@ def model_card(
     # On the user's own data alone, of which no idiom is known.
     is_own = datasets is not None and set(datasets(config["objective"])) == {OWN}
     # A leaderboard cannot tell the sample from a benchmark.
-    results = [] if scores is None or config["data"].get("sample") else eval_results(scores["scores"])
+    results = [] if scores is None or config["data"].get("sample") else eval_results(telling(scores))
     name = model.rpartition("/")[2] if model != FOLDER else record["experiment"]
     metadata = {
         "tags": [*TAGS, "feature-extraction", *([] if is_own else ["idioms"])],
@@ -266,7 +269,7 @@ def model_card(
         objective=objective,
         is_own=is_own,
         scores=None if scores is None else [row[:3] for row in rows if score_of(row[0]).is_headline],
-        warnings=meta.get("warnings", []),
+        warnings=[*meta.get("warnings", []), *filter(None, [outcome(run) if rows else ""])],
         trained_on=record.get("trained_on") or meta.get("trained_on"),
         versions=_versions(record),
         checkpoint=meta.get("checkpoint"),
@@ -345,6 +348,28 @@ def command(run: Path) -> str:
     if typed.get("model") == "=pretrained" and "/" in typed.get("model.path", ""):
         typed["model"] = typed.pop("model.path")
     return " ".join(["idiomtune train", *(shlex.quote(key + value) for key, value in typed.items())])
+
+
+def telling(scores: Mapping[str, Any]) -> dict[str, float]:
+    """The scores by which models can be told apart: not those that the untrained model has in full, too.
+
+    Args:
+        scores: the content of a `scores.json`.
+    """
+    before = scores.get("baseline") or {}
+    return {key: value for key, value in scores["scores"].items() if min(value, before.get(key, 0.0)) < 1.0}
+
+
+def outcome(run: Path) -> str:
+    """That training did not clearly help, by the monitored scores, and on how many queries; "" if it did."""
+    finished = replace(runs.read_run(run, run.name), status="finished")  # the card is written just before
+    differences = [d for group in group_runs([finished]) for d in monitored(group, [])]
+    verdict = beats_untrained(differences)
+    if not verdict or verdict.startswith("beats"):
+        return ""
+    num_queries, num_clusters = max((d.num_queries, d.num_clusters) for d in differences)
+    groups = f" of {num_clusters} groups" if 0 < num_clusters < num_queries else ""
+    return f"on {num_queries} queries{groups}, this model {verdict}"
 
 
 def eval_results(scores: Mapping[str, float]) -> list[EvalResult]:

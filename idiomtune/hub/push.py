@@ -21,7 +21,7 @@ from huggingface_hub.errors import OfflineModeIsEnabled, RepositoryNotFoundError
 
 import idiomtune
 from idiomtune.config import HubSettings, PushSettings, check
-from idiomtune.errors import UserError
+from idiomtune.errors import UserError, resume_command
 from idiomtune.hub.card import (
     ask_for_licence,
     common_licence,
@@ -31,6 +31,7 @@ from idiomtune.hub.card import (
     shortened_paths,
     shown_texts,
     sources_of,
+    telling,
 )
 from idiomtune.io.files import expanded, fingerprint, first_of, is_file, is_folder, printable
 from idiomtune.io.hub import CLIENT_ERRORS, is_network_error, reason_for, without_secrets
@@ -148,7 +149,7 @@ def collect_model(settings: PushSettings) -> Upload:
             "README.md": card.encode(),
             "scores.json": _json(shortened_paths(scores)),
             "config.yaml": public.encode(),
-            **({} if config["data"].get("sample") else eval_result_files(scores["scores"])),
+            **({} if config["data"].get("sample") else eval_result_files(telling(scores))),
         },
         licence=licence,
         problems=_problems(config, settings, "" if licence else ask_for_licence(sources, "license")),
@@ -242,14 +243,14 @@ def _finished(checkpoint: str) -> tuple[Path, Path, dict[str, Any], Collection[s
     if folder.name == "best" and record.get("status") != "finished":
         raise UserError(
             f"the run in {run} has not ended ({record.get('status')}), so its best model is not chosen "
-            f"and scored: continue it with idiomtune train resume={run}, or push one of its checkpoints, "
+            f"and scored: continue it with {resume_command(run)}, or push one of its checkpoints, "
             f"checkpoint={run}/step_<n>"
         )
     saved_as = run / f"step_{record.get('best_step')}" if folder.name == "best" else folder
     if (saved_as / CHECKSUMS).is_file() and (problem := verify(saved_as, model_in=folder)):
         raise UserError(
             f"{folder} is not as it was saved: {problem}. If a checkpoint is undamaged, "
-            f"idiomtune train resume={run} makes best/ again"
+            f"{resume_command(run)} makes best/ again"
         )
     return run, folder, record, readable_record(saved_as / CHECKSUMS)
 
@@ -262,7 +263,7 @@ def _scores(run: Path, folder: Path) -> dict[str, Any]:
         state = "damaged" if path.exists() else "no file"
         raise UserError(
             f"{path}: {state}, and a model is published with its scores: score it again with "
-            f"idiomtune train resume={run}, or push another checkpoint"
+            f"{resume_command(run)}, or push another checkpoint"
         )
     if folder.name != "best":
         content["baseline"] = readable_record(run / "baseline.json")

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PositiveInt, TypeAdapter, ValidationError
 
-from idiomtune.errors import UserError
+from idiomtune.errors import UserError, resume_command
 from idiomtune.io.files import (
     UNREADABLE,
     cache_folder,
@@ -237,7 +237,7 @@ def model_folder(path: str) -> str:
     if changed := changed_files(run, {n: s for n, s in sums.items() if n.startswith("best/")}):
         raise UserError(
             f"{run}: {first_of(changed)} is missing, or not as the run saved it. To make best/ again: "
-            f"idiomtune train resume={run}. If it is meant to be another, name the folder itself: {run}/best"
+            f"{resume_command(run)}. If it is meant to be another, name the folder itself: {run}/best"
         )
     return str(run / "best")
 

@@ -15,6 +15,7 @@ import warnings
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, closing, contextmanager
+from contextvars import ContextVar
 from functools import partial
 from itertools import chain, groupby
 from pathlib import Path
@@ -41,7 +42,8 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-INPUTS = Path("checkpoints/inputs")
+_INPUTS = ContextVar("INPUTS", default=Path("checkpoints/inputs"))
+_FROM_MEMORY = "rows-in-memory-"
 KINDS = ".csv, .tsv, .jsonl, .parquet and .xlsx"  # .json is read too, but in a folder it may be anything
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _JSON_LINES = (".jsonl", ".ndjson")
@@ -71,14 +73,23 @@ class Row(NamedTuple):
     values: dict[str, Any]
 
 
-def written_table(data: Any, option: str = "data", folder: Path = INPUTS) -> str:
+@contextmanager
+def inputs_in(folder: Path) -> Iterator[None]:
+    """Within this context, data in memory have their files in this folder; else next to the runs."""
+    before = _INPUTS.set(folder)
+    try:
+        yield
+    finally:
+        _INPUTS.reset(before)
+
+
+def written_table(data: Any, option: str = "data") -> str:
     """Where a table is: a path as it is given, rows in memory in a file that is named by their digest.
 
     Args:
         data: a path; rows, each a dictionary; texts; a dictionary expression → meaning (or meanings); a frame
             of pandas or polars; a `datasets.Dataset`. A dictionary with the key `expression` is a row.
         option: that the data are for.
-        folder: by default next to the runs that read it, so that they can be resumed.
 
     Raises:
         UserError: if it is none of these, or empty; naming row and field of a value that JSON does not have,
@@ -86,10 +97,10 @@ def written_table(data: Any, option: str = "data", folder: Path = INPUTS) -> str
     """
     if isinstance(data, str | os.PathLike):
         return path_text(data, option)
-    return _input_file((json.dumps(row, ensure_ascii=False) for row in _rows(data, option)), folder, ".jsonl")
+    return _input_file((json.dumps(row, ensure_ascii=False) for row in _rows(data, option)), ".jsonl")
 
 
-def written_tables(data: Any, option: str, folder: Path = INPUTS) -> list[str]:
+def written_tables(data: Any, option: str) -> list[str]:
     """Where tables are that also names can stand for, such as glossaries: as :func:`written_table`.
 
     A list of rows, or of pairs (expression, meaning), is one table; of another list each part is a name, a
@@ -98,7 +109,7 @@ def written_tables(data: Any, option: str, folder: Path = INPUTS) -> list[str]:
     if isinstance(data, list | tuple) and data and all(map(_is_pair, data)):
         data = [{"expression": expression, "meaning": meaning} for expression, meaning in data]
     is_list = isinstance(data, list | tuple) and not (data and all(isinstance(row, Mapping) for row in data))
-    return [written_table(part, option, folder) for part in (data if is_list else [data])]
+    return [written_table(part, option) for part in (data if is_list else [data])]
 
 
 def _is_pair(value: Any) -> bool:
@@ -122,7 +133,7 @@ def written_texts(data: Any, option: str, *, takes_rows: bool) -> str:
     for number, row in enumerate(rows, 1):
         if not isinstance(row.get("text"), str):
             raise UserError("must be a text", option=option, row=number, field="text")
-    return _input_file((" ".join(row["text"].split()) for row in rows), INPUTS, ".txt")
+    return _input_file((" ".join(row["text"].split()) for row in rows), ".txt")
 
 
 def _rows(data: Any, option: str) -> list[dict[str, Any]]:
@@ -188,10 +199,15 @@ def _json_value(value: Any) -> Any:
     raise ValueError(f"must be a text, a number, or a list of these, got {described(value)}")
 
 
-def _input_file(lines: Iterable[str], folder: Path, suffix: str) -> str:
+def is_from_memory(path: Path) -> bool:
+    """Whether a table was in memory, and has a file only so that it can be read again."""
+    return path.name.startswith(_FROM_MEMORY)
+
+
+def _input_file(lines: Iterable[str], suffix: str) -> str:
     content = "".join(f"{line}\n" for line in lines)
     digest = hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
-    path = folder.absolute() / f"{digest[:16]}{suffix}"
+    path = _INPUTS.get().absolute() / f"{_FROM_MEMORY}{digest[:16]}{suffix}"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, content)

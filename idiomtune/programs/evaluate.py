@@ -9,12 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from idiomtune.benchmarks import build_benchmarks
+from idiomtune.benchmarks import announced, build_benchmarks
 from idiomtune.benchmarks.suite import Scorecard, Suite, check_dimensions
 from idiomtune.config import EvaluateSettings
 from idiomtune.data.places import held_out_idioms, labelled_usages
 from idiomtune.encoder.building import build_encoder, idiom_expressions
 from idiomtune.encoder.device import log_placement, place, start_processes
+from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.usage_gate import fit_without
 from idiomtune.errors import UserError
 from idiomtune.factory import module_benchmarks, own_revisions, saved_modules
@@ -83,6 +84,8 @@ def score_model(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str,
             settings.model, encoder, knowledge.benchmark_texts(suite.benchmarks)
         )
         with placement.autocast():
+            if settings.model.glossary and glossary is not None and processes.count == 1:
+                _score_touched(suite, encoder, glossary, keep=settings.cache)
             card = suite.run(encoder, keep=settings.cache)
         share = 100 * card.encoder_seconds / card.seconds
         log.info("%d texts in %.1f s, of which the model took %.0f%%", card.num_texts, card.seconds, share)
@@ -99,6 +102,27 @@ def score_model(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str,
             }
             _report(settings, card, outputs, facts)
         return card.scores
+
+
+def _score_touched(suite: Suite, encoder: Encoder, glossary: Mapping[str, Any], *, keep: bool) -> None:
+    """First score the benchmarks in which expressions of the glossary occur, and say how long others take.
+
+    The suite remembers the embeddings.
+    """
+    names = [name for name, counts in glossary.get("occurs", {}).items() if counts["texts"]]
+    if others := [benchmark for benchmark in suite.benchmarks if names and benchmark.name not in names]:
+        from idiomtune.reports.screens import show_scores
+
+        suite.remembers = True
+        card = suite.run(encoder, names, keep=keep)
+        suite.known = suite.remembered
+        show_scores(card.scores, "with the glossary", [], all_scores=False)
+        num_texts = len({request for benchmark in others for request in announced(benchmark)})
+        seconds = num_texts * card.encoder_seconds / max(1, card.num_texts)
+        log.info(
+            "without an expression of the glossary: %s, %d texts, about %.0f s (benchmarks=[%s]: without)",
+            *(", ".join(benchmark.name for benchmark in others), num_texts, seconds, ",".join(names)),
+        )
 
 
 def _claim(settings: EvaluateSettings, held: contextlib.ExitStack) -> dict[str, Path]:

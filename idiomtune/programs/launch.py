@@ -147,8 +147,9 @@ def rewrite_arguments(arguments: Sequence[str], program: str = "config") -> list
             argument = _quoted_scores(argument)
             rewritten.append(argument if is_sweep else _quoted_path(argument))
     for argument in () if is_sweep else rewritten:
-        if f"~{argument.partition('=')[0].lstrip('+')}" not in rewritten:  # else what is declared in its place
-            _check_choice(argument)
+        group = argument.partition("=")[0].lstrip("+")
+        if f"~{group}" not in rewritten:  # else it is declared in place of a choice
+            _check_choice(argument, group)
     return rewritten
 
 
@@ -262,9 +263,8 @@ def _choice_of(value: str, arguments: Sequence[str]) -> list[str]:
     return [] if is_chosen or names <= {*usual} else [f"benchmark={value}"]
 
 
-def _check_choice(argument: str) -> None:
+def _check_choice(argument: str, group: str) -> None:
     """Refuse a value that is no name for an option that chooses by name, which Hydra only trips over."""
-    group = argument.partition("=")[0].lstrip("+")
     names = config_names(group) if group in {path.name for path in CONF.iterdir()} else []
     if not names:
         return

@@ -28,6 +28,7 @@ from idiomtune.errors import UserError
 from idiomtune.factory import build_objective, without_mining
 from idiomtune.io.files import first_of, printable
 from idiomtune.io.hub import first_line
+from idiomtune.io.tables import is_from_memory
 from idiomtune.objectives import Batch, Objective
 from idiomtune.objectives.mixture import MixtureObjective, in_section
 from idiomtune.programs.knowledge import gate_usages, glossary_files
@@ -346,9 +347,9 @@ def check_data(settings: TrainSettings) -> None:
     prepared = prepare(plain, has_negatives=plain == settings)
     objective, benchmarks = prepared.objective, prepared.benchmarks
     steps = objective.epoch_steps(0, 1)
-    files = [
-        str(path) for path in dict.fromkeys([*objective.files, *(p for b in benchmarks for p in b.files)])
-    ]
+    paths = dict.fromkeys([*objective.files, *(path for b in benchmarks for path in b.files)])
+    files = [str(path) for path in paths if not is_from_memory(path)]
+    files += ["rows in memory"] * (len(files) < len(paths))
     print(printable(f"files: {first_of(files) or 'none'}"))
     print(printable(f"objective {settings.objective.name}: {objective.describe()}"))
     print(printable(f"{len(steps)} steps an epoch, {settings.trainer.max_epochs} epochs"))

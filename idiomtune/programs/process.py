@@ -22,7 +22,7 @@ from functools import wraps
 from types import FrameType
 from typing import Any, ParamSpec, TypeVar
 
-from idiomtune.errors import UserError
+from idiomtune.errors import IN_PYTHON, InvariantError, UserError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -95,9 +95,14 @@ def alone(function: Callable[P, T]) -> Callable[P, T]:
                 raise UserError("another run is in progress in this process: wait for it, or use another one")
             state = ExitStack()
             state.callback(_RUNNING.release)
+            state.callback(IN_PYTHON.reset, IN_PYTHON.set(True))
             try:
                 _keep(state)
                 return function(*args, **options)
+            except InvariantError:
+                raise
+            except (UserError, KeyboardInterrupt) as error:
+                raise error.with_traceback(None) from None  # whose message says all, without our insides
             finally:
                 _put_back(state)
 

@@ -121,9 +121,9 @@ class Group:
 
     @cached_property
     def queries(self) -> dict[tuple[bool, str], pd.DataFrame]:
-        """(untrained, key) → query → `value`, its mean over runs, `cluster` and `statistic`."""
+        """(untrained, key) → query → `value`, its mean over runs, `cluster`, `statistic` and `text`."""
         by_query = self.items.groupby(["untrained", "key", "query"], sort=False)
-        columns = {"value": "mean", "cluster": "first", "statistic": "first"}
+        columns = {"value": "mean", "cluster": "first", "statistic": "first", "text": "first"}
         table = by_query.agg(columns)
         scores = table.groupby(level=["untrained", "key"], sort=False)
         return {score: of_score.droplevel([0, 1]) for score, of_score in scores}
@@ -159,8 +159,8 @@ class Group:
         return odd + [f"{self.name}: {note}" for note in notes]
 
 
-ITEMS = ("key", "query", "cluster", "statistic", "value", "gold")
-_TYPES = {"value": float, "gold": float, "cluster": object}
+ITEMS = ("key", "query", "cluster", "text", "statistic", "value", "gold")
+_TYPES = {"value": float, "gold": float, "cluster": object, "text": object}
 _NO_ITEMS = pd.DataFrame(columns=ITEMS).astype(_TYPES)
 
 
@@ -179,7 +179,7 @@ def items_of(records: Iterable[Mapping[str, Any]], benchmark: str) -> tuple[pd.D
 
     Returns:
         A row for each score and query: its cluster (idiom, compound or expression; None if it is by
-        itself), and the statistic of `value` (and `gold`) that the score is.
+        itself), its text, and the statistic of `value` (and `gold`) that the score is.
     """
     rows: list[tuple[Any, ...]] = []
     damaged = 0
@@ -187,9 +187,10 @@ def items_of(records: Iterable[Mapping[str, Any]], benchmark: str) -> tuple[pd.D
     for record in records:
         try:
             rows += [
-                (r.key, r.query, r.cluster, *((r.statistic, *r.pair) if r.pair else ("mean", r.value, None)))
+                (*(r.key, r.query, r.cluster, r.text), r.statistic if r.pair else "mean", *values)
                 for r in declared.results(record)
-                if r.pair is not None or r.value is not None
+                for values in [r.pair or (r.value, None)]
+                if values[0] is not None
             ]
         except (KeyError, TypeError, ValueError, AttributeError):
             damaged += 1

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from idiomtune.errors import Interrupted, Pruned, UserError
+from idiomtune.errors import Interrupted, Pruned, UserError, resume_command
 from idiomtune.io.files import as_os_errors
 from idiomtune.io.hub import first_line, is_network_error, without_secrets
 from idiomtune.io.processes import Processes, is_lost_peer
@@ -82,9 +82,7 @@ def recorded_end(run: RunFolder) -> Iterator[None]:
     except KeyboardInterrupt as error:
         with suppress(OSError):  # a full disk must not hide what happened
             run.end("interrupted")
-        raise Interrupted(
-            f"{str(error) or 'stopped'}; resume it with: idiomtune train resume={run.path}"
-        ) from None
+        raise Interrupted(f"{str(error) or 'stopped'}; resume it with {resume_command(run.path)}") from None
     except Pruned as error:
         run.end("pruned", reason=str(error))
         raise
@@ -114,7 +112,7 @@ def system_errors_explained(run: RunFolder, processes: Processes, takes_less: st
             what = f"{system_failure(error)}\n{takes_less}"
         elif processes.count > 1 and is_lost_peer(error):
             what = "another process of this launch ended; see its message. "
-            what += f"Then resume with resume={run.path}"
+            what += f"Then: {resume_command(run.path)}"
         else:
             raise
         raise UserError(what) from error

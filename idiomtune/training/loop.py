@@ -15,7 +15,7 @@ from idiomtune.encoder.forward import evaluating
 from idiomtune.encoder.parity import compare_saved, compared_texts
 from idiomtune.encoder.sharding import full_state, is_sharded
 from idiomtune.encoder.usage_gate import fit_gate
-from idiomtune.errors import Interrupted, UserError
+from idiomtune.errors import Interrupted, UserError, resume_command
 from idiomtune.io.files import as_os_errors
 from idiomtune.io.hub import first_line
 from idiomtune.io.terminal import progress_bar
@@ -367,6 +367,6 @@ def _no_best(training: Training) -> UserError:
     return UserError(
         "no checkpoint could be chosen as the best: the monitored score was not finite at any evaluation\n"
         + "\n".join(lines)
-        + f"\nThe checkpoints {saved} are complete. Fix the benchmark, then: idiomtune train resume={run}\n"
+        + f"\nThe checkpoints {saved} are complete. Fix the benchmark, then: {resume_command(run)}\n"
         "Or train again with another trainer.monitor="
     )

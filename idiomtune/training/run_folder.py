@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import yaml
 
-from idiomtune.errors import UserError
+from idiomtune.errors import UserError, resume_command
 from idiomtune.io.claims import LOCK, TakenError, locked
 from idiomtune.io.files import (
     changed_files,
@@ -92,8 +92,8 @@ def _read(path: Path, needed: set[str]) -> dict[str, Any]:
     content = readable_record(path)
     if not needed <= {name for name, value in content.items() if value is not None}:
         raise UserError(
-            f"{path} is damaged or missing. If there is a complete checkpoint, idiomtune train "
-            f"resume={path.parent} makes it again. A checkpoint, step_*, can be evaluated too: "
+            f"{path} is damaged or missing. If there is a complete checkpoint, {resume_command(path.parent)} "
+            "makes it again. A checkpoint, step_*, can be evaluated too: "
             "idiomtune evaluate model=<checkpoint>"
         )
     return content
@@ -246,8 +246,9 @@ class RunFolder:
         """
         if holds_a_run(self.path):
             raise TakenError(
-                f"the run folder {self.path} already contains a run: resume it with resume={self.path}, "
-                "replace it with overwrite=true, or name another with run_dir= (in a sweep, hydra.sweep.dir=)"
+                f"the run folder {self.path} already contains a run: resume it with "
+                f"{resume_command(self.path)}, replace it with overwrite=true, or name another with run_dir= "
+                "(in a sweep, hydra.sweep.dir=)"
             )
 
     def locked(self) -> AbstractContextManager[None]:

@@ -98,7 +98,7 @@ def _place_held_out(score: Score) -> Place | None:
 def _reader(benchmark: str, metrics: Sequence[Metric]) -> _Reader:
     def read(record: Mapping[str, Any]) -> Iterator[QueryResult]:
         place = {"split": record["name"], "mode": "span" if record["mode"] == "span" else ""}
-        record = {**record, **place, "id": f"{record['name']}/{record['id']}"}
+        record = {**record, **place, "id": "/".join(filter(None, [record["name"], record["id"]]))}
         return results_of(record, benchmark, metrics, cluster="group")
 
     return read

@@ -300,7 +300,7 @@ def _query(examples: Examples, row: int, relevant: Sequence[int], ids: NDArray[A
     grades: dict[Any, float] = dict.fromkeys(relevant, 1.0)
     same = np.flatnonzero(ids == store.text_ids[anchor]).tolist()
     left_out = [position for position in same if position not in grades]
-    return Query(store.name(number), request, grades, str(store.groups[number]), left_out=left_out)
+    return Query(store.name(number), request, grades, store.group(number), left_out=left_out)
 
 
 def _sampled(numbers: NDArray[Any], limit: int) -> NDArray[Any]:

@@ -485,6 +485,12 @@ class Store:
         source = next(name for name, first in reversed(self.sources) if first <= row)
         return f"{source} row {self.numbers[row]}"
 
+    def group(self, row: int) -> str | None:
+        """The name of what stays together with the row; None if it is by itself."""
+        number = int(self.groups[row])
+        is_alone = number == self.text_ids[self.first[row]]
+        return None if is_alone else self.names.get(number, str(number))
+
     def instruction(self, row: int) -> str | None:
         """The row's instruction."""
         number = int(self.instructions[row])
@@ -748,9 +754,10 @@ def _split(examples: Examples, share: float, notes: list[str]) -> tuple[Examples
     if len(fitting) < least:
         fitting = np.argsort(counts, kind="stable")[:least]
     is_held_out = np.isin(store.groups[rows], distinct[fitting])
+    more = f": whole {what} are held out, and at least {least}" * bool(is_held_out.mean() > 1.25 * share)
     notes.append(
         f"held out: {int(is_held_out.sum())} of {len(is_held_out)} rows, {len(fitting)} of {len(distinct)} "
-        f"{what} (data.val_share={share:g}){_named(store, distinct[fitting])}"
+        f"{what} (data.val_share={share:g}{more}){_named(store, distinct[fitting])}"
     )
     return Examples(store, rows[~is_held_out]), Examples(store, rows[is_held_out])
 

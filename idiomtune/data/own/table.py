@@ -17,7 +17,7 @@ from idiomtune.data.own.columns import find_marks, without_marks
 from idiomtune.data.own.forms import SPAN_OF, SPAN_PARTS, Form, normalised
 from idiomtune.errors import DataMissingError, UserError
 from idiomtune.io.files import expanded, is_file, is_folder, made, one_line, parse_json, parse_list
-from idiomtune.io.tables import KINDS, Row, has_header, is_table, name_row, read_rows
+from idiomtune.io.tables import KINDS, Row, has_header, is_from_memory, is_table, name_row, read_rows
 from idiomtune.requests import find_span
 
 log = logging.getLogger(__name__)
@@ -77,7 +77,9 @@ def find_sources(names: Sequence[str], option: str) -> list[Source]:
                 raise UserError(f"the folder contains no table ({KINDS})", option=option, file=name)
             sources += [Source(str(table), table) for table in tables]
         elif is_file(path):
-            sources.append(Source(str(path), path))
+            name = f"{option}, in memory" + f" ({len(sources) + 1})" * (len(names) > 1)
+            name = name if is_from_memory(path) else str(path)
+            sources.append(Source(name, path))
         else:
             several = f"; write several files as a list, '{option}=[{name}]'" if "," in name else ""
             raise DataMissingError(
@@ -311,6 +313,12 @@ class Record:
         return records
 
 
+def _is_text(cells: Sequence[Any]) -> bool:
+    """Whether a column's cells are mostly sentences: three words or more, hardly any of them twice."""
+    texts = [cell for cell in cells if isinstance(cell, str) and len(cell.split()) > 2]
+    return len({*texts}) > len(cells) / 2
+
+
 class Table:
     """A table's rows, in the first form that its columns make.
 
@@ -342,6 +350,7 @@ class Table:
         self.kinds: dict[tuple[str, ...], dict[str, list[str]]] = {}
         self.left_out: set[str] = set()
         self._notes: list[str] = []  # warnings, once all rows are read
+        self._num_texts = 0  # columns of sentences, by their values
         self._marks: dict[str, tuple[str, str]] = {}  # column → how spans are marked in it, and their role
         known = dict.fromkeys(role for form in forms for role in form.roles)
         for role, column in self._chosen.items():
@@ -370,7 +379,9 @@ class Table:
         """
         numbered = self.source.rows() if rows is None else rows
         head = list(islice(numbered, _HEAD))
-        self._look_at(head, list(dict.fromkeys(column for row in head for column in row.values)))
+        header = list(dict.fromkeys(column for row in head for column in row.values))
+        self._num_texts = sum(_is_text([row.values.get(column) for row in head]) for column in header)
+        self._look_at(head, header)
         numbered = map(self._without_marks, chain(head, numbered)) if self._marks else chain(head, numbered)
         records = (Record(row.number, row.values, self._names(tuple(row.values))) for row in numbered)
         yield from made(records, make, self.source.name, _place)
@@ -445,6 +456,7 @@ class Table:
     def _choose_form(self, header: Sequence[str]) -> None:
         if self.source.path is None or has_header(self.source.path):
             self._check_chosen(header)
+        titles = "; ".join(dict.fromkeys(form.title for form in self._forms))
         known = {alias for form in self._forms for aliases in form.roles.values() for alias in aliases}
         if form := self._fitting(header):
             self._forms = [form]
@@ -455,14 +467,24 @@ class Table:
             for column, name in names
             if name not in known and (match := difflib.get_close_matches(name, known, 1, 0.8))
         )
+        self._forms = [self._nearest(header)]
         mapping = ", ".join(f"{role}: <column>" for role in self.form.required)
         how = f", or map them with '{self._option}={{{mapping}}}'" if self._option else ""
-        titles = "; ".join(dict.fromkeys(form.title for form in self._forms))
         have = ", ".join(map(one_line, header)) or "none"
         raise UserError(
             f"its columns ({have}) are not those of {titles}. Rename them{how}{near}",
             file=self.source.name,
         )
+
+    def _nearest(self, header: Sequence[str]) -> Form:
+        """The form to propose where none fits: by required columns that are there, and by texts in a row."""
+
+        def fit(form: Form) -> tuple[int, int]:
+            required = {*form.required}
+            num_texts = len(SPAN_OF.keys() & required)
+            return len(self._recognised(form, header).keys() & required), -abs(num_texts - self._num_texts)
+
+        return max(self._forms, key=fit)
 
     def _check_chosen(self, header: Sequence[str]) -> None:
         """Raises UserError if the table does not have a column that the user chose."""

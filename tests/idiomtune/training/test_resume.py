@@ -151,7 +151,7 @@ def test_wherever_it_was_cut(
     monkeypatch.undo()
     assert signal.getsignal(signal.SIGTERM) is before
     if happens is terminate:
-        assert f"resume it with: idiomtune train resume={cut}" in str(ended.value)
+        assert f"resume it with idiomtune train resume={cut}" in str(ended.value)
         assert json.loads((cut / "run.json").read_text())["status"] == "interrupted"
         assert (cut / str(saved) / "scores.json").exists() == (at == 3)
     with (cut / "metrics.jsonl").open("a") as file:
@@ -341,7 +341,7 @@ def test_a_folder_holds_one_run(tmp_path: Path, options: list[str]) -> None:
     short = [*options, "retain.interpolation=0.7", "trainer.max_steps=1"]
     train(tmp_path / "run", short)
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "finished"
-    with pytest.raises(UserError, match="already contains a run: resume it with resume="):
+    with pytest.raises(UserError, match="already contains a run: resume it with idiomtune train resume="):
         train(tmp_path / "run", short)
     for other in ("retain.interpolation: 0.5", "retain.lora.rank: 4"):
         with pytest.raises(UserError, match=f"{other}, but the run has"):
