@@ -169,6 +169,7 @@ _SEVERAL = re.compile(r"Ambiguous value for argument '(([^=']+)=(.*))'$", re.MUL
 # What word processors and Windows write, and what Hydra can read.
 _AS_TYPED = dict(zip(map(ord, "“”„‘’–—−\xa0\u202f＝，"), '"""\'\'---  =,', strict=True))
 _AS_TYPED |= dict.fromkeys(map(ord, "\r\ufeff\u200b\u200e\u200f"), "")
+_SECTION = re.compile(r"Error merging override ([\w.]+)=.*\nCannot merge DictConfig with", re.DOTALL)
 _TWICE = re.compile(r"Multiple values for (\S+)\. To override a value use 'override [^:]+: (.*)'")
 
 
@@ -310,6 +311,8 @@ def explained(error: Exception) -> str:
             f"{group}={name}: one is chosen already, which this replaces without a + before it: "
             f"{group}={name} (in a file of yours: `override /{group}: {name}`)"
         )
+    if section := _SECTION.match(f"{error}\n{cause}"):
+        return f"{section[1]}: is a section, whose options are given by name: {section[1]}.<option>=…"
     reason = f"\n{cause}" if isinstance(cause, OmegaConfBaseException) else ""
     text = f"{error}{reason}".partition("Config search path:")[0]
     # Its advice about `+` is wrong for options, and only right for experiments and debug.
