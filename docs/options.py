@@ -14,9 +14,8 @@ FILES = (
     *(("config", ""), ("trainer/default", "trainer"), ("model/pretrained", "model"), ("data/public", "data")),
     *(
         (f"objective/{name}", "objective")
-        for name in ("idiolink", "own", "adaptive_triplet", "admire", "aima")
+        for name in ("idiolink", "own", "adaptive_triplet", "admire", "aima", "mixture")
     ),
-    *((f"objective/{name}", "objective") for name in ("joint", "mixture")),
     *(
         (f"benchmark/{name}", f"benchmark.{name}")
         for name in ("idiolink", "semeval2022", "epsilon", "admire")

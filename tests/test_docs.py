@@ -262,11 +262,13 @@ def test_what_commands_write_is_ignored_by_git() -> None:
 
 def test_options_that_are_named_exist() -> None:
     """`objective.loss.margin=` and the like, in running text."""
-    choices = ["idiolink", "own", "adaptive_triplet", "admire", "aima", "joint"]
+    choices = ["idiolink", "own", "adaptive_triplet", "admire", "aima"]
     configs = [composed("config", (f"objective={choice}",)) for choice in choices]
     configs += [composed("config", ("tracking=[wandb,tensorboard]",)), composed("evaluate", ())]
     parts = "+objective.parts={faq: {data: {train: faq.csv}}, idioms: {experiment: idiolink_ft}}"
-    configs.append(composed("config", ("objective=mixture", parts)))
+    configs += [
+        composed("config", chosen) for chosen in (("+experiment=joint",), ("objective=mixture", parts))
+    ]
     configs.append(composed("evaluate", ("benchmark=[own_retrieval,own_sts,own_pairs,own_ranking,mteb]",)))
     sweeper = yaml.safe_load((CONF / "hydra" / "sweeper" / "optuna.yaml").read_text(encoding="utf-8"))
     known = {key for config in configs for key in leaves(config)}

@@ -59,7 +59,10 @@ OBJECTIVES: dict[str, tuple[list[str], list[str]]] = {
     "scored": (["+experiment=own", "data.train={folder}/scored.csv", "trainer.batch_size=5"], []),
     "labelled": (["+experiment=own", "data.train={folder}/labelled.jsonl", "trainer.batch_size=8"], []),
     "joint": (
-        ["+experiment=joint", "objective.idiolink.idioms_per_batch=4", "trainer.batch_size=24"],
+        [
+            *("+experiment=joint", "trainer.batch_size=24"),
+            "+objective.parts.idiolink.options.idioms_per_batch=4",
+        ],
         ["gradient"],
     ),
     "mixture": ([], []),

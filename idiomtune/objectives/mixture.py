@@ -6,9 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Any, Literal
 
 from idiomtune.declarations.dataset import HELD_OUT, OwnData
 from idiomtune.declarations.objective import NEEDS_IDIOLINK, ObjectiveOptions
@@ -16,8 +14,6 @@ from idiomtune.declarations.options import Count, Factor, Section, Text
 from idiomtune.declarations.registry import ObjectiveSettings, build_objective, objective, objective_types
 from idiomtune.errors import UserError
 from idiomtune.objectives import Batch, Objective, ObjectiveLoss
-from idiomtune.objectives.idiolink import IdioLinkOptions
-from idiomtune.objectives.triplets import AdaptiveTripletOptions
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -130,7 +126,7 @@ class MixtureOptions(ObjectiveOptions):
                 )
             with _problems_of(name):
                 part.options.check_with(part.seen_by(settings), f"{place}.options")
-        if settings.data.extra and not any(p.objective in ("idiolink", "joint") for p in self.parts.values()):
+        if settings.data.extra and not any(p.objective == "idiolink" for p in self.parts.values()):
             raise ValueError(NEEDS_IDIOLINK.format(settings.data.extra))
         if HELD_OUT in settings.benchmark and not self.splits(HELD_OUT):
             raise ValueError(
@@ -171,38 +167,6 @@ class MixtureOptions(ObjectiveOptions):
                 f"parts: {' and '.join(with_modules)} train experts, of which a model has one kind: leave "
                 "out all but one"
             )
-
-
-@objective(
-    "joint",
-    datasets=lambda section: [
-        {"idiolink": "idiolink", "adaptive_triplet": "semeval2022_task2b"}[part]
-        for part in section["proportions"]
-    ],
-)
-class JointOptions(ObjectiveOptions):
-    """A mixture of two known parts, whose options are under their names."""
-
-    name: Literal["joint"]
-    proportions: Annotated[dict[Literal["idiolink", "adaptive_triplet"], Factor], Field(min_length=1)]
-    idiolink: IdioLinkOptions
-    adaptive_triplet: AdaptiveTripletOptions
-
-    @property
-    def fold_split(self) -> str | None:
-        return self.idiolink.fold_split
-
-    def check_with(self, settings: Any, section: str = "objective") -> None:
-        for part in (self.idiolink, self.adaptive_triplet):
-            part.check_with(settings, f"{section}.{part.name}")
-
-    def build(self, settings: Any) -> MixtureObjective:
-        """The mixture, its data read and checked."""
-        parts: dict[str, Part] = {
-            name: Part(getattr(self, name).build(settings), proportion, section=f"objective.{name}")
-            for name, proportion in self.proportions.items()
-        }
-        return MixtureObjective(parts, settings.seed)
 
 
 @dataclass(frozen=True)
@@ -337,8 +301,7 @@ def in_section(message: str, section: str) -> str:
     """A message about options of a run with one objective, with the options of a part instead.
 
     Args:
-        section: of the part's objective: `objective.parts.<name>.options`, or of a joint one
-            `objective.<name>`, whose data and batch size are the run's.
+        section: of the objective's options: `objective`, or of a part's `objective.parts.<name>.options`.
     """
     message = re.sub(r"(?<![.\w])objective\.(?!parts\.)", f"{section}.", message)
     part = section.removesuffix(".options")

@@ -21,7 +21,6 @@ NEEDS = {
     "own": ["+objective.parts.p.data.train=pairs.csv"],
     "adaptive_triplet": ["model.idiom_tokens=train/p"],
     "adaptive_triplet_paper": ["model.idiom_tokens=train"],
-    "joint": ["model.idiom_tokens=train"],
     "admire_aima": ["+objective.parts.p.options.clip.path=clip", "trainer.max_epochs=40"],
 }
 
@@ -32,7 +31,7 @@ def settings(*overrides: str) -> TrainSettings:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in config_names("experiment") if name != "mixture"])
+@pytest.mark.parametrize("name", sorted({*config_names("experiment")} - {"joint", "mixture"}))
 def test_any_experiment_can_be_a_part(name: str) -> None:
     """Beside one on the user's own data; all of its options are filled in."""
     given = composed(*MIXTURE, f"+objective.parts.p.experiment={name}", *NEEDS.get(name, []))
@@ -115,8 +114,8 @@ OWN = "data: {train: x.csv}"
         ("{weight: 2.0}", [], ["objective.parts.p", "data.train="]),
         ("{experiment: idiolinkft}", [], ["objective.parts.p", "experiment=idiolink_ft?"]),
         ("{objective: owns}", [], ["objective.parts.p", "objective=own?"]),
-        ("{experiment: mixture}", [], ["objective.parts.p", "mixture"]),
-        ("{experiment: joint, objective: own}", [], ["objective.parts.p", "joint", "own"]),
+        ("{experiment: joint}", [], ["objective.parts.p", "joint"]),
+        ("{experiment: idiolink_ft, objective: own}", [], ["objective.parts.p", "idiolink", "own"]),
         ("{experiment: idiolink_ft, data: {train: x.csv}}", [], ["objective.parts.p", "data.train"]),
         ("{experiment: idiolink_ft}", [], ["own_val", "benchmark="]),
         (f"{{{OWN}, proportion: 0}}", [], ["objective.parts.p.proportion", "greater than 0"]),
@@ -135,7 +134,7 @@ OWN = "data: {train: x.csv}"
         ("{experiment: adaptive_triplet}", [], ["objective.parts.p", "model.idiom_tokens=train/p"]),
         (
             "{experiment: adaptive_triplet}",
-            ["+objective.parts.q.experiment=joint", "model.idiom_tokens=train/p"],
+            ["+objective.parts.q.experiment=adaptive_triplet", "model.idiom_tokens=train/p"],
             ["objective.parts.q", "model.idiom_tokens=train,"],
         ),
         (

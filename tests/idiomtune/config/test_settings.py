@@ -69,9 +69,8 @@ WRONG = {
         (f"{TRIPLET} objective={{whole_groups:false}}", "which needs order=file"),
         (f"{TRIPLET} data.extra=pie", "data.extra=pie"),
         (f"{TRIPLET} +protocol=cross_validation", "objective.split: there is no such option"),
-        ("+experiment=joint +objective.proportions.admire=1.0", "objective.proportions.admire"),
-        ("+experiment=joint objective.proportions.idiolink=0", "objective.proportions.idiolink: .*than 0"),
-        ("+experiment=joint trainer.batch_size=60", "objective.idiolink.idioms_per_batch=8"),
+        ("+experiment=joint objective.parts.idiolink.proportion=0", "objective.parts.idiolink.proportion"),
+        ("+experiment=joint trainer.batch_size=60", "objective.parts.idiolink.options.idioms_per_batch=8"),
         ("+experiment=joint benchmark=[]", r"benchmark: choose one or more: benchmark=\[idiolink, "),
     ],
     "evaluate": [

@@ -12,14 +12,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from idiomtune.config import TrainSettings, check
 from idiomtune.errors import UserError
-from idiomtune.factory import build_objective
 from idiomtune.objectives import Batch, ObjectiveLoss
 from idiomtune.objectives.mixture import MixtureObjective
 from idiomtune.objectives.mixture import Part as MixturePart
 from idiomtune.requests import Request
-from tests.tiny_runs import composed
 
 
 class Part:
@@ -140,26 +137,3 @@ def test_what_the_parts_bring_is_brought() -> None:
     assert len(mixture.plain_requests) == 2
     assert mixture.describe() == "50% a: 40 anchors; 50% b: 12 anchors"
     assert "25% b (loss times 0.5): 12 anchors" in build(a=3.0, weight=0.5).describe()
-
-
-def test_a_mixture_of_joints_parts_is_joint() -> None:
-    """The same steps, the same batches, the same losses."""
-    joint = build_objective(check(TrainSettings, composed("config", "+experiment=joint", "data=sample")))
-    section = composed("config", "+experiment=joint")["objective"]
-    config = composed(
-        *("config", "objective=mixture", "data=sample", "trainer.batch_size=64"),
-        "+objective.parts={idiolink: {objective: idiolink}, adaptive_triplet: {objective: adaptive_triplet}}",
-    )
-    for name, part in config["objective"]["parts"].items():
-        part["options"] = section[name]
-    assert list(config["objective"]["parts"]) == list(section["proportions"])
-    mixture = build_objective(check(TrainSettings, config))
-    for epoch in (0, 1):
-        steps = joint.epoch_steps(epoch, 2)
-        assert mixture.epoch_steps(epoch, 2) == steps
-        for anchors in steps[0] + steps[-1]:
-            ours, theirs = (one.batch(epoch, anchors) for one in (mixture, joint))
-            assert (ours.requests, ours.anchors) == (theirs.requests, theirs.anchors)
-            embeddings = torch.randn(len(ours.requests), 8, generator=torch.Generator().manual_seed(0))
-            losses = [one.loss(embeddings, b).loss for one, b in ((mixture, ours), (joint, theirs))]
-            assert torch.equal(*losses)

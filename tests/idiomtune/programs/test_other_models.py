@@ -55,9 +55,9 @@ def test_the_mask_is_the_models_own(family: str, mask: str, tmp_path: Path) -> N
 
 def test_the_mask_of_a_part_is_the_models_own_too(tmp_path: Path) -> None:
     model = with_mask("mpnet", "<mask>", tmp_path / "model")
-    joint = ["objective=joint", "objective.idiolink.query_mode=masked_span"]
-    objective: Any = build_objective(settings_of(model, *joint))
-    assert objective.special_tokens == {"idiolink.mask": "<mask>"}
+    part = "+objective.parts.idioms={objective: idiolink, options: {query_mode: masked_span}}"
+    objective: Any = build_objective(settings_of(model, "objective=mixture", part))
+    assert objective.special_tokens == {"parts.idioms.options.mask": "<mask>"}
 
 
 def test_a_model_without_a_mask_is_refused_where_a_mode_hides_spans_and_only_there(tmp_path: Path) -> None:

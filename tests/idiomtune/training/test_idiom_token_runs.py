@@ -83,11 +83,13 @@ def test_the_training_datas_expressions(pairs: Path, sample_root: Path, tmp_path
     every = expressions(triplets, "objective.groups=all", *data, tokens)[0]
     assert every == ["home run", "case study", "big fish"]
     assert expressions(*data, tokens) == (idioms, [])
-    assert expressions("objective=joint", *data, tokens)[0] == [*idioms, "home run", "case study"]
-    assert expressions("objective=joint", *data, part) == (["home run", "case study"], [])
-    for objective, wrong in (("joint", "idiolonk"), ("adaptive_triplet", "adaptive_triplet")):
+    names = ("idiolink", "adaptive_triplet")
+    both = ("objective=mixture", *(f"+objective.parts.{name}.objective={name}" for name in names))
+    assert expressions(*both, *data, tokens)[0] == [*idioms, "home run", "case study"]
+    assert expressions(*both, *data, part) == (["home run", "case study"], [])
+    for chosen, wrong in ((both, "idiolonk"), ((triplets,), "adaptive_triplet")):
         with pytest.raises(UserError, match=f"no part {wrong}"):
-            expressions(f"objective={objective}", *data, f"model.idiom_tokens=train/{wrong}")
+            expressions(*chosen, *data, f"model.idiom_tokens=train/{wrong}")
     (tmp_path / "data_cleaned.csv").write_text(PIE, encoding="utf-8")
     external = ("+experiment=idiolink_ft", data[1], "data.extra=pie", f"data.pie={tmp_path}")
     assert expressions(*external, tokens)[0] == idioms

@@ -107,7 +107,8 @@ def test_steps_without_a_mined_triplet_end_the_run_with_a_message(
     """
     if kind == "joint":
         run_options = [
-            option.replace("objective.", "objective.adaptive_triplet.") for option in NOTHING_MINED
+            option.replace("objective.", "++objective.parts.adaptive_triplet.options.")
+            for option in NOTHING_MINED
         ]
         run_options += [*joint_options, "benchmark=[idiolink]", "trainer.max_empty_steps=2"]
         stop, message = 1, "in 2 steps of adaptive_triplet in a row"
@@ -123,7 +124,7 @@ def test_steps_without_a_mined_triplet_end_the_run_with_a_message(
     assert "mining_margin" in str(caught.value)
     assert read(tmp_path / "run.json")["status"] == "failed"
     if kind == "joint":
-        assert "objective.adaptive_triplet" in str(caught.value)
+        assert "objective.parts.adaptive_triplet.options" in str(caught.value)
         # Logged are the steps before the one that ended it: one of the triplets, and what came between.
         assert len([line for line in steps_of(tmp_path) if "adaptive_triplet/loss" in line]) == 1
     else:
