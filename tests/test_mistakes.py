@@ -131,9 +131,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working folder; on a processor without instructions for bfloat16."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("idiomtune.encoder.device.has_bf16_instructions", lambda: False)
-    monkeypatch.setattr(
-        "idiomtune.programs.prepare.describe_memory", lambda *_: []
-    )  # takes longer than the rest
     return tmp_path
 
 

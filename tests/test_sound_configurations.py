@@ -114,9 +114,6 @@ def test_it_is_in_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(
-        "idiomtune.programs.prepare.describe_memory", lambda *_: []
-    )  # takes longer than the rest
     idiomtune.commands.check.run(configured(file, small(file, options), tiny_path))
     assert "in order" in capsys.readouterr().out
     assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []

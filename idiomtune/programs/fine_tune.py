@@ -28,7 +28,7 @@ from idiomtune.hub.card import model_card
 from idiomtune.hub.push import check_can_push, push_or_warn
 from idiomtune.io.files import fingerprints, write_json, write_jsonl, write_text
 from idiomtune.programs import knowledge
-from idiomtune.programs.prepare import Prepared, check_memory, prepare, what_takes_less
+from idiomtune.programs.prepare import Prepared, prepare, what_takes_less
 from idiomtune.reports.runs import EXTERNAL_NOTE, SAMPLE_NOTE, read_run
 from idiomtune.training.checkpoint import TrainerState, read_state
 from idiomtune.training.ending import recorded_end, stopped_by_sigterm, system_errors_explained
@@ -145,7 +145,6 @@ def _run(
     log.info("objective %s: %s", settings.objective.name, objective.describe())
     if processes.count > 1:
         log.info("%d processes share each step's texts; the batch is the same as in one", processes.count)
-    processes.from_main(lambda: check_memory(settings, objective, context.placement))
 
     # ---- score untrained
     baseline, untrained = _score_untrained(context, _suite(context, benchmarks))

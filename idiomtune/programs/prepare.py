@@ -1,7 +1,4 @@
-"""What `train` and `check` both do first: read all data, and check it together with the options.
-
-Also the memory that a training step needs, by a rule of thumb: without weights, without computing anything.
-"""
+"""What `train` and `check` both do first: read all data, and check it together with the options."""
 
 from __future__ import annotations
 
@@ -10,10 +7,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from torch import nn
 
 from idiomtune.benchmarks import Benchmark, announced, build_benchmarks, requests_of
 from idiomtune.benchmarks.suite import check_dimensions
@@ -22,17 +17,16 @@ from idiomtune.data.astitch import Usage
 from idiomtune.data.own.load import forget_own_data, own_splits
 from idiomtune.declarations.models import model_names, model_values
 from idiomtune.encoder.building import check_model_options, empty_encoder, saved_pooling
-from idiomtune.encoder.device import Placement, device_memory, log_placement, place
+from idiomtune.encoder.device import Placement, log_placement, place
 from idiomtune.encoder.reading import Rendered, is_truncated
 from idiomtune.errors import UserError
 from idiomtune.factory import build_objective, without_mining
 from idiomtune.io.files import first_of, printable
-from idiomtune.io.hub import first_line
 from idiomtune.io.tables import is_from_memory
 from idiomtune.objectives import Batch, Objective
 from idiomtune.objectives.mixture import MixtureObjective, in_section
 from idiomtune.programs.knowledge import gate_usages, glossary_files
-from idiomtune.training.loop import check_monitor, longest_batch
+from idiomtune.training.loop import check_monitor
 from idiomtune.training.regularization import check_remedies
 
 log = logging.getLogger(__name__)
@@ -40,10 +34,6 @@ log = logging.getLogger(__name__)
 _NUM_STEPS = 6  # of the first epoch, evenly spread, whose texts are looked at
 _NUM_SHOWN = 3  # rows of the user's own data
 _MANY = 0.1  # a larger share of texts that are read as others is warned of
-_NEAR = 0.85  # of the free memory: a warning
-_TOO_MUCH = 1.5  # the run does not start: even if the rule gives 30% too much, it does not fit
-# Bytes kept for the backward pass of each number that goes into or comes out of a linear layer, by precision.
-_KEPT = {"fp32": 4.6, "bf16": 3.2, "fp16": 3.2}
 _RANK = 16  # of the adapters that are proposed
 
 
@@ -197,50 +187,6 @@ def check_pooling(model: ModelSettings) -> None:
             log.warning("model.pooling=%s: the checkpoint was trained with %s pooling", model.pooling, own)
 
 
-# ------------------------------------------------------------------ memory
-
-
-def describe_memory(settings: TrainSettings, objective: Objective, placement: Placement) -> list[str]:
-    """What a step needs here, and on a GPU if this machine has none: lines for a terminal."""
-    on_gpu = Placement("cuda", "bf16", "for comparison")
-    try:
-        model, lengths = _longest_step(settings, objective)
-        size, operations = rule_of_thumb(model, lengths, settings, placement)
-        there, _ = rule_of_thumb(model, lengths, settings, on_gpu)
-    except Exception as error:  # a model out of reach, or one that no rule fits, is not an error of the data
-        log.debug("why", exc_info=True)
-        return [f"a step's memory cannot be estimated: {first_line(error)}"]
-    lines = [f"a step needs about {gigabytes(size)}{_room(placement)}, give or take 30%"]
-    lines += [f"on a GPU in bfloat16 about {gigabytes(there)}"] if placement.device == "cpu" else []
-    return [*lines, f"a step computes about {operations / 1e12:.2g} · 10^12 operations"]
-
-
-def check_memory(settings: TrainSettings, objective: Objective, placement: Placement) -> None:
-    """Refuse or warn by the rule of thumb, on a CPU: a process without memory is killed there, with no error.
-
-    On other devices the longest batch is tried, see :mod:`idiomtune.training.loop`.
-
-    Raises:
-        UserError: if a step needs clearly more than is free, unless `trainer.memory_check` only warns.
-    """
-    if placement.device != "cpu" or settings.trainer.memory_check == "off":
-        return
-    memory = device_memory("cpu")
-    try:
-        needed, _ = rule_of_thumb(*_longest_step(settings, objective), settings, placement)
-    except Exception:  # a model out of reach, which a resumed run may not need
-        log.debug("a step's memory cannot be estimated", exc_info=True)
-        return
-    if needed <= _NEAR * memory.free:
-        return
-    message = (
-        f"a step needs about {gigabytes(needed)}{_room(placement)}. {what_takes_less(settings, placement)}"
-    )
-    if needed > _TOO_MUCH * memory.free + memory.swap and settings.trainer.memory_check == "stop":
-        raise UserError(f"{message}\ntrainer.memory_check=warn starts the run all the same")
-    log.warning(message)
-
-
 def what_takes_less(settings: TrainSettings, placement: Placement) -> str:
     """The options with which a step takes less memory, without those that the settings already have."""
     trainer, retain, model = settings.trainer, settings.retain, settings.model
@@ -260,89 +206,13 @@ def what_takes_less(settings: TrainSettings, placement: Placement) -> str:
     return "\n".join(["What takes less, about half as much each (docs/memory.md):", *lines])
 
 
-def _longest_step(settings: TrainSettings, objective: Objective) -> tuple[nn.Module, list[int]]:
-    """The transformer without weights, and how many tokens each text of the longest of some batches has."""
-    encoder = empty_encoder(settings.model)
-    requests = longest_batch(_some_batches(settings, objective)).requests
-    texts = list(dict.fromkeys(text for text, _ in encoder.reader.render(requests)))  # with prompts
-    return encoder.transformer, [len(tokens.input_ids) for tokens in encoder.reader.tokenizer(texts)]
-
-
-def _room(placement: Placement) -> str:
-    """As ` of this machine's 24 GB (22 GB free)`."""
-    memory = device_memory(placement.device)
-    whose = "machine" if placement.device == "cpu" else "GPU"
-    return f" of this {whose}'s {gigabytes(memory.total)} ({gigabytes(memory.free)} free)"
-
-
-def gigabytes(size: float) -> str:
-    """As `24.1 GB` or `0.021 GB`, of 10^9 bytes."""
-    return f"{size / 1e9:.3g} GB"
-
-
-def rule_of_thumb(
-    model: nn.Module, lengths: Sequence[int], settings: TrainSettings, placement: Placement
-) -> tuple[int, float]:
-    """What a step of one process needs, give or take 30%.
-
-    16 bytes a parameter if all are trained (weight, gradient and AdamW's two moments); and for each token the
-    inputs and outputs of all linear layers, on a CPU also attention's weights.
-
-    Args:
-        model: the transformer, which need not have its weights.
-        lengths: of the texts of its longest micro-step, in tokens.
-
-    Returns:
-        Bytes, on each device; and floating-point operations.
-    """
-    trainer, lora = settings.trainer, settings.retain.lora
-    config: Any = model.config
-    num_blocks, num_heads = config.num_hidden_layers, config.num_attention_heads
-    num_all = sum(p.numel() for p in model.parameters())
-    lookups = [module.weight for module in model.modules() if isinstance(module, nn.Embedding)]
-    embeddings = {id(p): p.numel() for p in lookups}
-    matrices = [p.shape for p in model.parameters() if p.dim() > 1 and id(p) not in embeddings]
-    num_experts = getattr(config, "num_experts_per_tok", None) or 1  # of each matrix of three dimensions
-    uses = [num_experts if len(shape) == 3 else 1 for shape in matrices]
-    # What a token is multiplied by; and the inputs and outputs of all linear layers that it passes.
-    linear = sum(n * shape[-1] * shape[-2] for n, shape in zip(uses, matrices, strict=True))
-    widths = sum(n * (shape[-1] + shape[-2]) for n, shape in zip(uses, matrices, strict=True))
-
-    num_trained, times = num_all, 3  # the forward pass, the gradients of inputs and of weights
-    of_a_token = widths * _KEPT[placement.precision]
-    if trainer.freeze_encoder:
-        num_trained, times = 0, 1
-    elif trainer.only_idiom_tokens:
-        num_trained, times, of_a_token = sum(embeddings.values()), 2, 0.6 * of_a_token
-    elif lora.rank is not None:
-        num_trained, times = lora.rank * widths, 2
-    num_tokens = max(sum(lengths), 1)
-    in_a_pass = min(num_tokens, settings.model.tokens_per_forward or placement.tokens_per_forward)
-    if placement.device == "cpu":  # attention's weights, and these after dropout
-        of_a_token += 8 * num_blocks * num_heads * max(lengths, default=1)
-    kept_tokens = in_a_pass if trainer.gradient_caching else num_tokens
-    kept = kept_tokens * of_a_token
-    if trainer.freeze_encoder:
-        kept = in_a_pass * of_a_token / num_blocks
-    elif trainer.activation_checkpointing:  # each block's output, and all of one block
-        kept = 4 * kept_tokens * num_blocks * config.hidden_size + in_a_pass * of_a_token / num_blocks
-    elif placement.precision != "fp32":  # autocast's copies of weights; of frozen ones each pass has its own
-        kept += 2 * linear * (1 if times == 3 else kept_tokens / in_a_pass)
-    update = 4 * num_trained * (1 if placement.device == "cpu" else 2)  # on a GPU of all weights at once
-    size = 4 * num_all + 8 * num_trained + max(4 * num_trained + kept, update)
-    if num_trained:
-        times += trainer.gradient_caching + trainer.activation_checkpointing
-    return int(size), times * 2.0 * linear * num_tokens
-
-
 def check_data(settings: TrainSettings) -> None:
     """Read all data that training and scoring need, and say what there is.
 
     Raises:
         UserError: as the run would.
     """
-    placement = place(settings.device, settings.precision)
-    log_placement(placement)
+    log_placement(place(settings.device, settings.precision))
     plain = without_mining(settings)
     prepared = prepare(plain, has_negatives=plain == settings)
     objective, benchmarks = prepared.objective, prepared.benchmarks
@@ -367,8 +237,6 @@ def check_data(settings: TrainSettings) -> None:
                 print(printable(f"trained as: {examples.describe(row)}"))
     for benchmark in benchmarks:
         print(printable(f"benchmark {benchmark.name}: {len(set(requests_of(benchmark)))} texts to embed"))
-    for line in describe_memory(settings, objective, placement):
-        print(printable(line))
     for name, reason in prepared.not_scored.items():
         print(printable(f"benchmark {name} is not scored: {reason}"))
     print(printable("the configuration and its data are in order"))
