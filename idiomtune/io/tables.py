@@ -1,4 +1,4 @@
-"""Tables, row by row: CSV, TSV, JSON, JSON lines, Parquet and XLSX, by the file's suffix."""
+"""Tables, row by row: CSV, TSV, JSON lines, Parquet and XLSX, by the file's suffix."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _INPUTS = ContextVar("INPUTS", default=Path("checkpoints/inputs"))
 _FROM_MEMORY = "rows-in-memory-"
 KINDS = ".csv, .tsv, .jsonl, .parquet and .xlsx"  # .json is read too, but in a folder it may be anything
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
-_JSON_LINES = (".jsonl", ".ndjson")
+_JSON_LINES = (".jsonl", ".ndjson", ".json")
 _SEPARATOR = re.compile(r'"?sep=(\W)"?')
 _QUOTED = re.compile('"(?:[^"]|"")*"')
 _TAGGED = re.compile(r"([^\t\n]+)\t(?:O|(B|I)(?:-\w+)?)\s*")  # a token and its BIO tag
@@ -63,10 +63,10 @@ class Row(NamedTuple):
 
     Attributes:
         number: for messages, from 1: a row as a spreadsheet counts it, the header included (CSV, TSV, XLSX);
-            a line of the file (JSON lines); a row of the data (JSON, Parquet); the line of an
-            expression's first token, where tokens have tags.
+            a line of the file (JSON lines); a row of the data (Parquet); the line of an expression's first
+            token, where tokens have tags.
         values: by column, in the file's order. In CSV, TSV and XLSX they are texts, "" where a cell is empty;
-            in JSON, JSON lines and Parquet of any type, None where there is no value.
+            in JSON lines and Parquet of any type, None where there is no value.
     """
 
     number: int
@@ -217,14 +217,13 @@ def _input_file(lines: Iterable[str], suffix: str) -> str:
 def read_rows(path: Path, *, columns: Sequence[str] = (), kind: str | None = None) -> Iterator[Row]:
     """The rows of a table, one at a time.
 
-    Text is UTF-8, with or without a byte order mark; CSV, TSV, JSON and JSON lines may be packed
-    (`.csv.gz`). Blank lines and empty rows are skipped. JSON is a list of objects, or has one in each line. A
-    TSV without a header may have tokens with BIO tags: :func:`_tagged`.
+    Text is UTF-8, with or without a byte order mark; CSV, TSV and JSON lines may be packed (`.csv.gz`). Blank
+    lines and empty rows are skipped. A TSV without a header may have tokens with BIO tags: :func:`_tagged`.
 
     Args:
         path: the file.
-        columns: those that the table must have; the first names its rows in messages. JSON is not checked for
-            them, since each row may have other fields.
+        columns: those that the table must have; the first names its rows in messages. JSON lines are not
+            checked for them, since each row may have other fields.
         kind: `.csv`, `.tsv`, `.jsonl`, `.parquet` or `.xlsx`, whatever the file's suffix.
 
     Raises:
@@ -243,8 +242,6 @@ def read_rows(path: Path, *, columns: Sequence[str] = (), kind: str | None = Non
         rows = _delimited(path, _DELIMITERS[suffix], columns, problems)
     elif suffix in _JSON_LINES:
         rows = _json_lines(path, problems)
-    elif suffix == ".json":
-        rows = _json(path, problems)
     elif suffix == ".parquet":
         rows = _parquet(path, columns)
     elif suffix == ".xlsx":
@@ -302,12 +299,12 @@ def is_table(path: Path) -> bool:
     """Whether a file is one, by its suffix."""
     if path.name.startswith("~$"):  # the lock of a spreadsheet that is open
         return False
-    return is_file(path) and _suffix(path) in (*_DELIMITERS, *_JSON_LINES, ".parquet", ".xlsx")
+    return is_file(path) and _suffix(path) in (*_DELIMITERS, ".jsonl", ".ndjson", ".parquet", ".xlsx")
 
 
 def has_header(path: Path) -> bool:
     """Whether all rows of a table have the same columns; in JSON lines each may have others."""
-    return _suffix(path) not in (*_JSON_LINES, ".json")
+    return _suffix(path) not in _JSON_LINES
 
 
 def _suffix(path: Path) -> str:
@@ -407,28 +404,13 @@ def _tagged(path: Path, problems: list[str]) -> Iterator[Row]:
         )
 
 
-def _json(path: Path, problems: list[str]) -> Iterator[Row]:
-    text = "".join(text_lines_of(path))
-    try:
-        entries = parse_json(text)
-    except ValueError as error:
-        if getattr(error, "msg", "") == "Extra data" and text.lstrip().startswith("{"):
-            yield from _json_lines(path, problems)
-            return
-        raise UserError(f"is not valid JSON: {one_line(str(error))}", file=path) from None
-    if not isinstance(entries, list):
-        raise UserError("is not a list of objects: [{…}, {…}]", file=path)
-    for number, entry in enumerate(entries, 1):
-        try:
-            yield Row(number, _object(entry, text))
-        except ValueError as error:
-            problems.append(f"entry {number}: {error}")
-
-
 def _json_lines(path: Path, problems: list[str]) -> Iterator[Row]:
-    for number, line in enumerate(text_lines_of(path), 1):
-        if not line.strip():
-            continue
+    filled = ((number, line) for number, line in enumerate(text_lines_of(path), 1) if line.strip())
+    for place, (number, line) in enumerate(filled):
+        if place == 0 and line.lstrip().startswith("["):
+            problem = "is a list in JSON, and must have an object in each line. In Python: "
+            problem += f"pandas.read_json({path.name!r}).to_json('{path.stem}.jsonl', "
+            raise UserError(f"{problem}orient='records', lines=True)", file=path)
         try:
             yield Row(number, _object(parse_json(line), line))
         except json.JSONDecodeError as error:

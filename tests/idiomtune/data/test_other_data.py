@@ -79,11 +79,11 @@ def test_parseme() -> None:
             (f"{language}-{number}", f"{language} text {number}", f"{language} idiom {number}", label)
             for number, label in enumerate(labels)
         ]
-        return json.dumps([dict(zip(fields, row, strict=True)) for row in rows], indent=1)
+        return "".join(json.dumps(dict(zip(fields, row, strict=True))) + "\n" for row in rows)
 
-    put("subtask2/FR/test.json", entries("fr", ["plain 1", "plain 2"], ["plain 3"]))
-    put("subtask2/PL/test.json", entries("pl", ["plain 4"]))
-    put("subtask2/PT/test.json", entries("pt", ["plain 5"], ["plain 6"]))
+    put("subtask2/FR/test.jsonl", entries("fr", ["plain 1", "plain 2"], ["plain 3"]))
+    put("subtask2/PL/test.jsonl", entries("pl", ["plain 4"]))
+    put("subtask2/PT/test.jsonl", entries("pt", ["plain 5"], ["plain 6"]))
     rows = told("data=parseme")
     assert [[text for text, *_ in row] for row in rows] == [
         ["fr idiom 0", "plain 1", "plain 2"],
