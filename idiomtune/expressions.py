@@ -48,6 +48,8 @@ man men, woman women, child children, foot feet, tooth teeth, goose geese, mouse
 person people
 """
 BEFORE_NOUNS = frozenset(_BEFORE_NOUNS_TEXT.split())
+# Words that idioms are printed with and without.
+_OPTIONAL = frozenset({"a", "an", "the", "to", "be", "one", "ones", "your", "someone", "somebody", "s"})
 ONE_FORM = BEFORE_NOUNS | frozenset(_SMALL.split())
 _VERB_FORMS = {base: forms for base, *forms in map(str.split, _IRREGULAR_VERBS.split(","))}
 _NOUN_FORMS = {base: forms for base, *forms in map(str.split, _IRREGULAR_NOUNS.split(","))}
@@ -751,3 +753,14 @@ def moved(span: Span, edits: Sequence[Edit]) -> Span:
         elif edit.start < last:
             new_last = edit.new_end
     return new_first, new_last
+
+
+def is_among(idiom: str, others: Iterable[str]) -> bool:
+    """Whether an idiom is one of others: small words aside, the words of either are among the other's."""
+    words = _content_words(idiom)
+    return bool(words) and any(of and (words <= of or of <= words) for of in map(_content_words, others))
+
+
+@lru_cache(maxsize=100_000)
+def _content_words(idiom: str) -> frozenset[str]:
+    return frozenset(re.findall(r"[^\W_]+", idiom.lower())) - _OPTIONAL

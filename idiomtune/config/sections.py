@@ -92,7 +92,6 @@ class DataSettings(OwnData):
 
     sample: bool
     glossary: Text
-    extra: Literal["pie", "astitch", "magpie"] | None
     fold: CountFromZero | None
     folds: Annotated[int, Field(ge=2, le=2**31 - 1)]
 
@@ -106,8 +105,6 @@ class DataSettings(OwnData):
         for dataset in dataset_types().values():
             if self.sample and dataset.in_sample and self.place(dataset.name) is not None:
                 yield f"data=sample and {dataset.setting} exclude each other: give one of them"
-        if self.sample and self.extra is not None:
-            yield f"data=sample holds no {self.extra} data: leave data.extra={self.extra} out"
 
     @property
     def own(self) -> OwnData:

@@ -255,8 +255,6 @@ class EvaluateSettings(Common):
         tokens = self.model.idiom_tokens
         if isinstance(tokens, str) and tokens.partition("/")[0] == "train":
             yield (f"model.idiom_tokens={tokens}: there is no training data here; list the expressions")
-        if self.data.extra is not None:
-            yield f"data.extra={self.data.extra} is training data: leave it out"
 
 
 # Settings of `idiomtune export`.

@@ -1,5 +1,5 @@
 """MAGPIE: sentences of real text, mostly the British National Corpus, that use an expression idiomatically or
-literally; and the project's own sentences: uses of both kinds, and what expressions mean in other words.
+literally; and the project's own sentences, of both kinds.
 
 Haagsma, Bos and Nissim 2020, "MAGPIE: A Large Corpus of Potentially Idiomatic Expressions" (LREC 2020);
 GitHub `hslh/magpie-corpus`, CC BY 4.0: the filtered corpus, whose annotators agree.
@@ -17,11 +17,10 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from idiomtune.data.astitch import Usage
-from idiomtune.data.external import ExternalIdioms
 from idiomtune.data.fields import TableRow, Worded, WordedCell
 from idiomtune.data.names import MAGPIE
 from idiomtune.data.sources import DataFiles, published
-from idiomtune.expressions import ExpressionIndex
+from idiomtune.expressions import ExpressionIndex, is_among
 from idiomtune.io.files import first_of
 from idiomtune.io.tables import read_table
 
@@ -30,8 +29,7 @@ log = logging.getLogger(__name__)
 _FILE = "MAGPIE_filtered_split_typebased.jsonl"
 _SENTENCES = "magpie.jsonl"  # the same, each row with its `sentence` alone instead of the `context`
 FILES = published(MAGPIE)
-OWN_SENTENCES = Path(__file__).parent / "magpie_senses.tsv"  # CC0-1.0, without a look at any data set
-OWN_USES = Path(__file__).parent / "uses.tsv"  # likewise
+OWN_USES = Path(__file__).parent / "uses.tsv"  # CC0-1.0, without a look at any data set
 _MAX_WORDS = 60
 _MIN, _MAX = 3, 30  # sentences of each usage of an expression
 
@@ -65,12 +63,13 @@ def read_magpie(files: DataFiles, unseen: Iterable[str]) -> list[Usage]:
     """
     path = files.optional(_SENTENCES) or files(_FILE)
     names = sorted(set(unseen))
-    corpus, scored = ExternalIdioms(MAGPIE.title, [path], names, ()), ExpressionIndex(names)
+    scored, left_out = ExpressionIndex(names), dict[str, None]()
     uses: dict[str, dict[bool, list[Usage]]] = {}
     num_outside = num_scored = 0
     for number, row in read_table(path, _Row):
         sentence = row.sentence or row.context[len(row.context) // 2]
-        if row.idiom in corpus.unseen or (row.idiom not in uses and corpus.excludes(row.idiom)):
+        if row.idiom in left_out or (row.idiom not in uses and is_among(row.idiom, names)):
+            left_out[row.idiom] = None
             continue
         usages = uses.setdefault(row.idiom, {True: [], False: []})
         span = min(start for start, _ in row.offsets), max(end for _, end in row.offsets)
@@ -92,15 +91,15 @@ def read_magpie(files: DataFiles, unseen: Iterable[str]) -> list[Usage]:
     log.info(
         "MAGPIE: %d sentences of %d expressions; left out: %d expressions of IdioLink's%s, %d sentences with "
         "one, %d whose offsets are outside",
-        *(len(chosen), len({usage.phrase for usage in chosen}), len(corpus.unseen)),
-        *(f" ({first_of(list(corpus.unseen))})" if corpus.unseen else "", num_scored, num_outside),
+        *(len(chosen), len({usage.phrase for usage in chosen}), len(left_out)),
+        *(f" ({first_of(list(left_out))})" if left_out else "", num_scored, num_outside),
     )
     return chosen
 
 
 class _OwnRow(TableRow):
     expression: WordedCell
-    usage: Literal["sense", "idiomatic", "literal", "simplification"]
+    usage: Literal["idiomatic", "literal"]
     sentence: Annotated[str, Field(pattern=r"\[.+\]")]  # its span is between brackets
 
     @property
@@ -121,36 +120,10 @@ def read_own_uses(unseen: Iterable[str]) -> list[Usage]:
         unseen: idioms that are scored: expressions and sentences are left out as by :func:`read_magpie`.
     """
     names = sorted(set(unseen))
-    corpus, scored = ExternalIdioms("own", [OWN_USES], names, ()), ExpressionIndex(names)
+    scored = ExpressionIndex(names)
     usages = []
     for number, row in read_table(OWN_USES, _OwnRow):
-        if not corpus.excludes(row.expression) and not scored.find(row.text):
+        if not is_among(row.expression, names) and not scored.find(row.text):
             is_idiomatic = row.usage == "idiomatic"
             usages.append(Usage(f"own_{number}", row.expression, row.text, row.span, is_idiomatic))
     return usages
-
-
-def read_magpie_idioms(files: DataFiles, *, unseen: Iterable[str], trained: Iterable[str]) -> ExternalIdioms:
-    """Training sentences: those of :func:`read_magpie`, and the project's own about the same expressions.
-
-    Args:
-        files: of the data set.
-        unseen: idioms that must not be trained on.
-        trained: idioms of the training split.
-    """
-    path, unseen = files.optional(_SENTENCES) or files(_FILE), list(unseen)
-    corpus = ExternalIdioms(MAGPIE.title, [path, OWN_SENTENCES], unseen, trained)
-    usages = read_magpie(files, unseen)
-    names = {usage.phrase for usage in usages if not corpus.excludes(usage.phrase)}
-    for usage in usages:
-        if usage.phrase in names and usage.span is not None:
-            span = usage.sentence[slice(*usage.span)]
-            kind = "idiomatic" if usage.is_idiomatic else "literal"
-            corpus.add(usage.id, usage.sentence, f"{usage.phrase} (MAGPIE)", span, kind)
-    for number, row in read_table(OWN_SENTENCES, _OwnRow):
-        if row.expression not in names:
-            corpus.excludes(row.expression)
-        else:
-            span = row.text[slice(*row.span)]
-            corpus.add(f"own_{number}", row.text, f"{row.expression} (MAGPIE)", span, row.usage)
-    return corpus

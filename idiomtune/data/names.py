@@ -30,10 +30,9 @@ SEMEVAL2022 = DatasetType(
 NCIMP = DatasetType("ncimp", title="NCIMP", in_sample=True)
 ADMIRE = DatasetType("admire", title="AdMIRe (SemEval-2025 Task 1)", in_sample=True)
 ASTITCH = DatasetType("astitch", title="AStitchInLanguageModels", licence="gpl-3.0", in_sample=True)
-PIE = DatasetType("pie", title="PIE")
 MAGPIE = DatasetType("magpie", title="MAGPIE", licence="cc-by-4.0")
 
-DECLARED = [IDIOLINK, SEMEVAL2022, ADMIRE, ASTITCH, NCIMP, PIE, MAGPIE]
+DECLARED = [IDIOLINK, SEMEVAL2022, ADMIRE, ASTITCH, NCIMP, MAGPIE]
 
 # IdioLink.
 CV_SPLIT = "cv"  # a fold of the idioms of train and val, instead of a split on disk

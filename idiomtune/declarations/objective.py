@@ -5,24 +5,13 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from idiomtune.declarations.options import Section
 
-NEEDS_IDIOLINK = (
-    "data.extra={} adds sentences that serve as anchors: it needs the objective idiolink, "
-    "documents_as_queries=true, and tuples that are not the released ones"
-)
-
 
 class ObjectiveOptions(Section, ABC):
-    """The options of an objective, in `conf/objective/<name>.yaml`; `name` is among them.
-
-    Attributes:
-        takes_extra: whether it trains on `data.extra` too, which is otherwise refused.
-    """
-
-    takes_extra: ClassVar[bool] = False
+    """The options of an objective, in `conf/objective/<name>.yaml`; `name` is among them."""
 
     name: str
 
@@ -76,8 +65,6 @@ class ObjectiveOptions(Section, ABC):
         Raises:
             ValueError: saying which options do not.
         """
-        if section == "objective" and settings.data.extra and not self.takes_extra:
-            raise ValueError(NEEDS_IDIOLINK.format(settings.data.extra))
 
     def check_files(self, settings: Any) -> None:
         """Check what can be seen of the data files at once, before anything heavy is imported.

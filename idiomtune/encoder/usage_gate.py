@@ -21,10 +21,10 @@ from torch.nn.functional import binary_cross_entropy_with_logits, normalize
 
 from idiomtune.config import ModelSettings
 from idiomtune.data.astitch import Usage
-from idiomtune.data.external import ExternalIdioms
 from idiomtune.encoder.glossary import GLOSSARIES, Meanings, UsageGate, of_expression, read_glossary
 from idiomtune.encoder.reading import Reader
 from idiomtune.errors import UserError
+from idiomtune.expressions import is_among
 from idiomtune.io.cache import get
 from idiomtune.io.files import first_of, read_json, write_json
 from idiomtune.io.terminal import progress_bar
@@ -349,14 +349,14 @@ def fit_without(encoder: Any, labelled: Labelled, held_out: Callable[[], Iterabl
     """Exchange a shipped gate that was fitted to idioms that are held out; warn of a trained one.
 
     Args:
-        held_out: gives idioms that are scored as unseen; which expressions are among them is told as in
-            :class:`~idiomtune.data.external.ExternalIdioms`.
+        held_out: gives idioms that are scored as unseen; which expressions are among them, see
+            :func:`~idiomtune.expressions.is_among`.
     """
     gate = encoder.meanings and encoder.meanings.gate
     if not gate or not gate.seen:
         return
-    corpus = ExternalIdioms("gate", (), held_out(), ())
-    seen = [name for name in gate.seen if corpus.excludes(name)]
+    idioms = list(held_out())
+    seen = [name for name in gate.seen if is_among(name, idioms)]
     if seen and gate == shipped_gate(encoder):
         log.info(
             "the shipped gate of meanings knows scored idioms (%s): one is fitted without", first_of(seen)

@@ -108,8 +108,6 @@ def training_data(config: Mapping[str, Any]) -> list[Source]:
         sources = [Source(f"the data of the objective {objective['name']}")]
     else:
         sources = [s for name in declared.datasets(objective) for s in _datasets(name, config)]
-    if data.get("extra") is not None:
-        sources += _datasets(data["extra"], config)
     if config["model"].get("glossary_gate") and not data["sample"]:
         sources += _datasets(MAGPIE.name, config)
     return list(dict.fromkeys(sources))

@@ -137,7 +137,6 @@ class ContrastiveObjective(ABC):
     plain_requests: Sequence[Request]
     idiom_sentences: Sequence[tuple[str, str]]
     usages: Sequence[tuple[str, bool]] = ()
-    note = ""  # what the log has about the data in addition to the counts
 
     def __init__(
         self,
@@ -257,8 +256,7 @@ class ContrastiveObjective(ABC):
                 limit != self.options.num_groups
             )
             about += f"; {self.share_with_positive():.0%} have a positive in their batch{chosen}"
-        about += f"; queries as {' and '.join(self.query_modes)}"
-        return about + (f"; {self.note}" if self.note else "")
+        return f"{about}; queries as {' and '.join(self.query_modes)}"
 
     def epoch_steps(self, epoch: int, shards: int) -> list[list[list[int]]]:
         """The epoch's steps: all anchors in an order drawn from seed and epoch, then cut."""

@@ -10,8 +10,6 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from idiomtune.data import astitch, magpie
-from idiomtune.data.external import PIE_FILE, PIE_FILES, ExternalIdioms, read_astitch_idioms, read_pie
 from idiomtune.data.idiolink import (
     Document,
     Split,
@@ -26,8 +24,7 @@ from idiomtune.data.idiolink import (
     training_request,
 )
 from idiomtune.data.names import CV_SPLIT, TrainDocumentMode, TrainQueryMode
-from idiomtune.data.places import data_files, idiolink_folder, idiolink_split
-from idiomtune.declarations.objective import NEEDS_IDIOLINK
+from idiomtune.data.places import idiolink_folder, idiolink_split
 from idiomtune.declarations.options import Count, CountFromZero, Section, Text, Weight, as_list
 from idiomtune.declarations.registry import objective
 from idiomtune.objectives.contrastive import ContrastiveObjective, ContrastiveOptions, InfoNCESection
@@ -46,7 +43,6 @@ class PositiveWeights(Section):
 class IdioLinkOptions(ContrastiveOptions):
     loss_option: ClassVar[str] = "loss"
     groups_option: ClassVar[str] = "idioms_per_batch"
-    takes_extra: ClassVar[bool] = True
 
     name: Literal["idiolink"]
     split: Text
@@ -81,8 +77,6 @@ class IdioLinkOptions(ContrastiveOptions):
                 "into parts without two complete idioms, but tuples=batch takes negatives from the same "
                 "part: choose an accumulation that leaves two idioms or more in each"
             )
-        if settings.data.extra and (self.tuples == "released" or not self.documents_as_queries):
-            raise ValueError(NEEDS_IDIOLINK.format(settings.data.extra))
         if self.fold_split and self.tuples == "released":
             raise ValueError("objective.tuples=released are of the train split, not of a fold's idioms")
 
@@ -115,12 +109,8 @@ class IdioLinkOptions(ContrastiveOptions):
                     name,
                 )
         seed, released = settings.seed, released_file(root, self.split)
-        files, note = [released] if self.tuples == "released" else [], ""
+        files = [released] if self.tuples == "released" else []
         idiom_records = [r for r in (*split.documents, *split.queries) if r.usage in ("literal", "idiomatic")]
-        if settings.data.extra is not None:
-            external = _external(settings, split, splits)
-            split = replace(split, documents=(*split.documents, *external.documents))
-            files, note = [*files, *external.files], external.describe()
         anchors = [*split.queries, *(split.documents if self.documents_as_queries else ())]
         fixed = read_released(released, split) if self.tuples == "released" else None
 
@@ -141,29 +131,9 @@ class IdioLinkOptions(ContrastiveOptions):
             replace(split, files=(*split.files, *files)),
             anchors if self.tuples == "batch" else tuples,
             idiom_records,
-            note=note,
             batch_size=settings.trainer.batch_size,
             seed=seed,
         )
-
-
-def _external(settings: Any, trained: Split, splits: Sequence[Split]) -> ExternalIdioms:
-    """The corpus `data.extra` without the idioms of any other split."""
-    corpus = settings.data.extra
-    if "test" not in [split.name for split in splits]:
-        log.warning(
-            "data.extra=%s: IdioLink's folder has no test split, so its idioms could not be left out of the "
-            "external data; a model trained here must not be scored on test",
-            corpus,
-        )
-    shared = sorted({document.idiom for document in trained.documents})
-    unseen = sorted({document.idiom for split in splits for document in split.documents} - set(shared))
-    if corpus == "pie":
-        return read_pie(data_files(settings, PIE_FILES)(PIE_FILE), unseen=unseen, trained=shared)
-    if corpus == "magpie":
-        files = data_files(settings, magpie.FILES)
-        return magpie.read_magpie_idioms(files, unseen=unseen, trained=shared)
-    return read_astitch_idioms(data_files(settings, astitch.FILES), unseen=unseen, trained=shared)
 
 
 class IdioLinkObjective(ContrastiveObjective):
@@ -175,7 +145,6 @@ class IdioLinkObjective(ContrastiveObjective):
         tuples: epoch → one tuple an anchor, in the same order in each epoch; or the anchors, whose candidates
             are the batch's other anchors.
         idiom_records: the split's records with their idiom.
-        note: what the log has about the data in addition to the counts.
         batch_size, seed: as of :class:`ContrastiveObjective`.
     """
 
@@ -186,13 +155,11 @@ class IdioLinkObjective(ContrastiveObjective):
         tuples: Callable[[int], list[TrainingTuple]] | Sequence[Document],
         idiom_records: Sequence[Document] = (),
         *,
-        note: str = "",
         batch_size: int,
         seed: int,
     ) -> None:
         self._records: list[Document] = [*split.documents, *split.queries]
         self._number = {record.id: i for i, record in enumerate(self._records)}
-        self.note = note
         self.plain_requests = [document_request(r) for r in self._records if r.usage in options.plain_usages]
         self._plain = set(self.plain_requests)
         self.idiom_sentences = [(record.idiom, record.sentence) for record in idiom_records]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from idiomtune.declarations.dataset import HELD_OUT, OwnData
-from idiomtune.declarations.objective import NEEDS_IDIOLINK, ObjectiveOptions
+from idiomtune.declarations.objective import ObjectiveOptions
 from idiomtune.declarations.options import Count, Factor, Section, Text
 from idiomtune.declarations.registry import ObjectiveSettings, build_objective, objective, objective_types
 from idiomtune.errors import UserError
@@ -126,8 +126,6 @@ class MixtureOptions(ObjectiveOptions):
                 )
             with _problems_of(name):
                 part.options.check_with(part.seen_by(settings), f"{place}.options")
-        if settings.data.extra and not any(p.objective == "idiolink" for p in self.parts.values()):
-            raise ValueError(NEEDS_IDIOLINK.format(settings.data.extra))
         if HELD_OUT in settings.benchmark and not self.splits(HELD_OUT):
             raise ValueError(
                 f"benchmark=[{HELD_OUT}] scores held-out rows of your own data, but no part has any: "

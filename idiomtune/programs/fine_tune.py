@@ -29,7 +29,7 @@ from idiomtune.hub.push import check_can_push, push_or_warn
 from idiomtune.io.files import fingerprints, write_json, write_jsonl, write_text
 from idiomtune.programs import knowledge
 from idiomtune.programs.prepare import Prepared, prepare, what_takes_less
-from idiomtune.reports.runs import EXTERNAL_NOTE, SAMPLE_NOTE, read_run
+from idiomtune.reports.runs import SAMPLE_NOTE, read_run
 from idiomtune.training.checkpoint import TrainerState, read_state
 from idiomtune.training.ending import recorded_end, stopped_by_sigterm, system_errors_explained
 from idiomtune.training.loop import monitor_name, monitored, train_loop
@@ -373,7 +373,6 @@ def _report(
     """
     settings, run = context.settings, context.run
     data_notes = [SAMPLE_NOTE] if settings.data.sample else []
-    data_notes += [EXTERNAL_NOTE.format(extra=settings.data.extra)] if settings.data.extra else []
     learnt, glossary = knowledge.learnt_glossaries(settings.model), run.record.get("glossary")
     data_notes += knowledge.glossary_note(glossary, learnt)
     empty = [f"{n} of {state.step} steps learnt nothing: {why}" for why, n in state.empty_steps.items()]

@@ -20,7 +20,6 @@ from idiomtune.io.files import UNREADABLE, changed_files, is_file
 from idiomtune.io.records import readable_record
 
 SAMPLE_NOTE = "on the project's small SAMPLE data: says nothing about a model's quality"
-EXTERNAL_NOTE = "trained with EXTERNAL idiom data ({extra}): not the published protocol"
 
 _DEPTH = 3  # folders of folders of runs
 _MAX_DIGITS = 100  # a float has 308

@@ -82,13 +82,6 @@ def test_scores_of_own_parts_can_be_monitored_and_others_not() -> None:
             settings(*parts, f"trainer.monitor={key}")
 
 
-def test_more_idiom_data_is_for_a_mixture_with_a_part_on_idiolink() -> None:
-    parts = ["+objective.parts.faq.data.train=faq.csv", "data=public", "data.extra=pie"]
-    settings(*parts, "+objective.parts.i.experiment=idiolink_ft")
-    with pytest.raises(UserError, match=r"data\.extra"):
-        settings(*parts)
-
-
 def test_one_part_may_train_experts() -> None:
     settings("+objective.parts.p.experiment=admire_experts", "+objective.parts.faq.data.train=faq.csv")
 

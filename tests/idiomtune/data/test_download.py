@@ -23,10 +23,9 @@ from urllib.request import Request
 import huggingface_hub.constants
 import pytest
 
-from idiomtune.data import astitch, idiolink, ncimp, semeval2022, sources
-from idiomtune.data.external import PIE_FILE, PIE_FILES
+from idiomtune.data import astitch, idiolink, magpie, ncimp, semeval2022, sources
 from idiomtune.data.idiolink import idiolink_root
-from idiomtune.data.names import PIE, SEMEVAL2022
+from idiomtune.data.names import MAGPIE, SEMEVAL2022
 from idiomtune.data.ncimp import SCORES_FILE
 from idiomtune.data.semeval2022 import FOLDER, TRAIN_FILE, read_groups, read_pairs
 from idiomtune.data.sources import SAMPLE_ROOT, DataFiles, GitHubData, NoDowngrade, PublishedFile
@@ -99,7 +98,7 @@ def publish(data: GitHubData, copy: Path, served: Path) -> GitHubData:
 
 
 def get(file: PublishedFile) -> Path:
-    return DataFiles(GitHubData(PIE, "a/b", {"x.csv": file}), None)("x.csv")
+    return DataFiles(GitHubData(MAGPIE, "a/b", {"x.csv": file}), None)("x.csv")
 
 
 class Wrong(NamedTuple):
@@ -148,7 +147,7 @@ def test_what_a_server_does_wrong_is_not_taken_for_the_file(
     with pytest.raises(DataMissingError) as caught:
         get(file)
     assert all(part in str(caught.value) for part in (wrong.named, "x.csv", "a local copy"))
-    assert not (cache / "pie" / "x.csv").exists()
+    assert not (cache / "magpie" / "x.csv").exists()
     assert get(file).read_bytes() == CONTENT
 
 
@@ -195,7 +194,7 @@ def test_a_redirect_to_an_unencrypted_address_is_refused() -> None:
     assert followed.full_url == "https://elsewhere.org/x.csv"
 
 
-GITHUB = (semeval2022.FILES, ncimp.FILES, astitch.FILES, PIE_FILES)
+GITHUB = (semeval2022.FILES, ncimp.FILES, astitch.FILES)
 
 
 def test_the_sums_are_those_of_the_real_files(real_data: Path) -> None:
@@ -241,23 +240,23 @@ def test_local_copies_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         folder("nowhere", None)
 
 
-def test_a_local_copy_of_pie_is_a_file_or_lies_in_a_folder(
+def test_a_local_copy_of_magpie_is_a_file_or_lies_in_a_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = tmp_path / "pie" / "data_cleaned.csv"
+    file = tmp_path / "magpie" / next(iter(magpie.FILES.files))
     file.parent.mkdir()
     file.touch()
     monkeypatch.setenv("IDIOM_DATA", str(tmp_path))
 
-    def pie_file(named: str | None) -> Path:
-        return DataFiles(PIE_FILES, sources.dataset_folder(PIE, named, None, sample=False))(PIE_FILE)
+    def local(named: str | None) -> Path:
+        return DataFiles(magpie.FILES, sources.dataset_folder(MAGPIE, named, None, sample=False))(file.name)
 
     for named in (None, file, file.parent, tmp_path):
-        assert pie_file(None if named is None else str(named)) == file
+        assert local(None if named is None else str(named)) == file
     (tmp_path / "empty").mkdir()
-    for name, expected in (("empty", r"data_cleaned\.csv: .*data\.pie="), ("none.csv", r"data\.pie=.*none")):
+    for name, expected in (("empty", r"jsonl: .*data\.magpie="), ("none.csv", r"data\.magpie=.*none")):
         with pytest.raises(UserError, match=expected):
-            pie_file(str(tmp_path / name))
+            local(str(tmp_path / name))
 
 
 @pytest.fixture
@@ -391,7 +390,6 @@ def test_layouts_of_idiolink_and_order_of_its_sources(
 # The client reads the Hub's address when it is imported.
 LOADED = """
 import json, logging
-from idiomtune.data.external import PIE_FILE, PIE_FILES
 from idiomtune.data.idiolink import idiolink_root
 from idiomtune.encoder.encoder import Encoder
 

@@ -23,7 +23,6 @@ from idiomtune.data import astitch, semeval2022
 from idiomtune.data import ncimp as ncimp_data
 from idiomtune.data.admire import read_items
 from idiomtune.data.astitch import read_senses, read_usages
-from idiomtune.data.external import read_pie
 from idiomtune.data.idiolink import idiolink_root, load_split, read_released
 from idiomtune.data.names import NCIMP
 from idiomtune.data.ncimp import SCORES_FILE, read_ncimp
@@ -37,12 +36,6 @@ pytestmark = pytest.mark.slow
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 TERMINAL = "\x1b]0;title\x07\x1b[2J\x9b31m\u202e\u2066\u200f"
-
-PIE = [
-    "Idiom,Sense,Idiomatic_Sent,Literal_Sent,Idiomatic_Label,Literal_Label",
-    "spill the beans,to tell a secret,He spilled the beans .,He told the secret .,O B I I O,O B I I O",
-    "break the ice,to begin to talk,She broke the ice .,She began to talk .,O B I I O,O B I I O",
-]
 
 
 class Reader(NamedTuple):
@@ -104,18 +97,15 @@ TABLES = [
     Reader("admire/subtask_a_dev.tsv", items("dev")),
     Reader("astitch/EN/train_zero_shot.csv", usages),
     Reader(SENSES, lambda root: read_senses(root / SENSES)),
-    Reader("pie/data_cleaned.csv", lambda root: read_pie(root / "pie/data_cleaned.csv").documents),
 ]
 ALL = [RECORDS, QUERIES, RELEASED, *TABLES, SCORES]
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sample without its images, and a little PIE."""
+    """The sample without its images."""
     folder = tmp_path_factory.mktemp("data") / "sample"
     shutil.copytree(SAMPLE_ROOT, folder, ignore=shutil.ignore_patterns("images"))
-    (folder / "pie").mkdir()
-    (folder / "pie/data_cleaned.csv").write_text("\n".join(PIE) + "\n", encoding="utf-8")
     return folder
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections import Counter
 from pathlib import Path
@@ -11,13 +10,10 @@ from typing import Any
 
 import pytest
 
-from idiomtune.data import magpie
-from idiomtune.data.magpie import FILES, OWN_SENTENCES, read_magpie, read_magpie_idioms, read_own_uses
+from idiomtune.data.magpie import FILES, read_magpie, read_own_uses
 from idiomtune.data.names import MAGPIE
-from idiomtune.data.notation import read_printed
 from idiomtune.data.places import labelled_usages
 from idiomtune.data.sources import DataFiles, dataset_folder
-from idiomtune.encoder.glossary import GLOSSARIES, read_glossary
 from idiomtune.errors import DataMissingError, UserError
 from idiomtune.expressions import find_expression
 
@@ -149,46 +145,3 @@ def test_nothing_scored_is_in_the_real_data(real_data: Path) -> None:
     assert len(usages) > 5000
     assert len({usage.phrase for usage in usages}) > 165
     assert not [usage for usage in usages if "in the black" in usage.sentence.lower()]
-
-
-def test_training_sentences_are_those_of_both_usages_and_our_own_about_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own = tmp_path / "own.tsv"
-    lines = ["tie the knot\tsense\tThey [got married].", "break the ice\tsense\tIt [relaxed] them.", ""]
-    own.write_text("\n".join(["expression\tusage\tsentence", *lines]))
-    monkeypatch.setattr(magpie, "OWN_SENTENCES", own)
-    files = written(tmp_path / "a", rows("break the ice") + rows("tie the knot", 3, "tied the knot"))
-    corpus = read_magpie_idioms(files, unseen=["break the ice"], trained=[])
-    assert [(d.usage, d.span) for d in corpus.documents] == [
-        *[("idiomatic", "tied the knot")] * 3,
-        *[("literal", "tied the knot")] * 3,
-        ("sense", "got married"),
-    ]
-    assert corpus.documents[-1].sentence == "They got married."
-    assert {document.idiom for document in corpus.documents} == {"tie the knot (MAGPIE)"}
-    assert list(corpus.unseen) == ["break the ice"]
-    assert own in corpus.files
-    own.write_text("expression\tusage\tsentence\ntie the knot\tsense\tThey got married.\n")
-    with pytest.raises(UserError, match=r"own\.tsv"):
-        read_magpie_idioms(files, unseen=[], trained=[])
-
-
-def test_our_own_sentences_say_what_each_of_their_expressions_means_without_its_words() -> None:
-    counts: dict[str, Counter[str]] = {}
-    with OWN_SENTENCES.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.reader(file, delimiter="\t"))[1:]
-    for expression, usage, sentence in rows:
-        counts.setdefault(expression, Counter())[usage] += 1
-        assert sentence.count("[") == sentence.count("]") == 1
-        if usage != "idiomatic":
-            assert find_expression(sentence, expression) is None, sentence
-    assert all(n == {"sense": 9, "idiomatic": 4, "simplification": 4} for n in counts.values())
-    files = [GLOSSARIES / f"{name}.tsv" for name in ("english", "mostly_literal")]
-
-    def content(expression: str) -> frozenset[str]:
-        """Its words, without those for a person, which dictionaries print in other ways."""
-        printed = read_printed(expression).forms[0].split()
-        return frozenset(printed) - {"one's", "someone's", "someone", "oneself", "a", "of", "be"}
-
-    assert set(map(content, counts)) <= set(map(content, read_glossary(files).senses))

@@ -147,7 +147,6 @@ def test_astitch() -> None:
         [("He caught a big fish.", None, "big fish", "1")],
         [("She is a big fish.", None, "big fish", "0")],
     ]
-    assert settings_of("data.extra=astitch").data.extra == "astitch"
 
 
 def test_idiomx(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -634,9 +634,8 @@ def test_whose_models_glossaries_data_and_texts_are(tmp_path: Path) -> None:
 
     for options, names in (
         ("", ["IdioLink"]),
-        ("+experiment=joint data.extra=pie", ["IdioLink", "SemEval-2022 Task 2B", "PIE"]),
+        ("+experiment=joint", ["IdioLink", "SemEval-2022 Task 2B"]),
         ("+experiment=joint data=sample", ["the project's own sample data"]),
-        ("data=sample data.extra=pie", ["the project's own sample data", "PIE"]),
         ("data.root=/my/idioms", ["the idioms in idioms"]),
     ):
         assert [source.name for source in training_data(composed("config", *options.split()))] == names

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -105,33 +104,6 @@ def test_a_fold_is_trained_on_the_others_idioms() -> None:
     trained = {idiom for idiom, _ in objective(*options).idiom_sentences}
     assert (len(held_out), len(trained)) == (3, 6)
     assert not held_out & trained
-
-
-@pytest.mark.parametrize(
-    ("extra", "sentences", "left_out", "file", "num_anchors"),
-    [
-        ("pie", "(PIE): 10", "9 idioms (in the can", "data_cleaned.csv", 13000),
-        ("astitch", "(AStitchInLanguageModels): 3421", "left out: no idiom", "train_zero_shot.csv", 6000),
-    ],
-)
-def test_external_data_joins_the_training_split(
-    real_data: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    extra: str,
-    sentences: str,
-    left_out: str,
-    file: str,
-    num_anchors: int,
-) -> None:
-    monkeypatch.setenv("IDIOM_DATA", str(real_data))
-    options = ("data=public", f"data.extra={extra}", "objective.documents_as_queries=true")
-    built = build_objective(check(TrainSettings, composed("config", *options)))
-    assert f"with external idiom data {sentences}" in built.describe()
-    assert left_out in built.describe()
-    assert "no test split" in caplog.text
-    assert any(path.name == file for path in built.files)
-    assert len([a for step in built.epoch_steps(0, 1) for a in step[0]]) > num_anchors
 
 
 def test_split_wins_over_the_benchmarks_own() -> None:

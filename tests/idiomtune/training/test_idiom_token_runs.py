@@ -23,7 +23,6 @@ from idiomtune.factory import build_objective
 from idiomtune.requests import Request
 from idiomtune.training.step import parameter_groups
 from tests.idiomtune.encoder.test_idiom_tokens import row, rows
-from tests.idiomtune.training.test_loop import PIE
 from tests.tiny_runs import WholeRun, composed, metrics, train
 
 # ------------------------------------------------------------------ which expressions
@@ -73,8 +72,8 @@ def pairs(tmp_path: Path) -> Path:
     return path.parents[2]
 
 
-def test_the_training_datas_expressions(pairs: Path, sample_root: Path, tmp_path: Path) -> None:
-    """Those of a mixture's part, if it is named; never those of external data."""
+def test_the_training_datas_expressions(pairs: Path, sample_root: Path) -> None:
+    """Those of a mixture's part, if it is named."""
     data = (f"data.semeval2022={pairs}", f"data.root={sample_root}")
     tokens, part = "model.idiom_tokens=train", "model.idiom_tokens=train/adaptive_triplet"
     idioms = list(dict.fromkeys(d.idiom for d in load_split(sample_root, "train").documents))
@@ -90,9 +89,6 @@ def test_the_training_datas_expressions(pairs: Path, sample_root: Path, tmp_path
     for chosen, wrong in ((both, "idiolonk"), ((triplets,), "adaptive_triplet")):
         with pytest.raises(UserError, match=f"no part {wrong}"):
             expressions(*chosen, *data, f"model.idiom_tokens=train/{wrong}")
-    (tmp_path / "data_cleaned.csv").write_text(PIE, encoding="utf-8")
-    external = ("+experiment=idiolink_ft", data[1], "data.extra=pie", f"data.pie={tmp_path}")
-    assert expressions(*external, tokens)[0] == idioms
 
 
 def test_expressions_of_a_list_and_of_a_file(tmp_path: Path) -> None:

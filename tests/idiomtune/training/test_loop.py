@@ -75,28 +75,6 @@ def test_a_run_leaves_the_folder_that_was_promised(
     assert not (folder / "best" / "optimizer.safetensors").exists()
 
 
-# A sentence of the corpus PIE.
-PIE = """Idiom,Sense,Idiomatic_Sent,Literal_Sent,Idiomatic_Label,Literal_Label
-hit the sack,go to bed,I hit the sack .,I went to bed .,O B I I O,O B I I O
-"""
-
-
-@pytest.mark.usefixtures("shown")
-def test_external_data_is_named_wherever_scores_are(
-    tmp_path: Path, options: list[str], sample_root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "data_cleaned.csv").write_text(PIE, encoding="utf-8")
-    run_options = [option for option in options if option != "data=sample"]
-    run_options += [f"data.root={sample_root}", "data.extra=pie", f"data.pie={tmp_path}"]
-    train(tmp_path / "run", [*run_options, "trainer.max_steps=1"])
-    meta = json.loads((tmp_path / "run" / "scores.json").read_text())["meta"]
-    assert "EXTERNAL idiom data (pie)" in meta["data"]
-    assert "with external idiom data (PIE): 3 sentences of 1 idioms" in meta["trained_on"]
-    assert any("data_cleaned.csv" in name for name in meta["files"])
-    assert "EXTERNAL" in capsys.readouterr().out
-    assert meta["trained_on"] in (tmp_path / "run" / "best" / "README.md").read_text()
-
-
 def test_another_seed_is_another_run(tmp_path: Path, options: list[str], whole_run: WholeRun) -> None:
     train(tmp_path, [*options, "seed=43", "trainer.max_steps=1"])
     assert metrics(tmp_path)[0]["loss"] != metrics(whole_run(options))[0]["loss"]

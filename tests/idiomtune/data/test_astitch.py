@@ -1,0 +1,92 @@
+"""AStitchInLanguageModels: sentences, and meanings of compounds."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import get_args
+
+from idiomtune.data.admire import read_items
+from idiomtune.data.astitch import FILES, SENSES_FILE, read_senses, read_usages
+from idiomtune.data.names import AStitchFile
+from idiomtune.data.sources import SAMPLE_ROOT, DataFiles
+from idiomtune.expressions import plain_expression
+
+
+def table(path: Path, *rows: Sequence[str]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows(rows)
+    return path
+
+
+TRAIN: list[AStitchFile] = ["train_zero_shot"]
+USAGES = ["label", "sentence1", "sentence2"]
+NON_LITERAL = [f"Non-Literal Meaning {number}" for number in (1, 2, 3)]
+SENSES = ["Multiword Expression", "Literal Meaning", *NON_LITERAL, "Data Split"]
+
+
+def usages(folder: Path, *rows: Sequence[str], name: str = "train_zero_shot") -> DataFiles:
+    table(folder / "EN" / f"{name}.csv", USAGES, *rows)
+    return DataFiles(FILES, folder)
+
+
+def test_labels_spans_and_repeated_rows(tmp_path: Path) -> None:
+    one_shot = (["0", "He got cold feet.", "Cold-feet"], ["1", "Warm your feet.", "cold feet"])
+    files = usages(tmp_path, *one_shot, name="train_one_shot")
+    usages(tmp_path, ["1", "Her cold feet hurt.", "cold feet"], ["0", "He got cold feet.", "cold feet"])
+    corpus = read_usages(files, ["train_zero_shot", "train_one_shot"])
+    got = [(u.id, u.is_idiomatic, u.span and u.sentence[slice(*u.span)]) for u in corpus.usages]
+    assert got == [
+        ("train_zero_shot_2", False, "cold feet"),
+        ("train_zero_shot_3", True, "cold feet"),
+        ("train_one_shot_3", False, None),
+    ]
+    assert len(read_usages(files, ["train_zero_shot", "train_one_shot"], keep_repeated=True).usages) == 4
+    assert [path.name for path in corpus.files] == ["train_zero_shot.csv", "train_one_shot.csv"]
+
+
+def test_meanings(tmp_path: Path) -> None:
+    rows = (
+        ["Dog’s Dinner", "meal ", "mess ", "None", "muddle", "train"],
+        ["tea towel", "cloth", *["None"] * 4],
+    )
+    meanings = read_senses(table(tmp_path / "senses.csv", SENSES, *rows))
+    first = meanings[plain_expression("dog's dinner")]
+    assert (first.compound, first.literal, first.non_literal) == ("Dog’s Dinner", "meal", ("mess", "muddle"))
+    assert meanings["tea towel"].non_literal == ()
+
+
+def test_a_copy_of_the_repository_serves(tmp_path: Path) -> None:
+    above = tmp_path / "Dataset" / "Task1" / "SubTaskA" / "EN" / "ContextExcluded_IdiomIncluded"
+    path = table(above / "dev.csv", USAGES, ["0", "Cold feet!", "cold feet"])
+    assert DataFiles(FILES, tmp_path)("EN/dev.csv") == path
+
+
+def test_the_sample_is_whole() -> None:
+    files = DataFiles(FILES, SAMPLE_ROOT / "astitch")
+    corpus = read_usages(files, get_args(AStitchFile))
+    assert (len(corpus.usages), sum(u.span is None for u in corpus.usages)) == (31, 1)
+    assert {u.is_idiomatic for u in corpus.usages} == {True, False}
+    items = read_items(SAMPLE_ROOT / "admire", "train").items
+    meanings = read_senses(files(SENSES_FILE))
+    with_meanings = [item for item in items if plain_expression(item.compound) in meanings]
+    assert 0 < len(with_meanings) < len(items)  # both kinds, as in the real data
+
+
+def test_real_astitch_files(real_data: Path) -> None:
+    files = DataFiles(FILES, real_data / "astitch")
+    corpus = read_usages(files, TRAIN)
+    assert len(corpus.usages) == 3327
+    assert sum(u.span is None for u in corpus.usages) == 2  # gold miner, traffic controllers
+    assert sum(u.is_idiomatic for u in corpus.usages) == 1762
+    everything = read_usages(files, get_args(AStitchFile))
+    repeated = read_usages(files, get_args(AStitchFile), keep_repeated=True)
+    assert len(repeated.usages) - len(everything.usages) == 87  # the one-shot rows are few-shot ones too
+    meanings = read_senses(files(SENSES_FILE))
+    assert len(meanings) == 223
+    assert sum(not m.non_literal for m in meanings.values()) == 80
+    compounds = {plain_expression(item.compound) for item in read_items(real_data / "admire", "train").items}
+    assert len(compounds & set(meanings)) == 24
+    assert len(compounds & {plain_expression(u.phrase) for u in everything.usages}) == 24
