@@ -44,7 +44,7 @@ NAVIGATION = {
         "docs/using",
         "docs/python",
         "docs/explore",
-        "docs/export",
+        "docs/deploying",
         "docs/hub",
         "docs/ecosystem",
     ),

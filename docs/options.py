@@ -26,7 +26,7 @@ FILES = (
     ),
     ("benchmark/mteb", "benchmark.mteb"),
     *((f"tracking/{name}", f"tracking.{name}") for name in ("wandb", "tensorboard")),
-    *((name, "") for name in ("evaluate", "learn", "export", "push")),
+    *((name, "") for name in ("evaluate", "learn", "push")),
 )
 TITLE = """Options
 =======

@@ -22,7 +22,6 @@ PROGRAMS = {
     "glossary": "make a glossary from dictionaries: Wiktionary, WordNet, any table",
     "report": "compare runs: page, tables, plots",
     "explore": "search a corpus with models side by side, on a page",
-    "export": "turn a model into ONNX, 8-bit weights or a table of token vectors, scored next to it",
     "gate": "check a run against a baseline, by exit status",
     "push": "publish a checkpoint on the Hugging Face Hub",
 }

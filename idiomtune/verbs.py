@@ -171,19 +171,6 @@ def glossary(sources: Any, output: str | Path, *overrides: str, texts: Any = Non
 
 
 @alone
-def export(model: str | Path | Run, format: str, output: str | Path, *overrides: str, **options: Any) -> Path:
-    """A model for serving (`onnx`, `int8`, `static`), scored next to the model: `idiomtune export`.
-
-    >>> folder = it.export(run, "static", "models/static", data="sample")
-    """
-    from idiomtune.commands.export import run
-    from idiomtune.programs.launch import call
-
-    given = {"format": format, "output": path_text(output, "output"), **options}
-    return call("export", run, [*_named(path_text(model, "model")), *_words(overrides), *_arguments(given)])
-
-
-@alone
 def push(run: Run | str | Path, repo_id: str | None = None, **options: Any) -> list[str | None]:
     """Publish a run's best checkpoint on the Hugging Face Hub: `idiomtune push`.
 

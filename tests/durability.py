@@ -342,7 +342,7 @@ def main() -> int:
     parser.add_argument("--minilm", type=int, default=2, help="of runs of one process, MiniLM")
     parser.add_argument("--power", type=int, default=10, help="cuts of it, of runs of a tiny model")
     parser.add_argument("--damages", type=int, default=50, help="of a file each, runs of a tiny model")
-    for name, count in (("learn", 45), ("export", 35), ("stores", 60), ("sweeps", 30)):
+    for name, count in (("learn", 45), ("stores", 60), ("sweeps", 30)):
         parser.add_argument(f"--{name}", type=int, default=count, help="kills, races and damages of it")
     parser.add_argument("--seed", type=int, default=7, help="of which kills are drawn")
     parser.add_argument("--minutes", type=float, default=600, help="no further run is started after these")

@@ -1,4 +1,4 @@
-"""Programs that are killed, raced and disturbed: learn, export, stores of embeddings, sweeps and searches.
+"""Programs that are killed, raced and disturbed: learn, stores of embeddings, sweeps and searches.
 
 What is expected:
 
@@ -154,7 +154,7 @@ class Output(Program):
 
     options: list[str]
     others: list[str]  # of a competing program
-    watch = (_OUTPUT, f".{_OUTPUT}", ".export", ".tmp")
+    watch = (_OUTPUT, f".{_OUTPUT}", ".tmp")
 
     def prepare(self) -> None:
         self._wholes = []
@@ -235,19 +235,6 @@ class Learn(Output):
         common = ["model=pretrained", f"model.path={self.model}", "sentences=4", "steps=6", "device=cpu"]
         self.options = [*common, f"glossary={mine}", f"output={_OUTPUT}"]
         self.others = [*common, f"glossary={other}", f"output={_OUTPUT}"]
-
-
-class Export(Output):
-    name, module = "export", "train.export"
-
-    def give(self) -> None:
-        common = [
-            "data=sample",
-            "benchmark.idiolink.bm25_modes=[]",
-            "benchmark.idiolink.query_modes=[sentence]",
-        ]
-        common += ["model=pretrained", f"model.path={self.model}", "format=static", f"output={_OUTPUT}"]
-        self.options, self.others = [*common, "truncate_dim=16"], [*common, "truncate_dim=8"]
 
 
 class Stores(Program):
@@ -446,4 +433,4 @@ class Sweeps(Program):
         }
 
 
-PROGRAMS: dict[str, type[Program]] = {one.name: one for one in (Learn, Export, Stores, Sweeps)}
+PROGRAMS: dict[str, type[Program]] = {one.name: one for one in (Learn, Stores, Sweeps)}

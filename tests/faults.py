@@ -37,7 +37,7 @@ from idiomtune.errors import UserError
 from idiomtune.requests import Role
 from idiomtune.training.checkpoint import checkpoints, verify
 from tests import fake_hub
-from tests.durability_programs import Ended, Export, Learn, Stores, contents
+from tests.durability_programs import Ended, Learn, Stores, contents
 from tests.harmed import Harm
 from tests.launches import Launches
 from tests.programs import ROOT, run
@@ -211,10 +211,9 @@ class Learning(Case):
     """`learn`: a new folder."""
 
     name = "learn"
-    kind: type[Learn | Export] = Learn
 
     def give(self) -> None:
-        self.program = self.kind(self.place / "inputs", self.model, {}, lambda *_: None)
+        self.program = Learn(self.place / "inputs", self.model, {}, lambda *_: None)
 
     @property
     def command(self) -> list[str]:
@@ -226,12 +225,8 @@ class Learning(Case):
         return [] if (self.work / "out").exists() else self.command
 
     def result(self) -> dict[str, bytes]:
-        found = self.files(".", "out/export.json", "out/README.md", "out/learn.json")
+        found = self.files(".", "out/README.md", "out/learn.json")
         return {name: data for name, data in found.items() if not name.startswith(("cache/", "tmp/"))}
-
-
-class Exporting(Learning):
-    name, kind = "export", Export
 
 
 class Storing(Case):
@@ -325,7 +320,7 @@ class Pushing(Reporting):
 
 
 CASES: dict[str, type[Case]] = {
-    case.name: case for case in (Train, Resume, Learning, Exporting, Storing, Reporting, Pushing)
+    case.name: case for case in (Train, Resume, Learning, Storing, Reporting, Pushing)
 }
 
 
@@ -639,16 +634,13 @@ def _other_result(case: Case, whole: dict[str, bytes]) -> list[str]:
 
 
 def damage_model(place: Path, model: Path, counts: Counts, *, every: int = 1, offset: int = 1) -> None:
-    """Damage each file of models, one of them with a learnt glossary, one static, and embed with them."""
+    """Damage each file of a model, and of one that learnt a glossary of it, and embed with them."""
     place.mkdir()
-    for number, kind in enumerate((None, Learning, Exporting)):
-        folder = model
-        if kind is not None:
-            case = kind(place / f"made {number}", model)
-            case.fresh()
-            ended, _ = case.start(case.command, Harm())
-            assert ended.status == 0, ended.output
-            folder = case.work / "out"
+    case = Learning(place / "made", model)
+    case.fresh()
+    ended, _ = case.start(case.command, Harm())
+    assert ended.status == 0, ended.output
+    for folder in (model, case.work / "out"):
         damage_one_model(folder, place / "damaged", counts, every, offset)
 
 

@@ -8,6 +8,7 @@ import os
 import pkgutil
 import re
 import shlex
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -30,7 +31,6 @@ import idiomtune.commands.report
 from docs import conf, options, results, terms
 from idiomtune.config import (
     EvaluateSettings,
-    ExportSettings,
     LearnSettings,
     PushSettings,
     TrainSettings,
@@ -56,7 +56,6 @@ PROGRAMS: dict[str, tuple[str, type[Section]]] = {
     "train": ("config", TrainSettings),
     "train.check": ("config", TrainSettings),
     "train.evaluate": ("evaluate", EvaluateSettings),
-    "train.export": ("export", ExportSettings),
     "train.learn": ("learn", LearnSettings),
     "train.glossary": ("glossary", GlossarySettings),
     "train.push": ("push", PushSettings),
@@ -68,7 +67,7 @@ PARSERS: dict[str, Callable[[list[str]], object]] = {
 }
 # Of other people, or of the shell: nothing of ours to check.
 OTHERS = re.compile(
-    r"(source|export|grep|cd|jupyter notebook|pip install|python3 -m venv|hf|wandb|tensorboard|"
+    r"(source|export|sed|grep|cd|jupyter notebook|pip install|python3 -m venv|hf|wandb|tensorboard|"
     r"\S+-venv/bin/\w+|\S+ -m build) "
     r"|idiomtune --version"
 )
@@ -214,7 +213,6 @@ def test_commands_are_understood(name: str) -> None:
         "idiomtune train -m +sweep=idiolink_ft +experiment=idiolink_ft hydra.sweeper.pruner=best",
         "idiomtune evaluate benchmarks=[idiolinks]",
         "idiomtune push checkpoint=<run> repo_id=idioms",
-        "idiomtune export model=<run> format=int4 output=x",
         "idiomtune report <run> groups=none",
         "idiomtune report <sweep> modes=caption_span",
         "idiomtune explore <run> corpsu=mine.txt",
@@ -306,6 +304,31 @@ def test_both_ways_to_a_span_embedding_agree(tiny_path: Path) -> None:
     assert ours["sentences"].shape == (2, Encoder.from_pretrained(tiny_path).dimension)
 
 
+@pytest.mark.parametrize(
+    ("number", "package"), enumerate(("sentence_transformers", "model2vec.distill", "optimum.onnxruntime"))
+)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # model2vec closes no file
+def test_ways_to_deploy_a_model(
+    number: int, package: str, tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip(package)
+    monkeypatch.chdir(tmp_path)
+    page, best = ROOT / "docs" / "deploying.md", tmp_path / "best"
+    place = "checkpoints/idiolink_ft/<run>/best"
+    shutil.copytree(tiny_path, best)
+    (command,) = blocks(page, "sh")
+    subprocess.run(shlex.split(command.replace(place, str(best))), check=True)
+    assert "sentence_transformers.models.Pooling" in (best / "modules.json").read_text(encoding="utf-8")
+    for name in re.findall(r"`([\w/]+\.(?:json|safetensors))`", page.read_text(encoding="utf-8")):
+        assert (best / name).is_file()
+    names: dict[str, Any] = {}
+    exec(blocks(page, "python")[number].replace(place, str(best)), names)
+    if number == 0:
+        assert names["bits"].shape == (2, 16 // 8)
+    elif number == 1:
+        assert Encoder("out/static").dimension == 16
+
+
 def test_a_glossary_turns_the_model_around_as_the_readme_says(tmp_path: Path) -> None:
     (names,) = run_snippets("README.md", tmp_path)
     assert names["cosines"].tolist()[0] == pytest.approx([0.82, 0.39], abs=0.01)
@@ -347,7 +370,8 @@ def test_snippets_of_mteb(tiny_path: Path, tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_every_block_is_checked_by_some_test() -> None:
-    run = {"README.md", "docs/ecosystem.md", "docs/mteb.md", "docs/python.md", "docs/using.md"}
+    names = ("deploying", "ecosystem", "mteb", "python", "using")
+    run = {"README.md", *(f"docs/{name}.md" for name in names)}
     for page, name in zip(PAGES, NAMES, strict=True):
         text = page.read_text(encoding="utf-8")
         languages = set(re.findall(r"^```(\S+)", text, re.MULTILINE))
@@ -492,7 +516,7 @@ def test_the_page_of_options_has_every_option() -> None:
     options.write()
     page = options.PAGE.read_text(encoding="utf-8")
     listed = set(re.findall(r"confval:: (\S+)", page))
-    for name in ("config", "evaluate", "learn", "export", "push"):
+    for name in ("config", "evaluate", "learn", "push"):
         config = composed(name, ())
         config.pop("benchmarks", None)
         named = {*leaves(config)}

@@ -106,9 +106,6 @@ DOORS: dict[str, tuple[Callable[[Any, Any], Any], str, str]] = {
     "glossary output": (lambda v, _: it.glossary(BOAT, v), "output", ""),
     "glossary texts": (lambda v, _: it.glossary(BOAT, "out.tsv", texts=v), "in", "None"),
     "glossary columns": (lambda v, _: it.glossary(BOAT, "out.tsv", columns=v), "columns", "None"),
-    "export model": (lambda v, _: it.export(v, "static", "out"), "model", ""),
-    "export format": (lambda v, _: it.export("no/such", v, "out"), "format", ""),
-    "export output": (lambda v, _: it.export("no/such", "static", v), "output", ""),
     "push run": (lambda v, _: it.push(v, "me/model", dry_run=True), "run", ""),
     "push repo_id": (lambda v, _: it.push("no/such", v, dry_run=True), "repo_id", ""),
     "push corpus": (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shutil
 import time
@@ -12,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.exports import write_static
 from idiomtune.errors import UserError
 from idiomtune.io.files import as_os_errors
 from idiomtune.programs import ending
@@ -75,16 +73,6 @@ def test_damaged_models(tmp_path: Path, tiny_path: Path, counts: Counts) -> None
     for path in (copy, tmp_path / ("a" * 300)):
         with pytest.raises(UserError, match=r"is not a folder with modules\.json"):
             Encoder.from_pretrained(path, device="cpu")
-
-
-def test_a_static_model_with_the_tokenizer_of_another(tmp_path: Path, tiny: Encoder) -> None:
-    write_static(tiny, tmp_path / "static", None)
-    path = tmp_path / "static" / "tokenizer.json"
-    content = json.loads(path.read_text())
-    content["model"]["vocab"]["onemore"] = len(content["model"]["vocab"])
-    path.write_text(json.dumps(content))
-    with pytest.raises(UserError, match=r"its tokenizer has .* tokens, and the model embeddings for"):
-        Encoder.from_pretrained(tmp_path / "static", device="cpu")
 
 
 def test_a_full_disk_in_the_middle_of_a_checkpoint_leaves_the_last_one_and_says_what_is_needed(

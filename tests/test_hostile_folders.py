@@ -164,7 +164,6 @@ PROGRAMS: dict[str, Callable[[Path], Any]] = {
     "learn": lambda folder: it.learn(
         folder, {"break the ice": "relax"}, output="taught", sentences=2, steps=1
     ),
-    "export": lambda folder: it.export(folder, "static", "exported", data="sample", benchmark="semeval2022"),
     "push": lambda folder: it.push(folder, "me/it", dry_run=True, allow_sample=True, license="mit"),
     "train": lambda folder: it.check("idiolink_ft", data="sample", model=folder),
     "resume": lambda folder: it.resume(folder, trainer={"max_steps": 1}),

@@ -19,7 +19,6 @@ from yaml import YAMLError
 import idiomtune.commands.check
 import idiomtune.commands.evaluate
 import idiomtune.commands.explore
-import idiomtune.commands.export
 import idiomtune.commands.gate
 import idiomtune.commands.learn
 import idiomtune.commands.report
@@ -170,7 +169,6 @@ MINE = {"out/thesis.txt": "all of it"}
 SCORES = {"scores.json": '{"scores": {"a/b/c/d": 0.5}, "baseline": {}, "meta": {}}'}
 # Program, options, files that are there, parts of the message.
 TAKEN: list[tuple[str, str, Files, str]] = [
-    ("export", "format=static output=out data=sample overwrite=true", MINE, "output=out|choose a new folder"),
     ("learn", LEARN, MINE | GLOSSARY, "output=out|new folder"),
     ("learn", f"{LEARN} model.glossary_form=in_place", GLOSSARY, "model.glossary_form"),
     ("evaluate", "output=scores.json", SCORES, "output=scores.json|overwrite=true"),
@@ -208,7 +206,6 @@ TAKEN: list[tuple[str, str, Files, str]] = [
 PROGRAMS: dict[str, Callable[[Any], Any]] = {
     **{
         "evaluate": idiomtune.commands.evaluate.run,
-        "export": idiomtune.commands.export.run,
         "learn": idiomtune.commands.learn.run,
     },
     **{

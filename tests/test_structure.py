@@ -181,8 +181,6 @@ HEAVY = {
     "sklearn",
     "matplotlib",
     "optuna",
-    "onnx",
-    "onnxruntime",
 }
 
 
@@ -233,12 +231,6 @@ def test_every_option_is_explained_where_its_default_stands() -> None:
 
 
 def test_no_pickle_anywhere() -> None:
-    """But for the program that converts them where the user asks for it, which reads weights alone."""
     for path in SOURCES:
         text = path.read_text(encoding="utf-8")
-        if inside(path) == "encoder/weights_only.py":
-            loads = re.findall(r"torch\.load\((.*)\)", text)
-            assert loads
-            assert all("weights_only=True" in load for load in loads)
-            text = text.replace("torch.load(", "")
         assert not re.search(r"torch\.(load|save)\(|import pickle|pickle\.", text), path

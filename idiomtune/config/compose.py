@@ -311,8 +311,8 @@ def explained(error: Exception) -> str:
             f"{group}={name}: one is chosen already, which this replaces without a + before it: "
             f"{group}={name} (in a file of yours: `override /{group}: {name}`)"
         )
-    if section := _SECTION.match(f"{error}\n{cause}"):
-        return f"{section[1]}: is a section, whose options are given by name: {section[1]}.<option>=…"
+    if whole := _SECTION.match(f"{error}\n{cause}"):
+        return f"{whole[1]}: is a section, whose options are given by name: {whole[1]}.<option>=…"
     reason = f"\n{cause}" if isinstance(cause, OmegaConfBaseException) else ""
     text = f"{error}{reason}".partition("Config search path:")[0]
     # Its advice about `+` is wrong for options, and only right for experiments and debug.

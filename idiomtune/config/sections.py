@@ -159,7 +159,6 @@ class ModelSettings(Section):
     document_prompt: str | None
     instruction_prompt: InstructionPrompt | None
     trust_remote_code: bool
-    convert_weights: bool
     tokens_per_forward: Count | None
     idiom_tokens: str | list[str] | None
     idiom_tokens_start: Literal["pieces", "random"]

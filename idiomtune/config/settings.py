@@ -257,23 +257,6 @@ class EvaluateSettings(Common):
             yield (f"model.idiom_tokens={tokens}: there is no training data here; list the expressions")
 
 
-# Settings of `idiomtune export`.
-
-
-class ExportSettings(Common):
-    format: Annotated[Literal["onnx", "int8", "static"], needed("format=onnx|int8|static")]
-    output: Annotated[Text, needed("output=<folder>")]
-    truncate_dim: Count | None
-    overwrite: bool
-    device: Literal["cpu"]
-    precision: Literal["fp32"]
-
-    def problems(self) -> Iterator[str]:
-        yield from super().problems()
-        if self.model.idiom_tokens is not None:
-            yield ("model.idiom_tokens adds tokens that were never trained: export a model that has them")
-
-
 # Settings of `idiomtune learn`.
 
 

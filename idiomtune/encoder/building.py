@@ -52,7 +52,7 @@ def build_encoder(
     """
     changes: dict[str, Any] = {"tokens_per_forward": model.tokens_per_forward or placement.tokens_per_forward}
     if saved is not None:
-        changes |= {"path": str(saved), "convert_weights": False, **dict.fromkeys(_IN_SAVED)}
+        changes |= {"path": str(saved), **dict.fromkeys(_IN_SAVED)}
     encoder = Encoder.load(_loadable(model, **changes), device=placement.device)
     is_trained = encoder.meanings is not None
     encoder.meanings = given_meanings(encoder, model, is_saved=saved is not None)

@@ -41,9 +41,8 @@ from idiomtune.encoder.forward import (
     usage_features,
 )
 from idiomtune.encoder.glossary import Meanings
-from idiomtune.encoder.idiom_tokens import IdiomTokens, TokenModel, TokenStart, add_idiom_tokens
+from idiomtune.encoder.idiom_tokens import IdiomTokens, TokenStart, add_idiom_tokens
 from idiomtune.encoder.loading import (
-    converted,
     keep_attention,
     load_model,
     loading_explained,
@@ -54,6 +53,7 @@ from idiomtune.encoder.loading import (
 from idiomtune.encoder.reading import Prompts, Reader, Tokenizer, prompts_of, special_tokens_around
 from idiomtune.encoder.saved_expressions import given_meanings, load_expressions, save_expressions
 from idiomtune.encoder.sharding import compute_device
+from idiomtune.encoder.static import StaticTokens
 from idiomtune.encoder.usage_gate import GatedRequests, alone, gate_of, weighed
 from idiomtune.errors import ArgumentTypeError, ArgumentValueError, UserError
 from idiomtune.expressions import Forms, Span
@@ -197,7 +197,7 @@ class Encoder(nn.Module):
             checked_count(tokens_per_forward, "tokens_per_forward")
         modules = list(model)
         num_poolings = sum(isinstance(module, Pooling) for module in modules)
-        if not isinstance(modules[0], Transformer | TokenModel) or num_poolings != 1:
+        if not isinstance(modules[0], Transformer | StaticTokens) or num_poolings != 1:
             names = " → ".join(type(module).__name__ for module in modules)
             raise UserError(
                 f"this model is {names}; span embeddings need a transformer followed by one pooling"
@@ -273,11 +273,6 @@ class Encoder(nn.Module):
         """
         folder, offline = locate_checkpoint(settings.path, settings.revision)
         with loading_explained(folder):
-            if settings.convert_weights and not empty:
-                copy = converted(folder, settings.revision, local_files_only=offline)
-                if copy != folder:
-                    settings = settings.model_copy(update={"revision": None})
-                    folder, offline = copy, False
             model = load_model(folder, settings, device=device, local_files_only=offline, empty=empty)
             idioms, meanings = load_expressions(folder, model, settings, local_files_only=offline)
             encoder = cls(
@@ -387,8 +382,7 @@ class Encoder(nn.Module):
         """SHA-256 of what decides embeddings: weights, modules, tokenizer, prompts, expressions, spans."""
         tokenizer = json.loads(self.model.tokenizer.backend_tokenizer.to_str())
         modules: list[Any] = list(self.model)
-        exported = isinstance(modules[0], TokenModel)
-        config = {} if exported else modules[0].auto_model.config.to_dict()
+        config = {} if isinstance(modules[0], StaticTokens) else modules[0].auto_model.config.to_dict()
         idioms, meanings = self.idiom_tokens, self.meanings
         facts: list[Any] = [
             self.weights_digest(),
@@ -404,8 +398,6 @@ class Encoder(nn.Module):
         facts += [["forms", part.forms] for part in (idioms, meanings) if part is not None and part.forms]
         if self.model.tokenizer.truncation_side != "right":
             facts.append(["cut on the left"])
-        if exported and modules[0].do_lower_case:
-            facts.append(["in lower case"])
         return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
 
     # ---------------------------------------------------------------- for users

@@ -6,8 +6,6 @@ import importlib.util
 import json
 import logging
 import re
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import HfApi, snapshot_download
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
@@ -31,19 +28,12 @@ from idiomtune.config import ModelSettings, check
 from idiomtune.declarations.models import model_names, model_values, near_model_names, needs_its_code
 from idiomtune.encoder.checks import Report, check_complete, loading_reports
 from idiomtune.encoder.forward import use_short_attention
-from idiomtune.encoder.idiom_tokens import (
-    OnnxTokens,
-    TokenModel,
-    is_onnx_export,
-    load_onnx_export,
-    with_token_table,
-)
 from idiomtune.encoder.reading import special_tokens_around
+from idiomtune.encoder.static import StaticTokens, with_token_table
 from idiomtune.errors import UserError
 from idiomtune.io import cache
 from idiomtune.io.files import copy_file, expanded, fingerprint, is_file, is_folder, leads_out, one_line
 from idiomtune.io.hub import (
-    CLIENT_ERRORS,
     first_line,
     is_cached,
     is_network_error,
@@ -57,7 +47,6 @@ log = logging.getLogger(__name__)
 _SILENT = threading.RLock()  # loading is nested in loading
 
 _MAX_REASON = 400  # characters
-_PICKLES = "pytorch_model*.bin"  # one file, or its shards
 _WEIGHTS = "model.safetensors"
 _PLAIN_LORA = [
     ("bias", "none"),
@@ -75,7 +64,6 @@ _ANY_VALUE = {  # others there that leave W + (alpha / rank) B A as it is
     *("lora_alpha", "lora_dropout", "megatron_core", "peft_version", "qalora_group_size", "r", "revision"),
     *("target_modules", "task_type"),
 }
-_SETTINGS = ("*.json", "*.txt", "*.model", "*.jinja", "*.py", "*.safetensors")
 # What the libraries and we read of a model's folder, and of those of its modules; any number for `*`.
 _READ = (
     *("config.json", "modules.json", "config_sentence_transformers.json", "sentence_*_config.json"),
@@ -246,79 +234,6 @@ def fetch_file(path: str, name: str, revision: str | None, *, local_files_only: 
     return None if file is None else Path(file)
 
 
-# ---------------------------------------------------------------- pickled weights
-
-
-def converted(path: str, revision: str | None = None, *, local_files_only: bool = False) -> str:
-    """The folder of a checkpoint with its pickled weights as safetensors; `path` if it has no pickles alone.
-
-    The copy is in the cache (`IDIOM_CACHE`), named by its content, and is made once.
-
-    Args:
-        path: a local folder, or the name of a model on the Hugging Face Hub.
-
-    Raises:
-        UserError: if a file holds more than weights or is damaged, or a download or the copy fails.
-    """
-    folder = Path(path) if Path(path).is_dir() else _download(path, revision, local_files_only)
-    if folder is None:
-        return path
-    places = [part.relative_to(folder) for part in module_folders(folder, trusts_code=True)]  # none is run
-    pickles = {
-        place: files
-        for place in places
-        if not any((folder / place).glob("model*.safetensors"))
-        and (files := sorted((folder / place).glob(_PICKLES)))
-    }
-    if not pickles:
-        return path
-    copied = [file for place in places for kind in _SETTINGS for file in sorted((folder / place).glob(kind))]
-    copied = [file for file in copied if not file.name.startswith("pytorch_model.bin")]
-    content = [
-        (file.relative_to(folder).as_posix(), fingerprint(file))
-        for file in (*copied, *(file for files in pickles.values() for file in files))
-    ]
-
-    def convert(target: Path) -> None:
-        log.info("model %s: its pickled weights are converted to safetensors", path)
-        for place in places:
-            (target / place).mkdir(parents=True, exist_ok=True)
-        for file in copied:
-            copy_file(file, target / file.relative_to(folder))
-        for place, files in pickles.items():
-            _convert(path, files, target / place / "model.safetensors")
-
-    return str(cache.get("converted", content, convert))
-
-
-def _download(path: str, revision: str | None, local_files_only: bool) -> Path | None:
-    """The files that a copy needs; None if the model has safetensors on the Hub."""
-    try:
-        names = [] if local_files_only else HfApi().list_repo_files(path, revision=revision)
-        if any(re.fullmatch(r"model.*\.safetensors", name) for name in names):
-            return None
-        patterns = [*_SETTINGS, f"*{_PICKLES}"]
-        return Path(
-            snapshot_download(
-                path, revision=revision, allow_patterns=patterns, local_files_only=local_files_only
-            )
-        )
-    except CLIENT_ERRORS as error:
-        raise UserError(f"model {path}: it could not be downloaded: {first_line(error)}") from error
-
-
-def _convert(path: str, pickles: list[Path], target: Path) -> None:
-    # -P: the modules next to the program must not be taken for others of the same name.
-    program = [sys.executable, "-P", str(Path(__file__).with_name("weights_only.py"))]
-    done = subprocess.run([*program, *map(str, pickles), str(target)], capture_output=True, text=True)
-    if done.returncode:
-        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise UserError(
-            f"model {path}: its weights could not be converted ({reason}). "
-            "Nothing in the file was run: take a checkpoint with safetensors"
-        )
-
-
 # ---------------------------------------------------------------- loading
 
 
@@ -351,10 +266,8 @@ def load_model(
     first: Any = model[0]
     transformer = first.auto_model if isinstance(first, Transformer) else None
     if not empty:
-        tokenizer = first.tokenizer if isinstance(first, Transformer | TokenModel) else None
-        # An ONNX graph has its weights elsewhere; a sum of two tokens after it is of whole numbers.
-        weights = nn.Module() if isinstance(first, OnnxTokens) else model
-        check_complete(path, weights, reports, tokenizer, transformer)
+        tokenizer = first.tokenizer if isinstance(first, Transformer | StaticTokens) else None
+        check_complete(path, model, reports, tokenizer, transformer)
     for option in ("pooling", "bidirectional"):
         value = getattr(settings, option)
         if value is not None and transformer is None:
@@ -399,9 +312,6 @@ def _load(
     """The checkpoint as sentence-transformers loads it, its tokenizer_config.json, and reports of loading."""
     if is_folder(Path(path)):
         module_folders(Path(path), trusts_code=settings.trust_remote_code)
-    if is_onnx_export(path):
-        with silence_libraries():
-            return load_onnx_export(path), {}, []
     with silence_libraries(), loading_reports(empty=device == "meta") as reports:
         model = load_plain(path, settings, device=device, local_files_only=local_files_only)
         if isinstance(model[0], StaticEmbedding):
@@ -460,9 +370,9 @@ def why_not_loaded(error: Exception) -> str:
         "does not appear to have a file" in message or "no file named" in message
     ):
         return (
-            "it has no safetensors file at this revision, and other files may run code when opened. "
-            "model.convert_weights=true converts a pytorch_model.bin, in a process that reads only "
-            "weights. Or leave model.revision unset, or give a converted one (model.revision=refs/pr/1)"
+            "it has no safetensors file at this revision, and other files may run code when opened. Convert "
+            "it with transformers (a line in docs/troubleshooting.md), leave model.revision unset, or give a "
+            "converted one (model.revision=refs/pr/1)"
         )
     if "sentencepiece" in message:
         return f"its tokenizer needs a package: pip install 'idiomtune[sentencepiece]' ({text})"
@@ -532,7 +442,7 @@ def _limit_length(path: str, model: SentenceTransformer, max_length: int | None)
             f"the model {path} has {positions} positions", option=f"model.max_length={max_length}"
         )
     limit = own if max_length is None else max_length
-    if isinstance(first, TokenModel | Transformer) and limit is not None:
+    if isinstance(first, StaticTokens | Transformer) and limit is not None:
         needed = first.tokenizer.num_special_tokens_to_add() + 1
         if limit < needed:
             option = f"model.max_length={max_length}"

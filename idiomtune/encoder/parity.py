@@ -39,7 +39,7 @@ def compare_loaded(encoder: Encoder, settings: ModelSettings) -> float:
         UserError: as :func:`compared`.
     """
     changed = (settings.pooling, settings.pool_prompts, settings.bidirectional, settings.max_length)
-    is_whole = changed == (None,) * 4 and encoder.idiom_tokens is None and not settings.convert_weights
+    is_whole = changed == (None,) * 4 and encoder.idiom_tokens is None
     plain, prompts = encoder.model, {"query": encoder.prompts.query, "document": encoder.prompts.document}
     if is_whole and _fits_twice(encoder):
         folder, offline = locate_checkpoint(settings.path, settings.revision)

@@ -187,7 +187,7 @@ def _write_rules(folder: Path, tokenizer: Any, idioms: IdiomTokens | None, meani
             added["normalized"] = True  # looked for in what the rules have made
     (folder / _TOKENIZER).write_text(json.dumps(content, ensure_ascii=False), "utf-8")
     (folder / _TOKENIZER_CONFIG).write_text(json.dumps(config, indent=2, ensure_ascii=False), "utf-8")
-    if not reads_alike(folder, tokenizer, IdiomTokens(expressions, forms=forms), meanings):
+    if not _reads_alike(folder, tokenizer, IdiomTokens(expressions, forms=forms), meanings):
         (folder / _TOKENIZER).write_text(before[_TOKENIZER], "utf-8")
         log.info(
             "the saved tokenizer (%s) does not put %s into texts by itself: load it with Encoder",
@@ -260,7 +260,7 @@ def _charsmap(table: Mapping[str, str]) -> bytes:
     return struct.pack("<I", 4 * len(units)) + units.tobytes() + written
 
 
-def reads_alike(folder: Path, tokenizer: Any, idioms: IdiomTokens, meanings: Meanings | None) -> bool:
+def _reads_alike(folder: Path, tokenizer: Any, idioms: IdiomTokens, meanings: Meanings | None) -> bool:
     """Whether the saved tokenizer, as libraries load it, reads expressions as the one in memory reads the
     changed text, wherever they are. Of some families they take no normaliser but their own.
 

@@ -182,9 +182,7 @@ def reshard(module: nn.Module) -> None:
 
 def compute_device(module: nn.Module) -> torch.device:
     """Where the module's passes run; shards of its weights may be in main memory."""
-    weight = next(module.parameters(), None)
-    if weight is None:  # an ONNX graph, whose weights are not torch's
-        return torch.device("cpu")
+    weight = next(module.parameters())
     if isinstance(weight, DTensor) and weight.device_mesh.device_type != weight.device.type:
         kind = weight.device_mesh.device_type
         return torch.device(kind, torch.get_device_module(kind).current_device())

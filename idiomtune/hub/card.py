@@ -1,7 +1,7 @@
 """Model cards: what a model is, how it was made, how it scores, how to use it. Their text is in `card.md.j2`.
 
-A trained model's is the README of `best/` and of what is pushed to the Hub; models that learnt a glossary
-and exports have one, too.
+A trained model's is the README of `best/` and of what is pushed to the Hub; a model that
+learnt a glossary has one, too.
 """
 
 from __future__ import annotations
@@ -297,7 +297,7 @@ def learnt_card(model: Mapping[str, Any], glossary: Glossary, into: str = "token
     )
 
 
-def card(kind: Literal["trained", "learnt", "exported"], metadata: Mapping[str, Any], **facts: Any) -> str:
+def card(kind: Literal["trained", "learnt"], metadata: Mapping[str, Any], **facts: Any) -> str:
     """A model's card.
 
     Args:

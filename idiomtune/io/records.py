@@ -124,10 +124,6 @@ class _Learnt(_Record):
     taught_before: list[_Glossary] = []
 
 
-class _Export(_Record):
-    exported: Sums = {}
-
-
 class _Adapter(_Record):
     base_model_name_or_path: str
     r: PositiveInt
@@ -170,7 +166,6 @@ _SHAPES: dict[str, Any] = {
     "scores.json": _Scores,
     "baseline.json": dict[str, float],
     LEARNT: _Learnt,
-    "export.json": _Export,
     ADAPTER_CONFIG: _Adapter,
     _MODULES: list[_Module],
     _SHARDS: _Shards,

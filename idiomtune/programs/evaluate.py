@@ -37,7 +37,7 @@ from idiomtune.reports.runs import SAMPLE_NOTE
 log = logging.getLogger(__name__)
 
 _FOLDERS = ("predictions", "plots")  # which are never replaced
-_FILES = {  # and how they begin; the scores of a checkpoint, a run or an export are no scorecard
+_FILES = {  # and how they begin; the scores of a checkpoint or a run are no scorecard
     "output": rb'\{\s*"scores"\s*:\s*\{[^{}]*\}\s*,\s*("baseline"\s*:\s*\{\s*\}\s*,\s*)?"meta"\s*:\s*'
     rb'\{(?!\s*"(step|checkpoint|monitor)")',
     "per_query": rb'\{"benchmark": "',

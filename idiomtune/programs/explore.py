@@ -178,7 +178,7 @@ def _encoder(model: Named, glossary: list[str] | None, placement: Placement) -> 
     changes: dict[str, Any] = ours | {"glossary": glossary, "glossary_dropout": 0.0}
     if model.saved is not None:  # as a model of its own, whose meanings can be replaced
         changes |= dict.fromkeys(("revision", "pooling", "pool_prompts", "bidirectional", "idiom_tokens"))
-        changes |= {"path": str(model.saved), "convert_weights": False}
+        changes["path"] = str(model.saved)
     return build_encoder(settings.model_copy(update=changes), placement, labelled=labelled_usages)
 
 

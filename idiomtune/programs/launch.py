@@ -88,7 +88,7 @@ PATHS = (
 )
 _SUBJECT = {
     "config": "+experiment",
-    **dict.fromkeys(("evaluate", "learn", "export"), "model"),
+    **dict.fromkeys(("evaluate", "learn"), "model"),
     "glossary": "from",
     "push": "checkpoint",
 }
@@ -112,7 +112,7 @@ def rewrite_arguments(arguments: Sequence[str], program: str = "config") -> list
     `+experiment=<file>.yaml` the file is stored as an experiment of its name.
 
     Args:
-        program: name of its configuration: `config` trains, `evaluate` scores, `export` exports.
+        program: name of its configuration: `config` trains, `evaluate` scores.
 
     Raises:
         UserError: for a file that is no experiment; for `run_dir=` or `resume=` in a sweep, whose runs would
@@ -139,7 +139,7 @@ def rewrite_arguments(arguments: Sequence[str], program: str = "config") -> list
         key, _, value = argument.partition("=")
         if key == "model":
             rewritten += _rewritten_model(value, is_sweep)
-        elif key == "benchmarks" and program in ("config", "export"):
+        elif key == "benchmarks" and program == "config":
             rewritten.append(f"benchmark={value}")
         elif key == "benchmarks" and program == "evaluate":
             rewritten += [*_choice_of(value, arguments), argument]

@@ -217,7 +217,7 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
     glossary = glossary._replace(senses={name: some for name, some in glossary.senses.items() if some})
 
     encoder = build_encoder(settings.model, placement)
-    _ = encoder.transformer  # an export has none: its error says that it cannot be changed
+    _ = encoder.transformer  # a table of token vectors has none: its error says that it cannot be changed
     if settings.into == "tokens":
         encoder.requires_grad_(False)
     read = encoder.meanings  # what the model was trained to read

@@ -1,4 +1,4 @@
-"""What the terminal shows at the end of a run, an evaluation, a sweep or an export: one screen."""
+"""What the terminal shows at the end of a run, an evaluation, or a sweep: one screen."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import logging
 import shlex
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
-from idiomtune.declarations.registry import score_of
 from idiomtune.errors import UserError
 from idiomtune.io.files import printable, write_text
 from idiomtune.reports.compare import UNTRAINED, Difference, beats_untrained, compare, monitored
@@ -153,97 +151,3 @@ def show_finished_sweep(folder: Path) -> None:
 def _monitored(run: Run, scores: Mapping[str, float]) -> float | None:
     complete = run.is_scored and run.monitor and all(key in scores for key in run.monitor)
     return statistics.fmean(scores[key] for key in run.monitor) if complete else None
-
-
-# -------------------------------------------------------------------------------------------- exports
-
-
-@dataclass(frozen=True)
-class Measured:
-    """What was measured of a model.
-
-    Attributes:
-        scores: flat key → score.
-        num_bytes: of its folder.
-        texts_per_second: embedded while it was scored.
-        notes: how to read the scores, a sentence each.
-    """
-
-    scores: Mapping[str, float]
-    num_bytes: int
-    texts_per_second: float
-    notes: Sequence[str] = ()
-
-
-@dataclass(frozen=True)
-class ExportComparison:
-    """A model and its export: scores, size, speed, and a verdict.
-
-    Attributes:
-        model: its name.
-        format: onnx, int8 or static.
-        dimension: D of the export's embeddings.
-        num_threads: that both computed with.
-    """
-
-    model: str
-    format: str
-    dimension: int
-    original: Measured
-    export: Measured
-    num_threads: int
-
-    @property
-    def table(self) -> Table:
-        """The headline scores that depend on the model, size and speed; the export's after the model's."""
-        before, after = self.original, self.export
-        headline = {k: value for k, value in changeable(after.scores).items() if score_of(k).is_headline}
-        title = f"{self.model} as {self.format}, {self.dimension} dimensions"
-        scores = changes(headline, before.scores, title, ("model", "export"))
-        threads = f"{self.num_threads} thread{'s' * (self.num_threads > 1)}"
-        rows = [
-            [what, f"{a:.{digits}f}", f"{b:.{digits}f}", f"× {b / a:.2f}"]
-            for what, digits, a, b in (
-                ("size in MB", 1, before.num_bytes / 1e6, after.num_bytes / 1e6),
-                (f"texts per second ({threads})", 0, before.texts_per_second, after.texts_per_second),
-            )
-        ]
-        return replace(scores, rows=[*scores.rows, *rows], verdicts=[*scores.verdicts, "", ""])
-
-    @property
-    def notes(self) -> list[str]:
-        """How to read the scores; notes on one of the two say on which."""
-        before, after = self.original.notes, self.export.notes
-        both = [note for note in before if note in after]
-        alone = (("The model", before), ("This export", after))
-        return both + [f"{which}: {n}" for which, notes in alone for n in notes if n not in both]
-
-    @property
-    def verdict(self) -> str:
-        """Whether the export lost more than a point in any score by which models are compared."""
-        before = self.original.scores
-        lost = {
-            key: score - before[key]
-            for key, score in changeable(self.export.scores).items()
-            if key in before
-            and (of := score_of(key)).is_headline
-            and of.is_compared
-            and of.better == "higher"
-        }
-        if not lost:
-            return "no score that could be compared"
-        worst = min(lost, key=lambda key: lost[key])
-        number, most = sum(change < -_LOSS for change in lost.values()), f"{worst} {lost[worst]:+.4f}"
-        if number:
-            return f"LOST more than 1 point ({_LOSS}) in {number} of {len(lost)} scores; most in {most}"
-        return f"lost no more than 1 point ({_LOSS}) in any of {len(lost)} scores; the lowest: {most}"
-
-
-def show_export(compared: ExportComparison, notes: Sequence[str], *, all_scores: bool) -> None:
-    """The table and the verdict, on one screen; with `all_scores` every score before them."""
-    if all_scores:
-        before, after = compared.original.scores, changeable(compared.export.scores)
-        print_table(changes(after, before, "all scores", ("before", "after")))
-    print_table(compared.table)
-    print_notes(notes)
-    log.info("%s: %s", compared.format, compared.verdict)

@@ -239,7 +239,7 @@ def build_retention(
     encoder = untrained or build_encoder(
         settings.model, placement, saved, expressions=expressions, seed=settings.seed
     )
-    _ = encoder.transformer  # an export has none, and says that it cannot be trained
+    _ = encoder.transformer  # a table of token vectors has none, and says that it cannot be trained
     if not retain.is_on:
         return Retention(encoder)
     base = encoder.weights_digest()

@@ -94,7 +94,7 @@ def test_what_only_looks_like_one(text: str) -> None:
     assert starred(text) == text
 
 
-@pytest.mark.parametrize("program", ["config", "evaluate", "learn", "glossary", "export", "push"])
+@pytest.mark.parametrize("program", ["config", "evaluate", "learn", "glossary", "push"])
 @pytest.mark.parametrize("argument", ["name={}", "{}", "model=x/{}/y", "--name={}", "+a.b=[{}]"])
 def test_programs_with_a_configuration_refuse_it(program: str, argument: str) -> None:
     with pytest.raises(UserError) as refused:
@@ -126,7 +126,6 @@ def test_programs_without_a_configuration_refuse_it(
         lambda: it.gate(".", output=VALUE, floor="a:1"),
         lambda: it.explore("a", output=VALUE),
         lambda: it.explore(VALUE),
-        lambda: it.export("minilm", "static", VALUE),
         lambda: it.glossary("wordnet", VALUE),
         lambda: it.push("a", VALUE),
         lambda: it.learn("minilm", "a.tsv", output=VALUE),

@@ -96,7 +96,6 @@ def test_an_evaluations_benchmarks_are_chosen_by_their_names(given: str, expecte
         ("config", "-m | idiolink_ft,own", "-m | +experiment=idiolink_ft,own"),
         ("config", "--cfg | job", "--cfg | job"),
         ("evaluate", "minilm", "model=minilm"),
-        ("export", "mine", "model=pretrained | model.path='mine/best'"),
         ("push", "mine | dry_run=true", "checkpoint='mine' | dry_run=true"),
         ("learn", "seed=1 | minilm", "seed=1 | minilm"),  # which Hydra refuses
     ],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from idiomtune.commands import new
 from idiomtune.commands.explore import parse
 from idiomtune.errors import UserError
 from idiomtune.io.claims import claimed
-from idiomtune.io.files import fingerprint
 from idiomtune.programs.explore import explore
 from tests.dictionaries import write_extract
 from tests.planted_runs import plant
@@ -150,22 +148,6 @@ def test_what_a_block_leaves_to_resume_from_is_its_own(tmp_path: Path) -> None:
         assert [path.name for path in work.iterdir()] == ["state"]
     start(fails=False)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-
-@pytest.mark.parametrize(
-    "name", ["notes.txt", "deep/er/notes.txt", "README.md", "model.safetensors", ".hidden"]
-)
-def test_an_export_with_the_users_files_is_not_replaced(name: str, tmp_path: Path, tiny_path: Path) -> None:
-    folder = tmp_path / "export"
-    folder.mkdir()
-    (folder / "README.md").write_text("its own")
-    sums = {"README.md": fingerprint(folder / "README.md")}
-    (folder / "export.json").write_text(json.dumps({"exported": sums}))
-    (folder / name).parent.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_text("mine")
-    with pytest.raises(UserError, match=name):
-        it.export(tiny_path, "static", folder, overwrite=True, **QUICK)
-    assert (folder / name).read_text() == "mine"
 
 
 def test_a_new_folder_writes_through_no_link(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

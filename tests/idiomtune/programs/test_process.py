@@ -131,11 +131,6 @@ CALLS: dict[str, tuple[Callable[[Given], Any], dict[str, Any], str]] = {
         {"language": 3.5},
         "idiomtune.programs.glossary.glossary",
     ),
-    "export": (
-        lambda g: it.export(g.tiny, "static", "static", **g.but(data="sample", device="cpu")),
-        {"device": "tpu"},
-        RUN,
-    ),
     "push": (
         lambda g: it.push(g.run, **g.but(repo_id="me/x", dry_run=True, license="mit", allow_sample=True)),
         {"repo_id": "a/b/c"},
