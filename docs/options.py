@@ -24,7 +24,6 @@ FILES = (
         (f"benchmark/own_{name}", f"benchmark.own_{name}")
         for name in ("val", "sts", "pairs", "retrieval", "ranking")
     ),
-    ("benchmark/mteb", "benchmark.mteb"),
     *((f"tracking/{name}", f"tracking.{name}") for name in ("wandb", "tensorboard")),
     *((name, "") for name in ("evaluate", "learn", "push")),
 )

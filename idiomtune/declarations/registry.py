@@ -30,7 +30,6 @@ _OURS = (
     "idiomtune.benchmarks.epsilon",
     "idiomtune.benchmarks.admire",
     "idiomtune.benchmarks.own",
-    "idiomtune.benchmarks.mteb",
     "idiomtune.objectives.idiolink",
     "idiomtune.objectives.triplets",
     "idiomtune.objectives.own",

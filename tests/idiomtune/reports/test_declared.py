@@ -124,8 +124,6 @@ def test_a_score_says_what_it_is() -> None:
         "own_pairs/accuracy/span/accuracy_threshold": ("accuracy", "span", "", "", "detail", False),
         "own_val/faq/span/ndcg@10": ("", "faq/span", "", "higher", "headline", False),
         "own_val/score": ("", "", "", "higher", "compared", True),
-        "mteb/STS12/cosine_spearman": ("STS12", "", "", "higher", "headline", True),
-        "mteb/STS17/en-de/cosine_spearman": ("STS17", "en-de", "", "higher", "detail", False),
         "theirs/val/fast/rank_difference": ("val", "fast", "", "lower", "headline", True),
     }
     for key, parts in expected.items():
