@@ -57,15 +57,12 @@ MODULES: Mapping[str, Sequence[str]] = {
     "idiomtune/expressions.py": [f"{_TESTS}/test_expressions.py"],
     "idiomtune/reports/statistics.py": [f"{_TESTS}/reports/test_statistics.py"],
     "idiomtune/benchmarks/retrieval.py": [
-        *(f"{_BENCHMARKS}/test_{name}.py" for name in ("retrieval", "multivector", "approximate")),
+        *(f"{_BENCHMARKS}/test_{name}.py" for name in ("retrieval", "approximate")),
         *(f"{_BENCHMARKS}/test_{name}.py" for name in ("idiolink_benchmark", "own_retrieval", "bm25")),
     ],
     "idiomtune/benchmarks/epsilon/scoring.py": [f"{_BENCHMARKS}/test_epsilon.py"],
     "idiomtune/benchmarks/idiolink/scoring.py": [
-        *(
-            f"{_BENCHMARKS}/test_{name}.py"
-            for name in ("idiolink_benchmark", "senses", "bm25", "multivector", "held_out")
-        ),
+        *(f"{_BENCHMARKS}/test_{name}.py" for name in ("idiolink_benchmark", "bm25", "held_out")),
         *(f"{_TESTS}/reports/test_{name}.py" for name in ("report", "published")),
     ],
     "idiomtune/benchmarks/own/ranking.py": [

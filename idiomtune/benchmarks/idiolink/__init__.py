@@ -10,9 +10,9 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from idiomtune.data.names import CV_SPLIT, QueryMode
 from idiomtune.data.places import idiolink_folder, idiolink_split
@@ -30,7 +30,7 @@ from idiomtune.declarations.examples import (
     Shares,
     worst_and_best,
 )
-from idiomtune.declarations.options import Count, Names, as_list
+from idiomtune.declarations.options import Names
 from idiomtune.declarations.registry import benchmark
 from idiomtune.declarations.score import Metric, Score
 from idiomtune.io.files import fingerprint
@@ -39,11 +39,9 @@ if TYPE_CHECKING:
     from idiomtune.benchmarks.idiolink.scoring import IdioLinkBenchmark
 
 Bm25Mode = Literal["bm25_sentence", "bm25_span"]
-MultivectorMode = Literal["span_window", "span_late"]  # several vectors a document
 
 METRICS = ("r_precision", "ndcg@10")
 SLICES = ("literal", "idiomatic", "gold", "silver")
-VECTORS_PER_DOCUMENT = "vectors_per_document"
 USAGES = ("literal", "idiomatic", "simplification", "sense")
 RELEVANT_USAGES = USAGES[1:]  # of an idiomatic query
 _BM25 = "bm25_"  # before a mode
@@ -267,7 +265,6 @@ def _panel(one: _Map, heading: str) -> Panel:
     metrics=[
         Metric("r_precision", title="R-Precision"),
         Metric("ndcg@10", title="nDCG@10", is_drawn=True),
-        Metric("median_rank", "lower", "detail"),
     ],
     refine=_refined,
     percent=True,
@@ -288,21 +285,17 @@ class IdioLinkBenchmarkOptions(BenchmarkOptions):
     split: Names
     query_modes: list[QueryMode]
     bm25_modes: list[Bm25Mode]
-    multivector_modes: Annotated[list[MultivectorMode], BeforeValidator(as_list)]
-    window_words: Count
-    diagnosis: bool
 
     @model_validator(mode="after")
     def _something_is_scored(self) -> Self:
-        if not (self.query_modes or self.bm25_modes or self.multivector_modes):
-            raise ValueError("query_modes, bm25_modes and multivector_modes are all empty: nothing is scored")
+        if not (self.query_modes or self.bm25_modes):
+            raise ValueError("query_modes and bm25_modes are both empty: nothing is scored")
         return self
 
     def score_keys(self, splits: Sequence[str]) -> list[str]:
-        modes = [*self.query_modes, *self.bm25_modes, *self.multivector_modes]
+        modes = [*self.query_modes, *self.bm25_modes]
         parts = [*product(METRICS, ("", *SLICES)), *product(["recall_at_r"], RELEVANT_USAGES)]
         scores = [_name(split, mode, *part) for split in splits for mode in modes for part in parts]
-        scores += [_name(s, m, VECTORS_PER_DOCUMENT) for s in splits for m in self.multivector_modes]
         return list(map(str, scores))
 
     def build(self, settings: Any) -> IdioLinkBenchmark:

@@ -1,10 +1,8 @@
-"""IdioLink retrieval over the documents of a split: four query modes, BM25, several vectors a document."""
+"""IdioLink retrieval over the documents of a split: four query modes, and BM25."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,16 +10,9 @@ import torch
 from sklearn.feature_extraction.text import CountVectorizer  # type: ignore[import-untyped]
 from torch import Tensor
 
-from idiomloss import cosine_similarity
 from idiomloss.similarity import unit_vectors
 from idiomtune.benchmarks import Embed, Result, Score
-from idiomtune.benchmarks.idiolink import (
-    RELEVANT_USAGES,
-    USAGES,
-    VECTORS_PER_DOCUMENT,
-    IdioLinkBenchmarkOptions,
-    MultivectorMode,
-)
+from idiomtune.benchmarks.idiolink import RELEVANT_USAGES, IdioLinkBenchmarkOptions
 from idiomtune.benchmarks.retrieval import (
     Ranking,
     Similarity,
@@ -33,151 +24,16 @@ from idiomtune.benchmarks.retrieval import (
     tie_note,
 )
 from idiomtune.data.idiolink import Document, Split, document_request, query_request
-from idiomtune.requests import Request, Role
-
-
-def rank_scores(split: Split, mode: str, ranking: Tensor) -> Iterator[Score]:
-    """For idiomatic queries: the median rank of their idiom's documents by usage, and what outranks senses.
-
-    `above_sense/<own|other>_<usage>` is the share of such documents (of the query's own idiom, or of
-    others) among those that rank before the query's median sense document, all queries together.
-
-    Args:
-        ranking: int (Q, N), corpus positions, best first.
-
-    Returns:
-        Scores, as means over queries; ranks count from 1. Empty without idiomatic queries.
-    """
-    score = partial(Score, "idiolink", split.name, mode)
-    idioms = {d.idiom: number for number, d in enumerate(split.documents)}
-    of_query = torch.tensor(
-        [idioms.get(q.idiom, -1) if q.usage == "idiomatic" else -1 for q in split.queries]
-    )
-    ranking, of_query = ranking[of_query >= 0], of_query[of_query >= 0]
-    is_own = torch.tensor([idioms[d.idiom] for d in split.documents])[ranking] == of_query[:, None]  # (Q, N)
-    usage = torch.tensor([USAGES.index(d.usage) for d in split.documents])[ranking]
-    before = torch.zeros_like(is_own)  # … the median sense document
-    for number, name in enumerate(USAGES):
-        found = is_own & (usage == number)
-        counts = found.sum(1)  # (Q,)
-        median = (found.cumsum(1) > (counts[:, None] - 1) // 2).long().argmax(1)[counts > 0]  # from 0
-        if len(median):
-            yield score("median_rank", name, (median + 1).sum().item() / len(median))
-        if name == "sense":
-            before[counts > 0] = torch.arange(found.shape[1]) < median[:, None]
-    if total := int(before.sum()):
-        for whose, owned in (("own", is_own), ("other", ~is_own)):
-            for number, name in enumerate(USAGES):
-                share = int((before & owned & (usage == number)).sum()) / total
-                yield score("above_sense", f"{whose}_{name}", share)
-
-
-def _records(split: Split) -> dict[str, Sequence[Document]]:
-    """The sentences that are compared. Idioms without a query (`val+train`) may have been trained on."""
-    asked = {q.idiom for q in split.queries}
-    simple = [d for d in split.documents if d.usage == "simplification"]
-    return {
-        "queries": [q for q in split.queries if q.usage == "idiomatic"],
-        "simplifications": simple,
-        "senses": [d for d in split.documents if d.usage == "sense"],
-        "asked simplifications": [d for d in simple if d.idiom in asked],
-        "idiomatic": [d for d in split.documents if d.usage == "idiomatic" and d.idiom in asked],
-    }
-
-
-def knowledge_requests(split: Split) -> dict[str, list[Request]]:
-    """The texts that :func:`knowledge_scores` compares."""
-    spans = {
-        name: [Request(r.sentence, r.span_offsets, pooling="span") for r in records]
-        for name, records in _records(split).items()
-    }
-    return {
-        **spans,
-        "idioms alone": [Request(idiom) for idiom in sorted({q.idiom for q in split.queries})],
-        "documents": [document_request(d) for d in split.documents],
-        "simplifications alone": [Request(d.span) for d in _records(split)["simplifications"]],
-    }
-
-
-def knowledge_scores(split: Split, embed: Embed) -> Iterator[Score]:
-    """Does the model know what the idioms mean? The share of idioms that it gets right.
-
-    Only the idioms of the split's queries count. A vector *finds* its idiom if, among the centroids of all
-    idioms of the split's documents, its own idiom's is the nearest (chance: 1 / number of idioms).
-    Scores, under `knowledge/`; a pair with an empty side has none:
-
-    - `span_to_simplification`: idiomatic queries' spans among the spans of simplifications: the meaning
-      of an idiom in use;
-    - `idiom_to_simplification`: the idiom's words alone among the words of those spans alone: the meaning
-      without any context to guess it from;
-    - `simplification_to_sense`: the spans of simplifications among the spans of sense documents: whether
-      senses are found once the meaning is in plain words. The first two cannot be expected to be better
-      than this;
-    - `chance`;
-    - `senses_found_by_idiom` and `senses_found_by_simplification`: the share of an idiom's sense documents
-      among the first R when its idiomatic documents search by their spans, and when its simplifications do:
-      much the same sentences, with the meaning in plain words. R is the number of the idiom's documents in
-      the idiomatic meaning; a document does not find itself.
-    """
-    rows = {name: embed(requests) for name, requests in knowledge_requests(split).items()}
-    records = _records(split)
-    idioms = {name: [record.idiom for record in of_name] for name, of_name in records.items()}
-    idioms["idioms alone"] = sorted({q.idiom for q in split.queries})
-    idioms["simplifications alone"] = idioms["simplifications"]
-    score = partial(Score, "idiolink", split.name, "knowledge")
-    yield score("chance", value=1 / len({d.idiom for d in split.documents}))
-    for metric, asked, among in (
-        ("span_to_simplification", "queries", "simplifications"),
-        ("idiom_to_simplification", "idioms alone", "simplifications alone"),
-        ("simplification_to_sense", "asked simplifications", "senses"),
-    ):
-        if len(rows[asked]) and len(rows[among]):
-            yield score(metric, value=_accuracy(rows[asked], idioms[asked], rows[among], idioms[among]))
-    for metric, asked in (("idiom", "idiomatic"), ("simplification", "asked simplifications")):
-        shares = list(_senses_found(split, records[asked], rows[asked], rows["documents"]))
-        if shares:
-            yield score(f"senses_found_by_{metric}", value=sum(shares) / len(shares))
-
-
-def _senses_found(
-    split: Split, asking: Sequence[Document], queries: Tensor, documents: Tensor
-) -> Iterator[float]:
-    """The share of sense documents within the first R, for each record whose idiom has any."""
-    for record, similarity in zip(asking, cosine_similarity(queries, documents), strict=True):
-        is_relevant = [(d.idiom, d.meaning) == (record.idiom, "idiomatic") for d in split.documents]
-        is_sense = [hit and d.usage == "sense" for hit, d in zip(is_relevant, split.documents, strict=True)]
-        similarity[[d.id == record.id for d in split.documents]] = -torch.inf
-        first = similarity.argsort(descending=True, stable=True)[: sum(is_relevant)].tolist()
-        if any(is_sense):
-            yield sum(is_sense[n] for n in first) / sum(is_sense)
-
-
-def _accuracy(asked: Tensor, asked_idioms: Sequence[str], among: Tensor, idioms: Sequence[str]) -> float:
-    """Share of the vectors `asked` whose nearest centroid of `among` is that of their own idiom."""
-    names = sorted(set(idioms))
-    owner = torch.tensor([names.index(idiom) for idiom in idioms])  # (M,)
-    centroids = torch.zeros(len(names), among.shape[1]).index_add(0, owner, unit_vectors(among))
-    nearest: list[int] = cosine_similarity(asked, centroids).argmax(1).tolist()
-    right = sum(names[n] == idiom for n, idiom in zip(nearest, asked_idioms, strict=True))
-    return right / len(asked_idioms)
-
+from idiomtune.requests import Request
 
 _NDCG = 10
 _TOP_SAVED = 10  # documents a query in the per-query results
 _DIGITS = 4  # of a coordinate in maps; unit vectors are 2 apart at most
 _FEWEST = 3  # documents of an idiom that has a map
-# As BM25's tokens, but for hyphens, which hold a word together.
-_WORD = re.compile(r"\w+(?:[-'’]\w+)*")
-_MAX_SIMILARITIES = 16_000_000  # in memory: 64 MB in float32
 
 
 class IdioLinkBenchmark:
     """Scores a split, or several at once (their texts are embedded once).
-
-    The modes `span_window` and `span_late` are beyond the published protocol, with several vectors a document
-    (how many is the score `vectors_per_document`): the query's span against the document's best window of
-    words; each word of the query's span against its best word there. With `diagnosis`, see
-    :mod:`idiomtune.benchmarks.idiolink.scoring`.
 
     Scores are means over queries; a slice without queries has none. Relevant documents are those of the
     query's idiom in its meaning; R is their number.
@@ -201,16 +57,11 @@ class IdioLinkBenchmark:
 
     @property
     def announced(self) -> list[Request]:
-        """Documents, queries by mode, pieces of both, and what the diagnosis needs."""
+        """Documents, and queries by mode."""
         requests: list[Request] = []
         for split in self.splits:
             requests += [document_request(d) for d in split.documents]
             requests += [query_request(q, m) for m in self.options.query_modes for q in split.queries]
-            for mode in self.options.multivector_modes:
-                requests += self._pieces(split.queries, mode, "query")[0]
-                requests += self._pieces(split.documents, mode, "document")[0]
-            if self.options.diagnosis:
-                requests += [r for part in knowledge_requests(split).values() for r in part]
         return requests
 
     def score(self, embed: Embed) -> Result:
@@ -223,42 +74,14 @@ class IdioLinkBenchmark:
             for mode in self.options.query_modes:
                 queries = embed([query_request(q, mode) for q in split.queries])
                 self._score_mode(split, mode, self._rank(split, _cosines(queries, units)), result)
-            for several in self.options.multivector_modes:
-                asked, query_of = self._pieces(split.queries, several, "query")
-                pieces, document_of = self._pieces(split.documents, several, "document")
-                similarity = mean_of_best(embed(asked), query_of, embed(pieces), document_of)
-                self._score_mode(split, several, self._rank(split, similarity.__getitem__), result)
-                number = len(pieces) / len(split.documents)
-                result.scores.append(Score(self.name, split.name, several, VECTORS_PER_DOCUMENT, "", number))
             for lexical in self.options.bm25_modes:
                 self._score_mode(split, lexical, self._ranked_by_words(split, lexical), result)
-            if self.options.diagnosis:
-                result.scores.extend(knowledge_scores(split, embed))
         return result
-
-    def _pieces(
-        self, records: Sequence[Document], mode: MultivectorMode, role: Role
-    ) -> tuple[list[Request], list[int]]:
-        """The pieces of texts that have a vector each, and of which record each is."""
-        requests: list[Request] = []
-        owner: list[int] = []
-        for number, record in enumerate(records):
-            if role == "document":
-                size = self.options.window_words if mode == "span_window" else 1
-                spans = windows(record.sentence, size)
-            elif mode == "span_window":
-                spans = [record.span_offsets]
-            else:
-                spans = words_within(record.sentence, record.span_offsets)
-            requests += [Request(record.sentence, span, role=role, pooling="span") for span in spans]
-            owner += [number] * len(spans)
-        return requests, owner
 
     def _rank(self, split: Split, similarity: Similarity) -> Ranking:
         """As deep as the metrics need."""
         num = len(split.documents)
-        needed = max(int(self._relevance[split.name].number().max()), _NDCG, _TOP_SAVED)
-        depth = num if self.options.diagnosis else needed
+        depth = max(int(self._relevance[split.name].number().max()), _NDCG, _TOP_SAVED)
         return rank_in_parts([(num, similarity)], len(split.queries), depth, self._ties[split.name])
 
     def _ranked_by_words(self, split: Split, mode: str) -> Ranking:
@@ -299,8 +122,6 @@ class IdioLinkBenchmark:
             for metric, slice_, values in means
             if len(values)
         )
-        if self.options.diagnosis:
-            result.scores.extend(rank_scores(split, mode, ranking))
         result.per_query.extend(_items(split, mode, ranking, hits, metrics, recalls))
 
 
@@ -397,54 +218,6 @@ def _plane(documents: Sequence[Document], embeddings: Tensor) -> dict[str, Any]:
             for document, (x, y) in zip(documents, places.tolist(), strict=True)
         ],
     }
-
-
-def windows(text: str, size: int) -> list[tuple[int, int]]:
-    """Character offsets of every run of `size` words; of the whole text if it has fewer.
-
-    A text without any word is one window.
-    """
-    words = [match.span() for match in _WORD.finditer(text)]
-    if not words:
-        return [(0, len(text))]
-    last = max(len(words) - size, 0)
-    return [(words[i][0], words[min(i + size, len(words)) - 1][1]) for i in range(last + 1)]
-
-
-def words_within(text: str, span: tuple[int, int]) -> list[tuple[int, int]]:
-    """Character offsets of the words that overlap `span`; the span itself if none does."""
-    found = [m.span() for m in _WORD.finditer(text) if m.start() < span[1] and m.end() > span[0]]
-    return found or [span]
-
-
-def mean_of_best(
-    queries: Tensor, query_of: Sequence[int], documents: Tensor, document_of: Sequence[int]
-) -> Tensor:
-    """The mean over a query's vectors of the similarity with the most similar vector of a document.
-
-    With one vector a query this scores the document's best window; with one vector a word it is late
-    interaction (Khattab and Zaharia 2020, arXiv 2004.12832, eq. 3, divided by the query's number of vectors).
-
-    Args:
-        queries: (U, D).
-        query_of: U numbers from 0, not falling: the query of each vector.
-        documents: (V, D).
-        document_of: V numbers from 0, the document of each vector.
-
-    Returns:
-        (Q, N) for the Q queries and N documents numbered.
-    """
-    owner = torch.as_tensor(document_of, device=documents.device)
-    num_documents = int(owner.max()) + 1
-    rows = []
-    for part in torch.split(queries, max(_MAX_SIMILARITIES // len(documents), 1)):
-        similarity = cosine_similarity(part, documents)
-        best = similarity.new_full((len(part), num_documents), -torch.inf)
-        rows.append(best.scatter_reduce(1, owner.expand(len(part), -1), similarity, "amax"))
-    query_numbers = torch.as_tensor(query_of, device=queries.device)  # (U,)
-    counts = torch.bincount(query_numbers)  # (Q,)
-    total = rows[0].new_zeros(len(counts), num_documents).index_add(0, query_numbers, torch.cat(rows))
-    return total / counts[:, None]
 
 
 class BM25:

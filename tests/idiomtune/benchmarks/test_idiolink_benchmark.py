@@ -13,7 +13,7 @@ from idiomtune.benchmarks.suite import Suite
 from idiomtune.data.idiolink import Document, Query, Split, load_split
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.requests import Request
-from tests.benchmarks import by_text, idiolink, in_turn
+from tests.benchmarks import idiolink, in_turn
 
 
 def make(id_: str, idiom: str, usage: str, gold: bool = False) -> Document:
@@ -123,19 +123,6 @@ def test_the_first_ten_are_scored_and_kept() -> None:
     assert [document["id"] for document in result.per_query[0]["top"]] == [f"d{n}" for n in range(11, 1, -1)]
 
 
-def test_the_diagnosis_ranks_all_documents() -> None:
-    """The sense document comes last of twelve; eleven others are before it, one of them the idiom's own."""
-    others = [make(f"d{n}", "b", "literal") for n in range(2, 12)]
-    documents = [make("d0", "a", "sense"), make("d1", "a", "literal"), *others]
-    split = Split("val", tuple(documents), (ask("q", "a", "idiomatic"),), ())
-    rows = {document.sentence: row for document, row in zip(documents, torch.eye(12), strict=True)}
-    rows |= {"a": torch.ones(12), "q a": torch.tensor([n / 100 for n in range(12)])}
-    scores = idiolink([split], "sentence", diagnosis=True).score(by_text(rows)).by_key
-    assert scores["idiolink/val/sentence/median_rank/sense"] == 12
-    assert scores["idiolink/val/sentence/above_sense/own_literal"] == pytest.approx(1 / 11)
-    assert scores["idiolink/val/sentence/above_sense/other_literal"] == pytest.approx(10 / 11)
-
-
 def test_recall_is_of_queries_whose_idiom_has_such_documents() -> None:
     """Only a has a sense document, which comes last of its two relevant ones: first R = 2."""
     documents = [make("d0", "a", "idiomatic"), make("d1", "a", "sense"), make("d2", "b", "idiomatic")]
@@ -167,14 +154,11 @@ def test_bm25_searches_by_the_sentence_or_by_the_span() -> None:
     assert scores["idiolink/val/bm25_span/r_precision"] == 1
 
 
-@pytest.mark.parametrize("diagnosis", [False, True])
-def test_what_is_announced_is_what_is_asked(diagnosis: bool) -> None:
+def test_what_is_announced_is_what_is_asked() -> None:
     """Announced texts are embedded at once; any other text would be embedded on its own."""
     documents = tuple(make(f"d {u}", "a", u) for u in ("literal", "idiomatic", "simplification", "sense"))
     split = Split("val", documents, (ask("q", "a", "idiomatic"),), ())
-    benchmark = idiolink(
-        [split], "sentence", "span", multivector_modes=["span_window", "span_late"], diagnosis=diagnosis
-    )
+    benchmark = idiolink([split], "sentence", "span")
     asked: set[Request] = set()
 
     def embed(requests: Sequence[Request]) -> torch.Tensor:

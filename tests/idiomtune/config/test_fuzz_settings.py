@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 CONFIGS = ["idiolink_released", "idiolink_ft", "adaptive_triplet", "admire_experts", "admire_aima", "joint"]
 CONFIGS += ["evaluate"]
 MAY_BE_EMPTY = {
-    *("glossary", "extensions", "query_modes", "bm25_modes", "dimensions", "multivector_modes", "no_decay"),
+    *("glossary", "extensions", "query_modes", "bm25_modes", "dimensions", "no_decay"),
     *("plain_usages", "papers", "columns", "positive_weights"),
 }
 MAY_BE_BLANK = {"query_prompt", "document_prompt", "separator"}
@@ -159,7 +159,7 @@ def test_sections_of_the_wrong_shape_are_named(name: str) -> None:
 @pytest.mark.parametrize(
     ("override", "expected"),
     [
-        ("benchmark.idiolink={query_modes:[],bm25_modes:[]}", "are all empty: nothing is scored"),
+        ("benchmark.idiolink={query_modes:[],bm25_modes:[]}", "query_modes and bm25_modes"),
         ("trainer.learning_rate=3", "trainer.learning_rate: must be less than or equal to 1"),
         ("data.semeval2022=''", "data.semeval2022: must not be empty"),
         (

@@ -56,7 +56,7 @@ def somebodys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_facts_are_not_judged() -> None:
     assert judge("idiolink/val/sentence/ndcg@10", 0.1) == "better"
-    assert judge("idiolink/val/sentence/median_rank/sense", 0.1) == "worse"
+    assert judge("own_val/median_rank", 0.1) == "worse"
     assert judge("idiolink/val/sentence/ndcg@10", 0.0) == ""
     assert judge("epsilon/C/p_value", 0.1) == ""
     table = changes({"epsilon/C/p_value": 0.5}, {"epsilon/C/p_value": 0.25})
