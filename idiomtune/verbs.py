@@ -194,15 +194,10 @@ def report(*runs: Run | str | Path, **options: Any) -> Page:
     """
     from idiomtune.commands.report import parse
     from idiomtune.commands.report import report as write
-    from idiomtune.declarations.registry import load_extensions
-    from idiomtune.programs.ending import names_in
     from idiomtune.reports.page import PAGE
 
-    arguments = parse([*(_existing(run, "runs") for run in runs), *_option_words(options)])
-    if arguments.kind:
-        raise UserError("makes no page: idiomtune report, on the command line", option=arguments.kind)
-    load_extensions(names_in(arguments.options.get("extensions", "")))
-    return Page(write(arguments) / PAGE)
+    arguments = [*(_existing(run, "runs") for run in runs), *_option_words(options)]
+    return Page(write(parse(arguments)) / PAGE)
 
 
 @alone

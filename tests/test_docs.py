@@ -71,6 +71,7 @@ OTHERS = re.compile(
     r"\S+-venv/bin/\w+|\S+ -m build) "
     r"|idiomtune --version"
 )
+SCRIPTS = "examples|docs|tests|bench|runs"  # folders with programs
 # Options that the worked examples add; a test of their own runs them.
 OF_EXAMPLES = ("+experiment=contrast", "rewording", "config.yaml", "+experiment=my_file.yaml")
 RUN = (
@@ -195,7 +196,9 @@ def test_commands_are_understood(name: str) -> None:
                 pytest.fail(f"{name}: {line}\n{error}")
         if made := re.match(r"make ([a-z0-9-]+)", line):
             assert made[1] in targets, line
-        elif script := re.match(r".*python (?:-m )?(?:pytest )?((?:examples|docs|tests|bench)[/.]\S+)", line):
+        elif script := re.match(
+            r".*python (?:-m )?(?:pytest )?((?:examples|docs|tests|bench|runs)[/.]\S+)", line
+        ):
             path = script[1].removesuffix(".py").replace(".", "/")
             assert (ROOT / f"{path}.py").is_file() or (ROOT / path / "__main__.py").is_file(), line
         elif not ours and not re.match(r"accelerate launch( --cpu)?$", line):
@@ -214,7 +217,6 @@ def test_commands_are_understood(name: str) -> None:
         "idiomtune evaluate benchmarks=[idiolinks]",
         "idiomtune push checkpoint=<run> repo_id=idioms",
         "idiomtune report <run> groups=none",
-        "idiomtune report <sweep> modes=caption_span",
         "idiomtune explore <run> corpsu=mine.txt",
         "idiomtune gate <run> margin=0.02",
         "idiomtune gate <run> against=baseline floor=0.8",

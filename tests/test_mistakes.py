@@ -199,8 +199,7 @@ TAKEN: list[tuple[str, str, Files, str]] = [
         "output=out/table.md|choose another",
     ),
     ("report", "~nosuch/r", {}, "there is no home folder for ~nosuch"),
-    ("report", "run modes=a,b group=none", {}, "group=: has no effect with modes="),
-    ("report", "run split=x", {}, "split=: has no effect with a report"),
+    ("report", "run split=x", {}, "split=x"),
     ("gate", "~nosuch/r floor=a:0", {}, "there is no home folder for ~nosuch"),
 ]
 PROGRAMS: dict[str, Callable[[Any], Any]] = {

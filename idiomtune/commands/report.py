@@ -6,7 +6,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
 from idiomtune.errors import UserError
@@ -25,23 +24,12 @@ output=<folder>     where report.html and table.md, .csv, .tex go; by default th
 against=<folder>    compare every other group with this run's group, query by query; by default with the first
 group=seeds|none    none: each run separately
 scores=main|all     all: print every score, not only the papers' tables (files always have all)
-published=<name>    instead of a report: the scores of these runs on this benchmark (epsilon) next to those
-                    that its paper prints for the same models, and the commands for missing ones
-modes=<a>,<b>       instead of a report: two modes of a benchmark's scores in the same runs, query by
-                    query, such as modes=experts_text,caption (AdMIRe) or modes=sentence,span (IdioLink);
-                    split=<name>: on this split (train_cv by default)
 extensions=<module>[,<module>…]  your own modules with benchmarks of these runs"""
 
-# What is made instead of a report → the options that it takes.
-_TAKES = {
-    "modes": ("modes", "split", "extensions"),
-    "published": ("published", "output", "extensions"),
-    "": ("output", "against", "group", "scores", "extensions"),
-}
-_MARK = "<!-- idiomtune report -->"  # of published.md
-_BEGINS = (  # page, table.md, .csv, .tex, published.md
+_OPTIONS = ("output", "against", "group", "scores", "extensions")
+_BEGINS = (  # page, table.md, .csv, .tex
     rb"\s*<!doctype html>.{,9999}(content=\"idiomtune report\">|\n  --idiomatic: )"
-    rb"|# Report\n\nMeans over seeds |group,runs,score,mean,|<!-- idiomtune report -->"
+    rb"|# Report\n\nMeans over seeds |group,runs,score,mean,"
     rb"|% \\usepackage\{booktabs\} in the preamble; mean "
 )
 _VALUES = {"group": ("seeds", "none"), "scores": ("main", "all")}  # the first is the default
@@ -52,12 +40,10 @@ class Arguments:
     """The command line.
 
     Attributes:
-        kind: what is made: `modes`, `published`, or "" for a report.
         options: as they were given; the last one counts.
     """
 
     folders: list[Path]
-    kind: str
     options: Mapping[str, str]
 
     def path(self, option: str) -> Path | None:
@@ -71,19 +57,14 @@ def parse(arguments: Sequence[str]) -> Arguments:
     Raises:
         UserError: for an unknown option or value, or if no folder is given.
     """
-    folders, given = names_and_options(arguments, list(dict.fromkeys(chain(*_TAKES.values()))))
+    folders, given = names_and_options(arguments, _OPTIONS)
     options = {option: values[-1] for option, values in given.items()}
-    kind = next((name for name in _TAKES if name in options), "")
-    if idle := [f"{option}=" for option in options if option not in _TAKES[kind]]:
-        raise UserError(f"{', '.join(idle)}: has no effect with {(kind and f'{kind}=') or 'a report'}")
     for option, allowed in _VALUES.items():
         if options.get(option, allowed[0]) not in allowed:
             raise UserError(f"{option}={options[option]}: must be {' or '.join(allowed)}")
-    if not folders and kind != "published":
+    if not folders:
         raise UserError("give at least one run folder, or a folder of runs (see --help)")
-    if kind == "modes" and len(names_in(options["modes"])) != 2:
-        raise UserError(f"modes={options['modes']}: name two modes, as modes=experts_text,caption")
-    return Arguments([expanded(folder, "run") for folder in folders], kind, options)
+    return Arguments([expanded(folder, "run") for folder in folders], options)
 
 
 def report(arguments: Arguments) -> Path:
@@ -96,8 +77,10 @@ def report(arguments: Arguments) -> Path:
         UserError: if there is nothing to report, or the files cannot be written.
     """
     # Pandas and matplotlib take seconds: not for --help and typos.
+    from idiomtune.declarations.registry import load_extensions
     from idiomtune.reports import compare, frames, page, runs, score_tables, tables
 
+    load_extensions(names_in(arguments.options.get("extensions", "")))
     against = arguments.path("against")
     paths, found = runs.find_runs([*arguments.folders, *([against] if against else [])])
     read = runs.read_runs(paths)
@@ -167,42 +150,8 @@ def _write(folder: Path, contents: Mapping[str, str]) -> None:
             write_text(file, text)
 
 
-def _show_modes(arguments: Arguments) -> None:
-    """Print a comparison of two modes."""
-    from idiomtune.reports import compare, runs, score_tables, tables
-
-    ours, theirs = names_in(arguments.options["modes"])
-    read = runs.read_runs(runs.find_runs(arguments.folders)[0])
-    compared = compare.compare_modes(read, ours, theirs, arguments.options.get("split", "train_cv"))
-    tables.print_table(score_tables.paired_table(compared))
-
-
-def _show_published(arguments: Arguments) -> None:
-    """Print our scores and the published ones; with `output` also into `published.md` there."""
-    from idiomtune.reports import runs, score_tables, tables
-
-    paths, notes = runs.find_runs(arguments.folders)
-    scored = [run for run in runs.read_runs(paths) if run.is_scored]
-    figures, more = score_tables.published_tables(arguments.options["published"], scored)
-    for table in figures:
-        tables.print_table(table)
-    tables.print_notes([*notes, *more])
-    if (output := arguments.path("output")) is not None:
-        parts = [f"{table.title}\n\n{tables.markdown(table)}" for table in figures]
-        _write(output, {"published.md": "\n\n".join([_MARK, *parts, *more]) + "\n"})
-
-
 def _run(arguments: Sequence[str]) -> int:
-    parsed = parse(arguments)
-    from idiomtune.declarations.registry import load_extensions  # heavy: after the options are checked
-
-    load_extensions(names_in(parsed.options.get("extensions", "")))
-    if parsed.kind == "modes":
-        _show_modes(parsed)
-    elif parsed.kind == "published":
-        _show_published(parsed)
-    else:
-        print(printable(str(report(parsed))))
+    print(printable(str(report(parse(arguments)))))
     return 0
 
 

@@ -117,42 +117,6 @@ class Layout:
     digits: int = 3
 
 
-@dataclass(frozen=True)
-class PublishedRow:
-    """A model's figures in a paper, and what gives ours.
-
-    Attributes:
-        name: the model as the paper has it, with what tells its rows apart.
-        overrides: of `idiomtune evaluate`.
-        checkpoints: names of the model; a folder with the last part of one counts as well.
-        options: dotted option → the values that it may have where a scorecard is compared with this row.
-        scores: key → figure.
-    """
-
-    name: str
-    overrides: Sequence[str]
-    checkpoints: Sequence[str]
-    options: Mapping[str, Sequence[Any]]
-    scores: Mapping[str, float]
-
-
-@dataclass(frozen=True)
-class Published:
-    """A paper's table of models.
-
-    Attributes:
-        source: where it is printed.
-        tables: short name and title → the key of each column, which has a heading and a name.
-        rows: a model each.
-        kind: scores → what the paper calls such a model; "" if the scores do not say.
-    """
-
-    source: str
-    tables: Mapping[tuple[str, str], Mapping[tuple[str, str], str]]
-    rows: Sequence[PublishedRow]
-    kind: Callable[[Mapping[str, float]], str]
-
-
 Place = tuple[str, str, str]  # in a table: the row, the heading above the column, the column
 
 
@@ -182,7 +146,6 @@ class BenchmarkType:
             :func:`results_of` finds. KeyError, TypeError or ValueError for a damaged one.
         examples: what a run left of it → single queries for the page.
         figures: what a run left of it → what training changed, drawn at a run's end.
-        published: the figures of a paper, if one prints a table of models.
         hub_dataset, hub_task: its data set and kind of task in the Hub's lists.
         smaller_is_better, is_fact, is_headline, is_compared, is_curve, is_constant, layout: the earlier form
             of `metrics`, `refine` and `place`, which still works. Each takes a key (`layout`: a split and all
@@ -204,7 +167,6 @@ class BenchmarkType:
     read_record: Callable[[Mapping[str, Any]], Iterable[QueryResult]] | None = None
     examples: Callable[[QueryRecords], Examples | None] | str | None = None
     figures: Callable[[QueryRecords], Figures] | str | None = None
-    published: Callable[[], Published] | str | None = None
     hub_dataset: str = ""
     hub_task: str = "feature-extraction"
     smaller_is_better: Collection[str] | None = None

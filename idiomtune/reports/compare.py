@@ -1,11 +1,11 @@
-"""Two groups of runs, a group and its untrained model, or two modes: compared query by query."""
+"""Two groups of runs, or a group and its untrained model: compared query by query."""
 
 from __future__ import annotations
 
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -13,10 +13,8 @@ import numpy as np
 import pandas as pd
 
 from idiomtune.declarations.registry import Verdict, judge, score_of
-from idiomtune.errors import UserError
 from idiomtune.io.files import first_of
 from idiomtune.reports.frames import NUM_NAMED, Group, read_items
-from idiomtune.reports.runs import Run
 from idiomtune.reports.statistics import (
     MIN_ITEMS,
     Array,
@@ -129,7 +127,7 @@ def compare(ours: Group, theirs: Group | None = None, keys: Sequence[str] | None
         if ours.runs[0].config.get("data.folds") == other.runs[0].config.get("data.folds"):
             facts["folds"] = (ours.by_fold(key) - other.by_fold(key, untrained=untrained)).dropna()
         problems = [*_problems(key, ours), *_problems(key, other, untrained=untrained)]
-        facts |= {"problems": problems} if problems else _by_query((ours, key), (other, key), untrained)
+        facts |= {"problems": problems} if problems else _by_query(key, ours, other, untrained)
         differences.append(Difference(key, **facts))
     return Comparison(ours.name, UNTRAINED if theirs is None else theirs.name, differences)
 
@@ -152,14 +150,13 @@ def _problems(key: str, group: Group, *, untrained: bool = False) -> list[tuple[
     return problems
 
 
-def _by_query(ours: tuple[Group, str], theirs: tuple[Group, str], untrained: bool = False) -> dict[str, Any]:
+def _by_query(key: str, ours: Group, theirs: Group, untrained: bool) -> dict[str, Any]:
     """What the results of each query say of a difference, or the problem with them.
 
     Args:
-        ours, theirs: a group and a score that it has results for.
         untrained: of `theirs`.
     """
-    a, b = ours[0].queries[False, ours[1]], theirs[0].queries[untrained, theirs[1]]
+    a, b = ours.queries[False, key], theirs.queries[untrained, key]
     both = int(a.index.isin(b.index).sum())
     if both < max(len(a), len(b)):
         counts = f"{len(a)} and {len(b)}, {both} in both"
@@ -177,7 +174,7 @@ def _by_query(ours: tuple[Group, str], theirs: tuple[Group, str], untrained: boo
     else:
         items = (
             group.items[(group.items.key == key) & (group.items.untrained == side)]
-            for (group, key), side in ((ours, False), (theirs, untrained))
+            for group, side in ((ours, False), (theirs, untrained))
         )
         runs = [
             [run.set_index("query").reindex(a.index) for _, run in side.groupby("run", sort=False)]
@@ -209,33 +206,6 @@ def _by_query(ours: tuple[Group, str], theirs: tuple[Group, str], untrained: boo
 def _resampled(statistic: str, values: tuple[float, ...], gold: tuple[float, ...], clusters: Any) -> Array:
     """As :func:`resampled`: a group that several are compared with is resampled once."""
     return resampled(statistic, values, gold, clusters, _PAIR_RESAMPLES)
-
-
-def compare_modes(runs: Sequence[Run], ours: str, theirs: str, split: str) -> Comparison:
-    """Two modes on the same queries of the same runs: `idiomtune report modes=`.
-
-    Raises:
-        UserError: if no query was scored in both modes, or not the same ones, or a record is damaged.
-    """
-    group, differences = Group("", runs, {}), []
-    for key in group.keys:
-        score = score_of(key)
-        if (score.split, score.mode) != (split, ours):
-            continue
-        for problem, where in _problems(key, group):
-            if "damaged" in problem:
-                raise UserError(f"{where}: {problem}: idiomtune evaluate scores it again")
-        other = str(replace(score, mode=theirs))
-        a, b = group.mean(key), group.mean(other)
-        if a and b and {(False, key), (False, other)} <= group.queries.keys():  # else of one mode alone
-            facts = {"ours": a.mean, "theirs": b.mean} | _by_query((group, key), (group, other))
-            differences.append(Difference(key, **facts))
-    if not differences or any(d.num_queries == 0 for d in differences):
-        raise UserError(
-            f"no items of the split {split} with scores by both {ours} and {theirs} "
-            "(eval.per_query=true writes the scores of each item)"
-        )
-    return Comparison(ours, theirs, differences)
 
 
 # -------------------------------------------------------------------------------------------- in words

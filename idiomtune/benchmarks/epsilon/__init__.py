@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import logging
 from collections.abc import Mapping, Sequence
 from itertools import product
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -14,7 +12,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from idiomtune.data.names import EPSILON_CLASSES, LANGUAGE_NAMES, EpsilonLanguage
 from idiomtune.data.ncimp import FILES, WORDS, read_ncimp
 from idiomtune.data.places import data_files
-from idiomtune.declarations.benchmark import BenchmarkOptions, Place, Published, PublishedRow
+from idiomtune.declarations.benchmark import BenchmarkOptions, Place
 from idiomtune.declarations.options import Count, Text, as_list
 from idiomtune.declarations.registry import benchmark
 from idiomtune.declarations.score import Metric, Score
@@ -27,15 +25,6 @@ log = logging.getLogger(__name__)
 ALL = "all"  # classes
 SIGNIFICANT = 0.05
 WEAK = 0.10  # at this p of C, as S-GPT's .100, a model is no longer called human-aligned
-_INSTRUCTION = "Given a sentence, encode its semantic properties."  # the paper's
-# What has another value gives no counterpart of the published figures.
-_OPTIONS: Mapping[str, Sequence[Any]] = {
-    "benchmark.epsilon.classes": ["type"],
-    "benchmark.epsilon.phrases": ["word"],
-    "benchmark.epsilon.versions": ["same_word"],
-    "model.glossary": [None, []],
-    "model.idiom_tokens": [None],
-}
 # The paper's three kinds of models.
 KINDS = {
     "anti-compositional": "even compositional compounds stay apart from rewordings",
@@ -83,58 +72,6 @@ def _place(score: Score) -> Place | None:
     return LANGUAGE_NAMES["".join(language) or "en"], class_, score.metric
 
 
-def _published() -> Published:
-    """The models of the ε-compositionality paper with all figures that it prints, from `published.tsv`.
-
-    Figures are as printed, but shares rather than percent. `pooling` is written into the command, if the
-    model's configuration does not have it; `poolings` are all that are this row's; `instruction`, whether
-    each text has the paper's. (For Qwen3 the paper says mean; the model's card says last token.)
-    """
-
-    def keys(metric: str, words: Sequence[str] = ("",)) -> list[str]:
-        return [str(epsilon_score("en", *one)) for one in product(EPSILON_CLASSES, [metric], words)]
-
-    p_values = keys("p_value")
-    by_class = product(("p", "rank-biserial"), EPSILON_CLASSES)
-    by_word = [*product(EPSILON_CLASSES, WORDS), *product(("phrase", "context"), ("mean", "sd"))]
-    distances = [str(epsilon_score("en", ALL, metric)) for metric in _DISTANCES]
-    classes = dict(zip(by_class, (*p_values, *keys("rank_biserial")), strict=True))
-    words = dict(zip(by_word, (*keys("rank_biserial", WORDS), *distances), strict=True))
-    rows = []
-    with (Path(__file__).parent / "published.tsv").open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file, delimiter="\t"):
-            columns = ("p", "rank_biserial", "rank_biserial_by_word", "distances")
-            figures = map(float, " ".join(row[name] for name in columns).split())
-            instruction = _INSTRUCTION if row["instruction"] == "yes" else None
-            overrides = [f"model={row['model']}", "benchmarks=[epsilon]"]
-            overrides += [f"model.pooling={row['pooling']}"] if row["pooling"] else []
-            overrides += [f"benchmark.epsilon.instruction='{instruction}'"] if instruction else []
-            options = {
-                **_OPTIONS,
-                "model.pooling": [None if name == "null" else name for name in row["poolings"].split()],
-                "benchmark.epsilon.instruction": [instruction],
-            }
-            scores = dict(zip((*classes.values(), *words.values()), figures, strict=True))
-            rows.append(PublishedRow(row["name"], overrides, row["checkpoints"].split(), options, scores))
-    title = "ε-compositionality, ours and the published"
-    return Published(
-        source="Wold, Simon, Velldal and Øvrelid, on ε-compositionality",
-        tables={
-            ("epsilon-published", f"{title}: p; rank-biserial correlation (0.5 = no effect)"): classes,
-            (
-                "epsilon-published-words",
-                f"{title}: rank-biserial correlation by the word that has synonyms; cosine distances",
-            ): words,
-        },
-        rows=rows,
-        kind=lambda scores: (
-            kind_of({c: scores[key] for c, key in zip(EPSILON_CLASSES, p_values, strict=True)})
-            if all(key in scores for key in p_values)
-            else ""
-        ),
-    )
-
-
 @benchmark(
     "epsilon",
     title="epsilon-compositionality on NCIMP",
@@ -146,7 +83,6 @@ def _published() -> Published:
     has_splits=False,
     rows="language",
     place=_place,
-    published=_published,
     hub_dataset="ncimp",
 )
 class EpsilonBenchmarkOptions(BenchmarkOptions):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from pydantic import ValidationError
 from scipy.stats import wilcoxon
 from torch import Tensor
 
+from idiomtune.benchmarks.epsilon import kind_of
 from idiomtune.benchmarks.epsilon.scoring import EpsilonBenchmark, _effect, _Pairs, _reading, rank_biserial
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.data.ncimp import FILES, WORDS, Compound, Ncimp, Version, Word, read_ncimp
@@ -24,6 +26,7 @@ from idiomtune.data.sources import SAMPLE_ROOT, DataFiles
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.requests import Request
 from tests.benchmarks import by_text, section
+from tests.programs import ROOT
 
 
 def unit(distance: float) -> list[float]:
@@ -276,6 +279,15 @@ def test_options_and_portuguese() -> None:
 )
 def test_the_reading(p_values: tuple[float, float, float], expected: str) -> None:
     assert _reading(dict(zip(("C", "PC", "NC"), p_values, strict=True))).startswith(expected)
+
+
+def test_the_rule_gives_the_papers_kinds() -> None:
+    """As the results' page has them; BERT is "less so" human-aligned."""
+    page = (ROOT / "docs" / "results" / "epsilon.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| .+ \| (\S+) \| (\S+) / (\S+) / (\S+) \| .+ \|$", page, re.MULTILINE)
+    assert len(rows) == 15
+    for kind, *values in rows:
+        assert kind_of(dict(zip(("C", "PC", "NC"), map(float, values), strict=True))) == kind
 
 
 @pytest.mark.slow

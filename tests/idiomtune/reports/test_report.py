@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import runpy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,12 @@ from idiomtune.declarations.models import model_values
 from idiomtune.errors import UserError
 from idiomtune.hub.card import eval_results
 from idiomtune.reports.compare import compare, comparison_notes
-from idiomtune.reports.frames import Group, group_runs, read_items
+from idiomtune.reports.frames import Group, group_runs
 from idiomtune.reports.runs import find_runs, read_runs
 from idiomtune.reports.score_tables import as_csv, as_markdown, detail_tables, paired_table, paper_tables
 from idiomtune.reports.tables import latex, latex_document, markdown
 from tests.planted_runs import SCORES, plant, plant_queries, query, write_lines
+from tests.programs import ROOT
 
 R_PRECISION, NDCG = "idiolink/val/sentence/r_precision", "idiolink/val/sentence/ndcg@10"
 OTHER: dict[str, Any] = {"trainer": {"learning_rate": 5.0}}
@@ -355,54 +357,27 @@ def test_of_a_correlation_each_expressions_pairs_come_nearer_to_gold_or_not(tmp_
 # -------------------------------------------------------------------------------------------------- modes
 
 
-def rows_of(printed: str) -> list[list[str]]:
-    """The cells of the rows of a printed table."""
-    return [
-        [cell.strip() for cell in line.strip("│").split("│")]
-        for line in printed.splitlines()
-        if line.startswith("│")
-    ]
-
-
-def modes(folder: Path, *arguments: str, **items: tuple[str, float, float]) -> int:
-    """A run with items of AdMIRe: id → sense, value in the mode `experts_text` and in `caption`."""
-    if items:
+def test_two_modes_are_compared_item_by_item(tmp_path: Path) -> None:
+    """a and b over both runs, c and d of one run each: differences 0.5, 0, −0.5 and 0.5."""
+    modes, splits = ("experts_text", "caption"), ("", "/idiomatic", "/literal")
+    scores = {f"admire/train_cv/{mode}/ndcg@5{slice_}": 0.5 for mode in modes for slice_ in splits}
+    values = {"a": ("idiomatic", 1.0, 0.5), "b": ("literal", 0.5, 0.5)}
+    values |= {"c": ("literal", 0.0, 0.5), "d": ("idiomatic", 1.0, 0.5)}
+    for run in ("abc", "abd"):
+        plant(tmp_path / run, scores=scores)
         records = [
             {"id": item, "mode": mode, "split": "train_cv", "compound": "c", "sense": sense, "ndcg@5": value}
-            for item, (sense, *values) in items.items()
-            for mode, value in zip(("experts_text", "caption"), values, strict=True)
+            for item in run
+            for sense, *of_modes in (values[item],)
+            for mode, value in zip(modes, of_modes, strict=True)
         ]
-        keys = [
-            f"admire/train_cv/{m}/ndcg@5{s}"
-            for m in ("experts_text", "caption")
-            for s in ("", "/idiomatic", "/literal")
-        ]
-        plant(folder, scores=dict.fromkeys(keys, 0.5))
-        write_lines(folder / "per_query" / "admire.jsonl", records)
-    return main([str(folder), *arguments])
-
-
-def test_two_modes_are_compared_item_by_item(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """a and b over both runs, c and d of one run each: differences 0.5, 0, −0.5 and 0.5."""
-    idiomatic, literal = ("idiomatic", 1.0, 0.5), ("literal", 0.0, 0.5)
-    equal = ("literal", 0.5, 0.5)
-    modes(tmp_path / "0", "scores=main", a=idiomatic, b=equal, c=literal)
-    modes(tmp_path / "1", "scores=main", a=idiomatic, b=equal, d=idiomatic)
-    capsys.readouterr()
-    assert main([str(tmp_path), "modes=experts_text,caption"]) == 0
-    rows = rows_of(capsys.readouterr().out)
-    metrics = [row[0].removeprefix("admire/train_cv/experts_text/") for row in rows]
-    assert metrics == ["ndcg@5", "ndcg@5/idiomatic", "ndcg@5/literal"]
-    assert rows[0][1:4] == ["0.6250", "0.5000", "+0.1250"]  # of four items
-    assert rows[1][3:5] == ["+0.5000", "[+0.5000, +0.5000]"]
-    assert rows[2][3] == "-0.2500"
-    for wrong in ("modes=experts_image,caption", "modes=caption"):
-        assert main([str(tmp_path), wrong]) == 2
-    modes(tmp_path / "2", "scores=main", a=idiomatic)
-    (tmp_path / "2" / "per_query" / "admire.jsonl").write_text("{\n")
-    read_items.cache_clear()
-    assert main([str(tmp_path), "modes=experts_text,caption"]) == 2
-    assert "idiomtune evaluate" in capsys.readouterr().err
+        write_lines(tmp_path / run / "per_query" / "admire.jsonl", records)
+    compared = runpy.run_path(str(ROOT / "runs" / "modes.py"))["compared"]
+    lines = list(compared(str(tmp_path), *modes))
+    assert [line.partition(":")[0] for line in lines] == [key for key in scores if "experts_text" in key]
+    assert "0.6250 − 0.5000 = +0.1250" in lines[0]  # of four items
+    assert "+0.5000 [+0.5000, +0.5000]" in lines[1]
+    assert "-0.2500" in lines[2]
 
 
 # ------------------------------------------------------------------------------------------------ reports
@@ -520,7 +495,7 @@ def test_what_cannot_be_reported_is_an_error(tmp_path: Path, capsys: pytest.Capt
         ([tmp_path / "failed"], "failed (failed): FAILED"),
         (["ouptut=x"], "output="),
         ([], "--help"),
-        ([tmp_path / "failed", "modes=a,b", "output=x"], "output="),
+        ([tmp_path / "failed", "modes=a,b"], "modes=a,b"),
     ):
         assert main([str(argument) for argument in arguments]) == 2
         assert named in capsys.readouterr().err
