@@ -71,7 +71,6 @@ OTHERS = re.compile(
     r"\S+-venv/bin/\w+|\S+ -m build) "
     r"|idiomtune --version"
 )
-SCRIPTS = "examples|docs|tests|bench|runs"  # folders with programs
 # Options that the worked examples add; a test of their own runs them.
 OF_EXAMPLES = ("+experiment=contrast", "rewording", "config.yaml", "+experiment=my_file.yaml")
 RUN = (
