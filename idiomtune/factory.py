@@ -1,185 +1,131 @@
-"""From settings to objects: objectives, with hard negatives mined for a user's own pairs; saved modules.
-
-Mining is by sentence-transformers, and cached by content.
-"""
+"""From settings to objects: objectives, with hard negatives mined for a user's own pairs; saved modules."""
 
 from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache as cache_call
+from itertools import chain
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
-from idiomloss import cosine_similarity, paired_cosine_similarity
 from idiomtune.benchmarks import Benchmark
 from idiomtune.config import Common, TrainSettings
-from idiomtune.data.own.load import Examples, own_splits, read_corpus, read_mined
-from idiomtune.declarations.dataset import HELD_OUT, Negatives, OwnData
+from idiomtune.data.own.load import Examples, own_splits, read_corpus
+from idiomtune.declarations.dataset import HELD_OUT, OwnData
 from idiomtune.declarations.options import Section
 from idiomtune.declarations.registry import build_objective as build_declared
 from idiomtune.declarations.registry import objective_types, resolve
-from idiomtune.encoder.building import build_encoder, empty_encoder
+from idiomtune.encoder.building import empty_encoder
 from idiomtune.encoder.device import Placement, place
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.loading import fetch_file, locate_checkpoint
-from idiomtune.encoder.parallel import embed_all
+from idiomtune.encoder.loading import fetch_file, locate_checkpoint, model_settings
 from idiomtune.errors import UserError
-from idiomtune.io import cache
 from idiomtune.io.files import write_jsonl
-from idiomtune.io.processes import Processes
-from idiomtune.io.terminal import progress_bar
 from idiomtune.objectives import Objective, Scored
 from idiomtune.objectives.mixture import MixtureOptions
 from idiomtune.objectives.own import OwnOptions
-from idiomtune.requests import Request, Role
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 log = logging.getLogger(__name__)
 
+_OPTION = "data.negatives.number"
+
 D = TypeVar("D", bound=OwnData)
 S = TypeVar("S", bound=Section)
-# A part's data, its settings, the instruction for its anchors → its options of negatives.
-Change = Callable[[OwnData, TrainSettings, str | None], Negatives]
-
-_OPTION = "data.negatives.corpus"
 
 
-def build_objective(settings: TrainSettings) -> Objective:
-    """The objective, its data read and checked against the splits that are scored, hard negatives mined.
+def build_objective(settings: TrainSettings, folder: Path | None = None) -> Objective:
+    """The objective, its data read and checked against the splits that are scored.
 
-    Each pair that is trained on gets negatives from the corpus that its data names. They are mined by the
-    base model, once: the cache has them under sums of the pairs, the corpus, the model and the options.
+    Args:
+        folder: the run's, which keeps the hard negatives that are mined for the user's own pairs; a resumed
+            run finds them there. None: none are mined.
 
     Raises:
-        UserError: if the data is wrong, or a corpus is named for data that are not pairs or is wrong itself.
+        UserError: if the data is wrong, or negatives are asked for data that are not pairs.
     """
-    settings = _with_own_tokens(_with_negatives(settings, _mined))
+    settings = _with_own_tokens(_with_negatives(settings, folder))
     objective: Objective = build_declared(settings, settings.objective)
     return objective
 
 
-def without_mining(settings: TrainSettings) -> TrainSettings:
-    """The same settings without mined negatives, the corpus read and checked: no model is loaded for them.
-
-    Raises:
-        UserError: if the corpus is wrong.
-    """
-
-    def without(data: OwnData, _: TrainSettings, __: str | None) -> Negatives:
-        read_corpus(data.negatives.corpus or [])
-        return data.negatives.model_copy(update={"corpus": None})
-
-    return _with_negatives(settings, without)
+# ------------------------------------------------------------------ hard negatives
 
 
-def _with_negatives(settings: TrainSettings, change: Change) -> TrainSettings:
-    """The settings with other options of negatives, in each part of a mixture that names a corpus."""
+def mines_negatives(settings: TrainSettings) -> bool:
+    """Whether hard negatives are mined, in a mixture for any part."""
+    parts = getattr(settings.objective, "parts", {}).values()
+    return any(data.train and data.negatives.number for data in [settings.data, *(p.data for p in parts)])
 
-    def changed(data: D, options: Any, seen: TrainSettings) -> D:
-        if data.negatives.corpus is None:
+
+def _with_negatives(settings: TrainSettings, folder: Path | None) -> TrainSettings:
+    """The settings with the negatives of the user's own data, or of the parts of a mixture with such."""
+
+    def mined(data: D, name: str) -> D:
+        if not (data.train and data.negatives.number):
             return data
-        instruction = options.instruction if isinstance(options, OwnOptions) else None
-        return data.model_copy(update={"negatives": change(seen.data.own, seen, instruction)})
+        file = folder and folder / name
+        if file is None or not file.exists():
+            corpus = read_corpus(data.negatives.corpus or [])
+            if file is not None:
+                _mine(settings, getattr(data, "own", data), corpus, file)
+        return data.model_copy(update={"negatives": data.negatives.mined(file)})
 
-    objective = settings.objective
-    if not isinstance(objective, MixtureOptions):
-        return settings.model_copy(update={"data": changed(settings.data, objective, settings)})
-    parts = {
-        name: part.model_copy(update={"data": changed(part.data, part.options, part.seen_by(settings))})
-        for name, part in objective.parts.items()
-        if part.is_own
-    }
-    objective = objective.model_copy(update={"parts": objective.parts | parts})
-    return settings.model_copy(update={"objective": objective})
+    data, objective = mined(settings.data, "negatives.jsonl"), settings.objective
+    if isinstance(objective, MixtureOptions):
+        parts = dict(objective.parts)
+        for name, part in parts.items():
+            parts[name] = part.model_copy(update={"data": mined(part.data, f"negatives_{name}.jsonl")})
+        objective = objective.model_copy(update={"parts": parts})
+    return settings.model_copy(update={"data": data, "objective": objective})
 
 
-def _mined(data: OwnData, settings: TrainSettings, instruction: str | None) -> Negatives:
-    options, splits = data.negatives, own_splits(data)
-    if splits.train.form != "pairs":
-        raise UserError(f"{_OPTION} is for pairs, but the training data are {splits.train.form}")
+def _mine(settings: TrainSettings, data: OwnData, corpus: list[str], file: Path) -> None:
+    """Write each anchor's negatives, by sentence-transformers."""
     try:
         from datasets import Dataset
     except ImportError:
         raise UserError(f"{_OPTION} needs the package datasets: pip install 'idiomtune[data]'") from None
     from sentence_transformers.util import mine_hard_negatives
 
-    names = options.corpus or []
-    corpus, files = read_corpus(names)
-    pairs = _pairs(splits.train, corpus)
-    encoder = build_encoder(settings.model, place(settings.device, settings.precision))
+    options, examples = data.negatives, own_splits(data).train
+    if examples.form != "pairs":
+        raise UserError(f"{_OPTION} is for pairs, but the training data are {examples.form}")
+    model = settings.model if options.model is None else model_settings(options.model, {})
+    encoder = Encoder.load(model, device=place(settings.device, settings.precision).device)
+    anchors, others = zip(*_not_negatives(examples, corpus), strict=True)
+    pairs = Dataset.from_dict({"anchor": anchors, "positive": others})
+    more: dict[str, Any] = {"range_min": options.range_min, "range_max": options.range_max}
+    more |= {"absolute_margin": options.margin, "num_negatives": options.number}
+    more |= {"query_prompt": encoder.prompts.query, "corpus_prompt": encoder.prompts.document}
+    more |= {"output_format": "labeled-list", "verbose": False}
+    rows = mine_hard_negatives(pairs, encoder.model, corpus=corpus, **more)
+    negatives = {row["anchor"]: row["positive"][1:] for row in rows}  # the first is the positive
+    counts = sum(map(len, negatives.values())), len(negatives), len(set(anchors))
+    log.info("hard negatives: %d for %d of %d anchors", *counts)
+    write_jsonl(file, ({"anchor": anchor, "negatives": texts} for anchor, texts in negatives.items()))
 
-    def mine(path: Path) -> None:
-        rows = mine_hard_negatives(
-            Dataset.from_dict({"anchor": [a for a, _ in pairs], "positive": [p for _, p in pairs]}),
-            _Embedder(encoder, instruction),  # type: ignore[arg-type]
-            anchor_column_name="anchor",
-            positive_column_name="positive",
-            corpus=list(corpus),
-            range_min=options.range_min,
-            range_max=options.range_max,
-            max_score=options.max_score,
-            absolute_margin=options.margin,
-            num_negatives=options.num,
-            output_format="labeled-list",
-            verbose=False,
-        )
-        positives: dict[str, list[str]] = defaultdict(list)
-        for anchor, positive in pairs:
-            if positive != anchor:
-                positives[anchor].append(positive)
-        negatives = {row["anchor"]: row["positive"][1:] for row in rows}  # the first is the positive
-        write_jsonl(
-            path,
-            [{"query": a, "pos": positives[a] or [a], "neg": texts} for a, texts in negatives.items()],
-        )
 
-    content = [options.model_dump(exclude={"corpus"}), instruction, encoder.digest(), pairs, corpus]
-    path = cache.get("negatives", content, mine, suffix=".jsonl")
-    mined = read_mined(path)
-    log.info(
-        "hard negatives: %d for %d of %d anchors, from %d texts (%s)",
-        sum(map(len, mined.values())),
-        len(mined),
-        len({anchor for anchor, _ in pairs}),
-        len(corpus),
-        ", ".join(names),
+def _not_negatives(examples: Examples, corpus: Sequence[str]) -> list[tuple[str, str]]:
+    """Each anchor with what can be found of its positives in any row, and of its group and meaning."""
+    store, read = examples.store, examples.store.read_text
+    alike: dict[bytes, dict[str, None]] = defaultdict(dict)  # group and meaning → texts
+    counts = store.num_positives[examples.rows].tolist()
+    rows = [list(examples.texts(row)[: 1 + count]) for row, count in enumerate(counts)]
+    for text in chain.from_iterable(rows):
+        alike[store.labels[text].tobytes()][read(text)] = None
+    found = {*corpus, *(read(text) for _, *positives in rows for text in positives)}
+    pairs = (
+        (read(anchor), text)
+        for anchor, *positives in rows
+        for text in chain(map(read, positives), alike[store.labels[anchor].tobytes()])
+        if text in found
     )
-    return options.with_mined([*files, path])
-
-
-def _pairs(examples: Examples, corpus: Sequence[str]) -> list[tuple[str, str]]:
-    """Each anchor with every text in reach of the search that is not a negative of it.
-
-    These are its positives, in whichever row; itself; and texts of its group and meaning.
-    """
-    store = examples.store
-    positives: dict[str, dict[str, None]] = defaultdict(dict)
-    alike: dict[tuple[int, int], dict[str, None]] = defaultdict(dict)  # group, meaning → texts
-    labels: dict[str, set[tuple[int, int]]] = defaultdict(set)
-    for row in range(len(examples)):
-        num_positives = int(store.num_positives[examples.rows[row]])
-        numbers = examples.texts(row)[: 1 + num_positives]
-        anchor, *others = (store.read_text(number) for number in numbers)
-        positives[anchor] |= dict.fromkeys(others)
-        for number, text in zip(numbers, (anchor, *others), strict=True):
-            label = (int(store.labels[number, 0]), int(store.labels[number, 1]))
-            alike[label][text] = None
-            labels[anchor].add(label)
-    can_be_found = {*corpus, *(text for texts in positives.values() for text in texts)}
-    return [
-        (anchor, text)
-        for anchor, texts in positives.items()
-        for text in dict.fromkeys([*texts, *(t for label in sorted(labels[anchor]) for t in alike[label])])
-        if text in can_be_found
-    ]
+    return list(dict.fromkeys(pairs))
 
 
 # ------------------------------------------------------------------ special tokens
@@ -217,37 +163,6 @@ def _own_tokens(settings: TrainSettings) -> dict[str, str]:
             own = {"mask": tokenizer.mask_token, "separator": tokenizer.sep_token}
             return {name: own[name] or token for name, token in berts.items()}
     return berts
-
-
-class _Embedder:
-    """An encoder as `mine_hard_negatives` calls it: anchors are queries, all else documents."""
-
-    def __init__(self, encoder: Encoder, instruction: str | None) -> None:
-        self._encoder = encoder.eval()
-        self._instruction = instruction
-
-    @property
-    def device(self) -> torch.device:
-        return self._encoder.device
-
-    def encode_query(self, texts: Sequence[str], **_: Any) -> NDArray[Any]:
-        return self._embed(texts, "query", self._instruction)
-
-    def encode_document(self, texts: Sequence[str], **_: Any) -> NDArray[Any]:
-        return self._embed(texts, "document", None)
-
-    def _embed(self, texts: Sequence[str], role: Role, instruction: str | None) -> NDArray[Any]:
-        requests = [Request(text, role=role, instruction=instruction) for text in texts]
-        with progress_bar("mining hard negatives", len(texts)) as advance:
-            rows = embed_all(self._encoder, requests, Processes(), advance)
-        embeddings: NDArray[Any] = rows.float().cpu().numpy()
-        return embeddings
-
-    def similarity(self, a: Any, b: Any) -> Tensor:
-        return cosine_similarity(torch.as_tensor(a), torch.as_tensor(b))
-
-    def similarity_pairwise(self, a: Any, b: Any) -> Tensor:
-        return paired_cosine_similarity(torch.as_tensor(a), torch.as_tensor(b))
 
 
 def own_revisions(settings: Common) -> dict[str, str]:

@@ -205,9 +205,9 @@ class TrainSettings(Common):
         trained = self.objective.fold_split
         if (trained is None) != (self.data.fold is None) or (trained and self.scored_folds != [trained]):
             yield ABOUT_FOLDS
-        if self.data.negatives.corpus is not None and self.objective.name not in ("own", "mixture"):
+        if self.data.negatives.number is not None and self.objective.name not in ("own", "mixture"):
             yield (
-                "data.negatives.corpus: hard negatives are mined for your own pairs, but the objective is "
+                "data.negatives.number: hard negatives are mined for your own pairs, but the objective is "
                 f"{self.objective.name}: add +experiment=own, or leave it out"
             )
         self.objective.check_with(self)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -34,37 +34,38 @@ class Negatives(Section):
     """Hard negatives that are mined for pairs.
 
     Attributes:
-        corpus: tables with a column `text`, as `train` names tables; None = none are mined.
-        num: for each anchor, at most.
+        number: for each anchor, at most; None = none are mined.
+        model: that mines; None = the one that is trained, as it is before.
+        corpus: tables with a column `text`, as `train` names tables; None = the positives of other anchors.
         range_min, range_max: which of an anchor's nearest texts are taken; None = as many as are needed.
         margin: by how much a negative is less similar to the anchor than its positives, at least.
-        max_score: how similar it is to the anchor, at most.
-        mined: the corpus's files and the file with what was mined from it, once it has been; no option.
+        file: what was mined, once it has been; no option.
     """
 
+    number: Count | None
+    model: Text | None
     corpus: Files
-    num: Count
     range_min: CountFromZero
     range_max: Count | None
     margin: Ratio | None
-    max_score: Ratio | None
-    _mined: tuple[Path, ...] = PrivateAttr(())
+    _file: Path | None = PrivateAttr(None)
 
     @property
-    def mined(self) -> tuple[Path, ...]:
-        return self._mined
+    def file(self) -> Path | None:
+        return self._file
 
-    def with_mined(self, files: Sequence[Path]) -> Self:
+    def mined(self, file: Path | None) -> Self:
         """The same, mined."""
         copy = self.model_copy()
-        copy._mined = tuple(files)
+        copy._file = file
         return copy
 
     def problems(self) -> Iterator[str]:
-        if self.range_max is not None and self.range_max - self.range_min < self.num:
-            yield (
-                f"range_min={self.range_min} and range_max={self.range_max} leave fewer than num={self.num}"
-            )
+        if self.number is None and (self.corpus or self.model):
+            yield "corpus and model need number=<how many negatives each anchor gets at most>"
+        if self.range_max is not None and self.range_max - self.range_min < (self.number or 0):
+            sizes = f"range_min={self.range_min} and range_max={self.range_max}"
+            yield f"{sizes} leave fewer than number={self.number}"
 
 
 class OwnData(Section):

@@ -127,7 +127,7 @@ def _run(
 
     # ---- prepare
     with context.accelerator.local_main_process_first():  # so that each file is downloaded once
-        prepared = prepare(settings)
+        prepared = prepare(settings, run.path)
     objective, benchmarks = prepared.objective, prepared.benchmarks
     suite = _suite(context, benchmarks, objective.modules)
     expressions, expressions_files = idiom_expressions(settings.model, objective)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from idiomtune.encoder.building import check_model_options, empty_encoder, saved
 from idiomtune.encoder.device import Placement, log_placement, place
 from idiomtune.encoder.reading import Rendered, is_truncated
 from idiomtune.errors import UserError
-from idiomtune.factory import build_objective, without_mining
+from idiomtune.factory import build_objective, mines_negatives
 from idiomtune.io.files import first_of, printable
 from idiomtune.io.tables import is_from_memory
 from idiomtune.objectives import Batch, Objective
@@ -52,20 +53,21 @@ class Prepared:
     not_scored: Mapping[str, str]
 
 
-def prepare(settings: TrainSettings, *, has_negatives: bool = True) -> Prepared:
+def prepare(settings: TrainSettings, folder: Path | None = None) -> Prepared:
     """Read all data of a run, and do every check that needs no weights.
 
     Args:
-        has_negatives: False if hard negatives are still to be mined.
+        folder: the run's, where hard negatives are kept; None: they are not mined.
 
     Raises:
         UserError: for everything that the user can fix.
     """
     forget_own_data()
     glossary_files(settings.model)  # an error there is reported before anything is downloaded
-    objective = build_objective(settings)
+    objective = build_objective(settings, folder)
     check_remedies(settings.retain, objective)
-    if has_negatives and settings.retain.teacher is None:  # a teacher teaches whatever the objective does
+    lacks_negatives = folder is None and mines_negatives(settings)
+    if not lacks_negatives and settings.retain.teacher is None:  # which teaches whatever the objective does
         _check_can_learn(objective, settings.trainer)
     usages = gate_usages(settings, objective)
     benchmarks, not_scored = build_benchmarks(settings)
@@ -213,8 +215,7 @@ def check_data(settings: TrainSettings) -> None:
         UserError: as the run would.
     """
     log_placement(place(settings.device, settings.precision))
-    plain = without_mining(settings)
-    prepared = prepare(plain, has_negatives=plain == settings)
+    prepared = prepare(settings)
     objective, benchmarks = prepared.objective, prepared.benchmarks
     steps = objective.epoch_steps(0, 1)
     paths = dict.fromkeys([*objective.files, *(path for b in benchmarks for path in b.files)])
@@ -227,10 +228,10 @@ def check_data(settings: TrainSettings) -> None:
     when = "epoch" if every == "epoch" else f"{every} steps"
     best = f"the last, scored by {keys}" if every == "end" else f"the highest {keys}, after each {when}"
     print(printable(f"the best checkpoint: {best}"))
-    if plain != settings:
+    if mines_negatives(settings):
         print("hard negatives are mined when training starts")
     parts = getattr(settings.objective, "parts", {})
-    for data in [part.data for part in parts.values()] or [plain.data.own]:
+    for data in [part.data for part in parts.values()] or [settings.data.own]:
         if data.train:
             examples = own_splits(data).train
             for row in np.unique(np.linspace(0, len(examples) - 1, _NUM_SHOWN).astype(int)).tolist():

@@ -322,21 +322,14 @@ def _is_within_word(before: str, after: str) -> bool:
     return before.isalnum() and after.isalnum() and max(before, after) < "\u0e00"
 
 
-def read_corpus(names: Sequence[str], option: str = "data.negatives.corpus") -> tuple[list[str], list[Path]]:
-    """The distinct texts of a corpus, and its files: tables with a column `text` (and `title`, before it).
+def read_corpus(names: Sequence[str]) -> list[str]:
+    """The distinct texts of tables with a column `text` (and `title`, before it), to mine negatives from.
 
     Raises:
         UserError: naming file, row and field of a problem, or the option.
     """
-    sources = find_sources(names, option)
-    texts = (text for source in sources for text in Table(source, [CORPUS]).read(lambda row: row.marked()[0]))
-    return list(dict.fromkeys(texts)), [source.path for source in sources if source.path is not None]
-
-
-def read_mined(path: Path) -> Mined:
-    """The mined negatives, from a file of pairs with negatives that :mod:`idiomtune.factory` wrote."""
-    rows = read_rows(path) if path.stat().st_size else ()  # none were mined
-    return {row.values["query"]: row.values["neg"] for row in rows}
+    tables = [Table(source, [CORPUS]) for source in find_sources(names, "data.negatives.corpus")]
+    return list(dict.fromkeys(text for t in tables for text in t.read(lambda row: row.marked()[0])))
 
 
 def with_negatives(example: Example, mined: Mined) -> Example:
@@ -601,8 +594,8 @@ def check_heads(data: OwnData) -> None:
 
 
 def own_splits(data: OwnData) -> OwnSplits:
-    """As :func:`load_own`, with the negatives that were mined, read once per program."""
-    return _read_once(data.model_dump_json(), data.negatives.mined)
+    """As :func:`load_own`, read once per program."""
+    return _read_once(data.model_dump_json(), data.negatives.file)
 
 
 def forget_own_data() -> None:
@@ -611,22 +604,23 @@ def forget_own_data() -> None:
 
 
 @lru_cache(maxsize=32)
-def _read_once(data: str, mined: tuple[Path, ...]) -> OwnSplits:
+def _read_once(data: str, mined: Path | None) -> OwnSplits:
     options = OwnData.model_validate_json(data)
-    if mined:
-        splits = load_own(options, negatives=read_mined(mined[-1]))
-        return replace(splits, files=[*splits.files, *mined])
+    if mined is not None:
+        rows = read_rows(mined) if mined.stat().st_size else ()  # none were mined
+        splits = load_own(options, {row.values["anchor"]: row.values["negatives"] for row in rows})
+        return replace(splits, files=[*splits.files, mined])
     splits = load_own(options)
     for note in splits.notes:
         log.info("%s", note)
     return splits
 
 
-def load_own(data: OwnData, *, negatives: Mined = MappingProxyType({})) -> OwnSplits:
+def load_own(data: OwnData, mined: Mined = MappingProxyType({})) -> OwnSplits:
     """The tables of `train` and `val`.
 
     Args:
-        negatives: that were mined for the pairs of `train`.
+        mined: negatives for the pairs of `train`.
 
     Raises:
         UserError: naming file, row and field of a problem, or the option.
@@ -639,7 +633,7 @@ def load_own(data: OwnData, *, negatives: Mined = MappingProxyType({})) -> OwnSp
         raise UserError(f"data.train and data.val both name {min(both)}")
     notes: list[str] = []
     spellings: dict[str, str] = {}
-    train = _read(train_sources, data, notes, negatives, spellings)
+    train = _read(train_sources, data, notes, mined, spellings)
     _check_text_columns(train.store, train_sources[0].name)
     if train.store.has_labels and len(np.unique(train.store.label_ids)) == 1:
         label = train.store.names[int(train.store.label_ids[0])]

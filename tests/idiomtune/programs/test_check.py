@@ -65,7 +65,11 @@ def check_files(*options: str) -> None:
     [
         (PAIRS, ["data.train=none.csv"], ["data.train=none.csv"]),
         (PAIRS, ["data.val=none.csv"], ["data.val=none.csv"]),
-        (PAIRS, ["data.negatives.corpus=none.csv"], ["data.negatives.corpus=none.csv"]),
+        (
+            PAIRS,
+            ["data.negatives.number=2", "data.negatives.corpus=none.csv"],
+            ["data.negatives.corpus=none.csv"],
+        ),
         (PAIRS.replace("answer", "anwser"), [], ["pairs.csv", "'anwser' (is it 'answer'?)"]),
         (PAIRS.replace("it is 0", ""), [], ["pairs.csv", "row 2", "'answer'"]),
         (PAIRS, ["data.columns={anchor: titel}"], ["pairs.csv", "'titel'"]),

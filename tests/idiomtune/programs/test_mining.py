@@ -1,4 +1,4 @@
-"""Hard negatives mined for own pairs: the nearest texts that are no positives, kept by content."""
+"""Hard negatives mined for own pairs: the nearest texts that are no positives, kept in the run folder."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ import pytest
 import torch
 
 from idiomtune.config import TrainSettings, check
-from idiomtune.data.own.load import load_own
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.errors import UserError
+from idiomtune.errors import Interrupted, UserError
 from idiomtune.factory import build_objective
 from idiomtune.objectives.own import OwnContrastiveObjective
 from idiomtune.programs.prepare import check_data
 from idiomtune.requests import Request
 from tests.own_data import write, write_lines
-from tests.tiny_runs import composed
+from tests.tiny_runs import at_loss, composed, metrics, resume, terminate, train, weights
 
 CORPUS = [
     *("A cat sat.", "Rates rose.", "The bank cut rates.", "A dog barked.", "Rain fell on the town."),
@@ -34,15 +33,14 @@ PAIRS: list[dict[str, Any]] = [
 
 
 @pytest.fixture
-def mining(tmp_path: Path, tiny_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    monkeypatch.setenv("IDIOM_CACHE", str(tmp_path / "cache"))
+def mining(tmp_path: Path, tiny_path: Path) -> list[str]:
     rows = [{"text": text} for text in CORPUS]
     return [
         *("+experiment=own", "device=cpu", "precision=fp32", "model=pretrained", f"model.path={tiny_path}"),
         f"data.train={write_lines(tmp_path / 'pairs.jsonl', PAIRS)}",
         f"data.val={write_lines(tmp_path / 'val.jsonl', [{'query': 'a dog', 'pos': ['A dog barked.']}])}",
         f"data.negatives.corpus={write_lines(tmp_path / 'corpus.jsonl', rows)}",
-        *("data.negatives.num=3", "trainer.batch_size=4"),
+        *("data.negatives.number=3", "trainer.batch_size=4"),
     ]
 
 
@@ -73,7 +71,7 @@ def test_they_are_the_nearest_that_are_no_positives(
 ) -> None:
     """Of any row of the anchor; nor the anchor itself. The row's own negatives stay, before them."""
     with caplog.at_level("INFO"):
-        objective = build_objective(settings_of(*mining))
+        objective = build_objective(settings_of(*mining), tmp_path)
     assert "hard negatives: 9 for 3 of 3 anchors" in caplog.text
     positives = {"What is rain?": {"Rain fell on the town.", "It rains.", "What is rain?"}}
     found = candidates(objective)
@@ -84,51 +82,29 @@ def test_they_are_the_nearest_that_are_no_positives(
         nearest = sorted(texts, key=lambda text: -similarity[text])[:3]
         given = pair["neg"]
         assert negatives == [*given, *(text for text in nearest if text not in given)]
-    (cached,) = (tmp_path / "cache" / "negatives").iterdir()
-    assert cached in objective.files
-    own_data = settings_of(*mining).data.own.model_copy(update={"train": [str(cached)], "val": None})
-    assert len(load_own(own_data).train), "it is a file of pairs itself"
+    assert tmp_path / "negatives.jsonl" in objective.files
+    assert not any(negatives for _, _, negatives in candidates(build_objective(settings_of(*mining)))[2:])
 
 
-def test_they_are_mined_once_for_the_same_content(
-    mining: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_another_model_mines_and_without_a_corpus_other_anchors_positives_are_taken(
+    mining: list[str], tmp_path: Path, tiny_path: Path
 ) -> None:
-    first = candidates(build_objective(settings_of(*mining)))
-    cached = tmp_path / "cache" / "negatives"
-
-    def mined_again(*_: Any, **__: Any) -> None:
-        raise AssertionError("mined again")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("sentence_transformers.util.mine_hard_negatives", mined_again)
-        assert candidates(build_objective(settings_of(*mining))) == first
-        with pytest.raises(AssertionError, match="mined again"):
-            build_objective(settings_of(*mining, "data.negatives.num=2"))
-    write_lines(tmp_path / "corpus.jsonl", [{"title": "A", "text": "cat sat."}, {"text": "Rain."}])
-    changed = candidates(build_objective(settings_of(*mining)))
-    assert "A cat sat." in changed[2][2]
-    assert changed != first
-    assert len(list(cached.iterdir())) == 2
+    model = shutil.copytree(tiny_path, tmp_path / "miner")
+    options = ["model.path=/nowhere", f"data.negatives.model={model}", "data.negatives.corpus=null"]
+    found = candidates(build_objective(settings_of(*mining, *options), tmp_path))
+    texts = {text for _, own, _ in found for text in own}
+    mined = {*found[2][2]}
+    assert mined
+    assert mined <= texts - {*found[2][1]}
 
 
-def test_a_glossary_that_has_changed_in_its_place_mines_anew(mining: list[str], tmp_path: Path) -> None:
-    glossary = tmp_path / "glossary.tsv"
-    options = [*mining, f"model.glossary={glossary}"]
-    for meaning in ("told the secret", "made a mess"):
-        glossary.write_text(f"expression\tmeaning\nspill the beans\t{meaning}\n", encoding="utf-8")
-        build_objective(settings_of(*options))
-    assert len(list((tmp_path / "cache" / "negatives").iterdir())) == 2
-    moved = glossary.rename(tmp_path / "moved.tsv")
-    build_objective(settings_of(*mining, f"model.glossary={moved}"))
-    assert len(list((tmp_path / "cache" / "negatives").iterdir())) == 2
-
-
-def test_options_leave_texts_out(mining: list[str], tiny: Encoder) -> None:
-    objective = build_objective(settings_of(*mining, "data.negatives.margin=0.0"))
+def test_options_leave_texts_out(mining: list[str], tiny: Encoder, tmp_path: Path) -> None:
+    objective = build_objective(settings_of(*mining, "data.negatives.margin=0.0"), tmp_path)
     for anchor, own, negatives in candidates(objective)[2:]:
         positive, *others = similarities(tiny, anchor, [*own, *negatives])
         assert all(other <= positive + 1e-6 for other in others)
-    nothing = build_objective(settings_of(*mining, "data.negatives.max_score=0.0"))
+    (tmp_path / "empty").mkdir()
+    nothing = build_objective(settings_of(*mining, "data.negatives.range_min=40"), tmp_path / "empty")
     assert [negatives for _, _, negatives in candidates(nothing)] == [[], ["She spilled the beans."], [], []]
 
 
@@ -139,10 +115,31 @@ def test_of_groups_no_text_of_the_same_meaning_is_taken(mining: list[str], tmp_p
         {"anchor": "Rain check", "positive": "Later, then.", "group": "rain", "meaning": "other"},
     ]
     write_lines(tmp_path / "pairs.jsonl", rows)
-    found = candidates(build_objective(settings_of(*mining, "data.negatives.num=9")))
+    found = candidates(build_objective(settings_of(*mining, "data.negatives.number=9"), tmp_path))
     same = {"It is pouring.", "Rain fell on the town.", "It drizzles.", "It rains."}
     assert all(negatives and not same & {*negatives} for _, _, negatives in found[:2])
     assert "Rain fell on the town." in found[2][2]  # of the other meaning
+
+
+def test_a_resumed_run_trains_on_the_same_ones(
+    mining: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two runs mine the same; a resumed one mines nothing, and ends with the same weights."""
+    options = [*mining, "trainer.max_epochs=4", "benchmark=[own_val]", "trainer.monitor=own_val/score"]
+    options += ["trainer.learning_rate=1e-3"]
+    train(tmp_path / "whole", options)
+    kept = (tmp_path / "whole" / "negatives.jsonl").read_bytes()
+    at_loss(monkeypatch, 2, terminate)
+    with pytest.raises(Interrupted):
+        train(tmp_path / "run", options)
+    monkeypatch.undo()
+    assert (tmp_path / "run" / "negatives.jsonl").read_bytes() == kept
+    (tmp_path / "corpus.jsonl").unlink()
+    monkeypatch.setattr("sentence_transformers.util.mine_hard_negatives", None)
+    resume(tmp_path / "run")
+    ours, theirs = (weights(tmp_path / name / "best") for name in ("run", "whole"))
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    assert metrics(tmp_path / "run") == metrics(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("kind", ["own", "mixture"])
@@ -153,9 +150,12 @@ def test_a_check_reads_the_corpus_and_loads_no_model(
     model = f"model.path={shutil.copytree(tiny_path, tmp_path / 'model', ignore=without_weights)}"
     options = [*mining, model, "benchmark=[own_val]", "trainer.monitor=own_val/score"]
     if kind == "mixture":
-        part = "data: {{train: {0}/pairs.jsonl, val: {0}/val.jsonl, negatives: {{corpus: {0}/corpus.jsonl}}}}"
+        part = "data: {{train: {0}/pairs.jsonl, val: {0}/val.jsonl, negatives: {{number: 2, corpus: {1}}}}}"
         options = [
-            *("+experiment=mixture", f"+objective.parts.p={{{part.format(tmp_path)}}}"),
+            *(
+                "+experiment=mixture",
+                f"+objective.parts.p={{{part.format(tmp_path, tmp_path / 'corpus.jsonl')}}}",
+            ),
             *("model=pretrained", model, "trainer.batch_size=4"),
         ]
     check_data(settings_of(*options))
@@ -168,16 +168,18 @@ def test_a_check_reads_the_corpus_and_loads_no_model(
 def test_what_cannot_be_mined_is_said(
     mining: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(UserError, match="leave fewer than num=3"):
+    with pytest.raises(UserError, match=r"data\.negatives: .*number=3"):
         settings_of(*mining, "data.negatives.range_max=2")
+    with pytest.raises(UserError, match=r"data\.negatives: .*number"):
+        settings_of(*mining, "data.negatives.number=null")
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "datasets", None)
         with pytest.raises(UserError, match=r"idiomtune\[data\]"):
-            build_objective(settings_of(*mining))
+            build_objective(settings_of(*mining), tmp_path)
     with pytest.raises(UserError, match=r"data\.negatives\.corpus=.*nowhere"):
         build_objective(settings_of(*mining, "data.negatives.corpus=/nowhere.jsonl"))
     labelled = [{"text": text, "label": str(i // 2)} for i, text in enumerate(CORPUS)]
     write_lines(tmp_path / "pairs.jsonl", labelled)
     held_out = write_lines(tmp_path / "val2.jsonl", [{"text": "x", "label": "y"}])
-    with pytest.raises(UserError, match="is for pairs, but the training data are sentences"):
-        build_objective(settings_of(*mining, "data.val_share=0.2", f"data.val={held_out}"))
+    with pytest.raises(UserError, match=r"data\.negatives\.number.* sentences"):
+        build_objective(settings_of(*mining, "data.val_share=0.2", f"data.val={held_out}"), tmp_path)
