@@ -70,9 +70,7 @@ def _with_negatives(settings: TrainSettings, folder: Path | None) -> TrainSettin
             return data
         file = folder and folder / name
         if file is None or not file.exists():
-            corpus = read_corpus(data.negatives.corpus or [])
-            if file is not None:
-                _mine(settings, getattr(data, "own", data), corpus, file)
+            _mine(settings, getattr(data, "own", data), file)
         return data.model_copy(update={"negatives": data.negatives.mined(file)})
 
     data, objective = mined(settings.data, "negatives.jsonl"), settings.objective
@@ -84,8 +82,11 @@ def _with_negatives(settings: TrainSettings, folder: Path | None) -> TrainSettin
     return settings.model_copy(update={"data": data, "objective": objective})
 
 
-def _mine(settings: TrainSettings, data: OwnData, corpus: list[str], file: Path) -> None:
-    """Write each anchor's negatives, by sentence-transformers."""
+def _mine(settings: TrainSettings, data: OwnData, file: Path | None) -> None:
+    """Write each anchor's negatives, by sentence-transformers; without a file only read the corpus."""
+    corpus = read_corpus(data.negatives.corpus or [])
+    if file is None:
+        return
     try:
         from datasets import Dataset
     except ImportError:
@@ -119,13 +120,11 @@ def _not_negatives(examples: Examples, corpus: Sequence[str]) -> list[tuple[str,
     for text in chain.from_iterable(rows):
         alike[store.labels[text].tobytes()][read(text)] = None
     found = {*corpus, *(read(text) for _, *positives in rows for text in positives)}
-    pairs = (
-        (read(anchor), text)
-        for anchor, *positives in rows
-        for text in chain(map(read, positives), alike[store.labels[anchor].tobytes()])
-        if text in found
-    )
-    return list(dict.fromkeys(pairs))
+    pairs: dict[tuple[str, str], None] = {}
+    for anchor, *positives in rows:
+        texts = chain(map(read, positives), alike[store.labels[anchor].tobytes()])
+        pairs |= {(read(anchor), text): None for text in texts if text in found}
+    return list(pairs)
 
 
 # ------------------------------------------------------------------ special tokens
