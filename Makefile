@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := minilm,lora,wandb,tensorboard,sweep,data,mteb,explore,ann,dev
+EXTRAS := minilm,lora,wandb,tensorboard,sweep,data,mteb,explore,dev
 # A process a core (and two more for whole runs, which wait for the disk), four at most; one thread each.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 
@@ -34,7 +34,7 @@ test: install ## all tests (real data: $$IDIOM_DATA, else ../shared/data)
 # has AVX2 alone (on x86; elsewhere the variables change nothing).
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
 NUMERIC := tests/idiomloss $(addprefix tests/idiomtune/,objectives encoder/test_device.py \
-	$(addprefix benchmarks/test_,corpora.py kept_embeddings.py suite.py) \
+	$(addprefix benchmarks/test_,kept_embeddings.py suite.py) \
 	$(addprefix training/test_,retention.py processes.py sharding.py))
 
 test-avx2: install ## the numeric tests again, as a processor without AVX-512 computes: 15 seconds

@@ -1,6 +1,6 @@
 """Programs that are killed, raced, cut off from power and damaged: does each end as if it had not been?
 
-    python -m tests.durability [--kills 60] [--learn 50] [--stores 60] … [--seed 7]
+    python -m tests.durability [--kills 60] [--learn 50] … [--seed 7]
 
 Not one of the default tests: it takes long. Real SIGKILLs of real runs (of one process, and of one
 of two), at numbered points of training, scoring and saving, in the middle of a write, and at random times;
@@ -342,7 +342,7 @@ def main() -> int:
     parser.add_argument("--minilm", type=int, default=2, help="of runs of one process, MiniLM")
     parser.add_argument("--power", type=int, default=10, help="cuts of it, of runs of a tiny model")
     parser.add_argument("--damages", type=int, default=50, help="of a file each, runs of a tiny model")
-    for name, count in (("learn", 45), ("stores", 60), ("sweeps", 30)):
+    for name, count in (("learn", 45), ("sweeps", 30)):
         parser.add_argument(f"--{name}", type=int, default=count, help="kills, races and damages of it")
     parser.add_argument("--seed", type=int, default=7, help="of which kills are drawn")
     parser.add_argument("--minutes", type=float, default=600, help="no further run is started after these")

@@ -1,21 +1,18 @@
-"""Programs that are killed, raced and disturbed: learn, stores of embeddings, sweeps and searches.
+"""Programs that are killed, raced and disturbed: learn, sweeps and searches.
 
 What is expected:
 
 - After kills the same command ends as if there had been none, bit for bit, and leaves nothing else behind. An
   output is complete or not there.
-- Of two programs with one output one wins, whole, and the other exits with status 2. Two that need the same
-  store of embeddings both get it; of two models one is refused.
+- Of two programs with one output one wins, whole, and the other exits with status 2.
 - What a user puts in the place of an output meanwhile survives.
-- A damaged shard, index or study is reported by name, and is computed again or refused. Documents that change
-  while they are embedded never give a score.
+- A damaged study is reported by name, and is made again or refused.
 """
 
 from __future__ import annotations
 
 import json
 import random
-import re
 import shutil
 import time
 from abc import ABC, abstractmethod
@@ -24,10 +21,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from safetensors.torch import load_file, save_file
-
 from tests.harmed import Harm
-from tests.own_data import write, write_lines, write_pairs
+from tests.own_data import write, write_pairs
 from tests.programs import ROOT, run
 from tests.tiny_runs import assert_same_run
 
@@ -237,132 +232,6 @@ class Learn(Output):
         self.others = [*common, f"glossary={other}", f"output={_OUTPUT}"]
 
 
-class Stores(Program):
-    """Scores by embeddings in files."""
-
-    name, module, watch = "stores", "train.evaluate", ("store",)
-
-    def give(self) -> None:
-        words = _WORDS.split()
-        texts = [f"the {a} and the {b}" for a in words[:6] for b in words]
-        self._corpus = self._lines(texts)
-        self._reversed = self._lines(texts[::-1])
-
-    def prepare(self) -> None:
-        self._other = Path(shutil.copytree(self.model, self.place / "other"))
-        weights = load_file(self._other / "model.safetensors")
-        save_file({name: values * 0.9 for name, values in weights.items()}, self._other / "model.safetensors")
-        self._options = self.of(self.model)
-        self._whole = self.whole(self.folder(), self._options)
-        self._scores = {model: self._scored(model) for model in (self.model, self._other)}
-
-    def _lines(self, texts: Sequence[str]) -> str:
-        return "".join(json.dumps({"_id": f"d{n}", "text": text}) + "\n" for n, text in enumerate(texts))
-
-    def of(self, model: Path, output: str = "scores.json") -> list[str]:
-        own = "benchmark.own_retrieval"
-        index = ["hnsw", "exact"][self._number % 2]
-        return [
-            *("device=cpu", "model=pretrained", f"model.path={model}", "benchmarks=[own_retrieval]"),
-            *(f"{own}.path=mine", f"{own}.store=store", f"{own}.shard_size=16", f"{own}.index={index}"),
-            f"output={output}",
-        ]
-
-    def folder(self) -> Path:
-        return self.filled(super().folder())
-
-    def filled(self, folder: Path) -> Path:
-        """The folder with documents and queries."""
-        numbers = range(0, 120, 5)
-        write(folder / "mine" / "corpus.jsonl", self._corpus)
-        texts = [json.loads(line)["text"] for line in self._corpus.splitlines()]
-        write_lines(folder / "mine" / "queries.jsonl", [{"_id": f"q{n}", "text": texts[n]} for n in numbers])
-        judged = "".join(f"q{n}\td{n}\t1\n" for n in numbers)
-        write(folder / "mine" / "qrels" / "test.tsv", "query-id\tcorpus-id\tscore\n" + judged)
-        return folder
-
-    def _scored(self, model: Path) -> dict[str, float]:
-        folder = self.folder()
-        ended = self.start(folder, self.of(model))
-        assert ended.status == 0, ended.output
-        return self._read(folder / "scores.json")
-
-    def _read(self, path: Path) -> dict[str, float]:
-        scores: dict[str, float] = json.loads(path.read_text(encoding="utf-8"))["scores"]
-        assert scores
-        return scores
-
-    def rounds(self) -> Sequence[Callable[[Path, random.Random], None]]:
-        return [self._killed, self._damaged, self._raced, self._damaged, self._changed, self._damaged]
-
-    def _check(self, folder: Path, output: str = "scores.json", model: Path | None = None) -> None:
-        assert self._read(folder / output) == self._scores[model or self.model]
-        files = contents(folder / "store")
-        assert all(re.fullmatch(r"mine/sentence/(\d{5}\.npy|store\.json|hnsw\.usearch)", f) for f in files), (
-            files
-        )
-        if model is None:
-            shards = {f"store/{name}": content for name, content in files.items() if name.endswith(".npy")}
-            assert shards == {n: c for n, c in self._whole.files.items() if n.endswith(".npy")}
-
-    def _again(self, folder: Path, options: Sequence[str] | None = None) -> Ended:
-        (folder / "scores.json").unlink(missing_ok=True)
-        ended = self.start(folder, options or self._options)
-        assert ended.status == 0, ended.output
-        self._check(folder)
-        return ended
-
-    def _killed(self, folder: Path, draw: random.Random) -> None:
-        for _ in range(draw.randint(1, _MAX_KILLS)):
-            if not self.kill(folder, self._options, self._whole, draw):
-                break
-        self._again(folder)
-
-    def _damaged(self, folder: Path, draw: random.Random) -> None:
-        options = self.of(self.model)
-        assert self.start(folder, options).status == 0
-        path = draw.choice([path for path in sorted((folder / "store").rglob("[!.]*")) if path.is_file()])
-        kind = draw.choice(list(self.damages))
-        self.damages[kind](path, draw)
-        self._report(self.name, "damages", f"{path.name} {kind}")
-        if path.name != "store.json":
-            ended = self._again(folder, options)
-            assert kind == "removed" or f"{path.name} is damaged" in ended.output, ended.output
-            return
-        before = contents(folder / "store")
-        (folder / "scores.json").unlink()
-        ended = self.start(folder, options)
-        assert ended.status == 2, ended.output  # nothing says whose vectors these are
-        assert "store.json" in ended.output, ended.output
-        assert contents(folder / "store") == before
-
-    def _raced(self, folder: Path, draw: random.Random) -> None:
-        other = draw.choice([self.model, self._other])
-        ended = self.both(folder, self.of(self.model), self.of(other, "other.json"))
-        self._report(
-            self.name, "races", f"one store for {'two models' if other != self.model else 'one model'}"
-        )
-        statuses = [one.status for one in ended]
-        assert sorted(statuses) == ([0, 0] if other == self.model else [0, 2]), ended
-        if statuses[0] == 0:
-            self._check(folder)
-        if statuses[1] == 0:
-            self._check(folder, "other.json", other)
-
-    def _changed(self, folder: Path, draw: random.Random) -> None:
-        at = draw.randint(1, self._whole.points)
-        harm = Harm(at=at, how="put", path="mine/corpus.jsonl", content=self._reversed)
-        ended = self.start(folder, self._options, harm)
-        self._report(self.name, "races", f"the corpus is overwritten at point {at}")
-        assert ended.status in (0, 2), ended.output
-        if ended.status == 0:
-            self._check(folder)
-        else:
-            assert re.search(r"changed after it was first read|no longer there|row \d+", ended.output), ended
-        write(folder / "mine" / "corpus.jsonl", self._corpus)
-        self._again(folder)
-
-
 class Sweeps(Program):
     """Sweeps, and searches by Optuna."""
 
@@ -433,4 +302,4 @@ class Sweeps(Program):
         }
 
 
-PROGRAMS: dict[str, type[Program]] = {one.name: one for one in (Learn, Stores, Sweeps)}
+PROGRAMS: dict[str, type[Program]] = {one.name: one for one in (Learn, Sweeps)}

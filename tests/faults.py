@@ -7,8 +7,8 @@ opening, write, sync, rename, removal and new folder is numbered (:mod:`tests.ha
 EIO, ENOSPC, EINTR and MemoryError, a start of it fails there (an opening for reading with EIO alone). It must
 say so in one message and exit with a status, or end as if nothing had been; what is left under a final name
 must be whole; and the same command, given again, must end as the program that was left alone. Of two
-processes that train, one is killed at each collective operation in turn. Every file of a run, a model, a
-store and a cache is damaged in each way: what reads it must say so by name, or give what it gave before. A
+processes that train, one is killed at each collective operation in turn. Every file of a run, a model
+and a cache is damaged in each way: what reads it must say so by name, or give what it gave before. A
 table is printed at the end; the exit status is 1 if anything else happened.
 """
 
@@ -37,7 +37,7 @@ from idiomtune.errors import UserError
 from idiomtune.requests import Role
 from idiomtune.training.checkpoint import checkpoints, verify
 from tests import fake_hub
-from tests.durability_programs import Ended, Learn, Stores, contents
+from tests.durability_programs import Ended, Learn, contents
 from tests.harmed import Harm
 from tests.launches import Launches
 from tests.programs import ROOT, run
@@ -229,29 +229,6 @@ class Learning(Case):
         return {name: data for name, data in found.items() if not name.startswith(("cache/", "tmp/"))}
 
 
-class Storing(Case):
-    """`evaluate` on a corpus whose embeddings are stored."""
-
-    name = "store"
-
-    def give(self) -> None:
-        self.program = Stores(self.place / "inputs", self.model, {}, lambda *_: None)
-        self.program.filled(self.given)
-
-    @property
-    def command(self) -> list[str]:
-        return [self.program.module, *self.program.of(self.model)]
-
-    @property
-    def again(self) -> list[str]:
-        return [*self.command, "overwrite=true"]
-
-    def result(self) -> dict[str, bytes]:
-        scores = json.loads((self.work / "scores.json").read_text(encoding="utf-8"))["scores"]
-        shards = {n: data for n, data in self.files("store").items() if not n.endswith("hnsw.usearch")}
-        return {"scores": json.dumps(scores).encode(), **shards}
-
-
 class Reporting(Train):
     """`report` on a run."""
 
@@ -319,9 +296,7 @@ class Pushing(Reporting):
         return f"{super().state()} {sorted(self.hub.repositories)} {sorted(self.hub.objects)}"
 
 
-CASES: dict[str, type[Case]] = {
-    case.name: case for case in (Train, Resume, Learning, Storing, Reporting, Pushing)
-}
+CASES: dict[str, type[Case]] = {case.name: case for case in (Train, Resume, Learning, Reporting, Pushing)}
 
 
 # ------------------------------------------------------------------ what came of it
@@ -564,19 +539,6 @@ class Evaluated(Resumed):
         return {"scores": json.dumps(scores).encode()}
 
 
-class Stored(Storing):
-    """A store that is complete, which is read."""
-
-    name, damaged = "store, read", "store"
-
-    def give(self) -> None:
-        super().give()
-        self.fresh()
-        ended, _ = self.start(self.command, Harm())
-        assert ended.status == 0, ended.output
-        shutil.copytree(self.work / "store", self.given / "store", ignore=shutil.ignore_patterns(".lock"))
-
-
 class Cached(Train):
     """Embeddings in the user's cache, which a second run reads."""
 
@@ -589,7 +551,7 @@ class Cached(Train):
         shutil.copytree(self.work / "cache", self.given / "cache")
 
 
-DAMAGED = {case.name: case for case in (Resumed, Reported, Evaluated, Stored, Cached)}
+DAMAGED = {case.name: case for case in (Resumed, Reported, Evaluated, Cached)}
 QUIET = "another result, unnoticed"
 
 

@@ -370,8 +370,17 @@ def test_snippets_of_mteb(tiny_path: Path, tmp_path: Path, monkeypatch: pytest.M
     assert list((tmp_path / "out" / "mteb").rglob(f"{IdioLinkRetrieval.metadata.name}.json"))
 
 
+def test_snippets_of_large_corpora(
+    tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (names,) = run_snippets("docs/large-corpora.md", tiny_path)
+    assert len(names["index"]) == len(names["texts"])
+    assert f"{names['texts'][42]} 1.00" in capsys.readouterr().out
+
+
 def test_every_block_is_checked_by_some_test() -> None:
-    names = ("deploying", "ecosystem", "mteb", "python", "using")
+    names = ("deploying", "ecosystem", "large-corpora", "mteb", "python", "using")
     run = {"README.md", *(f"docs/{name}.md" for name in names)}
     for page, name in zip(PAGES, NAMES, strict=True):
         text = page.read_text(encoding="utf-8")

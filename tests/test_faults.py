@@ -22,7 +22,7 @@ from tests.harmed import Harm
 pytestmark = pytest.mark.slow
 
 # Program → every how many of its operations one fails, and the first that does.
-SHARE = {"train": (400, 250), "learn": (100, 60), "store": (200, 60)}
+SHARE = {"train": (400, 250), "learn": (100, 60)}
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from idiomtune.io.files import parse_yaml
 from idiomtune.io.tables import read_rows
 from idiomtune.programs.prepare import prepare
 from tests.mistakes import PLACEHOLDERS, configured, table
-from tests.own_data import write, write_collection
+from tests.own_data import write
 from tests.planted_runs import plant
 from tests.tiny_runs import composed
 
@@ -155,14 +155,9 @@ def test_a_doubtful_choice_is_reported(
     assert any(all(part in line for part in named.split("|")) for line in lines), lines
 
 
-# ------------------------------------------------------------------ outputs, stores and other programs
+# ------------------------------------------------------------------ outputs and other programs
 
 EVALUATE = ("data=sample", "benchmark=[idiolink]", "device=cpu", "benchmark.idiolink.bm25_modes=[]")
-STORE = [
-    *("device=cpu", "benchmark=[own_retrieval]", "benchmark.own_retrieval.path=mine"),
-    *("benchmark.own_retrieval.store=store", "benchmark.own_retrieval.shard_size=2"),
-]
-SHARD = Path("store/mine/sentence/00000.npy")
 LEARN = "glossary=mine.tsv sentences=4 steps=6 device=cpu output=out"
 GLOSSARY = {"mine.tsv": "expression\tmeaning\nmiss the boat\tbe too late\ntie the knot\tget married\n"}
 MINE = {"out/thesis.txt": "all of it"}
@@ -271,27 +266,6 @@ def test_what_may_be_written_is(here: Path, tiny_path: Path) -> None:
     for _ in range(2):  # a report is made again of the same scores
         assert idiomtune.commands.report.main(["empty", "output=report"]) == 0
     assert not [path for path in here.rglob("*") if path.name.startswith(".")]
-
-
-def test_a_damaged_store_is_reported_and_mended(
-    here: Path, tiny_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    write_collection(here / "mine")
-    write(SHARD, "not ours")
-    with pytest.raises(UserError, match=r"store/mine/sentence\b.*store\.json"):
-        evaluate(tiny_path, *STORE)
-    assert SHARD.read_text() == "not ours"
-    SHARD.unlink()
-    evaluate(tiny_path, *STORE, "output=first.json")
-    whole = SHARD.read_bytes()
-    evaluate(tiny_path, *STORE, "output=again.json")
-    assert "damaged" not in caplog.text
-    SHARD.write_bytes(whole[:200] + bytes(8) + whole[208:])
-    evaluate(tiny_path, *STORE, "output=mended.json")
-    assert f"{SHARD} is damaged" in caplog.text
-    assert SHARD.read_bytes() == whole
-    first, *others = (json.loads(path.read_text())["scores"] for path in sorted(here.glob("*.json")))
-    assert others == [first, first]
 
 
 def test_a_damaged_record_of_what_a_model_learnt_is_named(here: Path, tiny_path: Path) -> None:

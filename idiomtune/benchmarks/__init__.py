@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -17,15 +17,11 @@ from idiomtune.requests import Request
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from idiomtune.io.vectors import VectorStore
-
 __all__ = [
     "Benchmark",
     "BenchmarkResult",
-    "Corpus",
     "Distributions",
     "Embed",
-    "Embeddings",
     "Result",
     "Score",
     "requests_of",
@@ -33,7 +29,8 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-Embed = Callable[[Sequence[Request]], "Tensor"]  # (R, D), in float32 on the CPU, row i for request i
+# (R, D), in float32 on the CPU, row i for request i; equal requests are embedded once, whoever asks.
+Embed = Callable[[Sequence[Request]], "Tensor"]
 
 _REHEARSAL_WIDTH = 8  # of the random embeddings in a rehearsal
 
@@ -74,43 +71,6 @@ class BenchmarkResult(Result):
         return self.scores
 
 
-@dataclass(frozen=True)
-class Corpus:
-    """Documents whose embeddings are stored in files, because memory may not hold them.
-
-    A benchmark lists them in `corpora`, and gets each from :meth:`Embeddings.stored`.
-
-    Attributes:
-        name: for people.
-        folder: for the embeddings.
-        option: the option that sets the folder, for messages.
-        requests: the N documents; each call starts from the first.
-        size: N.
-        digest: SHA-256 of the documents, in their order.
-        shard_size: documents a file, and in memory at a time.
-    """
-
-    name: str
-    folder: Path
-    option: str
-    requests: Callable[[], Iterable[Request]]
-    size: int
-    digest: str
-    shard_size: int
-
-
-class Embeddings(Protocol):
-    """The :data:`Embed` that a suite hands to benchmarks, which also has the embeddings of their corpora."""
-
-    def __call__(self, requests: Sequence[Request], /) -> Tensor:
-        """(R, D), row i for request i. Equal requests are embedded once, whichever benchmark asks."""
-        ...
-
-    def stored(self, corpus: Corpus) -> VectorStore:
-        """Row i for the corpus' i-th document."""
-        ...
-
-
 class Benchmark(Protocol):
     """A benchmark asks for the embeddings that it needs, and gives scores.
 
@@ -118,11 +78,10 @@ class Benchmark(Protocol):
 
     - `announced`, the requests that it will ask for: those of all benchmarks are embedded in one pass, which
       reads each text once, in whatever pooling or span it is asked for;
-    - `corpora`, a list of :class:`Corpus`;
     - `takes_whole_embeddings = True`, if it cannot score embeddings that are cut to fewer dimensions.
 
     The earlier contract still works: an attribute `requests`, and a method `score(embeddings)` that gets
-    their rows (and the stores of its corpora, if it has any) and returns a :class:`BenchmarkResult`.
+    their rows and returns a :class:`BenchmarkResult`.
     """
 
     @property
@@ -141,7 +100,7 @@ class Benchmark(Protocol):
         ...
 
     def score(self, embed: Any, /) -> Any:
-        """A :class:`Result`, from what `embed` (an :class:`Embeddings`) gives when it is asked."""
+        """A :class:`Result`, from what `embed` (an :data:`Embed`) gives when it is asked."""
         ...
 
 
@@ -176,15 +135,13 @@ def requests_of(benchmark: Benchmark) -> Sequence[Request]:
     return list(asked)
 
 
-def scored(benchmark: Benchmark, embed: Embeddings) -> Result:
+def scored(benchmark: Benchmark, embed: Embed) -> Result:
     """The result of a benchmark of either contract."""
     result: Result
     if not is_stated(benchmark):
         result = benchmark.score(embed)
     else:
-        stores = [embed.stored(corpus) for corpus in getattr(benchmark, "corpora", ())]
-        rows = embed(announced(benchmark))
-        result = benchmark.score(rows, stores) if stores else benchmark.score(rows)  # type: ignore[call-arg]
+        result = benchmark.score(embed(announced(benchmark)))
     return result
 
 

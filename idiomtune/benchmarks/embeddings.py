@@ -2,7 +2,7 @@
 
 Runs from one model, and the explorer, compute them once. Embeddings are kept rather than scores, since fewer
 things decide them: neither gold data nor a benchmark's options and code. Scores made of them are the same bit
-for bit. Those of corpora are in files, which all processes of a launch write, shard by shard.
+for bit.
 """
 
 from __future__ import annotations
@@ -11,29 +11,22 @@ import hashlib
 import logging
 import platform
 import re
-import shutil
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
 from functools import cache
-from itertools import islice
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from idiomtune.benchmarks import Corpus
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.forward import cut_spans_note, truncated_note
 from idiomtune.encoder.parallel import embed_all
-from idiomtune.encoder.sharding import is_sharded
 from idiomtune.errors import UserError
 from idiomtune.io.cache import put_tensors, read_tensors
 from idiomtune.io.files import cache_folder, package_versions
 from idiomtune.io.processes import Processes
 from idiomtune.io.terminal import progress_bar
-from idiomtune.io.vectors import VectorStore
 from idiomtune.requests import Request
 
 log = logging.getLogger(__name__)
@@ -127,7 +120,6 @@ class Remembered:
         known: a model's digest and its embeddings, which are not computed again if the encoder is the same.
 
     Attributes:
-        stores: of the benchmarks' corpora.
         seconds: that embedding took.
     """
 
@@ -145,7 +137,6 @@ class Remembered:
         self._table = torch.zeros(0, encoder.dimension)
         self.seconds = 0.0
         self._autocast = torch.get_autocast_dtype("cpu"), torch.is_autocast_enabled("cpu")
-        self.stores: dict[Corpus, VectorStore] = {}
         if known is not None and known[0] == encoder.digest() and known[1]._embeds_as(encoder):
             self._rows, self._table = dict(known[1]._rows), known[1]._table
             encoder.truncated |= known[1]._encoder.truncated
@@ -196,10 +187,6 @@ class Remembered:
         check_finite(found)
         return found
 
-    def stored(self, corpus: Corpus) -> VectorStore:
-        """See :class:`idiomtune.benchmarks.Embeddings`."""
-        return self.stores[corpus]
-
     def remarks(self) -> list[str]:
         """What puts all scores in doubt."""
         table, notes = self._table, []
@@ -215,30 +202,15 @@ class Remembered:
         spans = {request for request in self._rows if request.pooling == "span"}
         if num_cut := len(spans & self._encoder.cut_spans):
             notes.append(cut_spans_note(num_cut, len(spans), self._encoder.model.max_seq_length))
-        prompts, stores = self._encoder.prompts, self.stores.values()
+        prompts = self._encoder.prompts
         if prompts.query or prompts.document:
             notes.append(
                 f"prompts: {prompts.query!r} before queries, and before all texts of tasks without documents "
                 f"(pairs of sentences); {prompts.document!r} before documents"
             )
-        num_truncated = self._encoder.num_texts(self._encoder.truncated & self._rows.keys())
-        if num_truncated := num_truncated + sum(store.num_truncated for store in stores):
-            num_texts = self.num_texts + sum(store.num_rows for store in stores)
-            notes.append(truncated_note(num_truncated, num_texts, self._encoder.model.max_seq_length))
+        if num_truncated := self._encoder.num_texts(self._encoder.truncated & self._rows.keys()):
+            notes.append(truncated_note(num_truncated, self.num_texts, self._encoder.model.max_seq_length))
         return notes
-
-
-class Cut:
-    """The same embeddings, cut to their first `size` dimensions."""
-
-    def __init__(self, embed: Remembered, size: int) -> None:
-        self._embed, self._size = embed, size
-
-    def __call__(self, requests: Sequence[Request]) -> Tensor:
-        return self._embed(requests)[:, : self._size]
-
-    def stored(self, corpus: Corpus) -> VectorStore:
-        return self._embed.stored(corpus).cut(self._size)
 
 
 def _facts(encoder: Encoder, requests: Sequence[Request], num_processes: int) -> Iterator[str]:
@@ -286,88 +258,3 @@ def _code_digest() -> str:
         for source in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
             digest.update(source.read_bytes())
     return digest.hexdigest()
-
-
-@contextmanager
-def embedded(corpus: Corpus, encoder: Encoder, processes: Processes, *, keep: bool) -> Iterator[VectorStore]:
-    """The corpus' embeddings, on the disk.
-
-    Args:
-        encoder: in evaluation mode.
-        keep: leave them in the corpus' folder, where the next call for the same model and documents finds
-            them, also what was written of them when it was cut short. Else they are in a folder of their own
-            there, which is deleted at the end.
-
-    Raises:
-        UserError: if the folder holds another model's embeddings, or those of other documents; if an
-            embedding is not finite.
-    """
-    folder = corpus.folder if keep else processes.from_main(lambda: _temporary(corpus))
-    # The main process's model, but the documents that this process has read: both decide a shard's sum.
-    facts = processes.from_main(lambda: _facts_of_store(encoder) if keep else {})
-    facts |= {"documents": corpus.digest}
-    store = VectorStore(folder, corpus.size, encoder.dimension, corpus.shard_size, facts)
-    try:
-        with store.locked() if processes.is_main else nullcontext():
-            _embed_shards(corpus, store, encoder, processes)
-        yield store
-    finally:
-        if processes.is_main and not keep:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _temporary(corpus: Corpus) -> Path:
-    try:
-        corpus.folder.mkdir(parents=True, exist_ok=True)
-        return Path(tempfile.mkdtemp(prefix="checkpoint-", dir=corpus.folder))
-    except OSError as error:
-        raise UserError(
-            f"{corpus.option}={corpus.folder}: cannot be written: {error.strerror or error}"
-        ) from None
-
-
-def _facts_of_store(encoder: Encoder) -> dict[str, str]:
-    return {"model": encoder.digest(), "precision": str(_precision(encoder)).removeprefix("torch.")}
-
-
-def _embed_shards(corpus: Corpus, store: VectorStore, encoder: Encoder, processes: Processes) -> None:
-    """Write the shards that are missing. The documents are read one after the other."""
-    size = corpus.shard_size
-    missing = processes.from_main(lambda: store.start(corpus.option))
-    if processes.is_main and len(missing) < store.num_shards:
-        counts = store.num_shards - len(missing), store.num_shards
-        log.info("%s: %d of %d shards are there already, in %s", corpus.name, *counts, store.folder)
-    # Sharded weights need all processes for each forward pass; else each embeds shards of its own, so that
-    # a shard's batches, and with them its bits, do not depend on the number of processes.
-    in_common = is_sharded(encoder)
-    numbers = missing if in_common else missing[processes.rank :: processes.count]
-    documents, position = iter(corpus.requests()), 0
-    truncated = frozenset(encoder.truncated)
-    with progress_bar(
-        f"embedding {corpus.name}", sum(min(size, corpus.size - n * size) for n in numbers)
-    ) as advance:
-        for number in numbers:
-            skipped = number * size - position
-            requests = list(islice(documents, skipped, skipped + size))
-            position = (number + 1) * size
-            together = processes if in_common else Processes()
-            rows = embed_all(encoder, requests, together, advance).float().cpu()
-            advance(len(requests) - len({request.text for request in requests}))  # no text is embedded twice
-            check_finite(rows, f"{corpus.name}: ")
-            if processes.is_main or not in_common:
-                store.write_truncated(number, sum(request in encoder.truncated for request in requests))
-                store.write(number, rows.numpy())
-            encoder.truncated = set(truncated)  # of a large corpus they would be many
-            encoder.reader.tokenizer.forget()
-    processes.any(False)  # waits for all
-    if missing:
-        processes.from_main(lambda: _check_complete(store, corpus))
-
-
-def _check_complete(store: VectorStore, corpus: Corpus) -> None:
-    """Raises UserError if a shard is missing that another process wrote."""
-    if missing := store.missing():
-        raise UserError(
-            f"{store.folder}: {len(missing)} of {store.num_shards} shards are missing: all processes must "
-            f"use the same disk (name a folder on it with {corpus.option}=) and read the same documents"
-        )

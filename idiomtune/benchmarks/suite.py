@@ -6,15 +6,14 @@ import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
 
-from idiomtune.benchmarks import Benchmark, Corpus, Distributions, Result, announced, scored
-from idiomtune.benchmarks.embeddings import Cut, Remembered, embedded
+from idiomtune.benchmarks import Benchmark, Distributions, Embed, Result, announced, scored
+from idiomtune.benchmarks.embeddings import Remembered
 from idiomtune.config import ModelSettings
 from idiomtune.declarations.registry import score_of
 from idiomtune.declarations.score import at_dimension
@@ -67,8 +66,6 @@ class Suite:
             only written to files: records by query, maps, predictions and plots.
         dimensions: the same embeddings cut to this many leading dimensions are scored too, with keys that end
             in `/dim=<n>`; scores only, and of benchmarks that hold no module of the full width.
-        keep_stores: leave the embeddings of corpora in their files; else they are deleted after scoring, as
-            those of a checkpoint, which no other model has.
 
     Attributes:
         remembers: whether a run, in one process, leaves its model's digest and embeddings in `remembered`.
@@ -84,11 +81,8 @@ class Suite:
         benchmarks: Sequence[Benchmark],
         processes: Processes | None = None,
         dimensions: Sequence[int] = (),
-        *,
-        keep_stores: bool = False,
     ) -> None:
         self.benchmarks = list(benchmarks)
-        self._keep_stores = keep_stores
         self.dimensions = list(dimensions)
         self._processes = processes or Processes()
 
@@ -106,14 +100,11 @@ class Suite:
         """
         start = time.perf_counter()
         chosen = [b for b in self.benchmarks if only is None or b.name in only]
-        with evaluating(encoder), ExitStack() as held:
+        with evaluating(encoder):
             embed = Remembered(encoder, self._processes, cached=keep, known=self.known)
             requests = [request for benchmark in chosen for request in announced(benchmark)]
             if new := [request for request in requests if request not in embed]:
                 embed.add(new)
-            for corpus in (corpus for benchmark in chosen for corpus in _corpora(benchmark)):
-                store = embedded(corpus, encoder, self._processes, keep=self._keep_stores)
-                embed.stores[corpus] = held.enter_context(store)
             with torch.autocast("cpu", enabled=False):  # a lower precision is the model's alone
                 card = self._scored_by_main(chosen, embed)
             if self.remembers and self._processes.count == 1:
@@ -153,13 +144,13 @@ class Suite:
             for key, value in values.items():
                 (card.scores if math.isfinite(value) else card.undefined)[key] = value
             times.append(f"{benchmark.name} {time.perf_counter() - began:.1f} s")
-        num_texts = embed.num_texts + sum(corpus.size for b in chosen for corpus in _corpora(b))
-        log.info("%d texts embedded in %.1f s, then scored: %s", num_texts, embed.seconds, ", ".join(times))
+        seconds, num_texts = embed.seconds, embed.num_texts
+        log.info("%d texts embedded in %.1f s, then scored: %s", num_texts, seconds, ", ".join(times))
         card.notes[:0] = embed.remarks()
         for key, value in card.undefined.items():
             log.warning("benchmark %s: %s is %s, which is not a score: left out", given_by[key], key, value)
             card.notes.append(f"{key} is {value}, which is not a score: left out.")
-        return replace(card, encoder_seconds=embed.seconds, num_texts=num_texts)
+        return replace(card, encoder_seconds=seconds, num_texts=num_texts)
 
     def _scores_when_cut(self, benchmark: Benchmark, embed: Remembered) -> dict[str, float]:
         """Its scores on the first dimensions, at each size."""
@@ -168,15 +159,14 @@ class Suite:
         return {
             at_dimension(key, size): value
             for size in self.dimensions
-            for key, value in _checked(benchmark, scored(benchmark, Cut(embed, size)), {}).items()
+            for key, value in _checked(benchmark, scored(benchmark, _cut(embed, size)), {}).items()
             if not score_of(key).is_constant
         }
 
 
-def _corpora(benchmark: Benchmark) -> Sequence[Corpus]:
-    """The documents whose embeddings it wants in files."""
-    corpora: Sequence[Corpus] = getattr(benchmark, "corpora", ())
-    return corpora
+def _cut(embed: Embed, size: int) -> Embed:
+    """The same embeddings, cut to their first `size` dimensions."""
+    return lambda requests: embed(requests)[:, :size]
 
 
 def too_few_dimensions(size: int, width: int) -> UserError:

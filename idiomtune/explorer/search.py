@@ -21,7 +21,7 @@ from torch.nn.functional import normalize
 from idiomtune.benchmarks.embeddings import embed_or_read
 from idiomtune.benchmarks.own import MODES, Mode
 from idiomtune.benchmarks.own.collections import read_collection
-from idiomtune.benchmarks.retrieval import ndcg, rank, rank_in_parts, tie_break
+from idiomtune.benchmarks.retrieval import ndcg, rank, rank_in_blocks, tie_break
 from idiomtune.data.idiolink import Split
 from idiomtune.data.own.forms import TEXTS, TRAINED
 from idiomtune.data.own.load import OwnTable
@@ -260,8 +260,7 @@ class Explorer:
 
         def of_model(model: Model, mode: Mode) -> list[float]:
             vectors, queries = model.queries[mode], self.corpus.queries
-            parts = [(len(model.documents), partial(_cosines, model, vectors, queries))]
-            ranking, _ = rank_in_parts(parts, num_queries, _NDCG, ties)
+            ranking, _ = rank_in_blocks(partial(_cosines, model, vectors, queries), num_queries, _NDCG, ties)
             hits = [[d in relevant.get(i, ()) for d in first] for i, first in enumerate(ranking.tolist())]
             return _rounded(ndcg(torch.tensor(hits), number, _NDCG).tolist())
 

@@ -74,7 +74,7 @@ def score_model(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str,
         check_pooling(settings.model)
         check_dimensions(settings.model, settings.cut_dimensions)
         benchmarks += module_benchmarks(settings, modules, benchmarks)
-        suite = Suite(benchmarks, processes, settings.cut_dimensions, keep_stores=True)
+        suite = Suite(benchmarks, processes, settings.cut_dimensions)
         expressions, tokens = idiom_expressions(settings.model)
         with accelerator.local_main_process_first():
             labelled = partial(labelled_usages, settings=settings)

@@ -50,7 +50,7 @@ _GROUPS = ("model", "data", "objective", "trainer", "benchmark")
 _SECTIONS = ("data", "eval", "hub", "model", "retain", "trainer")
 _ADDED: dict[str, Any] = {"trainer": {"dropout_masks": "torch"}}
 _FORMER_TOKENS = {"mask": "[MASK]", "separator": "[SEP]"}  # of models that have these, null means the same
-_ADDED_TO_SEARCHES = {"store": None, "shard_size": 50_000, "index": "exact", "missing": "error"}
+_ADDED_TO_SEARCHES = {"missing": "error"}
 
 
 def may_change(key: str) -> bool:

@@ -18,7 +18,7 @@ from idiomtune.benchmarks.retrieval import (
     Similarity,
     ndcg,
     r_precision,
-    rank_in_parts,
+    rank_in_blocks,
     recall_at_r,
     tie_break,
     tie_note,
@@ -80,9 +80,8 @@ class IdioLinkBenchmark:
 
     def _rank(self, split: Split, similarity: Similarity) -> Ranking:
         """As deep as the metrics need."""
-        num = len(split.documents)
         depth = max(int(self._relevance[split.name].number().max()), _NDCG, _TOP_SAVED)
-        return rank_in_parts([(num, similarity)], len(split.queries), depth, self._ties[split.name])
+        return rank_in_blocks(similarity, len(split.queries), depth, self._ties[split.name])
 
     def _ranked_by_words(self, split: Split, mode: str) -> Ranking:
         # Depends on no model: computed at the first checkpoint, then reused.

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -27,7 +26,6 @@ _Reader = Callable[[Mapping[str, Any]], Iterator[QueryResult]]
 
 Mode = Literal["sentence", "span"]
 MODES: tuple[Mode, ...] = ("sentence", "span")
-Index = Literal["exact", "hnsw"]
 _SUFFIXES = re.compile(r"(\.(csv|tsv|jsonl|ndjson|parquet|xlsx))?(\.gz)?$", re.IGNORECASE)  # of tables
 
 RETRIEVAL_METRICS = (
@@ -237,26 +235,10 @@ class OwnRankingOptions(OwnTableOptions):
     examples=_examples,
 )
 class OwnRetrievalOptions(OwnOptions):
-    places: ClassVar[tuple[str, ...]] = ("path", "store")
-
     name: Literal["own_retrieval"]
     judgements: Text | None
     exclude_self: bool
     missing: Literal["error", "ignore"]
-    store: Text | None
-    shard_size: Count
-    index: Index
-
-    @model_validator(mode="after")
-    def _index_is_of_a_store(self) -> Self:
-        if self.index != "exact" and self.store is None:
-            raise ValueError(
-                f"index={self.index} is of embeddings on the disk: name a folder for them with "
-                "benchmark.own_retrieval.store="
-            )
-        if self.index != "exact" and find_spec("usearch") is None:
-            raise ValueError(f"index={self.index} needs the package usearch: pip install 'idiomtune[ann]'")
-        return self
 
 
 @benchmark(

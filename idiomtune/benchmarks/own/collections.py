@@ -1,21 +1,20 @@
-"""A corpus, queries and relevance judgements as BEIR, TREC and mteb lay them out; in memory or read again."""
+"""A corpus, queries and relevance judgements as BEIR, TREC and mteb lay them out."""
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import re
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
+from torch import Tensor
 
 from idiomtune.benchmarks.own import Mode
+from idiomtune.benchmarks.retrieval import tie_break
 from idiomtune.data.own.forms import DOCUMENTS, JUDGEMENTS, QUERIES, Form, normalised
-from idiomtune.data.own.load import number_for
 from idiomtune.data.own.table import Record, Table, unique
 from idiomtune.errors import UserError
 from idiomtune.io.files import first_of, is_file, is_folder, raise_problems
@@ -82,94 +81,9 @@ _TABLES = (".jsonl", ".ndjson", ".tsv", ".csv", ".parquet", ".xlsx")
 _PLAIN = (".tsv", ".txt", ".trec", ".qrels")  # lines of fields between tabs or blanks
 _SHARD = re.compile(r"-\d+-of-\d+$")
 _USUAL_SPLIT = "test"
-_START_AGAIN = "start again, and do not change the files meanwhile"
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
-
-Check = Callable[[Record, str], str]  # of a document's row and id, which it returns; raises FieldError
-
-
-class Documents:
-    """Documents by their ids: in memory, or read again each time, since their texts may not fit in memory.
-
-    About 50 bytes are held of each; a list and a dict of the ids alone would take four times as much. Each
-    reading is checked against the first by 8 bytes a document: files may change in between.
-
-    Args:
-        read: reads from the start: each document's id and text. It takes a check of ids.
-        in_memory: keep the texts.
-
-    Attributes:
-        numbers: int64 (N,), of the ids.
-        has_spans: whether one of them has a span.
-        digest: SHA-256 of texts and spans, in their order.
-
-    Raises:
-        UserError: as `read` does; if an id occurs twice.
-    """
-
-    def __init__(
-        self, read: Callable[[Check | None], Iterable[tuple[str, Request]]], *, in_memory: bool = True
-    ) -> None:
-        self._read = read
-        self._texts: list[Request] | None = [] if in_memory else None
-        self._ids, self._ends = bytearray(), array("Q", [0])
-        self._hashes = array("q")
-        self.has_spans = False
-        numbers, digest = array("q"), hashlib.sha256()
-        for id_, document in read(None):
-            self._ids += id_.encode()
-            self._ends.append(len(self._ids))
-            numbers.append(number_for(id_))
-            self._hashes.append(hash(document))
-            self.has_spans |= document.span is not None
-            digest.update(f"{len(document.text)} {document.text} {document.span}".encode())
-            if self._texts is not None:
-                self._texts.append(document)
-        self.digest = digest.hexdigest()
-        self.numbers = np.frombuffer(numbers, np.int64)
-        self._order = self.numbers.argsort(kind="stable")
-        again = self._order[1:][np.diff(self.numbers[self._order]) == 0]
-        if twice := {self.id(n) for n in again.tolist()}:
-            check = unique()
-            for _ in read(lambda record, id_: check(record, id_) if id_ in twice else id_):
-                pass  # to name the rows
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    def __iter__(self) -> Iterator[Request]:
-        """The documents, read again if they are not in memory.
-
-        Raises:
-            UserError: if they are no longer those of the first reading.
-        """
-        if self._texts is not None:
-            yield from self._texts
-            return
-        number = 0
-        for number, (id_, document) in enumerate(self._read(None), 1):
-            if number > len(self) or self._hashes[number - 1] != hash(document):
-                raise UserError(f"document {id_!r} changed after it was first read: {_START_AGAIN}")
-            yield document
-        if number < len(self):
-            raise UserError(f"the last {len(self) - number} documents no longer exist: {_START_AGAIN}")
-
-    def id(self, position: int) -> str:
-        """The id of a document."""
-        return self._ids[self._ends[position] : self._ends[position + 1]].decode()
-
-    def shown(self, position: int) -> dict[str, str]:
-        """For a record of results: the id, and up to 300 characters of the text if it is in memory."""
-        text = self._texts[position].text[:300] if self._texts else ""
-        return {"id": self.id(position), "text": text}
-
-    def find(self, id_: str) -> int | None:
-        """The position of a document; None if there is no such id."""
-        place = int(np.searchsorted(self.numbers, number := number_for(id_), sorter=self._order))
-        position = int(self._order[place]) if place < len(self) else 0
-        return position if len(self) and self.numbers[position] == number else None
 
 
 @dataclass(frozen=True)
@@ -178,12 +92,14 @@ class Collection:
 
     Attributes:
         name: in score keys.
+        ids: of the documents; only those of the user's own rows may occur twice.
         queries: those with a relevant document, by positions of documents; grades are above 0.
         num_left_out: queries without one, which are not scored.
     """
 
     name: str
-    documents: Documents
+    ids: Sequence[str]
+    documents: Sequence[Request]
     queries: list[Query]
     num_left_out: int
     files: list[Path]
@@ -191,11 +107,16 @@ class Collection:
     @property
     def modes(self) -> list[Mode]:
         """Also by spans, if there is one."""
-        return ["sentence", "span"] if self.documents.has_spans else modes_of(q.text for q in self.queries)
+        return modes_of([*self.documents, *(query.text for query in self.queries)])
 
-    def document_mode(self, mode: Mode) -> Mode:
-        """Documents without any span are whole sentences in either mode."""
-        return mode if self.documents.has_spans else "sentence"
+    def shown(self, position: int) -> dict[str, str]:
+        """For a record of results: a document's id, and up to 300 characters of its text."""
+        return {"id": self.ids[position], "text": self.documents[position].text[:300]}
+
+    @cached_property
+    def ties(self) -> Tensor:
+        """(N,), see :func:`idiomtune.benchmarks.retrieval.tie_break`."""
+        return tie_break(self.ids)
 
 
 def read_collection(
@@ -206,7 +127,6 @@ def read_collection(
     missing: str = "error",
     *,
     exclude_self: bool = False,
-    streamed: bool = False,
 ) -> Collection:
     """A corpus, its queries and their relevance judgements.
 
@@ -220,7 +140,6 @@ def read_collection(
         missing: `ignore` = leave out judgements of queries and documents that do not exist.
         exclude_self: a document with the query's id is not a result of the query (as in BEIR, where some
             queries are documents of the corpus); a query with nothing else to find is not scored.
-        streamed: keep no document's text in memory: they are read again when needed.
 
     Raises:
         UserError: naming file, row and field of all problems in a file.
@@ -230,21 +149,18 @@ def read_collection(
     corpus, query_files = _parts(folder, _CORPUS), _parts(folder, _QUERIES)
     judged = _judged(folder, judgements)
 
-    def each_document(check: Check | None) -> Iterator[tuple[str, Request]]:
-        def document(record: Record) -> tuple[str, Request]:
-            id_ = record.name("id")
-            return check(record, id_) if check else id_, request_of(record, role="document")
+    check, check_query = unique(), unique()
 
-        return _read(corpus, DOCUMENTS, ("id text", "id title text"), document)
-
-    documents = Documents(each_document, in_memory=not streamed)
-    check = unique()
+    def document(record: Record) -> tuple[str, Request]:
+        return check(record, record.name("id")), request_of(record, role="document")
 
     def query(record: Record) -> tuple[str, Query]:
-        id_ = check(record, record.name("id"))
+        id_ = check_query(record, record.name("id"))
         request = request_of(record, instruction=instruction)
         return id_, Query(id_, request, {}, record.optional_name("group"))
 
+    documents = dict(_read(corpus, DOCUMENTS, ("id text", "id title text"), document))
+    positions = {id_: position for position, id_ in enumerate(documents)}
     queries = dict(_read(query_files, QUERIES, ("id text",), query))
 
     ignored: dict[str, None] = {}
@@ -252,7 +168,7 @@ def read_collection(
     def judge(record: Record) -> None:
         query, document = record.name("query"), record.name("document")
         grade = record.number_in("relevance") if "relevance" in record.names else 1.0
-        position = documents.find(document)
+        position = positions.get(document)
         if query not in queries or position is None:
             role, what = ("query", query) if query not in queries else ("document", document)
             if missing == "ignore":
@@ -271,7 +187,7 @@ def read_collection(
         log.warning("%s: judgements of what does not exist are left out: %s", folder, first_of([*ignored], 3))
     scored = []
     for asked in queries.values():
-        itself = documents.find(asked.id) if exclude_self else None
+        itself = positions.get(asked.id) if exclude_self else None
         if grades := {n: grade for n, grade in asked.grades.items() if grade > 0 and n != itself}:
             left_out = () if itself is None else (itself,)
             scored.append(replace(asked, grades=grades, left_out=left_out))
@@ -279,7 +195,7 @@ def read_collection(
         but = " other than itself (benchmark.own_retrieval.exclude_self=true)" if exclude_self else ""
         raise UserError(f"no query has a relevant document{but}: nothing can be scored", file=judged[0])
     files = [*corpus, *query_files, *judged]
-    return Collection(name, documents, scored, len(queries) - len(scored), files)
+    return Collection(name, [*documents], [*documents.values()], scored, len(queries) - len(scored), files)
 
 
 def _unpacked(path: Path) -> Path:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from idiomtune.benchmarks import Embed, Embeddings, Result, Score
+from idiomtune.benchmarks import Embed, Result, Score
 from idiomtune.benchmarks.own import (
     MODES,
     STS_METRICS,
@@ -24,7 +24,6 @@ from idiomtune.benchmarks.own import (
 )
 from idiomtune.benchmarks.own.collections import (
     Collection,
-    Documents,
     Query,
     in_mode,
     modes_of,
@@ -231,7 +230,7 @@ class OwnValBenchmark:
         """The requests of the parts."""
         return [request for _, _, part in self._parts for request in part.announced]
 
-    def score(self, embed: Embeddings) -> Result:
+    def score(self, embed: Embed) -> Result:
         """The scores of all parts, and their mean."""
         result = Result()
         main_scores = []
@@ -360,4 +359,4 @@ def _collection(
     store = examples.store
     names = [f"{store.text_ids[text]} {store.span(text)}" for text in texts]
     requests = [Request(store.read_text(text), store.span(text)) for text in texts]
-    return Collection(part, Documents(lambda _: zip(names, requests, strict=True)), queries, num_left_out, [])
+    return Collection(part, names, requests, queries, num_left_out, [])

@@ -13,7 +13,7 @@ import torch
 
 from idiomtune.benchmarks import Benchmark, retrieval
 from idiomtune.benchmarks.own import RETRIEVAL_METRICS
-from idiomtune.benchmarks.own.collections import Collection, Documents, Query, read_collection
+from idiomtune.benchmarks.own.collections import Collection, Query, read_collection
 from idiomtune.benchmarks.own.retrieval import OwnRetrievalBenchmark
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.data.idiolink import load_split
@@ -28,7 +28,7 @@ DOCUMENTS = ["Cats A cat sat.", "Rates rose.", "He let the cat out of the bag."]
 
 def relevance(collection: Collection) -> dict[str, dict[str, float]]:
     return {
-        query.id: {collection.documents.id(d): grade for d, grade in query.grades.items()}
+        query.id: {collection.ids[d]: grade for d, grade in query.grades.items()}
         for query in collection.queries
     }
 
@@ -62,11 +62,10 @@ def mteb(folder: Path) -> None:
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), folder / f"{name}.parquet")
 
 
-@pytest.mark.parametrize("is_streamed", [False, True])
 @pytest.mark.parametrize("layout", [write_collection, trec, mteb])
-def test_every_layout_gives_the_same(tmp_path: Path, layout: Any, is_streamed: bool) -> None:
+def test_every_layout_gives_the_same(tmp_path: Path, layout: Any) -> None:
     layout(tmp_path)
-    found = read_collection("mine", tmp_path, streamed=is_streamed)
+    found = read_collection("mine", tmp_path)
     assert [document.text.replace('"', "") for document in found.documents] == DOCUMENTS
     named = {
         q.lstrip("q"): {d.lstrip("d"): g for d, g in grades.items()} for q, grades in relevance(found).items()
@@ -79,23 +78,17 @@ def test_every_layout_gives_the_same(tmp_path: Path, layout: Any, is_streamed: b
 def test_a_carriage_return_within_a_text_does_not_end_a_document(tmp_path: Path) -> None:
     trec(tmp_path)
     (tmp_path / "collection.tsv").write_bytes(b"d1\tCa\rts\tA cat.\nd2\tRates rose.\nd3\tThe cat.\n")
-    documents = read_collection("mine", tmp_path).documents
-    assert [documents.id(n) for n in range(len(documents))] == ["d1", "d2", "d3"]
+    assert read_collection("mine", tmp_path).ids == ["d1", "d2", "d3"]
 
 
-def test_documents_that_are_not_held_are_checked_likewise(tmp_path: Path) -> None:
+def test_documents_that_occur_twice_are_all_named(tmp_path: Path) -> None:
     document = '{"_id": "%s", "text": "%s"}\n'
     corpus = "".join(document % (id_, "A cat sat.") for id_ in ("d1", "ä", "d3", "ä", "d1", "ä"))
-    write_collection(tmp_path, corpus=corpus)
-    said = []
-    for is_streamed in (False, True):
-        with pytest.raises(UserError, match="3 problems") as refused:
-            read_collection("mine", tmp_path, streamed=is_streamed)
-        said.append(str(refused.value))
-    assert said[0] == said[1]
+    with pytest.raises(UserError, match="3 problems"):
+        read_collection("mine", write_collection(tmp_path, corpus=corpus))
     write_collection(tmp_path, corpus=document % ("d1", "A cat sat."))
     with pytest.raises(UserError, match="no document 'd3'"):
-        read_collection("mine", tmp_path, streamed=True)
+        read_collection("mine", tmp_path)
 
 
 def test_which_judgements_is_chosen(tmp_path: Path) -> None:
@@ -145,8 +138,7 @@ def test_equal_to_pytrec_eval(monkeypatch: pytest.MonkeyPatch) -> None:
         )
         for n, row in enumerate(grades.tolist())
     ]
-    texts = Documents(lambda _: ((id_, Request(id_)) for id_ in ids))
-    collection = Collection("mine", texts, asked, 0, [])
+    collection = Collection("mine", ids, list(map(Request, ids)), asked, 0, [])
     benchmark = OwnRetrievalBenchmark([collection])
     result = benchmark.score(in_turn(torch.cat([documents, queries])))
     cosines = torch.nn.functional.cosine_similarity(queries[:, None], documents[None], dim=2).tolist()

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from idiomtune.benchmarks import retrieval
 from idiomtune.benchmarks.retrieval import (
-    Search,
     average_precision,
     ndcg,
     ndcg_of_gains,
+    nearest,
     r_precision,
     rank,
-    rank_in_parts,
+    rank_in_blocks,
     recall,
     recall_at_r,
     reciprocal_rank,
@@ -59,29 +59,9 @@ def test_the_first_few_are_those_of_the_whole_ranking(depth: int, monkeypatch: p
         assert torch.equal(rank(similarity, depth, ties), expected)
         for pairs in (1, 1000, 10**6):
             monkeypatch.setattr(retrieval, "_MAX_SIMILARITIES", pairs)
-            found, values = rank_in_parts([(150, similarity.__getitem__)], 40, depth, ties)
+            found, values = rank_in_blocks(similarity.__getitem__, 40, depth, ties)
             assert torch.equal(found, expected)
             assert torch.equal(values, similarity.gather(1, expected))
-
-
-@FUZZED
-@given(st.data())
-def test_a_corpus_in_parts_is_ranked_as_a_whole(data: st.DataObject) -> None:
-    """With many ties, within parts and across them."""
-    sizes = data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=5))
-    num_queries, depth = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 40))
-    numbers = st.lists(
-        st.sampled_from([-torch.inf, -1.0, 0.0, 1.0]), min_size=sum(sizes), max_size=sum(sizes)
-    )
-    rows = data.draw(st.lists(numbers, min_size=num_queries, max_size=num_queries))
-    ties = data.draw(st.permutations(range(sum(sizes))))
-    parts = [(part.shape[1], part.__getitem__) for part in torch.split(torch.tensor(rows), sizes, dim=1)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(retrieval, "_MAX_SIMILARITIES", data.draw(st.integers(1, 30)))
-        found, _ = rank_in_parts(parts, num_queries, depth, torch.tensor(ties))
-    assert found.tolist() == [
-        sorted(range(len(row)), key=lambda n: (-row[n], ties[n]))[:depth] for row in rows
-    ]
 
 
 def test_ties_go_to_the_earlier_document() -> None:
@@ -157,16 +137,15 @@ def test_a_single_relevant_document_counts_whole() -> None:
     assert "100.0%" in retrieval.tie_note("ndcg", hits, torch.tensor([[0.5, 0.5, 0.1]]))[0]
 
 
-@pytest.mark.parametrize("sizes", [[4], [2, 2], [1, 1, 2]])
-def test_the_nearest_by_hand(sizes: list[int]) -> None:
-    """Of documents of any length, in parts; a zero vector has the cosine 0, as one at a right angle."""
+def test_the_nearest_by_hand() -> None:
+    """Of documents of any length; a zero vector has the cosine 0, as one at a right angle."""
     documents = torch.tensor([[3.0, 0], [0, 0], [0, 2], [1, 1]])
     queries, ties = torch.tensor([[1.0, 0], [0, 5]]), torch.arange(4)
-    parts = torch.split(documents, sizes)
     half = 0.5**0.5
-    positions, values = Search(queries, parts, ties).ranking(4)
+    positions, values = nearest(queries, documents, 4, ties)
     assert positions.tolist() == [[0, 3, 1, 2], [2, 3, 0, 1]]
     torch.testing.assert_close(values, torch.tensor([[1, half, 0, 0], [1, half, 0, 0]]))
-    positions, values = Search(queries, parts, ties, [[2], [3]]).ranking(4)
+    positions, values = nearest(queries, documents, 4, ties, [[2], [3]])
     assert positions.tolist() == [[0, 3, 1, 2], [2, 0, 1, 3]], "what is left out comes last"
     torch.testing.assert_close(values, torch.tensor([[1, half, 0, -torch.inf], [1, 0, 0, -torch.inf]]))
+    assert nearest(queries, documents, 1, ties, [[], [2, 3]])[0].tolist() == [[0], [0]]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from idiomtune.benchmarks import Corpus, Embed, Result
+from idiomtune.benchmarks import Embed, Result
 from idiomtune.benchmarks.own.pairs import OwnPairBenchmark, read_pairs
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.encoder.encoder import Encoder
@@ -26,8 +26,8 @@ class Texts:
     files: Sequence[Path] = ()
     without_gold: Sequence[str] = ()
 
-    def __init__(self, requests: Sequence[Request], corpora: Sequence[Corpus] = ()) -> None:
-        self.announced, self.corpora = list(requests), list(corpora)
+    def __init__(self, requests: Sequence[Request]) -> None:
+        self.announced = list(requests)
 
     def score(self, embed: Embed) -> Result:
         embed(self.announced)
@@ -60,16 +60,6 @@ def test_the_count_is_beside_the_scores_also_if_embeddings_were_kept(
         assert "model.max_length" in note
     assert not notes(load(tiny_path), Texts([Request("short")]))
     assert "truncated" not in caplog.text
-
-
-def test_documents_in_files_are_counted_also_if_they_are_embedded_already(
-    tiny_path: Path, tmp_path: Path
-) -> None:
-    documents = [Request(f"{LONG} {i}" if i % 2 else f"number {i}") for i in range(7)]
-    corpus = Corpus("c", tmp_path / "store", "store", lambda: documents, 7, "digest", 3)
-    for _ in range(2):
-        card = Suite([Texts([Request(LONG)], [corpus])], keep_stores=True).run(load(tiny_path))
-        assert any(note.startswith("4 of 8 texts are truncated") for note in card.notes)
 
 
 def test_encode_and_search_warn_once(tiny_path: Path, caplog: pytest.LogCaptureFixture) -> None:

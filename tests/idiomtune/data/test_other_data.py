@@ -168,7 +168,7 @@ def test_idiomx(monkeypatch: pytest.MonkeyPatch) -> None:
     importlib.import_module("idiomx").main("rows.jsonl")
     settings = settings_of("idiomx")
     collection = read_collection("idiomx", settings.benchmark["own_retrieval"].paths["idiomx"])
-    texts = {collection.documents.id(n): request.text for n, request in enumerate(collection.documents)}
+    texts = dict(zip(collection.ids, (request.text for request in collection.documents), strict=True))
     assert len(texts) == 10
     assert texts["i3"] == (
         'idiom: idiom 3. idiom: idiom 3. meaning: meaning 1. paraphrase: ["a", "b"]. explanation: why. '

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,15 +45,12 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "mined": lambda path: read_corpus([str(path)]),
     "glossary": lambda path: read_glossary([path]),
 }
-# The files of a collection, and a good row of each. The documents are held, or streamed.
+# The files of a collection, and a good row of each.
 PARTS: dict[str, dict[str, Any]] = {
     "corpus": {"_id": "d1", "title": "t", "text": "a", "span": "a"},
     "queries": {"_id": "q1", "text": "a", "span_start": 0, "span_end": 1, "group": "g"},
     "qrels": {"query-id": "q1", "corpus-id": "d1", "score": 1},
 }
-COLLECTION: list[Callable[[Path], Any]] = [
-    partial(read_collection, "mine", streamed=is_streamed) for is_streamed in (False, True)
-]
 
 PAIRS = "anchor,positive\na,p\n"
 SCORED = "sentence1,sentence2,score\na,b,1\n"
@@ -164,14 +160,12 @@ def test_an_error_names_file_row_and_field(
     tmp_path: Path, reader: str, content: str | None, named: tuple[str, ...]
 ) -> None:
     if reader in PARTS:
-        path, readers = write_collection(tmp_path / "mine", **{reader: content}), COLLECTION
+        path = write_collection(tmp_path / "mine", **{reader: content})
     else:
         path = write(tmp_path / ("mine.jsonl" if (content or "")[:1] == "{" else "mine.csv"), content or "")
-        readers = [READERS[reader]]
-    for one in readers:
-        with pytest.raises(UserError) as refused:
-            one(path)
-        assert [part for part in (str(path), *named) if part not in str(refused.value)] == []
+    with pytest.raises(UserError) as refused:
+        _ = read_collection("mine", path) if reader in PARTS else READERS[reader](path)
+    assert [part for part in (str(path), *named) if part not in str(refused.value)] == []
 
 
 # A good row for each reader, whose cells are replaced at random.
@@ -223,7 +217,7 @@ def test_whatever_is_in_a_cell_is_read_or_refused(
     for path in both_kinds(place, [row, row | change]):
         message = str(folder)
         try:
-            _ = COLLECTION[0](folder) if name in PARTS else READERS[name](path)
+            _ = read_collection("mine", folder) if name in PARTS else READERS[name](path)
         except UserError as error:
             message = str(error)
         assert str(folder) in message or "data.val=" in message, message

@@ -254,8 +254,7 @@ def test_resume_takes_the_saved_config_and_the_run_length(run_folder: Path) -> N
     begun_before = {"dropout_masks": "torch"}  # without a name, masks are PyTorch's
     assert config["trainer"] == {"max_epochs": 9, "batch_size": 32} | begun_before
     assert config["model"] == {"path": "a", "pooling": None, "glossary_gate": None}
-    in_memory = {"store": None, "shard_size": 50_000, "index": "exact", "missing": "error"}
-    assert config["benchmark"]["own_retrieval"] == {"path": "search"} | in_memory
+    assert config["benchmark"]["own_retrieval"] == {"path": "search", "missing": "error"}
     assert (config["seed"], config["device"], config["resume"]) == (42, "cpu", str(run_folder))
 
 

@@ -34,7 +34,7 @@ THEN: dict[str, Any] = {
     "trainer": {"max_epochs": 2, "learning_rate": 0.1, "invariants": {"level": "off"}, "ema": None},
     "model": {"glossary": "here/g.csv", "path": "m"},
     "objective": {"name": "own", "size": 1},
-    "benchmark": {"own_retrieval": {"store": "kept"}},
+    "benchmark": {"own_retrieval": {"path": "kept"}},
 }
 RECORDED = {"config": THEN, "run": {"experiment": "x"}}
 
@@ -189,8 +189,7 @@ def test_options_that_are_newer_than_a_run_have_their_defaults(tmp_path: Path) -
         "newer": 3,
         "invariants": {"level": "off", "every": 9},
     }
-    searched = {"store": "kept", "shard_size": 50_000, "index": "exact", "missing": "error"}
-    assert found["benchmark"]["own_retrieval"] == searched
+    assert found["benchmark"]["own_retrieval"] == {"path": "kept", "missing": "error"}
 
 
 def test_the_runs_own_configuration_is_the_newest_if_it_is_whole(tmp_path: Path) -> None:
