@@ -30,7 +30,7 @@ def get(kind: str, key: object, make: Callable[[Path], object], *, suffix: str =
     """The file or folder of a key, which is made if it is missing.
 
     Args:
-        kind: the folder in the cache, such as `negatives`.
+        kind: the folder in the cache, such as `gates`.
         key: all that decides the content, as JSON has it.
         make: writes the file, or fills the folder, at the given path.
         suffix: of the file's name.
