@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import nullcontext
 from copy import copy, deepcopy
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypedDict, Unpack, overload
+from typing import Any, Literal, NamedTuple, TypedDict, TypeVar, Unpack, get_type_hints, overload
 
 import numpy as np
 import torch
@@ -69,8 +70,16 @@ _OF_MEANINGS = ("form", "num_senses", "weight", "left_out", "gate")  # what deci
 _NUM_PROBED = 8  # tokens that are embedded to see whether a loaded model tells them apart
 
 
-_Table = Mapping[str, str | Sequence[str]]  # expression → meaning, or its senses
+# What a model is loaded with: the section `model`, but for what training alone reads. None = by default.
+LOAD_OPTIONS: dict[str, Any] = {
+    name: kind | None
+    for name, kind in get_type_hints(ModelSettings).items()
+    if name in ModelSettings.model_fields
+    and name not in ("path", "about", "idiom_tokens", "idiom_tokens_start", "glossary_dropout")
+}
+LOAD_OPTIONS["glossary"] = Any  # also tables in memory
 Comparable = Tensor | NDArray[Any] | str | list[str]
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class EncodeOptions(TypedDict, total=False):
@@ -82,52 +91,16 @@ class EncodeOptions(TypedDict, total=False):
     show_progress_bar: bool
 
 
-class LoadOptions(TypedDict, total=False):
-    """Options of `Encoder.from_pretrained`, which are those of the section `model`; None = by default.
-
-    Attributes:
-        revision: branch, tag or commit on the Hub.
-        max_length: tokens kept of a text; by default the checkpoint's limit.
-        pooling: replaces the checkpoint's pooling (`mean`, `cls`, `lasttoken`, `cls+sep`, `last2`, …).
-        pool_prompts: whether a prompt's tokens are pooled; by default as in the checkpoint.
-        bidirectional: whether a decoder's tokens also attend to later ones; by default as in the checkpoint.
-        span: `raw` = spans are embedded by the transformer's last hidden states, past the modules after the
-            pooling; by default through these.
-        query_prompt, document_prompt: replace the checkpoint's prompts.
-        instruction_prompt: template of queries with an instruction, see :class:`Prompts`.
-        trust_remote_code: run Python code that comes with the checkpoint.
-        convert_weights: make a copy with safetensors of a checkpoint that has pickled weights alone.
-        tokens_per_forward: see :class:`Encoder`; by default 8192.
-        replace_expressions: whether expressions that have an idiom token are replaced by it; by default as
-            in the checkpoint.
-        glossary: what the model reads after expressions, in place of a glossary of its own: expression →
-            meaning, rows or a frame; a file or a name; or a list of names and such; `[]` = none.
-        glossary_form: `beside` = after the expression, for models trained to read it there; `in_place`.
-        glossary_gate: weigh meanings by usage, literal or idiomatic; by default if the checkpoint does, or a
-            gate for it comes with the project (`minilm`). For other models it is fitted once.
-        glossary_senses, glossary_weight, glossary_brief, glossary_max_similarity: as in `conf/model/`.
-    """
-
-    revision: str | None
-    max_length: int | None
-    pooling: str | None
-    pool_prompts: bool | None
-    bidirectional: bool | None
-    span: Literal["raw"] | None
-    query_prompt: str | None
-    document_prompt: str | None
-    instruction_prompt: str | None
-    trust_remote_code: bool
-    convert_weights: bool
-    tokens_per_forward: int | None
-    replace_expressions: bool | None
-    glossary: str | _Table | Sequence[str | _Table] | None
-    glossary_form: Literal["beside", "in_place"] | None
-    glossary_gate: bool | None
-    glossary_senses: int | None
-    glossary_weight: float | None
-    glossary_brief: bool | None
-    glossary_max_similarity: float | None
+def _with_options(function: Function) -> Function:
+    """The function, whose signature names the options of a section `model` with their types."""
+    *named, _ = inspect.signature(function).parameters.values()
+    options = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+        for name, kind in {"device": str | None, **LOAD_OPTIONS}.items()
+        if name not in [parameter.name for parameter in named]
+    ]
+    vars(function)["__signature__"] = inspect.Signature([*named, *options])
+    return function
 
 
 class Hit(NamedTuple):
@@ -166,6 +139,7 @@ class Encoder(nn.Module):
             would have another width than its embeddings.
     """
 
+    @_with_options
     def __init__(
         self,
         model: SentenceTransformer | str | os.PathLike[str],
@@ -224,8 +198,9 @@ class Encoder(nn.Module):
     # ---------------------------------------------------------------- loading and saving
 
     @classmethod
+    @_with_options
     def from_pretrained(
-        cls, path: str | os.PathLike[str], *, device: str | None = None, **options: Unpack[LoadOptions]
+        cls, path: str | os.PathLike[str], *, device: str | None = None, **options: Any
     ) -> Encoder:
         """Load a sentence-transformers or plain transformers checkpoint, in float32.
 
@@ -233,14 +208,15 @@ class Encoder(nn.Module):
             path: a local folder, a model on the Hugging Face Hub, or a name that `model=` takes on the
                 command line, such as `e5_base`: where no option is given here, that of `conf/model/` holds.
             device: `cpu`, `cuda` or `mps`; by default the fastest available.
-            options: see :class:`LoadOptions`.
+            options: those of the section `model` (:doc:`/docs/reference/options`), as `max_length=64` or
+                `span="raw"`; None = by default. `glossary` also takes tables in memory: expression → meaning.
 
         Raises:
             UserError: if there is no such model, it cannot be reached, or its kind is not supported; for an
                 argument that is not among the options; if expressions should be replaced, but the model has
                 no idiom tokens.
         """
-        if others := options.keys() - LoadOptions.__annotations__.keys():
+        if others := options.keys() - LOAD_OPTIONS.keys():
             message = "there is no such argument; encoder.add_idiom_tokens([...]) adds idiom tokens"
             raise UserError(message, option=", ".join(sorted(others)))
         name = path_text(path, "path")
