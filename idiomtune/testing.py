@@ -26,7 +26,7 @@ from accelerate.utils import set_seed
 from safetensors.torch import load, save
 from torch import Tensor
 
-from idiomtune.benchmarks import Benchmark, Embed, build_benchmarks, requests_of, scored
+from idiomtune.benchmarks import Benchmark, Embed, build_benchmarks, requests_of
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.config import EvaluateSettings, TrainSettings
 from idiomtune.declarations.benchmark import BenchmarkOptions
@@ -403,7 +403,7 @@ class _BenchmarkChecks:
                 self._random[key].append(value)
 
     def _scores(self, embed: Embed, of: Benchmark | None = None) -> dict[str, float]:
-        values = scored(of or self._benchmark, embed).by_key
+        values = (of or self._benchmark).score(embed).by_key
         return {key: float(value) for key, value in values.items() if math.isfinite(value)}
 
     def _differ(self, embed: Embed, other: Embed, of: Benchmark | None = None) -> list[Any]:
@@ -452,7 +452,7 @@ class _BenchmarkChecks:
 
     def records(self) -> object:
         """A score is not what its records by query say, or two of them have one id: comparisons use these."""
-        result, declared = scored(self._benchmark, _rows), benchmark_type(self._benchmark.name)
+        result, declared = self._benchmark.score(_rows), benchmark_type(self._benchmark.name)
         by_key = defaultdict(list)
         for each in chain.from_iterable(map(declared.results, result.per_query)):
             by_key[each.key].append(each)

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Benchmark",
-    "BenchmarkResult",
     "Distributions",
     "Embed",
     "Result",
@@ -60,17 +59,6 @@ class Result:
         return {str(score): score.value for score in self.scores}
 
 
-@dataclass(frozen=True)
-class BenchmarkResult(Result):
-    """The result of a benchmark that states its requests: its scores are key → value."""
-
-    scores: dict[str, float]  # type: ignore[assignment]
-
-    @property
-    def by_key(self) -> dict[str, float]:
-        return self.scores
-
-
 class Benchmark(Protocol):
     """A benchmark asks for the embeddings that it needs, and gives scores.
 
@@ -79,9 +67,6 @@ class Benchmark(Protocol):
     - `announced`, the requests that it will ask for: those of all benchmarks are embedded in one pass, which
       reads each text once, in whatever pooling or span it is asked for;
     - `takes_whole_embeddings = True`, if it cannot score embeddings that are cut to fewer dimensions.
-
-    The earlier contract still works: an attribute `requests`, and a method `score(embeddings)` that gets
-    their rows and returns a :class:`BenchmarkResult`.
     """
 
     @property
@@ -99,19 +84,14 @@ class Benchmark(Protocol):
         """Splits that give predictions, but no scores."""
         ...
 
-    def score(self, embed: Any, /) -> Any:
+    def score(self, embed: Embed, /) -> Result:
         """A :class:`Result`, from what `embed` (an :data:`Embed`) gives when it is asked."""
         ...
 
 
-def is_stated(benchmark: Benchmark) -> bool:
-    """Whether a benchmark is written to the earlier contract: it states its requests."""
-    return hasattr(benchmark, "requests")
-
-
 def announced(benchmark: Benchmark) -> Sequence[Request]:
     """The requests that a benchmark is known to ask for, before it is scored."""
-    requests: Sequence[Request] = getattr(benchmark, "requests" if is_stated(benchmark) else "announced", ())
+    requests: Sequence[Request] = getattr(benchmark, "announced", ())
     return requests
 
 
@@ -133,16 +113,6 @@ def requests_of(benchmark: Benchmark) -> Sequence[Request]:
 
     benchmark.score(embed)
     return list(asked)
-
-
-def scored(benchmark: Benchmark, embed: Embed) -> Result:
-    """The result of a benchmark of either contract."""
-    result: Result
-    if not is_stated(benchmark):
-        result = benchmark.score(embed)
-    else:
-        result = benchmark.score(embed(announced(benchmark)))
-    return result
 
 
 def build_benchmarks(
@@ -172,8 +142,6 @@ def build_benchmarks(
             log.warning("benchmark %s is NOT SCORED: %s", name, error)
             continue
         benchmarks.append(benchmark)
-        if is_stated(benchmark):
-            log.warning("benchmark %s: `requests` is the earlier contract: docs/adding-a-benchmark.md", name)
         if benchmark.without_gold:
             splits = ", ".join(benchmark.without_gold)
             log.warning("%s has no gold on %s: predictions, no scores", benchmark.name, splits)

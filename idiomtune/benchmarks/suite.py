@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from idiomtune.benchmarks import Benchmark, Distributions, Embed, Result, announced, scored
+from idiomtune.benchmarks import Benchmark, Distributions, Embed, Result, announced
 from idiomtune.benchmarks.embeddings import Remembered
 from idiomtune.config import ModelSettings
 from idiomtune.declarations.registry import score_of
@@ -133,7 +133,7 @@ class Suite:
         times = []
         for benchmark in chosen:
             began = time.perf_counter()
-            result = scored(benchmark, embed)
+            result = benchmark.score(embed)
             values = _checked(benchmark, result, given_by) | self._scores_when_cut(benchmark, embed)
             given_by |= dict.fromkeys(values, benchmark.name)
             for gathered, records in ((card.per_query, result.per_query), (card.maps, result.maps)):
@@ -159,7 +159,7 @@ class Suite:
         return {
             at_dimension(key, size): value
             for size in self.dimensions
-            for key, value in _checked(benchmark, scored(benchmark, _cut(embed, size)), {}).items()
+            for key, value in _checked(benchmark, benchmark.score(_cut(embed, size)), {}).items()
             if not score_of(key).is_constant
         }
 

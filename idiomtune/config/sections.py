@@ -141,8 +141,6 @@ class ModelFacts(Section):
             `offered` as an alternative to the library's class.
     """
 
-    model_config = ConfigDict(extra="ignore")  # runs of earlier versions recorded more
-
     licence: Text | None = None
     remote_code: Literal["needed", "offered"] | None = None
 

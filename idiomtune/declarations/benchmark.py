@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 from abc import ABC
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
@@ -12,9 +11,7 @@ from typing import Any, ClassVar
 
 from idiomtune.declarations.examples import Examples, Figures, QueryRecords
 from idiomtune.declarations.options import Names, Section
-from idiomtune.declarations.score import Metric, Role, Score, full_key
-
-log = logging.getLogger(__name__)
+from idiomtune.declarations.score import Metric, Role, Score
 
 
 class BenchmarkOptions(Section, ABC):
@@ -97,26 +94,6 @@ class QueryResult:
     text: str = ""
 
 
-@dataclass(frozen=True)
-class Layout:
-    """A table in the earlier form of a declaration: which key has which column, in which row.
-
-    Attributes:
-        columns: (above, name) of each column; equal names above are one heading.
-        rows: further labels of each row, and the key of each column.
-        name, title, labels, constant, factor, digits: no longer used.
-    """
-
-    name: str
-    title: str
-    columns: Sequence[tuple[str, str]]
-    rows: Sequence[tuple[Sequence[str], Sequence[str]]]
-    labels: Sequence[str] = ()
-    constant: Sequence[tuple[str, Sequence[str]]] = ()
-    factor: float = 1.0
-    digits: int = 3
-
-
 Place = tuple[str, str, str]  # in a table: the row, the heading above the column, the column
 
 
@@ -147,9 +124,6 @@ class BenchmarkType:
         examples: what a run left of it → single queries for the page.
         figures: what a run left of it → what training changed, drawn at a run's end.
         hub_dataset, hub_task: its data set and kind of task in the Hub's lists.
-        smaller_is_better, is_fact, is_headline, is_compared, is_curve, is_constant, layout: the earlier form
-            of `metrics`, `refine` and `place`, which still works. Each takes a key (`layout`: a split and all
-            keys; `smaller_is_better` has the parts of keys that count errors or ranks).
     """
 
     name: str
@@ -169,20 +143,6 @@ class BenchmarkType:
     figures: Callable[[QueryRecords], Figures] | str | None = None
     hub_dataset: str = ""
     hub_task: str = "feature-extraction"
-    smaller_is_better: Collection[str] | None = None
-    is_fact: Callable[[str], bool] | None = None
-    is_headline: Callable[[str], bool] | None = None
-    is_compared: Callable[[str], bool] | None = None
-    is_curve: Callable[[str], bool] | None = None
-    is_constant: Callable[[str], bool] | None = None
-    layout: Callable[[str, Sequence[str]], Layout] | None = None
-
-    def __post_init__(self) -> None:
-        earlier = [name for name in _EARLIER if getattr(self, name) is not None]
-        if earlier:
-            what = ", ".join(earlier)
-            log.warning("benchmark %s: %s: earlier form, see docs/adding-a-benchmark.md", self.name, what)
-            object.__setattr__(self, "refine", self._refined_earlier)
 
     def score(self, key: str) -> Score:
         """What a key says, and what its score is."""
@@ -196,8 +156,6 @@ class BenchmarkType:
 
     def placed(self, score: Score) -> Place | None:
         """Its place in the table of its split, under the metric's title; ↓ marks that smaller is better."""
-        if self.layout is not None:
-            return self._placed_earlier(str(score), self.layout(score.split, [str(score)]))
         metric = next((metric for metric in self.metrics if metric.name == score.metric), None)
         if self.place is not None:
             place = self.place(score)
@@ -207,33 +165,6 @@ class BenchmarkType:
             return place
         title = (metric and metric.title) or score.metric
         return *place[:2], f"{title} ↓" if score.better == "lower" else title
-
-    def _placed_earlier(self, key: str, layout: Layout) -> Place | None:
-        for row, keys in [*((" ".join(labels), keys) for labels, keys in layout.rows), *layout.constant]:
-            if key in keys:
-                return row, *layout.columns[list(keys).index(key)]
-        return None
-
-    def _refined_earlier(self, score: Score) -> Score:
-        """By the attributes of the earlier form, each of which says one thing of a key."""
-        key = full_key(str(score))
-        says = {name: of(key) for name in _EARLIER[2:] if (of := getattr(self, name)) is not None}
-        is_lower = not set(self.smaller_is_better or ()).isdisjoint(key.split("/"))
-        role: Role = "headline" if says.get("is_headline", True) else "detail"
-        if role == "detail" and says.get("is_compared", True):
-            role = "compared"
-        return replace(
-            score,
-            better="" if says.get("is_fact") else "lower" if is_lower else "higher",
-            role="constant" if says.get("is_constant") else role,
-            is_drawn=says.get("is_curve", True),
-        )
-
-
-_EARLIER = (
-    *("layout", "smaller_is_better"),
-    *("is_fact", "is_headline", "is_compared", "is_curve", "is_constant"),
-)
 
 
 @lru_cache(maxsize=65536)

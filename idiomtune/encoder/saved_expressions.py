@@ -56,7 +56,6 @@ log = logging.getLogger(__name__)
 _CONFIG, _SAVED_WITH = "config_sentence_transformers.json", "idiomtune_files"
 _TOKENIZER, _TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
 _MAX_PROBES = 20  # expressions that are tried, in addition to all that contain others
-_MARK = "\u034f"  # by which the rules of an older version are recognised
 
 
 def load_expressions(
@@ -221,8 +220,6 @@ def _is_of(step: Mapping[str, Any], tokens: Collection[str]) -> bool:
         return any(one.get("content") == LAST for one in step["normalizers"])
     if step["type"] != "Replace":
         return False
-    if _MARK in step["content"] or step["pattern"].get("String") == _MARK:
-        return True
     pattern = step["pattern"].get("Regex", "")
     # A rule that removes the rest of an expression names the token before it.
     removes_rest = step["content"] == "" and KEEP in pattern

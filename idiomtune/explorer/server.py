@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 PORT = 8765  # also in the help of `idiomtune explore`
 FILE = "index.html"  # in a Space
-BEGINS = (  # a page, also of an earlier version; a Space's card
-    rb"\s*<!doctype html>.{,9999}(content=\"idiomtune explore\">|\n  --u-idiomatic: )"
+BEGINS = (  # a page; a Space's card
+    rb"\s*<!doctype html>.{,9999}content=\"idiomtune explore\">"
     rb"|---\ntitle: .*\n---\n\nWhat models find for .*Made with idiomtune\."
 )
 _CARD = """---

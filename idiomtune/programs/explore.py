@@ -155,7 +155,7 @@ def _refuse_code(model: Mapping[str, Any], file: Path, trust_remote_code: bool) 
 
 
 def _recorded(path: str, options: Mapping[str, Any]) -> ModelSettings:
-    """The model of a record, which may lack options that are newer."""
+    """The model of a record, which may lack options."""
     return check(ModelSettings, _settings(path).model_dump() | {**options}, section="model")
 
 

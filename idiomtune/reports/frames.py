@@ -175,7 +175,7 @@ def read_items(path: Path, benchmark: str) -> tuple[dict[str, pd.DataFrame], str
 
 
 def items_of(records: Iterable[Mapping[str, Any]], benchmark: str) -> tuple[pd.DataFrame, int]:
-    """What a benchmark's records say of each score, and how many are damaged (or of an older form).
+    """What a benchmark's records say of each score, and how many are damaged.
 
     Returns:
         A row for each score and query: its cluster (idiom, compound or expression; None if it is by

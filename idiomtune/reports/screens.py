@@ -27,7 +27,6 @@ log = logging.getLogger(__name__)
 
 _MAX_JOBS = 30
 _MAX_WORSE = 3
-_LOSS = 0.01  # of scores from 0 to 1: a point in percent
 
 
 def show_finished_run(folder: Path, *, all_scores: bool) -> None:

@@ -25,7 +25,7 @@ RECORD = "record.json"  # the run's `config.yaml`, `run.json` and `metrics.jsonl
 OPTIMIZER, OBJECTIVE = "optimizer.safetensors", "objective.safetensors"
 TRAINED = "trained.safetensors"  # the weights to train on, if the model is exported with others
 _OWN = (OPTIMIZER, OBJECTIVE, TRAINED, "state.json", "scores.json", RECORD, CHECKSUMS)
-NOT_OF_THE_MODEL = (*_OWN, "best.json", "README.md")  # best.json: of earlier versions
+NOT_OF_THE_MODEL = (*_OWN, "README.md")
 
 
 @dataclass

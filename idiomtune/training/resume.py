@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from idiomtune.config import TrainerSettings, TrainSettings
-from idiomtune.config.compose import merged, unquoted
+from idiomtune.config.compose import unquoted
 from idiomtune.declarations.registry import is_place
 from idiomtune.errors import UserError
 from idiomtune.io.files import expanded, fingerprint, is_file
@@ -45,12 +45,6 @@ _MAY_CHANGE = (
 )
 _GLOSSARY = "model.glossary"
 _GROUPS = ("model", "data", "objective", "trainer", "benchmark")
-# Sections with the same options in every run. An option that is newer than a run has its default there,
-# unless the default changes the training: then what older runs were trained with is here.
-_SECTIONS = ("data", "eval", "hub", "model", "retain", "trainer")
-_ADDED: dict[str, Any] = {"trainer": {"dropout_masks": "torch"}}
-_FORMER_TOKENS = {"mask": "[MASK]", "separator": "[SEP]"}  # of models that have these, null means the same
-_ADDED_TO_SEARCHES = {"missing": "error"}
 
 
 def may_change(key: str) -> bool:
@@ -113,8 +107,7 @@ def _is_resumable(folder: Path) -> bool:
 def saved_record(run: Path, checkpoint: Path | None = None) -> dict[str, Any]:
     """The `config`, `run` and `metrics` of a run as of a checkpoint.
 
-    If there is no such record (before the first checkpoint, and in runs of early versions), `config` and
-    `run` are those in the run folder.
+    If there is no such record, before the first checkpoint, `config` and `run` are those in the run folder.
 
     Args:
         checkpoint: None for the newest one with an undamaged record.
@@ -151,10 +144,7 @@ def saved_config(
         saved = read_config(folder)  # has what was changed at a resume that saved no checkpoint
     repeats = _get(composed, "model.trust_remote_code")
     refuse_recorded_code(saved.get("model"), path, repeats=repeats, option="model.trust_remote_code=true")
-    saved |= {section: options | (saved[section] or {}) for section, options in _ADDED.items()}
     keys = [override.partition("=")[0].lstrip("+~") for override in overrides]
-    if searched := (saved.get("benchmark") or {}).get("own_retrieval"):
-        saved["benchmark"]["own_retrieval"] = _ADDED_TO_SEARCHES | searched
     differences = []
     if experiment not in ("default", recorded):
         differences.append(f"experiment: {experiment}, but the run has {recorded}")
@@ -172,13 +162,11 @@ def saved_config(
             if (other := expanded(composed["run_dir"], "run_dir")).resolve() != folder.resolve():
                 differences.append(f"run_dir: {other}, but the run is in {folder}")
         elif key in _GROUPS:  # options of the group may have overrides of their own
-            then = _completed(saved, composed)[key]
+            then = saved.get(key) or {}
             differences += [
                 f"{key}.{name}: {value}, but the run has {then.get(name)}"
                 for name, value in now.items()
-                if value != then.get(name)
-                and f"{key}.{name}" not in keys
-                and not (value is None and then.get(name) == _FORMER_TOKENS.get(name, then))
+                if value != then.get(name) and f"{key}.{name}" not in keys
             ]
         elif now != then:
             differences.append(f"{key}: {now}, but the run has {then}")
@@ -189,13 +177,7 @@ def saved_config(
             "without resume="
         )
     check_resumed(folder, saved, composed)
-    return _completed(saved, composed) | {"resume": str(folder)}
-
-
-def _completed(saved: dict[str, Any], composed: dict[str, Any]) -> dict[str, Any]:
-    """The saved options, and the defaults of those that are newer."""
-    sections = [section for section in _SECTIONS if section in composed]
-    return saved | {section: merged(composed[section], saved.get(section, {})) for section in sections}
+    return saved | {"resume": str(folder)}
 
 
 def _names(glossary: str | Sequence[str] | None) -> list[str]:

@@ -287,9 +287,7 @@ class RunFolder:
         record = {**saved["run"], "status": "running", "ended": None}
         record.setdefault("resumed", []).append({"step": step, "at": _now(), **_surroundings(), **facts})
         self._open(config, record)
-        # Earlier versions left the lines in the run folder alone.
-        lines = saved["metrics"] if "metrics" in saved else self.metrics()
-        write_jsonl(self.path / _METRICS, [line for line in lines if line["step"] <= step])
+        write_jsonl(self.path / _METRICS, [line for line in saved["metrics"] if line["step"] <= step])
 
     def _open(self, config: dict[str, Any], record: dict[str, Any]) -> None:
         path = self.path / "config.yaml"

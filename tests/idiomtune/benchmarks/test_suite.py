@@ -18,7 +18,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from idiomtune.benchmarks import BenchmarkResult, Embed, Result, Score, requests_of
+from idiomtune.benchmarks import Embed, Result, Score, requests_of
 from idiomtune.benchmarks.suite import Scorecard, Suite
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.errors import UserError
@@ -34,14 +34,14 @@ class Probe:
 
     def __init__(self, name: str, texts: list[str]) -> None:
         self.name = name
-        self.requests = [Request(text) for text in texts]
+        self.announced = [Request(text) for text in texts]
         self.got: Tensor | None = None
         self.similarities: torch.dtype | None = None
 
-    def score(self, embeddings: Tensor) -> BenchmarkResult:
-        self.got = embeddings
-        self.similarities = (embeddings @ embeddings.T).dtype
-        return BenchmarkResult({f"{self.name}/sum": embeddings.sum().item()}, [{"id": self.name}])
+    def score(self, embed: Embed) -> Result:
+        self.got = embed(self.announced)
+        self.similarities = (self.got @ self.got.T).dtype
+        return Result([Score(self.name, "", "", "sum", value=self.got.sum().item())], [{"id": self.name}])
 
 
 def test_each_benchmark_gets_its_own_rows_and_no_text_is_embedded_twice(tiny: Encoder) -> None:
@@ -101,6 +101,17 @@ def test_scoring_is_in_evaluation_mode_and_leaves_training_mode(tiny: Encoder) -
     assert not probe.got.requires_grad
 
 
+@dataclass(frozen=True)
+class Keyed(Result):
+    """A result whose keys and values may be anything."""
+
+    keyed: dict[Any, Any] = field(default_factory=dict)
+
+    @property
+    def by_key(self) -> dict[str, float]:
+        return self.keyed
+
+
 class Own(Probe):
     """Somebody's own benchmark, which gives whatever it is told to."""
 
@@ -109,8 +120,8 @@ class Own(Probe):
         self.scores = scores
         self.records = [] if record is None else [record]
 
-    def score(self, embeddings: Tensor) -> BenchmarkResult:  # noqa: ARG002
-        return BenchmarkResult(self.scores, self.records)
+    def score(self, embed: Embed) -> Result:  # noqa: ARG002
+        return Keyed([], self.records, keyed=self.scores)
 
 
 @pytest.mark.parametrize("value", [-math.inf, np.float32("nan")])

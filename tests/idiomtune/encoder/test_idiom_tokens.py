@@ -328,7 +328,7 @@ def test_where_texts_stay_as_they_are_no_rule_replaces_in_them(
     loaded = Encoder.from_pretrained(tmp_path / "with", device="cpu", replace_expressions=False)
     loaded.save(tmp_path / "without")
     assert not caplog.text
-    monkeypatch.setattr("idiomtune.encoder.saved_expressions.reads_alike", lambda *_: False)
+    monkeypatch.setattr("idiomtune.encoder.saved_expressions._reads_alike", lambda *_: False)
     encoder.save(tmp_path / "impossible")
     assert "does not put idiom tokens into texts by itself" in caplog.text
     for name in ("without", "impossible"):

@@ -740,18 +740,6 @@ def test_what_would_fail_at_the_end_is_said_at_the_start(
     assert not hub.repositories
 
 
-def test_a_run_that_was_started_before_there_was_a_hub_section_goes_on(finished: Path) -> None:
-    from idiomtune.training.resume import saved_config
-
-    config = yaml.safe_load((finished / "config.yaml").read_text(encoding="utf-8"))
-    del config["hub"]
-    (finished / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
-    now = composed("config", "hub.push=best", f"hub.repo_id={REPO}", "hub.allow_sample=true")
-    again = saved_config(finished, now, "default", ["hub.push=best"])
-    settings: TrainSettings = check(TrainSettings, again)
-    assert (settings.hub.push, settings.hub.repo_id) == ("best", REPO)
-
-
 # ---- the program
 
 

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 from sentence_transformers import SentenceTransformer
-from torch import Tensor
 
-from idiomtune.benchmarks import BenchmarkResult, build_benchmarks
+from idiomtune.benchmarks import Embed, Result, Score, build_benchmarks
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.config import EvaluateSettings, check
 from idiomtune.encoder.encoder import Encoder
@@ -80,12 +79,13 @@ class Broken:
     """A benchmark that can give no score."""
 
     name = "mine"
-    requests = (Request("one"),)
     files = ()
     without_gold = ()
 
-    def score(self, embeddings: Tensor) -> BenchmarkResult:  # noqa: ARG002
-        return BenchmarkResult({"mine/accuracy": math.nan, "mine/median_rank": math.nan, "mine/size": 1.0})
+    def score(self, embed: Embed) -> Result:
+        embed([Request("one")])
+        scores = {"accuracy": math.nan, "median_rank": math.nan, "size": 1.0}
+        return Result([Score("mine", "", "", metric, value=value) for metric, value in scores.items()])
 
 
 @pytest.mark.parametrize(("metric", "worst"), [("mine/accuracy", -math.inf), ("mine/median_rank", math.inf)])

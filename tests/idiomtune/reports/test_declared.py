@@ -11,6 +11,7 @@ from idiomtune.declarations import registry
 from idiomtune.declarations.benchmark import BenchmarkOptions, BenchmarkType
 from idiomtune.declarations.examples import Answer, Example, Examples, QueryRecords
 from idiomtune.declarations.registry import judge
+from idiomtune.declarations.score import Metric
 from idiomtune.reports.frames import group_runs
 from idiomtune.reports.runs import read_runs
 from idiomtune.reports.score_tables import changeable, changes, paper_tables
@@ -47,8 +48,7 @@ def somebodys(monkeypatch: pytest.MonkeyPatch) -> None:
         "rewording",
         BenchmarkOptions,
         "nowhere:build",
-        is_fact=lambda _: True,
-        is_constant=lambda key: key.endswith("/chance"),
+        metrics=[Metric("accuracy", better=""), Metric("chance", better="", role="constant")],
         examples=examples,
     )
     monkeypatch.setitem(registry._added, "outside", [declared])

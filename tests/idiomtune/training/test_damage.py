@@ -45,14 +45,6 @@ def resealed(change: dict[str, Any]) -> Damage:
     return damage
 
 
-def without_metrics(record: Path) -> None:
-    """As earlier versions saved it: the lines of `metrics.jsonl` were in the run folder alone."""
-    content = json.loads(record.read_text())
-    del content["metrics"]
-    write_json(record, content)
-    resealed({})(record)
-
-
 def hidden(checkpoint: Path) -> None:
     """A kill between the two renames of saving the same step again."""
     checkpoint.rename(checkpoint.with_name(f".{checkpoint.name}_old"))
@@ -110,8 +102,6 @@ DAMAGED: dict[str, tuple[dict[str, Damage], int]] = {
     "configuration": ({"config.yaml": Path.unlink, "baseline.json": with_content(NESTED)}, 6),
     "all records": ({n: with_content(NESTED) for n in ("run.json", "config.yaml", "metrics.jsonl")}, 6),
     "no baseline": ({"baseline.json": Path.unlink, "config.yaml": with_content("[]")}, 6),
-    # a checkpoint of an earlier version
-    "no lines in the record": ({"step_4/record.json": without_metrics, "step_6": shutil.rmtree}, 4),
 }
 
 

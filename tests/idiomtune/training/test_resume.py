@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import yaml
 
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.encoder.encoder import Encoder
@@ -351,25 +350,3 @@ def test_a_folder_holds_one_run(tmp_path: Path, options: list[str]) -> None:
     for path in (tmp_path / "run").rglob("*"):
         if path.is_file() and path.name != ".lock":
             assert path.stat().st_mode & 0o777 == 0o666 & ~mask, path
-
-
-def test_a_run_of_an_earlier_version_takes_the_defaults_of_newer_options(
-    tmp_path: Path, options: list[str]
-) -> None:
-    """Those whose default changes the training keep what the run was trained with; none may be set."""
-    train(tmp_path, [*options, "trainer.max_steps=1"])
-    (tmp_path / "step_1").rename(tmp_path / "elsewhere")  # whose record has them
-    config = yaml.safe_load((tmp_path / "config.yaml").read_text())
-    for section, option in (("trainer", "dropout_masks"), ("eval", "cache"), ("model", "glossary_gate")):
-        del config[section][option]
-    del config["hub"], config["retain"]["lora"]["rank"]
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
-    default = composed("config")
-    saved = saved_config(tmp_path, default, "default", [])
-    assert saved["trainer"]["dropout_masks"] == "torch"
-    assert (saved["eval"]["cache"], saved["model"]["glossary_gate"]) == (True, None)
-    assert saved["hub"] == default["hub"]
-    assert saved["retain"]["lora"] == default["retain"]["lora"]
-    default["retain"]["lora"]["rank"] = 4
-    with pytest.raises(UserError, match=r"retain\.lora\.rank: 4, but the run has None"):
-        saved_config(tmp_path, default, "default", ["retain.lora.rank=4"])

@@ -34,7 +34,6 @@ THEN: dict[str, Any] = {
     "trainer": {"max_epochs": 2, "learning_rate": 0.1, "invariants": {"level": "off"}, "ema": None},
     "model": {"glossary": "here/g.csv", "path": "m"},
     "objective": {"name": "own", "size": 1},
-    "benchmark": {"own_retrieval": {"path": "kept"}},
 }
 RECORDED = {"config": THEN, "run": {"experiment": "x"}}
 
@@ -133,9 +132,7 @@ def test_what_may_change_is_taken_over(tmp_path: Path, override: str) -> None:
     now = changed(**ALLOWED[override]) | {"resume": "auto"}
     found = saved_config(tmp_path, now, "x", [override, "resume=auto", "+experiment=x", "hydra.verbose=true"])
     for section, options in ALLOWED[override].items():
-        assert found[section] == THEN[section] | options | (
-            {"dropout_masks": "torch"} if section == "trainer" else {}
-        )
+        assert found[section] == THEN[section] | options
     assert (found["seed"], found["resume"]) == (0, str(tmp_path))
 
 
@@ -176,20 +173,6 @@ def test_an_option_of_a_group_is_told_once(tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
         saved_config(tmp_path, now, "x", ["objective=own", "objective.size=2"])
     assert str(caught.value).count("objective.size: 2, but the run has 1") == 1
-
-
-def test_options_that_are_newer_than_a_run_have_their_defaults(tmp_path: Path) -> None:
-    """What they were before, where the default trains otherwise; what the run has stays."""
-    save(tmp_path, 2, RECORDED)
-    now = changed(trainer={"dropout_masks": "bytes", "newer": 3, "ema": {"rate": 1}})
-    now["trainer"]["invariants"] = {"level": "all", "every": 9}
-    found = saved_config(tmp_path, now, "x", [])
-    assert found["trainer"] == THEN["trainer"] | {
-        "dropout_masks": "torch",
-        "newer": 3,
-        "invariants": {"level": "off", "every": 9},
-    }
-    assert found["benchmark"]["own_retrieval"] == {"path": "kept", "missing": "error"}
 
 
 def test_the_runs_own_configuration_is_the_newest_if_it_is_whole(tmp_path: Path) -> None:

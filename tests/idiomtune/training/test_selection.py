@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from idiomtune.benchmarks import BenchmarkResult, Embed, Result
+from idiomtune.benchmarks import Embed, Result
 from idiomtune.benchmarks.idiolink.scoring import IdioLinkBenchmark
 from idiomtune.config import TrainerSettings, TrainSettings, check
 from idiomtune.errors import UserError
@@ -75,7 +76,8 @@ def breaks(monkeypatch: pytest.MonkeyPatch, *evaluations: int) -> None:
         calls += 1
         result = real(self, embed)
         if calls in evaluations or not evaluations:
-            return BenchmarkResult(result.by_key | {KEY: math.nan}, result.per_query, notes=result.notes)
+            scores = [replace(s, value=math.nan) if str(s) == KEY else s for s in result.scores]
+            return replace(result, scores=scores)
         return result
 
     monkeypatch.setattr(IdioLinkBenchmark, "score", score)
