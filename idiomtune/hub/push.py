@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import re
 import shlex
 import tempfile
@@ -268,9 +267,7 @@ def _scores(run: Path, folder: Path) -> dict[str, Any]:
     if folder.name != "best":
         content["baseline"] = readable_record(run / "baseline.json")
         content["meta"] = {**content["meta"], "checkpoint": folder.name}
-    for part in ("scores", "baseline"):  # older runs may have scores that are not finite
-        content[part] = {key: value for key, value in (content[part] or {}).items() if math.isfinite(value)}
-    return content
+    return {**content, "baseline": content["baseline"] or {}}
 
 
 def _model_files(run: Path, folder: Path, saved: Collection[str]) -> tuple[dict[str, Path], list[str]]:

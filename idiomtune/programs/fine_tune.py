@@ -193,7 +193,7 @@ def _run(
             )
 
     def report() -> None:
-        known = [*run.record.get("untrained_weights", ()), *new_modules]  # none of an old run
+        known = [*run.record.get("untrained_weights", ()), *new_modules]
         is_same = len(known) == len(trained) and np.allclose(known, trained, rtol=1e-6, atol=0)
         warnings = _not_learnt(settings, state, baseline, best.scores, is_same=is_same)
         _report(context, state, best, baseline, [benchmark.name for benchmark in benchmarks], warnings)

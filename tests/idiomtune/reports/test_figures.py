@@ -75,7 +75,7 @@ def test_what_a_run_has_is_drawn(run: Path) -> None:
     for name in ("idiolink_recall.png", "idiolink_usage_map.png"):
         width, _ = struct.unpack(">II", (run / "plots" / name).read_bytes()[16:24])
         assert width == 800  # as its page and a phone show it
-    (run / "per_query" / "idiolink.map.jsonl").unlink()  # as an older run
+    (run / "per_query" / "idiolink.map.jsonl").unlink()
     assert figures(records(run)).maps is None
     assert figures(records(run)).gains is not None
     (run / "per_query_baseline" / "idiolink.jsonl").unlink()
