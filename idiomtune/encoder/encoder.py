@@ -663,17 +663,14 @@ class Encoder(nn.Module):
         )
 
     @torch.no_grad()
-    def embed_token_texts(self, ids: Sequence[int]) -> Tensor:
-        """(N, D), each token's embedding as a text of its own, between the special tokens of any text."""
-        before, after = special_tokens_around(self.model.tokenizer)
-        sentences = [PooledSentence(row, row) for row in range(len(ids))]
-        return self._embedded(ForwardBatch([[*before, i, *after] for i in ids], sentences, []))
-
     def embed_some_tokens(self) -> Tensor:
         """(N, D), of a few words of the vocabulary, each as a text."""
         tokenizer: Any = self.model.tokenizer
+        before, after = special_tokens_around(tokenizer)
         ids = range(0, len(tokenizer), -(-len(tokenizer) // _NUM_PROBED))
-        return self.embed_token_texts([i for i in ids if i not in tokenizer.all_special_ids])
+        texts = [[*before, i, *after] for i in ids if i not in tokenizer.all_special_ids]
+        sentences = [PooledSentence(row, row) for row in range(len(texts))]
+        return self._embedded(ForwardBatch(texts, sentences, []))
 
     def embed_tokens(self, texts: list[list[int]]) -> Tensor:
         """(B, T, D), what is pooled of B texts, given as token ids."""
