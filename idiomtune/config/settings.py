@@ -39,7 +39,7 @@ ABOUT_FOLDS = (
 
 
 def needed(example: str) -> BeforeValidator:
-    """Refuses an option that is not given, as `format: is needed: format=onnx`."""
+    """Refuses an option that is not given, as `output: is needed: output=<file>`."""
 
     def given(value: object) -> object:
         if not value:
