@@ -49,19 +49,19 @@ check: install ## lint, formatting, types
 	$(BIN)/mypy
 
 planted: install ## 57 silent errors of training, planted one at a time: is each named? 2 to 4 minutes
-	$(BIN)/python -m tests.planted
+	$(BIN)/python -m tools.planted
 
 honest: install ## 2,000 runs without an error, on data of all kinds: does a check end one? 30 minutes (HONEST="--honest 100")
-	OMP_NUM_THREADS=1 $(BIN)/python -m tests.planted $(or $(HONEST),--honest 2000)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tools.planted $(or $(HONEST),--honest 2000)
 # Folders of models to try besides the packaged one; one that is missing is skipped.
 MPNET_BASE ?= build/models/mpnet_base
 ME5_SMALL ?= build/models/me5_small
 
 models: install ## all that a user does, with MiniLM and the folders MPNET_BASE= and ME5_SMALL=: a table, in half an hour
-	OMP_NUM_THREADS=1 $(BIN)/python -m tests.model_runs minilm=minilm mpnet_base=$(MPNET_BASE) me5_small=$(ME5_SMALL)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tools.model_runs minilm=minilm mpnet_base=$(MPNET_BASE) me5_small=$(ME5_SMALL)
 
 faults: install ## every file operation of short programs fails, every file is damaged: hours (options: FAULTS="--every 10")
-	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults $(FAULTS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tools.faults $(FAULTS)
 
 bench: install ## speed against other ways, in 12 minutes (options: BENCH="--pairs 5 …")
 	$(BIN)/python -m bench $(BENCH)
@@ -70,7 +70,7 @@ bench-quick: install ## the main ratios beside those recorded last, in 3 minutes
 	$(BIN)/python -m bench --quick $(BENCH)
 
 mutants: install ## strength of the tests: planted faults that they find, in about an hour; goes on where it was left
-	$(BIN)/python -m tests.mutants --workers 2 $(MUTANTS)
+	$(BIN)/python -m tools.mutants --workers 2 $(MUTANTS)
 
 # Versions are resolved by uv, since pip has no such option, and installed by pip. Torch's lowest comes with 2.5 GB of
 # CUDA on Linux: TORCH=2.13.0 takes another.

@@ -1,8 +1,8 @@
 """Runs of a tiny model that are cut short where a test says: by SIGKILL, or by a disk that is full.
 
-Each is a child of the process of :mod:`tests.launches`, which does the real `fine_tune`. What the child does
-in its run folder, and each forward pass, is a numbered point at which it can be ended; the same attempt
-passes the same points in the same order.
+Each is a fork of the tests' process, which does the real `fine_tune`. What the child does in its run folder,
+and each forward pass, is a numbered point at which it can be ended; the same attempt passes the same points
+in the same order.
 """
 
 from __future__ import annotations
@@ -10,18 +10,17 @@ from __future__ import annotations
 import errno
 import os
 import resource
-import select
 import signal
+import subprocess
 import sys
-import time
 import traceback
-from dataclasses import asdict, dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 from unittest.mock import patch
 
-from tests.launches import Launches
-from tests.power import cut_power
+from tests.forks import Child
 
 POINT = "\x01"  # before a line that names a point; all other lines are the run's own
 _WHAT = {  # the first part of a path in the run folder, without its dots → what is being done there
@@ -46,8 +45,7 @@ class Attempt:
         resume: go on with the run in the folder.
         at: the point at which something happens, counted from 1; of those named `what`, if that is given.
         how: `kill` is SIGKILL at the point; `torn` ends the process a few bytes into what it writes next;
-            `full` fills the disk: no file can grow and no folder be made from then on; `power` stops the
-            file system of the folder, see tests/power.py, and then the process.
+            `full` fills the disk: no file can grow and no folder be made from then on.
         after: SIGKILL after so many seconds, wherever the run then stands.
     """
 
@@ -56,7 +54,7 @@ class Attempt:
     resume: bool = False
     at: int | None = None
     what: str | None = None
-    how: Literal["kill", "torn", "full", "power"] = "kill"
+    how: Literal["kill", "torn", "full"] = "kill"
     after: float | None = None
 
 
@@ -70,48 +68,18 @@ class Outcome:
     output: str
 
 
-class Attempts:
-    """Starts of runs, each in a child of the process that forks launches."""
-
-    def __init__(self, server: Launches) -> None:
-        self._server = server
-
-    def __call__(self, attempt: Attempt) -> Outcome:
-        return Outcome(**self._server.ask(asdict(attempt)))
-
-
-# -------------------------------------------------------------------- in the forking process
-
-
-def fork(attempt: Attempt) -> Outcome:
+def attempted(attempt: Attempt) -> Outcome:
     """Run it in a child, which may be killed."""
     from tests.tiny_runs import composed
 
     composed("config", *attempt.options)  # kept here, so that it is there in the children
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reading)
-        os.dup2(writing, 2)
-        os._exit(_run(attempt, writing))
-    os.close(writing)
-    deadline = time.monotonic() + (attempt.after or 300)
-    said = b""
-    while True:
-        ready, _, _ = select.select([reading], [], [], max(deadline - time.monotonic(), 0))
-        if not ready:
-            os.kill(child, signal.SIGKILL)
-            deadline += 10
-        elif received := os.read(reading, 1 << 16):
-            said += received
-        else:
-            break
-    os.close(reading)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    lines = said.decode(errors="replace").splitlines()
+    child = Child(lambda: sys.exit(_run(attempt)))
+    with suppress(subprocess.TimeoutExpired):  # it is killed then
+        child.wait(attempt.after or 300)
+    lines = child.said()[1].splitlines()
     return Outcome(
-        killed=status in (-signal.SIGKILL, -signal.SIGXFSZ),
-        status=status,
+        killed=child.returncode in (-signal.SIGKILL, -signal.SIGXFSZ),
+        status=child.wait(0),
         points=[line.removeprefix(POINT) for line in lines if line.startswith(POINT)],
         output="\n".join(line for line in lines if not line.startswith(POINT)),
     )
@@ -120,7 +88,7 @@ def fork(attempt: Attempt) -> Outcome:
 # -------------------------------------------------------------------- in the child
 
 
-def _run(attempt: Attempt, report: int) -> int:
+def _run(attempt: Attempt) -> int:
     import logging
 
     from idiomtune.errors import UserError
@@ -129,8 +97,7 @@ def _run(attempt: Attempt, report: int) -> int:
     if attempt.what != "report":
         patch("idiomtune.reports.plots.learning_curve", _sketch).start()
     logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
-    points = Points(attempt, report)
-    points.watch()
+    Points(attempt, 2).watch()
     try:
         if attempt.resume:
             resume(Path(attempt.folder), *attempt.options, draws=True)
@@ -221,9 +188,7 @@ class Points:
         self._passed += self._attempt.what in (None, what)
         if self._passed != self._attempt.at or self._attempt.what not in (None, what):
             return
-        if self._attempt.how == "power":
-            cut_power(self._folder.parent)
-        if self._attempt.how in ("kill", "power"):
+        if self._attempt.how == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         # Where a file would pass this size, the part up to it is written. What happens then Python has set
         # to an error; without that the signal ends the process.

@@ -8,6 +8,7 @@ import logging
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from pathlib import Path
@@ -18,7 +19,7 @@ import pytest
 
 from idiomtune.data.semeval2022 import FILES, FOLDER
 from idiomtune.data.sources import SAMPLE_ROOT, DataFiles
-from tests import warm
+from tests import forks
 from tests.kept_configs import keep_configs
 
 if TYPE_CHECKING:  # imported by the fixtures: the process that hands out the tests does without it
@@ -45,6 +46,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 # A run syncs about a hundred files. Where folders can lie in memory, no test waits for a disk.
 _MEMORY = Path("/dev/shm")
+_CACHES = "IDIOM_TESTS_CACHES"  # the folder of all tests' caches
 _ROOM = 4 << 30  # bytes; the tests of one worker leave some hundred MB
 
 
@@ -52,8 +54,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _ROOM:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))  # pytest's own name for it
     keep_configs()
-    if not hasattr(config, "workerinput"):  # pytest-xdist's workers inherit the address
-        os.environ[warm.ADDRESS] = warm.open_session()
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # else tokenizers warn in forks
+    if not hasattr(config, "workerinput"):  # pytest-xdist's workers inherit it
+        os.environ[_CACHES] = tempfile.mkdtemp(prefix="idiom-tests-")
 
 
 @pytest.hookimpl(tryfirst=True)  # before fixtures, which may start programs
@@ -61,17 +64,23 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """No test reads a user's cache, or another test's files or log level (a run sets it to INFO)."""
     logging.getLogger().setLevel(logging.WARNING)
     name = hashlib.sha256(item.nodeid.encode()).hexdigest()[:16]
-    os.environ["IDIOM_CACHE"] = str(Path(os.environ[warm.ADDRESS]).parent / "caches" / name)
+    os.environ["IDIOM_CACHE"] = str(Path(os.environ[_CACHES], name))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
-        warm.close_session(os.environ[warm.ADDRESS])
+        shutil.rmtree(os.environ[_CACHES], ignore_errors=True)
 
 
 # What makes a test train or start a run: seconds. Those of the loop itself stay among the quick ones.
-_RUNS = {"options", "triplet_options", "joint_options", "experts_options", "launches", "attempts"}
+_RUNS = {"options", "triplet_options", "joint_options", "experts_options", "launch", "attempted"}
 _QUICK = "test_loop.py"
+
+
+def _used_by(item: pytest.Item) -> set[str]:
+    """The names of a test's fixtures, and of what it calls."""
+    names = getattr(getattr(getattr(item, "function", None), "__code__", None), "co_names", ())
+    return {*getattr(item, "fixturenames", ()), *names}
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` looks at the marks
@@ -79,7 +88,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark whole runs as slow, and begin with the files that have some, so that no worker ends with one."""
     for item in items:
         parameters = getattr(getattr(item, "callspec", None), "params", {})  # may have such a name too
-        if item.path.name != _QUICK and _RUNS & set(getattr(item, "fixturenames", ())) - parameters.keys():
+        if item.path.name != _QUICK and _RUNS & _used_by(item) - parameters.keys():
             item.add_marker(pytest.mark.slow)
     long = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in long)
@@ -98,6 +107,7 @@ def _no_page() -> Iterator[Callable[..., object]]:
 
     show = screens.show_finished_run
     with patch.object(screens, "show_finished_run"):
+        forks.in_child[:] = [lambda: setattr(screens, "show_finished_run", show)]
         yield show
 
 

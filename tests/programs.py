@@ -8,14 +8,14 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests import warm
+from tests import forks
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def program_env(changes: Mapping[str, str | None] | None = None) -> dict[str, str]:
     """That of a program; a variable given as None is taken out of it."""
-    env = {"OMP_NUM_THREADS": "2", **os.environ, "HYDRA_FULL_ERROR": "0"}
+    env = {**os.environ, "HYDRA_FULL_ERROR": "0"}
     for name, value in (changes or {}).items():
         env.pop(name, None)
         if value is not None:
@@ -38,8 +38,9 @@ def run(
     """
     command = [*arguments] if arguments[0].endswith(".py") else ["-m", *arguments]
     env = program_env(environment)
-    if not cold and warm.is_same_world(env):
-        return warm.run(command, cwd=cwd, env=env, timeout=timeout)
+    if not cold and forks.is_same_world(env):
+        child = forks.program(command, cwd=cwd, env=env)
+        return subprocess.CompletedProcess(command, child.wait(timeout), *child.said())
     return subprocess.run(
         [sys.executable, *command],
         cwd=cwd,

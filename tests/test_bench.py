@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,7 +21,6 @@ from bench.measure import Measured, Time, useful_operations
 from bench.report import Run, Work, disagreements, summary, table
 from bench.workload import Kind, Workload, splits
 from idiomtune.encoder.encoder import Encoder
-from tests.warm import stand_in
 
 pytestmark = pytest.mark.slow
 
@@ -155,10 +152,6 @@ def test_runs_in_turn_give_what_one_here_gives(workload: Workload, monkeypatch: 
         other = dataclasses.replace(small, **changes)
         assert program.main(["--way=ours", *other.arguments()]) == 0
     assert seen == [other]
-    started = SimpleNamespace(
-        Popen=lambda command, **options: subprocess.Popen(stand_in(command), **options), PIPE=subprocess.PIPE
-    )
-    monkeypatch.setattr(program, "subprocess", started)  # which need not wait for torch
     apart, other_way = program.run_in_turn(["ours", "predecessor"], small)
     here = ours.run(small)
     assert other_way.measured.losses == pytest.approx(here.losses, abs=1e-4)

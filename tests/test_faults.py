@@ -1,4 +1,4 @@
-"""A share of `python -m tests.faults`: operations that fail, files that are damaged."""
+"""A share of `python -m tools.faults`: operations that fail, files that are damaged."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from idiomtune.errors import UserError
 from idiomtune.io.files import as_os_errors
 from idiomtune.programs import ending
 from idiomtune.programs.launch import rewrite_arguments
-from tests import faults
-from tests.faults import CASES, DAMAGED, Counts
-from tests.harmed import Harm
+from tools import faults
+from tools.faults import CASES, DAMAGED, Counts
+from tools.harmed import Harm
 
 pytestmark = pytest.mark.slow
 

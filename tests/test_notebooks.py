@@ -13,14 +13,13 @@ from typing import Any
 
 import nbformat
 import pytest
-from jupyter_client.manager import KernelManager, start_new_kernel
+from jupyter_client.manager import start_new_kernel
 
 import idiomtune as it
 from docs.notebooks import NOTEBOOKS, executed
 from idiomtune.commands.new import TEMPLATES
 from idiomtune.io.terminal import progress_bar
 from tests.programs import ROOT, assert_explained, run
-from tests.warm import stand_in
 
 pytestmark = pytest.mark.filterwarnings("ignore:zmq.eventloop:Warning")  # theirs
 TINY = {"MODEL": "", "EPOCHS": 1}
@@ -30,17 +29,6 @@ SMALLER: dict[str, dict[str, object]] = {
     "3_your_own_parts.ipynb": TINY,
     "notebook.ipynb": {"OPTIONS": {"model": "", "trainer": {"max_epochs": 1}, "device": "cpu"}},
 }
-
-
-@pytest.fixture(autouse=True)
-def _warm_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels that need not wait for torch."""
-    command = KernelManager.format_kernel_cmd
-
-    def warm(manager: KernelManager, extra_arguments: list[str] | None = None) -> list[str]:
-        return stand_in(command(manager, extra_arguments))
-
-    monkeypatch.setattr(KernelManager, "format_kernel_cmd", warm)
 
 
 def text_of(notebook: Any) -> str:

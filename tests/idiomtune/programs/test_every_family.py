@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.model_runs import ModelRun, steps_of
 from tests.tiny_families import FAMILIES, tiny_checkpoint
+from tools.model_runs import ModelRun, steps_of
 
 pytestmark = pytest.mark.slow
 

@@ -31,7 +31,7 @@ from idiomtune.hub.card import learnt_card
 from idiomtune.programs import learn as recipe
 from idiomtune.programs.knowledge import glossary_note, learnt_glossaries
 from idiomtune.programs.learn import LearningState, learn
-from tests import warm
+from tests.forks import Child, program
 from tests.own_data import write
 from tests.programs import program_env
 from tests.tiny_runs import composed
@@ -234,10 +234,8 @@ def test_killed_at_random_it_ends_as_if_it_had_not_been(
     ]
     options += [f"into={into}", "model=pretrained", f"model.path={tiny_path}"]
 
-    def start(output: str) -> warm.Program:
-        arguments, env = ["-m", "train.learn", *options, f"output={output}"], program_env()
-        with Path(os.devnull).open("rb") as nothing, (tmp_path / "log").open("ab") as log:
-            return warm.Program(arguments, cwd=tmp_path, env=env, streams=[nothing, log, log])
+    def start(output: str) -> Child:
+        return program(["-m", "train.learn", *options, f"output={output}"], cwd=tmp_path, env=program_env())
 
     began = time.monotonic()
     assert start("whole").wait(200) == 0
@@ -245,14 +243,14 @@ def test_killed_at_random_it_ends_as_if_it_had_not_been(
     for _ in range(KILLS):
         status = -signal.SIGKILL
         while status == -signal.SIGKILL:
-            program = start("cut")
+            child = start("cut")
             time.sleep(random.uniform(0.2, 1.1) * seconds)
-            program.kill()
-            status = program.wait(30)
+            child.send_signal(signal.SIGKILL)
+            status = child.wait(30)
             if (tmp_path / "cut").exists():  # if at all, complete
                 assert files_of(tmp_path / "cut") == files_of(tmp_path / "whole")
         if status:  # it was complete, and was killed after
-            assert "output=cut: already exists" in (tmp_path / "log").read_text().splitlines()[-1]
+            assert "output=cut: already exists" in child.said()[1].splitlines()[-1]
         assert not list(tmp_path.glob(".*"))
         shutil.rmtree(tmp_path / "cut")
 

@@ -22,9 +22,9 @@ from idiomtune.errors import UserError
 from idiomtune.factory import build_objective
 from idiomtune.programs.prepare import check_data, prepare
 from idiomtune.requests import Request
-from tests.model_runs import ModelRun
 from tests.tiny_families import FAMILIES, WIDTH, tiny_checkpoint
 from tests.tiny_runs import composed, resume, train
+from tools.model_runs import ModelRun
 
 IDIOLINK = ["data=sample", "trainer.batch_size=16", "device=cpu", "benchmark=[idiolink]"]
 MASKED = "objective.query_mode=[span,masked_span]"

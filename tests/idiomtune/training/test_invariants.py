@@ -141,7 +141,7 @@ def test_loaded_models_that_libraries_read_otherwise_are_compared_as_they_are_re
 @pytest.mark.parametrize("first", [0, 30])
 def test_no_check_ends_a_sound_run(first: int) -> None:
     """Sixty of those that `make honest` makes."""
-    arguments = ("tests.planted", "--honest", "30", "--first", str(first))
+    arguments = ("tools.planted", "--honest", "30", "--first", str(first))
     done = run(*arguments, environment={"OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stdout + done.stderr
     assert "0 alarms in 30 honest runs" in done.stdout
@@ -150,6 +150,6 @@ def test_no_check_ends_a_sound_run(first: int) -> None:
 @pytest.mark.slow
 def test_planted_errors_are_named() -> None:
     """A share of them; `make planted` plants all."""
-    done = run("tests.planted", "--every", "19", environment={"OMP_NUM_THREADS": "1"})
+    done = run("tools.planted", "--every", "19", environment={"OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stdout + done.stderr
     assert "3 of 3 errors were named" in done.stdout

@@ -17,7 +17,7 @@ import pytest
 
 from idiomtune.training.checkpoint import checkpoints, verify
 from idiomtune.training.run_folder import RunFolder
-from tests.attempts import Attempt, Attempts, Outcome
+from tests.attempts import Attempt, Outcome, attempted
 from tests.tiny_runs import assert_same_run, files_of
 
 pytestmark = pytest.mark.slow
@@ -41,22 +41,22 @@ class Whole:
 
 
 @pytest.fixture(scope="module")
-def whole(attempts: Attempts, options: list[str], tmp_path_factory: pytest.TempPathFactory) -> Whole:
+def whole(options: list[str], tmp_path_factory: pytest.TempPathFactory) -> Whole:
     """Three evaluations in six steps, the first of which is no longer kept at the end."""
     folder = tmp_path_factory.mktemp("whole") / "run"
     run_options = [*options, "eval.every=2"]
     start = time.perf_counter()
-    outcome = attempts(Attempt(str(folder), run_options))
+    outcome = attempted(Attempt(str(folder), run_options))
     assert outcome.status == 0, outcome.output
     return Whole(folder, run_options, outcome, time.perf_counter() - start)
 
 
-def go_on(attempts: Attempts, whole: Whole, folder: Path, **rest: Any) -> Outcome:
+def go_on(whole: Whole, folder: Path, **rest: Any) -> Outcome:
     """Start it again as a user does; checks that it goes on from the newest checkpoint there is."""
     if not (folder / "run.json").exists():
-        return attempts(Attempt(str(folder), whole.options, **rest))
+        return attempted(Attempt(str(folder), whole.options, **rest))
     saved = max((int(path.name[5:]) for path in folder.glob("step_*")), default=None)
-    outcome = attempts(Attempt(str(folder), resume=True, **rest))
+    outcome = attempted(Attempt(str(folder), resume=True, **rest))
     if outcome.status == 0 or "training" in outcome.points:
         says = f"resuming from {folder}/step_{saved}" if saved else "starting again from step 0"
         assert says in outcome.output
@@ -71,59 +71,55 @@ def assert_ends_like(whole: Whole, folder: Path, outcome: Outcome, history: obje
 
 
 @pytest.mark.parametrize(("what", "then"), PARTS)
-def test_killed_at_any_point_and_again(
-    tmp_path: Path, attempts: Attempts, whole: Whole, what: str, then: str
-) -> None:
+def test_killed_at_any_point_and_again(tmp_path: Path, whole: Whole, what: str, then: str) -> None:
     """First somewhere in one part, then in a later one of the resumed run, then left alone."""
     draw = random.Random(f"{SEED} {what}")
     points = whole.outcome.points
     first = draw.choice([n for n, name in enumerate(points, 1) if name == what and then in points[n:]])
     second = draw.randint(1, points[first:].count(then))  # the resumed run passes at least these
     history = f"killed at point {first}, resumed and killed at {then} {second}"
-    killed = attempts(Attempt(str(tmp_path / "run"), whole.options, at=first))
+    killed = attempted(Attempt(str(tmp_path / "run"), whole.options, at=first))
     assert killed.killed
     assert killed.points == whole.outcome.points[:first], history
     assert all(verify(path) is None for path in checkpoints(tmp_path / "run")), history
-    killed = go_on(attempts, whole, tmp_path / "run", what=then, at=second)
+    killed = go_on(whole, tmp_path / "run", what=then, at=second)
     assert killed.killed, history
     assert killed.points.count(then) == second
-    outcome = go_on(attempts, whole, tmp_path / "run")
+    outcome = go_on(whole, tmp_path / "run")
     assert_ends_like(whole, tmp_path / "run", outcome, history)
 
 
 @pytest.mark.parametrize("what", ["record", "metrics", "saving", "best", "report"])
-def test_killed_in_a_write_and_then_out_of_space(
-    tmp_path: Path, attempts: Attempts, whole: Whole, what: str
-) -> None:
+def test_killed_in_a_write_and_then_out_of_space(tmp_path: Path, whole: Whole, what: str) -> None:
     """A half line, half weights, half a score card lose nothing; nor does a full disk, which is reported."""
     folder = tmp_path / "run"
     draw, points = random.Random(f"{SEED} {what}"), whole.outcome.points
     number = draw.randint(1, points.count(what))
-    killed = attempts(Attempt(str(folder), whole.options, at=number, what=what, how="torn"))
+    killed = attempted(Attempt(str(folder), whole.options, at=number, what=what, how="torn"))
     assert killed.killed
     again = draw.randint(1, max(points.count(what) - number, 1))  # the resumed run passes at least these
     history = f"killed in a write at {what} {number}, resumed and full at {again}"
-    failed = go_on(attempts, whole, folder, at=again, what=what, how="full")
+    failed = go_on(whole, folder, at=again, what=what, how="full")
     assert failed.status == 2, (history, failed.output)
     message = failed.output.rpartition("error: ")[2]
     assert "File too large" in message or "No space left on device" in message, (history, failed.output)
     newest = max((int(path.name[5:]) for path in folder.glob("step_*")), default=None)
     assert (f": {folder}/step_{newest}" if newest else "No checkpoint is saved yet") in message
-    assert_ends_like(whole, folder, go_on(attempts, whole, folder), history)
+    assert_ends_like(whole, folder, go_on(whole, folder), history)
 
 
-def test_killed_at_random_times(tmp_path: Path, attempts: Attempts, whole: Whole) -> None:
+def test_killed_at_random_times(tmp_path: Path, whole: Whole) -> None:
     """From outside, up to three times, wherever it then is."""
     draw = random.Random(SEED)
     shares = [draw.uniform(0.1, 0.9) for _ in range(3)]
     for halved in range(8):  # a run may be faster than the first one was, and over before its time
         folder = tmp_path / f"run_{halved}"
         times = [share * whole.seconds / 2**halved for share in shares]
-        outcomes = [go_on(attempts, whole, folder, after=after) for after in times]
+        outcomes = [go_on(whole, folder, after=after) for after in times]
         if outcomes[0].killed:
             break
     assert outcomes[0].killed
-    assert_ends_like(whole, folder, go_on(attempts, whole, folder), times)
+    assert_ends_like(whole, folder, go_on(whole, folder), times)
 
 
 def test_the_kills_above_leave_no_part_of_a_run_out(whole: Whole) -> None:

@@ -16,7 +16,7 @@ from idiomtune.encoder.forward import ForwardBatch
 from idiomtune.encoder.parallel import partition_by_size
 from idiomtune.requests import Request
 from tests import process_jobs
-from tests.launches import EVALUATION, Launches
+from tests.launches import EVALUATION, launch
 from tests.own_data import mixture_options, write, write_collection
 from tests.tiny_clip import save_tiny_clip
 from tests.tiny_families import FAMILIES, tiny_checkpoint
@@ -123,7 +123,7 @@ SHARED: dict[str, tuple[int, dict[str, dict[str, bool]]]] = {
 
 @pytest.mark.parametrize("kind", SHARED)
 def test_gradients_of_several_processes_are_those_of_one(
-    launches: Launches, of_one: Callable[[str], dict[str, Any]], tiny_path: Path, tmp_path: Path, kind: str
+    of_one: Callable[[str], dict[str, Any]], tiny_path: Path, tmp_path: Path, kind: str
 ) -> None:
     """With dropout, masked negatives or mined triplets, in equal and unequal numbers of passes."""
     count, chosen = SHARED[kind]
@@ -137,27 +137,27 @@ def test_gradients_of_several_processes_are_those_of_one(
         }
         for name, more in chosen.items()
     ]
-    succeeded(launches(count, "tests.process_jobs:gradients_of_all", jobs=jobs))
+    succeeded(launch(count, "tests.process_jobs:gradients_of_all", jobs=jobs))
     for name in chosen:
         expected = of_one("idiolink" if name == "checkpointed" else name)
         for file in (name, f"{name}_cached"):
             assert_close(load_file(tmp_path / file), expected, file)
 
 
-def test_every_architecture_can_be_sharded(launches: Launches, tmp_path: Path) -> None:
+def test_every_architecture_can_be_sharded(tmp_path: Path) -> None:
     folders = [str(tiny_checkpoint(family, tmp_path / name)) for name, family in FAMILIES.items()]
-    succeeded(launches(2, "tests.process_jobs:families", folders=folders))
+    succeeded(launch(2, "tests.process_jobs:families", folders=folders))
 
 
 # ------------------------------------------------------------------ whole runs
 
 
 def test_a_run_of_two_processes_is_that_of_one_and_goes_on_after_kills(
-    launches: Launches, tmp_path: Path, options: list[str], whole_run: WholeRun
+    tmp_path: Path, options: list[str], whole_run: WholeRun
 ) -> None:
     run_options = [*options, "eval.cache=true", SHORT]
     alone, two = whole_run(run_options), tmp_path / "two"
-    succeeded(launches(2, RUN, folder=str(two), options=run_options))
+    succeeded(launch(2, RUN, folder=str(two), options=run_options))
     assert not Path("not_the_main_one").exists()
     ours, theirs = weights(alone / "best"), weights(two / "best")
     assert all(torch.allclose(ours[name], theirs[name], rtol=1e-4, atol=1e-6) for name in ours)
@@ -173,19 +173,17 @@ def test_a_run_of_two_processes_is_that_of_one_and_goes_on_after_kills(
     # the second of the run that goes on, from step 0.
     for rank, go_on in ((0, False), (1, True)):
         chosen = [] if go_on else run_options
-        ended = launches(2, RUN, folder=str(folder), options=chosen, go_on=go_on, die=[rank, 2])
+        ended = launch(2, RUN, folder=str(folder), options=chosen, go_on=go_on, die=[rank, 2])
         assert ended[rank][0] == -9
         assert ended[1 - rank][0] == 1  # ended by itself, well before it would have been ended
         assert "another process of this launch ended" in ended[1 - rank][1]
         if not go_on:  # of two processes: their rounding is another
             assert "are read from the cache" in ended[0][1]
-    succeeded(launches(2, RUN, folder=str(folder), options=[], go_on=True))
+    succeeded(launch(2, RUN, folder=str(folder), options=[], go_on=True))
     assert_same_run(two, folder)
 
 
-def test_an_evaluation_is_shared_out_and_gives_the_scores_of_one(
-    launches: Launches, tmp_path: Path, tiny_path: Path
-) -> None:
+def test_an_evaluation_is_shared_out_and_gives_the_scores_of_one(tmp_path: Path, tiny_path: Path) -> None:
     run_options = [
         "data=sample",
         "device=cpu",
@@ -201,7 +199,15 @@ def test_an_evaluation_is_shared_out_and_gives_the_scores_of_one(
         return [*run_options, f"output={tmp_path / f'{name}.json'}"]
 
     process_jobs.evaluation(options("one"))
+<<<<<<< HEAD
     succeeded(launches(2, EVALUATION, options=options("two")))
+=======
+    succeeded(launch(2, EVALUATION, options=options("two")))
+    stores = [tmp_path / name / "search" / "sentence" for name in ("one", "two")]
+    shards = [{path.name: path.read_bytes() for path in store.glob("[!.]*")} for store in stores]
+    assert len(shards[0]) == 4
+    assert shards[0] == shards[1]
+>>>>>>> 86e138fc (Tools beside the tests, of which one asks for faults; tests fork their own process: no server of programs)
     one, two = (json.loads((tmp_path / f"{n}.json").read_text())["scores"] for n in ("one", "two"))
     assert len(one) > 20
     assert two == pytest.approx(one, abs=1e-6)
@@ -216,11 +222,11 @@ def test_an_evaluation_is_shared_out_and_gives_the_scores_of_one(
     ],
 )
 def test_an_error_of_one_process_ends_all(
-    launches: Launches, tmp_path: Path, options: list[str], rank: int, own: str, others: str
+    tmp_path: Path, options: list[str], rank: int, own: str, others: str
 ) -> None:
     if rank == 0:
         (tmp_path / "step_3").mkdir()
-    ended = launches(2, RUN, folder=str(tmp_path), options=options, fail=rank == 1)
+    ended = launch(2, RUN, folder=str(tmp_path), options=options, fail=rank == 1)
     assert [status for status, _ in ended] == [1, 1]
     assert own in ended[rank][1]
     assert others in ended[1 - rank][1]

@@ -22,8 +22,9 @@ from idiomtune.encoder.sharding import Sharding, sharding_of_launch
 from idiomtune.errors import UserError
 from tests.doc_pages import blocks
 from tests.idiomtune.training.test_processes import RUN, SHORT, experiment_options, succeeded
-from tests.launches import ROOT, Launches
+from tests.launches import launch
 from tests.process_jobs import FSDP
+from tests.programs import ROOT
 from tests.tiny_runs import WholeRun, assert_same_run, files_of, metrics, resume, train, weights
 
 # ------------------------------------------------------------------ whole runs
@@ -41,10 +42,10 @@ def one(whole_run: WholeRun, run_options: list[str]) -> Path:
 
 
 @pytest.fixture(scope="module")
-def sharded(launches: Launches, tmp_path_factory: pytest.TempPathFactory, run_options: list[str]) -> Path:
+def sharded(tmp_path_factory: pytest.TempPathFactory, run_options: list[str]) -> Path:
     """The same of two, sharded; what they said is in `said`."""
     folder = tmp_path_factory.mktemp("sharded") / "run"
-    ended = succeeded(launches(2, RUN, folder=str(folder), options=run_options, environment=FSDP))
+    ended = succeeded(launch(2, RUN, folder=str(folder), options=run_options, environment=FSDP))
     (folder.parent / "said").write_text("\n".join(said for _, said in ended))
     return folder
 
@@ -106,15 +107,13 @@ def test_a_run_is_that_of_one_process_and_each_holds_its_share(one: Path, sharde
     torch.testing.assert_close(Encoder.from_pretrained(sharded / "best", device="cpu").encode(texts), plain)
 
 
-def test_a_stopped_run_goes_on(
-    launches: Launches, sharded: Path, tmp_path: Path, run_options: list[str]
-) -> None:
+def test_a_stopped_run_goes_on(sharded: Path, tmp_path: Path, run_options: list[str]) -> None:
     """Sharded, exactly; and in one process, to the same model."""
     stopped = tmp_path / "stopped"
-    ended = launches(2, RUN, folder=str(stopped), options=run_options, environment=FSDP, stop_in=2)
+    ended = launch(2, RUN, folder=str(stopped), options=run_options, environment=FSDP, stop_in=2)
     assert all("stopped after step 2, which is saved" in said for _, said in ended), ended
     shutil.copytree(stopped, tmp_path / "alone")
-    succeeded(launches(2, RUN, folder=str(stopped), options=[], go_on=True, environment=FSDP))
+    succeeded(launch(2, RUN, folder=str(stopped), options=[], go_on=True, environment=FSDP))
     assert_same_run(stopped, sharded)
     resume(tmp_path / "alone")
     assert_close_runs(tmp_path / "alone", sharded)
@@ -136,7 +135,7 @@ def test_a_stopped_run_goes_on(
     ids=["adapters", "interpolation", "frozen", "experts"],
 )
 def test_what_else_is_trained(
-    launches: Launches, tmp_path: Path, run_options: list[str], tiny_path: Path, remedies: list[str]
+    tmp_path: Path, run_options: list[str], tiny_path: Path, remedies: list[str]
 ) -> None:
     """Remedies, where other weights are scored and saved than are trained; and experts on an encoder."""
     base = run_options
@@ -149,7 +148,7 @@ def test_what_else_is_trained(
     options = [*base, *remedies, "trainer.max_steps=2"]
     train(tmp_path / "one", options)
     environment = FSDP | ({"FSDP_RESHARD_AFTER_FORWARD": "false"} if "eval.every=1" in remedies else {})
-    succeeded(launches(2, RUN, folder=str(tmp_path / "two"), options=options, environment=environment))
+    succeeded(launch(2, RUN, folder=str(tmp_path / "two"), options=options, environment=environment))
     assert files_of(tmp_path / "two") == files_of(tmp_path / "one")
     for path in (tmp_path / "one" / "step_2").rglob("*.safetensors"):
         other = tmp_path / "two" / path.relative_to(tmp_path / "one")

@@ -1,6 +1,6 @@
 """A program that is harmed at one of its file operations.
 
-    python -m tests.harmed '{"watch": ["out"], "at": 7, "how": "kill"}' idiomtune learn option=value …
+    python -m tools.harmed '{"watch": ["out"], "at": 7, "how": "kill"}' idiomtune learn option=value …
 
 Each opening for writing, write, sync, folder made, rename and removal of what begins with one of `watch`
 (relative to the working folder) is a numbered point; where that is asked for, each opening for reading too.

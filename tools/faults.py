@@ -1,14 +1,14 @@
 """Faults by number: what becomes of a program whose n-th file operation fails, and of files that are damaged?
 
-    python -m tests.faults [--programs 'train; push; …'] [--every 1] [--offset 1] [--seconds 3600]
+    python -m tools.faults [--programs 'train; push; …'] [--every 1] [--offset 1] [--seconds 3600]
 
 Not one of the default tests, which take a share of it (tests/test_faults.py). Of each short program every
-opening, write, sync, rename, removal and new folder is numbered (:mod:`tests.harmed`); at each, for each of
+opening, write, sync, rename, removal and new folder is numbered (:mod:`tools.harmed`); at each, for each of
 EIO, ENOSPC, EINTR and MemoryError, a start of it fails there (an opening for reading with EIO alone). It must
 say so in one message and exit with a status, or end as if nothing had been; what is left under a final name
 must be whole; and the same command, given again, must end as the program that was left alone. Of two
-processes that train, one is killed at each collective operation in turn. Every file of a run, a model
-and a cache is damaged in each way: what reads it must say so by name, or give what it gave before. A
+processes that train, one is killed at each collective operation in turn. Every file of a run, a model and
+a cache is damaged in each way: what reads it must say so by name, or give what it gave before. A
 table is printed at the end; the exit status is 1 if anything else happened.
 """
 
@@ -37,12 +37,11 @@ from idiomtune.errors import UserError
 from idiomtune.requests import Role
 from idiomtune.training.checkpoint import checkpoints, verify
 from tests import fake_hub
-from tests.durability_programs import Ended, Learn, contents
-from tests.harmed import Harm
-from tests.launches import Launches
+from tests.launches import launch
 from tests.programs import ROOT, run
 from tests.tiny_models import tiny_sentence_transformer
 from tests.tiny_runs import DRAWN, KEY, WIDE, assert_same_run
+from tools.harmed import Harm
 
 ERRORS = ("EIO", "ENOSPC", "EINTR", "MemoryError")
 _SECONDS = 60  # after which a program hangs
@@ -54,6 +53,20 @@ _VOLATILE = re.compile(
     rb"\d{4}-\d\d-\d\d[T ][\d:.+]+|\d\d:\d\d:\d\d|[0-9a-f]{32,64}"
     rb'|"(error|[a-z_]*seconds|texts_per_second|status|reason)": [^\n]*'
 )
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a program ended; a negative status is a signal's."""
+
+    status: int
+    output: str
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """All files, without those of locks."""
+    paths = [path for path in folder.rglob("*") if path.is_file() and path.name not in (".lock", "lock")]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
 # ------------------------------------------------------------------ programs whose operations fail
@@ -119,7 +132,7 @@ class Case(ABC):
         # Python's own files are not ours to harm; all others of the program lie in the folder.
         asked = asdict(harm) | {"watch": [str(self.work)], "count": str(counted)}
         done = run(
-            *("tests.harmed", json.dumps(asked), *command),
+            *("tools.harmed", json.dumps(asked), *command),
             cwd=self.work,
             environment=self.environment,
             timeout=_SECONDS,
@@ -213,11 +226,16 @@ class Learning(Case):
     name = "learn"
 
     def give(self) -> None:
-        self.program = Learn(self.place / "inputs", self.model, {}, lambda *_: None)
+        glossary = [
+            f"{verb} the {noun}\tto {verb} it" for verb in ("spill", "tie") for noun in ("cat", "rate")
+        ]
+        text = "\n".join(["expression\tmeaning", *glossary])
+        (self.given / "mine.tsv").write_text(text, encoding="utf-8")
 
     @property
     def command(self) -> list[str]:
-        return [self.program.module, *self.program.options]
+        options = ["model=pretrained", f"model.path={self.model}", "sentences=4", "steps=6", "device=cpu"]
+        return ["train.learn", *options, "glossary=mine.tsv", "output=out"]
 
     @property
     def again(self) -> list[str]:
@@ -408,46 +426,46 @@ def lose_each(place: Path, model: Path, counts: Counts, *, every: int = 1, offse
     place.mkdir()
     counted, folder, whole = place / "counted", place / "run", place / "whole"
     options = [*tiny_options(model), "eval.cache=false"]
-    with contextlib.closing(Launches(limit=_SECONDS)) as launches:
 
-        def start(*, go_on: bool, lost: tuple[int, int] = (0, 0)) -> list[tuple[int, str]]:
-            return launches(
-                *(2, "tests.process_jobs:lost_run"),
-                folder=str(folder),
-                options=[] if go_on else options,
-                go_on=go_on,
-                lost=lost,
-                counted=str(counted),
-            )
+    def start(*, go_on: bool, lost: tuple[int, int] = (0, 0)) -> list[tuple[int, str]]:
+        return launch(
+            *(2, "tests.process_jobs:lost_run"),
+            limit=_SECONDS,
+            folder=str(folder),
+            options=[] if go_on else options,
+            go_on=go_on,
+            lost=lost,
+            counted=str(counted),
+        )
 
-        assert [status for status, _ in start(go_on=False)] == [0, 0]
-        folder.rename(whole)
-        number = int(counted.read_text())
-        counts.add(PEERS, "operations", 2 * number)
-        known: set[str] = set()
-        for at in range(offset, 2 * number + 1, every):
-            if counts.is_over():
-                counts.add(PEERS, "operations left out", 2 * number + 1 - at)
-                return
-            rank, collective = at % 2, (at + 1) // 2
-            with counts.judged(PEERS, f"process {rank} killed at {collective}"):
-                shutil.rmtree(folder, ignore_errors=True)
-                ended = start(go_on=False, lost=(rank, collective))
-                assert ended[rank][0] == -9, ended
-                counts.add(PEERS, "kills")
-                status, said = ended[1 - rank]
-                assert status == 2, (status, said)  # by itself, before the launcher ends it
-                assert_one_message(Ended(status, said), "")
-                counts.add(PEERS, "refused")
-                saved = checkpoints(folder)
-                assert all(verify(path) is None for path in saved)
-                state = " ".join(sorted(path.name for path in folder.iterdir())) if folder.exists() else ""
-                if state not in known:
-                    again = start(go_on=(folder / "run.json").exists())
-                    assert [status for status, _ in again] == [0, 0], again
-                    assert_same_run(whole, folder)
-                    counts.add(PEERS, "started again")
-                    known.add(state)
+    assert [status for status, _ in start(go_on=False)] == [0, 0]
+    folder.rename(whole)
+    number = int(counted.read_text())
+    counts.add(PEERS, "operations", 2 * number)
+    known: set[str] = set()
+    for at in range(offset, 2 * number + 1, every):
+        if counts.is_over():
+            counts.add(PEERS, "operations left out", 2 * number + 1 - at)
+            return
+        rank, collective = at % 2, (at + 1) // 2
+        with counts.judged(PEERS, f"process {rank} killed at {collective}"):
+            shutil.rmtree(folder, ignore_errors=True)
+            ended = start(go_on=False, lost=(rank, collective))
+            assert ended[rank][0] == -9, ended
+            counts.add(PEERS, "kills")
+            status, said = ended[1 - rank]
+            assert status == 2, (status, said)  # by itself, before the launcher ends it
+            assert_one_message(Ended(status, said), "")
+            counts.add(PEERS, "refused")
+            saved = checkpoints(folder)
+            assert all(verify(path) is None for path in saved)
+            state = " ".join(sorted(path.name for path in folder.iterdir())) if folder.exists() else ""
+            if state not in known:
+                again = start(go_on=(folder / "run.json").exists())
+                assert [status for status, _ in again] == [0, 0], again
+                assert_same_run(whole, folder)
+                counts.add(PEERS, "started again")
+                known.add(state)
 
 
 # ------------------------------------------------------------------ files that are damaged
@@ -596,7 +614,7 @@ def _other_result(case: Case, whole: dict[str, bytes]) -> list[str]:
 
 
 def damage_model(place: Path, model: Path, counts: Counts, *, every: int = 1, offset: int = 1) -> None:
-    """Damage each file of a model, and of one that learnt a glossary of it, and embed with them."""
+    """Damage each file of two models, one of them with a learnt glossary, and embed with them."""
     place.mkdir()
     case = Learning(place / "made", model)
     case.fresh()
@@ -640,7 +658,7 @@ def damage_one_model(model: Path, copy: Path, counts: Counts, every: int, offset
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.faults")
+    parser = argparse.ArgumentParser(prog="python -m tools.faults")
     names = [*CASES, PEERS, *DAMAGED, MODELS]
     parser.add_argument("--programs", default="; ".join(names), help="which, by semicolons")
     parser.add_argument("--every", type=int, default=1, help="only every k-th operation, the errors in turn")

@@ -1,6 +1,6 @@
 """Silent errors of training, planted in a copy of the code one at a time: does an invariant name each?
 
-    python -m tests.planted [--only name …] [--honest]
+    python -m tools.planted [--only name …] [--honest]
 
 Each is a small change after which a run ends well and has learnt the wrong thing, or nothing. It is made in a
 copy of the packages, which a real run of five steps on the sample then uses; an error is found if the run

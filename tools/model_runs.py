@@ -1,4 +1,4 @@
-"""What a user does with a model of any family, step by step: `python -m tests.model_runs NAME=FOLDER …`.
+"""What a user does with a model of any family, step by step: `python -m tools.model_runs NAME=FOLDER …`.
 
 Also a table of which steps work, and of their seconds (`make models`). A folder that is missing is skipped.
 """
@@ -174,7 +174,7 @@ def steps_of(run: ModelRun, *, quiet: bool = True) -> dict[str, str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.model_runs", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.model_runs", description=__doc__)
     parser.add_argument("models", nargs="+", metavar="NAME=FOLDER", help="FOLDER may be a model's name")
     parser.add_argument("--loud", action="store_true", help="with all that the steps say")
     options = parser.parse_args()

@@ -1,14 +1,14 @@
 """Strength of the tests: which planted faults they find, module by module.
 
     make mutants
-    python -m tests.mutants [--only infonce] [--num 60] [--workers 2] [--redo]
+    python -m tools.mutants [--only infonce] [--num 60] [--workers 2] [--redo]
 
 A mutant is a module with one slip: a comparison, an operator, a condition, a number or a truth value changed.
 Its tests are the quick ones of its module (`MODULES`) that run its line, the shortest first. It is killed if
 one fails, or takes much longer than without the slip; a mutant that survives them is given all tests of its
 module. Results are kept in `build/mutants.jsonl`, from which an interrupted command goes on: a mutant is
 tried again if its module has changed, or if it survived and a test of its module has. Mutants that do the
-same as the code, and those that survive for a reason, are listed in `tests/mutants.tsv`.
+same as the code, and those that survive for a reason, are listed in `tools/mutants.tsv`.
 
 Each mutant is a fork of a process that has collected the tests: there, only the code of the function with
 the slip is replaced. A slip outside functions is imported anew, which takes seconds.
@@ -38,7 +38,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "build" / "mutants.jsonl"
-LISTED = ROOT / "tests" / "mutants.tsv"
+LISTED = ROOT / "tools" / "mutants.tsv"
 _LEAST, _TIMES = 15, 8  # a mutant has so many seconds, or so many times what its tests take
 
 _TESTS, _BENCHMARKS = "tests/idiomtune", "tests/idiomtune/benchmarks"
@@ -552,7 +552,7 @@ def table(modules: Sequence[str], num: int | None) -> str:
         share = f"{100 * counts['killed'] / of:.1f}%" if of else ""
         lines.append(f"| {module} | {' | '.join(str(counts[name]) for name in names)} | {share} |")
     return "\n".join(
-        [*lines, *(["", "Survived, without a reason in tests/mutants.tsv:"] if survivors else []), *survivors]
+        [*lines, *(["", "Survived, without a reason in tools/mutants.tsv:"] if survivors else []), *survivors]
     )
 
 

@@ -18,8 +18,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.planted import ERRORS, RUNS, Planted
-from tests.planted.honest import honest_run
+from tools.planted import ERRORS, RUNS, Planted
+from tools.planted.honest import honest_run
 
 ROOT = Path(__file__).resolve().parents[2]
 _LIMIT = 120  # seconds of a run
@@ -29,7 +29,7 @@ _FOUND = re.compile(r"trainer\.invariants\.(\w+)=false")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the errors (or the honest runs), print what was found, and fail if too little or too much was."""
-    parser = argparse.ArgumentParser(prog="python -m tests.planted", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.planted", description=__doc__)
     parser.add_argument("--only", nargs="+", default=[], help="errors whose name has one of these words")
     parser.add_argument("--every", type=int, default=1, help="only each n-th error")
     parser.add_argument("--honest", type=int, default=0, help="so many runs without an error instead")
