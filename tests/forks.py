@@ -136,11 +136,10 @@ def _do(work: Callable[[], object], outputs: Sequence[int]) -> NoReturn:
         nothing = os.open(os.devnull, os.O_RDONLY)
         for number, descriptor in enumerate((nothing, *outputs)):
             os.dup2(descriptor, number)
-        sys.stdin = sys.__stdin__ = open(0, closefd=False)  # noqa: SIM115
-        for name, number in (("stdout", 1), ("stderr", 2)):
-            stream = open(number, "w", closefd=False, errors="backslashreplace")  # noqa: SIM115
-            setattr(sys, name, stream)
-            setattr(sys, f"__{name}__", stream)
+        for number, name in enumerate(("stdin", "stdout", "stderr")):
+            mode = "w" if number else "r"
+            stream = open(number, mode, closefd=False, errors="backslashreplace")  # noqa: SIM115
+            vars(sys).update({name: stream, f"__{name}__": stream})
         logging.root.handlers.clear()
         logging.root.setLevel(logging.WARNING)
         warnings.resetwarnings()
@@ -162,8 +161,8 @@ def _do(work: Callable[[], object], outputs: Sequence[int]) -> NoReturn:
     with contextlib.suppress(BaseException):
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
+        sys.stdout.flush()
+        sys.stderr.flush()
     os._exit(status & 0xFF)
 
 

@@ -196,7 +196,7 @@ def test_commands_are_understood(name: str) -> None:
         if made := re.match(r"make ([a-z0-9-]+)", line):
             assert made[1] in targets, line
         elif script := re.match(
-            r".*python (?:-m )?(?:pytest )?((?:examples|docs|tests|bench|runs)[/.]\S+)", line
+            r".*python (?:-m )?(?:pytest )?((?:examples|docs|tests|tools|bench|runs)[/.]\S+)", line
         ):
             path = script[1].removesuffix(".py").replace(".", "/")
             assert (ROOT / f"{path}.py").is_file() or (ROOT / path / "__main__.py").is_file(), line
