@@ -199,15 +199,7 @@ def test_an_evaluation_is_shared_out_and_gives_the_scores_of_one(tmp_path: Path,
         return [*run_options, f"output={tmp_path / f'{name}.json'}"]
 
     process_jobs.evaluation(options("one"))
-<<<<<<< HEAD
-    succeeded(launches(2, EVALUATION, options=options("two")))
-=======
     succeeded(launch(2, EVALUATION, options=options("two")))
-    stores = [tmp_path / name / "search" / "sentence" for name in ("one", "two")]
-    shards = [{path.name: path.read_bytes() for path in store.glob("[!.]*")} for store in stores]
-    assert len(shards[0]) == 4
-    assert shards[0] == shards[1]
->>>>>>> 86e138fc (Tools beside the tests, of which one asks for faults; tests fork their own process: no server of programs)
     one, two = (json.loads((tmp_path / f"{n}.json").read_text())["scores"] for n in ("one", "two"))
     assert len(one) > 20
     assert two == pytest.approx(one, abs=1e-6)
