@@ -12,9 +12,11 @@ import os
 import re
 import shutil
 import subprocess
+import tokenize
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from io import StringIO
 from numbers import Integral
 from pathlib import Path, PureWindowsPath
 from typing import Any, TypeVar
@@ -458,8 +460,12 @@ def parse_list(text: str) -> list[Any] | None:
     """A list in Python's notation, such as `['a.png', 'b.png']`; None if the text is not one."""
     try:
         value = ast.literal_eval(text.strip())
+        tokens = tokenize.generate_tokens(StringIO(text).readline)
+        words = [token.string for token in tokens if token.type == tokenize.STRING]
+        if isinstance(value, list) and len(words) > len(value) and all(isinstance(v, str) for v in value):
+            value = [ast.literal_eval(word) for word in words]  # as NumPy prints them, without commas
     # It fails in all these ways, depending on the text.
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError, tokenize.TokenError):
         return None
     return value if isinstance(value, list) else None
 

@@ -236,6 +236,7 @@ def read_rows(path: Path, *, columns: Sequence[str] = (), kind: str | None = Non
         raise UserError("there is no such file", file=path)
     suffix = kind or _suffix(path)
     problems: list[str] = []
+    _refuse_other_kinds(path, suffix)
     if suffix == ".tsv" and not columns and _TAGGED.fullmatch(next(text_lines_of(path), "")):
         rows = _tagged(path, problems)
     elif suffix in _DELIMITERS:
@@ -255,6 +256,25 @@ def read_rows(path: Path, *, columns: Sequence[str] = (), kind: str | None = Non
     raise_problems(problems, path)
     if row is None:
         raise UserError("there is no row", file=path)
+
+
+_OTHER_KINDS = {  # how they begin
+    b"\x1f\x8b": "is packed by gzip: add .gz to its name",
+    b"PK\x03\x04": "is a zip archive or a spreadsheet: unpack it, or name it .xlsx",
+    b"version https://git-lfs": "is only a pointer of Git LFS to the file: git lfs pull",
+    b"<!DOCTYPE": "is a web page: download the file itself",
+    b"<html": "is a web page: download the file itself",
+}
+
+
+def _refuse_other_kinds(path: Path, suffix: str) -> None:
+    """Raises UserError for a file that is named as a text, and is something else."""
+    if suffix in (*_DELIMITERS, *_JSON_LINES, ".json") and path.suffix.lower() != ".gz":
+        with path.open("rb") as file:
+            head = file.read(32)
+        for begin, what in _OTHER_KINDS.items():
+            if head.lower().startswith(begin.lower()):
+                raise UserError(what, file=path)
 
 
 def read_table(path: Path, model: type[R], *, kind: str | None = None) -> Iterator[tuple[int, R]]:

@@ -27,7 +27,7 @@ _WORDS = dict(line.split("\t") for line in _FILE.replace("*", r"\w*").replace(" 
 _NOT = r"((not|non|no|nao|nicht|un|in|ir|dis|partially|somewhat) ?)"
 _SENSE = r"(sens |sentido |senso )?"
 _LETTERS = {*"ilfnmoqu?"}  # MAGPIE's and VNC-Tokens': idiomatic, literal, figurative, …, unclear
-_SWITCHES = {"0", "1", "-1", "true", "false", "yes", "no"}
+_SWITCHES = {"0", "1", "-1", "true", "false", "yes", "no", *"yno?"}
 # How spans are marked; `*…*` and `_…_` count only around whole words.
 _MARKS = {
     "<…>…</…>": r"<(?P<tag>\w+)(?: [^<>]*)?>(?P<inside>[^<>]+)</(?P=tag)>",

@@ -91,11 +91,11 @@ _SPAN1, _SPAN2 = "span1 span_1 span_a sentence1_span", "span2 span_2 span_b sent
 _TWO = {"sentence1": _SENTENCE1, "sentence2": _SENTENCE2, "span1": _SPAN1, "span2": _SPAN2}
 _SCORE = "score scores similarity similarity_score relatedness_score"
 _LABEL = "label labels class"
-_GROUP = "group expression idiom"
+_GROUP = "group expression idiom mwe pie multiword_expression potentially_idiomatic_expression"
 _USAGE = "usage kind"
 
 # What is trained on.
-_ROW = {"group": _GROUP, "weight": "weight", "instruction": "instruction prompt"}
+_ROW = {"group": _GROUP, "weight": "weight", "instruction": "instruction"}
 _PAIR = {
     **{"negative": "negative negatives neg hard_negative negative_passages", "meaning": "meaning sense"},
     **{"negative_span": "negative_span neg_span", **_ROW},
@@ -145,7 +145,7 @@ TRAINED = (  # the first that fits counts
     Form("sentences", _SENTENCE, ("text", "group")),
 )
 # Columns that are no typing error although training does not read them.
-UNREAD = {"", "id", "_id", "idx", "index", "query_id", "type", "language", "source", "licence", "split"}
+UNREAD = {"", "id", "_id", "idx", "index", "query_id"}
 
 # What is scored on.
 _SCORED_ON = {"group": "group cluster", "instruction": "instruction", "span": "span"}

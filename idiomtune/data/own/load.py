@@ -38,10 +38,12 @@ _CONDITIONS = ("keep", "positive_if")
 _MAX_NAMED = 3
 _LOOKED_AT = 1000  # rows whose texts may turn out to be numbers of rows
 _TEXT_ROLES = {"pairs": ("anchor", "positive"), "scored": ("sentence1", "sentence2"), "sentences": ("text",)}
+_MANY_CUT = 0.05  # a larger share of spans that begin or end within a word is warned of
 _MAX_SHOWN = 100  # characters of a text
 _MAX_NAMES = 10_000  # that are kept in memory, for messages
 _MAX_WEIGHT = 1e9  # a greater one overflows in a sum of products in float32
 _OPTION = "data.columns"
+_CLASSES = ("-1", "0", "1", "2")  # of natural language inference
 
 Mined = Mapping[str, list[str]]  # anchor → its negatives
 
@@ -112,6 +114,7 @@ class OwnTable(Table):
         self.left_out |= {column for column, role in self._mapping.items() if role is None}
         self._num_read = self._num_kept = self._num_spans = self._num_cut = 0
         self._echoes: list[str] = []  # rows with negatives that equal their anchor
+        self._is_cut_by_bytes = True
         self._cut_span = ""  # one that begins or ends within a word
         self._spellings, self._respelled = {} if spellings is None else spellings, list[str]()
         self._has_usages = False  # as its meanings
@@ -122,11 +125,12 @@ class OwnTable(Table):
         """As :meth:`read`, of the rows for which the user's conditions hold."""
         rows = iter(self.source.rows() if rows is None else rows)
         yield from self.read(self._example, self._selected(rows) if self._conditions else rows)
-        if self._num_spans < 2 * self._num_cut > 2:
+        if self._num_cut > max(1, _MANY_CUT * self._num_spans):
             log.warning(
                 "%s: %d of %d spans begin or end within a word (%s): start and end count characters from 0, "
-                "the end is not part of the span; if they count words, map the column with its words, %s",
+                "the end is not part of the span%s; if they count words, map the column with its words, %s",
                 *(self.source.name, self._num_cut, self._num_spans, self._cut_span),
+                "; all of these are after letters beyond ASCII: do they count bytes?" * self._is_cut_by_bytes,
                 self._mapping_with(span="<column>"),
             )
         if self._respelled:
@@ -168,8 +172,12 @@ class OwnTable(Table):
             UserError: if several columns could be it, or it could be a label.
         """
         super()._look_at(head, header)
+        self._ask_for_split(head, header)
         form = self._fitting(header)
         names = self._recognised(form, header) if form else {}
+        score = names["score"][0] if form and form.name == "scored" else ""
+        if normalised(score) in ("label", "labels", "class") and score not in self._chosen.values():
+            self._ask_for_classes(head, score)
         if form is None or "group" not in names or "meaning" not in form.roles:
             return
         role_of = {column: role for role, columns in names.items() for column in columns}
@@ -204,6 +212,34 @@ class OwnTable(Table):
         if usages and not meanings:
             self._chosen = {**self._chosen, "meaning": usages[0]}
             self._has_usages = role_of.get(usages[0]) == "usage"
+
+    def _ask_for_split(self, head: Sequence[Row], header: Sequence[str]) -> None:
+        """Raises UserError if a column says which rows are for training; notes a prompt of all rows."""
+        columns = {normalised(column): column for column in header if column not in self.left_out}
+        for column in (columns[name] for name in ("split", "partition") if name in columns):
+            values = ColumnValues(row.values.get(column) for row in head)
+            train = [key for key in values.counts if key.startswith("train")]
+            if train and len(values.counts) > 1 and column not in self._chosen.values():
+                keep = self._mapping_with(keep=f"{column}={train[0]}")
+                problem = f"may say which rows are for training ({values}): take these, {keep}, and give "
+                problem += f"others with data.val=, or take all, {self._mapping_with(**{column: None})}"
+                raise UserError(problem, file=self.source.name, field=column)
+        prompts = {row.values.get(columns["prompt"]) for row in head} if "prompt" in columns else set()
+        if len(prompts) == 1 and isinstance(prompt := prompts.pop(), str) and prompt:
+            note = f"is left out; model.query_prompt={prompt!r} puts it before queries"
+            self._notes.append(f"{self.source.name}, field 'prompt': {note}")
+
+    def _ask_for_classes(self, head: Sequence[Row], column: str) -> None:
+        """Raises UserError if labels of pairs are classes, as 0 = entailment and 2 = contradiction."""
+        values = ColumnValues(row.values.get(column) for row in head)
+        are_words = not any(ColumnValues([key]).are_numbers for key in values.counts)
+        are_classes = values.counts.keys() <= {*_CLASSES} if values.are_numbers else are_words
+        if are_classes and len(values.counts) > 1 + values.are_numbers:
+            ways = [self._mapping_with(score=column)] * values.are_numbers
+            right = f"{column}=0" if values.are_numbers else values.right_ones(column)
+            ways.append(self._mapping_with(anchor="<sentence>", positive="<sentence>", positive_if=right))
+            problem = f"may be a class rather than how alike a pair is ({values}): choose {' or '.join(ways)}"
+            raise UserError(problem, file=self.source.name, field=column)
 
     def check_judgements(self) -> None:
         """Raises UserError if a column without a role may say which of the pairs that were read are right."""
@@ -299,6 +335,7 @@ class OwnTable(Table):
             self._num_spans += 1
             if any(0 < end < len(text) and _is_within_word(*text[end - 1 : end + 1]) for end in span):
                 self._num_cut += 1
+                self._is_cut_by_bytes &= not text[: span[0]].isascii()
                 self._cut_span = self._cut_span or f"row {entry.number}: {text[slice(*span)]!r}"
         group = self._name(entry, "group") or group
         return Sentence(text, span, group, self._name(entry, "meaning") or meaning)

@@ -9,6 +9,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from html import unescape
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +17,7 @@ from typing import Any, TypeVar
 from idiomtune.data.own.columns import find_marks, without_marks
 from idiomtune.data.own.forms import SPAN_OF, SPAN_PARTS, Form, normalised
 from idiomtune.errors import DataMissingError, UserError
-from idiomtune.io.files import expanded, is_file, is_folder, made, one_line, parse_json, parse_list
+from idiomtune.io.files import expanded, first_of, is_file, is_folder, made, one_line, parse_json, parse_list
 from idiomtune.io.tables import KINDS, Row, has_header, is_from_memory, is_table, name_row, read_rows
 from idiomtune.requests import find_span
 
@@ -32,6 +33,8 @@ _NAMING = ("id", "row_id", "expression")  # roles that name a row in messages
 LABELS = ("group", "meaning", "label", "usage")  # roles whose names may be true and false
 _ENDS = re.compile(r"[\[(]{1,2}\s*(\d+)\s*,\s*(\d+)\s*[\])]{1,2}")  # of a span, as a list or a tuple
 _HEAD = 1000  # rows by whose values it is seen what columns mean
+_LIST = re.compile(r"""\[\s*(['"]).*\1\s*\]""", re.DOTALL)
+_ENTITY = re.compile(r"&(#\d+|#x[\da-fA-F]+|[a-zA-Z]{2,8}\d?);")
 _MANY = 0.1  # a larger share of texts with marks in them is warned of
 _INVISIBLE = ("Cc", "Cf", "Zs", "Zl", "Zp")  # categories: controls, formats, blanks
 
@@ -275,6 +278,13 @@ class Record:
             raise self.error(role, f"is {words!r}, but the text has {text[slice(*offsets)]!r} there")
         return offsets
 
+    def _texts(self, role: str, cell: Any) -> list[Any]:
+        """The texts in a cell."""
+        texts = _listed(cell)
+        if texts == [cell] and isinstance(cell, str) and _LIST.fullmatch(cell.strip()):
+            raise self.error(role, f'is a list that cannot be read ({cell:.60}): write JSON, ["…", "…"]')
+        return texts
+
     def entries(self, role: str, span: str, *, several: bool = True) -> list[Record]:
         """The texts of a role, each as a record: a text, or an object.
 
@@ -291,7 +301,7 @@ class Record:
                 (column, entry)
                 for column in self.names[role]
                 if not is_empty(self.values.get(column))
-                for entry in _listed(self.values[column])
+                for entry in self._texts(role, self.values[column])
             ]
         else:
             cells = [(self.names.get(role, (role,))[0], self.cell(role))]
@@ -411,6 +421,13 @@ class Table:
                     continue
                 shown = f"{num_marked} of {len(texts)} texts have marks {kind} ({one_line(example[:80])})"
                 self._notes.append(f"{self.source.name}, field {column!r}: {shown}: {what}")
+            found = (_ENTITY.search(text) for text in texts)
+            entities = [match[0] for match in found if match and unescape(match[0]) != match[0]]
+            if len(entities) > _MANY * len(texts):
+                examples = first_of(list(dict.fromkeys(entities)), 3)
+                shown = f"{len(entities)} of {len(texts)} texts have signs as HTML writes them ({examples})"
+                what = "they are read as words: replace them, as Python's html.unescape does"
+                self._notes.append(f"{self.source.name}, field {column!r}: {shown}: {what}")
 
     def _without_marks(self, row: Row) -> Row:
         """The row, with the ends of marked spans in columns of their own."""
@@ -471,6 +488,8 @@ class Table:
         mapping = ", ".join(f"{role}: <column>" for role in self.form.required)
         how = f", or map them with '{self._option}={{{mapping}}}'" if self._option else ""
         have = ", ".join(map(one_line, header)) or "none"
+        if any(len(column.split()) > 2 for column in header):
+            near += ". If that is its first row, put a line with names above it, such as question,answer"
         raise UserError(
             f"its columns ({have}) are not those of {titles}. Rename them{how}{near}",
             file=self.source.name,
@@ -537,7 +556,9 @@ def _listed(cell: Any) -> list[Any]:
     if isinstance(cell, list):
         return cell
     parsed = _any_list(cell)
-    return parsed if parsed and all(isinstance(entry, str | dict) for entry in parsed) else [cell]
+    if parsed is None or not all(isinstance(entry, str | dict) for entry in parsed):
+        return [cell]
+    return parsed
 
 
 def _any_list(cell: Any) -> list[Any] | None:

@@ -123,7 +123,7 @@ HARMLESS: dict[str, list[Any]] = {
     "pid": in_turn(71, 72),
     "language": in_turn("en", "no"),
     "source": in_turn("quora", "reddit"),
-    "split": in_turn("train", "valid"),
+    "split": in_turn("a", "b"),
     "date": in_turn("2020-01-01", "2021-02-03"),
     "year": in_turn(2019, 2020),
     "created_at": in_turn(1600000000, 1600000001, 1700000000),
@@ -454,3 +454,68 @@ def test_rows_are_described_as_they_are_trained(tmp_path: Path) -> None:
     train = read(write_lines(tmp_path / "p.jsonl", with_negatives), val=[str(held_out)]).train
     assert all(part in train.describe(0) for part in ("'q0'", "'n'", "'m'"))
     assert len(train.describe(0)) < 300
+
+
+PAIR = {"sentence1": "A cat sat.", "sentence2": "A dog sat."}
+
+
+def rows_of(**columns: Any) -> list[dict[str, Any]]:
+    """Pairs of sentences with more columns: values that take turns."""
+    return [{**PAIR, **{name: of[i % len(of)] for name, of in columns.items()}, "n": i} for i in range(12)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "option"),
+    [
+        (rows_of(label=[0, 1, 2]), "positive_if"),
+        (rows_of(label=[0, 2, -1, 1]), "score: label"),
+        (rows_of(label=["entailment", "not_entailment"]), "positive_if"),
+        (rows_of(score=[0, 1], split=["train", "dev"]), "split=train"),
+        (rows_of(score=[0, 1], partition=["training", "test", "training"]), "partition=training"),
+    ],
+)
+def test_classes_and_splits_are_asked_about(rows: list[dict[str, Any]], option: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as refused:
+        read(write_lines(tmp_path / "mine.jsonl", rows))
+    assert refused.value.field in ("label", "split", "partition")
+    assert option in str(refused.value)
+
+
+def test_lists_as_libraries_print_them(tmp_path: Path) -> None:
+    """Without commas, empty, or not to be read."""
+    columns = {
+        "anchor": [f"Where is {i}?" for i in range(NUM)],
+        "positive": [f"Here {i}." for i in range(NUM)],
+    }
+    negatives = in_turn("['It is far.' 'It is near.']", "[]", '["It rains."]')
+    train = read(write_table(tmp_path / "mine.csv", {**columns, "negative": negatives})).train
+    texts = {train.store.read_text(text) for row in range(len(train)) for text in train.texts(row)[2:]}
+    assert texts == {"It is far.", "It is near.", "It rains."}
+    with pytest.raises(UserError, match=r"row 2, field 'negative'"):
+        read(write_table(tmp_path / "bad.csv", {**columns, "negative": ["['x', 'Card's']"] * NUM}))
+
+
+def test_signs_of_html_and_offsets_in_bytes_are_noticed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = [{"text": f"It&#39;s {i} o'clock &amp; late", "label": f"c{i % 4}"} for i in range(12)]
+    read(write_lines(tmp_path / "mine.jsonl", rows))
+    assert "field 'text': 12 of 12" in caplog.text
+    spans: list[dict[str, Any]] = [
+        {"text": f"{'Zoë ' * (i < 3)}broke {i}", "group": f"g{i % 4}"} for i in range(12)
+    ]
+    for row in spans:
+        start = len(row["text"].partition("broke")[0].encode())
+        row |= {"span_start": start, "span_end": start + 5}
+    read(write_lines(tmp_path / "spans.jsonl", spans))
+    assert "bytes" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "begin", [b"\x1f\x8b", b"PK\x03\x04", b"version https://git-lfs", b"<!doctype html>"]
+)
+def test_a_file_of_another_kind_is_called_so(begin: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_bytes(begin + b"\n\x00 a,b\n")
+    with pytest.raises(UserError, match=r"mine\.csv: is (packed|a zip|only a pointer|a web page)"):
+        read(path)

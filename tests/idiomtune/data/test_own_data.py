@@ -72,7 +72,10 @@ FORMS: list[tuple[dict[str, Any], Example]] = [
     # a `query` beside two sentences makes no third one
     ({"query": "x", "text1": "a", "text2": "p"}, pair("a", "p")),
     # FlagEmbedding, Tevatron
-    ({"query": "a", "pos": ["p"], "neg": [], "prompt": "Find: "}, pair("a", "p", instruction="Find: ")),
+    (
+        {"query": "a", "pos": ["p"], "neg": [], "prompt": "Find: "},
+        pair("a", "p"),
+    ),  # a prefix: model.query_prompt
     (TEVATRON, pair("a", "T p", "n", "U")),
     # lists in a CSV
     (
@@ -296,7 +299,7 @@ def test_texts_of_large_tables_are_not_held_in_memory(
 def test_reading_loads_no_model() -> None:
     """Files are checked without torch, in the time that they take."""
     code = (
-        "import idiomtune.data.own.load, idiomtune.benchmarks.own.collections, sys; "
+        "import idiomtune.data.own.load, sys; "
         "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
