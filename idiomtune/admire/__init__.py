@@ -97,16 +97,6 @@ class AdmireOptions(ObjectiveOptions):
         return self.printed and self.ablation != "no_sense_encoder"
 
     @property
-    def captions_note(self) -> str:
-        """How captions are shortened, for the log and the record."""
-        if self.ablation == "clip_cosine":
-            return "no captions"
-        words, summariser = self.captions.words, self.captions.summariser
-        if summariser is None:
-            return f"captions cut after {words} words"
-        return f"captions of more than {words} words summarised by {summariser}"
-
-    @property
     def mode(self) -> ExpertsMode:
         """What its scores are called."""
         return "experts_text" if self.clip.path is None else "experts_image"

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import chain, count, islice
 from operator import itemgetter
-from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from idiomloss import (
-    ListwiseSoftmaxLoss,
-    PairwiseHingeLoss,
-    PairwisePrintedLoss,
-    Top1HingeLoss,
-    Top1PrintedLoss,
-    cosine_similarity,
-)
-from idiomtune.admire import AdmireOptions, LossOptions
-from idiomtune.admire.scorer import Scorer, usage_of
+import idiomloss
+from idiomtune.admire import AdmireOptions
+from idiomtune.admire.scorer import Scorer, routed, usage_of
 from idiomtune.config import TrainSettings
 from idiomtune.data import astitch
 from idiomtune.data.admire import Item
@@ -35,26 +27,6 @@ from idiomtune.expressions import plain_expression
 from idiomtune.objectives import Batch, Mean, ObjectiveLoss
 from idiomtune.objectives.steps import in_shards, shuffled_steps
 from idiomtune.requests import Request
-
-
-def ranking_loss(loss: LossOptions) -> nn.Module:
-    """The loss of an item's scores that the option `rank` selects."""
-    losses: dict[str, nn.Module] = {
-        "pairwise": PairwiseHingeLoss(loss.margin),
-        "listwise": ListwiseSoftmaxLoss(loss.gold_temperature),
-        "top1": Top1HingeLoss(loss.margin, bounded=loss.bounded),
-        "pairwise_printed": PairwisePrintedLoss(loss.margin),
-        "top1_printed": Top1PrintedLoss(loss.margin, loss.sum_weight),
-    }
-    return losses[loss.rank]
-
-
-class _Targets(NamedTuple):
-    """Items and sentences of a batch, and the M meanings of the sentences' compounds that it embeds."""
-
-    items: Sequence[Item]
-    sentences: Sequence[Usage]
-    meanings: Sequence[str]
 
 
 class AdmireObjective:
@@ -119,19 +91,26 @@ class AdmireObjective:
         self._batch_size, self._seed = settings.trainer.batch_size, settings.seed
         self.files = [*items.files, *corpus.files, files(astitch.SENSES_FILE), *scorer.prepare(self._items)]
         self.special_tokens = {name: getattr(options, name) for name in options.special_tokens}
-        self._rank_loss = ranking_loss(options.loss)
-        self.plain_requests = [
-            r for item in self._items for r in scorer.item_requests(item)[self._first_caption :]
-        ]
-        self._sentences = [*self._usages, *map(usage_of, self._items)]
-        self.idiom_sentences = [(usage.phrase, usage.sentence) for usage in self._sentences]
+        loss = options.loss
+        self._rank_loss = {
+            "pairwise": idiomloss.PairwiseHingeLoss(loss.margin),
+            "listwise": idiomloss.ListwiseSoftmaxLoss(loss.gold_temperature),
+            "top1": idiomloss.Top1HingeLoss(loss.margin, bounded=loss.bounded),
+            "pairwise_printed": idiomloss.PairwisePrintedLoss(loss.margin),
+            "top1_printed": idiomloss.Top1PrintedLoss(loss.margin, loss.sum_weight),
+        }[loss.rank]
+        captions = [] if scorer.towers else scorer.captions_of(self._items)
+        self.plain_requests = [Request(caption) for caption in captions]
+        self._plain = set(self.plain_requests)
+        of_items = [usage_of(item) for item in self._items]
+        self._sentences = [*self._usages, *of_items]
+        self.idiom_sentences = [(usage.phrase, usage.sentence) for usage in (*of_items, *self._usages)]
         compounds = {plain_expression(phrase) for phrase, _ in self.idiom_sentences}
         num_without = sum(not any(self._meanings(usage)) for usage in self._sentences)
         self._notes = [
             f"{len(self._items)} items",
-            f"{len(self._sentences)} sentences ({len(self._usages)} of AStitch) of {len(compounds)} compounds "
-            f"for the sense, {num_without} of them without meanings of both senses",
-            options.captions_note,
+            f"{len(self._sentences)} sentences ({len(self._usages)} of AStitch) of {len(compounds)} compounds"
+            f" for the sense, {num_without} of them without meanings of both senses",
         ]
         if is_fold:
             self._notes.append(
@@ -142,15 +121,13 @@ class AdmireObjective:
             self._items = [item for item in self._items if item.sense == "idiomatic"]
             if not self._items:
                 raise UserError("objective.ablation=clip_cosine: no idiomatic item is left to learn from")
+        num = len(self._sentences) * options.printed
+        ranges = [range(num), range(num, num + len(self._items))]  # sentences, items
+        self._anchors = ranges if options.printed else ranges[1:]
 
     def describe(self) -> str:
         """One line for the log."""
         return "; ".join(self._notes)
-
-    @property
-    def _first_caption(self) -> int:
-        """Among an item's requests."""
-        return self.modules.num_sense_requests + 1
 
     def _meanings(self, usage: Usage) -> tuple[Sequence[str], Sequence[str]]:
         """What a compound means in a sentence, and in its other sense; nothing unless both are known."""
@@ -159,51 +136,45 @@ class AdmireObjective:
 
     def epoch_steps(self, epoch: int, shards: int) -> list[list[list[int]]]:
         """The epoch's steps, a function of seed and epoch."""
-        if not self._options.printed:
-            return in_shards(self._pass(epoch, 0, range(len(self._items))), shards)
-        num = len(self._sentences)
-        kinds = [range(num), range(num, num + len(self._items))]
-        passes = [self._pass(epoch, *kind) for kind in enumerate(kinds)]
+        passes = [self._pass(epoch, kind) for kind in range(len(self._anchors))]
         sense = self._options.sense_encoder
-        if sense.stage == "beside":
+        if self._options.printed and sense.stage == "first":
+            in_order = chain(
+                (self._pass(number, 0) for number in range(sense.epochs)),
+                (self._pass(number, 1) for number in count()),
+            )
+            length = sum(map(len, passes))
+            steps = list(islice(chain.from_iterable(in_order), epoch * length, (epoch + 1) * length))
+        else:
             spread = [((i + 1) / len(part), step) for part in passes for i, step in enumerate(part)]
-            return in_shards([step for _, step in sorted(spread, key=itemgetter(0))], shards)
-        in_order = chain(
-            (self._pass(number, 0, kinds[0]) for number in range(sense.epochs)),
-            (self._pass(number, 1, kinds[1]) for number in count()),
-        )
-        length = sum(map(len, passes))
-        steps = islice(chain.from_iterable(in_order), epoch * length, (epoch + 1) * length)
-        return in_shards(list(steps), shards)
+            steps = [step for _, step in sorted(spread, key=itemgetter(0))]
+        return in_shards(steps, shards)
 
-    def _pass(self, number: int, kind: int, anchors: Sequence[int]) -> list[list[int]]:
+    def _pass(self, number: int, kind: int) -> list[list[int]]:
         """The steps of one pass over the anchors of a kind."""
-        return shuffled_steps(anchors, self._batch_size, np.random.default_rng([self._seed, number, kind]))
+        rng = np.random.default_rng([self._seed, number, kind])
+        return shuffled_steps(self._anchors[kind], self._batch_size, rng)
 
     def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:
         """Requests of these items, of their usages, and of the meanings of all their compounds.
 
         As printed: those of the sentences for the classifier; or items, for which nothing is embedded.
         """
-        scorer, num = self.modules, len(self._sentences)
-        if self._options.printed:
-            items = [self._items[anchor - num] for anchor in anchors if anchor >= num]
-            usages = [self._sentences[anchor] for anchor in anchors if anchor < num]
-            requests = [request for usage in usages for request in scorer.sense_requests(usage)]
-            ids = [anchor.id for anchor in (items or usages)]
-            return Batch(requests, ids, _Targets(items, usages, ()))
-        items = [self._items[anchor] for anchor in anchors]
-        usages = [usage for anchor in anchors for usage in self._usages_with(epoch, anchor)]
-        requests = [request for item in items for request in scorer.item_requests(item)]
-        width = len(requests) // len(items)
-        captions = [row for row in range(len(requests)) if row % width >= self._first_caption]
+        scorer, first_item = self.modules, self._anchors[-1].start
+        items = [self._items[anchor - first_item] for anchor in anchors if anchor >= first_item]
+        usages = sentences = [self._sentences[anchor] for anchor in anchors if anchor < first_item]
+        requests, meanings = [], []
+        if not self._options.printed:
+            usages = [usage for anchor in anchors for usage in self._usages_with(epoch, anchor)]
+            sentences = [*map(usage_of, items), *usages]
+            known = (self._by_compound.get(plain_expression(usage.phrase), ()) for usage in sentences)
+            meanings = list(dict.fromkeys(text for both in known for texts in both for text in texts))
+            requests = [request for item in items for request in scorer.item_requests(item)]
+        captions = [row for row, request in enumerate(requests) if request in self._plain]
         requests += [request for usage in usages for request in scorer.sense_requests(usage)]
-        sentences = [*map(usage_of, items), *usages]
-        known = (self._by_compound.get(plain_expression(usage.phrase), ()) for usage in sentences)
-        meanings = list(dict.fromkeys(text for both in known for texts in both for text in texts))
         requests += map(Request, meanings)
-        targets = _Targets(items, sentences, meanings)
-        return Batch(requests, [item.id for item in items], targets, plain_rows=captions)
+        ids = [anchor.id for anchor in (items or sentences)]
+        return Batch(requests, ids, (items, sentences, meanings), plain_rows=captions)
 
     def _usages_with(self, epoch: int, item: int) -> list[Usage]:
         """The usages that come with an item in this epoch; each is used once before any comes again."""
@@ -217,49 +188,47 @@ class AdmireObjective:
 
     def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
         """The weighted sum of the terms; as printed, those of the step's kind."""
-        targets: _Targets = batch.targets
+        items, sentences, meanings = batch.targets
         if not self._options.printed:
-            return self._joint_loss(embeddings.float(), targets)
-        if batch.requests:
-            return self._sense_loss(embeddings.float(), targets.sentences)
-        scorer = self.modules
-        by_expert = [[item for item in targets.items if item.sense == sense] for sense in ADMIRE_SENSES]
-        scores = torch.cat(  # (Q, 5)
-            [scorer.rank(n, own, scorer.see(scorer.towers[n], own)) for n, own in enumerate(by_expert) if own]
-        )
-        loss = self._rank_loss(scores, _gold_ranks(chain(*by_expert), scores.device))
-        means = {"rank_loss": Mean(loss.item(), len(targets.items))}
-        return ObjectiveLoss(self._options.loss.rank_weight * loss, means=means, part="rank")
+            return self._joint_loss(embeddings.float(), items, sentences, meanings)
+        return self._sense_loss(embeddings.float(), sentences) if sentences else self._order_loss(items)
 
-    def _joint_loss(self, embeddings: Tensor, targets: _Targets) -> ObjectiveLoss:
-        scorer, weights, width = self.modules, self._options.loss, self.modules.num_sense_requests
-        num_items, num_meanings = len(targets.items), len(targets.meanings)
-        num_usages = len(targets.sentences) - num_items
-        rest = width * num_usages + num_meanings
-        sizes = [len(embeddings) - rest, width * num_usages, num_meanings]
+    def _joint_loss(
+        self, embeddings: Tensor, items: Sequence[Item], sentences: Sequence[Usage], texts: Sequence[str]
+    ) -> ObjectiveLoss:
+        scorer, weights, num = self.modules, self._options.loss, len(items)
+        num_of_usages = scorer.num_sense_requests * (len(sentences) - num)
+        sizes = [len(embeddings) - num_of_usages - len(texts), num_of_usages, len(texts)]
         of_items, of_usages, meanings = torch.split(embeddings, sizes)
-        scores = scorer(targets.items, of_items.view(num_items, -1, of_items.shape[1]))  # (Q, R, D)
-        vectors, logits = scorer.sense(of_usages.view(num_usages, width, -1))
-        vectors, logits = torch.cat([scores.vectors, vectors]), torch.cat([scores.sense, logits])
-        senses = torch.tensor([int(not usage.is_idiomatic) for usage in targets.sentences]).to(logits.device)
-        rank = self._rank_loss(scores.routed(senses[:num_items]), _gold_ranks(targets.items, logits.device))
+        item_vectors, item_logits, by_expert = scorer(items, of_items.view(num, -1, of_items.shape[1]))
+        vectors, logits = scorer.sense(of_usages.view(len(sentences) - num, -1, of_usages.shape[1]))
+        vectors, logits = torch.cat([item_vectors, vectors]), torch.cat([item_logits, logits])
+        senses = torch.tensor([int(not usage.is_idiomatic) for usage in sentences], device=logits.device)
+        rank = self._rank_loss(routed(by_expert, senses[:num]), _gold_ranks(items, logits.device))
         sense = functional.cross_entropy(logits, senses)
-        correct, wrong = (  # bool (N, M), which meanings are the right ones, and which the compound's others
-            torch.tensor([[text in texts for text in targets.meanings] for texts in side])
-            .bool()
-            .to(senses.device)
-            for side in zip(*map(self._meanings, targets.sentences), strict=True)
-        )
+        known = [self._meanings(usage) for usage in sentences]
+        is_in = [[[text in side for text in texts] for side in both] for both in known]
+        correct, wrong = torch.tensor(is_in, device=logits.device).bool().unbind(1)  # (N, M)
         meaning, num_with = meaning_loss(vectors, meanings, correct, wrong, weights.temperature)
-        terms = weights.rank_weight * rank + weights.sense_weight * sense
+        total = weights.rank_weight * rank + weights.sense_weight * sense + weights.meaning_weight * meaning
         means = {
-            "rank_loss": Mean(rank.item(), num_items),
+            "rank_loss": Mean(rank.item(), num),
             "sense_loss": Mean(sense.item(), len(senses)),
             "meaning_loss": Mean(meaning.item(), num_with),
             "sense_accuracy": Mean((logits.argmax(1) == senses).float().mean().item(), len(senses)),
         }
-        total = terms + weights.meaning_weight * meaning
         return ObjectiveLoss(total, {"with_meanings": float(num_with)}, means)
+
+    def _order_loss(self, items: Sequence[Item]) -> ObjectiveLoss:
+        """As printed."""
+        scorer, scores, gold = self.modules, [], []
+        for number, sense in enumerate(ADMIRE_SENSES):
+            if own := [item for item in items if item.sense == sense]:
+                scores.append(scorer.rank(number, own, scorer.see(scorer.towers[number], own)))
+                gold += own
+        loss = self._rank_loss(torch.cat(scores), _gold_ranks(gold, scores[0].device))
+        means = {"rank_loss": Mean(loss.item(), len(items))}
+        return ObjectiveLoss(self._options.loss.rank_weight * loss, means=means, part="rank")
 
     def _sense_loss(self, embeddings: Tensor, sentences: Sequence[Usage]) -> ObjectiveLoss:
         """As printed."""
@@ -286,7 +255,7 @@ class AdmireObjective:
         return ObjectiveLoss(total, means=means, part="sense")
 
 
-def _gold_ranks(items: Iterable[Item], device: torch.device) -> Tensor:
+def _gold_ranks(items: Sequence[Item], device: torch.device) -> Tensor:
     return torch.tensor([item.gold_ranks for item in items], device=device)
 
 
@@ -307,7 +276,7 @@ def meaning_loss(
     usable = correct.any(1) & wrong.any(1)
     if not usable.any():
         return vectors.sum() * 0.0, 0
-    cosine = cosine_similarity(vectors[usable], meanings) / temperature  # (usable, M)
+    cosine = idiomloss.cosine_similarity(vectors[usable], meanings) / temperature  # (usable, M)
     lowest = torch.finfo(cosine.dtype).min  # in place of meanings that do not count
     log_correct = cosine.masked_fill(~correct[usable], lowest).logsumexp(1)
     log_any = cosine.masked_fill(~(correct | wrong)[usable], lowest).logsumexp(1)

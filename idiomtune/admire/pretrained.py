@@ -10,18 +10,11 @@ import logging
 from collections.abc import Sequence
 from copy import deepcopy
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
+import transformers
 from torch import Tensor, nn
-from transformers import (
-    AutoModel,
-    AutoModelForSeq2SeqLM,
-    AutoTokenizer,
-    CLIPImageProcessor,
-    CLIPModel,
-    CLIPTokenizer,
-)
 
 from idiomtune.admire import CaptionOptions, ClipOptions, SenseEncoderOptions
 from idiomtune.encoder.checks import check_complete, loading_reports
@@ -71,38 +64,26 @@ class ClipTowers(nn.ModuleList):
     Of its parts only the last layers of the text tower are trained. As a module it is these layers, so that
     nothing else is saved.
 
-    Args:
-        parts: the model, its tokenizer and its image processor.
-        trained_layers: number of text layers.
-        images: embeddings computed so far, by file.
+    Raises:
+        UserError: if there is no such model, it cannot be reached, it is not a CLIP, or its text tower has
+            fewer layers than are to be trained.
     """
 
-    def __init__(self, parts: tuple[Any, ...], trained_layers: int, images: dict[Path, Tensor]) -> None:
-        layers = parts[0].text_model.encoder.layers
-        super().__init__(layers[len(layers) - trained_layers :])
-        self._parts = parts  # in a tuple, they are not submodules
-        self.register_buffer("_place", torch.empty(0), persistent=False)  # moves, as the trained layers do
-        self._images = images
-        self.width: int = parts[0].config.projection_dim
-
-    @classmethod
-    def load(cls, clip: ClipOptions) -> Self:
-        """The model that the options name.
-
-        Raises:
-            UserError: if there is no such model, it cannot be reached, it is not a CLIP, or its text tower
-                has fewer layers than are to be trained.
-        """
-        kinds = (CLIPModel, CLIPTokenizer, CLIPImageProcessor)
+    def __init__(self, clip: ClipOptions) -> None:
+        kinds = (transformers.CLIPModel, transformers.CLIPTokenizer, transformers.CLIPImageProcessor)
         model, *others = load_pretrained("clip.path", clip.path, clip.revision, *kinds)
-        num_layers = len(model.text_model.encoder.layers)
-        if clip.trained_layers > num_layers:
+        layers, trained = model.text_model.encoder.layers, clip.trained_layers
+        if trained > len(layers):
             raise UserError(
-                f"objective.clip.trained_layers={clip.trained_layers}: the text tower of {clip.path} has "
-                f"{num_layers}"
+                f"objective.clip.trained_layers={trained}: the text tower of {clip.path} has {len(layers)}"
             )
         model.eval().requires_grad_(False)  # published models have no dropout
-        return cls((model, *others), clip.trained_layers, {}).requires_grad_(True)
+        super().__init__(layers[len(layers) - trained :])
+        self.requires_grad_(True)
+        self.register_buffer("_place", torch.empty(0), persistent=False)  # moves, as the trained layers do
+        self._parts = (model, *others)  # in a tuple, they are not submodules
+        self._images: dict[Path, Tensor] = {}  # embeddings computed so far, by file
+        self.width: int = model.config.projection_dim
 
     @property
     def model(self) -> Any:
@@ -111,10 +92,9 @@ class ClipTowers(nn.ModuleList):
 
     def twin(self) -> ClipTowers:
         """The same model with a text tower of its own; the frozen image tower and its images are shared."""
-        model = self.model
-        shared = (model.vision_model, model.visual_projection)
-        copied = deepcopy(model, {id(module): module for module in shared})
-        return ClipTowers((copied, *self._parts[1:]), len(self), self._images)
+        model, *others = self._parts
+        shared = (model.vision_model, model.visual_projection, *others, self._images)
+        return deepcopy(self, {id(part): part for part in shared})
 
     def texts(self, texts: Sequence[str]) -> Tensor:
         """(N, W), each distinct text embedded once; texts are truncated at the model's positions (77)."""
@@ -139,7 +119,7 @@ class ClipTowers(nn.ModuleList):
             pixels = self._parts[2](images=[_image(path) for path in chunk], return_tensors="pt")
             with torch.no_grad():
                 images = model.get_image_features(**pixels.to(model.device)).pooler_output.cpu()
-            self._images |= dict(zip(chunk, images, strict=True))
+            self._images.update(zip(chunk, images, strict=True))
         return torch.stack([self._images[path] for path in paths]).to(model.device)
 
 
@@ -159,7 +139,11 @@ class SenseEncoder(nn.Module):
     def __init__(self, sense: SenseEncoderOptions, width: int) -> None:
         super().__init__()
         self.transformer, self._tokenizer = load_pretrained(
-            "sense_encoder.path", sense.path, sense.revision, AutoModel, AutoTokenizer
+            "sense_encoder.path",
+            sense.path,
+            sense.revision,
+            transformers.AutoModel,
+            transformers.AutoTokenizer,
         )
         hidden: int = self.transformer.config.hidden_size
         self.logit = nn.Linear(hidden, 1)
@@ -186,7 +170,11 @@ def summarised(captions: Sequence[str], options: CaptionOptions, device: str) ->
     @torch.no_grad()
     def make(path: Path) -> None:
         model, tokenizer = load_pretrained(
-            "captions.summariser", options.summariser, options.revision, AutoModelForSeq2SeqLM, AutoTokenizer
+            "captions.summariser",
+            options.summariser,
+            options.revision,
+            transformers.AutoModelForSeq2SeqLM,
+            transformers.AutoTokenizer,
         )
         log.info("summarising %d captions by %s", len(captions), options.summariser)
         summaries = {}

@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 import torch
 from safetensors import SafetensorError
@@ -20,12 +20,12 @@ from torch.nn import functional
 from idiomtune.admire import FILES, AdmireOptions
 from idiomtune.admire.pretrained import ClipTowers, SenseEncoder, summarised
 from idiomtune.benchmarks import Embed, Result
-from idiomtune.benchmarks.admire import GOLD_SENSE, MAJORITY, add_order, add_scores
+from idiomtune.benchmarks.admire import GOLD_SENSE, MAJORITY, AdmireBenchmark, add_order
 from idiomtune.config import Common
 from idiomtune.data import astitch
-from idiomtune.data.admire import NUM_IMAGES, Item, ItemSplit, first_words
+from idiomtune.data.admire import NUM_IMAGES, Item, ItemSplit
 from idiomtune.data.astitch import Usage, UsageCorpus, read_usages
-from idiomtune.data.names import ADMIRE_SENSES, AdmireSplit, AStitchSplit, unseen_astitch
+from idiomtune.data.names import ADMIRE_SENSES, AdmireSplit, AStitchFile, AStitchSplit, unseen_astitch
 from idiomtune.data.places import admire_split, data_files
 from idiomtune.encoder.device import Placement
 from idiomtune.encoder.forward import evaluating
@@ -51,9 +51,9 @@ class RankingNetwork(nn.Module):
     a layer before it, so that item and candidate interact.
 
     Unless as printed, vectors are scaled to length sqrt(width) first, so that it does not matter whether a
-    checkpoint normalises, and the score has no bias, which would move all candidates alike. With `cosine`, the
-    weighted cosines of item and candidate vectors are added, times this; all else starts at zero: the network
-    begins as plain cosine and learns what to change.
+    checkpoint normalises, and the score has no bias, which would move all candidates alike. With `cosine`,
+    the weighted cosines of item and candidate vectors are added, times this; all else starts at zero: the
+    network begins as plain cosine and learns what to change.
 
     Args:
         widths: of the input vectors: those of the item, then those of a candidate.
@@ -93,22 +93,9 @@ class RankingNetwork(nn.Module):
         return scores
 
 
-class Scores(NamedTuple):
-    """What a scorer gives for Q items.
-
-    Attributes:
-        sense: logits (Q, 2), idiomatic and literal.
-        vectors: sense vectors (Q, D).
-        by_expert: (2, Q, 5), the scores that the idiomatic and the literal expert give the images.
-    """
-
-    sense: Tensor
-    vectors: Tensor
-    by_expert: Tensor
-
-    def routed(self, sense: Tensor) -> Tensor:
-        """(Q, 5): each item's scores by the expert of its sense, int (Q,), 0 = idiomatic."""
-        return self.by_expert[sense, torch.arange(len(sense), device=sense.device)]
+def routed(by_expert: Tensor, sense: Tensor) -> Tensor:
+    """(Q, 5): of the experts' scores (2, Q, 5) those of each item's sense, int (Q,), 0 = idiomatic."""
+    return by_expert[sense, torch.arange(len(sense), device=sense.device)]
 
 
 def usage_of(item: Item) -> Usage:
@@ -145,38 +132,35 @@ class Scorer(nn.Module):
     def __init__(self, options: AdmireOptions, width: int, device: str) -> None:
         super().__init__()
         self.options, self.width, self._device = options, width, device
-        self._reads_captions = options.ablation != "clip_cosine"
+        self.reads_captions = options.ablation != "clip_cosine"
         self._summaries: dict[str, str] = {}
-        self.towers = [ClipTowers.load(options.clip)] if options.clip.path is not None else []
+        self.towers = [ClipTowers(options.clip)] if options.clip.path is not None else []
         self.towers += [towers.twin() for towers in self.towers if options.printed]
         self.text_layers = nn.ModuleList(self.towers)
         inputs = self.towers[0].width if self.towers else width
-        sense_width, self.sense_encoder = width, None
-        if options.trains_sense_encoder:
-            sense_width, self.sense_encoder = inputs, SenseEncoder(options.sense_encoder, inputs)
-        self.sense_map: nn.Module = nn.Identity()
-        if not options.printed:
-            self.sense_map = nn.Linear(width, width)
-            nn.init.eye_(self.sense_map.weight)
-            nn.init.zeros_(self.sense_map.bias)
         by_usage = options.sense_features == "usage"
         self.num_sense_requests = 1 + _NUM_USAGE_REQUESTS * by_usage
         num_features = _NUM_USAGE_REQUESTS if by_usage else 1
+        encoder = options.sense_encoder
+        self.sense_encoder = SenseEncoder(encoder, inputs) if options.trains_sense_encoder else None
+        self.sense_map = nn.Identity() if options.printed else nn.Linear(width, width)
+        for name, parameter in self.sense_map.named_parameters():
+            nn.init.eye_(parameter) if name == "weight" else nn.init.zeros_(parameter)
         self.sense_head = nn.Linear(num_features * width, 1 if options.printed else len(ADMIRE_SENSES))
         if by_usage:  # few steps would not wear off random weights of so many features
             nn.init.zeros_(self.sense_head.weight)
             nn.init.zeros_(self.sense_head.bias)
 
         def expert(*sense: int) -> RankingNetwork:
-            num = self._reads_captions + bool(self.towers)  # vectors of a candidate
+            num = self.reads_captions + bool(self.towers)  # vectors of a candidate
             start = {(len(sense), c): 1 / num for c in range(num)}
             if sense and not self.towers:  # the encoder embeds the captions too: one space
                 start = {(0, c): 0.0 for c in range(num)} | start
             return RankingNetwork([*sense, *[inputs] * (1 + num)], options, start)
 
+        sense_width = inputs if options.printed else width
         self.idiomatic = expert(*[sense_width] * (options.ablation != "no_sense_encoder"))
-        # None = the cosine of the sentence with the image
-        self.literal = expert() if options.ablation != "clip_cosine" else None
+        self.literal = expert() if self.reads_captions else None  # None: the sentence's cosine with the image
 
     @property
     def pretrained(self) -> nn.Module:
@@ -214,7 +198,7 @@ class Scorer(nn.Module):
         requests = self.sense_requests(usage_of(item))
         if not self.towers:
             requests.append(Request(item.sentence, role="query"))
-            requests += map(Request, self._captions_of([item]))
+            requests += map(Request, self.captions_of([item]))
         return requests
 
     def sense(self, embeddings: Tensor) -> tuple[Tensor, Tensor]:
@@ -228,19 +212,23 @@ class Scorer(nn.Module):
         logits: Tensor = self.sense_head(features if printed else features * self.width**0.5)
         return vectors, torch.cat([logits, torch.zeros_like(logits)], 1) if printed else logits
 
-    def forward(self, items: Sequence[Item], embeddings: Tensor) -> Scores:
-        """Scores of Q items from embeddings (Q, R, D), row [i, j] for `item_requests(items[i])[j]`."""
+    def forward(self, items: Sequence[Item], embeddings: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What it gives for Q items, of embeddings (Q, R, D), row [i, j] for `item_requests(items[i])[j]`.
+
+        Returns:
+            Sense vectors (Q, D), logits (Q, 2), and scores (2, Q, 5), the idiomatic expert's first.
+        """
         vectors, logits = self.sense(embeddings[:, : self.num_sense_requests])
         rest = embeddings[:, self.num_sense_requests :].to(vectors.device, vectors.dtype)
         inputs = [self.see(towers, items) for towers in self.towers] or [(rest[:, 0], [rest[:, 1:]])]
         ranked = [self.rank(number, items, inputs[number % len(inputs)], vectors) for number in (0, 1)]
-        return Scores(logits, vectors, torch.stack(ranked))
+        return vectors, logits, torch.stack(ranked)
 
     def see(self, towers: ClipTowers, items: Sequence[Item]) -> Inputs:
         """What CLIP's towers make of the items' sentences, captions and images."""
-        embedded = towers.texts([*(item.sentence for item in items), *self._captions_of(items)])
+        embedded = towers.texts([*(item.sentence for item in items), *self.captions_of(items)])
         images = towers.images([c.path for item in items for c in item.candidates if c.path is not None])
-        candidates = [*([embedded[len(items) :]] if self._reads_captions else []), images]
+        candidates = [*([embedded[len(items) :]] if self.reads_captions else []), images]
         shape = (len(items), NUM_IMAGES, towers.width)
         return embedded[: len(items)], [vectors.view(shape) for vectors in candidates]
 
@@ -257,26 +245,20 @@ class Scorer(nn.Module):
         expert = (self.idiomatic, self.literal)[number]
         if expert is None:
             return functional.cosine_similarity(sentences[:, None], candidates[-1], dim=2)
-        sense = []
-        if number == 0 and self.options.ablation != "no_sense_encoder":
-            sense = [self._printed_vectors(items) if self.sense_encoder else vectors]
+        if number == 0 and self.sense_encoder is not None:
+            is_fixed = self.options.sense_encoder.stage == "first"  # else the ranking loss trains it, too
+            with evaluating(self.sense_encoder) if is_fixed else nullcontext():
+                vectors = self.sense_encoder([self.sense_text(usage_of(item)) for item in items])[0]
+            vectors = vectors.detach() if is_fixed else vectors
+        sense = [vectors] * (number == 0 and self.options.ablation != "no_sense_encoder")
         scores: Tensor = expert([*sense, sentences], candidates)
         return scores
 
-    def _printed_vectors(self, items: Sequence[Item]) -> Tensor:
-        """Of the sense encoder, with a graph if the ranking loss trains it."""
-        assert self.sense_encoder is not None
-        with ExitStack() as held:
-            if self.options.sense_encoder.stage == "first":
-                held.enter_context(torch.no_grad())
-                held.enter_context(evaluating(self.sense_encoder))
-            vectors: Tensor = self.sense_encoder([self.sense_text(usage_of(item)) for item in items])[0]
-        return vectors
-
-    def _captions_of(self, items: Sequence[Item]) -> list[str]:
+    def captions_of(self, items: Sequence[Item]) -> list[str]:
         """Of at most `captions.words` words: a summary that :meth:`prepare` made, or cut."""
-        captions = [c.caption for item in items for c in item.candidates if self._reads_captions]
-        return [first_words(self._summaries.get(c) or c, self.options.captions.words) for c in captions]
+        captions = [c.caption for item in items for c in item.candidates if self.reads_captions]
+        texts = (self._summaries.get(caption) or caption for caption in captions)
+        return [" ".join(text.split()[: self.options.captions.words]) for text in texts]
 
     def prepare(self, items: Sequence[Item]) -> list[Path]:
         """Summarise the items' captions that are too long, if a model is named; returns the summaries' file.
@@ -285,7 +267,7 @@ class Scorer(nn.Module):
             UserError: if that model cannot be loaded.
         """
         options = self.options.captions
-        captions = {c.caption for item in items for c in item.candidates if self._reads_captions}
+        captions = {c.caption for item in items for c in item.candidates if self.reads_captions}
         long = sorted(caption for caption in captions if len(caption.split()) > options.words)
         if options.summariser is None or not long:
             return []
@@ -295,14 +277,13 @@ class Scorer(nn.Module):
 
     def benchmark(self, settings: Common) -> ExpertsBenchmark:
         """On the splits of AdMIRe that are scored, and those of AStitch that taught it nothing."""
-        scored, has_images = settings.splits("admire"), bool(self.towers)
-        names = [name for name in get_args(AdmireSplit) if name in scored]
-        splits = [admire_split(settings, name, check_images=has_images) for name in names]
-        usages: dict[AStitchSplit, UsageCorpus] = {}
+        names = [name for name in get_args(AdmireSplit) if name in settings.splits("admire")]
+        splits = [admire_split(settings, name, check_images=bool(self.towers)) for name in names]
+        files: dict[AStitchSplit, AStitchFile] = {"astitch_dev": "dev", "astitch_test": "test"}
         try:
-            files = data_files(settings, astitch.FILES)
-            for split in unseen_astitch(self.options.astitch):
-                usages[split] = read_usages(files, ["dev" if split == "astitch_dev" else "test"])
+            folder = data_files(settings, astitch.FILES)
+            unseen = unseen_astitch(self.options.astitch)
+            usages = {split: read_usages(folder, [files[split]]) for split in unseen}
         except DataMissingError as error:
             log.warning("the sense classifier is NOT SCORED on AStitchInLanguageModels: %s", error)
             usages = {}
@@ -337,7 +318,7 @@ def load(folder: Path, placement: Placement) -> Scorer:
     return scorer
 
 
-class ExpertsBenchmark:
+class ExpertsBenchmark(AdmireBenchmark):
     """Ranks items' images by the expert of the predicted sense, and scores the prediction of senses.
 
     `experts_text` or `experts_image` is the whole system. With the suffix `_gold_sense`, items go to their
@@ -348,85 +329,68 @@ class ExpertsBenchmark:
 
     Args:
         scorer: put into evaluation mode while it scores, then back.
-        splits: of items, as :class:`idiomtune.benchmarks.admire.AdmireBenchmark` takes them.
+        splits: of items.
         usages: sentences of AStitchInLanguageModels whose sense is predicted, by split.
 
     References:
         Rasouli et al. 2025, AIMA at SemEval-2025 Task 1: tables 1 and 2.
     """
 
-    name = "admire"
     takes_whole_embeddings = True  # the experts are of their width
 
     def __init__(
         self, scorer: Scorer, splits: Sequence[ItemSplit], usages: Mapping[AStitchSplit, UsageCorpus]
     ) -> None:
-        self.scorer, self.splits, self.usages = scorer, splits, usages
-        self.files = [path for source in (*splits, *usages.values()) for path in source.files]
+        super().__init__(splits, [])
+        self.scorer, self.usages = scorer, usages
+        self.files += [path for corpus in usages.values() for path in corpus.files]
         self.files += scorer.prepare([item for split in splits for item in split.items])
-        self.without_gold = [split.name for split in splits if not split.has_gold]
 
     @property
     def announced(self) -> list[Request]:
         """What the scorer reads of items, and of sentences."""
-        requests = [r for split in self.splits for r in self._of_items(split)]
-        return requests + [r for corpus in self.usages.values() for r in self._of_usages(corpus)]
+        return super().announced + [r for corpus in self.usages.values() for r in self._of_usages(corpus)]
 
-    def _of_items(self, split: ItemSplit) -> list[Request]:
-        return [request for item in split.items for request in self.scorer.item_requests(item)]
+    def item_requests(self, item: Item) -> list[Request]:
+        return self.scorer.item_requests(item)
 
     def _of_usages(self, corpus: UsageCorpus) -> list[Request]:
         return [request for usage in corpus.usages for request in self.scorer.sense_requests(usage)]
 
-    def score(self, embed: Embed) -> Result:
-        """The scores of all splits, and predictions for them."""
-        result, mode = Result(), self.scorer.options.mode
+    def add_records(self, embed: Embed, result: Result) -> None:
         with evaluating(self.scorer), torch.no_grad():
-            for split in self.splits:
-                self._score_items(embed, split, result)
+            super().add_records(embed, result)
             for name, corpus in self.usages.items():
-                rows = embed(self._of_usages(corpus)).view(
-                    len(corpus.usages), self.scorer.num_sense_requests, -1
-                )
+                rows = embed(self._of_usages(corpus))
+                rows = rows.view(len(corpus.usages), self.scorer.num_sense_requests, -1)
                 predicted = self.scorer.sense(rows)[1].argmax(1).tolist()
-                result.per_query.extend(_senses(name, mode, corpus.usages, predicted))
+                result.per_query.extend(_senses(name, self.scorer.options.mode, corpus.usages, predicted))
                 result.per_query.extend(_senses(name, MAJORITY, corpus.usages))
-        add_scores(result)
-        return result
 
-    def _score_items(self, embed: Embed, split: ItemSplit, result: Result) -> None:
-        items, mode, requests = split.items, self.scorer.options.mode, self._of_items(split)
-        rows = embed(requests).view(len(items), len(requests) // len(items), -1)  # (Q, R, D)
-        starts = range(0, len(items), _ITEMS_AT_ONCE)
-        parts = [self.scorer(items[i : i + _ITEMS_AT_ONCE], rows[i : i + _ITEMS_AT_ONCE]) for i in starts]
-        sense, vectors, by_expert = zip(*parts, strict=True)
-        scores = Scores(torch.cat(sense), torch.cat(vectors), torch.cat(by_expert, 1))
-        predicted = scores.sense.argmax(1)
-        records = add_order(split, mode, scores.routed(predicted).double().cpu(), result)
+    def add_items(self, split: ItemSplit, embeddings: Tensor, result: Result) -> None:
+        items, mode = split.items, self.scorer.options.mode
+        chunks = [slice(start, start + _ITEMS_AT_ONCE) for start in range(0, len(items), _ITEMS_AT_ONCE)]
+        outputs = [self.scorer(items[chunk], embeddings[chunk]) for chunk in chunks]
+        _, logits, scores = zip(*outputs, strict=True)
+        predicted, by_expert = torch.cat(logits).argmax(1), torch.cat(scores, 1).double()
+        records = add_order(split, mode, routed(by_expert, predicted).cpu(), result)
         for record, number in zip(records, predicted.tolist(), strict=True):
             record["predicted_sense"] = ADMIRE_SENSES[number]
         if all(item.sense is not None for item in items):
             gold = torch.tensor([int(item.sense == "literal") for item in items], device=predicted.device)
-            add_order(split, f"{mode}_{GOLD_SENSE}", scores.routed(gold).double().cpu(), result)
+            add_order(split, f"{mode}_{GOLD_SENSE}", routed(by_expert, gold).cpu(), result)
             result.per_query.extend(_senses(split.name, MAJORITY, [usage_of(item) for item in items]))
 
 
 def _senses(
     split: str, mode: str, usages: Sequence[Usage], predicted: Sequence[int] | None = None
-) -> list[dict[str, Any]]:
+) -> Iterator[dict[str, Any]]:
     """Records of the sentences' senses, 0 = idiomatic; without predictions the most frequent one is."""
     gold = [int(not usage.is_idiomatic) for usage in usages]
+    if predicted is None:
+        predicted = [int(torch.tensor(gold).mode().values)] * len(gold)
     prefix = "astitch_" if split in get_args(AStitchSplit) else ""
-    return [
-        {
-            "split": split,
-            "mode": mode,
-            "id": prefix + usage.id,
-            "compound": usage.phrase,
-            "sense": ADMIRE_SENSES[is_literal],
-            "predicted_sense": ADMIRE_SENSES[sense],
-        }
-        for usage, is_literal, sense in zip(
-            usages, gold, predicted or [int(torch.tensor(gold).mode().values)] * len(gold), strict=True
-        )
-    ]
+    for usage, *senses in zip(usages, gold, predicted, strict=True):
+        record = {"split": split, "mode": mode, "id": prefix + usage.id, "compound": usage.phrase}
+        sense, predicted_sense = (ADMIRE_SENSES[number] for number in senses)
+        yield record | {"sense": sense, "predicted_sense": predicted_sense}
