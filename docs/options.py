@@ -14,7 +14,7 @@ FILES = (
     *(("config", ""), ("trainer/default", "trainer"), ("model/pretrained", "model"), ("data/public", "data")),
     *(
         (f"objective/{name}", "objective")
-        for name in ("idiolink", "own", "adaptive_triplet", "admire", "aima", "mixture")
+        for name in ("idiolink", "own", "adaptive_triplet", "admire", "mixture")
     ),
     *(
         (f"benchmark/{name}", f"benchmark.{name}")

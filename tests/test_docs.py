@@ -261,7 +261,7 @@ def test_what_commands_write_is_ignored_by_git() -> None:
 
 def test_options_that_are_named_exist() -> None:
     """`objective.loss.margin=` and the like, in running text."""
-    choices = ["idiolink", "own", "adaptive_triplet", "admire", "aima"]
+    choices = ["idiolink", "own", "adaptive_triplet", "admire"]
     configs = [composed("config", (f"objective={choice}",)) for choice in choices]
     configs += [composed("config", ("tracking=[wandb,tensorboard]",)), composed("evaluate", ())]
     parts = "+objective.parts={faq: {data: {train: faq.csv}}, idioms: {experiment: idiolink_ft}}"

@@ -1,4 +1,4 @@
-"""AdMIRe's two systems: ours (`admire`) and AIMA as its paper prints it (`aima`). Declared here.
+"""AdMIRe's scorer, ours or (`printed`) AIMA's as its paper prints it: its options, declared here.
 
 They come in as a user's own objective would, and nothing else imports this package.
 """
@@ -28,15 +28,16 @@ FOLDER = "experts"  # of the trained scorer, in a checkpoint and in best/
 FILES = (f"{FOLDER}/experts.json", f"{FOLDER}/experts.safetensors")
 
 
-class Clip(Section):
+class PretrainedOptions(Section):
     path: Text | None
     revision: Text | None
+
+
+class ClipOptions(PretrainedOptions):
     trained_layers: CountFromZero
 
 
-class SenseModel(Section):
-    path: Text
-    revision: Text | None
+class SenseEncoderOptions(PretrainedOptions):
     stage: Literal["first", "beside"]
     epochs: Count
 
@@ -47,58 +48,12 @@ class CaptionOptions(Section):
     revision: Text | None
 
 
-class ScorerOptions(Section):
-    """What a scorer is made of, and all that a saved one needs; `conf/objective/` explains each option.
-
-    Attributes:
-        astitch: None only where an earlier version saved a scorer without it.
-    """
-
-    hidden: Count
-    separator: Annotated[str, Field(min_length=1)] | None
-    astitch: Annotated[list[AStitchFile] | None, BeforeValidator(as_list)]
-    clip: Clip
-
-    @property
-    def mode(self) -> ExpertsMode:
-        """What its scores are called."""
-        return "experts_text" if self.clip.path is None else "experts_image"
-
-
-class ExpertsOptions(ScorerOptions):
-    head: Literal["linear", "hidden"]
-    cosine: Factor | None
-    captions: bool
-    literal: Literal["trained", "cosine"]
-    sense_encoder: bool
-    caption_words: Count
-    sense_features: Literal["sentence", "usage"]
-    mask: Text | None
-
-    def problems(self) -> Iterator[str]:
-        if self.clip.path is None and not self.captions:
-            yield ("captions=false leaves nothing to rank by without images: name a CLIP model, clip.path=")
-
-
-class PrintedOptions(ScorerOptions):
-    ablation: Literal["clip_cosine", "no_sense_encoder"] | None
-    sense_encoder: SenseModel
-    captions: CaptionOptions
-
-    def problems(self) -> Iterator[str]:
-        if self.clip.path is None:
-            yield "clip.path=null: AIMA needs CLIP; objective=admire works without it"
-
-
-class RankLoss(Section):
+class LossOptions(Section):
     rank: Literal["pairwise", "listwise", "top1", "pairwise_printed", "top1_printed"]
     margin: Weight
     bounded: bool
     sum_weight: Weight
     gold_temperature: Temperature
-
-
-class WeightedLoss(RankLoss):
     rank_weight: Weight
     sense_weight: Weight
     meaning_weight: Weight
@@ -109,12 +64,42 @@ class WeightedLoss(RankLoss):
             yield "with rank_weight, sense_weight and meaning_weight all 0 there is no loss"
 
 
-class TrainedScorer(ObjectiveOptions, ScorerOptions):
-    """The options that both objectives add to those of their scorer."""
+class AdmireOptions(ObjectiveOptions):
+    """`conf/objective/admire.yaml` explains each option. All of them are saved with a scorer."""
 
+    name: Literal["admire"]
+    printed: bool
     split: Literal["train", "train_cv"]
     astitch: Annotated[list[AStitchFile], BeforeValidator(as_list), Field(min_length=1)]
-    loss: RankLoss
+    usages_per_item: Count
+    head: Literal["linear", "hidden"]
+    hidden: Count
+    cosine: Factor | None
+    ablation: Literal["clip_cosine", "no_sense_encoder"] | None
+    separator: Annotated[str, Field(min_length=1)] | None
+    sense_features: Literal["sentence", "usage"]
+    mask: Text | None
+    captions: CaptionOptions
+    clip: ClipOptions
+    sense_encoder: SenseEncoderOptions
+    loss: LossOptions
+
+    def problems(self) -> Iterator[str]:
+        if self.clip.path is None and (self.printed or self.ablation == "clip_cosine"):
+            what = "printed=true" if self.printed else "ablation=clip_cosine"
+            yield f"clip.path=null: {what} needs a CLIP model"
+        if self.trains_sense_encoder and self.sense_encoder.path is None:
+            yield "sense_encoder.path=null: printed=true needs a BERT, or ablation=no_sense_encoder"
+
+    @property
+    def trains_sense_encoder(self) -> bool:
+        """Whether the sense vector is that of a model of its own."""
+        return self.printed and self.ablation != "no_sense_encoder"
+
+    @property
+    def mode(self) -> ExpertsMode:
+        """What its scores are called."""
+        return "experts_text" if self.clip.path is None else "experts_image"
 
     @property
     def trains_modules(self) -> bool:
@@ -122,7 +107,7 @@ class TrainedScorer(ObjectiveOptions, ScorerOptions):
 
     @property
     def special_tokens(self) -> Sequence[str]:
-        return ["separator", "mask"] if getattr(self, "sense_features", "") == "usage" else ["separator"]
+        return ["separator", "mask"] if self.sense_features == "usage" else ["separator"]
 
     @property
     def fold_split(self) -> str | None:
@@ -132,36 +117,24 @@ class TrainedScorer(ObjectiveOptions, ScorerOptions):
         admire = splits("admire")
         return experts_keys([*admire, *unseen_astitch(self.astitch)], self.mode) if admire else []
 
-
-class AdmireOptions(TrainedScorer, ExpertsOptions):
-    name: Literal["admire"]
-    usages_per_item: Count
-    loss: WeightedLoss
-
-
-class AimaOptions(TrainedScorer, PrintedOptions):
-    name: Literal["aima"]
-
     def check_with(self, settings: Any, section: str = "objective") -> None:
         super().check_with(settings, section)
         epochs, longest = self.sense_encoder.epochs, settings.trainer.max_epochs
-        if self.sense_encoder.stage == "first" and epochs > longest:
+        if self.printed and self.sense_encoder.stage == "first" and epochs > longest:
             raise ValueError(
                 f"{section}.sense_encoder.epochs={epochs} is more than trainer.max_epochs={longest}: no step "
                 "would be left for the experts"
             )
 
 
-def _declared(name: str, options: type[TrainedScorer]) -> ObjectiveType:
-    return ObjectiveType(
-        name,
-        options,
-        f"idiomtune.admire.objectives:{name.capitalize()}Objective",
+DECLARED = [
+    ObjectiveType(
+        "admire",
+        AdmireOptions,
+        "idiomtune.admire.objective:AdmireObjective",
         datasets=lambda _: ("admire", "astitch"),
         card=f"`{FOLDER}/` was trained with the encoder for AdMIRe; `idiomtune evaluate` scores it too.",
         saved=FILES,
         load="idiomtune.admire.scorer:load",
     )
-
-
-DECLARED = [_declared("admire", AdmireOptions), _declared("aima", AimaOptions)]
+]

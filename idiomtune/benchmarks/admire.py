@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, cast,
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from idiomtune.benchmarks import Embed, Result
-from idiomtune.data.admire import FOLDER, NUM_IMAGES, Item, ItemSplit, find_image, folder_of, read_items
+from idiomtune.data.admire import FOLDER, Item, ItemSplit, find_image, folder_of, read_items
 from idiomtune.data.names import ADMIRE_CV_SPLIT, ADMIRE_SENSES, AdmireSplit, AStitchSplit, ExpertsMode
 from idiomtune.data.places import admire_split
 from idiomtune.declarations.benchmark import BenchmarkOptions, QueryResult, results_of
@@ -22,7 +22,7 @@ from idiomtune.declarations.options import as_list
 from idiomtune.declarations.registry import benchmark
 from idiomtune.declarations.score import Metric, Score
 from idiomtune.errors import UserError
-from idiomtune.requests import Request
+from idiomtune.requests import Pooling, Request
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -205,48 +205,49 @@ class AdmireBenchmark:
     name = "admire"
 
     def __init__(self, splits: Sequence[ItemSplit], modes: Sequence[AdmireMode]) -> None:
-        self.splits = list(splits)
-        self.modes = list(modes)
-        self.files: list[Path] = [path for split in splits for path in split.files]
+        self.splits, self.modes = splits, modes
+        self.files = [path for split in splits for path in split.files]
         self.without_gold = [split.name for split in splits if not split.has_gold]
 
     @property
     def announced(self) -> list[Request]:
         """Of each item its modes and captions."""
-        return [request for split in self.splits for request in self._asked(split)]
+        return [r for split in self.splits for item in split.items for r in self.item_requests(item)]
 
-    def _asked(self, split: ItemSplit) -> list[Request]:
-        return [
-            request
-            for item in split.items
-            for request in (
-                *(_item_request(item, mode) for mode in self.modes),
-                *(Request(candidate.caption) for candidate in item.candidates),
-            )
-        ]
+    def item_requests(self, item: Item) -> list[Request]:
+        """Equally many for each item."""
+        modes = [_item_request(item, mode) for mode in self.modes]
+        return modes + [Request(candidate.caption) for candidate in item.candidates]
 
     def score(self, embed: Embed) -> Result:
         """The scores of all splits and modes, and predictions for them."""
-        from torch.nn import functional
-
         result = Result()
-        for split in self.splits:
-            rows = embed(self._asked(split)).double()
-            vectors = rows.view(len(split.items), len(self.modes) + NUM_IMAGES, -1)  # (Q, modes + 5, D)
-            captions = vectors[:, len(self.modes) :]  # (Q, 5, D)
-            for number, mode in enumerate(self.modes):
-                cosine = functional.cosine_similarity(vectors[:, number, None], captions, dim=2)
-                add_order(split, mode, cosine, result)
+        self.add_records(embed, result)
         add_scores(result)
         return result
+
+    def add_records(self, embed: Embed, result: Result) -> None:
+        """Add the records of all splits, and predictions for them."""
+        for split in self.splits:
+            requests = [request for item in split.items for request in self.item_requests(item)]
+            num = len(split.items)
+            self.add_items(split, embed(requests).view(num, len(requests) // num, -1), result)
+
+    def add_items(self, split: ItemSplit, embeddings: Tensor, result: Result) -> None:
+        """Add the records of a split's items, from the embeddings (Q, R, D) of their R requests each."""
+        from torch.nn import functional
+
+        modes, captions = embeddings.double().tensor_split([len(self.modes)], 1)
+        for number, mode in enumerate(self.modes):
+            cosine = functional.cosine_similarity(modes[:, number, None], captions, dim=2)
+            add_order(split, mode, cosine, result)
 
 
 def _item_request(item: Item, mode: AdmireMode) -> Request:
     if mode == "caption_span" and item.span is not None:
         return Request(item.sentence, item.span, role="query", pooling="span")
-    return Request(
-        item.sentence, role="query", pooling="meaning" if mode == "caption_meaning" else "sentence"
-    )
+    pooling: Pooling = "meaning" if mode == "caption_meaning" else "sentence"
+    return Request(item.sentence, role="query", pooling=pooling)
 
 
 def add_order(split: ItemSplit, mode: str, scores: Tensor, result: Result) -> list[dict[str, Any]]:
@@ -255,35 +256,21 @@ def add_order(split: ItemSplit, mode: str, scores: Tensor, result: Result) -> li
 
     from idiomtune.benchmarks.retrieval import rank
 
-    order = rank(scores)
-    metrics = (
-        order_metrics(order, torch.tensor([item.gold_ranks for item in split.items]))
-        if split.has_gold
-        else {}
-    )
-    columns = {name: values.tolist() for name, values in metrics.items()}
-    orders = [
-        [item.candidates[i].name for i in row] for item, row in zip(split.items, order.tolist(), strict=True)
-    ]
-    records = [
-        {
-            "split": split.name,
-            "mode": mode,
-            "id": item.id,
-            "compound": item.compound,
-            "sentence": item.sentence,
-            "sense": item.sense,
-            **{metric: values[i] for metric, values in columns.items()},
-            "order": orders[i],
-            "gold": None if item.gold_ranks is None else _names(item, item.gold_ranks),
-        }
-        for i, item in enumerate(split.items)
-    ]
-    result.per_query.extend(records)
+    order, metrics = rank(scores), {}
+    if split.has_gold:
+        metrics = order_metrics(order, torch.tensor([item.gold_ranks for item in split.items]))
     file = io.StringIO(newline="")  # in the form in which the task's tables have the gold order
     writer = csv.writer(file, delimiter="\t", lineterminator="\n")
     writer.writerow(["compound", "expected_order"])
-    writer.writerows([item.compound, str(row)] for item, row in zip(split.items, orders, strict=True))
+    records = []
+    for number, (item, best_first) in enumerate(zip(split.items, order.tolist(), strict=True)):
+        names = [item.candidates[candidate].name for candidate in best_first]
+        writer.writerow([item.compound, str(names)])
+        about = {"split": split.name, "mode": mode, "id": item.id, "compound": item.compound}
+        values = {metric: column[number].item() for metric, column in metrics.items()}
+        order_and_gold = {"order": names, "gold": item.gold_order}
+        records.append({**about, "sentence": item.sentence, "sense": item.sense, **values, **order_and_gold})
+    result.per_query.extend(records)
     result.predictions[f"admire_{split.name}_{mode}.tsv"] = file.getvalue()
     return records
 
@@ -307,11 +294,6 @@ def order_metrics(order: Tensor, gold: Tensor) -> dict[str, Tensor]:
         "rank_difference": (order.argsort(1) - gold).abs().sum(1).double(),
         "ndcg@5": ndcg_of_gains(gains, gains.sort(1, descending=True).values, size),
     }
-
-
-def _names(item: Item, ranks: Sequence[int]) -> list[str]:
-    """The item's images in the order of their ranks."""
-    return [item.candidates[i].name for i in sorted(range(len(ranks)), key=ranks.__getitem__)]
 
 
 def add_scores(result: Result) -> None:

@@ -74,6 +74,13 @@ class Item:
     candidates: tuple[Candidate, ...]
     gold_ranks: tuple[int, ...] | None
 
+    @property
+    def gold_order(self) -> list[str] | None:
+        """The images' names, best first."""
+        if (ranks := self.gold_ranks) is None:
+            return None
+        return [self.candidates[i].name for i in sorted(range(len(ranks)), key=ranks.__getitem__)]
+
 
 @dataclass(frozen=True)
 class ItemSplit:
@@ -219,8 +226,3 @@ def fold_items(split: ItemSplit, fold: int, folds: int) -> tuple[ItemSplit, Item
         return replace(split, items=items)
 
     return part(is_scored=False), replace(part(is_scored=True), name="train_cv")
-
-
-def first_words(caption: str, number: int) -> str:
-    """The caption's first `number` words."""
-    return " ".join(caption.split()[:number])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from dataclasses import replace
@@ -14,8 +13,8 @@ import torch
 from torch.nn import functional
 
 from idiomloss import PairwiseHingeLoss
-from idiomtune.admire.objectives import contrast_loss, meaning_loss
-from idiomtune.admire.scorer import ExpertsBenchmark, RankingNetwork, load
+from idiomtune.admire.objective import contrast_loss, meaning_loss
+from idiomtune.admire.scorer import ExpertsBenchmark, RankingNetwork, load, routed
 from idiomtune.benchmarks import build_benchmarks
 from idiomtune.benchmarks.admire import experts_keys
 from idiomtune.config import TrainSettings, check
@@ -31,6 +30,7 @@ from idiomtune.factory import module_benchmarks
 from idiomtune.reports.page import examples_of
 from idiomtune.reports.runs import Run
 from idiomtune.requests import Request
+from idiomtune.testing import check_objective
 from tests.benchmarks import in_turn
 from tests.idiomtune.admire.conftest import Build
 from tests.planted_runs import write_lines
@@ -44,6 +44,14 @@ WIDTH = 32
 USAGE = "objective.sense_features=usage"
 
 
+def objective_options(*more: str) -> Any:
+    return check(TrainSettings, composed("config", "+experiment=admire_experts", *more)).objective
+
+
+def usage_in(sentence: str, span: tuple[int, int] | None) -> Usage:
+    return Usage("", "paper tiger", sentence, span, is_idiomatic=True)
+
+
 def embeddings(scorer: Any, seed: int = 1) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(len(ITEMS), len(scorer.item_requests(ITEMS[0])), WIDTH, generator=generator)
@@ -54,59 +62,54 @@ def embeddings(scorer: Any, seed: int = 1) -> torch.Tensor:
 
 def test_what_the_encoder_embeds(build: Build) -> None:
     """For an item; and for a sense by `usage`: the span, the sentence without any occurrence, the phrase."""
-    requests = build("objective.caption_words=3", "objective.separator=':'").modules.item_requests(ITEMS[0])
+    requests = build("objective.captions.words=3", "objective.separator=':'").modules.item_requests(ITEMS[0])
     assert requests[0].text == f"{ITEMS[0].compound} : {ITEMS[0].sentence}"
     assert requests[1] == Request(ITEMS[0].sentence, role="query")
     assert [r.text for r in requests[2:]] == [" ".join(c.caption.split()[:3]) for c in ITEMS[0].candidates]
 
     scorer = build(USAGE, "objective.mask=something").modules
     text = "Paper tigers? They kicked the paper-tiger out."
-    joined, *usage = scorer.sense_requests("paper tiger", text, (0, 12))
+    joined, *requests = scorer.sense_requests(usage_in(text, (0, 12)))
     assert joined.text == f"paper tiger [SEP] {text}"
-    in_sentence, hidden = (
-        Request(text, (0, 12), pooling="span"),
-        Request("something? They kicked the something out."),
-    )
-    assert usage == [in_sentence, hidden, Request("paper tiger")]
-    assert scorer.sense_requests("paper tiger", text, None)[1:3] == [Request(text)] * 2
-    whole = scorer.sense_requests("paper tiger", "paper tiger", (0, 11))
+    hidden = Request("something? They kicked the something out.")
+    assert requests == [Request(text, (0, 12), pooling="span"), hidden, Request("paper tiger")]
+    assert scorer.sense_requests(usage_in(text, None))[1:3] == [Request(text)] * 2
+    whole = scorer.sense_requests(usage_in("paper tiger", (0, 11)))
     assert whole[1:3] == [Request("paper tiger", (0, 11), pooling="span"), Request("paper tiger")]
 
 
-@pytest.mark.parametrize(("scaled", "hidden_layer"), [(True, False), (True, True), (False, False)])
-def test_a_networks_score_by_hand(scaled: bool, hidden_layer: bool) -> None:
+@pytest.mark.parametrize(("printed", "head"), [(False, "linear"), (False, "hidden"), (True, "linear")])
+def test_a_networks_score_by_hand(printed: bool, head: str) -> None:
     """w · relu of each vector's projection, with vectors of length sqrt(width), or as they are."""
     torch.manual_seed(0)
-    start = {(0, 0): 0.5, (1, 1): 2.0} if hidden_layer else {}
-    cosine = 3.0 if hidden_layer else None
-    network = RankingNetwork([6] * 4, 5, hidden_layer=hidden_layer, scaled=scaled, cosine=cosine, start=start)
-    if hidden_layer:  # without the cosine it starts at zero
+    start = {(0, 0): 0.5, (1, 1): 2.0} if head == "hidden" else {}
+    changed = {"printed": printed, "head": head, "hidden": 5, "cosine": 3.0 if start else None}
+    network = RankingNetwork([6] * 4, objective_options().model_copy(update=changed), start)
+    if start:  # without the cosine it starts at zero
         assert not network.score.weight.any()
         torch.nn.init.normal_(network.score.weight)
     items, candidates = list(torch.randn(2, 3, 6)), list(torch.randn(2, 3, 5, 6))
     vectors = [items[0][1], items[1][1], candidates[0][1, 4], candidates[1][1, 4]]
     hidden = []
     for layer, vector in zip(network.inputs, vectors, strict=True):
-        hidden += layer(vector / vector.norm() * math.sqrt(6) if scaled else vector).clamp(min=0).tolist()
+        hidden += layer(vector if printed else vector / vector.norm() * math.sqrt(6)).clamp(min=0).tolist()
     values = network.middle(torch.tensor(hidden))
     by_hand = sum(w * v for w, v in zip(network.score.weight[0].tolist(), values.tolist(), strict=True))
-    by_hand += 0.0 if scaled else network.score.bias.item()
+    by_hand += network.score.bias.item() if printed else 0.0
     for (a, c), weight in start.items():
         by_hand += 3.0 * weight * functional.cosine_similarity(vectors[a], vectors[2 + c], dim=0).item()
     assert network(items, candidates)[1, 4].item() == pytest.approx(by_hand, abs=1e-5)
     longer = network([7 * v for v in items], [7 * v for v in candidates])
-    assert torch.allclose(longer, network(items, candidates), atol=1e-5) == scaled
+    assert torch.allclose(longer, network(items, candidates), atol=1e-5) == (not printed)
 
 
 def test_experts_start_as_the_plain_cosine(build: Build) -> None:
     scorer = build().modules
     e = embeddings(scorer)
     cosine = torch.cosine_similarity(e[:, 1, None], e[:, 2:], dim=2)
-    scores = scorer(ITEMS, e)
-    torch.testing.assert_close(scores.by_expert, torch.stack([10 * cosine, 10 * cosine]))
-    assert torch.equal(scores.routed(torch.tensor([0, 1] * 4))[3], scores.by_expert[1, 3])
-    ablated = build("objective.literal=cosine", "objective.sense_encoder=false").modules
-    torch.testing.assert_close(ablated(ITEMS, e).by_expert[1], cosine)
+    _, _, by_expert = scorer(ITEMS, e)
+    torch.testing.assert_close(by_expert, torch.stack([10 * cosine, 10 * cosine]))
+    assert torch.equal(routed(by_expert, torch.tensor([0, 1] * 4))[3], by_expert[1, 3])
 
 
 def test_sense_by_usage_features_against_a_loop(build: Build) -> None:
@@ -125,23 +128,22 @@ def test_sense_by_usage_features_against_a_loop(build: Build) -> None:
 def test_printed_one_logit_decides_the_expert(build: Build) -> None:
     scorer = build(system="aima").modules
     with torch.no_grad():
-        scorer.classifier.weight.zero_()
+        scorer.sense_head.weight.zero_()
         for bias, expert in ((0.5, 0), (-0.5, 1)):
-            scorer.classifier.bias.fill_(bias)
-            scores = scorer.eval()(ITEMS[:3], torch.randn(3, 1, WIDTH))
-            assert scores.sense.argmax(1).tolist() == [expert] * 3
-            inputs = scorer.see(scorer.towers[expert], ITEMS[:3])
-            alone = scorer.rank(expert, ITEMS[:3], inputs)
-            torch.testing.assert_close(scores.routed(scores.sense.argmax(1)), alone)
+            scorer.sense_head.bias.fill_(bias)
+            _, logits, by_expert = scorer.eval()(ITEMS[:3], torch.randn(3, 1, WIDTH))
+            assert logits.argmax(1).tolist() == [expert] * 3
+            alone = scorer.rank(expert, ITEMS[:3], scorer.see(scorer.towers[expert], ITEMS[:3]))
+            torch.testing.assert_close(by_expert[expert], alone)
 
 
 @pytest.mark.parametrize("captions", [True, False])
 def test_experts_of_clip_see_its_texts_and_images(build: Build, clip_path: Path, captions: bool) -> None:
-    """The encoder tells the sense alone; without captions the literal expert may be plain cosine."""
-    seen = [] if captions else ["objective.captions=false", "objective.literal=cosine"]
+    """The encoder tells the sense alone; without captions the literal expert is plain cosine."""
+    seen = [] if captions else ["objective.ablation=clip_cosine"]
     scorer = build(f"objective.clip.path={clip_path}", *seen).modules
     assert len(scorer.item_requests(ITEMS[0])) == 1
-    by_literal = scorer(ITEMS, torch.randn(len(ITEMS), 1, WIDTH)).by_expert[1]
+    by_literal = scorer(ITEMS, torch.randn(len(ITEMS), 1, WIDTH))[2][1]
     (towers,) = scorer.towers
     for item, row in zip(ITEMS, by_literal, strict=True):
         sentence = towers.texts([item.sentence])
@@ -202,12 +204,12 @@ def test_the_loss_is_the_weighted_sum_of_its_terms(build: Build, num_sense: int)
         terms.append(objective.loss(e, batch).loss.item())
     assert terms[3] == pytest.approx(terms[0] + 2 * terms[1] + 3 * terms[2], rel=1e-5)
     items, width = [ITEMS[i] for i in (1, 4, 6)], num_sense + 6
-    scores = scorer(items, e[: 3 * width].view(3, width, WIDTH))
-    gold = scores.routed(torch.tensor([int(item.sense == "literal") for item in items]))
+    _, item_logits, by_expert = scorer(items, e[: 3 * width].view(3, width, WIDTH))
+    gold = routed(by_expert, torch.tensor([int(item.sense == "literal") for item in items]))
     ranks = torch.tensor([item.gold_ranks for item in items])
     assert terms[0] == pytest.approx(PairwiseHingeLoss()(gold, ranks).item(), rel=1e-5)
     rows = slice(3 * width, 3 * width + 9 * num_sense)
-    logits = torch.cat([scores.sense, scorer.sense(e[rows].view(9, num_sense, WIDTH))[1]])
+    logits = torch.cat([item_logits, scorer.sense(e[rows].view(9, num_sense, WIDTH))[1]])
     by_text = {f"{u.phrase} [SEP] {u.sentence}": u for u in USAGES}
     senses = [int(item.sense == "literal") for item in items]
     senses += [int(not by_text[r.text].is_idiomatic) for r in batch.requests[rows][::num_sense]]
@@ -223,11 +225,11 @@ def test_meanings_and_rows_without_idiom_of_a_batch(build: Build, num_sense: int
     assert {batch.requests[row].text for row in batch.plain_rows} == captions
     assert len(batch.plain_rows) == 10
     assert all(batch.requests[row] in objective.plain_requests for row in batch.plain_rows)
-    correct, wrong = batch.targets.correct, batch.targets.wrong
-    assert wrong[0].any()
-    assert not correct[1].any()
-    texts = [request.text for request in batch.requests[-correct.shape[1] :]]
-    assert [t for t, is_it in zip(texts, correct[0], strict=True) if is_it] == ["powerless threat"]
+    _, sentences, texts = batch.targets
+    assert [request.text for request in batch.requests[-len(texts) :]] == texts
+    idiomatic, literal = objective._meanings(sentences[0])
+    assert (list(idiomatic), set(literal) <= set(texts)) == (["powerless threat"], True)
+    assert objective._meanings(sentences[1]) == ((), ())
     assert "5 of them without meanings of both senses" in objective.describe()
     assert objective.special_tokens.keys() == {"separator", *["mask"] * (num_sense == 4)}
 
@@ -248,12 +250,12 @@ def test_usages_take_turns(build: Build) -> None:
 def test_data_that_cannot_be_learnt_from(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     """Items without gold are refused; a compound with meanings of one sense alone has none."""
     senses = {plain_expression(ITEMS[0].compound): Meanings("paper tiger", "a toy", ())}
-    monkeypatch.setattr("idiomtune.admire.objectives.read_senses", lambda _: senses)
+    monkeypatch.setattr("idiomtune.admire.objective.read_senses", lambda _: senses)
     objective = build()
     assert f", {len(objective.idiom_sentences)} of them without meanings of both" in objective.describe()
     items = (replace(ITEMS[0], gold_ranks=None),)
     monkeypatch.setattr(
-        "idiomtune.admire.objectives.admire_split", lambda *_, **__: replace(SPLIT, items=items)
+        "idiomtune.admire.objective.admire_split", lambda *_, **__: replace(SPLIT, items=items)
     )
     with pytest.raises(UserError, match="train_"):
         build()
@@ -306,7 +308,7 @@ def test_printed_each_kind_of_step_trains_its_own_weights(build: Build) -> None:
         objective.loss(e, objective.batch(0, [0, 1, 2, num - 1])).loss.backward()
         assert e.grad is not None
         trained = {name for name, p in scorer.named_parameters() if p.grad is not None}
-        assert {name.split(".")[0] for name in trained} == {"classifier", "sense_encoder"}
+        assert {name.split(".")[0] for name in trained} == {"sense_head", "sense_encoder"}
         scorer.zero_grad()
         batch = objective.batch(0, [num + i for i, item in enumerate(ITEMS) if item.sense == "idiomatic"])
         assert not batch.requests
@@ -340,7 +342,6 @@ def test_printed_all_sentences_are_learnt_from(
     options = ["data=public", f"objective.astitch={everything}", "objective.captions.summariser=null"]
     objective = build(*options, system="aima")
     assert "4695 sentences (4645 of AStitch)" in objective.describe()
-    assert "captions cut after 6 words" in objective.describe()
     assert sum(map(len, objective.epoch_steps(0, 1))) == math.ceil(4695 / 4) + math.ceil(50 / 4)
 
 
@@ -400,7 +401,7 @@ def test_the_benchmark_routes_by_the_predicted_sense(build: Build, tmp_path: Pat
     assert len(benchmark.announced) == 7 * 8 + 3
     e = embeddings(scorer)
     result = benchmark.score(in_turn(torch.cat([e.flatten(0, 1), torch.randn(3, WIDTH)])))
-    literal = scorer(ITEMS, e).by_expert[1]
+    literal = scorer(ITEMS, e)[2][1]
     records = [r for r in result.per_query if (r["split"], r["mode"]) == ("train", "experts_text")]
     for item, record, row in zip(ITEMS, records, literal, strict=True):
         assert (record["id"], record["predicted_sense"]) == (item.id, "literal")
@@ -435,36 +436,14 @@ def test_without_gold_there_are_predictions_only(build: Build) -> None:
 # --------------------------------------------------------------------------------------- saved and loaded
 
 
-def of_earlier_versions(saved: dict[str, Any]) -> dict[str, Any]:
-    """The same `experts.json` as it was written before."""
-    options, width = saved["options"], {"width": saved["width"]}
-    if saved["system"] == "admire":
-        del options["sense_features"], options["mask"], options["astitch"]
-        return {**options, **width, "clip": None}
-    sense = options.pop("sense_encoder")
-    parts = {"clip": options.pop("clip"), "captions": options.pop("captions")}
-    parts["sense_encoder"] = {"path": sense["path"], "revision": None}
-    return {"system": "aima", **parts, "options": {**options, **width, "sense_stage": sense["stage"]}}
-
-
 @pytest.mark.parametrize("system", ["admire", "aima"])
-def test_a_saved_scorer_scores_the_same_also_one_of_earlier_versions(
-    build: Build, tmp_path: Path, system: str
-) -> None:
+def test_a_saved_scorer_scores_the_same(build: Build, tmp_path: Path, system: str) -> None:
     scorer = build(system=system).modules.eval()
     scorer.publish(tmp_path)
-    e, file = embeddings(scorer), tmp_path / "experts" / "experts.json"
-    new = file.read_text(encoding="utf-8")
-    for content in (new, json.dumps(of_earlier_versions(json.loads(new)))):
-        file.write_text(content, encoding="utf-8")
-        loaded = load(tmp_path, CPU).eval()
-        loaded.prepare(ITEMS)
-        for ours, theirs in zip(scorer(ITEMS, e), loaded(ITEMS, e), strict=True):
-            assert torch.equal(ours, theirs)
-    if system == "admire":  # what taught them is unknown, and the scores say so
-        benchmark = ExpertsBenchmark(loaded, [], {"astitch_dev": UsageCorpus(USAGES[:3], ())})
-        (note,) = benchmark.score(in_turn(torch.randn(len(benchmark.announced), WIDTH))).notes
-        assert "astitch_dev" in note
+    e, loaded = embeddings(scorer), load(tmp_path, CPU).eval()
+    loaded.prepare(ITEMS)
+    for before, after in zip(scorer(ITEMS, e), loaded(ITEMS, e), strict=True):
+        assert torch.equal(before, after)
 
 
 @pytest.mark.parametrize(
@@ -488,25 +467,28 @@ def test_damaged_experts_are_named(build: Build, tmp_path: Path, file: str, spoi
 
 
 @pytest.mark.parametrize(
-    ("experiment", "wrong", "message"),
+    ("experiment", "wrong", "named"),
     [
-        ("admire_experts", ["data.fold=0"], "cross_validation_admire"),
-        ("admire_experts", ["objective.captions=false"], "leaves nothing to rank by"),
-        (
-            "admire_experts",
-            ["trainer.freeze_encoder=true", "retain.distillation=1.0"],
-            "does not change the encoder",
-        ),
-        ("admire_experts", ["benchmark=[idiolink]"], "no score 'admire/train/experts_text/ndcg@5'"),
-        ("admire_aima", ["objective.clip.path=null"], "clip.path"),
-        (
-            "admire_aima",
-            ["trainer.max_epochs=2", "objective.sense_encoder.epochs=3"],
-            r"sense_encoder\.epochs=3",
-        ),
-        ("idiolink_ft", ["trainer.freeze_encoder=true"], r"trainer\.freeze_encoder"),
+        ("admire_experts", "data.fold=0", "cross_validation_admire"),
+        ("admire_experts", "objective.ablation=clip_cosine", "clip.path"),
+        ("admire_experts", "objective.printed=true", "clip.path"),
+        ("admire_experts", "retain.distillation=1.0", "trainer.freeze_encoder"),
+        ("admire_experts", "benchmark=[idiolink]", "admire/train/experts_text/ndcg@5"),
+        ("admire_aima", "objective.clip.path=null", "clip.path"),
+        ("admire_aima", "objective.sense_encoder.path=null", "sense_encoder.path"),
+        ("admire_aima", "objective.sense_encoder.epochs=31", "sense_encoder.epochs=31"),
+        ("idiolink_ft", "trainer.freeze_encoder=true", "trainer.freeze_encoder"),
     ],
 )
-def test_settings_that_do_not_fit(experiment: str, wrong: list[str], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        check(TrainSettings, composed("config", f"+experiment={experiment}", *wrong))
+def test_settings_that_do_not_fit(experiment: str, wrong: str, named: str) -> None:
+    with pytest.raises(UserError, match=re.escape(named)):
+        check(TrainSettings, composed("config", f"+experiment={experiment}", wrong))
+
+
+@pytest.mark.parametrize("stage", ["beside", "first"])
+def test_printed_passes_the_checks_for_plug_ins(build: Build, stage: str) -> None:
+    def made(seed: int) -> Any:
+        return build(f"seed={seed}", f"objective.sense_encoder.stage={stage}", system="aima")
+
+    # BERT's pooler is loaded and not used; at first only the senses are learnt.
+    assert "processes" in check_objective(made, skip=["unused"])
