@@ -360,9 +360,9 @@ def test_placeholders_are_limited_wherever_expressions_come_from(here: Path) -> 
     with pytest.raises(UserError) as refused:
         read_expressions(write(here / "idioms.txt", f"home run\n{PLACEHOLDERS}\n"))
     assert refused.value.row == "line 2"
-    saved = {"format": 1, "num_senses": 1, "about": {}, "senses": {PLACEHOLDERS: ["x"]}}
+    saved = {"format": 3, "form": "beside", "about": {}, "senses": {PLACEHOLDERS: ["x"]}}
     with pytest.raises(ValueError, match="14 placeholders"):
-        saved_meanings(saved, None, 0)
+        saved_meanings(saved, 0)
 
 
 def test_a_glossarys_patterns_are_compiled_where_their_words_are_met(here: Path) -> None:

@@ -15,6 +15,7 @@ from transformers import AutoTokenizer, BertModel, PreTrainedModel, PreTrainedTo
 
 from idiomtune.data.idiolink import INSTRUCTION
 from idiomtune.data.sources import SAMPLE_ROOT
+from idiomtune.encoder.glossary import UsageGate
 from idiomtune.encoder.reading import Prompts
 
 _TEXTS = {".json", ".csv"}
@@ -95,3 +96,8 @@ def tiny_sentence_transformer(
     model = SentenceTransformer(modules=[transformer, Pooling(size), Normalize()], device="cpu")
     model.save_pretrained(str(folder / "model"), create_model_card=False)
     return folder / "model"
+
+
+def constant_gate(dimension: int, bias: float) -> UsageGate:
+    """A gate that tells every use alike, of a model with hidden states of this width."""
+    return UsageGate([0.0] * 3 * dimension, bias, (1,), (0.0,) * dimension)

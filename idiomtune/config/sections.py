@@ -163,11 +163,8 @@ class ModelSettings(Section):
     replace_expressions: bool | None
     glossary: Annotated[list[Text], BeforeValidator(as_list)] | None
     glossary_form: Literal["beside", "in_place"] | None
-    glossary_senses: Count | None
-    glossary_weight: Weight | None
     glossary_gate: bool | None
     glossary_brief: bool | None
-    glossary_max_similarity: Ratio | None
     glossary_dropout: Ratio
     about: ModelFacts | None
 

@@ -299,7 +299,7 @@ class LearnSettings(Section):
         if self.model.glossary:
             yield "model.glossary is what a model reads after expressions: here, give glossary="
         gate = ["glossary_gate"] if self.into == "tokens" else []
-        for option in ("glossary_form", "glossary_weight", "glossary_dropout", *gate):
+        for option in ("glossary_form", "glossary_dropout", *gate):
             if getattr(self.model, option):
                 yield (
                     f"model.{option} is for meanings that are read from a glossary, not learnt: leave it out"
@@ -455,6 +455,8 @@ class GlossarySettings(Section):
     all_senses: bool
     columns: dict[str, Text] | None
     licence: str
+    max_similarity: Ratio | None
+    similarity_model: Text
     bad_rows: Annotated[int, Field(ge=0)]
     overwrite: bool
 

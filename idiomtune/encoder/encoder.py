@@ -31,7 +31,6 @@ from idiomtune.encoder.forward import (
     ForwardBatch,
     PooledSentence,
     WithLayers,
-    add_meanings,
     cut_spans_note,
     evaluating,
     in_request_order,
@@ -66,7 +65,7 @@ from idiomtune.requests import Request, Role
 log = logging.getLogger(__name__)
 
 _TOKENS_PER_FORWARD = 8192
-_OF_MEANINGS = ("form", "num_senses", "weight", "left_out", "gate")  # what decides how they are read
+_OF_MEANINGS = ("form", "gate")  # what decides how they are read
 _NUM_PROBED = 8  # tokens that are embedded to see whether a loaded model tells them apart
 
 
@@ -654,7 +653,7 @@ class Encoder(nn.Module):
     @property
     def averages_tokens(self) -> bool:
         """Whether a text's embedding is the mean of its tokens' embeddings, up to its length."""
-        mixes = self.meanings is not None and (self.meanings.weight > 0 or self.meanings.gate is not None)
+        mixes = self.meanings is not None and self.meanings.gate is not None
         after = list(self.model)[self._pooling_at + 1 :]
         return (
             self.pooling_mode == "mean"
@@ -732,7 +731,7 @@ class Encoder(nn.Module):
     def _embedded(self, batch: ForwardBatch) -> Tensor:
         features, hidden = self._run(batch.texts, with_layers=bool(batch.usages))
         pooling, *after = list(self.model)[self._pooling_at :]
-        pooled = pool_sentences(pooling, features, [*batch.sentences, *batch.meanings])
+        pooled = pool_sentences(pooling, features, batch.sentences)
         if batch.spans and not self.raw_spans:
             means = pool_spans(features["token_embeddings"], batch.spans)  # (S, D)
             # Once for each of several concatenated poolings, such as those of [CLS] and [SEP].
@@ -742,12 +741,7 @@ class Encoder(nn.Module):
             features = dict(features, sentence_embedding=torch.cat(pooled))
             for module in after:
                 features = module(features)
-            rows = features["sentence_embedding"]
-            if batch.meanings and self.meanings is not None:
-                n, m = len(batch.sentences), len(batch.meanings)
-                mixed = add_meanings(rows[:n], rows[n : n + m], batch.meanings_of, self.meanings.weight)
-                rows = torch.cat([mixed, rows[n + m :]])
-            pieces.append(rows)
+            pieces.append(features["sentence_embedding"])
         if batch.spans and self.raw_spans:
             pieces.append(pool_spans(hidden, batch.spans))
         if batch.usages:

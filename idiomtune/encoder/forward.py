@@ -12,12 +12,12 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cosine_similarity, normalize
+from torch.nn.functional import normalize
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from idiomtune.encoder.reading import Read, Reader, Tokens, is_truncated
+from idiomtune.encoder.reading import Reader, Tokens, is_truncated
 from idiomtune.errors import UserError
 from idiomtune.expressions import Span
 from idiomtune.requests import Request
@@ -224,20 +224,16 @@ class ForwardBatch(NamedTuple):
     """Texts that go through the transformer together, and what is pooled from them.
 
     Attributes:
-        texts: the token ids of each text, the longest first, then those of `meanings`.
+        texts: the token ids of each text, the longest first.
         sentences: what is embedded as a whole.
         spans: what is embedded by its tokens in a text.
         usages: expressions whose usage is told by a gate.
-        meanings: what is embedded as a whole, and added to sentences.
-        meanings_of: of each of the sentences, the meanings that are added to it, by position.
         is_dummy: the embeddings are thrown away.
     """
 
     texts: list[list[int]]
     sentences: list[PooledSentence]
     spans: list[PooledSpan]
-    meanings: Sequence[PooledSentence] = ()
-    meanings_of: Sequence[Sequence[int]] = ()
     usages: Sequence[PooledSpan] = ()
     is_dummy: bool = False
 
@@ -258,7 +254,7 @@ class ForwardBatch(NamedTuple):
     @property
     def num_texts(self) -> int:
         """Texts whose embeddings are asked for."""
-        return 0 if self.is_dummy else len(self.texts) - len(self.meanings)
+        return 0 if self.is_dummy else len(self.texts)
 
     def num_texts_of(self, num_requests: int) -> int:
         """Of these texts, those whose embeddings answer one of the call's first `num_requests` requests."""
@@ -298,12 +294,7 @@ def plan_batches(
     for i, (text, _) in enumerate(rendered):
         requests_of.setdefault((text, requests[i].view), []).append(i)
     rows = list(requests_of.values())
-    meanings_of, alone = _added_meanings(requests, reader)
-    lengths = []
-    for answered in rows:
-        added_to_it = next((meanings_of[i] for i in answered if i in meanings_of), [])
-        members = [tokens[answered[0]], *(alone[meaning].tokens for meaning in added_to_it)]
-        lengths.append([len(member.input_ids) for member in members])
+    lengths = [len(tokens[answered[0]].input_ids) for answered in rows]
     batches = []
     for chunk in _cut(lengths, tokens_per_forward, min_batches, batch_size):
         sentences: list[PooledSentence] = []
@@ -318,65 +309,32 @@ def plan_batches(
                 else:
                     places = spans if requests[i].pooling == "span" else usages
                     places.append(PooledSpan(row, i, tokens_of_span(tokens[i], span, requests[i])))
-        meant = [meanings_of.get(sentence.request, []) for sentence in sentences]
-        position = {m: place for place, m in enumerate(dict.fromkeys(m for some in meant for m in some))}
-        added = [alone[meaning] for meaning in position]
-        batches.append(
-            ForwardBatch(
-                [tokens[rows[number][0]].input_ids for number in chunk] + [m.tokens.input_ids for m in added],
-                sentences,
-                spans,
-                [PooledSentence(row, 0, one.num_skipped) for row, one in enumerate(added, len(chunk))],
-                [[position[meaning] for meaning in some] for some in meant],
-                usages,
-            )
-        )
+        texts = [tokens[rows[number][0]].input_ids for number in chunk]
+        batches.append(ForwardBatch(texts, sentences, spans, usages))
     return batches, cut_spans, truncated
 
 
-def _added_meanings(
-    requests: Sequence[Request], reader: Reader
-) -> tuple[dict[int, list[str]], dict[str, Read]]:
-    """The meanings that are added to requests embedded as sentences (`model.glossary_weight`).
-
-    Returns:
-        The meanings of each such request, by position; how each is read, as a text of its own.
-    """
-    meanings = reader.meanings
-    if meanings is None or not meanings.weight:
-        return {}, {}
-    meanings_of = {
-        i: meanings.in_text(request.text)
-        for i, request in enumerate(requests)
-        if request.pooling == "sentence" and request.with_meanings
-    }
-    distinct = list(dict.fromkeys(m for some in meanings_of.values() for m in some))
-    alone = reader._replace(meanings=None, idiom_tokens=None).read([Request(meaning) for meaning in distinct])
-    return meanings_of, dict(zip(distinct, alone, strict=True))
-
-
 def _cut(
-    lengths: Sequence[Sequence[int]], tokens_per_forward: int, min_batches: int, batch_size: int | None
+    lengths: Sequence[int], tokens_per_forward: int, min_batches: int, batch_size: int | None
 ) -> list[list[int]]:
     """Texts, by their numbers, the longest first, cut where the padded size would exceed the budget.
 
     Args:
-        lengths: of each text, in tokens, and of what is embedded with it, in rows of its own.
+        lengths: of each text, in tokens.
         min_batches: make at least this many, as long as each has `_MIN_TOKENS_PER_FORWARD` or more.
         batch_size: the most texts in one piece; None = as many as the budget holds.
     """
-    longest_first = sorted(range(len(lengths)), key=lambda number: max(lengths[number]), reverse=True)
+    longest_first = sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True)
     budget = tokens_per_forward
     if min_batches > 1:
-        even_size = -(-sum(map(sum, lengths)) // min_batches)
+        even_size = -(-sum(lengths) // min_batches)
         budget = min(budget, max(even_size, _MIN_TOKENS_PER_FORWARD))
     chunks: list[list[int]] = []
-    num_rows = longest = 0
+    longest = 0
     for number in longest_first:
-        num_rows += len(lengths[number])
-        if not chunks or num_rows * longest > budget or len(chunks[-1]) == batch_size:
+        if not chunks or (len(chunks[-1]) + 1) * longest > budget or len(chunks[-1]) == batch_size:
             chunks.append([])
-            num_rows, longest = len(lengths[number]), max(lengths[number])
+            longest = lengths[number]
         chunks[-1].append(number)
     return chunks
 
@@ -501,29 +459,3 @@ def usage_features(layers: Sequence[Tensor], batch: ForwardBatch) -> Tensor:
     with torch.autocast(rows.device.type, enabled=False):
         sums = [places @ hidden[rows].float() for hidden in layers]  # (U, 3, H) each
         return normalize(torch.cat(sums, dim=1), dim=2).flatten(1)
-
-
-def add_meanings(
-    sentences: Tensor, meanings: Tensor, meanings_of: Sequence[Sequence[int]], weight: float
-) -> Tensor:
-    """(S, D), sentences with their expressions' meanings, as far as these fit.
-
-    e + w · max(0, cos(e, m)) · |e| · m, at the length of e: a sentence that uses an expression literally is
-    less like its meaning, which then counts for less. Sentences without expressions stay as they are.
-
-    Args:
-        sentences: (S, D), of which each is an e.
-        meanings: (M, D), each embedded alone; m is the mean of a sentence's, of unit length.
-        meanings_of: of each sentence, its rows in `meanings`.
-        weight: w.
-    """
-    pairs = [(row, member) for row, members in enumerate(meanings_of) for member in members]
-    rows, members = torch.tensor(pairs, dtype=torch.long, device=sentences.device).view(-1, 2).T
-    bare = sentences.float()
-    units = normalize(meanings.float(), dim=1)[members]
-    means = normalize(torch.zeros_like(bare).index_add(0, rows, units), dim=1)  # (S, D), 0 without any
-    fit = cosine_similarity(bare, means, dim=1).clamp(min=0)  # (S,)
-    lengths = bare.norm(dim=1, keepdim=True)  # (S, 1)
-    mixed = normalize(bare + weight * fit[:, None] * lengths * means, dim=1) * lengths  # (S, D)
-    has_meaning = torch.tensor([bool(some) for some in meanings_of], device=sentences.device)  # (S,)
-    return torch.where(has_meaning[:, None], mixed.to(sentences.dtype), sentences)

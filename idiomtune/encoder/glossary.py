@@ -9,13 +9,12 @@ uses one that replaces the expression.
 from __future__ import annotations
 
 import logging
-import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from pydantic import Field
@@ -45,8 +44,9 @@ log = logging.getLogger(__name__)
 
 FILE = "glossary.json"
 GLOSSARIES = Path(__file__).parent / "glossaries"  # those that come with the project
-_FORMAT = 2  # 1 had no form, which was `beside`, and no weight
-_FIELDS = ("form", "num_senses", "weight", "about", "senses")
+_FORMAT = 3
+_FIELDS = ("form", "about", "senses")
+_OPTIONAL = ("gate", "forms")
 _MAX_CACHED_TEXTS = 200_000
 
 GlossaryForm = Literal["beside", "in_place"]
@@ -59,16 +59,14 @@ class UsageGate(NamedTuple):
         direction: a number for each feature of the text.
         bias: what is added to the products.
         layers: the hidden layers that give the features (:func:`idiomtune.encoder.forward.usage_features`).
-            None in gates that were saved before these: their features are the text's embedding.
-        alone: a number for each feature of the expression itself, read as a text of its own; none in earlier
-            gates.
+        alone: a number for each feature of the expression itself, read as a text of its own.
         seen: the expressions that it was fitted to.
     """
 
     direction: list[float]
     bias: float
-    layers: tuple[int, ...] = ()
-    alone: tuple[float, ...] = ()
+    layers: tuple[int, ...]
+    alone: tuple[float, ...]
     seen: tuple[str, ...] = ()
 
     def terms(self, features: Tensor) -> Tensor:
@@ -78,11 +76,8 @@ class UsageGate(NamedTuple):
             features: (N, F).
         """
         units = normalize(features.float(), dim=1)
-        terms = units.new_zeros(len(units), 2)
-        terms[:, 0] = units @ units.new_tensor(self.direction)
-        if self.alone:
-            terms[:, 1] = of_expression(units, self.layers) @ units.new_tensor(self.alone)
-        return terms
+        own = of_expression(units, self.layers) @ units.new_tensor(self.alone)
+        return torch.stack([units @ units.new_tensor(self.direction), own], dim=1)
 
     def usage(self, terms: Tensor, alone: Tensor) -> Tensor:
         """(N,), from 0 = literal to 1 = idiomatic.
@@ -104,25 +99,19 @@ class Meanings:
     """What a model reads of a glossary: each known expression with its meaning after it, or replaced by it.
 
     Attributes:
-        senses: expression → its meanings, the most usual first; none for a name in a list: its text is
+        senses: expression → its meanings, of which the first is read; none for a name in a list: its text is
             unchanged, but a gate keeps its usages apart.
         form: `beside` = after the expression, in brackets; `in_place` = instead of it.
-        num_senses: how many of them are written, divided by semicolons.
-        weight: of a meaning's own embedding in a sentence's (:func:`idiomtune.encoder.forward.add_meanings`).
         dropout: share of the texts of a training step that are read without.
         about: what is known of the glossary (files, sources, licences), for records.
-        left_out: expressions that are left unchanged, and so are those within them.
         gate: weighs meanings by usage (:mod:`idiomtune.encoder.usage_gate`), if there is one.
         forms: expression → its inflected forms, where the glossary gives them.
     """
 
     senses: dict[str, list[str]]
     form: GlossaryForm = "beside"
-    num_senses: Annotated[int, Field(ge=1)] = 1
-    weight: Annotated[float, Field(ge=0, lt=math.inf)] = 0.0
     dropout: float = 0.0
     about: dict[str, Any] = Field(default_factory=dict)
-    left_out: list[str] = Field(default_factory=list)
     gate: UsageGate | None = None
     forms: dict[str, list[str]] = Field(default_factory=dict)
 
@@ -134,20 +123,9 @@ class Meanings:
         """The same with other options; those that are None stay."""
         return replace(self, **{name: value for name, value in options.items() if value is not None})
 
-    def without(self, expressions: Iterable[str]) -> Meanings:
-        """The same, but these expressions, and those within them, are left unchanged."""
-        out = {name: None for name in expressions if name in self.senses}
-        left_out = [*self.left_out, *out]
-        return replace(
-            self,
-            senses={name: some for name, some in self.senses.items() if name not in out},
-            left_out=left_out,
-            about=self.about | ({"left_as_they_are": len(left_out)} if out else {}),
-        )
-
     def meaning(self, expression: str) -> str:
-        """What an expression means, by as many senses as are read of it."""
-        return "; ".join(self.senses[expression][: self.num_senses])
+        """What an expression means; "" for a name without a meaning."""
+        return next(iter(self.senses[expression]), "")
 
     def written(self, expression: str) -> str:
         """What is written of an expression: ` (made people relax)` after it, or that alone in its place."""
@@ -182,19 +160,14 @@ class Meanings:
         new, edits = rewrite(text, meant)
         return new, [(edit[:2], edit[2:], match[2]) for edit, match in zip(edits, matches, strict=True)]
 
-    def in_text(self, text: str) -> list[str]:
-        """The distinct meanings of the expressions in a text."""
-        names = [name for *_, name in self.find(text) if self.senses[name]]
-        return list(dict.fromkeys(map(self.meaning, names)))
-
-    def find(self, text: str) -> list[tuple[int, int, str]]:
-        """(start, end, expression) of those in a text whose meanings are read."""
-        return [match for match in self._index.find(text) if match[2] in self.senses]
+    def find(self, text: str) -> Sequence[tuple[int, int, str]]:
+        """(start, end, expression) of those in a text."""
+        return self._index.find(text)
 
     @cached_property
     def _index(self) -> ExpressionIndex:
-        names = (*self.senses, *self.left_out)
-        return _index_of(names, tuple((name, *self.forms[name]) for name in names if name in self.forms))
+        forms = tuple((name, *some) for name, some in self.forms.items() if name in self.senses)
+        return _index_of(tuple(self.senses), forms)
 
     def coverage(self, texts: Iterable[str]) -> tuple[dict[str, int], int]:
         """(expression → number of texts in which it occurs, number of texts in which any does)."""
@@ -225,7 +198,7 @@ class Meanings:
     def save(self, folder: str | Path) -> None:
         """Write `glossary.json`: what :func:`saved_meanings` reads."""
         content = {"format": _FORMAT} | {name: getattr(self, name) for name in _FIELDS}
-        optional = {"left_out": self.left_out, "gate": self.gate and self.gate._asdict(), "forms": self.forms}
+        optional = {"gate": self.gate and self.gate._asdict(), "forms": self.forms}
         write_json(Path(folder) / FILE, content | {name: value for name, value in optional.items() if value})
 
 
@@ -235,28 +208,25 @@ def _index_of(expressions: tuple[str, ...], forms: tuple[tuple[str, ...], ...]) 
     return ExpressionIndex(expressions, {name: some for name, *some in forms})
 
 
-def saved_meanings(content: dict[str, Any], dimension: int | None, hidden: int) -> Meanings:
+def saved_meanings(content: dict[str, Any], hidden: int) -> Meanings:
     """The meanings that a checkpoint was saved with.
 
     Args:
         content: of its file.
-        dimension: of the model's embeddings.
-        hidden: of its hidden states.
+        hidden: dimensions of the model's hidden states.
 
     Raises:
         ValueError, KeyError, TypeError: if the file is damaged, or its gate is for another model.
     """
-    if content["format"] == 1:
-        content = {"form": "beside", "weight": 0.0, **content}
-    elif content["format"] != _FORMAT:
+    if content["format"] != _FORMAT:
         raise ValueError(f"format {content['format']}, expected {_FORMAT}")
-    more = {name: content[name] for name in ("left_out", "gate", "forms") if name in content}
+    more = {name: content[name] for name in _OPTIONAL if name in content}
     meanings = Meanings(**{name: content[name] for name in _FIELDS}, **more)
     meanings.find("")  # refuses expressions without a letter
     if meanings.gate is not None:
         direction, _, layers, alone, _ = meanings.gate
-        width = 3 * len(layers) * hidden or dimension or 0
-        if len(direction) != width or len(alone) not in (0, width // 3):
+        width = 3 * len(layers) * hidden
+        if len(direction) != width or len(alone) != width // 3:
             given = f"{len(direction)} and {len(alone)} numbers"
             raise ValueError(f"the gate has {given}, this model's needs {width} and {width // 3}")
     return meanings
@@ -461,8 +431,7 @@ def read_glossary(paths: Sequence[Path]) -> Glossary:
         )
     several = [f"{name!r} ({places[name]}): {len(some)}" for name, some in senses.items() if len(some) > 1]
     if several:
-        note = f"several meanings: {first_of(several, 5)}; the first is read, or as many as"
-        notes.append(f"{note} model.glossary_senses=")
+        notes.append(f"several meanings, of which the first is read: {first_of(several, 5)}")
     notes += [
         f"{places[inner]}: {inner!r} is part of {name!r} ({places[name]}): "
         "where the longer one occurs, that one counts"

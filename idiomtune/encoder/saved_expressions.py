@@ -22,7 +22,6 @@ from typing import Any, TypeVar, cast
 from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
-from torch.nn.functional import cosine_similarity
 from transformers import AutoTokenizer
 
 from idiomtune.config import ModelSettings
@@ -43,12 +42,9 @@ from idiomtune.expressions import (
     replacements,
     written_steps,
 )
-from idiomtune.io.files import first_of, read_json, write_json
+from idiomtune.io.files import read_json, write_json
 from idiomtune.io.hub import first_line
 
-# Options that decide which meanings are made of a glossary's file, with their values where none is given.
-_MADE_BY: dict[str, Any] = {"brief": False, "max_similarity": 1.0}
-_READ_BY = ("form", "senses", "weight", "gate", "dropout")
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
@@ -88,9 +84,8 @@ def load_expressions(
             ) from None
 
     idioms = read(IDIOM_TOKENS_FILE, lambda content: saved_idiom_tokens(content, model.tokenizer.get_vocab()))
-    width, first = model.get_embedding_dimension(), cast(Any, model[0])
-    hidden = first.get_embedding_dimension()
-    meanings = read(GLOSSARY_FILE, lambda content: saved_meanings(content, width, hidden))
+    hidden = cast(Any, model[0]).get_embedding_dimension()
+    meanings = read(GLOSSARY_FILE, lambda content: saved_meanings(content, hidden))
     for name in read(_CONFIG, lambda content: content.get(_SAVED_WITH, [])) or []:
         if (idioms if name == IDIOM_TOKENS_FILE else meanings) is None:
             raise UserError(f"model {path}: {name}, which it was saved with, is missing: bring the file back")
@@ -116,10 +111,10 @@ def save_expressions(
         if part is not None:
             part.save(folder)
             files.append(name)
-    if meanings is not None and (meanings.weight or meanings.gate is not None):
+    if meanings is not None and meanings.gate is not None:
         log.warning(
-            "plain sentence-transformers does not weigh meanings (model.glossary_weight or glossary_gate): "
-            "it embeds texts with them in another way than Encoder"
+            "plain sentence-transformers does not weigh meanings (model.glossary_gate): it embeds texts with "
+            "them in another way than Encoder"
         )
     if files:
         _write_rules(folder, tokenizer, idioms, meanings)
@@ -165,8 +160,7 @@ def _write_rules(folder: Path, tokenizer: Any, idioms: IdiomTokens | None, meani
         meant = [name for name, senses in meanings.senses.items() if senses]
         texts = {name: " ".join(as_read(meanings.written(name)).split()) for name in meant}
         some = {name: texts[name] if in_place else f" {texts[name]}" for name in meant}
-        left_out = dict.fromkeys([*meanings.left_out, *meanings.senses])
-        rules.append(written(left_out | some, meanings.forms, in_place=in_place))
+        rules.append(written(dict.fromkeys(meanings.senses) | some, meanings.forms, in_place=in_place))
     token_of = {name: as_read(token) for token, names in expressions.items() for name in names}
     forms = idioms.forms if idioms is not None else {}
     held = sorted(filter(has_placeholder, token_of), key=len, reverse=True)
@@ -273,8 +267,7 @@ def _reads_alike(folder: Path, tokenizer: Any, idioms: IdiomTokens, meanings: Me
     listed = [name for names in idioms.expressions.values() for name in names]
     probed = [*listed[:_MAX_PROBES], *contained(listed, idioms.forms)]
     if meanings is not None:
-        names = [*meanings.senses, *meanings.left_out]
-        probed += [*list(meanings.senses)[:_MAX_PROBES], *contained(names, meanings.forms)]
+        probed += [*list(meanings.senses)[:_MAX_PROBES], *contained(meanings.senses, meanings.forms)]
     for name in dict.fromkeys(probed):
         text = f"{name} and a {name}, ({name})."
         read = text if meanings is None else meanings.added(text)[0]
@@ -291,8 +284,7 @@ def given_meanings(encoder: Any, model: ModelSettings, *, is_saved: bool = False
     """What the encoder reads of a glossary: the checkpoint's meanings, or those of `model.glossary`, with
     the given options.
 
-    A checkpoint that was trained with the same files keeps its own meanings, which are what it learnt to
-    read: measured with the trained encoder, other expressions might be left out than were in training.
+    A checkpoint that was trained with the same files keeps its own meanings.
 
     Args:
         encoder: a :class:`~idiomtune.encoder.encoder.Encoder`.
@@ -303,70 +295,37 @@ def given_meanings(encoder: Any, model: ModelSettings, *, is_saved: bool = False
     """
     own = None if model.glossary == [] else encoder.meanings
     glossary = None if is_saved and own else named_glossary(model)
-    options = {name: getattr(model, f"glossary_{name}") for name in (*_MADE_BY, *_READ_BY)}
-    made_by = _MADE_BY | {name: own.about[name] for name in _MADE_BY if own and name in own.about}
-    make_by = made_by | {name: options[name] for name in _MADE_BY if options[name] is not None}
+    options = {name: getattr(model, f"glossary_{name}") for name in ("brief", "form", "gate", "dropout")}
+    was_brief = own is not None and own.about.get("brief", False)
+    brief = was_brief if options["brief"] is None else options["brief"]
     files = sorted(own.about.get("sums", {}).values()) if own else []
     is_own = own is not None and (
-        glossary is None or (make_by == made_by and files == sorted(glossary.describe()["sums"].values()))
+        glossary is None or (brief == was_brief and files == sorted(glossary.describe()["sums"].values()))
     )
     if not is_saved and not isinstance(model, TaughtModel) and (is_own or glossary is None):
         needs_file = [name for name in options if options[name]]
         if is_own:
-            needs_file = [name for name in _MADE_BY if make_by[name] != made_by[name]]
+            needs_file = ["brief"] * (brief != was_brief)
         if needs_file:
             option = f"model.glossary_{needs_file[0]}={str(options[needs_file[0]]).lower()}"
             raise UserError("needs a glossary's file: name it with model.glossary=", option=option)
     if own is None and glossary is None:
         return None
-    meanings = (own or Meanings({})).override(
-        form=options["form"],
-        num_senses=options["senses"],
-        weight=options["weight"],
-        dropout=options["dropout"],
-    )
+    meanings = (own or Meanings({})).override(form=options["form"], dropout=options["dropout"])
     if options["gate"] is False:
         meanings = replace(meanings, gate=None)
-    other_form = own is not None and meanings.gate is not None and meanings.form != own.form
-    if other_form or ((meanings.gate is not None or options["gate"]) and meanings.weight):
+    if own is not None and meanings.gate is not None and meanings.form != own.form:
         raise UserError(
-            "cannot be combined with the model's gate, which weighs meanings itself, in the form that it was "
-            "made for: give model.glossary_gate=false with it",
-            option=f"model.glossary_form={meanings.form}" if other_form else "model.glossary_weight",
+            "cannot be combined with the model's gate, which weighs meanings in the form that it was made "
+            "for: give model.glossary_gate=false with it",
+            option=f"model.glossary_form={meanings.form}",
         )
     if is_own or glossary is None:
         return meanings
-    made = glossary.meanings(brief=make_by["brief"])
+    made = glossary.meanings(brief=brief)
     if own is not None and not made.senses.keys() >= own.senses.keys():
         log.info(
             "glossary: it replaces the model's own (%s); name both to have both read",
             ", ".join(own.about.get("files", [])) or f"{len(own.senses)} expressions",
         )
-    meanings = replace(meanings, senses=made.senses, about=made.about, left_out=[], forms=made.forms)
-    limit = make_by["max_similarity"]
-    return without_transparent(encoder, meanings, limit if limit < 1 else None)
-
-
-def without_transparent(encoder: Any, meanings: Meanings, max_similarity: float | None) -> Meanings:
-    """The meanings without expressions whose own words already say to the encoder what they mean.
-
-    A definition in the place of "birth rate" tells the encoder nothing new, and is longer.
-
-    Args:
-        encoder: a :class:`~idiomtune.encoder.encoder.Encoder`.
-        max_similarity: of an expression and its meaning, each embedded alone: a cosine; None = no limit.
-    """
-    names = [name for name, senses in meanings.senses.items() if senses]
-    if max_similarity is None or not names or encoder.device.type == "meta":
-        return meanings
-    bare = encoder.reading(None)
-    words, definitions = map(bare.encode, (names, [meanings.meaning(name) for name in names]))
-    similarity = cosine_similarity(words, definitions, dim=1).tolist()  # (N,)
-    out = [name for name, value in zip(names, similarity, strict=True) if value > max_similarity]
-    if out:
-        log.info(
-            "glossary: %d of %d expressions are left unchanged, as their own words say what they mean: %s",
-            *(len(out), len(names), first_of(out)),
-        )
-    meanings = meanings.without(out)
-    return replace(meanings, about=meanings.about | {"max_similarity": max_similarity})
+    return replace(meanings, senses=made.senses, about=made.about, forms=made.forms)

@@ -40,7 +40,6 @@ _OWN = 0.5  # of a meaning as a text of its own, beside 1 for the meaning in the
 _PENALTY = 1.0
 _DIFFERENCE = 1.5  # weight of how an expression differs from itself alone, among the features
 _BARE_WEIGHT = 0.2  # of all uses without context, beside 1 for all others
-_NAMED, _WEIGHED, _MEANING = range(3)  # what becomes of a request
 _DIGITS = 6  # of a gate's numbers: a third of the file
 
 Labelled = Callable[[Iterable[str]], list[Usage]]  # from idioms that it leaves out
@@ -49,9 +48,9 @@ Labelled = Callable[[Iterable[str]], list[Usage]]  # from idioms that it leaves 
 def fit_usage_gate(
     features: Tensor,
     is_idiomatic: Sequence[bool],
-    expressions: Sequence[str] | None = None,
-    layers: Sequence[int] = (),
-    alone: Tensor | None = None,
+    names: Sequence[str],
+    layers: Sequence[int],
+    alone: Tensor,
     num_bare: int = 0,
 ) -> UsageGate:
     """A gate by logistic regression with an L2 penalty.
@@ -63,19 +62,17 @@ def fit_usage_gate(
     Args:
         features: (N, F) of sentences with expressions, read without meanings.
         is_idiomatic: of each of them. Some expression must have both.
-        expressions: of each of them; None: one for all.
+        names: the expression of each of them.
         layers: that the features are of.
-        alone: (N, F), the features of each expression as a text of its own; None: they are not looked at.
+        alone: (N, F), the features of each expression as a text of its own.
         num_bare: so many of the last are uses without context, in which an expression means what dictionaries
             say. All together weigh a fifth of the others.
     """
     scale, num_features = math.sqrt(features.shape[1]), features.shape[1]
     inputs = normalize(features.cpu().float(), dim=1) * scale  # (N, F)
-    if alone is not None:
-        difference = inputs - normalize(alone.cpu().float(), dim=1) * scale
-        inputs = torch.cat([inputs, _DIFFERENCE * of_expression(difference, layers)], dim=1)
+    difference = inputs - normalize(alone.cpu().float(), dim=1) * scale
+    inputs = torch.cat([inputs, _DIFFERENCE * of_expression(difference, layers)], dim=1)
     labels = torch.tensor(is_idiomatic, dtype=torch.float32)  # (N,)
-    names = list(expressions or [""] * len(labels))
     num_used = len(names) - num_bare
     uses, bare = list(zip(names, is_idiomatic, strict=True))[:num_used], names[num_used:]
     counts, num_of_bare = Counter(uses), Counter(bare)
@@ -99,9 +96,9 @@ def fit_usage_gate(
         optimizer.step(loss)  # type: ignore[no-untyped-call]
     numbers = direction.detach() * scale
     text, own = numbers[:num_features], _DIFFERENCE * numbers[num_features:]
-    if alone is not None:  # how a use differs: of the text, less of the expression alone
-        text.view(len(layers), 3, -1)[:, 1] += own.view(len(layers), -1)
-    seen = tuple(sorted(set(expressions or ())))
+    # How a use differs: of the text, less of the expression alone.
+    text.view(len(layers), 3, -1)[:, 1] += own.view(len(layers), -1)
+    seen = tuple(sorted(set(names)))
     return UsageGate(_rounded(text), float(bias.detach()), tuple(layers), tuple(_rounded(-own)), seen)
 
 
@@ -125,21 +122,18 @@ class GatedRequests:
     """
 
     def __init__(self, requests: Sequence[Request], reader: Reader, *, is_on: bool) -> None:
-        self.requests = list(requests)
-        self._num_asked = len(self.requests)
+        self.requests = [_as_sentence(request) for request in requests]
+        self._num_asked = len(requests)
         self._rows: dict[int, list[list[int]]] = {}  # request → of each kind of its readings
-        self._mixtures: list[int] = []  # of these: which of the embeddings in `combined`
+        self._is_named: list[bool] = []  # of these: nothing but names, whose meaning is not known
+        self._is_meaning: list[bool] = []  # of these: the meaning is asked for, not the sentence
         meanings = reader.meanings
-        self._gate = meanings.gate if meanings is not None and is_on else None
-        if meanings is None or self._gate is None:
-            self.requests = [_as_sentence(request) for request in requests]
+        if meanings is None or meanings.gate is None or not is_on:
             return
-        self._weight = _WEIGHTS[meanings.form]
-        if meanings.form == "in_place":
-            self.requests = [replace(request, with_meanings=False) for request in self.requests]
+        self._gate, self._weight = meanings.gate, _WEIGHTS[meanings.form]
         self.requests = [
-            replace(_as_sentence(r), with_meanings=False) if r.pooling == "meaning" else r
-            for r in self.requests
+            replace(new, with_meanings=False) if meanings.form == "in_place" or new is not old else new
+            for old, new in zip(requests, self.requests, strict=True)
         ]
         readings = {
             row: kinds
@@ -159,45 +153,35 @@ class GatedRequests:
                 self._rows[row] = [
                     [rows.setdefault(one, self._num_asked + len(rows)) for one in kind] for kind in kinds
                 ]
-                is_named_only = kinds[2][0].text == requests[row].text  # nothing stands in its place
-                self._mixtures.append(
-                    _NAMED if is_named_only else _MEANING if requests[row].pooling == "meaning" else _WEIGHED
-                )
+                self._is_named.append(kinds[2][0].text == requests[row].text)  # nothing stands in its place
+                self._is_meaning.append(requests[row].pooling == "meaning")
         self.requests += rows
 
     def combined(self, rows: Tensor) -> Tensor:
         """(R, D), from the embeddings of `requests`: those with a gate as :func:`apply_gate` has them."""
         asked = rows[: self._num_asked]
-        if not self._rows or self._gate is None:
+        if not self._rows:
             return asked
         asked = asked.clone()  # (R, D)
         at = torch.tensor(list(self._rows), device=rows.device)  # (G,)
         units = normalize(rows.float(), dim=1)
         bare, *others = zip(*self._rows.values(), strict=True)
         other, replaced, inside, own = (_means(units, members) for members in others)  # (G, D) each
-        meanings = normalize(inside + _OWN * own, dim=1)
-        if self._gate.layers:  # of each text the places of its expressions, then these alone
-            pairs = [
-                (group, *pair)
-                for group, members in enumerate(bare)
-                for pair in zip(members[: len(members) // 2], members[len(members) // 2 :], strict=True)
-            ]
-            groups, uses, alone = torch.tensor(pairs, device=rows.device).T
-            each = self._gate.usage(rows[uses], rows[alone])
-            usage = each.new_zeros(len(bare)).index_add(0, groups, each) / groups.bincount()
-        else:
-            terms = self._gate.terms(_means(units, bare))
-            usage = self._gate.usage(terms, terms)
-        embeddings = normalize(units[at] + other, dim=1)
-        usage, sentences = usage.float(), units[at]
-        mixtures = torch.stack(
-            [  # in the order of their numbers
-                apart_by_usage(embeddings, own, usage),
-                apply_gate(embeddings, replaced, meanings, usage, self._weight),
-                normalize(sentences + usage[:, None] * (own - sentences), dim=1),
-            ]
-        )
-        mixed = mixtures[self._mixtures, range(len(at))]  # (G, D)
+        pairs = [  # of each text the places of its expressions, then these alone
+            (group, *pair)
+            for group, members in enumerate(bare)
+            for pair in zip(members[: len(members) // 2], members[len(members) // 2 :], strict=True)
+        ]
+        groups, uses, alone = torch.tensor(pairs, device=rows.device).T
+        each = self._gate.usage(rows[uses], rows[alone])
+        usage = (each.new_zeros(len(bare)).index_add(0, groups, each) / groups.bincount()).float()  # (G,)
+        sentences = normalize(units[at] + other, dim=1)
+        mixed = apply_gate(sentences, replaced, normalize(inside + _OWN * own, dim=1), usage, self._weight)
+        # Where the meaning alone is asked for, the sentence takes its place as far as the use is literal.
+        meant = apply_gate(units[at], torch.zeros_like(own), own, usage, 1.0)
+        mixed = torch.where(torch.tensor(self._is_meaning, device=rows.device)[:, None], meant, mixed)
+        named = apart_by_usage(sentences, own, usage)
+        mixed = torch.where(torch.tensor(self._is_named, device=rows.device)[:, None], named, mixed)  # (G, D)
         asked[at] = (mixed * rows[at].float().norm(dim=1, keepdim=True)).to(asked.dtype)
         return asked
 
@@ -225,7 +209,6 @@ def _readings(request: Request, meanings: Meanings) -> list[list[Request]]:
     """
     text, places = meanings.in_place(request.text)
     sentence = replace(request, span=None, pooling="sentence")
-    assert meanings.gate is not None
     is_span = request.pooling == "span"
     if is_span and (span := request.span) is not None:
         places = [place for place in places if place[0][0] < span[1] and span[0] < place[0][1]]
@@ -242,7 +225,7 @@ def _readings(request: Request, meanings: Meanings) -> list[list[Request]]:
     usages = [replace(bare, span=old, pooling="usage") for old, _, _ in places]
     usages += [alone(name) for _, _, name in places]
     return [
-        usages if meanings.gate.layers else [bare],
+        usages,
         [replace(own, span=None, pooling="sentence")]
         if is_span
         else [replace(own, span=old, pooling="span") for old, _, _ in places],
@@ -314,7 +297,7 @@ def weighed(encoder: Any, model: ModelSettings, labelled: Labelled, *, is_traine
     asked = model.glossary_gate
     if meanings is None or meanings.gate is not None or asked is False:
         return meanings
-    if asked is None and (is_trained or model.glossary_form or model.glossary_weight):
+    if asked is None and (is_trained or model.glossary_form):
         return meanings
     gate = shipped_gate(encoder)
     if gate is None and not asked:
@@ -328,7 +311,7 @@ def weighed(encoder: Any, model: ModelSettings, labelled: Labelled, *, is_traine
 def gate_of(encoder: Any, labelled: Labelled) -> UsageGate:
     """The gate of an encoder's meanings, else the shipped one, else one that is fitted."""
     own = encoder.meanings and encoder.meanings.gate
-    return own if own and own.layers else shipped_gate(encoder) or fitted_gate(encoder, labelled)
+    return own or shipped_gate(encoder) or fitted_gate(encoder, labelled)
 
 
 def shipped_gate(encoder: Any) -> UsageGate | None:

@@ -262,7 +262,7 @@ def model_card(
             **prompts,
             **record.get("reading", {}),
         },
-        glossary={"form": "beside", "weight": None, "gate": None} | glossary,
+        glossary={"form": "beside", "gate": None} | glossary,
         about=about if glossary else "",
         objective=objective,
         is_own=is_own,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from torch.nn.functional import cosine_similarity
 
 from idiomtune.config.settings import GlossarySettings
 from idiomtune.data.dictionaries import (
@@ -23,6 +24,7 @@ from idiomtune.data.dictionaries import (
 )
 from idiomtune.data.own.forms import CORPUS
 from idiomtune.data.own.table import Table, find_sources
+from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import first_clause, is_findable
 from idiomtune.errors import UserError
 from idiomtune.expressions import ExpressionIndex, Forms, contained, plain_expression
@@ -55,6 +57,8 @@ def glossary(options: GlossarySettings) -> Path:
         if not senses:
             where = "" if counts is None else f" that occurs in={options.texts}"
             raise UserError(f"there is no expression{where}", option="from", file=",".join(options.sources))
+        if options.max_similarity is not None:
+            senses = _without_transparent(senses, options.similarity_model, options.max_similarity)
         hidden = [f"{name!r} hides {others[0]!r}" for name, others in contained(senses, forms).items()]
         if hidden:
             log.info("where the longer of two occurs, it counts: %s", first_of(hidden))
@@ -139,6 +143,24 @@ def meaning(entry: DictionaryEntry) -> str:
     if entry.part_of_speech == "verb":
         clause = clause.removeprefix("To ").removeprefix("to ")
     return one_line(clause) if any(c.isalnum() for c in clause) else ""
+
+
+def _without_transparent(
+    senses: dict[str, list[DictionaryEntry]], model: str, limit: float
+) -> dict[str, list[DictionaryEntry]]:
+    """Those whose own words do not already say to a model what they mean: not "birth rate".
+
+    Raises:
+        UserError: if none is left, or there is no such model.
+    """
+    encoder = Encoder.from_pretrained(model, glossary=[])
+    words, meanings = map(encoder.encode, (list(senses), [some[0].gloss for some in senses.values()]))
+    similarity = cosine_similarity(words, meanings, dim=1).tolist()  # (N,)
+    out = {name for name, value in zip(senses, similarity, strict=True) if value > limit}
+    log.info("%d of %d expressions say what they mean: left out", len(out), len(senses))
+    if len(out) == len(senses):
+        raise UserError("leaves out every expression: raise it", option=f"max_similarity={limit:g}")
+    return {name: some for name, some in senses.items() if name not in out}
 
 
 def _occurrences(place: str, senses: Iterable[str], forms: Forms) -> Counter[str]:

@@ -43,10 +43,7 @@ def describe_glossary(
     meanings = encoder.meanings
     if meanings is None:
         return None
-    facts: dict[str, Any] = {**meanings.about, "form": meanings.form, "senses_read": meanings.num_senses}
-    facts["dropout"] = meanings.dropout
-    if meanings.weight:
-        facts["weight"] = meanings.weight
+    facts: dict[str, Any] = {**meanings.about, "form": meanings.form, "dropout": meanings.dropout}
     if meanings.gate is not None or model.glossary_gate:
         facts["gate"] = True
     glossary = named_glossary(model)

@@ -32,7 +32,6 @@ from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.forward import evaluating
 from idiomtune.encoder.glossary import Glossary, Meanings, glossary_path, read_glossary
 from idiomtune.encoder.loading import resolve_model_path
-from idiomtune.encoder.saved_expressions import without_transparent
 from idiomtune.encoder.usage_gate import weighed
 from idiomtune.errors import UserError
 from idiomtune.expressions import ExpressionIndex, Forms, find_expression, plain_expression
@@ -221,8 +220,7 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
     if settings.into == "tokens":
         encoder.requires_grad_(False)
     read = encoder.meanings  # what the model was trained to read
-    num_senses = read.num_senses if read else settings.model.glossary_senses
-    meanings = glossary.meanings(num_senses=num_senses, brief=settings.model.glossary_brief)
+    meanings = glossary.meanings(brief=settings.model.glossary_brief)
     if read is not None:
         log.info("the new model will not read this model's own glossary (%d expressions)", len(read.senses))
     encoder.meanings = None
@@ -233,21 +231,14 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
         has = f"it has tokens for {first_of(learnt)}" if learnt else "it has no tokens of expressions"
         raise UserError(f"remove: the model has no token for {first_of(unknown)}; {has}")
     encoder.drop_idiom_tokens([*settings.remove, *glossary.senses])
-    meanings = without_transparent(encoder, meanings, settings.model.glossary_max_similarity)
-    glossary = glossary._replace(senses={name: glossary.senses[name] for name in meanings.senses})
-    if not meanings.left_out and not glossary.senses and not settings.remove:
-        raise UserError(
-            "there is no expression with a meaning, so there is nothing to learn", option="glossary"
-        )
     if not glossary.senses and not settings.remove:
         raise UserError(
-            f"model.glossary_max_similarity={settings.model.glossary_max_similarity}: leaves out every "
-            "expression of the glossary, so there is nothing to learn: raise it"
+            "there is no expression with a meaning, so there is nothing to learn", option="glossary"
         )
     if settings.into == "weights":
         meanings = _weighed(encoder, meanings, read, settings.model)
     in_place = meanings.gate is None and (read is None or read.form == "in_place")
-    carriers = find_carriers(glossary, corpus, sentences, meanings.left_out)
+    carriers = find_carriers(glossary, corpus, sentences)
     # The share of the unchanged sentence in what an expression learns; 0 where literal uses are known apart.
     share = settings.literal if settings.literal is not None else _LITERAL * in_place
     if share and glossary.never_literal:
@@ -305,19 +296,13 @@ def _weighed(encoder: Encoder, meanings: Meanings, read: Meanings | None, model:
 # ------------------------------------------------------------------ sentences and what they should embed as
 
 
-def find_carriers(
-    glossary: Glossary, corpus: Sequence[str], num_sentences: int, left_out: Sequence[str] = ()
-) -> dict[str, list[Carrier]]:
-    """Expression → the sentences to learn it from: the corpus' first, then neutral ones.
-
-    Args:
-        left_out: expressions that are not learnt; occurrences within them are not learnt from either.
-    """
+def find_carriers(glossary: Glossary, corpus: Sequence[str], num_sentences: int) -> dict[str, list[Carrier]]:
+    """Expression → the sentences to learn it from: the corpus' first, then neutral ones."""
     carriers: dict[str, list[Carrier]] = {name: [] for name in glossary.senses}
-    index = ExpressionIndex([*glossary.senses, *left_out], glossary.forms)
+    index = ExpressionIndex(glossary.senses, glossary.forms)
     for text in dict.fromkeys(corpus):
         for start, end, name in index.find(text):
-            if name in carriers and len(carriers[name]) < num_sentences:
+            if len(carriers[name]) < num_sentences:
                 carriers[name].append(Carrier(text, (start, end), name))
     for name, some in carriers.items():
         for frame in NEUTRAL[: max(0, min(num_sentences, len(NEUTRAL)) - len(some))]:
@@ -330,7 +315,7 @@ def find_carriers(
 
 def _others(corpus: Sequence[str], carriers: dict[str, list[Carrier]], meanings: Meanings) -> list[str]:
     """Random sentences of the corpus without an expression, as many as there are with one."""
-    index = ExpressionIndex([*carriers, *meanings.left_out], meanings.forms)
+    index = ExpressionIndex(carriers, meanings.forms)
     texts = list(dict.fromkeys(corpus))
     random.Random(0).shuffle(texts)
     others = (text for text in texts if not index.find(text))

@@ -24,10 +24,9 @@ SENSES = {"take someone in": ["cheat"], "take somebody in": ["shelter"]}
 MEANINGS = [
     Meanings(SENSES),
     Meanings(dict(reversed(SENSES.items()))),  # of two that fit, the first is read
-    Meanings(SENSES, gate=UsageGate([0.5], 0.0)),
-    Meanings(SENSES, gate=UsageGate([0.5], 1.0)),
+    Meanings(SENSES, gate=UsageGate([0.5], 0.0, (1,), (0.5,))),
+    Meanings(SENSES, gate=UsageGate([0.5], 1.0, (1,), (0.5,))),
     Meanings(SENSES, form="in_place"),
-    Meanings(SENSES, weight=0.5),
     Meanings(SENSES | {"take somebody in": ["adopt"]}),
     Meanings(SENSES, forms={next(iter(SENSES)): ["as nobody inflects it"]}),
 ]

@@ -33,8 +33,6 @@ MAY_BE_BLANK = {"query_prompt", "document_prompt", "separator"}
 MAY_BE_ZERO = {
     *(
         "glossary_dropout",
-        "glossary_max_similarity",
-        "glossary_weight",
         "seed",
         "fold",
         "num_hard",

@@ -57,8 +57,8 @@ def test_adapters_are_loaded_as_their_base_model_with_them(
 
 def test_what_else_is_beside_adapters_is_the_models(adapted: tuple[Path, torch.Tensor]) -> None:
     folder, _ = adapted
-    content = {"format": 2, "senses": {"break the ice": ["relax"]}, "form": "beside", "num_senses": 1}
-    (folder / "glossary.json").write_text(json.dumps(content | {"weight": 0.0, "about": {}}))
+    content = {"format": 3, "senses": {"break the ice": ["relax"]}, "form": "beside", "about": {}}
+    (folder / "glossary.json").write_text(json.dumps(content))
     (folder / "README.md").write_text("peft's")
     (folder.parent / "base" / "README.md").write_text("the base model's")
     meanings = Encoder.from_pretrained(folder, device="cpu").meanings

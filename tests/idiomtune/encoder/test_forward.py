@@ -23,35 +23,33 @@ def test_a_span_is_the_mean_of_its_tokens() -> None:
 
 
 def test_what_a_batch_holds() -> None:
-    """Two texts of three and two tokens and a meaning of one; a dummy is the last of them alone."""
+    """Two texts of three and two tokens; a dummy is the last of them alone."""
     sentences, spans = [PooledSentence(0, 5), PooledSentence(1, 2)], [PooledSpan(1, 7, [1])]
-    texts = [[1, 2, 3], [4, 5], [6]]
-    batch = ForwardBatch(texts, sentences, spans, [PooledSentence(2, 0)], [[0], []])
-    assert batch.num_tokens == 9, "with padding"
-    assert batch.num_texts == 2, "a meaning is not asked for"
+    batch = ForwardBatch([[1, 2, 3], [4, 5]], sentences, spans)
+    assert batch.num_tokens == 6, "with padding"
+    assert batch.num_texts == 2
     assert batch.requests == [5, 2, 7]
     assert [batch.num_texts_of(number) for number in (2, 3, 6, 8)] == [0, 1, 2, 2]
     dummy = batch.dummy()
-    assert (dummy.texts, dummy.num_texts, dummy.requests) == ([[6]], 0, [])
+    assert (dummy.texts, dummy.num_texts, dummy.requests) == ([[4, 5]], 0, [])
     assert dummy.sentences == [PooledSentence(row=0, request=0, num_skipped=0)]
 
 
 @pytest.mark.parametrize(
     ("lengths", "budget", "min_batches", "batch_size", "expected"),
     [
-        ([[300]] * 4, 10_000, 1, None, [[0, 1, 2, 3]]),
-        ([[300]] * 4, 10_000, 2, None, [[0, 1], [2, 3]]),
-        ([[300]] * 3, 10_000, 2, None, [[0], [1], [2]]),  # of 450 tokens a batch, but 512 are worth one
-        ([[300]] * 4, 10_000, 4, None, [[0], [1], [2], [3]]),
-        ([[100]] * 6, 10_000, 9, None, [[0, 1, 2, 3, 4], [5]]),  # of 512 tokens at least
-        ([[300]] * 4, 900, 1, None, [[0, 1, 2], [3]]),
-        ([[300]] * 4, 10_000, 1, 3, [[0, 1, 2], [3]]),
-        ([[10], [30], [20]], 60, 1, None, [[1, 2], [0]]),  # the longest first, padded to its length
-        ([[10, 30], [20]], 60, 1, None, [[0], [1]]),  # with what is embedded beside it
+        ([300] * 4, 10_000, 1, None, [[0, 1, 2, 3]]),
+        ([300] * 4, 10_000, 2, None, [[0, 1], [2, 3]]),
+        ([300] * 3, 10_000, 2, None, [[0], [1], [2]]),  # of 450 tokens a batch, but 512 are worth one
+        ([300] * 4, 10_000, 4, None, [[0], [1], [2], [3]]),
+        ([100] * 6, 10_000, 9, None, [[0, 1, 2, 3, 4], [5]]),  # of 512 tokens at least
+        ([300] * 4, 900, 1, None, [[0, 1, 2], [3]]),
+        ([300] * 4, 10_000, 1, 3, [[0, 1, 2], [3]]),
+        ([10, 30, 20], 60, 1, None, [[1, 2], [0]]),  # the longest first, padded to its length
     ],
 )
 def test_texts_are_cut_by_their_padded_size(
-    lengths: list[list[int]],
+    lengths: list[int],
     budget: int,
     min_batches: int,
     batch_size: int | None,

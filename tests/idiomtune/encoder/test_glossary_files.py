@@ -92,7 +92,7 @@ def test_the_first_clause_of_a_definition(meaning: str, first: str) -> None:
 def test_brief_meanings_are_counted_once(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.write_text("expression\tmeaning\ntie the knot\tget married; wed\ntie the knot\tget married; unite\n")
-    meanings = read_glossary([path]).meanings(num_senses=2, brief=True)
+    meanings = read_glossary([path]).meanings(brief=True)
     assert meanings.added("they tie the knot")[0] == "they tie the knot (get married)"
     assert meanings.about["brief"]
 

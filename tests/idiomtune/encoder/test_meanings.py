@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,7 @@ from sentence_transformers import SentenceTransformer
 from tokenizers import normalizers
 
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.forward import add_meanings
-from idiomtune.encoder.glossary import FILE, GlossaryForm, Meanings, saved_meanings
+from idiomtune.encoder.glossary import FILE, GlossaryForm, Meanings
 from idiomtune.encoder.saved_expressions import _charsmap
 from idiomtune.errors import UserError
 from idiomtune.requests import Request
@@ -44,8 +42,6 @@ SENSES = {
 )
 def test_a_meaning_stands_behind_its_expression(text: str, read: str) -> None:
     assert Meanings(SENSES).added(text) == (read, None)
-    both = Meanings(SENSES, num_senses=2).added("home run")[0]
-    assert both == "home run (a great success; a hit in baseball)"
 
 
 @pytest.mark.parametrize(
@@ -148,14 +144,13 @@ WITHIN_A_MEANING = {
     "marry": ["join"],
     "ride home": ["trip"],
 }
-LEFT_OUT = ["home run record", "give someone a ride home", "by and large"]
-LEAVING_OUT = {name: ["any"] for name in LEFT_OUT} | {"home run": ["a success"], "ride": ["trip"]}
+NAMES: dict[str, list[str]] = {"home run record": [], "give someone a ride home": [], "by and large": []}
 
 
 @pytest.mark.parametrize("form", ["beside", "in_place"])
 @pytest.mark.parametrize("name", ["bert", "roberta"])
 def test_expressions_within_others_are_read_alike(name: str, form: GlossaryForm, tmp_path: Path) -> None:
-    """None is found within a longer one, what fills its placeholder, a meaning, or what is left out."""
+    """None is found within a longer one, what fills its placeholder, a meaning, or a name without one."""
     encoder = family(name, tmp_path / "model")
     plain = encoder.model.tokenizer
     unchanged = [
@@ -163,10 +158,8 @@ def test_expressions_within_others_are_read_alike(name: str, form: GlossaryForm,
         "They gave the home run king a ride home",
         "By and large, yes",
     ]
-    left_out = Meanings(LEAVING_OUT, form=form).without(LEFT_OUT)
-    assert left_out.about["left_as_they_are"] == 3
-    assert [left_out.added(text)[0] for text in unchanged] == unchanged
-    assert not any(left_out.in_text(text) for text in unchanged)
+    named = Meanings(NAMES | {"home run": ["a success"], "ride": ["trip"]}, form=form)
+    assert [named.added(text)[0] for text in unchanged] == unchanged
     longer = [
         "We took him for a ride, and for a ride again",
         "They take the president of the united states for a ride.",
@@ -177,7 +170,7 @@ def test_expressions_within_others_are_read_alike(name: str, form: GlossaryForm,
     cases = [
         (Meanings(WITHIN_LONGER, form=form), longer),
         (Meanings(WITHIN_A_MEANING, form=form), ["They tie the knot, marry, and home-run, ride home."]),
-        (left_out, unchanged + changed),
+        (named, unchanged + changed),
     ]
     for number, (meanings, texts) in enumerate(cases):
         saved = tmp_path / f"saved{number}"
@@ -237,12 +230,12 @@ def test_a_tokenizer_that_reads_one_of_many_otherwise_gets_no_rules(
     assert tokenizer(text)["input_ids"] == tiny.model.tokenizer(text)["input_ids"]
 
 
-GOOD = {"format": 2, "form": "beside", "num_senses": 1, "weight": 0.0, "about": {}, "senses": {"a": ["b"]}}
+GOOD = {"format": 3, "form": "beside", "about": {}, "senses": {"a": ["b"]}}
 
 
 DAMAGES: list[Any] = [
-    *([], {}, GOOD | {"format": 9}, GOOD | {"num_senses": 0}, GOOD | {"senses": {"a": "b"}}),
-    *(GOOD | {"left_out": ["-"]}, GOOD | {"gate": {"direction": [], "bias": 0.5}}),
+    *([], {}, GOOD | {"format": 9}, GOOD | {"form": "x"}, GOOD | {"senses": {"a": "b"}}),
+    *(GOOD | {"senses": {"-": []}}, GOOD | {"gate": {"direction": [], "bias": 0.5}}),
 ]
 
 
@@ -253,48 +246,3 @@ def test_a_damaged_file_is_named(tiny: Encoder, tmp_path: Path) -> None:
         (tmp_path / "knowing" / FILE).write_text(json.dumps(content), encoding="utf-8")
         with pytest.raises(UserError, match=FILE):
             Encoder.from_pretrained(tmp_path / "knowing", device="cpu")
-
-
-def test_a_checkpoint_of_an_older_version_has_its_meanings_beside() -> None:
-    content = {"format": 1, "num_senses": 1, "about": {}, "senses": {"a b": ["c"]}}
-    assert saved_meanings(content, 32, 32).added("a b!")[0] == "a b (c)!"
-
-
-def test_a_meaning_counts_in_its_sentence_as_far_as_it_fits(tiny: Encoder, tmp_path: Path) -> None:
-    """By the formula; other sentences, spans, and texts read without meanings stay as they were."""
-    texts = ["They broke the ice.", "A home run, and they broke the ice.", "nothing"]
-    span = Request(texts[0], (5, 18), pooling="span")
-    bare = Request(texts[0], with_meanings=False)
-    tiny.meanings = Meanings(SENSES)
-    before, others = tiny.encode(texts), tiny([span, bare])
-    ice, run = torch.nn.functional.normalize(tiny.encode(["make people relax", "a great success"]), dim=1)
-    tiny.meanings = Meanings(SENSES, weight=0.5)
-    after = tiny.encode(texts)
-    for row, meaning in ((0, ice), (1, torch.nn.functional.normalize(ice + run, dim=0))):
-        fit = torch.cosine_similarity(before[row], meaning, dim=0).clamp(min=0)
-        length = before[row].norm()
-        expected = before[row] + 0.5 * fit * length * meaning
-        assert torch.allclose(after[row], expected / expected.norm() * length, atol=1e-6)
-    assert torch.equal(after[2], before[2])
-    assert torch.allclose(tiny([span, bare]), others, atol=1e-6)
-    tiny.save(tmp_path / "saved")
-    assert torch.allclose(Encoder.from_pretrained(tmp_path / "saved", device="cpu").encode(texts), after)
-
-
-def test_a_literal_sentence_gets_nothing_of_a_meaning_that_does_not_fit() -> None:
-    sentences, meanings = torch.tensor([[0.6, 0.8], [-2.0, 1.0]]), torch.tensor([[3.0, 0.0]])
-    fitting, other = add_meanings(sentences, meanings, [[0], [0]], 0.5)
-    assert torch.allclose(fitting, torch.tensor([0.9, 0.8]) / math.sqrt(0.9**2 + 0.8**2))
-    assert torch.allclose(other, sentences[1])
-
-
-def test_meanings_that_are_added_count_in_a_forward_batch(tiny: Encoder) -> None:
-    """Rows of their own, as long as they are: padding included, a batch keeps within its budget."""
-    long = "a result that everybody had hoped for and nobody had thought to be possible at all"
-    tiny.meanings = Meanings({"home run": [long]}, weight=0.5)
-    tiny.tokens_per_forward = 64
-    requests = [Request(f"He hit home run number {number}.") for number in range(12)]
-    batches = tiny.forward_batches(requests)
-    assert sum(len(batch.sentences) for batch in batches) == 12
-    for batch in batches:
-        assert len(batch.texts) * max(map(len, batch.texts)) <= 64

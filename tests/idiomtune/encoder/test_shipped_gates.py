@@ -14,12 +14,13 @@ from idiomtune.data.astitch import Usage
 from idiomtune.data.idiolink import load_split
 from idiomtune.encoder import usage_gate
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.glossary import GLOSSARIES, Meanings, UsageGate, read_glossary
+from idiomtune.encoder.glossary import GLOSSARIES, Meanings, read_glossary
 from idiomtune.encoder.loading import model_settings
 from idiomtune.encoder.usage_gate import alone, fit_without, fitted_gate, gate_examples, shipped_gate, weighed
 from idiomtune.errors import UserError
 from idiomtune.programs.evaluate import score_model
 from idiomtune.requests import Request
+from tests.tiny_models import constant_gate
 from tests.tiny_runs import composed
 
 GLOSSARY = {"miss the boat": "be too late"}
@@ -65,7 +66,6 @@ def test_other_ways_of_reading_stay(minilm: Encoder) -> None:
     for options, is_trained in (
         ({"glossary_gate": False}, False),
         ({"glossary_form": "beside"}, False),
-        ({"glossary_weight": 0.5}, False),
         ({}, True),
     ):
         minilm_meanings, minilm.meanings = minilm.meanings, Meanings({"miss the boat": ["be too late"]})
@@ -121,7 +121,7 @@ def test_an_evaluation_tells_what_the_gate_knows_of_held_out_idioms(
     tiny: Encoder, tmp_path: Path, sample_root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Of those of val, which are scored; not of those that were trained on."""
-    gate = UsageGate([0.0] * tiny.dimension, 0.0, seen=("pull the plug", "tie the knot"))
+    gate = constant_gate(tiny.dimension, 0.0)._replace(seen=("pull the plug", "tie the knot"))
     tiny.meanings = Meanings({"miss the boat": ["be too late"]}, gate=gate)
     tiny.save(tmp_path / "gated")
     given = ["model=pretrained", f"model.path={tmp_path / 'gated'}", f"data.root={sample_root}"]

@@ -31,14 +31,11 @@ ICE, RUN = "They broke the ice.", "A home run, and they broke the ice."
 
 
 def with_gate(encoder: Encoder, **options: Any) -> Encoder:
-    """With a random gate; `layers` = of these, else of the embedding, as earlier versions saved them."""
-    layers = options.pop("layers", ())
-    width = 3 * len(layers) * encoder.dimension or encoder.dimension
-    numbers = torch.randn(2 * width, generator=torch.Generator().manual_seed(0)).tolist()
-    alone = numbers[width : width + len(layers) * encoder.dimension]
-    encoder.meanings = Meanings(
-        SENSES, gate=UsageGate(numbers[:width], -0.5, layers, tuple(alone)), **options
-    )
+    """With a random gate of two layers."""
+    width = 6 * encoder.dimension
+    numbers = torch.randn(width * 4 // 3, generator=torch.Generator().manual_seed(0)).tolist()
+    gate = UsageGate(numbers[:width], -0.5, (1, 2), tuple(numbers[width:]))
+    encoder.meanings = Meanings(SENSES, gate=gate, **options)
     return encoder
 
 
@@ -87,7 +84,7 @@ def test_usage_is_told_by_hidden_layers_of_each_expression(
     tiny: Encoder, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the pass that embeds the text; models that read no meanings move the text's own embedding."""
-    tiny = with_gate(tiny, layers=(1, 2), form=form)
+    tiny = with_gate(tiny, form=form)
     meanings = tiny.meanings
     assert meanings is not None
     gate = meanings.gate
@@ -133,20 +130,13 @@ def test_usage_is_told_by_hidden_layers_of_each_expression(
     assert torch.allclose(after[2], reading("nothing"), atol=1e-5)
 
 
-def test_gates_are_saved_and_those_of_earlier_versions_are_read(tiny: Encoder, tmp_path: Path) -> None:
-    for layers in ((), (1, 2)):
-        folder = tmp_path / str(len(layers))
-        with_gate(tiny, layers=layers).save(folder)
-        expected = tiny.encode([ICE, RUN])
-        content = json.loads((folder / "glossary.json").read_text())
-        if not layers:
-            del content["gate"]["layers"], content["gate"]["alone"]  # which they did not have
-            (folder / "glossary.json").write_text(json.dumps(content))
-        assert torch.allclose(Encoder.from_pretrained(folder).encode([ICE, RUN]), expected, atol=1e-6)
+def test_a_gate_of_another_size_is_refused(gated: Encoder, tmp_path: Path) -> None:
+    gated.save(tmp_path)
+    content = json.loads((tmp_path / "glossary.json").read_text())
     content["gate"]["direction"].pop()
-    (folder / "glossary.json").write_text(json.dumps(content))
-    with pytest.raises(UserError, match="191 and 64 numbers"):
-        Encoder.from_pretrained(folder)
+    (tmp_path / "glossary.json").write_text(json.dumps(content))
+    with pytest.raises(UserError, match=r"glossary\.json"):
+        Encoder.from_pretrained(tmp_path)
 
 
 def test_texts_are_mixed_by_their_usage(gated: Encoder, tmp_path: Path) -> None:
@@ -161,10 +151,10 @@ def test_texts_are_mixed_by_their_usage(gated: Encoder, tmp_path: Path) -> None:
     ]
     meanings = gated.meanings
     assert meanings is not None
-    gate = meanings.gate
-    assert gate is not None
     gated.requires_grad_(False)
     after = gated(requests)
+    of_ice, of_run = gated.usage([RUN, RUN], ["break the ice", "home run"])
+    usages = {0: gated.usage([ICE], "break the ice")[0], 1: (of_ice + of_run) / 2, 2: of_run}
     gated.meanings = replace(meanings, gate=None)
     before = gated(requests)
     spans = [Request(ICE, (5, 18)), Request(RUN, (2, 10)), Request(RUN, (RUN.index("broke"), len(RUN) - 1))]
@@ -179,14 +169,13 @@ def test_texts_are_mixed_by_their_usage(gated: Encoder, tmp_path: Path) -> None:
 
     ice, run = "They make people relax.", "A a great success, and they make people relax."
     both = reading(run, "a great success") + reading(run, "make people relax")
-    for row, text, sentence, meaning in (
-        (0, ICE, reading(ice), reading(ice, "make people relax") + 0.5 * reading("make people relax")),
-        (1, RUN, reading(run), normalize(both, dim=0) + 0.5 * both_alone(reading)),
-        (2, RUN, reading(run), reading(run, "a great success") + 0.5 * reading("a great success")),
+    for row, sentence, meaning in (
+        (0, reading(ice), reading(ice, "make people relax") + 0.5 * reading("make people relax")),
+        (1, reading(run), normalize(both, dim=0) + 0.5 * both_alone(reading)),
+        (2, reading(run), reading(run, "a great success") + 0.5 * reading("a great success")),
     ):
         meaning = normalize(meaning, dim=0)
-        logit = float(reading(text) @ torch.tensor(gate.direction)) + gate.bias
-        usage = 1 / (1 + np.exp(-logit))
+        usage = usages[row]
         own = normalize(normalize(before[row], dim=0) + normalize(others[row], dim=0), dim=0)
         mixed = own + 0.6 * (usage * (meaning - own) - (1 - usage) ** 2 * sentence)
         assert torch.allclose(after[row], normalize(mixed, dim=0) * before[row].norm(), atol=1e-5)
@@ -204,7 +193,7 @@ def test_in_training_and_near_the_maximum_length_nothing_is_mixed(gated: Encoder
     long = Request("word " * 600 + ICE)
     with_gate = gated([long])
     assert GatedRequests([Request(ICE)], gated.reader, is_on=False).requests == [Request(ICE)]
-    assert len(GatedRequests([Request(ICE)], gated.reader, is_on=True).requests) == 6
+    assert len(GatedRequests([Request(ICE)], gated.reader, is_on=True).requests) == 7
     gated.train()
     dropped = torch.get_rng_state()
     trained = gated([Request(ICE)])
@@ -216,7 +205,7 @@ def test_in_training_and_near_the_maximum_length_nothing_is_mixed(gated: Encoder
 
 def test_a_query_that_its_prompt_fills_is_not_mixed(gated: Encoder) -> None:
     """Its meaning is shorter than its expression, so that the sentence with the meaning would fit."""
-    gated.meanings = Meanings({"break the ice": ["x"]}, gate=UsageGate([0.0] * gated.dimension, 0.0))
+    gated.meanings = Meanings({"break the ice": ["x"]}, gate=UsageGate([], 0.0, (), ()))
     query = Request(ICE, role="query", instruction="Find sentences that mean the same")
     (read,) = gated.reader.read([replace(query, with_meanings=False)])
     gated.model.max_seq_length = len(read.tokens.input_ids) - 1
@@ -256,38 +245,19 @@ def test_a_frozen_encoder_trains_on_embeddings_without_the_gate(gated: Encoder) 
     assert torch.allclose(rows, gated([Request(ICE)]), atol=1e-6)
 
 
-def test_the_gate_is_a_logistic_regression() -> None:
-    rng = np.random.default_rng(0)
-    labels = rng.random(60) < 0.25
-    rows = rng.normal(size=(60, 6)) + labels[:, None] * np.linspace(0, 1.5, 6)
-    gate = fit_usage_gate(torch.tensor(rows), labels.tolist())
-    inputs = rows / np.linalg.norm(rows, axis=1, keepdims=True) * np.sqrt(6)
-
-    def loss(parameters: np.ndarray) -> float:
-        total = 0.5 * float(parameters[:6] @ parameters[:6])  # half the penalty
-        for x, label in zip(inputs, labels, strict=True):
-            chance = 1 / (1 + np.exp(-(x @ parameters[:6] + parameters[6])))
-            share = np.mean(labels == label)
-            total -= np.log(chance if label else 1 - chance) / (2 * share * len(rows))
-        return total
-
-    best = minimize(loss, np.zeros(7), tol=1e-9).x
-    expected = 1 / (1 + np.exp(-(inputs @ best[:6] + best[6])))
-    terms = gate.terms(torch.tensor(rows))
-    assert gate.usage(terms, terms).numpy() == pytest.approx(expected, abs=1e-4)
-
-
 def test_both_usages_of_each_expression_weigh_the_same() -> None:
     """However many sentences there are of one of them."""
     rows = torch.randn(12, 6, generator=torch.Generator().manual_seed(1))
     labels, names = [True, False] * 6, ["a"] * 4 + ["b"] * 8
-    gate = fit_usage_gate(rows, labels, names)
-    again = [*range(12), 0, 2, 0, 2, 0, 2]  # the idiomatic ones of "a"
-    more = fit_usage_gate(rows[again], [labels[i] for i in again], [names[i] for i in again])
-    assert gate.direction == pytest.approx(more.direction, abs=1e-3)
-    assert fit_usage_gate(rows[again], [labels[i] for i in again]).direction != pytest.approx(
-        gate.direction, abs=1e-2
-    )
+    every, again = [*range(12)], [*range(12), 0, 2, 0, 2, 0, 2]  # the idiomatic ones of "a"
+
+    def direction(some: list[int], names: list[str]) -> list[float]:
+        labels_, names_ = [labels[i] for i in some], [names[i] for i in some]
+        return fit_usage_gate(rows[some], labels_, names_, (1,), torch.ones(len(some), 6)).direction
+
+    gate = direction(every, names)
+    assert direction(again, names) == pytest.approx(gate, abs=1e-3)
+    assert direction(again, ["a"] * 12) != pytest.approx(gate, abs=1e-2)
 
 
 def test_a_gate_compares_an_expression_with_itself_alone_and_trusts_a_glossary_without_context() -> None:
@@ -344,7 +314,7 @@ def test_names_without_a_meaning_come_together_and_their_usages_apart(tiny: Enco
 @pytest.mark.parametrize("form", ["beside", "in_place"])
 def test_a_meaning_counts_alone_as_far_as_the_use_is_idiomatic(tiny: Encoder, form: str) -> None:
     """E + g (m - E); without a gate or an expression the sentence itself."""
-    with_gate(tiny, layers=(1, 2), form=form)
+    with_gate(tiny, form=form)
     assert tiny.meanings is not None
     tiny.meanings = replace(tiny.meanings, senses={**SENSES, "nothing": []})
     asked = [Request(text, pooling="meaning") for text in (ICE, "nothing")]

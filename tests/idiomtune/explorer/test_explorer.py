@@ -26,7 +26,7 @@ from idiomtune.commands.explore import main, parse
 from idiomtune.config import ExploreSettings
 from idiomtune.data.idiolink import load_split
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.glossary import Meanings
+from idiomtune.encoder.glossary import Meanings, UsageGate
 from idiomtune.encoder.reading import Prompts
 from idiomtune.errors import UserError
 from idiomtune.explorer import server
@@ -93,8 +93,8 @@ def test_shares_of_words_add_up_to_the_cosine(tiny: Encoder, how: str) -> None:
         read = tiny.reader.read([Request(text)])[0].text
         assert "".join(words.words) == read
         assert (how == "meanings" and "broke" in text) == ("(make people relax)" in read)
-    tiny.meanings = Meanings({"break the ice": ["make people relax"]}, weight=0.5)
-    assert not tiny.averages_tokens  # meanings that are added make no sum
+    tiny.meanings = Meanings({}, gate=UsageGate([], 0.0, (), ()))
+    assert not tiny.averages_tokens  # meanings that are weighed make no sum
 
 
 def test_without_a_mean_a_share_is_what_leaving_the_word_out_costs(tiny: Encoder) -> None:

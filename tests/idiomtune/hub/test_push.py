@@ -667,16 +667,15 @@ def test_the_data_of_an_objective_that_is_not_known_leaves_no_licence(finished: 
     assert not collect_model(asked(finished, license="cc-by-4.0")).problems
 
 
-@pytest.mark.parametrize(("form", "weight"), [("beside", None), ("in_place", None), ("in_place", 0.5)])
-def test_the_card_says_how_meanings_are_read(finished: Path, form: str, weight: float | None) -> None:
-    recorded(finished, glossary={"form": form} | ({"weight": weight} if weight else {}))
+@pytest.mark.parametrize(("form", "gate"), [("beside", None), ("in_place", None), ("in_place", True)])
+def test_the_card_says_how_meanings_are_read(finished: Path, form: str, gate: bool | None) -> None:
+    recorded(finished, glossary={"form": form} | ({"gate": gate} if gate else {}))
     card = collect_model(asked(finished)).card
     assert ("(made people relax)" in card) == (form == "beside")
     assert ('"He made people relax"' in card) == (form == "in_place")
-    # Only the encoder adds meanings to embeddings of sentences.
+    # Only the encoder weighs meanings.
     assert "from idiomtune import Encoder" in card  # of a span, in any case
-    assert ("weight 0.5" in card) == (weight is not None)
-    assert ("model.similarity(" in card) == (weight is None)
+    assert ("model.similarity(" in card) == (gate is None)
 
 
 # ---- from a training run

@@ -76,6 +76,19 @@ def test_forms_of_the_dictionary_and_only_those_that_occur(tmp_path: Path) -> No
         it.glossary("wiktionary", tmp_path / "b.tsv", texts=["Nothing of it."], path=extract)
 
 
+def test_expressions_that_say_what_they_mean_are_left_out(tmp_path: Path) -> None:
+    source = tmp_path / "two.tsv"
+    rows = (
+        "expression\tmeaning",
+        "tie the knot\tget married",
+        "wedding anniversary\tanniversary of a wedding",
+    )
+    source.write_text("\n".join(rows), encoding="utf-8")
+    assert list(made(tmp_path, f"from={source}", "max_similarity=0.6").senses) == ["tie the knot"]
+    with pytest.raises(UserError, match="max_similarity"):
+        made(tmp_path, f"from={source}", "max_similarity=0")
+
+
 def test_all_senses(tmp_path: Path) -> None:
     extract = write_extract(tmp_path / "a.jsonl")
     glossary = made(tmp_path, "from=wiktionary", f"path={extract}", "all_senses=true")

@@ -13,13 +13,14 @@ from idiomtune.config import EvaluateSettings, LearnSettings, TrainSettings, che
 from idiomtune.encoder.building import build_encoder
 from idiomtune.encoder.device import place
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.glossary import Meanings, UsageGate
+from idiomtune.encoder.glossary import Meanings
 from idiomtune.errors import UserError
 from idiomtune.programs.knowledge import gate_usages
 from tests.own_data import write
+from tests.tiny_models import constant_gate
 from tests.tiny_runs import composed
 
-PAIRS = {"break the ice": "make people relax; begin", "wedding day": "wedding day; of two", "odd one": "sole"}
+PAIRS = {"break the ice": "make people relax; begin", "odd one": "sole"}
 
 
 @pytest.fixture
@@ -36,10 +37,9 @@ def other(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def trained(tiny_path: Path, tmp_path: Path, glossary: Path) -> Path:
-    """A checkpoint with meanings: brief, without those that their own words say."""
-    encoder = built(tiny_path, f"glossary={glossary}", "glossary_brief=true", "glossary_max_similarity=0.999")
+    """A checkpoint with brief meanings."""
+    encoder = built(tiny_path, f"glossary={glossary}", "glossary_brief=true")
     meanings = meanings_of(encoder)
-    assert "wedding day" not in meanings.senses
     assert meanings.senses["break the ice"] == ["make people relax"]
     as_trained = meanings.senses | {"odd one": ["as it was trained"]}  # unlike the file
     encoder.meanings = meanings.override(senses=as_trained)
@@ -62,32 +62,27 @@ def senses(path: Path, *options: str) -> dict[str, list[str]]:
     return meanings_of(built(path, *options)).senses
 
 
-@pytest.mark.parametrize(
-    "options", [[], ["glossary_brief=true"], ["glossary_max_similarity=0.999"], ["glossary_weight=0.5"]]
-)
+@pytest.mark.parametrize("options", [[], ["glossary_brief=true"], ["glossary_dropout=0.5"]])
 def test_a_checkpoint_has_its_meanings_of_the_same_file(
     trained: Path, glossary: Path, tmp_path: Path, options: list[str]
 ) -> None:
     moved = glossary.rename(tmp_path / "moved.tsv")
     meanings = meanings_of(built(trained, f"glossary={moved}", *options))
     assert meanings.senses == meanings_of(Encoder.from_pretrained(trained, device="cpu")).senses
-    assert meanings.weight == 0.5 * (options == ["glossary_weight=0.5"])
+    assert meanings.dropout == 0.5 * (options == ["glossary_dropout=0.5"])
 
 
 def test_options_that_ask_for_other_meanings_are_followed(trained: Path, glossary: Path, other: Path) -> None:
     """Of another glossary as the checkpoint was trained to read one."""
     whole = senses(trained, f"glossary={glossary}", "glossary_brief=false")
     assert whole["break the ice"] == [PAIRS["break the ice"]]
-    everything = senses(trained, f"glossary={glossary}", "glossary_max_similarity=1")
-    assert everything == {name: [meaning.split(";")[0]] for name, meaning in PAIRS.items()}
-    assert senses(trained, f"glossary={other}") == {"tie the knot": ["get married"]}
+    assert senses(trained, f"glossary={other}")["tie the knot"] == ["get married"]
 
 
 def test_options_without_a_glossary_are_refused(tiny_path: Path, trained: Path) -> None:
     """Of a checkpoint with meanings, those that need the file they are from."""
-    options = ["brief=true", "max_similarity=0.5", "form=in_place", "senses=2", "weight=0.5", "gate=true"]
-    cases = [(tiny_path, f"glossary_{option}") for option in (*options, "dropout=0.25")]
-    cases += [(trained, "glossary_brief=false"), (trained, "glossary_max_similarity=0.5")]
+    options = ["brief=true", "form=in_place", "gate=true", "dropout=0.25"]
+    cases = [*((tiny_path, f"glossary_{option}") for option in options), (trained, "glossary_brief=false")]
     for path, option in cases:
         with pytest.raises(UserError, match=rf"model\.{option}") as refused:
             built(path, option)
@@ -96,15 +91,14 @@ def test_options_without_a_glossary_are_refused(tiny_path: Path, trained: Path) 
 
 def test_a_gate_stays_with_its_model(trained: Path, glossary: Path, other: Path, tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(trained, device="cpu")
-    gate = UsageGate([0.5] * encoder.dimension, 1.0)
+    gate = constant_gate(encoder.dimension, 1.0)
     encoder.meanings = meanings_of(encoder).override(gate=gate)
     encoder.save(tmp_path / "gated")
     for options in ([], [f"glossary={other}"], [f"glossary={glossary}", "glossary_gate=true"]):
         assert meanings_of(built(tmp_path / "gated", *options)).gate == gate
-    assert meanings_of(built(tmp_path / "gated", "glossary_gate=false", "glossary_weight=0.5")).gate is None
-    for clash in ("glossary_form=in_place", "glossary_weight=0.5"):
-        with pytest.raises(UserError, match=clash.partition("=")[0]):
-            built(tmp_path / "gated", clash)
+    assert meanings_of(built(tmp_path / "gated", "glossary_gate=false")).gate is None
+    with pytest.raises(UserError, match="glossary_form"):
+        built(tmp_path / "gated", "glossary_form=in_place")
 
 
 def test_a_gate_needs_sentences_of_both_usages() -> None:
@@ -153,8 +147,8 @@ def test_what_is_not_learnt_is_refused(glossary: Path) -> None:
         named = (f"glossary={glossary}", f"model.{option}")
         return check(LearnSettings, composed("learn", *named)).model
 
-    for option in ("glossary_weight=0.5", "glossary_gate=true", "glossary_dropout=0.25"):
+    for option in ("glossary_gate=true", "glossary_dropout=0.25"):
         with pytest.raises(UserError, match=option.partition("=")[0]):
             model(option)
     assert model("glossary_brief=true").glossary_brief is True
-    assert model("glossary_senses=2").glossary_brief is False
+    assert model("glossary_brief=null").glossary_brief is False

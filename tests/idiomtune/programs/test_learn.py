@@ -104,18 +104,6 @@ def test_a_sentence_comes_close_to_what_it_means(learnt: Learn, minilm: Encoder,
     assert "| tie the knot | get married |" in card.text
 
 
-def test_an_expression_that_says_what_it_means_gets_no_token(
-    learnt: Learn, tmp_path: Path, minilm: Encoder, minilm_path: str
-) -> None:
-    rows = {"tie the knot": "get married", "wedding anniversary": "the anniversary of a wedding"}
-    path = write_glossary(tmp_path / "two.tsv", rows)
-    folder = learnt(model=minilm_path, glossary=str(path), **{"model.glossary_max_similarity": 0.6})
-    record = json.loads((folder / "learnt.json").read_text(encoding="utf-8"))
-    assert list(record["reached"]) == ["tie the knot"]
-    texts = ["It was their wedding anniversary."]
-    assert torch.equal(Encoder.from_pretrained(folder, device="cpu").encode(texts), minilm.encode(texts))
-
-
 @pytest.mark.parametrize(("licence", "stated"), [("CC0", "apache-2.0"), ("gpl-3.0", "gpl-3.0"), ("", None)])
 def test_the_card_names_base_model_and_licence(
     tmp_path: Path, glossary: Path, licence: str, stated: str | None
@@ -300,10 +288,8 @@ def test_an_expression_is_replaced_and_another_removed(learnt: Learn, tmp_path: 
     assert torch.equal(third.encode(tied), tiny.encode(tied))
     assert torch.equal(third.encode(missed), old.encode(missed))
     every = f"[{','.join(ROWS)}]"
-    without_new: list[dict[str, Any]] = [{"glossary": "[]"}, {"model.glossary_max_similarity": 0}]
-    for number, options in enumerate(without_new):
-        empty = learnt(f"empty{number}", model=first, remove=every, **options)
-        assert torch.equal(Encoder.from_pretrained(empty, device="cpu").encode(tied), tiny.encode(tied))
+    empty = learnt("empty", model=first, remove=every, glossary="[]")
+    assert torch.equal(Encoder.from_pretrained(empty, device="cpu").encode(tied), tiny.encode(tied))
 
 
 @pytest.mark.parametrize(("form", "literal"), [("beside", 0), ("in_place", 0.3), (None, 0.3)])
@@ -328,15 +314,8 @@ def test_the_users_own_sentences_come_first(learnt: Learn, tmp_path: Path) -> No
     assert record["sentences_found"] == {"miss the boat": 0, "tie the knot": 2, "take someone for a ride": 0}
 
 
-def test_nothing_is_learnt_from_within_what_is_left_out(tmp_path: Path) -> None:
-    glossary = read_glossary([write_glossary(tmp_path / "one.tsv", {"home run": "a success"})])
-    corpus = ["He set the home run record.", "He hit a home run."]
-    found = recipe.find_carriers(glossary, corpus, 1, ["home run record"])
-    assert [carrier.text for carrier in found["home run"]] == corpus[1:]
-
-
-def test_what_a_token_learns_of_literal_uses_and_senses(learnt: Learn, tmp_path: Path) -> None:
-    """Nothing of its literal uses if it has none, or the share is 0; each sense, if several are read."""
+def test_what_a_token_learns_of_literal_uses(learnt: Learn, tmp_path: Path) -> None:
+    """Nothing of its literal uses if it has none, or the share is 0."""
 
     def learnt_from(glossary: str, **options: Any) -> torch.Tensor:
         path = tmp_path / "one.tsv"
@@ -349,9 +328,6 @@ def test_what_a_token_learns_of_literal_uses_and_senses(learnt: Learn, tmp_path:
     alone = learnt_from(never, literal=0.0)
     assert torch.equal(learnt_from(never, literal=0.8), alone)
     assert not torch.allclose(learnt_from(sometimes, literal=0.8), alone, atol=1e-3)
-    senses = "expression\tmeaning\ntie the knot\tget married\ntie the knot\tbind a rope\n"
-    one, two = (learnt_from(senses, literal=0, **{"model.glossary_senses": n}) for n in (1, 2))
-    assert not torch.allclose(one, two, atol=1e-3)
 
 
 def test_the_literal_share_keeps_a_sentence_where_it_was(
@@ -385,7 +361,6 @@ def test_folders_that_are_not_its_own_are_left_alone(learnt: Learn, tmp_path: Pa
         ("literal", 2, "literal"),
         ("steps", 0, "steps"),
         ("corpus", "none.txt", "cannot be read"),
-        ("model.glossary_max_similarity", 0, "model.glossary_max_similarity=0"),
         ("remove", "[miss the boat]", "miss the boat; it has no tokens"),
     ],
 )

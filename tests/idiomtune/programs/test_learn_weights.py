@@ -15,10 +15,11 @@ from huggingface_hub import ModelCard
 from idiomtune.config import LearnSettings, check
 from idiomtune.encoder import device
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.glossary import UsageGate, read_glossary
+from idiomtune.encoder.glossary import read_glossary
 from idiomtune.errors import Interrupted, UserError
 from idiomtune.programs import learn as recipe
 from idiomtune.programs.learn import LearningState, as_they_are, find_carriers, learn, targets
+from tests.tiny_models import constant_gate
 from tests.tiny_runs import composed
 
 WITH = [
@@ -100,7 +101,7 @@ def test_a_gate_tells_which_sentences_learn_the_meaning(glossary: Path, tiny: En
     told = []
     for bias in (-100.0, 100.0):
         meanings = listed.meanings()
-        meanings = meanings.override(gate=UsageGate([0.0] * tiny.dimension, bias))
+        meanings = meanings.override(gate=constant_gate(tiny.dimension, bias))
         told.append(targets(tiny, carriers, meanings, {"tie the knot": 0.0}, in_place=False))
     meaning = torch.nn.functional.normalize(tiny.encode(["get married"]), dim=1)
     assert (told[1] @ meaning.T > told[0] @ meaning.T).all()
@@ -111,7 +112,7 @@ def test_the_teachers_gate_is_asked(taught: Learn, glossary: Path, tiny_path: Pa
     for bias in (-100.0, 100.0):
         teacher = Encoder.from_pretrained(tiny_path, device="cpu")
         teacher.meanings = read_glossary([glossary]).meanings()
-        teacher.meanings = teacher.meanings.override(gate=UsageGate([0.0] * teacher.dimension, bias))
+        teacher.meanings = teacher.meanings.override(gate=constant_gate(teacher.dimension, bias))
         teacher.save(tmp_path / f"teacher{bias}")
         for gate in ("null", "false"):
             options = {"model": tmp_path / f"teacher{bias}", "epochs": 2, "model.glossary_gate": gate}
