@@ -28,20 +28,19 @@ log = logging.getLogger(__name__)
 _IMAGES_AT_ONCE = 32
 
 
-def load_pretrained(
-    option: str, path: str | None, revision: str | None, model_class: Any, *others: Any
-) -> tuple[Any, ...]:
+def load_pretrained(option: str, path: str | None, revision: str | None, *kinds: Any) -> list[Any]:
     """A model in float32, its tokenizer, and what else belongs to it, by the classes of transformers.
 
     Args:
         option: of the objective, that names the model.
         path: a local folder, or the name of a model on the Hugging Face Hub.
         revision: branch, tag or commit on the Hub.
-        others: classes of the tokenizer, and of further parts.
+        kinds: classes of the model, of its tokenizer, and of further parts.
 
     Raises:
         UserError: why it cannot be loaded, or that it is incomplete.
     """
+    model_class, *others = kinds
     try:
         name, offline = locate_checkpoint(str(path), revision)
         options = {"revision": revision, "trust_remote_code": False, "local_files_only": offline}
@@ -55,7 +54,7 @@ def load_pretrained(
         reason = error if isinstance(error, UserError) else why_not_loaded(error)
         kind = model_class.__name__.removeprefix("Auto")
         raise UserError(f"objective.{option}={path}: could not be loaded as a {kind}: {reason}") from error
-    return (model, *rest)
+    return [model, *rest]
 
 
 class ClipTowers(nn.ModuleList):
@@ -167,16 +166,13 @@ def summarised(captions: Sequence[str], options: CaptionOptions, device: str) ->
         UserError: if the summariser cannot be loaded.
     """
 
+    name = options.summariser
+
     @torch.no_grad()
     def make(path: Path) -> None:
-        model, tokenizer = load_pretrained(
-            "captions.summariser",
-            options.summariser,
-            options.revision,
-            transformers.AutoModelForSeq2SeqLM,
-            transformers.AutoTokenizer,
-        )
-        log.info("summarising %d captions by %s", len(captions), options.summariser)
+        kinds = (transformers.AutoModelForSeq2SeqLM, transformers.AutoTokenizer)
+        model, tokenizer = load_pretrained("captions.summariser", name, options.revision, *kinds)
+        log.info("summarising %d captions by %s", len(captions), name)
         summaries = {}
         for caption in captions:
             inputs = _tokens(tokenizer, [caption], model.config.max_position_embeddings, device)
@@ -187,18 +183,16 @@ def summarised(captions: Sequence[str], options: CaptionOptions, device: str) ->
     return cache.get("summaries", [options.model_dump(), list(captions)], make, suffix=".json")
 
 
-def _tokens(
-    tokenizer: Any, texts: Sequence[str], limit: int, device: torch.device | str
-) -> dict[str, Tensor]:
+def _tokens(tokenizer: Any, texts: Sequence[str], limit: int, device: Any) -> dict[str, Tensor]:
     tokens = tokenizer(list(texts), padding=True, truncation=True, max_length=limit, return_tensors="pt")
     return {name: tokens[name].to(device) for name in ("input_ids", "attention_mask")}
 
 
 def _image(path: Path) -> Any:
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image
 
     try:
         with Image.open(path) as image:
             return image.convert("RGB")
-    except (UnidentifiedImageError, OSError) as error:
+    except OSError as error:
         raise UserError(f"{path}: is not an image that can be read ({error})") from error

@@ -39,7 +39,6 @@ log = logging.getLogger(__name__)
 
 Inputs = tuple[Tensor, list[Tensor]]  # sentences (Q, W); captions and images, or one of them, each (Q, 5, W)
 
-_ITEMS_AT_ONCE = 8
 _NUM_USAGE_REQUESTS = 3
 
 
@@ -280,13 +279,12 @@ class Scorer(nn.Module):
         names = [name for name in get_args(AdmireSplit) if name in settings.splits("admire")]
         splits = [admire_split(settings, name, check_images=bool(self.towers)) for name in names]
         files: dict[AStitchSplit, AStitchFile] = {"astitch_dev": "dev", "astitch_test": "test"}
+        unseen, usages = unseen_astitch(self.options.astitch), {}
         try:
             folder = data_files(settings, astitch.FILES)
-            unseen = unseen_astitch(self.options.astitch)
             usages = {split: read_usages(folder, [files[split]]) for split in unseen}
         except DataMissingError as error:
             log.warning("the sense classifier is NOT SCORED on AStitchInLanguageModels: %s", error)
-            usages = {}
         return ExpertsBenchmark(self, splits, usages)
 
     def publish(self, folder: Path) -> None:
@@ -369,10 +367,8 @@ class ExpertsBenchmark(AdmireBenchmark):
 
     def add_items(self, split: ItemSplit, embeddings: Tensor, result: Result) -> None:
         items, mode = split.items, self.scorer.options.mode
-        chunks = [slice(start, start + _ITEMS_AT_ONCE) for start in range(0, len(items), _ITEMS_AT_ONCE)]
-        outputs = [self.scorer(items[chunk], embeddings[chunk]) for chunk in chunks]
-        _, logits, scores = zip(*outputs, strict=True)
-        predicted, by_expert = torch.cat(logits).argmax(1), torch.cat(scores, 1).double()
+        _, logits, scores = self.scorer(items, embeddings)
+        predicted, by_expert = logits.argmax(1), scores.double()
         records = add_order(split, mode, routed(by_expert, predicted).cpu(), result)
         for record, number in zip(records, predicted.tolist(), strict=True):
             record["predicted_sense"] = ADMIRE_SENSES[number]
