@@ -212,7 +212,7 @@ def test_commands_are_understood(name: str) -> None:
         "accelerate launch -m train +experiment=idiolink_ft trainer.batchsize=3",
         "idiomtune train -m +experiment=idiolink_ft run_dir=<folder> seed=1,2",
         "idiomtune train resume=<run> trainer.learning_rate=1",
-        "idiomtune train -m +sweep=idiolink_ft +experiment=idiolink_ft hydra.sweeper.pruner=best",
+        "idiomtune train -m +sweep=idiolink_ft +experiment=idiolink_ft hydra.sweeper.pruners=best",
         "idiomtune evaluate benchmarks=[idiolinks]",
         "idiomtune push checkpoint=<run> repo_id=idioms",
         "idiomtune report <run> groups=none",

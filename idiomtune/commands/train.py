@@ -5,14 +5,13 @@ import sys
 from typing import Any
 
 from idiomtune.config import TrainSettings
-from idiomtune.errors import Pruned
 from idiomtune.io.files import printable
 from idiomtune.io.processes import rank_of_launch
 from idiomtune.programs.folders import experiment_name, overrides, record_start, run_folder
 from idiomtune.programs.launch import launch, ready
 from idiomtune.training.resume import saved_config
 from idiomtune.training.run_folder import is_unfinished
-from idiomtune.training.sweeper import scores_reporter
+from idiomtune.training.sweeper import score_reporter
 
 
 def run(config: dict[str, Any]) -> float:
@@ -33,18 +32,9 @@ def run(config: dict[str, Any]) -> float:
     settings = ready(TrainSettings, config)
     from idiomtune.programs.fine_tune import fine_tune
 
-    try:
-        best = fine_tune(
-            settings,
-            config,
-            experiment_name(),
-            folder,
-            record_start=record_start,
-            on_scores=scores_reporter(),
-        )
-    except Pruned as pruned:
-        print(f"pruned: {pruned}", file=sys.stderr)
-        best = math.nan
+    best = fine_tune(
+        settings, config, experiment_name(), folder, record_start=record_start, on_score=score_reporter()
+    )
     if rank_of_launch() == 0:
         print(printable(str(folder.path)))
     return best

@@ -33,7 +33,7 @@ from idiomtune.declarations.options import (
     Weight,
     as_list,
 )
-from idiomtune.declarations.registry import benchmark_types, dataset_types, score_of
+from idiomtune.declarations.registry import benchmark_types, dataset_types
 from idiomtune.expressions import expression_words
 from idiomtune.io.files import is_folder
 
@@ -368,47 +368,14 @@ class TrackingSettings(Section):
 
 # The options of a search over hyperparameters, `hydra.sweeper` in a sweep with Optuna.
 
-Direction = Literal["maximize", "minimize"]
-
 
 class SearchSettings(Section):
     study: Annotated[str, Field(min_length=1)]
     storage: str | None
     n_trials: PositiveInt
-    n_jobs: PositiveInt
-    objectives: Names | None
-    directions: Annotated[list[Direction] | None, BeforeValidator(as_list)]
     params: dict[str, Annotated[str, BeforeValidator(str)]]  # plain values (`true`, 3) as on the command line
-    sampler: Literal["tpe", "random", "nsgaii"]
+    sampler: str
+    sampler_options: dict[str, Any]
     seed: NonNegativeInt
-    startup_trials: NonNegativeInt
-    pruner: Literal["none", "median", "hyperband"]
-    pruner_startup_trials: NonNegativeInt
-    pruner_evaluations: PositiveInt
-
-    @property
-    def num_objectives(self) -> int:
-        """One, unless several scores are given."""
-        return len(self.objectives or [""])
-
-    @property
-    def known_directions(self) -> list[Direction]:
-        """One for each objective."""
-        if self.directions is not None:
-            return self.directions
-        return [
-            "minimize" if key and score_of(key).better == "lower" else "maximize"
-            for key in self.objectives or [""]  # "" is trainer.monitor
-        ]
-
-    def problems(self) -> Iterator[str]:
-        if self.directions is not None and len(self.directions) != self.num_objectives:
-            yield (
-                f"directions: {len(self.directions)} for {self.num_objectives} objectives; give one each, "
-                "or leave them out"
-            )
-        if self.pruner != "none" and self.num_objectives > 1:
-            yield (
-                f"pruner={self.pruner}: with several objectives no trial is hopeless after an evaluation; "
-                "use hydra.sweeper.pruner=none"
-            )
+    pruner: str
+    pruner_options: dict[str, Any]

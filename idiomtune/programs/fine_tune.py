@@ -36,7 +36,7 @@ from idiomtune.training.loop import monitor_name, monitored, train_loop
 from idiomtune.training.regularization import Retention, build_retention
 from idiomtune.training.resume import check_same_data, saved_record, start_or_resume
 from idiomtune.training.run_folder import BASELINE, RunFolder
-from idiomtune.training.step import OnScores, RunContext, Training, num_warmup_steps
+from idiomtune.training.step import OnScore, RunContext, Training, num_warmup_steps
 from idiomtune.training.tracking import tracked
 
 log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ def fine_tune(
     run: RunFolder,
     *,
     record_start: Callable[[Path], None] | None = None,
-    on_scores: OnScores | None = None,
+    on_score: OnScore | None = None,
 ) -> float:
     """Train, and leave a complete run folder.
 
@@ -64,7 +64,7 @@ def fine_tune(
         run: the run folder; with `settings.resume` it already holds the run to resume. With several
             processes, the main one's folder is used.
         record_start: writes how the run was started into its folder, once that is claimed.
-        on_scores: called with the scores of each evaluation except the last.
+        on_score: called with the monitored score of each evaluation except the last.
 
     Returns:
         The monitored score of the best checkpoint.
@@ -72,7 +72,7 @@ def fine_tune(
     Raises:
         UserError: for everything that the user can fix; `run.json` then says `failed`.
         KeyboardInterrupt: at SIGINT or SIGTERM; `run.json` then says `interrupted`.
-        Pruned: if `on_scores` does; `run.json` then says `pruned`.
+        Pruned: if `on_score` does; `run.json` then says `pruned`.
     """
     before = saved_record(Path(settings.resume))["run"].get("precision") if settings.resume else None
     placement = place(settings.device, settings.precision, before)
@@ -101,7 +101,7 @@ def fine_tune(
         run.path, checkpoint, record = processes.from_main(start)
         step = read_state(checkpoint).step if checkpoint else 0
         with recorded_end(run), tracked(run, settings.tracking, config, record["experiment"], step):
-            state = _run(context, record, checkpoint, on_scores)
+            state = _run(context, record, checkpoint, on_score)
         run.end("finished", best_step=state.best_step, steps=state.step)
         if processes.is_main:  # the others need not wait
             # With pandas, for which no step should wait.
@@ -115,7 +115,7 @@ def fine_tune(
 
 
 def _run(
-    context: RunContext, record: dict[str, Any], checkpoint: Path | None, on_scores: OnScores | None
+    context: RunContext, record: dict[str, Any], checkpoint: Path | None, on_score: OnScore | None
 ) -> TrainerState:
     """The run itself, while its record is open.
 
@@ -175,7 +175,7 @@ def _run(
         checkpoint=checkpoint,
         usages=prepared.usages,
         on_saved=push if settings.hub.push == "every" else None,
-        on_scores=on_scores,
+        on_score=on_score,
     )
     state = train_loop(training)
 

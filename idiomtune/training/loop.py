@@ -57,7 +57,7 @@ def train_loop(training: Training) -> TrainerState:
             score was not finite at any evaluation.
         RuntimeError: if memory does not suffice.
         Interrupted: at SIGINT or SIGTERM, once the current step is finished and saved.
-        Pruned: if `training.on_scores` does.
+        Pruned: if `training.on_score` does.
     """
     state, trainer, total = training.state, training.trainer, training.num_steps
     warmup, per_epoch = num_warmup_steps(trainer, total), training.steps_per_epoch
@@ -192,7 +192,7 @@ def score_and_save(training: Training, *, last: bool) -> None:
 
     Raises:
         UserError: if the monitored score is missing, or the checkpoint cannot be saved.
-        Pruned: if `on_scores` does.
+        Pruned: if `on_score` does.
     """
     state, trainer = training.state, training.trainer
     encoder, usages = training.encoder, training.usages
@@ -225,8 +225,8 @@ def score_and_save(training: Training, *, last: bool) -> None:
     )
     if training.on_saved is not None and training.processes.is_main:
         training.on_saved(training.run.path / f"step_{state.step}")
-    if training.on_scores is not None and not last and not out_of_patience(state, trainer):
-        training.on_scores(scorecard.scores)
+    if training.on_score is not None and not last and not out_of_patience(state, trainer):
+        training.on_score(score)
 
 
 def _compare_saved(training: Training) -> None:

@@ -135,7 +135,7 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Te
 
 _MAX_SKIPPED = 20  # steps in a row whose gradient overflowed, under fp16
 
-OnScores = Callable[[dict[str, float]], None]  # may raise idiomtune.errors.Pruned
+OnScore = Callable[[float | None], None]  # None = not finite; may raise idiomtune.errors.Pruned
 OnSaved = Callable[[Path], None]
 
 
@@ -173,7 +173,7 @@ class Training:
         checkpoint: the folder to resume from; the encoder already has its weights.
         usages: sentences that the gate of the meanings is fitted to.
         on_saved: called in the main process with each checkpoint's folder, once it is scored and saved.
-        on_scores: called with the scores of each evaluation except the last, once its checkpoint is saved.
+        on_score: called with the monitored score of each evaluation except the last, once it is saved.
         embed: embeds a step's requests.
         optimizer: of all trained parameters.
         steps_per_epoch, num_steps: of an epoch, and in all.
@@ -189,7 +189,7 @@ class Training:
     checkpoint: Path | None = None
     usages: Sequence[Usage] = ()
     on_saved: OnSaved | None = None
-    on_scores: OnScores | None = None
+    on_score: OnScore | None = None
     embed: TrainableEmbedder | FrozenEmbedder = field(init=False)
     optimizer: AcceleratedOptimizer = field(init=False)
     state: TrainerState = field(default_factory=TrainerState, init=False)

@@ -1,41 +1,44 @@
-"""The Hydra sweeper that runs the trials of a search, see :mod:`idiomtune.training.search`.
+"""Searches over hyperparameters: a Hydra sweeper that runs the trials of an Optuna study.
 
-Hydra takes sweepers from packages under `hydra_plugins` alone; this one is entered under such a name when
-the command line starts, so that it works from a clone and from the wheel, and no other program sees it.
+Optuna draws, prunes and stores. Hydra takes sweepers from packages under `hydra_plugins` alone; this one is
+entered under such a name when the command line starts, so that it works from a clone and from the wheel, and
+no other program sees it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
-import io
 import logging
-from collections.abc import Callable, Sequence
+import shlex
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import IntervalSweep, Override
 from hydra.core.plugins import Plugins
-from hydra.errors import HydraException
-from hydra.plugins.launcher import Launcher
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
-from omegaconf.errors import OmegaConfBaseException
 
 from idiomtune.config import TrainSettings, check
-from idiomtune.config.compose import explained, plain
+from idiomtune.config.compose import plain
 from idiomtune.config.sections import SearchSettings
-from idiomtune.config.validation import no_such_score
-from idiomtune.errors import UserError
+from idiomtune.errors import Pruned, UserError
 from idiomtune.io.files import printable
 from idiomtune.io.processes import has_peers
+from idiomtune.training.resume import may_change
+from idiomtune.training.run_folder import RunFolder
+
+if TYPE_CHECKING:  # the command line must not wait for it
+    import optuna
 
 log = logging.getLogger(__name__)
 
 _NAME = "hydra_plugins.idiomtune.OptunaSweeper"  # conf/hydra/sweeper/optuna.yaml
-OnScores = Callable[[dict[str, float]], None]
-_on_scores: OnScores | None = None
+OnScore = Callable[[float | None], None]
+_on_score: OnScore | None = None
 
 
 def register() -> None:
@@ -43,9 +46,9 @@ def register() -> None:
     Plugins.instance().class_name_to_class[_NAME] = OptunaSweeper
 
 
-def scores_reporter() -> OnScores | None:
-    """If the current run is a trial that may be pruned: what reports its scores."""
-    return _on_scores
+def score_reporter() -> OnScore | None:
+    """If the current run is a trial that may be pruned: what reports its score."""
+    return _on_score
 
 
 class OptunaSweeper(Sweeper):
@@ -60,91 +63,192 @@ class OptunaSweeper(Sweeper):
         self._options = options
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        self._config: DictConfig = config
-        self._loader = hydra_context.config_loader
-        self._launcher: Launcher = Plugins.instance().instantiate_launcher(
+        self._config, self._loader = config, hydra_context.config_loader
+        self._launcher = Plugins.instance().instantiate_launcher(
             hydra_context=hydra_context, task_function=task_function, config=config
         )
 
     def sweep(self, arguments: list[str]) -> None:
-        """Run what is left of the study.
+        """Run what is left of the study, and show what it gave.
 
         Raises:
             UserError: for wrong settings; if all trials failed.
         """
         if importlib.util.find_spec("optuna") is None:
-            raise UserError(
-                "a search needs the package optuna, which is not installed: pip install 'idiomtune[sweep]' "
-                "(or only optuna)"
-            )
+            raise UserError("a search needs the package optuna: pip install 'idiomtune[sweep]' (or optuna)")
         if has_peers():
             raise UserError("a search starts its runs itself: start it in one process, idiomtune train -m …")
-        settings: SearchSettings = check(SearchSettings, self._options, section="hydra.sweeper")
-        from idiomtune.training.run_folder import RunFolder
-        from idiomtune.training.search import Search, example
-
+        self._settings = settings = check(SearchSettings, self._options, section="hydra.sweeper")
+        self._folder = Path(str(self._config.hydra.sweep.dir)).absolute()
         params = [f"{key}={value}" for key, value in settings.params.items()]
         parser = OverridesParser.create(config_loader=self._loader)
-        folder = Path(str(self._config.hydra.sweep.dir))
-        search = Search(settings, folder, parser.parse_overrides([*params, *arguments]))
-        self._check_scores(settings, [*search.fixed, *example(search.space)])
-        with RunFolder(folder).locked():
-            search.open()
-            OmegaConf.save(self._config, folder / "multirun.yaml")
-            search.run(self._settings_of, self._launch)
-        print(printable(str(folder)))
+        self._fixed, self._space = split_overrides(parser.parse_overrides([*params, *arguments]))
+        import optuna
 
-    def _settings_of(self, overrides: Sequence[str]) -> TrainSettings:
-        """The settings that a job with these overrides gets.
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        firsts = {key: getattr(d, "choices", [getattr(d, "low", "")])[0] for key, d in self._space.items()}
+        example = [f"{key}={value}" for key, value in firsts.items()]
+        config = self._loader.load_sweep_config(self._config, [*self._fixed, *example])
+        with read_write(config), open_dict(config):
+            del config["hydra"]
+        check(TrainSettings, plain(config, throw_on_missing=True))  # before any is trained
+        with RunFolder(self._folder).locked():
+            study = self._open(settings)
+            OmegaConf.save(self._config, self._folder / "multirun.yaml")
+            self._run(study)
+        print(study.trials_dataframe(("number", "state", "value", "params")).to_string(index=False))
+        print("the best:", shlex.join(_overrides(study.best_trial)))
+        print(printable(str(self._folder)))
 
-        Raises:
-            UserError: if they are wrong.
-        """
-        try:
-            config = self._loader.load_sweep_config(self._config, list(overrides))
-            with read_write(config), open_dict(config):
-                del config["hydra"]
-            settings: TrainSettings = check(TrainSettings, plain(config, throw_on_missing=True))
-        except (HydraException, OmegaConfBaseException) as error:
-            raise UserError(explained(error)) from error
-        return settings
-
-    def _launch(self, overrides: Sequence[str], number: int, on_scores: OnScores | None) -> Exception | None:
-        """Run a job; returns what it raised."""
-        global _on_scores
-        _on_scores = on_scores
-        try:
-            (job,) = self._launcher.launch([list(overrides)], initial_job_idx=number)
-            with contextlib.redirect_stderr(io.StringIO()):  # Hydra's own words for what was raised
-                _ = job.return_value
-        except Exception as error:
-            return error
-        finally:
-            _on_scores = None
-        return None
-
-    def _check_scores(self, settings: SearchSettings, overrides: Sequence[str]) -> None:
-        """Check, before anything is trained, that runs have the scores that are searched for.
+    def _open(self, settings: SearchSettings) -> optuna.Study:
+        """A new study, or the one of this name to go on with.
 
         Raises:
-            UserError: if not.
+            UserError: if that one asks another question, or its storage cannot be read.
         """
-        run = self._settings_of(overrides)
-        known, at_each = run.score_keys(None), run.score_keys(run.checkpoint_benchmarks)
-        for key in settings.objectives or []:
-            if key not in known:
-                raise UserError(no_such_score(key, known), option="hydra.sweeper.objectives")
-            if key not in at_each and settings.pruner != "none":
-                raise UserError(
-                    f"hydra.sweeper.pruner={settings.pruner} goes by {key!r} at each evaluation, but "
-                    "eval.benchmarks leaves it out there: add it (eval.benchmarks=all), or use "
-                    "hydra.sweeper.pruner=none"
-                )
-        if settings.pruner != "none" and run.eval.every == "end":
-            log.warning("eval.every=end leaves nothing to prune trials by before their end")
-        if settings.n_jobs != 1:
-            log.warning(
-                "hydra.sweeper.n_jobs has no effect: for parallel trials, start the same command "
-                "in several terminals, each with its own hydra.sweep.dir= and all with "
-                "the same hydra.sweeper.storage="
+        import optuna.storages.journal
+
+        place = settings.storage or f"sqlite:///{self._folder / 'study.db'}?timeout=60"
+        options: dict[str, Any] = {"study_name": settings.study, "storage": place, "direction": "maximize"}
+        try:
+            if place.startswith("journal:"):
+                file = optuna.storages.journal.JournalFileBackend(place.removeprefix("journal:"))
+                options["storage"] = optuna.storages.JournalStorage(file)
+            study = optuna.create_study(load_if_exists=True, **options)
+            num_trials = len(study.trials)
+            if not num_trials and any(path.name.isdigit() for path in self._folder.iterdir()):
+                raise ValueError(f"it has no trial, but {self._folder} has runs of one")
+        except Exception as error:  # of whatever database; a file that is cut off shows it in many ways
+            what = "" if "@" in place else f"{place}: {error}: "  # a password may hold any sign
+            raise UserError(
+                f"the study's storage cannot be opened: {what}{type(error).__name__}. Restore it, or "
+                "start another study in a new folder, hydra.sweep.dir=, with its own storage",
+                option="hydra.sweeper.storage",
+            ) from error
+        # The seed moves on with the study: one that goes on must not draw the same trials again.
+        parts = {
+            "sampler": (settings.sampler, {"seed": settings.seed + num_trials} | settings.sampler_options),
+            "pruner": (settings.pruner, settings.pruner_options),
+        }
+        for part, (kind, of) in parts.items():
+            try:
+                setattr(study, part, getattr(getattr(optuna, f"{part}s"), kind)(**of))
+            except (AttributeError, TypeError, ValueError) as error:
+                raise UserError(f"{kind}: {error}", option=f"hydra.sweeper.{part}") from None
+        question = {
+            "overrides": sorted(o for o in self._fixed if not may_change(o.partition("=")[0].lstrip("+~"))),
+            "space": {key: repr(distribution) for key, distribution in sorted(self._space.items())},
+        }
+        is_new = not num_trials and study.direction.name == "MAXIMIZE"  # or else somebody else's
+        if (known := study.user_attrs.get("question", question if is_new else None)) != question:
+            raise UserError(
+                f"the study {settings.study!r} was started with other settings: {known}, not {question}.\n"
+                "Go on with it by the same command, or name another: hydra.sweeper.study=, in a new folder"
             )
+        study.set_user_attr("question", question)
+        return study
+
+    def _run(self, study: optuna.Study) -> None:
+        """Run the trials that are left.
+
+        Raises:
+            UserError: if all of them failed.
+        """
+        from optuna.trial import TrialState
+
+        def num_finished() -> int:
+            return len(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED)))
+
+        for left in study.get_trials(states=[TrialState.RUNNING]):  # by a search that was killed
+            if self._settings.storage is None or left.user_attrs.get("search") == str(self._folder):
+                study.tell(left.number, state=TrialState.FAIL)
+                study.enqueue_trial(left.params)
+        before, most, failures = num_finished(), self._settings.n_trials, list[str]()
+        log.info("study %s: %d of hydra.sweeper.n_trials=%d trials finished", study.study_name, before, most)
+        for _ in range(before, most):
+            if num_finished() >= most:  # by other workers
+                break
+            trial, value, state = study.ask(self._space), None, None
+            trial.set_user_attr("search", str(self._folder))
+            try:
+                value = self._value(trial)
+            except Exception as error:
+                state = TrialState.PRUNED if isinstance(error, Pruned) else TrialState.FAIL
+                trial.set_user_attr("reason", str(error))
+            told = study.tell(trial, value, state)
+            outcome = f"trial {trial.number} {told.state.name.lower()}: {told.value or trial.user_attrs}"
+            log.info(outcome)
+            failures += [outcome] if told.state == TrialState.FAIL else []
+        if failures and num_finished() == before:
+            raise UserError(f"all {len(failures)} trials failed. The first: {failures[0]}")
+
+    def _value(self, trial: optuna.Trial) -> float:
+        """Run a trial's job; the monitored score of its best checkpoint. Raises what the run does."""
+        global _on_score
+        _on_score = reporter(trial)
+        overrides = [*self._fixed, *_overrides(trial), f"hydra.sweep.subdir='{trial.number}'"]
+        try:
+            (job,) = self._launcher.launch([overrides], initial_job_idx=trial.number)
+        finally:
+            _on_score = None
+        if isinstance(job._return_value, Exception):  # the property also prints it, in Hydra's words
+            raise job._return_value
+        return float(job.return_value)
+
+
+def split_overrides(
+    overrides: list[Override],
+) -> tuple[list[str], dict[str, optuna.distributions.BaseDistribution]]:
+    """What is fixed, as overrides, and what is searched; of two for one option the later counts.
+
+    Raises:
+        UserError: if nothing is searched, or a range is not one.
+    """
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    last = {override.get_key_element().lstrip("+"): override for override in overrides}.values()
+    space: dict[str, optuna.distributions.BaseDistribution] = {}
+    for override in (override for override in last if override.is_sweep_override()):
+        key, value = override.get_key_element(), override.value()
+        try:
+            if isinstance(value, IntervalSweep):
+                kind: Any = IntDistribution if isinstance(value.start, int) else FloatDistribution
+                space[key] = kind(value.start, value.end, log="log" in value.tags)
+            else:
+                space[key] = CategoricalDistribution([*override.sweep_string_iterator()])
+        except ValueError as error:
+            raise UserError(f"{override.input_line}: {error}") from None
+    if not space:
+        raise UserError(
+            "nothing is searched: name options in hydra.sweeper.params (a file in conf/sweep), or on the "
+            "command line as 'trainer.learning_rate=tag(log,interval(1e-5,1e-4))'"
+        )
+    return [str(override.input_line) for override in last if not override.is_sweep_override()], space
+
+
+def _overrides(trial: optuna.Trial | optuna.trial.FrozenTrial) -> list[str]:
+    return [f"{key}={value}" for key, value in trial.params.items()]
+
+
+def reporter(trial: optuna.Trial) -> OnScore:
+    """Reports the monitored score to a trial, after each evaluation; the run may then be given up.
+
+    A study that cannot be reached is a warning: the run goes on. A score that is not finite only counts.
+
+    Returns:
+        What raises :class:`~idiomtune.errors.Pruned` if other trials were better after as many evaluations.
+    """
+    evaluations = count(1)
+
+    def report(score: float | None) -> None:
+        number, is_hopeless = next(evaluations), False
+        try:
+            if score is not None:
+                trial.report(score, number)
+                is_hopeless = trial.should_prune()
+        except Exception as error:
+            log.warning("the run goes on without its study: %s: %s", type(error).__name__, error)
+        if is_hopeless:
+            raise Pruned(f"{score:.4f} after {number} evaluations, where others were better")
+
+    return report

@@ -415,8 +415,8 @@ ERRORS = [
     Planted(
         "the prompt is lost when the model is saved",
         ENCODER,
-        '            "query": self.prompts.query,\n',
-        '            "query": "",\n',
+        '            **self.model.prompts,\n            "query": self.prompts.query,\n',
+        '            **self.model.prompts,\n            "query": "",\n',
         ("parity",),
         "prompts",
     ),

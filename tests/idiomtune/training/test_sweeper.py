@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
-import sqlite3
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +16,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, TrialState
 
 from idiomtune.commands.train import main
 from idiomtune.config import TrainSettings, check
@@ -26,10 +25,9 @@ from idiomtune.config.sections import SearchSettings
 from idiomtune.declarations.models import CONF
 from idiomtune.errors import Pruned
 from idiomtune.training.run_folder import RunFolder
-from idiomtune.training.search import example, outcome_of, reporter, split_overrides
+from idiomtune.training.sweeper import reporter, split_overrides
 from tests.tiny_runs import KEY, composed, resume
 
-OTHER = "idiolink/val/sentence/r_precision"
 LR = "trainer.learning_rate"
 SPACE = f"{LR}=tag(log,interval(1e-5,1e-1))"
 Search = Callable[..., int]
@@ -76,8 +74,7 @@ class FakeRuns:
         try:
             score = self.happens.get(len(self.rates) - 1, lambda: score)()
             for epoch in range(1, settings.trainer.max_epochs):
-                if rest["on_scores"] is not None:
-                    rest["on_scores"]({KEY: score * epoch / 10})
+                rest["on_score"](score * epoch / 10)
             record = {"status": "finished"}
         except Pruned as pruned:
             record = {"status": "pruned", "reason": str(pruned)}
@@ -87,32 +84,24 @@ class FakeRuns:
             raise
         finally:
             (run.path / "run.json").write_text(json.dumps(record), encoding="utf-8")
-        card = {"scores": {KEY: score, OTHER: 1 - rate}, "meta": {"monitor": settings.trainer.monitor}}
-        (run.path / "scores.json").write_text(json.dumps(card), encoding="utf-8")
         return score
 
 
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> FakeRuns:
-    """Without plots, which take longer than all the rest, except where they are tested."""
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeRuns:
     runs = FakeRuns()
     monkeypatch.setattr("idiomtune.programs.fine_tune.fine_tune", runs)
-    if request.function is not test_two_objectives_give_a_front:
-        monkeypatch.setattr("idiomtune.training.search.plot_search", lambda *_: None)
     return runs
 
 
-def report(tmp_path: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((tmp_path / "sweep" / "search.json").read_text(encoding="utf-8"))
-    return content
+def trials(storage: str) -> list[FrozenTrial]:
+    """Of a study, as Optuna itself reads it; by its file or folder."""
+    url = storage if "://" in storage else f"sqlite:///{storage}/study.db"
+    return optuna.load_study(study_name="search", storage=url).trials
 
 
 def states(tmp_path: Path) -> list[str]:
-    return [trial["state"] for trial in report(tmp_path)["trials"]]
-
-
-def plots(tmp_path: Path) -> set[str]:
-    return {path.name for path in (tmp_path / "sweep" / "plots").iterdir() if path.stat().st_size > 5000}
+    return [trial.state.name.lower() for trial in trials(f"{tmp_path}/sweep")]
 
 
 def test_real_runs_are_searched_and_pruned(
@@ -121,8 +110,12 @@ def test_real_runs_are_searched_and_pruned(
     """Three real runs of two epochs: the third, which learns nothing, is given up after its first."""
     # With this seed the sampler draws 3e-3, 3e-3, 1e-9.
     status = search(
-        *(f"{LR}=choice(3e-3,1e-9)", "hydra.sweeper.n_trials=3", "hydra.sweeper.sampler=random"),
-        *("hydra.sweeper.seed=6", "hydra.sweeper.pruner=median", "hydra.sweeper.pruner_startup_trials=2"),
+        *(f"{LR}=choice(3e-3,1e-9)", "hydra.sweeper.n_trials=3", "hydra.sweeper.sampler=RandomSampler"),
+        *(
+            "hydra.sweeper.seed=6",
+            "hydra.sweeper.pruner=MedianPruner",
+            "+hydra.sweeper.pruner_options.n_startup_trials=2",
+        ),
     )
     assert status == 0
     assert states(tmp_path) == ["complete", "complete", "pruned"]
@@ -133,10 +126,8 @@ def test_real_runs_are_searched_and_pruned(
     assert (given_up / "step_3" / "scores.json").is_file()
     assert (given_up / "best" / "model.safetensors").is_file()
     assert not (given_up / "scores.json").exists()
-    complete = report(tmp_path)["trials"][0]
     card = json.loads((tmp_path / "sweep" / "0" / "scores.json").read_text())
-    assert complete["values"]["trainer.monitor"] == pytest.approx(card["scores"][KEY])
-    assert plots(tmp_path) == {"history.png", "parameters.png", "importance.png"}
+    assert trials(f"{tmp_path}/sweep")[0].value == pytest.approx(card["scores"][KEY])
     out = capsys.readouterr().out
     assert f"{LR}=0.003" in out
     assert out.splitlines()[-1] == str(tmp_path / "sweep")
@@ -149,13 +140,11 @@ def test_a_search_finds_what_is_best_and_goes_on_where_it_stood(
 ) -> None:
     """Also in another folder with the same storage: no trial is run twice."""
     storage = f"hydra.sweeper.storage=journal:{tmp_path / 'study.log'}"
-    command = [SPACE, storage, "hydra.sweeper.startup_trials=2"]
+    command = [SPACE, storage, "+hydra.sweeper.sampler_options.n_startup_trials=2"]
     for num_trials, folder in ((4, "sweep"), (4, "sweep"), (5, "sweep"), (6, "other")):
         there = f"hydra.sweep.dir={tmp_path / folder}"
         assert search(*command, f"hydra.sweeper.n_trials={num_trials}", there) == 0
         assert len(set(fake.rates)) == len(fake.rates) == num_trials
-    (number,) = report(tmp_path)["best"]
-    assert fake.rates[number] == max(fake.rates[:5], key=lambda rate: -abs(math.log10(rate) + 3))
     folders = [[p.name for p in (tmp_path / f).iterdir() if p.name.isdigit()] for f in ("sweep", "other")]
     assert (sorted(folders[0]), folders[1]) == (["0", "1", "2", "3", "4"], ["5"])
 
@@ -164,20 +153,17 @@ def test_what_fails_or_is_killed_is_made_up_for(
     search: Search, fake: FakeRuns, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Only finished trials count; all failed is a failure; a killed one is run again, in another folder."""
-    fake.happens = {0: lambda: raised(RuntimeError("this one breaks")), 1: lambda: math.nan}
+    fake.happens = dict.fromkeys((0, 1), lambda: raised(RuntimeError("this one breaks")))
     assert search(SPACE, "hydra.sweeper.n_trials=2") == 2
     assert "this one breaks" in capsys.readouterr().err
     assert states(tmp_path) == ["fail", "fail"]
-    first, second = report(tmp_path)["trials"]
-    assert "this one breaks" in first["reason"]
-    assert "nan" in second["reason"]
+    assert "this one breaks" in trials(f"{tmp_path}/sweep")[0].user_attrs["reason"]
     fake.happens = {3: lambda: raised(KeyboardInterrupt())}
     assert search(SPACE, "hydra.sweeper.n_trials=2") == 130
     assert states(tmp_path)[2:] == ["complete", "running"]
     assert search(SPACE, "hydra.sweeper.n_trials=2") == 0
     assert states(tmp_path)[2:] == ["complete", "fail", "complete"]
     assert fake.rates[4] == fake.rates[3]
-    assert len({trial["folder"] for trial in report(tmp_path)["trials"]}) == 5
 
 
 def test_a_study_is_not_mixed_with_another(
@@ -192,58 +178,49 @@ def test_a_study_is_not_mixed_with_another(
     assert len(fake.rates) == 2
     for direction, num_trials in ((StudyDirection.MINIMIZE, 0), (StudyDirection.MAXIMIZE, 1)):
         url = f"sqlite:///{tmp_path / direction.name}.db"  # somebody else's
-        theirs = optuna.create_study(study_name="theirs", storage=url, directions=[direction])
+        theirs = optuna.create_study(study_name="theirs", storage=url, direction=direction)
         for _ in range(num_trials):
             theirs.enqueue_trial({"dropout": 0.1})
-        assert search(SPACE, "hydra.sweeper.study=theirs", f"hydra.sweeper.storage='{url}'") == 2
+        folder = f"hydra.sweep.dir={tmp_path / 'empty'}"
+        assert search(SPACE, folder, "hydra.sweeper.study=theirs", f"hydra.sweeper.storage='{url}'") == 2
         assert "'theirs'" in capsys.readouterr().err
         assert len(optuna.load_study(study_name="theirs", storage=url).trials) == num_trials
     assert len(fake.rates) == 2
 
 
-@pytest.mark.usefixtures("fake")
-def test_two_objectives_give_a_front(
-    search: Search, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """KEY is best at 1e-3, OTHER the smaller the rate: above 1e-3 neither is."""
-    assert search(SPACE, "hydra.sweeper.n_trials=4", f"hydra.sweeper.objectives=[{KEY},{OTHER}]") == 0
-    content = report(tmp_path)
-    assert content["objectives"] == {KEY: "maximize", OTHER: "maximize"}
-    points = [(trial["values"][KEY], trial["values"][OTHER]) for trial in content["trials"]]
-    front = [
-        n for n, a in enumerate(points) if not any(b != a and b[0] >= a[0] and b[1] >= a[1] for b in points)
-    ]
-    assert content["best"] == front
-    each = {f"{name}_{number}.png" for name in ("history", "parameters", "importance") for number in (1, 2)}
-    assert plots(tmp_path) == {"pareto.png"} | each
-    out = capsys.readouterr().out
-    assert f"Pareto front of {len(front)}" in out
-    assert all(f"trial {number}: {LR}=" in out for number in front)
+def test_workers_share_a_study(search: Search, fake: FakeRuns, tmp_path: Path) -> None:
+    """Meanwhile another one finishes two trials and starts a third: one is left, and that is left alone."""
+    storage = f"sqlite:///{tmp_path}/study.db"
 
+    def other() -> float:
+        study = optuna.load_study(study_name="search", storage=storage)
+        for _ in range(2):
+            study.tell(study.ask(), 0.5)
+        study.ask().set_user_attr("search", str(tmp_path / "other"))
+        return 0.5
 
-FOREIGN = "a database that is no study"
+    fake.happens = {0: other}
+    for n_trials, again in ((3, []), (4, [TrialState.COMPLETE])):
+        assert search(SPACE, f"hydra.sweeper.n_trials={n_trials}", f"hydra.sweeper.storage='{storage}'") == 0
+        complete = [TrialState.COMPLETE] * 3
+        assert [trial.state for trial in trials(storage)] == [*complete, TrialState.RUNNING, *again]
+    assert sorted(p.name for p in (tmp_path / "sweep").iterdir() if p.name.isdigit()) == ["0", "4"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "named", "study"),
     [
-        ([SPACE, "hydra.sweeper.objectives=[idiolink/val/sentence/ndgc]"], "ndcg@10", None),
+        ([SPACE, "trainer.monitor=idiolink/val/sentence/ndgc"], "trainer.monitor", None),
         ([SPACE, "hydra.sweeper.n_trials=0"], "hydra.sweeper.n_trials", None),
-        ([SPACE, "hydra.sweeper.directions=[maximize,minimize]"], "2 for 1 objectives", None),
-        (
-            [SPACE, f"hydra.sweeper.objectives=[{KEY},{OTHER}]", "hydra.sweeper.pruner=median"],
-            "several",
-            None,
-        ),
+        ([SPACE, "hydra.sweeper.pruner=best"], "hydra.sweeper.pruner", None),
+        ([SPACE, "+hydra.sweeper.sampler_options.n=1"], "hydra.sweeper.sampler", None),
         (["seed=1"], "nothing is searched", None),
         (["trainer.batch_size=interval(1.5,3.5)"], "trainer.batch_size", None),
         ([f"{LR}=tag(log,interval(0.0,1.0))"], LR, None),
         ([SPACE, "hydra.sweeper.storage=nonsense://x"], "hydra.sweeper.storage", None),
         ([SPACE, "hydra.sweeper.storage='nonsense://me:pa/ss@x'"], "hydra.sweeper.storage", None),
-        ([SPACE], "study.log", '{"op_code": 0, "worker_id": "x", "stu'),
         ([SPACE], "study.log", '{"a": 1}\n'),
         ([SPACE], "study.db", "garbage" * 1000),
-        ([SPACE], "study.db", FOREIGN),
     ],
 )
 def test_wrong_searches_and_damaged_studies_are_named_before_any_run(
@@ -255,13 +232,8 @@ def test_wrong_searches_and_damaged_studies_are_named_before_any_run(
     named: str,
     study: str | None,
 ) -> None:
-    """A damaged study is left unchanged."""
     path = tmp_path / "sweep" / named
-    if study == FOREIGN:
-        path.parent.mkdir()
-        with contextlib.closing(sqlite3.connect(path)) as database:
-            database.execute("create table studies (x int)")
-    elif study is not None:
+    if study is not None:
         path.parent.mkdir()
         path.write_text(study)
     storage = [f"hydra.sweeper.storage=journal:{path}"] if named == "study.log" else []
@@ -272,46 +244,32 @@ def test_wrong_searches_and_damaged_studies_are_named_before_any_run(
     if study is not None:
         assert str(path) in error
         assert "hydra.sweeper.storage" in error
-        assert named == "study.db" or path.read_text() == study  # SQLite's own files may be touched
     assert not fake.rates
 
 
 def test_what_cannot_be_composed_is_a_failed_trial(search: Search, fake: FakeRuns, tmp_path: Path) -> None:
     """The first choice is right, the other is of an option's wrong kind: no job is started for it."""
     assert search("trainer.schedule=choice(linear,sideways)", "hydra.sweeper.n_trials=5") == 0
-    failed = [trial for trial in report(tmp_path)["trials"] if trial["state"] == "fail"]
+    failed = [trial for trial in trials(f"{tmp_path}/sweep") if trial.state == TrialState.FAIL]
     assert 0 < len(failed) < 5
-    assert all("sideways" in trial["reason"] for trial in failed)
+    assert all("sideways" in trial.user_attrs["reason"] for trial in failed)
     assert len(fake.rates) == 5 - len(failed)
 
 
-def test_a_study_and_plots_that_fail_end_no_run(search: Search, fake: FakeRuns, tmp_path: Path) -> None:
-    broken = OSError("database is locked")
-    with (
-        patch.object(optuna.Trial, "report", side_effect=broken),
-        patch("idiomtune.training.search.plot_search", side_effect=broken),
-    ):
-        assert search(SPACE, "hydra.sweeper.n_trials=2", "hydra.sweeper.pruner=median") == 0
+def test_a_study_that_fails_ends_no_run(search: Search, fake: FakeRuns, tmp_path: Path) -> None:
+    with patch.object(optuna.Trial, "report", side_effect=OSError("database is locked")):
+        assert search(SPACE, "hydra.sweeper.n_trials=2", "hydra.sweeper.pruner=MedianPruner") == 0
     assert states(tmp_path) == ["complete", "complete"]
     assert len(fake.rates) == 2
 
 
 def test_an_evaluation_without_a_score_is_passed_over() -> None:
-    """It was NaN, and is left out of the scores: the trial goes on, and its next evaluation is its second."""
+    """It was NaN: the trial goes on, and its next evaluation is its second."""
     study = optuna.create_study(direction="maximize")
-    evaluated = reporter(study.ask(), [KEY])
-    evaluated({})
-    evaluated({KEY: 0.5})
+    evaluated = reporter(study.ask())
+    evaluated(None)
+    evaluated(0.5)
     assert study.trials[0].intermediate_values == {2: 0.5}
-
-
-@pytest.mark.parametrize("left", ['["finished"]', '{"status": "finished"}', "{"])
-def test_a_run_that_left_nonsense_is_a_failed_trial(tmp_path: Path, left: str) -> None:
-    (tmp_path / "run.json").write_text(left, encoding="utf-8")
-    (tmp_path / "scores.json").write_text('{"scores": {"a": "high"}, "meta": {"monitor": ["a"]}}', "utf-8")
-    outcome = outcome_of(tmp_path, None)
-    assert outcome.state == optuna.trial.TrialState.FAIL
-    assert outcome.reason
 
 
 @pytest.mark.parametrize("name", config_names("sweep"))
@@ -322,6 +280,6 @@ def test_searches_that_come_along_fit_their_experiment(name: str) -> None:
     plain = {str(k): v for k, v in options.items() if not str(k).startswith("_")}
     settings: SearchSettings = check(SearchSettings, plain, section="hydra.sweeper")
     parsed = OverridesParser.create().parse_overrides([f"{k}={v}" for k, v in settings.params.items()])
-    values = example(split_overrides(parsed)[1])
-    run: TrainSettings = check(TrainSettings, composed("config", f"+experiment={name}", *values))
-    assert set(settings.objectives or []) <= set(run.score_keys(run.checkpoint_benchmarks))
+    drawn = optuna.create_study().ask(split_overrides(parsed)[1]).params
+    values = [f"{option}={value}" for option, value in drawn.items()]
+    check(TrainSettings, composed("config", f"+experiment={name}", *values))
