@@ -169,31 +169,20 @@ class Meanings:
         forms = tuple((name, *some) for name, some in self.forms.items() if name in self.senses)
         return _index_of(tuple(self.senses), forms)
 
-    def coverage(self, texts: Iterable[str]) -> tuple[dict[str, int], int]:
-        """(expression → number of texts in which it occurs, number of texts in which any does)."""
-        counts = dict.fromkeys(self.senses, 0)
-        num_texts = 0
-        for text in dict.fromkeys(texts):
-            names = {name for _, _, name in self.find(text)}
-            num_texts += bool(names)
-            for name in names:
-                counts[name] += 1
-        return counts, num_texts
-
-    def log_coverage(self, texts: Iterable[str], what: str) -> tuple[dict[str, int], int]:
-        """As :meth:`coverage`, which is logged; that none of the expressions occurs is a warning.
+    def log_coverage(self, texts: Iterable[str], what: str) -> tuple[set[str], int]:
+        """The expressions that occur, and in how many texts, which is logged; that none does is a warning.
 
         Args:
             what: the texts are, as `training`.
         """
-        counts, num_texts = self.coverage(texts)
-        num_found = sum(map(bool, counts.values()))
+        found = [{name for *_, name in self.find(text)} for text in dict.fromkeys(texts)]
+        names, num_texts = set[str]().union(*found), sum(map(bool, found))
         log.log(
             logging.INFO if num_texts else logging.WARNING,
             "glossary: %d of %d expressions occur in %d texts of %s",
-            *(num_found, len(counts), num_texts, what),
+            *(len(names), len(self.senses), num_texts, what),
         )
-        return counts, num_texts
+        return names, num_texts
 
     def save(self, folder: str | Path) -> None:
         """Write `glossary.json`: what :func:`saved_meanings` reads."""
@@ -271,7 +260,7 @@ class Glossary(NamedTuple):
     Attributes:
         senses: expression, as its first row spells it → its meanings, in the order of the rows. Spellings
             that differ in case, hyphens or apostrophes alone are one expression.
-        entries: the rows, without those that say the same again.
+        entries: the rows, without those that say the same again, each with that spelling.
         files: that were read.
         notes: what is worth knowing of the rows, a line each.
     """
@@ -284,21 +273,18 @@ class Glossary(NamedTuple):
     @property
     def forms(self) -> dict[str, list[str]]:
         """Expression → the inflected forms that its rows give, for those that have any."""
-        names = {plain_expression(name): name for name in self.senses}
         forms: dict[str, list[str]] = {}
-        for entry in self.entries:
-            if entry.forms and (name := names.get(plain_expression(entry.expression))):
-                forms[name] = list(dict.fromkeys([*forms.get(name, []), *entry.forms]))
+        for name, *_, some, _, _ in self.entries:
+            if some and name in self.senses:
+                forms[name] = list(dict.fromkeys([*forms.get(name, []), *some]))
         return forms
 
     @property
     def never_literal(self) -> set[str]:
         """Expressions that are not used literally: a row says so, and none says otherwise."""
-        stated: dict[str, list[bool | str]] = {}
-        for entry in self.entries:
-            if entry.literal is not None:
-                stated.setdefault(plain_expression(entry.expression), []).append(entry.literal)
-        return {name for name in self.senses if not any(stated.get(plain_expression(name), [True]))}
+        used = {entry.expression for entry in self.entries if entry.literal}
+        unused = {entry.expression for entry in self.entries if entry.literal in (False, "")}
+        return (unused - used) & self.senses.keys()
 
     def describe(self) -> dict[str, Any]:
         """For records, cards and tables: files by name with their SHA-256, counts, sources, licences and
@@ -408,8 +394,8 @@ def read_glossary(paths: Sequence[Path]) -> Glossary:
                     same = f"{entry.expression!r} has this meaning already ({places[key]})"
                     notes.append(f"{place}: {same}: left out")
                 continue
-            entries[key], places[key] = entry, place
             name = spellings.setdefault(key[0], entry.expression)
+            entries[key], places[key] = entry._replace(expression=name), place
             senses.setdefault(name, []).extend(filter(None, [entry.meaning]))
             places.setdefault(name, place)
             if (num_words := len(entry.meaning.split())) > _LONG:

@@ -57,12 +57,6 @@ class ContrastiveOptions(ObjectiveOptions):
         return ["mask"] if any(mode.startswith("masked_") for mode in modes) else []
 
     @property
-    def infonce_section(self) -> InfoNCESection:
-        """The options of the loss."""
-        section: InfoNCESection = getattr(self, self.loss_option)
-        return section
-
-    @property
     def num_groups(self) -> Count | None:
         """Steps are made of this many groups with equally many anchors; None = shuffled."""
         number: int | None = getattr(self, self.groups_option)
@@ -158,7 +152,7 @@ class ContrastiveObjective(ABC):
 
         from idiomloss import InfoNCELoss
 
-        section = options.infonce_section
+        section: InfoNCESection = getattr(options, options.loss_option)
         self.options = options
         self.files = files
         self.batch_size, self.seed = batch_size, seed

@@ -49,15 +49,13 @@ def describe_glossary(
     glossary = named_glossary(model)
     for note in glossary.notes if glossary is not None else ():
         log.info("glossary: %s", note)
-    unseen = dict.fromkeys(meanings.senses)
+    unseen = list(meanings.senses)
     for name, some in texts.items():
-        counts, num_texts = meanings.log_coverage(some, name)
-        occurring = [expression for expression, count in counts.items() if count]
-        for expression in occurring:
-            unseen.pop(expression, None)
+        occurring, num_texts = meanings.log_coverage(some, name)
+        unseen = [expression for expression in unseen if expression not in occurring]
         facts.setdefault("occurs", {})[name] = {"expressions": len(occurring), "texts": num_texts}
     if texts and unseen:
-        log.info("glossary: in none of these texts: %s", first_of(list(unseen)))
+        log.info("glossary: in none of these texts: %s", first_of(unseen))
     return facts
 
 

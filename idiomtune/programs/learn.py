@@ -34,7 +34,7 @@ from idiomtune.encoder.glossary import Glossary, Meanings, glossary_path, read_g
 from idiomtune.encoder.loading import resolve_model_path
 from idiomtune.encoder.usage_gate import weighed
 from idiomtune.errors import UserError
-from idiomtune.expressions import ExpressionIndex, Forms, find_expression, plain_expression
+from idiomtune.expressions import Forms, find_expression, plain_expression
 from idiomtune.hub.card import learnt_card
 from idiomtune.io.claims import claimed
 from idiomtune.io.files import (
@@ -251,7 +251,7 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
 
     start = time.monotonic()
     if settings.into == "weights":
-        others = _others(corpus, carriers, meanings)
+        others = _others(corpus, meanings, sum(map(len, carriers.values())))  # as many as with an expression
         num_new = _into_weights(encoder, carriers, others, goal_of, placement.autocast(), settings, state)
     else:
         num_new = _into_tokens(encoder, carriers, goal_of, settings, state, glossary.forms)
@@ -262,8 +262,8 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
             *(num_new, seconds, seconds / num_new, sum(state.reached.values()) / len(state.reached)),
         )
     if corpus:
-        counts, _ = meanings.log_coverage(corpus, "the corpus")
-        if never := [name for name, count in counts.items() if not count]:
+        occurring, _ = meanings.log_coverage(corpus, "the corpus")
+        if never := [name for name in meanings.senses if name not in occurring]:
             log.warning(
                 "glossary: in no sentence of the corpus, so learnt from neutral sentences alone: %s",
                 first_of(never),
@@ -299,9 +299,9 @@ def _weighed(encoder: Encoder, meanings: Meanings, read: Meanings | None, model:
 def find_carriers(glossary: Glossary, corpus: Sequence[str], num_sentences: int) -> dict[str, list[Carrier]]:
     """Expression → the sentences to learn it from: the corpus' first, then neutral ones."""
     carriers: dict[str, list[Carrier]] = {name: [] for name in glossary.senses}
-    index = ExpressionIndex(glossary.senses, glossary.forms)
+    meanings = glossary.meanings()
     for text in dict.fromkeys(corpus):
-        for start, end, name in index.find(text):
+        for start, end, name in meanings.find(text):
             if len(carriers[name]) < num_sentences:
                 carriers[name].append(Carrier(text, (start, end), name))
     for name, some in carriers.items():
@@ -313,13 +313,11 @@ def find_carriers(glossary: Glossary, corpus: Sequence[str], num_sentences: int)
     return carriers
 
 
-def _others(corpus: Sequence[str], carriers: dict[str, list[Carrier]], meanings: Meanings) -> list[str]:
-    """Random sentences of the corpus without an expression, as many as there are with one."""
-    index = ExpressionIndex(carriers, meanings.forms)
+def _others(corpus: Sequence[str], meanings: Meanings, number: int) -> list[str]:
+    """At most this many random sentences of the corpus without an expression."""
     texts = list(dict.fromkeys(corpus))
     random.Random(0).shuffle(texts)
-    others = (text for text in texts if not index.find(text))
-    return list(islice(others, sum(map(len, carriers.values()))))
+    return list(islice((text for text in texts if not meanings.find(text)), number))
 
 
 def as_they_are(carriers: Sequence[Carrier]) -> list[Request]:

@@ -123,7 +123,7 @@ def test_idiolink_as_pairs_gives_the_same_losses(split: Split, tmp_path: Path) -
         for t in drawn
     ]
     data = own_data(write_lines(tmp_path / "t.jsonl", rows), tmp_path, {"query": "a", "pos": ["b"]})
-    own = own_pairs(data, **changes, infonce=reference.options.infonce_section.model_dump())
+    own = own_pairs(data, **changes, infonce=vars(reference.options)["loss"].model_dump())
     assert_same(losses(own), losses(reference))
     batch = own.batch(0, own.epoch_steps(0, 1)[0][0])
     assert own.loss(embedded(batch), batch).counts["false_negatives"] > 0
