@@ -97,6 +97,7 @@ def _import_all() -> None:
     import accelerate
     import optuna
     import sentence_transformers
+    from tqdm import tqdm
     from transformers.conversion_mapping import get_checkpoint_conversion_mapping
 
     import idiomtune.commands.report
@@ -108,6 +109,9 @@ def _import_all() -> None:
     from idiomtune.reports.plots import Curves, learning_curve
 
     del accelerate, optuna, sentence_transformers
+    tqdm.set_lock(
+        threading.RLock()
+    )  # its own is shared with children, and held for ever by one that is killed
     get_checkpoint_conversion_mapping("bert")
     with tempfile.TemporaryDirectory() as folder:
         learning_curve([Curves("", [], "")], 1, "", Path(folder, "curve.png"))
