@@ -72,6 +72,7 @@ OTHERS = re.compile(
     r"|idiomtune --version"
 )
 # Options that the worked examples add; a test of their own runs them.
+OF_LIBRARIES = ("hydra.launcher.", "hydra.sweeper.pruner_options.", "hydra.sweeper.sampler_options.")
 OF_EXAMPLES = ("+experiment=contrast", "rewording", "config.yaml", "+experiment=my_file.yaml")
 RUN = (
     *(
@@ -277,7 +278,7 @@ def test_options_that_are_named_exist() -> None:
             for option in re.findall(r"(?<![\w.-])([a-z_]+(?:\.[a-z_0-9]+)+)=", code):
                 is_ours = option.split(".")[0] in {key.split(".")[0] for key in known}
                 if is_ours and not any(e in option for e in OF_EXAMPLES):
-                    assert option in known or option.startswith("hydra.launcher."), f"{page.name}: {code}"
+                    assert option in known or option.startswith(OF_LIBRARIES), f"{page.name}: {code}"
 
 
 def leaves(config: dict[str, Any], above: str = "") -> Iterator[str]:
