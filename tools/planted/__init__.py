@@ -217,8 +217,8 @@ ERRORS = [
     Planted(
         "scoring with dropout",
         SUITE,
-        "        with evaluating(encoder), ExitStack() as held:\n",
-        "        with evaluating(encoder), ExitStack() as held:\n            encoder.train()\n",
+        "        with evaluating(encoder):\n",
+        "        with evaluating(encoder):\n            encoder.train()\n",
         ("scoring",),
     ),
     Planted(
