@@ -48,7 +48,7 @@ check: install ## lint, formatting, types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-planted: install ## 57 silent errors of training, planted one at a time: is each named? 2 to 4 minutes
+planted: install ## 57 silent errors of training, planted one at a time: which are named? 2 to 4 minutes
 	$(BIN)/python -m tools.planted
 
 honest: install ## 2,000 runs without an error, on data of all kinds: does a check end one? 30 minutes (HONEST="--honest 100")

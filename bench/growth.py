@@ -116,7 +116,7 @@ def processes(workload: Workload) -> Seconds:
     """Elapsed seconds of training on 1,000 texts by so many processes of a thread each."""
     model = [] if workload.model is None else ["model=pretrained", f"model.path='{workload.model}'"]
     options = ["+experiment=idiolink_ft", "data=sample", "device=cpu", "precision=fp32", *model]
-    options += ["trainer.max_steps=6", "eval.every=end", "benchmark=[idiolink]", "trainer.invariants=null"]
+    options += ["trainer.max_steps=6", "eval.every=end", "benchmark=[idiolink]", "trainer.invariants=false"]
     seconds = {}
     for number in PROCESSES:
         with tempfile.TemporaryDirectory() as folder:

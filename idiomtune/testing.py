@@ -39,12 +39,13 @@ from idiomtune.errors import UserError
 from idiomtune.factory import build_objective
 from idiomtune.io.hub import first_line
 from idiomtune.objectives import Batch, Objective, ObjectiveLoss
+from idiomtune.objectives.steps import repeated, repeated_anchors
 from idiomtune.programs.launch import call, ready
 from idiomtune.programs.process import alone
 from idiomtune.reports.statistics import statistic_of
 from idiomtune.requests import Request
 from idiomtune.training.embedder import TrainableEmbedder, seed_everything
-from idiomtune.training.invariants import describe, repeated, repeated_anchors, slopes
+from idiomtune.training.invariants import describe, slopes
 from idiomtune.verbs import evaluation_arguments, training_arguments
 
 _WIDTH = 32  # of embeddings

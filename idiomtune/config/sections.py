@@ -213,10 +213,16 @@ def named_model(name: str, **options: Any) -> ModelSettings:
 LearningRate = Annotated[float, Field(gt=0, le=1)]
 
 
-_OfModel = Literal["modes", "dropout", "optimizer", "precision", "tied", "schedule", "scoring", "parity"]
-_OfStep = Literal["zeroed", "gradients", "gradient", "loss", "pulls", "updates", "still", "frozen"]
-_OfData = Literal["plan", "resumed", "labels", "rows", "spread", "processes"]
-Invariant = Literal[_OfModel, _OfStep, _OfData]
+INVARIANTS = (
+    *("modes", "optimizer", "precision", "schedule", "frozen", "still", "plan", "resumed", "processes"),
+    *("labels", "rows", "loss", "pulls", "zeroed", "gradient", "scoring", "parity"),
+)
+
+
+def _is_invariant(name: str) -> str:
+    if name.removeprefix("-") not in INVARIANTS:
+        raise ValueError(f"must be checks, or -<check> to leave it out; there are {', '.join(INVARIANTS)}")
+    return name
 
 
 class TrainerSettings(Section):
@@ -247,11 +253,14 @@ class TrainerSettings(Section):
     max_empty_steps: Count
     keep_checkpoints: Count
     log_every: Count
-    invariants: dict[Invariant, bool] | None
+    invariants: bool | Annotated[list[Annotated[str, AfterValidator(_is_invariant)]], Field(min_length=1)]
 
-    def checks(self, name: Invariant) -> bool:
+    def checks(self, name: str) -> bool:
         """Whether an invariant is checked."""
-        return bool(self.invariants and self.invariants.get(name))
+        if isinstance(self.invariants, bool):
+            return self.invariants
+        chosen = [check for check in self.invariants if not check.startswith("-")]
+        return f"-{name}" not in self.invariants and (not chosen or name in chosen)
 
     def problems(self) -> Iterator[str]:
         if self.freeze_encoder and self.only_idiom_tokens:

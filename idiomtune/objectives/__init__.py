@@ -176,8 +176,7 @@ class Objective(Protocol):
     def epoch_steps(self, epoch: int, shards: int) -> list[list[list[int]]]:
         """The epoch's optimizer steps, each cut into `shards` lists of anchor numbers.
 
-        An anchor comes once an epoch, unless the objective has an attribute `repeats_anchors = True`; epochs
-        have other orders, unless it has `keeps_order = True`.
+        An anchor comes once an epoch, unless the objective has an attribute `repeats_anchors = True`.
         """
         ...
 

@@ -5,13 +5,16 @@ For whole groups see :func:`idiomloss.group_steps`.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+T = TypeVar("T", bound=Hashable)
 
 
 def shuffled_steps(
@@ -82,3 +85,14 @@ def balanced_steps(
         steps.append([anchor for i in chosen for anchor in runs[i].pop(0)])
     order = rng.permutation(len(steps)).tolist()
     return [steps[i] for i in order]
+
+
+def repeated_anchors(objective: object, steps: Iterable[Iterable[Iterable[int]]]) -> list[int]:
+    """Those that come several times in an epoch's steps, unless the objective means it."""
+    is_meant = getattr(objective, "repeats_anchors", False)
+    return [] if is_meant else repeated(chain.from_iterable(chain.from_iterable(steps)))
+
+
+def repeated(values: Iterable[T]) -> list[T]:
+    """The values that come several times."""
+    return [value for value, count in Counter(values).items() if count > 1]

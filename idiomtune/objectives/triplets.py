@@ -120,8 +120,6 @@ class TripletObjective(ABC):
         self._loss = AdaptiveTripletLoss(**loss.model_dump())
         self.batch_size, self.seed = batch_size, seed
         self._shuffled, self._whole_groups = shuffled, whole_groups
-        is_drawn = groups is None or (whole_groups and (shuffled or per_expression is not None))
-        self.keeps_order = not is_drawn
         self._per_expression, self._per_label = per_expression, per_label
         self._labels, self._has_groups = labels, groups is not None
         self._groups = np.zeros(len(labels), dtype=np.int64) if groups is None else groups

@@ -189,7 +189,7 @@ def _run(
             raise InvariantError(
                 f"best/ was scored {kept:.4f} when it was saved, and {again:.4f} when it was loaded: it is "
                 "not the checkpoint that was the best, or scoring depends on more than the model "
-                "(trainer.invariants.scoring=false ends the run all the same)"
+                "(trainer.invariants=[-scoring] ends the run all the same)"
             )
 
     def report() -> None:

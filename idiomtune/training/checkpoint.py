@@ -67,7 +67,7 @@ class TrainerState:
     loss_sum: float = 0.0
     num_losses: int = 0
     plan: tuple[int, str] | None = None
-    sums: tuple[float | None, ...] = ()
+    sums: tuple[float, ...] = ()
 
 
 # ------------------------------------------------------------------ reading

@@ -197,7 +197,6 @@ def score_and_save(training: Training, *, last: bool) -> None:
     state, trainer = training.state, training.trainer
     encoder, usages = training.encoder, training.usages
     with training.invariants.while_scoring(), training.retention.exported_weights():
-        training.invariants.exported()
         if usages and encoder.meanings is not None:  # the gate is for how the encoder embeds now
             with evaluating(encoder):
                 encoder.meanings = encoder.meanings.override(gate=fit_gate(encoder, usages))
@@ -207,7 +206,6 @@ def score_and_save(training: Training, *, last: bool) -> None:
     is_best = update_best(state, scores, trainer)
     training.undefined = scorecard.undefined
     score = monitored(scores, trainer)
-    training.invariants.best(score)
     mean_loss = state.loss_sum / max(state.num_losses, 1)
     state.loss_sum, state.num_losses = 0.0, 0
     state.scored_step = state.step
@@ -251,7 +249,6 @@ def _compare_saved(training: Training) -> None:
             run.update(parity_saved=difference, **facts)
 
     with training.retention.exported_weights():
-        training.invariants.saved()
         training.processes.from_main(compare)
 
 

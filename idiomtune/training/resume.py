@@ -40,6 +40,7 @@ _MAY_CHANGE = (
     "trainer.max_epochs",
     "trainer.max_steps",
     "trainer.max_empty_steps",
+    "trainer.invariants",
     "trainer.log_every",
     "trainer.memory_check",
 )
@@ -49,8 +50,7 @@ _GROUPS = ("model", "data", "objective", "trainer", "benchmark")
 
 def may_change(key: str) -> bool:
     """Whether an option may have another value when a run or a search is resumed."""
-    is_check = key.startswith("trainer.invariants")
-    return key in _MAY_CHANGE or is_place(key) or is_check or key.partition(".")[0] in ("tracking", "hub")
+    return key in _MAY_CHANGE or is_place(key) or key.partition(".")[0] in ("tracking", "hub")
 
 
 # ------------------------------------------------------------------ which run, with which options

@@ -20,7 +20,7 @@ from hydra.core.override_parser.types import IntervalSweep, Override
 from hydra.core.plugins import Plugins
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from omegaconf import DictConfig, OmegaConf
 
 from idiomtune.config import TrainSettings, check
 from idiomtune.config.compose import plain
@@ -89,15 +89,14 @@ class OptunaSweeper(Sweeper):
         firsts = {key: getattr(d, "choices", [getattr(d, "low", "")])[0] for key, d in self._space.items()}
         example = [f"{key}={value}" for key, value in firsts.items()]
         config = self._loader.load_sweep_config(self._config, [*self._fixed, *example])
-        with read_write(config), open_dict(config):
-            del config["hydra"]
+        config = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
         check(TrainSettings, plain(config, throw_on_missing=True))  # before any is trained
         with RunFolder(self._folder).locked():
             study = self._open(settings)
-            OmegaConf.save(self._config, self._folder / "multirun.yaml")
             self._run(study)
         print(study.trials_dataframe(("number", "state", "value", "params")).to_string(index=False))
-        print("the best:", shlex.join(_overrides(study.best_trial)))
+        for best in study.best_trials:
+            print("the best:", shlex.join(_overrides(best)))
         print(printable(str(self._folder)))
 
     def _open(self, settings: SearchSettings) -> optuna.Study:
@@ -126,15 +125,12 @@ class OptunaSweeper(Sweeper):
                 option="hydra.sweeper.storage",
             ) from error
         # The seed moves on with the study: one that goes on must not draw the same trials again.
-        parts = {
-            "sampler": (settings.sampler, {"seed": settings.seed + num_trials} | settings.sampler_options),
-            "pruner": (settings.pruner, settings.pruner_options),
-        }
-        for part, (kind, of) in parts.items():
+        sampling = {"seed": settings.seed + num_trials} | settings.sampler_options
+        for part, of in (("sampler", sampling), ("pruner", settings.pruner_options)):
             try:
-                setattr(study, part, getattr(getattr(optuna, f"{part}s"), kind)(**of))
+                setattr(study, part, getattr(getattr(optuna, f"{part}s"), getattr(settings, part))(**of))
             except (AttributeError, TypeError, ValueError) as error:
-                raise UserError(f"{kind}: {error}", option=f"hydra.sweeper.{part}") from None
+                raise UserError(str(error), option=f"hydra.sweeper.{part}") from None
         question = {
             "overrides": sorted(o for o in self._fixed if not may_change(o.partition("=")[0].lstrip("+~"))),
             "space": {key: repr(distribution) for key, distribution in sorted(self._space.items())},
@@ -196,9 +192,7 @@ class OptunaSweeper(Sweeper):
         return float(job.return_value)
 
 
-def split_overrides(
-    overrides: list[Override],
-) -> tuple[list[str], dict[str, optuna.distributions.BaseDistribution]]:
+def split_overrides(overrides: list[Override]) -> tuple[list[str], dict[str, Any]]:
     """What is fixed, as overrides, and what is searched; of two for one option the later counts.
 
     Raises:
@@ -207,12 +201,13 @@ def split_overrides(
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     last = {override.get_key_element().lstrip("+"): override for override in overrides}.values()
-    space: dict[str, optuna.distributions.BaseDistribution] = {}
+    space: dict[str, Any] = {}
     for override in (override for override in last if override.is_sweep_override()):
         key, value = override.get_key_element(), override.value()
         try:
             if isinstance(value, IntervalSweep):
-                kind: Any = IntDistribution if isinstance(value.start, int) else FloatDistribution
+                is_whole = {type(value.start), type(value.end)} == {int}
+                kind: Any = IntDistribution if is_whole else FloatDistribution
                 space[key] = kind(value.start, value.end, log="log" in value.tags)
             else:
                 space[key] = CategoricalDistribution([*override.sweep_string_iterator()])

@@ -24,7 +24,7 @@ from tools.planted.honest import honest_run
 ROOT = Path(__file__).resolve().parents[2]
 _LIMIT = 120  # seconds of a run
 _STEPS = ["trainer.max_steps=5", "eval.every=2", "trainer.keep_checkpoints=1"]
-_FOUND = re.compile(r"trainer\.invariants\.(\w+)=false")
+_FOUND = re.compile(r"trainer\.invariants=\[(-[\w,-]+)\]")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,16 +48,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             found = _planted(place, error)
             is_right = bool(set(found) & set(error.found_by))
             rows.append({"error": error.name, "found": found, "is_right": is_right})
-            print(
-                f"{'named  ' if is_right else 'MISSED '} {error.name}: {', '.join(found) or '-'} "
-                f"({time.monotonic() - start:.1f} s)",
-                flush=True,
-            )
+            verdict = "named  " if is_right else "MISSED " if error.found_by else "unnamed"
+            seconds = time.monotonic() - start
+            print(f"{verdict} {error.name}: {', '.join(found) or '-'} ({seconds:.1f} s)", flush=True)
     num = sum(row["is_right"] for row in rows)
     print(f"{num} of {len(rows)} errors were named")
     if options.out:
         options.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-    return 0 if num == len(rows) else 1
+    return 0 if num >= sum(bool(error.found_by) for error in chosen[:: options.every]) else 1
 
 
 def _planted(place: Path, error: Planted) -> list[str]:
@@ -73,7 +71,8 @@ def _planted(place: Path, error: Planted) -> list[str]:
         raise SystemExit(f"{error.name}: its place in {error.file} was found {code.count(error.old)} times")
     file.write_text(code.replace(error.old, error.new), encoding="utf-8")
     said = _run(place, error.run, ["precision=fp32"], code=copy) + _warnings(place / "run")
-    return list(dict.fromkeys(_FOUND.findall(said))) or ([f"other: {said[-300:]}"] if said else [])
+    found = re.findall(r"\w+", " ".join(_FOUND.findall(said)))
+    return list(dict.fromkeys(found)) or ([f"other: {said[-300:]}"] if said else [])
 
 
 def _honest(place: Path, num: int, first: int) -> int:

@@ -19,7 +19,7 @@ FEW, MORE = (128, None, "end"), (64, 3, "epoch")  # batch size, patience, when a
 def chosen(*overrides: str) -> tuple[Any, ...]:
     config = compose_config("config", "+experiment=own", *overrides)
     check(TrainSettings, config)
-    trainer = config["trainer"] | {"invariants": None}
+    trainer = config["trainer"]
     assert not any(isinstance(value, dict) for value in trainer.values()), "so it is recorded"
     return trainer["batch_size"], trainer["patience"], config["eval"]["every"]
 

@@ -69,7 +69,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory, options: list[str]) -> Path:
     folder = tmp_path_factory.mktemp("whole") / "run"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("idiomtune.training.loop.update_best", first_is_best)
-        train(folder, [*options, "eval.every=2", "trainer.invariants.scoring=false"])
+        train(folder, [*options, "eval.every=2", "trainer.invariants=[-scoring]"])
     assert [path.name for path in checkpoints(folder)] == ["step_2", "step_4", "step_6"]
     for path in (folder / "best").rglob("*"):  # no links to the same blocks
         twin = folder / "step_2" / path.relative_to(folder / "best")

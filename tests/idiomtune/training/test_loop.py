@@ -87,7 +87,7 @@ def test_accumulation_gives_the_gradient_of_the_whole_batch(
     """Without dropout and in-batch negatives the parts of a batch add up, also of unequal ones."""
     monkeypatch.setattr(Encoder, "train", lambda self, *_: torch.nn.Module.train(self, False))
     run_options = [*options, "objective.loss.in_batch=none", "trainer.batch_size=60", "trainer.max_epochs=1"]
-    run_options.append("trainer.invariants=null")  # which tell that dropout is off
+    run_options.append("trainer.invariants=false")  # which tell that dropout is off
     train(tmp_path / "whole", run_options)
     train(tmp_path / "parts", [*run_options, "trainer.accumulation=5"])
     ours, theirs = (
@@ -189,7 +189,7 @@ def test_not_finite_loss_names_the_batch_and_what_is_saved(
 
     monkeypatch.setattr(Suite, "run", poison_after_scoring)
     with pytest.raises(UserError) as caught:
-        train(tmp_path / "run", [*options, "eval.every=2", "trainer.invariants=null"])
+        train(tmp_path / "run", [*options, "eval.every=2", "trainer.invariants=false"])
     message = str(caught.value)
     assert "the loss is nan at step 3 (epoch 1), in the batch of 48 anchors" in message
     assert (

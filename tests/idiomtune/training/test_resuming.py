@@ -31,7 +31,7 @@ THEN: dict[str, Any] = {
     "run_dir": None,
     "resume": None,
     "tracking": {"backend": None},
-    "trainer": {"max_epochs": 2, "learning_rate": 0.1, "invariants": {"level": "off"}, "ema": None},
+    "trainer": {"max_epochs": 2, "learning_rate": 0.1, "invariants": True, "ema": None},
     "model": {"glossary": "here/g.csv", "path": "m"},
     "objective": {"name": "own", "size": 1},
 }
@@ -117,7 +117,7 @@ def changed(**sections: Any) -> dict[str, Any]:
 
 ALLOWED: dict[str, dict[str, Any]] = {
     "trainer.max_epochs=5": {"trainer": {"max_epochs": 5}},
-    "trainer.invariants.level=all": {"trainer": {"invariants": {"level": "all"}}},
+    "trainer.invariants=[-loss]": {"trainer": {"invariants": ["-loss"]}},
     "model.glossary=there/g.csv": {"model": {"glossary": "there/g.csv"}},
     "model.glossary=[there/g.csv]": {"model": {"glossary": ["there/g.csv"]}},
     "tracking.backend=files": {"tracking": {"backend": "files", "folder": "its default"}},

@@ -141,7 +141,7 @@ def test_what_is_logged_of_a_step_in_parts_is_the_mean_over_its_plain_sentences(
 
     monkeypatch.setattr(Distillation, "term", term)
     run_options = [*options, *DISTILLATION, "trainer.accumulation=4", "trainer.max_steps=1"]
-    train(tmp_path / "run", [*run_options, "trainer.invariants=null"])  # which compute the term again
+    train(tmp_path / "run", [*run_options, "trainer.invariants=false"])  # which compute the term again
     (line,) = (line for line in metrics(tmp_path / "run") if "loss" in line)
     assert len({number for _, number in seen}) > 1
     expected = sum(value * number for value, number in seen) / sum(number for _, number in seen)

@@ -66,5 +66,5 @@ def test_another_models_embeddings_are_not_taken(
     if is_same:
         monkeypatch.setattr(Encoder, "digest", lambda _: "the same")
     with pytest.raises(InvariantError):
-        train(tmp_path / "run", [*options, *LAST, "trainer.invariants.parity=false"])
+        train(tmp_path / "run", [*options, *LAST, "trainer.invariants=[-parity]"])
     assert embedded[-1] == embedded[0]
