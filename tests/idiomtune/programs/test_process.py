@@ -211,7 +211,7 @@ def _interrupted(*_: Any, **__: Any) -> None:
 def _no_gate(*_: Any) -> Any:
     from idiomtune.encoder.glossary import UsageGate
 
-    return UsageGate([0.5] * 3 * 32, 0.0, (1,), [0.5] * 32)
+    return UsageGate([0.5] * 3 * 32, 0.0, (1,), (0.5,) * 32)
 
 
 def vandal(end: str) -> None:
