@@ -336,3 +336,15 @@ except KeyboardInterrupt as error:
     said, frames = done.stdout.splitlines()[-2:]
     assert f'it.resume("{Path.cwd() / "runs/a"}")' in said, done.stderr
     assert frames == "frames 2 None"
+
+
+def test_a_table_that_has_changed_is_read_again(tiny_path: Path) -> None:
+    def score() -> None:
+        it.evaluate(str(tiny_path), "own_val", data={"train": "pairs.jsonl"}, device="cpu")
+
+    path = Path("pairs.jsonl")
+    path.write_text("".join(json.dumps(row) + "\n" for row in PAIRS))
+    score()
+    path.write_text("no rows\n")
+    with pytest.raises(it.UserError):
+        score()
