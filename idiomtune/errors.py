@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from pathlib import Path
+from shlex import quote
 
 IN_PYTHON = ContextVar("IN_PYTHON", default=False)  # a function of `idiomtune` was called, no command
 
 
 def resume_command(run: str | Path) -> str:
     """What resumes a run, in the words of the door that the user came by."""
-    return f'it.resume("{run}")' if IN_PYTHON.get() else f"idiomtune train resume={run}"
+    return f"it.resume({str(run)!r})" if IN_PYTHON.get() else f"idiomtune train {quote(f'resume={run}')}"
 
 
 class UserError(Exception):

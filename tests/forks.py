@@ -21,6 +21,8 @@ from functools import cache
 from pathlib import Path
 from typing import NoReturn
 
+from idiomtune.programs import ending
+
 ROOT = Path(__file__).resolve().parent.parent
 # Read where a library is imported: a program for which they differ starts in a Python of its own.
 _READ_AT_IMPORT = (
@@ -152,6 +154,7 @@ def _do(work: Callable[[], object], outputs: Sequence[int]) -> NoReturn:
             (signal.SIGTERM, signal.SIG_DFL),
         ):
             signal.signal(signal_, handler)
+        vars(ending.started).update(vars(ending.Start()))  # as no program had run
         for first in in_child:
             first()
         work()

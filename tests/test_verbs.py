@@ -16,6 +16,7 @@ import torch
 from hydra.core.global_hydra import GlobalHydra
 
 import idiomtune as it
+from idiomtune.testing import check_objective
 from tests.programs import ROOT, run
 from tests.tiny_runs import assert_same_run
 
@@ -334,17 +335,23 @@ except KeyboardInterrupt as error:
     Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in USES))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path.cwd())
     said, frames = done.stdout.splitlines()[-2:]
-    assert f'it.resume("{Path.cwd() / "runs/a"}")' in said, done.stderr
+    assert f"it.resume({str(Path.cwd() / 'runs/a')!r})" in said, done.stderr
     assert frames == "frames 2 None"
 
 
-def test_a_table_that_has_changed_is_read_again(tiny_path: Path) -> None:
-    def score() -> None:
-        it.evaluate(str(tiny_path), "own_val", data={"train": "pairs.jsonl"}, device="cpu")
-
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda model: it.evaluate(model, "own_val", data={"train": "pairs.jsonl"}, device="cpu"),
+        lambda model: it.check(data="pairs.jsonl", model=model, device="cpu"),
+        lambda _: check_objective("own", data={"train": "pairs.jsonl"}, trainer={"batch_size": 3}),
+    ],
+    ids=["evaluate", "check", "kit"],
+)
+def test_a_table_that_has_changed_is_read_again(read: Callable[[str], object], tiny_path: Path) -> None:
     path = Path("pairs.jsonl")
     path.write_text("".join(json.dumps(row) + "\n" for row in PAIRS))
-    score()
-    path.write_text("no rows\n")
-    with pytest.raises(it.UserError):
-        score()
+    read(str(tiny_path))
+    path.write_text(json.dumps({"anchor": "a", "positive": "b"}) + "\n{}\n")
+    with pytest.raises(it.UserError, match=r"(row|line) 2"):
+        read(str(tiny_path))

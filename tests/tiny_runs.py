@@ -20,6 +20,7 @@ from safetensors.torch import load_file
 
 from idiomtune.config import TrainSettings, check
 from idiomtune.config.compose import compose_config
+from idiomtune.data.own.load import forget_own_data
 from idiomtune.errors import Interrupted
 from idiomtune.programs.fine_tune import fine_tune
 from idiomtune.training import step
@@ -64,6 +65,7 @@ def resume(folder: Path, *options: str, draws: bool = False) -> float:
 def _run(
     settings: TrainSettings, config: dict[str, Any], experiment: str, folder: Path, draws: bool
 ) -> float:
+    forget_own_data()  # as the command does
     with ExitStack() as held:
         if not draws:
             held.enter_context(patch("idiomtune.reports.plots.draw_figures"))

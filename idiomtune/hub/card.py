@@ -267,7 +267,7 @@ def model_card(
         objective=objective,
         is_own=is_own,
         scores=None if scores is None else [row[:3] for row in rows if score_of(row[0]).is_headline],
-        warnings=[*meta.get("warnings", []), *filter(None, [outcome(run) if rows else ""])],
+        warnings=[*meta.get("warnings", []), *(outcome(run, scores) if scores and rows else [])],
         trained_on=record.get("trained_on") or meta.get("trained_on"),
         versions=_versions(record),
         checkpoint=meta.get("checkpoint"),
@@ -358,16 +358,23 @@ def telling(scores: Mapping[str, Any]) -> dict[str, float]:
     return {key: value for key, value in scores["scores"].items() if min(value, before.get(key, 0.0)) < 1.0}
 
 
-def outcome(run: Path) -> str:
-    """That training did not clearly help, by the monitored scores, and on how many queries; "" if it did."""
+def outcome(run: Path, scores: Mapping[str, Any]) -> list[str]:
+    """That training did not clearly help, by the monitored scores, and on how many queries.
+
+    Args:
+        scores: the content of a `scores.json`; of an earlier checkpoint than the best nothing is said, since
+            the results of each query are the best's.
+    """
     finished = replace(runs.read_run(run, run.name), status="finished")  # the card is written just before
+    if finished.scores != scores["scores"]:
+        return []
     differences = [d for group in group_runs([finished]) for d in monitored(group, [])]
     verdict = beats_untrained(differences)
     if not verdict or verdict.startswith("beats"):
-        return ""
+        return []
     num_queries, num_clusters = max((d.num_queries, d.num_clusters) for d in differences)
     groups = f" of {num_clusters} groups" if 0 < num_clusters < num_queries else ""
-    return f"on {num_queries} queries{groups}, this model {verdict}"
+    return [f"on {num_queries} queries{groups}, this model {verdict}"]
 
 
 def eval_results(scores: Mapping[str, float]) -> list[EvalResult]:

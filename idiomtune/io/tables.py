@@ -258,22 +258,22 @@ def read_rows(path: Path, *, columns: Sequence[str] = (), kind: str | None = Non
         raise UserError("there is no row", file=path)
 
 
-_OTHER_KINDS = {  # how they begin
+_OTHER_KINDS = {  # how they begin, in lower case
     b"\x1f\x8b": "is packed by gzip: add .gz to its name",
-    b"PK\x03\x04": "is a zip archive or a spreadsheet: unpack it, or name it .xlsx",
+    b"pk\x03\x04": "is a zip archive or a spreadsheet: unpack it, or name it .xlsx",
     b"version https://git-lfs": "is only a pointer of Git LFS to the file: git lfs pull",
-    b"<!DOCTYPE": "is a web page: download the file itself",
+    b"<!doctype": "is a web page: download the file itself",
     b"<html": "is a web page: download the file itself",
 }
 
 
 def _refuse_other_kinds(path: Path, suffix: str) -> None:
     """Raises UserError for a file that is named as a text, and is something else."""
-    if suffix in (*_DELIMITERS, *_JSON_LINES, ".json") and path.suffix.lower() != ".gz":
+    if suffix in (*_DELIMITERS, *_JSON_LINES) and path.suffix.lower() != ".gz":
         with path.open("rb") as file:
-            head = file.read(32)
+            head = file.read(32).lower()
         for begin, what in _OTHER_KINDS.items():
-            if head.lower().startswith(begin.lower()):
+            if head.startswith(begin):
                 raise UserError(what, file=path)
 
 

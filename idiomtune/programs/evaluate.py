@@ -12,7 +12,6 @@ from typing import Any
 from idiomtune.benchmarks import announced, build_benchmarks
 from idiomtune.benchmarks.suite import Scorecard, Suite, check_dimensions
 from idiomtune.config import EvaluateSettings
-from idiomtune.data.own.load import forget_own_data
 from idiomtune.data.places import held_out_idioms, labelled_usages
 from idiomtune.encoder.building import build_encoder, idiom_expressions
 from idiomtune.encoder.device import log_placement, place, start_processes
@@ -54,7 +53,6 @@ def score_model(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str,
     Raises:
         UserError: for everything that the user can fix.
     """
-    forget_own_data()  # an earlier call's, which may have changed since
     naming = knowledge.glossary_files(settings.model)  # a typo is reported before anything is downloaded
     placement = place(settings.device, settings.precision)
     log_placement(placement)

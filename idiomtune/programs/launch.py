@@ -338,6 +338,8 @@ def named_grid(arguments: Sequence[str]) -> str | None:
 def ready(kind: type[Settings], config: dict[str, Any]) -> Settings:
     """The checked settings of a program; then torch and all else that takes seconds is imported.
 
+    Tables that an earlier program of this process has read are read again: they may have changed since.
+
     No garbage is collected meanwhile, and what these imports leave is never looked through: their million
     objects all stay.
 
@@ -345,6 +347,9 @@ def ready(kind: type[Settings], config: dict[str, Any]) -> Settings:
         UserError: naming each option that is wrong, before anything heavy is imported.
     """
     settings = check(kind, config)
+    from idiomtune.data.own.load import forget_own_data
+
+    forget_own_data()
     if isinstance(settings, TrainSettings):
         settings.objective.check_files(settings)
     if "torch" not in sys.modules:  # else a sweep's earlier runs may have left garbage

@@ -15,7 +15,7 @@ from idiomtune.benchmarks import Benchmark, announced, build_benchmarks, request
 from idiomtune.benchmarks.suite import check_dimensions
 from idiomtune.config import ModelSettings, TrainerSettings, TrainSettings
 from idiomtune.data.astitch import Usage
-from idiomtune.data.own.load import forget_own_data, own_splits
+from idiomtune.data.own.load import own_splits
 from idiomtune.declarations.models import model_names, model_values
 from idiomtune.encoder.building import check_model_options, empty_encoder, saved_pooling
 from idiomtune.encoder.device import Placement, log_placement, place
@@ -62,7 +62,6 @@ def prepare(settings: TrainSettings, folder: Path | None = None) -> Prepared:
     Raises:
         UserError: for everything that the user can fix.
     """
-    forget_own_data()
     glossary_files(settings.model)  # an error there is reported before anything is downloaded
     objective = build_objective(settings, folder)
     check_remedies(settings.retain, objective)
