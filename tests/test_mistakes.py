@@ -22,13 +22,14 @@ import idiomtune.commands.explore
 import idiomtune.commands.gate
 import idiomtune.commands.learn
 import idiomtune.commands.report
-from idiomtune.config import TrainSettings, check
+from idiomtune.config import TrainSettings
 from idiomtune.encoder.glossary import read_glossary, saved_meanings
 from idiomtune.encoder.idiom_tokens import read_expressions
 from idiomtune.errors import UserError
 from idiomtune.expressions import expression_pattern
 from idiomtune.io.files import parse_yaml
 from idiomtune.io.tables import read_rows
+from idiomtune.programs.launch import ready
 from idiomtune.programs.prepare import prepare
 from tests.mistakes import PLACEHOLDERS, configured, table
 from tests.own_data import write
@@ -378,9 +379,10 @@ def test_a_glossarys_patterns_are_compiled_where_their_words_are_met(here: Path)
 
 def test_the_next_job_of_a_process_reads_its_files_again(here: Path, tiny_path: Path) -> None:
     """So that a search holds no job's tables, and none is trained on rows that are gone."""
-    settings: TrainSettings = check(TrainSettings, configured("pairs", "trainer.batch_size=32", tiny_path))
+    config = configured("pairs", "trainer.batch_size=32", tiny_path)
     steps = []
     for num_rows in (48, 24):
         write(here / "pairs.csv", table("question,answer", lambda i: f"Where is {i}?,At home {i}.", num_rows))
+        settings = ready(TrainSettings, config)  # as each job begins
         steps.append(len(prepare(settings).objective.epoch_steps(0, 1)))
     assert steps == [2, 1]  # of 36 and 18 pairs, 32 a step
