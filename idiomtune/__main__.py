@@ -12,6 +12,7 @@ import sys
 
 import idiomtune
 from idiomtune.io.secrets import starred
+from idiomtune.programs.process import Interrupts
 
 PROGRAMS = {
     "new": "write a small folder to start from: sentences, glossary, options, a notebook",
@@ -36,7 +37,8 @@ def main() -> None:
     elif name in PROGRAMS:
         sys.argv = [name, *arguments]
         try:
-            runpy.run_module(f"idiomtune.commands.{name}", run_name="__main__", alter_sys=True)
+            with Interrupts():
+                runpy.run_module(f"idiomtune.commands.{name}", run_name="__main__", alter_sys=True)
         except KeyboardInterrupt:  # before the program could say so itself
             print("interrupted", file=sys.stderr)
             sys.exit(130)

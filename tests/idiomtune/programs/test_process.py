@@ -357,7 +357,7 @@ def test_after_an_interrupt_anywhere_the_next_call_works(what: str, start: float
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("delay", [0.15, 0.45, 0.8, 1.3])
+@pytest.mark.parametrize("delay", [0.15, 0.3, 0.45, 0.8, 1.3])
 @pytest.mark.parametrize("program", ["check", "report"])
 def test_a_program_that_is_interrupted_says_so(program: str, delay: float, tiny_path: Path) -> None:
     arguments = {"check": ["idiolink_ft", "data=sample", f"model={tiny_path}"], "report": ["nowhere"]}[
