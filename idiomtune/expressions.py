@@ -9,50 +9,32 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, pairwise, product
+from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
+_WORDS: dict[str, str] = {}  # kind → words
+for _line in Path(__file__).with_name("words.tsv").read_text(encoding="utf-8").splitlines():
+    _kind, _words = _line.split("\t")
+    _WORDS[_kind] = f"{_WORDS.get(_kind, '')} {_words}"
+
+
+def word_list(kind: str) -> list[str]:
+    """The words of a kind in `words.tsv`."""
+    return _WORDS[kind].split()
+
+
 # Determiners and prepositions have one form. The word after them is a noun or adjective: in "in the can" it
 # is never "canning", in "to boot" never "booted".
-_BEFORE_NOUNS_TEXT = """
-a an the to of in on at by for from with off out up down over under round into onto through
-my your his her its our their one's someone's somebody's
-o os as um uma de do da dos das em no na nos nas por para com ao à sem
-"""
-# Other function words with one form.
-_SMALL = """
-and or but not if so than that this who what it he she we they you me him us them is are was were
-someone somebody something e ou que se não mais
-"""
-# The base form, then the forms that no rule below gives.
-_IRREGULAR_VERBS = """
-be is are am was were been being, bear bore borne, beat beaten, become became, begin began begun, bend bent,
-bind bound, bite bit bitten, bleed bled, blow blew blown, break broke broken, bring brought, build built,
-burn burnt, buy bought, catch caught, choose chose chosen, come came, deal dealt, dig dug, do did done does,
-draw drew drawn, dream dreamt, drink drank drunk, drive drove driven, eat ate eaten, fall fell fallen, feed
-fed, feel felt, fight fought, find found, flee fled, fly flew flown, forget forgot forgotten, forgive
-forgave forgiven, freeze froze frozen, get got gotten, give gave given, go went gone goes, grind ground,
-grow grew grown, hang hung, have had has, hear heard, hide hid hidden, hold held, keep kept, kneel knelt,
-know knew known, lay laid, lead led, leap leapt, learn learnt, leave left, lend lent, lie lay lain, light
-lit, lose lost, make made, mean meant, meet met, pay paid, ride rode ridden, ring rang rung, rise rose
-risen, run ran, say said, see saw seen, sell sold, send sent, shake shook shaken, shine shone, shoot shot,
-show shown, shrink shrank shrunk, sing sang sung, sink sank sunk, sit sat, sleep slept, slide slid, smell
-smelt, speak spoke spoken, spell spelt, spend spent, spill spilt, spin spun, spring sprang sprung, stand
-stood, steal stole stolen, stick stuck, sting stung, strike struck stricken, swear swore sworn, sweep swept,
-swim swam swum, swing swung, take took taken, teach taught, tear tore torn, tell told, think thought, throw
-threw thrown, tread trod trodden, understand understood, wake woke woken, wear wore worn, weave wove woven,
-weep wept, win won, wind wound, wring wrung, write wrote written
-"""
-_IRREGULAR_NOUNS = """
-man men, woman women, child children, foot feet, tooth teeth, goose geese, mouse mice, louse lice, ox oxen,
-person people
-"""
-BEFORE_NOUNS = frozenset(_BEFORE_NOUNS_TEXT.split())
+BEFORE_NOUNS = frozenset(word_list("before nouns"))
+ONE_FORM = BEFORE_NOUNS | {*word_list("small")}
 # Words that idioms are printed with and without.
 _OPTIONAL = frozenset({"a", "an", "the", "to", "be", "one", "ones", "your", "someone", "somebody", "s"})
-ONE_FORM = BEFORE_NOUNS | frozenset(_SMALL.split())
-_VERB_FORMS = {base: forms for base, *forms in map(str.split, _IRREGULAR_VERBS.split(","))}
-_NOUN_FORMS = {base: forms for base, *forms in map(str.split, _IRREGULAR_NOUNS.split(","))}
+# The base form → the forms that no rule below gives.
+_VERB_FORMS, _NOUN_FORMS = (
+    {base: forms for base, *forms in map(str.split, _WORDS[kind].split(","))}
+    for kind in ("irregular verbs", "irregular nouns")
+)
 
 
 @lru_cache(maxsize=100_000)
@@ -121,7 +103,6 @@ _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003134f]"
 )
 _HYPHENS = r"\-\u2010\u2011\u2013"  # in a character class
-_HYPHEN = ("-", "\u2010", "\u2011", "\u2013")
 _APOSTROPHES = "'\u2019\u2018\u02bc"
 IN_A_WORD = r"[\w\u0300-\u036f]"  # accents may be characters of their own
 # Spaces, or one hyphen. A dash between spaces divides a sentence, not an expression.
@@ -136,13 +117,8 @@ _PLACEHOLDERS: dict[Filled, list[str]] = {
 }
 _MAYBE_PLACEHOLDER = re.compile("one|some", re.IGNORECASE)
 _KIND_OF: dict[str, Filled] = {word: kind for kind, words in _PLACEHOLDERS.items() for word in words}
-_REFLEXIVES_TEXT = "myself yourself himself herself itself oneself ourselves yourselves themselves"
-_PRONOUNS_TEXT = "me you him her it us them this that these those everyone everybody anyone anybody"
-_POSSESSIVES_TEXT = "my your his her its our their whose"
-# These begin a clause, so no phrase contains them.
-_CLAUSE_TEXT = "although because but if though unless until when where whether which while who whom"
-_REFLEXIVES, _PRONOUNS = _REFLEXIVES_TEXT.split(), _PRONOUNS_TEXT.split()
-_POSSESSIVES, _CLAUSE = _POSSESSIVES_TEXT.split(), _CLAUSE_TEXT.split()
+_REFLEXIVES, _PRONOUNS, _POSSESSIVES = map(word_list, ("reflexives", "pronouns", "possessives"))
+_CLAUSE = word_list("clause")  # these begin a clause, so no phrase contains them
 _MAX_FILLERS = 5  # words of a phrase
 _MAX_PLACEHOLDERS = 4  # of an expression; the time that a text takes is multiplied by up to 5 for each
 # Letters and spaces of a phrase are listed, since libraries of regular expressions differ in what \w and \s
@@ -465,9 +441,6 @@ _MAX_CACHED_TEXTS = 200_000
 _CROWDED = 100  # expressions with one word
 _Base = tuple[str, bool]  # a word, and whether it may be a verb
 Forms = Mapping[str, Sequence[str]]  # expression → its inflected forms
-# Letters that the first word may begin with, and the number of signs before them (one in ".NET"); those that
-# each further word may begin with; whether all words are letters, and none is a placeholder.
-_Known = tuple[list[tuple[str, int]], list[frozenset[str]], bool]
 # U+02BC is a letter, but is used as an apostrophe too.
 _RUN = re.compile(rf"(?:(?!\u02bc){IN_A_WORD})+")
 
@@ -507,13 +480,10 @@ class ExpressionIndex:
         unspaced = sorted(filter(_UNSPACED.search, self._expressions), key=len, reverse=True)
         self._unspaced = re.compile("|".join(map(re.escape, unspaced))) if unspaced else None
         split = [_split(name) for name in self._expressions]
-        counts = Counter(word for words in split for word in words)
-        stretches = Counter(stretch for words in split for stretch in _stretches(words))
-        alike: dict[tuple[str, bool], list[int]] = {}  # word, and whether it may be a verb → whose it is
-        # Letters that its rarest word may begin with → numbers of expressions.
-        self._having: dict[str, list[int]] = {}
-        # The same of neighbouring words, for those of which even the rarest word is in many.
-        self._having_stretch: dict[tuple[_Base, ...], list[int]] = {}
+        counts = Counter(piece for words in split for piece, _ in _pieces(words))
+        # Numbers of expressions by the letters that a word of theirs may begin with; by neighbouring words.
+        self._by_letters: dict[str, list[int]] = {}
+        self._by_words: dict[tuple[_Base, ...], list[int]] = {}
         self._bases: dict[str, set[_Base]] = {}  # form → of which words
         for number, (name, words) in enumerate(zip(self._expressions, split, strict=True)):
             places = list(range(len(words)))
@@ -521,33 +491,27 @@ class ExpressionIndex:
                 expression_words(name)  # refuses what is no expression
                 places = [place for place in places if words[place].lower() not in _KIND_OF] or places
             # One of letters or digits, not "&"; of words that are as rare, one that may be inflected.
-            rarest = min(
+            first = min(
                 places,
-                key=lambda p: (not _RUN.search(words[p]), counts[words[p]], not words[p].isalpha()),
+                key=lambda p: (not _RUN.search(words[p]), counts[words[p],], not words[p].isalpha()),
             )
-            fixed = {(words[place], place) for place in places if words[place].isalpha()}
-            whole = [
-                (stretch, first)
-                for first, stretch in enumerate(_stretches(words))
-                if all((word, first + n) in fixed for n, word in enumerate(stretch))
-            ]
-            if counts[words[rarest]] > _CROWDED and whole and name not in self._forms:
-                stretch, first = min(whole, key=lambda of: stretches[of[0]])
-                bases = tuple((w.lower(), _may_be_verb(words, first + n)) for n, w in enumerate(stretch))
-                self._having_stretch.setdefault(bases, []).append(number)
-                for word, as_verb in bases:
-                    for form in inflections(word, as_verb=as_verb):
-                        self._bases.setdefault(form, set()).add((word, as_verb))
+            piece: tuple[str, ...] = (words[first],)
+            fixed = {place for place in places if words[place].isalpha()}
+            if name in self._forms or first not in fixed:
+                for run in _beginnings(_forms_at(words, first, self._forms.get(name, ())))[0]:
+                    self._by_letters.setdefault(run, []).append(number)
                 continue
-            if words[rarest].isalpha() and name not in self._forms:
-                alike.setdefault((words[rarest], _may_be_verb(words, rarest)), []).append(number)
-                continue
-            for run in _beginnings(_forms_at(words, rarest, self._forms.get(name, ())))[0]:
-                self._having.setdefault(run, []).append(number)
-        for (word, as_verb), numbers in alike.items():
-            for form in inflections(word, as_verb=as_verb):
-                self._having.setdefault(form, []).extend(numbers)
-        self._known: dict[int, _Known] = {}
+            if counts[piece] > _CROWDED:
+                longer = [
+                    (s, p) for s, p in _pieces(words) if len(s) > 1 and fixed.issuperset(range(p, p + len(s)))
+                ]
+                piece, first = min(longer, key=lambda of: counts[of[0]], default=(piece, first))
+            bases = tuple((w.lower(), _may_be_verb(words, p)) for p, w in enumerate(piece, first))
+            self._by_words.setdefault(bases, []).append(number)
+            for word, as_verb in bases:
+                for form in inflections(word, as_verb=as_verb):
+                    self._bases.setdefault(form, set()).add((word, as_verb))
+        self._sizes = {len(bases) for bases in self._by_words}
         # A text comes again: in each epoch, in several benchmarks, read in several ways.
         self._found = lru_cache(maxsize=_MAX_CACHED_TEXTS)(self._find)
         self._found_runs = lru_cache(maxsize=_MAX_CACHED_TEXTS)(self._runs)
@@ -613,80 +577,56 @@ class ExpressionIndex:
             places.setdefault(word, []).append(place)
         candidates: dict[int, list[tuple[int, int]]] = {}  # first word → (expression, signs before it)
         bases = [self._bases.get(word, ()) for word, *_ in found]
+        starts = ((size, at) for size in self._sizes for at in range(len(bases) + 1 - size))
+        pieces = (piece for size, at in starts for piece in product(*bases[at : at + size]))
         having = chain(
-            (number for word in places for number in self._having.get(word, ())),
-            (
-                number
-                for size in (2, 3)
-                if self._bases
-                for at in range(len(bases) + 1 - size)
-                for stretch in product(*bases[at : at + size])
-                for number in self._having_stretch.get(stretch, ())
-            ),
+            (number for word in places for number in self._by_letters.get(word, ())),
+            (number for piece in pieces for number in self._by_words.get(piece, ())),
         )
         for number in dict.fromkeys(having):
             if self._expressions[number] == apart:
                 continue
-            if number not in self._known:
-                self._known[number] = _known(expression_words(*self._key(number)))
-            starts, further, _ = self._known[number]
+            beginnings, further = _landmarks(*self._key(number))
             words = iter([word for word, *_ in found])
             # In their order: no pattern is compiled for others.
             if all(any(word in letters for word in words) for letters in further):
-                for letters, lead in starts:
+                for letters, lead in beginnings:
                     for place in places.get(letters, ()):
                         candidates.setdefault(place, []).append((number, lead))
         after = start
         for place in sorted(candidates):
-            matches = [
-                (runs, self._expressions[number])
-                for number, lead in sorted(candidates[place])
-                if found[place][1] - lead >= after
-                and (runs := self._runs_at(number, text, found, place, lead, end))
-            ]
+            matches = []
+            for number, lead in sorted(candidates[place]):
+                at = found[place][1] - lead
+                if at >= after and (match := expression_pattern(*self._key(number)).match(text, at, end)):
+                    runs = [match.span(group) for group in range(1, len(match.groups()) + 1)]
+                    matches.append((runs, self._expressions[number]))
             if matches:
                 longest = max(matches, key=lambda match: (match[0][-1][1], -match[0][0][0]))
                 after = longest[0][-1][1]
                 yield longest
-
-    def _runs_at(
-        self, number: int, text: str, found: list[tuple[str, int, int]], place: int, lead: int, end: int
-    ) -> list[Span] | None:
-        """The runs of an expression that begins with a word of a text, or with the signs before it."""
-        _, further, is_plain = self._known[number]
-        if not is_plain:
-            match = expression_pattern(*self._key(number)).match(text, found[place][1] - lead, end)
-            return match and [match.span(group) for group in range(1, len(match.groups()) + 1)]
-        # Without its pattern, which takes a millisecond to compile.
-        words = found[place : place + 1 + len(further)]
-        (_, first, _), (_, _, last) = words[0], words[-1]
-        if len(words) <= len(further) or "\u02bc" in (
-            text[first - 1 : first],
-            text[last : min(last + 1, end)],
-        ):
-            return None
-        for (_, _, before), (word, behind, _), forms in zip(words, words[1:], further, strict=False):
-            gap = text[before:behind]
-            if word not in forms or not (gap.isspace() or gap in _HYPHEN):
-                return None
-        return [(first, last)]
 
     def _key(self, number: int) -> tuple[str, tuple[str, ...]]:
         name = self._expressions[number]
         return name, self._forms.get(name, ())
 
 
-def _stretches(words: Sequence[str]) -> list[tuple[str, ...]]:
-    """Each three neighbouring words, or the two of an expression that has no more."""
-    size = min(len(words), 3)
-    return [tuple(words[at : at + size]) for at in range(len(words) + 1 - size)] if size > 1 else []
+def _pieces(words: Sequence[str]) -> Iterator[tuple[tuple[str, ...], int]]:
+    """Each word and each three neighbouring ones (two if there are no more), with the place of the first."""
+    for size in {1, min(len(words), 3)}:
+        yield from ((tuple(words[at : at + size]), at) for at in range(len(words) + 1 - size))
 
 
-def _known(words: Sequence[Word]) -> _Known:
-    first, *others = words
+@lru_cache(maxsize=100_000)
+def _landmarks(expression: str, forms: tuple[str, ...]) -> tuple[list[tuple[str, int]], list[frozenset[str]]]:
+    """By which an expression is seen in a text before its pattern is tried.
+
+    Letters that its first word may begin with, and the number of signs before them (one in ".NET"); those
+    that each further fixed word may begin with.
+    """
+    first, *others = expression_words(expression, forms)
     further = [_beginnings(word.forms)[0] for word in others if word.stands_for is None]
-    is_plain = all(word.stands_for is None and all(map(str.isalpha, word.forms)) for word in words)
-    return _beginnings(first.forms)[1], [letters for letters in further if letters], is_plain
+    return _beginnings(first.forms)[1], [letters for letters in further if letters]
 
 
 def contained(expressions: Iterable[str], forms: Forms = MappingProxyType({})) -> dict[str, list[str]]:

@@ -22,7 +22,7 @@ from idiomtune.data.own.forms import GLOSSARY
 from idiomtune.data.own.table import FieldError, Record, Source, Table
 from idiomtune.data.sources import download
 from idiomtune.errors import DataMissingError, UserError
-from idiomtune.expressions import ONE_FORM
+from idiomtune.expressions import ONE_FORM, word_list
 from idiomtune.io.files import cache_folder, expanded, is_file, is_folder, read_json
 from idiomtune.io.tables import lines_of
 
@@ -42,24 +42,8 @@ _REFERENCE = re.compile(
 )
 _WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)*")
 # With those of one form, words that make no expression by themselves: "to the", "want to", "as well".
-_FUNCTION_WORDS = """
-about above across after again against all along also although always am among another any around away back
-be because been before behind being below beneath beside between beyond both can could did do does doing
-done during each either else enough even ever every few had has have having here hers how i inside just
-least less let like little many may might mine more most much must near need neither never no nor now often
-once one only other others ought ours outside own quite rather same shall should since some soon still such
-then there these those though together too toward towards until upon used very want well were what when
-where whether which while whom whose why will within without would yet yours oneself ela ele entre essa esse
-esta este isso isto já mais me mesmo muito nem para pela pelo quando quem ser seu sua são também te tem ter
-lo la
-"""
-_FUNCTION = ONE_FORM | {*_FUNCTION_WORDS.split()}
-_NAMES_TEXT = """
-ar Arabic ca Catalan cs Czech da Danish de German el Greek en English es Spanish fi Finnish fr French
-gl Galician hu Hungarian it Italian la Latin nl Dutch pl Polish pt Portuguese ro Romanian
-ru Russian sv Swedish tr Turkish
-"""
-_NAMES = dict(zip(_NAMES_TEXT.split()[::2], _NAMES_TEXT.split()[1::2], strict=True))
+_FUNCTION = ONE_FORM | {*word_list("function")}
+_NAMES = dict(name.split("=") for name in word_list("languages"))  # code → English name
 _KAIKKI = "https://kaikki.org/dictionary"
 _DEBIAN = "/usr/share/wordnet"  # its package wordnet-base
 _PARTS = {"noun": "noun", "verb": "verb", "adj": "adjective", "adv": "adverb"}  # of WordNet's files
