@@ -15,7 +15,8 @@ from torch import nn
 
 from idiomtune.benchmarks import Benchmark
 from idiomtune.config import Common, TrainSettings
-from idiomtune.data.own.load import Examples, own_splits, read_corpus
+from idiomtune.data.own.load import own_splits, read_corpus
+from idiomtune.data.own.store import Examples
 from idiomtune.declarations.dataset import HELD_OUT, OwnData
 from idiomtune.declarations.options import Section
 from idiomtune.declarations.registry import build_objective as build_declared

@@ -157,7 +157,7 @@ def test_plots_are_drawn_in_one_place_each() -> None:
 def test_mteb_is_asked_for_on_demand_alone() -> None:
     """It is an extra, and takes seconds to import."""
     found = [inside(p) for p in SOURCES if touches(p, "mteb", "datasets")]
-    assert found == ["data/own/table.py", "factory.py", "integrations/mteb.py"]
+    assert found == ["data/own/source.py", "factory.py", "integrations/mteb.py"]
 
     asked = ("idiomtune.integrations.mteb", "idiomloss.sentence_transformers")
     assert not [inside(p) for p in SOURCES if touches(p, *asked)]

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from idiomloss.similarity import unit_vectors
-from idiomtune.data.own.load import number_for
+from idiomtune.data.own.store import number_for
 
 # Of some queries, a slice of all, with N documents: (size of the slice, N).
 Similarity = Callable[[slice], Tensor]

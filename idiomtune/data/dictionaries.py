@@ -19,7 +19,8 @@ from typing import NamedTuple, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from idiomtune.data.own.forms import GLOSSARY
-from idiomtune.data.own.table import FieldError, Record, Source, Table
+from idiomtune.data.own.source import Source
+from idiomtune.data.own.table import FieldError, Record, Table
 from idiomtune.data.sources import download
 from idiomtune.errors import DataMissingError, UserError
 from idiomtune.expressions import ONE_FORM, word_list

@@ -23,9 +23,10 @@ from idiomtune.benchmarks.own import MODES, Mode
 from idiomtune.benchmarks.own.collections import read_collection
 from idiomtune.benchmarks.retrieval import ndcg, rank, rank_in_blocks, tie_break
 from idiomtune.data.idiolink import Split
+from idiomtune.data.own.examples import OwnTable
 from idiomtune.data.own.forms import TEXTS, TRAINED
-from idiomtune.data.own.load import OwnTable
-from idiomtune.data.own.table import Record, Source, Table
+from idiomtune.data.own.source import Source
+from idiomtune.data.own.table import Record, Table
 from idiomtune.declarations.dataset import Form
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.errors import UserError

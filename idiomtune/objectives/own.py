@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from idiomtune.data.own.load import OwnSplits, Store
+    from idiomtune.data.own.load import OwnSplits
+    from idiomtune.data.own.store import Store
 
 OwnMode = Literal["span", "sentence", "masked_span", "masked_sentence"]
 OwnModes = Annotated[list[OwnMode], BeforeValidator(as_list), Field(min_length=1)]
@@ -64,7 +65,7 @@ class OwnOptions(ContrastiveOptions):
 
     @property
     def usage_weights(self) -> Mapping[str, float]:
-        from idiomtune.data.own.load import number_for
+        from idiomtune.data.own.store import number_for
 
         return {str(number_for(usage)): weight for usage, weight in self.positive_weights.items()}
 

@@ -14,7 +14,7 @@ from idiomtune.config import ExploreSettings, ModelSettings, check
 from idiomtune.config.sections import named_model
 from idiomtune.data.idiolink import available_splits, idiolink_root, load_split
 from idiomtune.data.names import CV_SPLIT
-from idiomtune.data.own.table import find_sources
+from idiomtune.data.own.source import find_sources
 from idiomtune.data.places import labelled_usages
 from idiomtune.declarations.options import as_list
 from idiomtune.encoder.building import build_encoder

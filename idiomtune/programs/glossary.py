@@ -23,7 +23,8 @@ from idiomtune.data.dictionaries import (
     wiktionary_file,
 )
 from idiomtune.data.own.forms import CORPUS
-from idiomtune.data.own.table import Table, find_sources
+from idiomtune.data.own.source import find_sources
+from idiomtune.data.own.table import Table
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import first_clause, is_findable
 from idiomtune.errors import UserError

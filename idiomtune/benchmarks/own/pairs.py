@@ -33,7 +33,8 @@ from idiomtune.benchmarks.own.collections import (
 from idiomtune.benchmarks.own.retrieval import OwnRetrievalBenchmark
 from idiomtune.benchmarks.pairs import best_accuracy, best_f1, cosines
 from idiomtune.data.own.forms import LABELLED_PAIRS, SPAN_PARTS, STS
-from idiomtune.data.own.load import Examples, own_splits
+from idiomtune.data.own.load import own_splits
+from idiomtune.data.own.store import Examples
 from idiomtune.data.own.table import Record, Table, as_number, unique
 from idiomtune.declarations.dataset import HELD_OUT
 from idiomtune.errors import UserError

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 SPAN_PARTS = ("span", "span_start", "span_end")
 # Role of a text → that of a span in it.
@@ -75,149 +76,62 @@ class Form:
         return {role: [c for c in found if c in mapped] or found for role, found in columns.items()}
 
 
-def _roles(**names: str) -> dict[str, tuple[str, ...]]:
-    """Role → the names of its columns; a role with `span` in its name also has two ends."""
+# Each row: a section, a role, the names of its columns.
+_TABLE = [line.split("\t") for line in Path(__file__).with_name("roles.tsv").read_text("utf-8").splitlines()]
+
+
+def _roles(*sections: str) -> dict[str, tuple[str, ...]]:
+    """Role → the names of its columns, of some sections of the table.
+
+    A role with `span` in its name also has two ends.
+    """
     return {
-        f"{role}{end}": tuple(f"{name}{end}" for name in aliases.split())
-        for role, aliases in names.items()
+        f"{role}{end}": tuple(f"{name}{end}" for name in names.split())
+        for wanted in sections
+        for section, role, names in _TABLE
+        if section == wanted
         for end in (("", "_start", "_end") if "span" in role else ("",))
     }
 
 
-_ID = "id _id"
-_SENTENCE1 = "sentence1 sentence_1 sentence_a text1 text_1 text_a question1"
-_SENTENCE2 = "sentence2 sentence_2 sentence_b text2 text_2 text_b question2"
-_SPAN1, _SPAN2 = "span1 span_1 span_a sentence1_span", "span2 span_2 span_b sentence2_span"
-_TWO = {"sentence1": _SENTENCE1, "sentence2": _SENTENCE2, "span1": _SPAN1, "span2": _SPAN2}
-_SCORE = "score scores similarity similarity_score relatedness_score"
-_LABEL = "label labels class"
-_GROUP = "group expression idiom mwe pie multiword_expression potentially_idiomatic_expression"
-_USAGE = "usage kind"
-
-# What is trained on.
-_ROW = {"group": _GROUP, "weight": "weight", "instruction": "instruction"}
-_PAIR = {
-    **{"negative": "negative negatives neg hard_negative negative_passages", "meaning": "meaning sense"},
-    **{"negative_span": "negative_span neg_span", **_ROW},
-}
-PAIRS = Form(
-    "pairs",
-    _roles(
-        anchor="anchor query question query_text",
-        positive="positive positives pos answer passage document positive_passages",
-        span="span anchor_span query_span",
-        positive_span="positive_span pos_span",
-        **_PAIR,
-    ),
-    ("anchor", "positive"),
-    ("positive", "negative"),
-)
-_AS_PAIRS = {"sentence1": PAIRS.roles["anchor"], "sentence2": PAIRS.roles["positive"]}
-SENTENCE_PAIRS = Form(  # with the columns of scored pairs, without a score
-    "pairs",
-    _roles(
-        anchor=_SENTENCE1,
-        positive=_SENTENCE2,
-        span=f"span anchor_span {_SPAN1}",
-        positive_span=f"positive_span pos_span {_SPAN2}",
-        **_PAIR,
-    ),
-    ("anchor", "positive"),
-    ("negative",),
-)
+# What is trained on: the first that fits counts.
 _SCORED = ("sentence1", "sentence2", "score")
-_SENTENCE = _roles(
-    text="text sentence",
-    label=_LABEL,
-    usage=_USAGE,
-    span="span text_span sentence_span",
-    meaning="meaning sense",
-    **_ROW,
-)
-TRAINED = (  # the first that fits counts
-    PAIRS,
-    Form("scored", _roles(**_TWO, score=_SCORE, **_ROW), _SCORED),
-    Form("scored", _roles(**_TWO, score=_LABEL, **_ROW), _SCORED),
-    SENTENCE_PAIRS,
+_PAIR, _SENTENCE = ("negatives", "meaning", "row"), _roles("sentence", "usage", "meaning", "row")
+TRAINED = (
+    Form("pairs", _roles("pair", *_PAIR), ("anchor", "positive"), ("positive", "negative")),
+    Form("scored", _roles("two sentences", "score", "row"), _SCORED),
+    Form("scored", _roles("two sentences", "label as score", "row"), _SCORED),
+    # With the columns of scored pairs, without a score.
+    Form("pairs", _roles("two sentences as pair", *_PAIR), ("anchor", "positive"), ("negative",)),
     # With the columns of pairs, if the user says which column has their score.
-    Form("scored", {**_roles(score=_SCORE, **_TWO, **_ROW), **_AS_PAIRS}, _SCORED),
+    Form("scored", _roles("score", "two sentences", "row", "pair as two sentences"), _SCORED),
     Form("sentences", _SENTENCE, ("text", "label")),
     Form("sentences", _SENTENCE, ("text", "group")),
 )
 # Columns that are no typing error although training does not read them.
 UNREAD = {"", "id", "_id", "idx", "index", "query_id"}
 
-# What is scored on.
-_SCORED_ON = {"group": "group cluster", "instruction": "instruction", "span": "span"}
-_TWO_SCORED = {**_TWO, "id": f"{_ID} pair_id", **_SCORED_ON}  # span is refused: of which sentence?
-STS = Form("scored pairs", _roles(**_TWO_SCORED, score=f"{_SCORE} label gold"), _SCORED)
+# What is scored on. A pair's `span` is refused: of which sentence?
+STS = Form("scored pairs", _roles("two sentences", "scored on", "scored pair"), _SCORED)
 LABELLED_PAIRS = Form(
     "labelled pairs",
-    _roles(**_TWO_SCORED, label="label labels is_duplicate score gold"),
+    _roles("two sentences", "scored on", "labelled pair"),
     ("sentence1", "sentence2", "label"),
 )
-_RANKING = _roles(
-    query="query question anchor",
-    candidate="candidate document passage text",
-    grade="grade score relevance label",
-    candidates="candidates documents passages",
-    grades="grades scores relevances labels",
-    positives="positives positive pos",
-    negatives="negatives negative neg",
-    id="query_id qid",
-    row_id=_ID,  # the query's, where it has a row of its own
-    **_SCORED_ON,
-)
+_RANKING = _roles("ranking", "scored on")  # its `row_id` is the query's where it has a row of its own
 RANKINGS = (  # the first that fits counts
     Form("graded", _RANKING, ("query", "candidates", "grades")),
     Form("ordered", _RANKING, ("query", "candidates")),
     Form("relevant", _RANKING, ("query", "positives")),
     Form("by pair", _RANKING, ("query", "candidate", "grade")),
 )
-_DOCUMENT = {
-    "id": "_id id corpus_id document_id doc_id docid docno pid",
-    "text": "text contents content passage document sentence body",
-    "title": "title",
-    "span": "span",
-}
-DOCUMENTS = Form("documents", _roles(**_DOCUMENT), ("id", "text"))
-QUERIES = Form(
-    "queries",
-    _roles(id="_id id query_id qid", text="text query question sentence", **_SCORED_ON),
-    ("id", "text"),
-)
-JUDGEMENTS = Form(
-    "judgements",
-    _roles(
-        query="query_id qid query",
-        document="corpus_id document_id doc_id docid docno pid document",
-        relevance="score relevance rel label grade",
-    ),
-    ("query", "document"),
-)
+DOCUMENTS = Form("documents", _roles("document"), ("id", "text"))
+QUERIES = Form("queries", _roles("query", "scored on"), ("id", "text"))
+JUDGEMENTS = Form("judgements", _roles("judgement"), ("query", "document"))
 # What is explored, and what negatives are mined from.
-TEXTS = Form("texts", _roles(**_DOCUMENT, usage=f"{_USAGE} {_LABEL}", group=_GROUP), ("text",))
-CORPUS = Form("corpus", _roles(text="text", title="title"), ("text",))
+TEXTS = Form("texts", _roles("document", "explored"), ("text",))
+CORPUS = Form("corpus", _roles("corpus"), ("text",))
 # Glossaries: users' own, and two published tables that can be read as they are.
-GLOSSARY = Form(
-    "glossary",
-    {
-        role: (role,)
-        for role in (
-            *("expression", "meaning", "literal", "part_of_speech", "forms", "language", "example"),
-            *("source", "licence"),
-        )
-    },
-    ("expression", "meaning"),
-)
-PIE_SENSES = Form(
-    "PIE",
-    _roles(expression="idiom", meaning="sense", sentence="idiomatic_sent"),
-    ("expression", "meaning", "sentence"),
-)
-ASTITCH_SENSES = Form(
-    "AStitchInLanguageModels",
-    _roles(expression="multiword_expression", meaning="non_literal_meaning"),
-    ("expression", "meaning"),
-    ("meaning",),
-)
+GLOSSARY = Form("glossary", _roles("glossary"), ("expression", "meaning"))
+PIE_SENSES = Form("PIE", _roles("PIE"), ("expression", "meaning", "sentence"))
+ASTITCH_SENSES = Form("AStitchInLanguageModels", _roles("AStitch"), ("expression", "meaning"), ("meaning",))

@@ -1,4 +1,4 @@
-"""The one reader of users' tables: where they are, rows by the roles of their columns, and all problems."""
+"""The one reader of users' tables: rows by the roles of their columns, and all problems at once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import math
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from html import unescape
 from itertools import chain, islice
 from pathlib import Path
@@ -16,9 +15,10 @@ from typing import Any, TypeVar
 
 from idiomtune.data.own.columns import find_marks, without_marks
 from idiomtune.data.own.forms import SPAN_OF, SPAN_PARTS, Form, normalised
-from idiomtune.errors import DataMissingError, UserError
-from idiomtune.io.files import expanded, first_of, is_file, is_folder, made, one_line, parse_json, parse_list
-from idiomtune.io.tables import KINDS, Row, has_header, is_from_memory, is_table, name_row, read_rows
+from idiomtune.data.own.source import Source
+from idiomtune.errors import UserError
+from idiomtune.io.files import first_of, made, one_line, parse_json, parse_list
+from idiomtune.io.tables import Row, has_header, name_row
 from idiomtune.requests import find_span
 
 log = logging.getLogger(__name__)
@@ -26,8 +26,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 Span = tuple[int, int]
 
-_HUB = re.compile(r"hf:(?P<repo>[^/:@]+/[^/:@]+)(/(?P<subset>[^:@]+))?:(?P<split>[^@]+)(@(?P<revision>.+))?")
-_COMMIT = re.compile("[0-9a-f]{40}")
 _ENTRY = ("text", "title", *SPAN_PARTS, "group", "meaning")  # fields of an object in a list
 _NAMING = ("id", "row_id", "expression")  # roles that name a row in messages
 LABELS = ("group", "meaning", "label", "usage")  # roles whose names may be true and false
@@ -37,107 +35,6 @@ _LIST = re.compile(r"""\[\s*(['"]).*\1\s*\]""", re.DOTALL)
 _ENTITY = re.compile(r"&(#\d+|#x[\da-fA-F]+|[a-zA-Z]{2,8}\d?);")
 _MANY = 0.1  # a larger share of texts with marks in them is warned of
 _INVISIBLE = ("Cc", "Cf", "Zs", "Zl", "Zp")  # categories: controls, formats, blanks
-
-
-@dataclass(frozen=True)
-class Source:
-    """One table.
-
-    Attributes:
-        name: for messages: the file's path, or the name of a data set on the Hub, without a revision.
-        path: None for a data set of the Hub.
-        revision: of a data set of the Hub: the commit.
-        hub: its rows.
-    """
-
-    name: str
-    path: Path | None = None
-    revision: str | None = None
-    hub: Any = None
-
-    def rows(self) -> Iterator[Row]:
-        """Its rows, one at a time."""
-        if self.path is not None:
-            yield from read_rows(self.path)
-        else:
-            yield from (Row(number, values) for number, values in enumerate(self.hub, 1))
-
-
-def find_sources(names: Sequence[str], option: str) -> list[Source]:
-    """The tables that an option names; a folder stands for all tables in it, by name.
-
-    Raises:
-        UserError: if one does not exist, a folder contains none, or a data set is unavailable.
-    """
-    sources: list[Source] = []
-    for name in names:
-        path = expanded(name, option)
-        if name.startswith("hf:"):
-            sources.append(_hub_source(name, option))
-        elif is_folder(path):
-            tables = sorted(p for p in path.iterdir() if is_table(p))
-            if not tables:
-                raise UserError(f"the folder contains no table ({KINDS})", option=option, file=name)
-            sources += [Source(str(table), table) for table in tables]
-        elif is_file(path):
-            name = f"{option}, in memory" + f" ({len(sources) + 1})" * (len(names) > 1)
-            name = name if is_from_memory(path) else str(path)
-            sources.append(Source(name, path))
-        else:
-            several = f"; write several files as a list, '{option}=[{name}]'" if "," in name else ""
-            raise DataMissingError(
-                f"there is no such file or folder{several}. A data set of the Hub: hf:<owner>/<name>:<split>",
-                option=option,
-                file=name,
-            )
-    if twice := {s.name for s in sources if sum(other.name == s.name for other in sources) > 1}:
-        raise UserError(f"names {min(twice)} twice", option=option)
-    return sources
-
-
-def _hub_source(name: str, option: str) -> Source:
-    """A split of a data set of the Hub, at a commit; from the cache if there is no network."""
-    match = _HUB.fullmatch(name)
-    if match is None:
-        problem = "a data set of the Hub is hf:<owner>/<name>[/<subset>]:<split>[@<revision>]"
-        raise UserError(problem, option=option, file=name)
-    repo, revision = match["repo"], match["revision"]
-    try:
-        from datasets import load_dataset
-
-        rows = load_dataset(repo, match["subset"], split=match["split"], revision=revision)
-    except ImportError:
-        problem = "needs the package datasets: pip install 'idiomtune[data]'"
-        raise UserError(problem, option=option, file=name) from None
-    except Exception as error:  # the library raises dozens of kinds
-        reason = " ".join(str(error).split())[:300] or type(error).__name__
-        problem = f"cannot be loaded from the Hugging Face Hub or its cache: {reason}"
-        raise DataMissingError(problem, option=option, file=name) from None
-    # The library names the folder of its cache by the commit.
-    folders = {Path(file["filename"]).parent.name for file in rows.cache_files}
-    commit = next(filter(_COMMIT.fullmatch, folders), None) if len(folders) == 1 else None
-    if revision is not None and commit != _commit_of(
-        repo, revision
-    ):  # offline, the library takes what it has
-        raise DataMissingError(
-            "the Hugging Face Hub is unavailable, and its cache has another revision, the commit "
-            f"{commit or '(unknown)'}: give that one, or try again with a network",
-            option=option,
-            file=name,
-        )
-    return Source(name.partition("@")[0], None, commit, rows)
-
-
-def _commit_of(repo: str, revision: str) -> str | None:
-    """The commit of a branch or tag; None if the Hub is unavailable."""
-    if _COMMIT.fullmatch(revision):
-        return revision
-    from huggingface_hub import HfApi
-
-    try:
-        return HfApi().dataset_info(repo, revision=revision).sha
-    except Exception:  # of many kinds, too
-        return None
 
 
 class FieldError(ValueError):

@@ -15,8 +15,9 @@ from idiomtune.benchmarks import build_benchmarks
 from idiomtune.benchmarks.own.collections import read_collection
 from idiomtune.benchmarks.own.pairs import OwnPairBenchmark
 from idiomtune.config import EvaluateSettings, TrainSettings, check
-from idiomtune.data.own.load import OwnTable, own_splits
-from idiomtune.data.own.table import Source, find_sources
+from idiomtune.data.own.examples import OwnTable
+from idiomtune.data.own.load import own_splits
+from idiomtune.data.own.source import Source, find_sources
 from idiomtune.declarations.options import Section
 from idiomtune.programs.launch import rewrite_arguments
 from tests.doc_pages import shell_lines
@@ -121,7 +122,7 @@ def test_multiidiom(monkeypatch: pytest.MonkeyPatch) -> None:
         names.append(name)
         return Source(name, hub=rows)
 
-    monkeypatch.setattr("idiomtune.data.own.table._hub_source", from_the_hub)
+    monkeypatch.setattr("idiomtune.data.own.source._hub_source", from_the_hub)
     found = told("data=multiidiom", "data.val_share=0.5")
     assert found[0] == [("It broke the ice today.", "broke the ice", "break the ice", "idiomatic")]
     assert found[7] == [("One held water today.", "held water", "hold water", "literal")]

@@ -20,9 +20,11 @@ import pytest
 
 from bench.own_data import read as load_pairs
 from bench.own_data import write_pairs
-from idiomtune.data.own import load
-from idiomtune.data.own.load import Example, Examples, OwnSplits, OwnTable, Sentence
-from idiomtune.data.own.table import Source
+from idiomtune.data.own import store
+from idiomtune.data.own.examples import Example, OwnTable, Sentence
+from idiomtune.data.own.load import OwnSplits
+from idiomtune.data.own.source import Source
+from idiomtune.data.own.store import Examples
 from idiomtune.errors import UserError
 from tests.idiomtune.data.test_own_tables import read
 from tests.own_data import write, write_lines
@@ -188,7 +190,7 @@ def test_whole_groups_are_held_out_the_same_in_every_run(tmp_path: Path) -> None
     assert not groups_of(splits.train) & groups_of(splits.val)
     (said,) = [note for note in splits.notes if "20 groups" in note and "data.val_share=0.1" in note]
     names = said.partition("): ")[2].split(", ")
-    assert {load.number_for(name) for name in names} == groups_of(splits.val)
+    assert {store.number_for(name) for name in names} == groups_of(splits.val)
     again = read(write_lines(tmp_path / "b.jsonl", rows[::-1]))
     assert groups_of(again.val) == groups_of(splits.val)
     labelled = [{"text": row["text"], "label": row["group"]} for row in rows]
@@ -283,7 +285,7 @@ def test_texts_of_large_tables_are_not_held_in_memory(
 ) -> None:
     """Pairs of 400 characters: numbers of them alone are held."""
     num = 100_000
-    monkeypatch.setattr(load, "_MAX_IN_MEMORY", 1)
+    monkeypatch.setattr(store, "MAX_IN_MEMORY", 1)
     write_pairs(tmp_path / "small.parquet", 1000)
     load_pairs(tmp_path / "small.parquet")  # what the libraries take for themselves
     write_pairs(tmp_path / "pairs.parquet", num)

@@ -17,7 +17,8 @@ from sentence_transformers.sentence_transformer.losses import (
 
 from idiomtune.config import TrainSettings, check
 from idiomtune.data.idiolink import Document, Split, draw_tuples, load_split
-from idiomtune.data.own.load import OwnSplits, forget_own_data, load_own, number_for
+from idiomtune.data.own.load import OwnSplits, forget_own_data, load_own
+from idiomtune.data.own.store import number_for
 from idiomtune.data.semeval2022 import read_groups
 from idiomtune.declarations.dataset import OwnData
 from idiomtune.encoder.encoder import Encoder

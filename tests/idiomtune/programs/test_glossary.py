@@ -17,7 +17,7 @@ import idiomtune as it
 from idiomtune.config import check
 from idiomtune.config.settings import GlossarySettings
 from idiomtune.data.dictionaries import is_expression, read_tables, read_wiktionary
-from idiomtune.data.own.table import Source
+from idiomtune.data.own.source import Source
 from idiomtune.encoder.glossary import Glossary, read_glossary
 from idiomtune.errors import DataMissingError, UserError
 from idiomtune.expressions import ExpressionIndex

@@ -1,0 +1,232 @@
+"""All examples of users' tables as arrays; their texts in memory or, if they are many, in a mapped file."""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+
+from idiomtune.data.own.examples import MAX_NAMES, Example
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+MAX_IN_MEMORY = 2**28  # bytes of texts; more of them are memory-mapped
+_MAX_SHOWN = 100  # characters of a text
+_NO_SPAN = (-1, -1)
+_IN_PAIR_NEGATIVE = "\0other"  # a negative of the row's group: of it, in another meaning
+# Of each text and of each row; the attributes of a store explain them.
+_TEXT = np.dtype([("ends", "i8"), ("text_ids", "i8"), ("labels", "i8", 2), ("spans", "i4", 2)])
+_ROW = np.dtype(
+    [
+        *((name, "i8") for name in ("first", "label_ids", "usage_ids", "groups", "numbers")),
+        *((name, "f8") for name in ("scores", "weights")),
+        *((name, "i4") for name in ("num_positives", "instructions")),
+    ]
+)
+_PACKED_TEXT, _PACKED_ROW = struct.Struct("=qqqqii"), struct.Struct("=qqqqqddii")
+
+
+def number_for(name: str) -> int:
+    """A 64-bit number for a text or a name: equal for equal ones, and for no others but by a freak chance."""
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little", signed=True)
+
+
+_number_for_label = lru_cache(2**12)(number_for)  # the same ones come again and again
+
+
+class Store:
+    """All rows of a list of tables; T texts in R rows, a row's texts one after another.
+
+    Rows are added one by one; then :meth:`close` makes the arrays.
+
+    Args:
+        form: what a row is: `pairs`, `scored` or `sentences`.
+        file: takes the texts; one on the disk is mapped, if there are more of them than memory should hold.
+
+    Attributes:
+        text: UTF-8 of all texts, one after another.
+        ends: int64 (T + 1,), where each text begins and ends in it.
+        first: int64 (R + 1,), the first text of each row.
+        num_positives: int32 (R,).
+        spans: int32 (T, 2), character offsets; -1 = none.
+        text_ids: int64 (T,), equal for equal texts.
+        labels: int64 (T, 2): numbers of group and meaning.
+        label_ids, usage_ids: int64 (R,), of sentences; else 0.
+        groups: int64 (R,), equal for rows that stay together in a split.
+        scores, weights: float64 (R,).
+        instructions: int32 (R,), into `instruction_texts`; -1 = none.
+        numbers: int64 (R,), rows in their files.
+        names: number of a group or label → its name, of the first ones.
+        sources: (name of a table, number of its first row here).
+        has_groups, has_meanings, has_labels, has_spans: whether any row has one.
+    """
+
+    def __init__(self, form: str, file: IO[bytes]) -> None:
+        self.form, self._file = form, file
+        self._texts, self._rows = bytearray(), bytearray()
+        self._end = self._num_texts = 0
+        self._instructions: dict[str | None, int] = {None: -1}
+        self._sources: dict[str, int] = {}
+        self.names: dict[int, str] = {}
+        self.has_groups = self.has_meanings = self.has_labels = self.has_spans = False
+
+    def add(self, source: str, example: Example) -> None:
+        """One row of a table."""
+        self._sources.setdefault(source, len(self._rows) // _ROW.itemsize)
+        anchor = example.sentences[0]
+        anchor_id = number_for(anchor.text)
+        group = anchor_id if anchor.group is None else _number_for_label(anchor.group)
+        label = 0 if example.label is None else _number_for_label(example.label)
+        if len(self.names) < MAX_NAMES:
+            meaning = 0 if anchor.meaning is None else _number_for_label(anchor.meaning)
+            named = {group: anchor.group, label: example.label, meaning: anchor.meaning}
+            self.names |= {number: name for number, name in named.items() if name is not None}
+        self._rows += _PACKED_ROW.pack(
+            self._num_texts,
+            label,
+            0 if example.usage is None else _number_for_label(example.usage),
+            label if anchor.group is None and example.label is not None else group,
+            example.number,
+            example.score or 0.0,
+            example.weight,
+            example.num_positives,
+            self._instructions.setdefault(example.instruction, len(self._instructions) - 1),
+        )
+        for place, sentence in enumerate(example.sentences):
+            data = sentence.text.encode()
+            self._file.write(data)
+            self._end += len(data)
+            id_ = number_for(sentence.text) if place else anchor_id
+            labels = self._labels(example, place, id_, group)
+            self._texts += _PACKED_TEXT.pack(self._end, id_, *labels, *(sentence.span or _NO_SPAN))
+            self.has_spans |= sentence.span is not None
+            self.has_groups |= sentence.group is not None
+            self.has_meanings |= sentence.meaning is not None
+        self._num_texts += len(example.sentences)
+        self.has_labels |= example.label is not None
+
+    def _labels(self, example: Example, place: int, text_id: int, row_group: int) -> tuple[int, int]:
+        """Group and meaning of a text: its own, else those of its row."""
+        sentence = example.sentences[place]
+        if example.label is not None and sentence.group is None:
+            return _number_for_label(example.label), 0
+        group = row_group if sentence.group is None else _number_for_label(sentence.group)
+        if sentence.meaning is not None:
+            return group, _number_for_label(sentence.meaning)
+        if self.form != "pairs" or place <= example.num_positives:
+            return group, 0
+        # A negative of the anchor's group is a hard one; without groups it is like no other text.
+        return (group, _number_for_label(_IN_PAIR_NEGATIVE)) if sentence.group else (text_id, 1)
+
+    def close(self) -> None:
+        """Make the arrays; no row can be added any more."""
+        self.text: Any
+        if self._end > MAX_IN_MEMORY:
+            self._file.flush()
+            self.text = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)  # outlives the file
+        else:
+            self._file.seek(0)
+            self.text = self._file.read()
+        texts, rows = np.frombuffer(self._texts, _TEXT), np.frombuffer(self._rows, _ROW)
+        self.ends: NDArray[np.int64] = np.concatenate([[0], texts["ends"]])
+        self.first: NDArray[np.int64] = np.concatenate([rows["first"], [self._num_texts]])
+        self.spans, self.text_ids, self.labels = texts["spans"], texts["text_ids"], texts["labels"]
+        self.label_ids, self.usage_ids, self.groups = rows["label_ids"], rows["usage_ids"], rows["groups"]
+        self.scores, self.weights, self.numbers = rows["scores"], rows["weights"], rows["numbers"]
+        self.num_positives, self.instructions = rows["num_positives"], rows["instructions"]
+        self.instruction_texts, self.sources = list(self._instructions)[1:], list(self._sources.items())
+
+    def read_text(self, text: int) -> str:
+        """Text number `text`."""
+        return bytes(self.text[self.ends[text] : self.ends[text + 1]]).decode()
+
+    def span(self, text: int) -> tuple[int, int] | None:
+        """Its span."""
+        start, end = self.spans[text].tolist()
+        return None if (start, end) == _NO_SPAN else (start, end)
+
+    def name(self, row: int) -> str:
+        """For messages: `pairs.csv row 17`."""
+        source = next(name for name, first in reversed(self.sources) if first <= row)
+        return f"{source} row {self.numbers[row]}"
+
+    def group(self, row: int) -> str | None:
+        """The name of what stays together with the row; None if it is by itself."""
+        number = int(self.groups[row])
+        is_alone = number == self.text_ids[self.first[row]]
+        return None if is_alone else self.names.get(number, str(number))
+
+    def instruction(self, row: int) -> str | None:
+        """The row's instruction."""
+        number = int(self.instructions[row])
+        return None if number < 0 else self.instruction_texts[number]
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Some rows of a store: the training data, or the held-out data.
+
+    Attributes:
+        rows: int64, numbers in the store, in their order.
+    """
+
+    store: Store
+    rows: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def form(self) -> str:
+        """What a row is."""
+        return self.store.form
+
+    def texts(self, row: int) -> range:
+        """Numbers of the texts of row number `row` of these."""
+        number = self.rows[row]
+        return range(int(self.store.first[number]), int(self.store.first[number + 1]))
+
+    @cached_property
+    def anchors(self) -> NDArray[np.int64]:
+        """int64 (R,), the first text of each row."""
+        return self.store.first[:-1][self.rows]
+
+    def marked(self) -> list[tuple[str, str]]:
+        """(What its span says, text) of each first text with a span."""
+        if not self.store.has_spans:
+            return []
+        spans = ((text, self.store.span(text)) for text in self.anchors.tolist())
+        texts = ((self.store.read_text(text), span) for text, span in spans if span is not None)
+        return [(text[slice(*span)], text) for text, span in texts]
+
+    def describe(self, row: int) -> str:
+        """A row as it is trained: its texts with their spans in brackets, and what they are to each other."""
+        store, number = self.store, int(self.rows[row])
+        texts, num = [], 1 + int(store.num_positives[number])
+        for text in self.texts(row):
+            words, (start, end) = store.read_text(text), store.span(text) or (0, 0)
+            marked = f"{words[:start]}[{words[start:end]}]{words[end:]}" if end else words
+            texts.append(repr(marked if len(marked) <= _MAX_SHOWN else f"{marked[:_MAX_SHOWN]}…"))
+        group, meaning = (store.names.get(name) for name in store.labels[self.anchors[row]].tolist())
+        parts: dict[str, Sequence[str | None]]
+        parts = {"anchor": texts[:1], "positive": texts[1:num], "negative": texts[num:], "group": [group]}
+        if self.form != "pairs":
+            label = [store.names.get(int(store.label_ids[number]))]
+            parts = {"sentence": texts, "label": label, "group": [group] if label == [None] else []}
+        score = [f"{store.scores[number]:g}"] if self.form == "scored" else []
+        parts |= {"meaning": [meaning], "score": score}
+        shown = (
+            f"{role} {' | '.join(filter(None, of_role))}" for role, of_role in parts.items() if any(of_role)
+        )
+        return f"{store.name(number)}: {', '.join(shown)}"
+
+    def names(self, rows: Sequence[int]) -> list[str]:
+        """For messages."""
+        return [self.store.name(int(self.rows[row])) for row in rows]
