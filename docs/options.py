@@ -16,6 +16,8 @@ FILES = (
         (f"objective/{name}", "objective")
         for name in ("idiolink", "own", "adaptive_triplet", "admire", "mixture")
     ),
+    *(("objective/loss/infonce", f"objective.{section}") for section in ("loss", "infonce")),
+    *(("objective/loss/triplet", f"objective.{section}") for section in ("loss", "triplet")),
     *(
         (f"benchmark/{name}", f"benchmark.{name}")
         for name in ("idiolink", "semeval2022", "epsilon", "admire")

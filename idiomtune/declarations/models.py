@@ -32,7 +32,7 @@ def model_values(name: str) -> dict[str, Any]:
     """A file of `conf/model/`, with every option that it leaves out."""
     given: dict[str, Any] = yaml.load((_MODELS / f"{name}.yaml").read_text(encoding="utf-8"), _LOADER)
     (base,) = given.pop("defaults", ["pretrained" if name != "pretrained" else ""])
-    return (model_values(base) if base else {}) | given
+    return (model_values(base.removesuffix("@_here_")) if base else {}) | given
 
 
 def needs_its_code(path: str) -> str:
