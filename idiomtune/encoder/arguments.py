@@ -9,7 +9,7 @@ from typing import Any, get_args
 from idiomtune.errors import ArgumentTypeError, ArgumentValueError, UserError
 from idiomtune.expressions import Span, find_expression
 from idiomtune.io.files import checked_count, checked_text, described, has_lone_surrogate
-from idiomtune.requests import Pooling, Request, Role, find_span
+from idiomtune.requests import Request, Role, find_span
 
 Spans = Sequence[str | Span | None] | None
 
@@ -51,8 +51,7 @@ def requests_for(
         if has_lone_surrogate(text):
             raise ArgumentValueError(f"text {i}: is no valid Unicode: {text[:60]!a}", option=names[0])
         span = None if place is None else _span(i, text, place, names[1])
-        pooling: Pooling = "sentence" if place is None else "span"
-        requests.append(Request(text, span, role=role, instruction=instruction, pooling=pooling))
+        requests.append(Request(text, span, role, instruction, "sentence" if span is None else "span"))
     return requests
 
 
@@ -71,10 +70,8 @@ def usage_requests(
     if None in places:
         raise type_error("expressions", "words, or offsets (start, end), for each text", None)
     requests = requests_for(texts, places, names=("texts", "expressions"))
-    names = [
-        place if isinstance(place, str) else text[slice(*place)]
-        for text, place in zip(texts, places, strict=True)
-    ]
+    pairs = zip(texts, places, strict=True)
+    names = [place if isinstance(place, str) else text[slice(*place)] for text, place in pairs]
     return [replace(request, pooling="usage", with_meanings=False) for request in requests], names
 
 
@@ -106,9 +103,9 @@ def _span(i: int, text: str, span: Any, option: str) -> Span:
     if not is_span:
         raise type_error(option, "words, or offsets (start, end)", span, f"span {i}: ")
     if not 0 <= start < end <= len(text):
-        raise UserError(
-            f"span ({start}, {end}) is not in text {i} of {len(text)} characters: {text!r}", option=option
-        )
-    if not text[start:end].strip():
-        raise UserError(f"span ({start}, {end}) has only blanks in text {i}: {text!r}", option=option)
-    return start, end
+        what = f"is not in text {i} of {len(text)} characters"
+    elif not text[start:end].strip():
+        what = f"has only blanks in text {i}"
+    else:
+        return start, end
+    raise UserError(f"span ({start}, {end}) {what}: {text!r}", option=option)

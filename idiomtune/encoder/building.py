@@ -50,9 +50,8 @@ def build_encoder(
     Raises:
         UserError: if the checkpoint cannot be loaded, or its glossary cannot be read as the options say.
     """
-    changes: dict[str, Any] = {"tokens_per_forward": model.tokens_per_forward or placement.tokens_per_forward}
-    if saved is not None:
-        changes |= {"path": str(saved), **dict.fromkeys(_IN_SAVED)}
+    changes: dict[str, Any] = {} if saved is None else {"path": str(saved), **dict.fromkeys(_IN_SAVED)}
+    changes["tokens_per_forward"] = model.tokens_per_forward or placement.tokens_per_forward
     encoder = Encoder.load(_loadable(model, **changes), device=placement.device)
     is_trained = encoder.meanings is not None
     encoder.meanings = given_meanings(encoder, model, is_saved=saved is not None)
@@ -143,10 +142,9 @@ def _check_spans(encoder: Encoder, requests: Iterable[Request]) -> None:
             ((text, span),) = encoder.reader.render([request])
             try:
                 tokens_of_span(encoder.reader.tokenizer([text])[0], span, request)
+                return
             except UserError as error:
                 problem = problem or error
-            else:
-                return
     if problem is not None:
         raise problem
 
@@ -170,22 +168,19 @@ def idiom_expressions(model: ModelSettings, objective: Any = None) -> tuple[list
     option = f"model.idiom_tokens={value}"
     source, _, part = value.partition("/")
     if source == "train" and objective is not None:
-        if part:
-            parts: Mapping[str, Any] = getattr(objective, "parts", {})
-            if part not in parts:
-                known = f"its parts are {', '.join(parts)}" if parts else "it is not a mixture; give train"
-                raise UserError(f"the objective has no part {part}: {known}", option=option)
-            objective = parts[part].objective
-        expressions = list(dict.fromkeys(expression for expression, _ in objective.idiom_sentences))
+        parts: Mapping[str, Any] = getattr(objective, "parts", {})
+        if part and part not in parts:
+            known = f"its parts are {', '.join(parts)}" if parts else "it is not a mixture; give train"
+            raise UserError(f"the objective has no part {part}: {known}", option=option)
+        sentences = (parts[part].objective if part else objective).idiom_sentences
+        expressions = list(dict.fromkeys(expression for expression, _ in sentences))
         if not expressions:
             raise UserError("the training data names no expression", option=option)
         return expressions, []
     path = expanded(value, "model.idiom_tokens")
     if not path.is_file():
-        raise UserError(
-            "there is no such file; give train, a list of expressions, or a text file with one per line",
-            option=option,
-        )
+        message = "there is no such file; give train, a list of expressions, or a text file with one per line"
+        raise UserError(message, option=option)
     return read_expressions(path), [path]
 
 
@@ -200,8 +195,7 @@ def _check_tokens_are_read(encoder: Encoder) -> None:
         return
     hidden = [
         name
-        for token, names in tokens.expressions.items()
-        for name in names
+        for name, token in tokens.token_of.items()
         if token in tokens.in_text(name) - tokens.in_text(meanings.added(name)[0])
     ]
     if hidden:

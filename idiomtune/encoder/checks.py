@@ -45,9 +45,8 @@ def loading_reports(*, empty: bool = False) -> Iterator[list[Report]]:
         if options.get("output_loading_info"):
             return plain.__func__(cls, *args, **options)
         options["ignore_mismatched_sizes"] = True  # they are reported by name instead
-        model, report = plain.__func__(cls, *args, output_loading_info=True, **options)
-        reports.append((model, report))
-        return model
+        reports.append(plain.__func__(cls, *args, output_loading_info=True, **options))
+        return reports[-1][0]
 
     patched: Any = PreTrainedModel
     patched.from_pretrained = classmethod(from_pretrained)
@@ -76,14 +75,11 @@ def check_complete(
     """
     problems = [problem for report in reports for problem in _weight_problems(*report)]
     # By the largest absolute value, without a copy in memory; NaN and infinity stay what they are.
-    broken = [
-        name
-        for name, parameter in model.named_parameters()
-        if parameter.numel() and not torch.linalg.vector_norm(parameter.detach(), ord=float("inf")).isfinite()
-    ]
-    if broken:
-        problems.append(f"its weights are NaN or infinite in {first_of(sorted(broken), _MAX_NAMED)}")
-    matrices = [p.detach() for p in model.parameters() if p.dim() > 1]
+    weights = {name: p.detach() for name, p in model.named_parameters() if p.numel()}
+    norms = {name: torch.linalg.vector_norm(weight, ord=float("inf")) for name, weight in weights.items()}
+    if broken := sorted(name for name, norm in norms.items() if not norm.isfinite()):
+        problems.append(f"its weights are NaN or infinite in {first_of(broken, _MAX_NAMED)}")
+    matrices = [weight for weight in weights.values() if weight.dim() > 1]
     if matrices and all(bool((weight == weight.round()).all()) for weight in matrices):
         problems.append("all its weights are zero or other whole numbers, as in a quantised model")
     if tokenizer is not None:
@@ -93,11 +89,9 @@ def check_complete(
         if len(vocabulary.keys() - set(tokenizer.all_special_tokens)) <= _MAX_BARE_PIECES:
             files = dict.fromkeys(("tokenizer.json", *getattr(tokenizer, "vocab_files_names", {}).values()))
             problems.append(f"its tokenizer knows no words: {', '.join(files)} are missing or empty")
-        elif matrix is not None and (needed := max(vocabulary.values()) + 1) > len(matrix.weight):
-            problems.append(
-                f"its tokenizer has {needed} tokens, and the model embeddings for {len(matrix.weight)} "
-                "(vocab_size in config.json)"
-            )
+        elif matrix is not None and (needed := max(vocabulary.values()) + 1) > (rows := len(matrix.weight)):
+            what = f"its tokenizer has {needed} tokens, and the model embeddings for {rows}"
+            problems.append(f"{what} (vocab_size in config.json)")
     if problems:
         raise UserError(
             f"model {path}: {'; '.join(problems)}. Get config.json, the tokenizer and the weights again"
@@ -119,19 +113,16 @@ def _weight_problems(model: PreTrainedModel, report: dict[str, Any]) -> Iterator
         "config.json does not mention what its weights file has": [
             name
             for name, own in inside.items()
-            if own.split(".")[0] in parts
-            and not _is_of_pooler(name)
-            and own not in buffers
-            and not name.endswith(_BUFFERS)
+            if own.split(".")[0] in parts and own not in buffers
+            if not _is_of_pooler(name) and not name.endswith(_BUFFERS)
         ],
     }
     for problem, names in problems.items():
         if names:
             yield f"{problem} {first_of(sorted(names), _MAX_NAMED)}"
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if _is_of_pooler(name) and name in report["missing_keys"]:
-                parameter.zero_()
+    for name, parameter in model.named_parameters():
+        if _is_of_pooler(name) and name in report["missing_keys"]:
+            nn.init.zeros_(parameter)
 
 
 def check_embeddings(path: str, embeddings: Tensor, dimension: int) -> None:
@@ -152,9 +143,8 @@ def check_embeddings(path: str, embeddings: Tensor, dimension: int) -> None:
     elif len(embeddings) > 1 and bool((embeddings == embeddings[0]).all()):
         problem = "are the same for different texts (all zero, or pooled from tokens that see no other)"
     if problem is not None:
-        raise UserError(
-            f"model {path}: its embeddings {problem}: get the model again, or correct its pooling"
-        )
+        advice = "get the model again, or correct its pooling"
+        raise UserError(f"model {path}: its embeddings {problem}: {advice}")
 
 
 def check_special_token(tokenizer: Any, text: str, option: str) -> None:

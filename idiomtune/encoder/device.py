@@ -73,9 +73,8 @@ def place(device: str, precision: str, before: str | None = None) -> Placement:
     reason = "the fastest available" if device == "auto" else "as requested"
     device = available[0] if device == "auto" else device
     if device not in available:
-        raise UserError(
-            f"is not available on this machine (available: {', '.join(available)})", option=f"device={device}"
-        )
+        message = f"is not available on this machine (available: {', '.join(available)})"
+        raise UserError(message, option=f"device={device}")
     bf16 = device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     if precision == "auto" and device == "cpu" and has_bf16_instructions():
         chosen, why = _precision_of_a_cpu(before)
@@ -150,9 +149,8 @@ def start_processes(placement: Placement) -> tuple[Accelerator, Processes]:
         keep_freed_memory()
     sharding = sharding_of_launch()
     if sharding is not None and placement.precision == "fp16":
-        raise UserError(
-            "is not supported with accelerate's fsdp_config; use bf16 or fp32", option="precision=fp16"
-        )
+        message = "is not supported with accelerate's fsdp_config; use bf16 or fp32"
+        raise UserError(message, option="precision=fp16")
     if sharding is not None and sharding.offload and placement.device != "cuda":
         raise UserError(
             f"is for GPUs, and this run is on the device {placement.device}: set it to false",

@@ -65,7 +65,6 @@ from idiomtune.requests import Request, Role
 log = logging.getLogger(__name__)
 
 _TOKENS_PER_FORWARD = 8192
-_OF_MEANINGS = ("form", "gate")  # what decides how they are read
 _NUM_PROBED = 8  # tokens that are embedded to see whether a loaded model tells them apart
 
 
@@ -168,14 +167,13 @@ class Encoder(nn.Module):
                 raise type_error(option, f"{kind.__name__} or None", part)
         if tokens_per_forward is not None:
             checked_count(tokens_per_forward, "tokens_per_forward")
-        modules = list(model)
-        num_poolings = sum(isinstance(module, Pooling) for module in modules)
-        if not isinstance(modules[0], Transformer | StaticTokens) or num_poolings != 1:
-            names = " → ".join(type(module).__name__ for module in modules)
+        num_poolings = sum(isinstance(module, Pooling) for module in model)
+        if not isinstance(model[0], Transformer | StaticTokens) or num_poolings != 1:
+            names = " → ".join(type(module).__name__ for module in model)
             raise UserError(
                 f"this model is {names}; span embeddings need a transformer followed by one pooling"
             )
-        hidden, width = modules[0].get_embedding_dimension(), model.get_embedding_dimension()
+        hidden, width = model[0].get_embedding_dimension(), model.get_embedding_dimension()
         if raw_spans and hidden != width:
             raise UserError(
                 f"the model's hidden states have {hidden} dimensions and its embeddings {width}, so they "
@@ -227,8 +225,7 @@ class Encoder(nn.Module):
                 raise UserError(f"must be cpu, cuda or mps: {reason}", option="device") from None
         if (glossary := options.get("glossary")) is not None:
             with inputs_in(cache_folder() / "inputs"):
-                tables = written_tables(glossary, "glossary")
-            options = {**options, "glossary": tables}
+                options["glossary"] = written_tables(glossary, "glossary")
         settings = model_settings(name if isinstance(path, str) else Path(name), options)
         encoder = cls.load(settings, device=device)
         is_trained = encoder.meanings is not None
@@ -253,7 +250,7 @@ class Encoder(nn.Module):
             encoder = cls(
                 model,
                 prompts_of(model.prompts, settings),
-                tokens_per_forward=settings.tokens_per_forward or _TOKENS_PER_FORWARD,
+                tokens_per_forward=settings.tokens_per_forward,
                 idiom_tokens=idioms,
                 meanings=meanings,
                 raw_spans=settings.span == "raw",
@@ -263,7 +260,7 @@ class Encoder(nn.Module):
         return encoder
 
     @classmethod
-    def around(cls, model: SentenceTransformer, *, tokens_per_forward: int = _TOKENS_PER_FORWARD) -> Encoder:
+    def around(cls, model: SentenceTransformer, *, tokens_per_forward: int | None = None) -> Encoder:
         """An encoder of a model in memory, with the model's prompts, in evaluation mode.
 
         It does not know the idiom tokens in the folder that the model came from; :meth:`from_pretrained`
@@ -303,12 +300,7 @@ class Encoder(nn.Module):
     def save(self, folder: str | Path) -> None:
         """Write a plain sentence-transformers folder, with prompts, and weights as safetensors."""
         # Prompts for other tasks are kept: one of them may be the checkpoint's default.
-        self.model.prompts = {
-            **self.model.prompts,
-            "query": self.prompts.query,
-            "document": self.prompts.document,
-            "instruction": self.prompts.instruction,
-        }
+        self.model.prompts = {**self.model.prompts, **asdict(self.prompts)}
         Tokenizer(self.model)([""])  # its file keeps how it last truncated a text: at the model's length
         with silence_libraries():
             self.model.save_pretrained(str(folder), create_model_card=False, safe_serialization=True)
@@ -367,7 +359,7 @@ class Encoder(nn.Module):
             *(asdict(self.prompts), self.model.max_seq_length, self.raw_spans),
             idioms and (idioms.expressions, idioms.replace),
             # In their order: of two expressions that fit a text alike, the first is read.
-            meanings and [list(meanings.senses.items()), *(getattr(meanings, name) for name in _OF_MEANINGS)],
+            meanings and [list(meanings.senses.items()), meanings.form, meanings.gate],
         ]
         # Only where they are not as usual, so that the sums of other models stay as they were.
         facts += [["forms", part.forms] for part in (idioms, meanings) if part is not None and part.forms]
@@ -491,11 +483,16 @@ class Encoder(nn.Module):
             raise ArgumentValueError(message, option="second")
         return self.model.similarity(a, b)
 
-    def _compared(self, name: str, given: Any) -> Tensor:
-        """(N, D), of embeddings or of texts."""
-        texts = [given] if isinstance(given, str) else given
-        are_texts = isinstance(texts, list) and texts and all(isinstance(text, str) for text in texts)
-        return self.encode(texts) if are_texts else _embeddings(name, given)
+    def _compared(self, name: str, values: Any) -> Tensor:
+        """(N, D), on the CPU, of texts or of embeddings, of which one may be (D,)."""
+        texts = [values] if isinstance(values, str) else values
+        if isinstance(texts, list) and texts and all(isinstance(text, str) for text in texts):
+            return self.encode(texts)
+        if isinstance(values, np.ndarray) and values.dtype.kind == "f":
+            values = torch.from_numpy(values)
+        if not isinstance(values, Tensor) or values.dim() not in (1, 2) or not values.shape[-1]:
+            raise type_error(name, "embeddings, as encode gives them", values)
+        return values.float().cpu().reshape(-1, values.shape[-1])
 
     def search(
         self, query: str, corpus: Iterable[str], *, span: str | Span | None = None, k: int = 5
@@ -591,7 +588,7 @@ class Encoder(nn.Module):
     @property
     def reader(self) -> Reader:
         """How the model reads requests."""
-        how = self.prompts, self.pools_prompts, self.idiom_tokens, self.meanings
+        how = self.prompts, self._pooling.include_prompt, self.idiom_tokens, self.meanings
         return Reader(self._tokenizer, self.model.max_seq_length, *how)
 
     def forward_batches(
@@ -639,12 +636,6 @@ class Encoder(nn.Module):
         return count
 
     @property
-    def pools_prompts(self) -> bool:
-        """Whether a prompt's tokens are pooled."""
-        pools: bool = self._pooling.include_prompt
-        return pools
-
-    @property
     def pooling_mode(self) -> str:
         """`mean`, `cls`, …; of several side by side `cls+lasttoken`."""
         mode = self._pooling.pooling_mode
@@ -653,13 +644,9 @@ class Encoder(nn.Module):
     @property
     def averages_tokens(self) -> bool:
         """Whether a text's embedding is the mean of its tokens' embeddings, up to its length."""
-        mixes = self.meanings is not None and self.meanings.gate is not None
-        after = list(self.model)[self._pooling_at + 1 :]
-        return (
-            self.pooling_mode == "mean"
-            and not mixes
-            and all(isinstance(module, Normalize) for module in after)
-        )
+        if self.pooling_mode != "mean" or (self.meanings is not None and self.meanings.gate is not None):
+            return False
+        return all(isinstance(module, Normalize) for module in list(self.model)[self._pooling_at + 1 :])
 
     @torch.no_grad()
     def embed_some_tokens(self) -> Tensor:
@@ -751,12 +738,3 @@ class Encoder(nn.Module):
             terms = gate.terms(self._usage_features(batch, features, gate.layers))  # (U, 2)
             pieces.append(nn.functional.pad(terms, (0, self.dimension - 2)))
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
-
-
-def _embeddings(name: str, given: Any) -> Tensor:
-    """(N, D), on the CPU; one embedding may be (D,)."""
-    if isinstance(given, np.ndarray) and given.dtype.kind == "f":
-        given = torch.from_numpy(given)
-    if not isinstance(given, Tensor) or given.dim() not in (1, 2) or not given.shape[-1]:
-        raise type_error(name, "embeddings, as encode gives them", given)
-    return given.float().cpu().reshape(-1, given.shape[-1])

@@ -353,11 +353,8 @@ def tokens_of_span(tokens: Tokens, span: Span | None, request: Request) -> list[
         raise UserError(f"no span given to embed in {request.text!r}")
     if request.span[1] > len(request.text):
         raise UserError(f"span {request.span} ends after the text {request.text!r}")
-    positions = [
-        i
-        for i, (start, end) in enumerate(tokens.offsets)
-        if start < span[1] and end > span[0] and start < end
-    ]
+    places = enumerate(tokens.offsets)
+    positions = [i for i, (start, end) in places if start < span[1] and end > span[0] and start < end]
     if not positions:
         raise UserError(
             f"span {request.text[slice(*request.span)]!r} of {request.text[:80]!r}… has no token "

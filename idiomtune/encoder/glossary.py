@@ -46,7 +46,7 @@ FILE = "glossary.json"
 GLOSSARIES = Path(__file__).parent / "glossaries"  # those that come with the project
 _FORMAT = 3
 _FIELDS = ("form", "about", "senses")
-_OPTIONAL = ("gate", "forms")
+_OPTIONAL = {"gate", "forms"}
 _MAX_CACHED_TEXTS = 200_000
 
 GlossaryForm = Literal["beside", "in_place"]
@@ -177,11 +177,9 @@ class Meanings:
         """
         found = [{name for *_, name in self.find(text)} for text in dict.fromkeys(texts)]
         names, num_texts = set[str]().union(*found), sum(map(bool, found))
-        log.log(
-            logging.INFO if num_texts else logging.WARNING,
-            "glossary: %d of %d expressions occur in %d texts of %s",
-            *(len(names), len(self.senses), num_texts, what),
-        )
+        message = "glossary: %d of %d expressions occur in %d texts of %s"
+        level = logging.INFO if num_texts else logging.WARNING
+        log.log(level, message, len(names), len(self.senses), num_texts, what)
         return names, num_texts
 
     def save(self, folder: str | Path) -> None:
@@ -209,15 +207,12 @@ def saved_meanings(content: dict[str, Any], hidden: int) -> Meanings:
     """
     if content["format"] != _FORMAT:
         raise ValueError(f"format {content['format']}, expected {_FORMAT}")
-    more = {name: content[name] for name in _OPTIONAL if name in content}
-    meanings = Meanings(**{name: content[name] for name in _FIELDS}, **more)
+    meanings = Meanings(**{name: content[name] for name in [*_FIELDS, *(_OPTIONAL & content.keys())]})
     meanings.find("")  # refuses expressions without a letter
-    if meanings.gate is not None:
-        direction, _, layers, alone, _ = meanings.gate
-        width = 3 * len(layers) * hidden
-        if len(direction) != width or len(alone) != width // 3:
-            given = f"{len(direction)} and {len(alone)} numbers"
-            raise ValueError(f"the gate has {given}, this model's needs {width} and {width // 3}")
+    if (gate := meanings.gate) is not None:
+        sizes, width = (len(gate.direction), len(gate.alone)), len(gate.layers) * hidden
+        if sizes != (3 * width, width):
+            raise ValueError(f"the gate has {sizes} numbers, this model's needs {(3 * width, width)}")
     return meanings
 
 
@@ -301,18 +296,17 @@ class Glossary(NamedTuple):
         optional = {"sources": sources, "licences": licences, "without_licence": without_licence}
         return facts | {name: value for name, value in optional.items() if value}
 
-    def meanings(self, *, brief: bool | None = False, **options: Any) -> Meanings:
+    def meanings(self, *, brief: bool | None = False) -> Meanings:
         """What an encoder reads of it in texts.
 
         Args:
             brief: of each meaning only its :func:`first_clause`.
-            options: of :class:`Meanings`; those that are None are not given.
         """
         senses, about = self.senses, self.describe()
         if brief:
             senses = {name: list(dict.fromkeys(map(first_clause, some))) for name, some in senses.items()}
             about["brief"] = True
-        return Meanings(senses, about=about, forms=self.forms).override(**options)
+        return Meanings(senses, about=about, forms=self.forms)
 
 
 def first_clause(meaning: str) -> str:
@@ -353,16 +347,13 @@ def glossary_path(name: str, option: str) -> Path:
         UserError: if there is neither.
     """
     path = expanded(name, option)
-    shipped = {one.stem: one for one in sorted(GLOSSARIES.glob("*.tsv"))}
-    is_there = is_file(path) or is_folder(path)
-    if not is_there and name not in shipped:
-        raise UserError(
-            "there is no such file; give one, or a glossary that comes with the project "
-            f"({', '.join(shipped)})",
-            option=option,
-            file=name,
-        )
-    return path if is_there else shipped[name]
+    if is_file(path) or is_folder(path):
+        return path
+    shipped = {path.stem: path for path in sorted(GLOSSARIES.glob("*.tsv"))}
+    if name not in shipped:
+        message = f"give one, or a glossary that comes with the project ({', '.join(shipped)})"
+        raise UserError(f"there is no such file; {message}", option=option, file=name)
+    return shipped[name]
 
 
 def read_glossary(paths: Sequence[Path]) -> Glossary:
@@ -399,10 +390,8 @@ def read_glossary(paths: Sequence[Path]) -> Glossary:
             senses.setdefault(name, []).extend(filter(None, [entry.meaning]))
             places.setdefault(name, place)
             if (num_words := len(entry.meaning.split())) > _LONG:
-                notes.append(
-                    f"{place}: the meaning of {entry.expression!r} has {num_words} words, which may "
-                    "make texts longer than the model reads: give a shorter one"
-                )
+                what = f"{place}: the meaning of {entry.expression!r} has {num_words} words"
+                notes.append(f"{what}, which may make texts longer than the model reads: give a shorter one")
     if rewritten := [f"{name!r} as {' and '.join(map(repr, p.forms))}" for name, p in read_as.items()]:
         notes.append(f"read without the marks of a dictionary: {first_of(rewritten, 5)}")
     if unread := [f"{printed.unread!r} in {name!r}" for name, printed in read_as.items() if printed.unread]:
@@ -411,10 +400,8 @@ def read_glossary(paths: Sequence[Path]) -> Glossary:
             "use them, each form in a separate row"
         )
     if bare := [name for name, some in senses.items() if not some]:
-        notes.append(
-            f"without a meaning, so that only a gate uses them, to group texts by form and usage: "
-            f"{first_of(bare)}"
-        )
+        what = "without a meaning, so that only a gate uses them, to group texts by form and usage"
+        notes.append(f"{what}: {first_of(bare)}")
     several = [f"{name!r} ({places[name]}): {len(some)}" for name, some in senses.items() if len(some) > 1]
     if several:
         notes.append(f"several meanings, of which the first is read: {first_of(several, 5)}")

@@ -195,9 +195,8 @@ def add_idiom_tokens(
         name = token_name(expression)
         token = by_normal.setdefault(normalize(name), name)
         if token not in groups:
-            groups[token] = []
             pieces[token] = tokenizer(expression, add_special_tokens=False)["input_ids"]
-        if expression not in groups[token]:
+        if expression not in groups.setdefault(token, []):
             groups[token].append(expression)
 
     splitter = tokenizer.backend_tokenizer.pre_tokenizer
@@ -225,15 +224,14 @@ def add_idiom_tokens(
     rows = transformer.get_input_embeddings().weight.shape[0]
     if (needed := max(ids.values(), default=-1) + 1) > rows:
         transformer.resize_token_embeddings(needed, mean_resizing=False)
-    weight = transformer.get_input_embeddings().weight
+    weight = transformer.get_input_embeddings().weight.detach()
     spread = getattr(transformer.config, "initializer_range", _INITIALIZER_RANGE)
     generator = torch.Generator().manual_seed(seed)  # on the CPU, so that every device has the same
-    with torch.no_grad():
-        for token, id_ in ids.items():
-            if start == "random":
-                weight[id_] = spread * torch.randn(weight.shape[1], generator=generator).to(weight)
-            else:
-                weight[id_] = weight[torch.tensor(pieces[token], device=weight.device)].mean(0)
+    for token, id_ in ids.items():
+        if start == "random":
+            weight[id_] = spread * torch.randn(weight.shape[1], generator=generator).to(weight)
+        else:
+            weight[id_] = weight[pieces[token]].mean(0)
     all_forms = (known.forms if known else {}) | dict(forms or {})
     return IdiomTokens(groups, replace=known.replace if known else True, forms=all_forms)
 
@@ -253,17 +251,11 @@ def token_name(expression: str) -> str:
         UserError: if it has no letter or digit.
     """
     letters = unicodedata.normalize("NFC", expression).lower()
-    is_letter = [unicodedata.category(character)[0] in "LNM" for character in letters]
-    if not any(is_letter):
-        raise UserError(
-            f"{expression!r} contains no letter or digit, so it cannot be an expression",
-            option="model.idiom_tokens",
-        )
-    name = "".join(
-        f"x{ord(character):02x}" if character in _SIGNS else character
-        for character, is_kept in zip(letters, is_letter, strict=True)
-        if is_kept or character in _SIGNS
-    )
+    kept = [c for c in letters if c in _SIGNS or unicodedata.category(c)[0] in "LNM"]
+    if set(kept) <= set(_SIGNS):
+        message = f"{expression!r} contains no letter or digit, so it cannot be an expression"
+        raise UserError(message, option="model.idiom_tokens")
+    name = "".join(f"x{ord(c):02x}" if c in _SIGNS else c for c in kept)
     # The only point that tells a name apart is one before it: ".NET".
     return f"IDx2e{name}ID" if re.match(r"\W*(?<!\.)\.\w", letters) else f"ID{name}ID"
 

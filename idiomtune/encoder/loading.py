@@ -26,20 +26,14 @@ from transformers.utils import logging as transformers_logging
 
 from idiomtune.config import ModelSettings, check
 from idiomtune.declarations.models import model_names, model_values, near_model_names, needs_its_code
-from idiomtune.encoder.checks import Report, check_complete, loading_reports
+from idiomtune.encoder.checks import check_complete, loading_reports
 from idiomtune.encoder.forward import use_short_attention
 from idiomtune.encoder.reading import special_tokens_around
 from idiomtune.encoder.static import StaticTokens, with_token_table
 from idiomtune.errors import UserError
 from idiomtune.io import cache
 from idiomtune.io.files import copy_file, expanded, fingerprint, is_file, is_folder, leads_out, one_line
-from idiomtune.io.hub import (
-    first_line,
-    is_cached,
-    is_network_error,
-    why_unavailable,
-    without_secrets,
-)
+from idiomtune.io.hub import first_line, is_cached, is_network_error, why_unavailable, without_secrets
 from idiomtune.io.records import ADAPTER, ADAPTER_CONFIG, model_folder, module_folders, read_record
 
 log = logging.getLogger(__name__)
@@ -48,21 +42,11 @@ _SILENT = threading.RLock()  # loading is nested in loading
 
 _MAX_REASON = 400  # characters
 _WEIGHTS = "model.safetensors"
-_PLAIN_LORA = [
-    ("bias", "none"),
-    ("init_lora_weights", True),
-    ("peft_type", "LORA"),
-]  # in peft's configuration
+_PLAIN_LORA = {"bias": "none", "init_lora_weights": True, "peft_type": "LORA"}  # in peft's configuration
 _ANY_VALUE = {  # others there that leave W + (alpha / rank) B A as it is
-    *(
-        "base_model_name_or_path",
-        "exclude_modules",
-        "inference_mode",
-        "layers_pattern",
-        "layers_to_transform",
-    ),
-    *("lora_alpha", "lora_dropout", "megatron_core", "peft_version", "qalora_group_size", "r", "revision"),
-    *("target_modules", "task_type"),
+    *("base_model_name_or_path", "exclude_modules", "inference_mode", "layers_pattern", "lora_alpha"),
+    *("layers_to_transform", "lora_dropout", "megatron_core", "peft_version", "qalora_group_size", "r"),
+    *("revision", "target_modules", "task_type"),
 }
 # What the libraries and we read of a model's folder, and of those of its modules; any number for `*`.
 _READ = (
@@ -132,7 +116,7 @@ def locate_checkpoint(path: str, revision: str | None = None) -> tuple[str, bool
         local = _with_adapter(local)
     # Where it was one of sentence-transformers, its modules are needed: others would be made up.
     has_modules = is_file(local / "config_sentence_transformers.json")
-    if any(is_file(local / name) for name in ("modules.json", "config.json")[: 1 if has_modules else 2]):
+    if is_file(local / "modules.json") or (is_file(local / "config.json") and not has_modules):
         return str(local), False
     if is_folder(local) or is_file(local) or path.startswith((".", "/", "~")) or path.count("/") > 1:
         raise UserError(
@@ -163,12 +147,8 @@ def _with_adapter(folder: Path) -> Path:
             kind; if the copy cannot be written.
     """
     config = read_record(folder / ADAPTER_CONFIG)
-    others = [
-        name
-        for name, value in config.items()
-        if value and name not in _ANY_VALUE and (name, value) not in _PLAIN_LORA
-    ]
-    if others:
+    changed = {name for name, value in config.items() if value and value != _PLAIN_LORA.get(name)}
+    if others := sorted(changed - _ANY_VALUE):
         raise UserError(
             f"model {folder}: its adapters are not plain LoRA ({', '.join(others)}): merge them with peft "
             "(merge_and_unload), and name the folder that you save the whole model to"
@@ -262,7 +242,14 @@ def load_model(
         UserError: if it cannot be loaded, is incomplete, or an option does not fit it.
     """
     device = "meta" if empty else device
-    model, tokenizer_config, reports = _load(path, settings, device, local_files_only)
+    if is_folder(Path(path)):
+        module_folders(Path(path), trusts_code=settings.trust_remote_code)
+    with silence_libraries(), loading_reports(empty=empty) as reports:
+        model = load_plain(path, settings, device=device, local_files_only=local_files_only)
+        if isinstance(model[0], StaticEmbedding):
+            model = with_token_table(model)
+        offline = {"local_files_only": local_files_only}
+        tokenizer_config = get_tokenizer_config(path, revision=settings.revision, **offline)
     first: Any = model[0]
     transformer = first.auto_model if isinstance(first, Transformer) else None
     if not empty:
@@ -304,20 +291,6 @@ def load_model(
             )
     _limit_length(path, model, settings.max_length)
     return model
-
-
-def _load(
-    path: str, settings: ModelSettings, device: str | None, local_files_only: bool
-) -> tuple[SentenceTransformer, Mapping[str, Any], list[Report]]:
-    """The checkpoint as sentence-transformers loads it, its tokenizer_config.json, and reports of loading."""
-    if is_folder(Path(path)):
-        module_folders(Path(path), trusts_code=settings.trust_remote_code)
-    with silence_libraries(), loading_reports(empty=device == "meta") as reports:
-        model = load_plain(path, settings, device=device, local_files_only=local_files_only)
-        if isinstance(model[0], StaticEmbedding):
-            model = with_token_table(model)
-        config = get_tokenizer_config(path, revision=settings.revision, local_files_only=local_files_only)
-        return model, config, reports
 
 
 def load_plain(
@@ -366,9 +339,7 @@ def why_not_loaded(error: Exception) -> str:
             "it cannot be loaded without the Python code that comes with it: read the code, then "
             "model.trust_remote_code=true runs it"
         )
-    if "safetensors" in message and (
-        "does not appear to have a file" in message or "no file named" in message
-    ):
+    if "safetensors" in message and re.search("does not appear to have a file|no file named", message):
         return (
             "it has no safetensors file at this revision, and other files may run code when opened. Convert "
             "it with transformers (a line in docs/troubleshooting.md), leave model.revision unset, or give a "
@@ -398,8 +369,7 @@ def _pooling_modules(transformer: Any, pooling: str) -> list[nn.Module]:
         if ids[0] != tokenizer.cls_token_id or ids[-1] != tokenizer.sep_token_id:
             raise UserError("its tokenizer puts no [CLS] and [SEP] around a text", option=option)
         total = Dense(2 * dimension, dimension, bias=False, activation_function=nn.Identity())
-        eye = torch.eye(dimension)
-        total.linear.weight.data = torch.cat([eye, eye], dim=1)
+        total.linear.weight.data = torch.eye(dimension).repeat(1, 2)
         return [Pooling(dimension, pooling_mode=("cls", "lasttoken")), total]
     if not (last := re.fullmatch(r"last(\d+)", pooling)):
         if pooling not in Pooling.POOLING_MODES:
@@ -411,9 +381,8 @@ def _pooling_modules(transformer: Any, pooling: str) -> list[nn.Module]:
         raise UserError(f"the model has {num_layers} layers", option=option)
     # Otherwise the library silently pools the last layer alone.
     config.output_hidden_states = True
-    layers = WeightedLayerPooling(
-        dimension, num_hidden_layers=num_layers, layer_start=num_layers + 1 - num_mean
-    )
+    first = num_layers + 1 - num_mean
+    layers = WeightedLayerPooling(dimension, num_hidden_layers=num_layers, layer_start=first)
     return [layers, Pooling(dimension, pooling_mode="mean")]
 
 
@@ -423,8 +392,7 @@ def _is_sum(dense: Dense) -> bool:
     half = weight.shape[0]
     if weight.is_meta or dense.linear.bias is not None or weight.shape[1] != 2 * half:
         return False
-    eye = torch.eye(half, device=weight.device)
-    return bool(torch.equal(weight, torch.cat([eye, eye], dim=1)))
+    return torch.equal(weight, torch.eye(half, device=weight.device).repeat(1, 2))
 
 
 def _limit_length(path: str, model: SentenceTransformer, max_length: int | None) -> None:
@@ -445,17 +413,16 @@ def _limit_length(path: str, model: SentenceTransformer, max_length: int | None)
     if isinstance(first, StaticTokens | Transformer) and limit is not None:
         needed = first.tokenizer.num_special_tokens_to_add() + 1
         if limit < needed:
-            option = f"model.max_length={max_length}"
+            option = "model.max_length"
             if max_length is None:
-                option = (
-                    f"model {path}: max_seq_length in sentence_bert_config.json, or model_max_length in "
-                    f"tokenizer_config.json, ={limit}"
-                )
-            raise UserError(f"a text needs {needed} tokens or more: give model.max_length=", option=option)
-    if max_length is None and positions is not None and (own is None or own > positions):
-        max_length = positions
-    if max_length is not None:
-        model.max_seq_length = max_length
+                files = "sentence_bert_config.json, or model_max_length in tokenizer_config.json"
+                option = f"model {path}: max_seq_length in {files}, "
+            message = f"a text needs {needed} tokens or more: give model.max_length="
+            raise UserError(message, option=f"{option}={limit}")
+    if positions is not None and (limit is None or limit > positions):
+        limit = positions
+    if limit != own:
+        model.max_seq_length = limit
 
 
 def _num_positions(transformer: Any) -> int | None:
@@ -475,9 +442,9 @@ def _ensure_eos(model: SentenceTransformer, tokenizer_config: Mapping[str, Any])
     Transformers followed the former up to version 4 and follows the latter since, so the last word would be
     pooled.
     """
-    pooled = [module.pooling_mode for module in model if isinstance(module, Pooling)]
     tokenizer: Any = model.tokenizer
-    is_last = any("lasttoken" in ((mode,) if isinstance(mode, str) else mode) for mode in pooled)
+    # "cls", or of several side by side ("cls", "lasttoken")
+    is_last = any("lasttoken" in module.pooling_mode for module in model if isinstance(module, Pooling))
     if not is_last or not tokenizer_config.get("add_eos_token") or not tokenizer.is_fast:
         return
     before, after = special_tokens_around(tokenizer)
@@ -519,10 +486,8 @@ def silence_libraries() -> Iterator[None]:
     Also their table of missing weights, where nobody reads "newly initialized" as "random": what matters of
     it is an error of ours. One thread at a time, since these are switched for the whole process.
     """
-    logger, loader = (
-        logging.getLogger("sentence_transformers"),
-        logging.getLogger("transformers.modeling_utils"),
-    )
+    logger = logging.getLogger("sentence_transformers")
+    loader = logging.getLogger("transformers.modeling_utils")
     with _SILENT:
         level, has_bars = logger.level, transformers_logging.is_progress_bar_enabled()
         try:

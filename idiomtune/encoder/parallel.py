@@ -57,11 +57,9 @@ def partition_evenly(batches: Sequence[ForwardBatch], num_processes: int) -> Par
     """
     numbers = [list(range(rank, len(batches), num_processes)) for rank in range(num_processes)]
     short = [batch_numbers for batch_numbers in numbers if len(batch_numbers) < len(numbers[0])]
-    if not short:
-        return Partition(list(batches), numbers)
     for batch_numbers in short:
         batch_numbers.append(len(batches))  # the dummy
-    return Partition([*batches, batches[-1].dummy()], numbers)
+    return Partition([*batches, batches[-1].dummy()] if short else list(batches), numbers)
 
 
 class ParallelEncoder:
@@ -72,10 +70,7 @@ class ParallelEncoder:
     """
 
     def __init__(
-        self,
-        encoder: Encoder,
-        processes: Processes,
-        autocast: Callable[[], AbstractContextManager[None]],
+        self, encoder: Encoder, processes: Processes, autocast: Callable[[], AbstractContextManager[None]]
     ) -> None:
         self._encoder = encoder
         self._processes = processes
@@ -85,9 +80,8 @@ class ParallelEncoder:
     def partition(self, requests: Sequence[Request]) -> Partition:
         """The forward batches of these requests, and which process runs which."""
         batches = self._encoder.forward_batches(requests, min_batches=self._processes.count)
-        if self._is_sharded:
-            return partition_evenly(batches, self._processes.count)
-        return partition_by_size(batches, self._processes.count)
+        divide = partition_evenly if self._is_sharded else partition_by_size
+        return divide(batches, self._processes.count)
 
     def run(
         self,

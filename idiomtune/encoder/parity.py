@@ -99,13 +99,12 @@ def compared(
 
 def compared_texts(encoder: Encoder) -> list[Request]:
     """Those of the eight texts that sentence-transformers alone can embed as the encoder does."""
-    find = encoder.meanings.find if encoder.meanings is not None else lambda _: []
     return [
         request
         for request in _TEXTS
-        if not find(request.text)
-        and not (encoder.raw_spans and request.span)
-        and encoder.model.tokenizer(request.text, truncation=True)["input_ids"]
+        if not (encoder.meanings is not None and encoder.meanings.find(request.text))
+        if not (encoder.raw_spans and request.span)
+        if encoder.model.tokenizer(request.text, truncation=True)["input_ids"]
     ]
 
 
@@ -119,10 +118,9 @@ def _plain(plain: Any, request: Request, prompt: str) -> Tensor:
     tokens = plain.encode(text, output_value="token_embeddings", show_progress_bar=False, prompt="")
     offsets = plain.tokenizer(text, return_offsets_mapping=True)["offset_mapping"]
     inside = [t for t, (s, e) in zip(tokens, offsets, strict=False) if s < end and e > start and s < e]
-    modules = list(plain)
-    (at,) = (number for number, module in enumerate(modules) if isinstance(module, Pooling))
-    count = modules[at].pooling_output_dimension // modules[at].embedding_dimension
+    ((at, pooling),) = ((n, module) for n, module in enumerate(plain) if isinstance(module, Pooling))
+    count = pooling.pooling_output_dimension // pooling.embedding_dimension
     features = {"sentence_embedding": torch.stack(inside).mean(0).repeat(count)[None]}
-    for module in modules[at + 1 :]:
+    for module in list(plain)[at + 1 :]:
         features = module(features)
     return features["sentence_embedding"][0]

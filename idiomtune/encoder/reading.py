@@ -44,21 +44,16 @@ class Prompts:
 
     def __post_init__(self) -> None:
         if self.instruction.count("{query}") != 1 or self.instruction.count("{instruction}") > 1:
-            raise ValueError(
-                f"instruction prompt {self.instruction!r} must hold {{query}} exactly once, and "
-                "{instruction} at most once"
-            )
+            must = "must hold {query} exactly once, and {instruction} at most once"
+            raise ValueError(f"instruction prompt {self.instruction!r} {must}")
 
     def render(self, request: Request) -> Rendered:
         """The text as the model reads it, and the request's span moved to its place there."""
+        before, after = self.query if request.role == "query" else self.document, ""
         if request.role == "query" and request.instruction is not None:
             # Not str.format: texts and instructions may hold braces.
-            before, after = (
-                part.replace("{instruction}", request.instruction)
-                for part in self.instruction.split("{query}")
-            )
-        else:
-            before, after = self.query if request.role == "query" else self.document, ""
+            parts = self.instruction.split("{query}")
+            before, after = (part.replace("{instruction}", request.instruction) for part in parts)
         span = request.span
         moved = None if span is None else (span[0] + len(before), span[1] + len(before))
         return before + request.text + after, moved
@@ -71,18 +66,14 @@ def prompts_of(own: Mapping[str, str | None], settings: ModelSettings | None = N
         ValueError: if the template of instructions is malformed.
     """
 
-    def first(*names: str) -> str:
-        """The first of these prompts that the model has: the order of sentence-transformers."""
-        return next((prompt for name in names if (prompt := own.get(name))), "")
-
     query, document, instruction = (
         getattr(settings, f"{name}_prompt", None) for name in ("query", "document", "instruction")
     )
-    return Prompts(
-        query=first("query") if query is None else query,
-        document=first("document", "passage", "corpus") if document is None else document,
-        instruction=instruction or first("instruction") or Prompts().instruction,
-    )
+    if query is None:
+        query = own.get("query") or ""
+    if document is None:  # the first that the model has: the order of sentence-transformers
+        document = own.get("document") or own.get("passage") or own.get("corpus") or ""
+    return Prompts(query, document, instruction or own.get("instruction") or Prompts().instruction)
 
 
 class Tokens(NamedTuple):
@@ -116,15 +107,16 @@ class Tokenizer:
     def __init__(self, model: SentenceTransformer) -> None:
         self._model = model
         self.wrapped: Any = model.tokenizer
+        name = type(self.wrapped).__name__
         if not getattr(self.wrapped, "is_fast", False):
             raise UserError(
-                f"{type(self.wrapped).__name__} gives no character offsets, which span embeddings "
-                "need: save the model with its fast tokenizer (tokenizer.json)"
+                f"{name} gives no character offsets, which span embeddings need: save the model with its "
+                "fast tokenizer (tokenizer.json)"
             )
         if self.wrapped.pad_token_id is None:
             raise UserError(
-                f"{type(self.wrapped).__name__} has no padding token, which batches of texts need: name one "
-                'in the model\'s tokenizer_config.json ("pad_token"; its "eos_token" serves)'
+                f"{name} has no padding token, which batches of texts need: name one in the model's "
+                'tokenizer_config.json ("pad_token"; its "eos_token" serves)'
             )
         self._cache: dict[str, Tokens] = {}
 
@@ -239,10 +231,8 @@ class Reader(NamedTuple):
         return self._are_full(self.render(requests))
 
     def _are_full(self, rendered: Sequence[Rendered]) -> list[bool]:
-        texts = [text for text, _ in rendered]
-        if self.limit is None:
-            return [False] * len(texts)
-        return [len(tokens.input_ids) >= self.limit for tokens in self.tokenizer(texts)]
+        tokens = self.tokenizer([text for text, _ in rendered])
+        return [self.limit is not None and len(ids) >= self.limit for ids, _ in tokens]
 
     def num_skipped(self, text: str, tokens: Tokens, request: Request) -> int:
         """How many prompt tokens a request's pooling leaves out, for models that do not pool prompts.
@@ -263,9 +253,9 @@ class Reader(NamedTuple):
         prompt = rendered[: start[0]]
         if not prompt:
             return 0
-        read = self._with_tokens(prompt, None)[0]
+        read, _ = self._with_tokens(prompt, None)
         if self.meanings is not None:
-            with_meanings = self._with_tokens(self.meanings.added(prompt)[0], None)[0]
+            with_meanings, _ = self._with_tokens(*self.meanings.added(prompt))
             read = with_meanings if text.startswith(with_meanings) else read
         ids = self.tokenizer([read])[0].input_ids
         special = self.tokenizer.wrapped.all_special_ids

@@ -14,10 +14,10 @@ import struct
 import sys
 from array import array
 from base64 import b64encode
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer
@@ -32,16 +32,7 @@ from idiomtune.encoder.idiom_tokens import FILE as IDIOM_TOKENS_FILE
 from idiomtune.encoder.idiom_tokens import IdiomTokens, normalization, saved_idiom_tokens
 from idiomtune.encoder.loading import fetch_file
 from idiomtune.errors import UserError
-from idiomtune.expressions import (
-    KEEP,
-    LAST,
-    Forms,
-    Step,
-    contained,
-    has_placeholder,
-    replacements,
-    written_steps,
-)
+from idiomtune.expressions import KEEP, LAST, Forms, contained, has_placeholder, replacements, written_steps
 from idiomtune.io.files import read_json, write_json
 from idiomtune.io.hub import first_line
 
@@ -77,15 +68,13 @@ def load_expressions(
         try:
             return make(content)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise UserError(
-                f"is damaged ({type(error).__name__}: {first_line(error)}): bring the file back as it was "
-                "saved with the model",
-                file=f"{path}/{name}",
-            ) from None
+            reason = f"is damaged ({type(error).__name__}: {first_line(error)})"
+            message = f"{reason}: bring the file back as it was saved with the model"
+            raise UserError(message, file=f"{path}/{name}") from None
 
+    first: Any = model[0]
     idioms = read(IDIOM_TOKENS_FILE, lambda content: saved_idiom_tokens(content, model.tokenizer.get_vocab()))
-    hidden = cast(Any, model[0]).get_embedding_dimension()
-    meanings = read(GLOSSARY_FILE, lambda content: saved_meanings(content, hidden))
+    meanings = read(GLOSSARY_FILE, lambda content: saved_meanings(content, first.get_embedding_dimension()))
     for name in read(_CONFIG, lambda content: content.get(_SAVED_WITH, [])) or []:
         if (idioms if name == IDIOM_TOKENS_FILE else meanings) is None:
             raise UserError(f"model {path}: {name}, which it was saved with, is missing: bring the file back")
@@ -142,17 +131,14 @@ def _write_rules(folder: Path, tokenizer: Any, idioms: IdiomTokens | None, meani
     as_read = normalize if is_uncased else str
     flags = "" if is_uncased else "(?i)"
 
-    def rules_of(steps: Iterable[Step]) -> list[dict[str, Any]]:
-        return [
-            {"type": "Replace", "pattern": {"Regex": flags + pattern}, "content": new}
-            for pattern, new in steps
-        ]
+    def rule(pattern: str, new: str) -> dict[str, Any]:
+        return {"type": "Replace", "pattern": {"Regex": flags + pattern}, "content": new}
 
     def written(some: Mapping[str, str | None], forms: Forms, *, in_place: bool) -> dict[str, Any]:
         """One rule, a sequence of others, by which it is recognised."""
         steps, table = written_steps(some, as_read, forms, in_place=in_place)
         table_rule = {"type": "Precompiled", "precompiled_charsmap": b64encode(_charsmap(table)).decode()}
-        return {"type": "Sequence", "normalizers": [*rules_of(steps), table_rule]}
+        return {"type": "Sequence", "normalizers": [*(rule(*step) for step in steps), table_rule]}
 
     rules: list[dict[str, Any]] = []
     if meanings is not None and any(meanings.senses.values()):
@@ -166,7 +152,7 @@ def _write_rules(folder: Path, tokenizer: Any, idioms: IdiomTokens | None, meani
     held = sorted(filter(has_placeholder, token_of), key=len, reverse=True)
     # First, since any other expression may fill a placeholder, and none of its words may be a token yet:
     # "take *the home run king* for a ride".
-    rules += rules_of(s for n in held for s in replacements(n, token_of[n], as_read, forms.get(n, ())))
+    rules += [rule(*step) for n in held for step in replacements(n, token_of[n], as_read, forms.get(n, ()))]
     if others := {name: token for name, token in token_of.items() if name not in held}:
         rules.append(written(others, forms, in_place=True))
     if not rules:
@@ -217,9 +203,7 @@ def _is_of(step: Mapping[str, Any], tokens: Collection[str]) -> bool:
     pattern = step["pattern"].get("Regex", "")
     # A rule that removes the rest of an expression names the token before it.
     removes_rest = step["content"] == "" and KEEP in pattern
-    return step["content"] in tokens or (
-        removes_rest and any(re.escape(token) in pattern for token in tokens)
-    )
+    return step["content"] in tokens or (removes_rest and any(re.escape(t) in pattern for t in tokens))
 
 
 def _charsmap(table: Mapping[str, str]) -> bytes:
@@ -264,14 +248,12 @@ def _reads_alike(folder: Path, tokenizer: Any, idioms: IdiomTokens, meanings: Me
         if getattr(error, "errno", None):  # of the disk
             raise
         return False  # a family that is not known, or that comes with code of its own
-    listed = [name for names in idioms.expressions.values() for name in names]
-    probed = [*listed[:_MAX_PROBES], *contained(listed, idioms.forms)]
-    if meanings is not None:
-        probed += [*list(meanings.senses)[:_MAX_PROBES], *contained(meanings.senses, meanings.forms)]
+    meanings = meanings or Meanings({})
+    probed = [*list(idioms.token_of)[:_MAX_PROBES], *contained(idioms.token_of, idioms.forms)]
+    probed += [*list(meanings.senses)[:_MAX_PROBES], *contained(meanings.senses, meanings.forms)]
     for name in dict.fromkeys(probed):
         text = f"{name} and a {name}, ({name})."
-        read = text if meanings is None else meanings.added(text)[0]
-        read, _ = idioms.replaced(read)
+        read, _ = idioms.replaced(meanings.added(text)[0])
         if saved(text, truncation=False)["input_ids"] != tokenizer(read, truncation=False)["input_ids"]:
             return False
     return True
@@ -324,8 +306,6 @@ def given_meanings(encoder: Any, model: ModelSettings, *, is_saved: bool = False
         return meanings
     made = glossary.meanings(brief=brief)
     if own is not None and not made.senses.keys() >= own.senses.keys():
-        log.info(
-            "glossary: it replaces the model's own (%s); name both to have both read",
-            ", ".join(own.about.get("files", [])) or f"{len(own.senses)} expressions",
-        )
+        names = ", ".join(own.about.get("files", [])) or f"{len(own.senses)} expressions"
+        log.info("glossary: it replaces the model's own (%s); name both to have both read", names)
     return replace(meanings, senses=made.senses, about=made.about, forms=made.forms)

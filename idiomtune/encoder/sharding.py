@@ -65,27 +65,18 @@ def sharding_of_launch() -> Sharding | None:
     """
     if not _is_true(_ON):
         return None
-    policy = os.environ.get("FSDP_AUTO_WRAP_POLICY", "").upper()
-    refused = {  # settings that would have no effect here → what to do instead
-        "fsdp_version: 1": ("set fsdp_version: 2", os.environ.get("FSDP_VERSION", "1") != "2"),
-        "fsdp_activation_checkpointing: true": (
-            "set it to false, and trainer.activation_checkpointing=true, which does the same",
-            _is_true("FSDP_ACTIVATION_CHECKPOINTING"),
-        ),
-        "parallelism_config": (
-            "leave it out (all processes share the weights)",
-            _is_true("ACCELERATE_USE_PARALLELISM_CONFIG"),
-        ),
-        "fsdp_ignored_modules": ("leave it out", bool(os.environ.get("FSDP_IGNORED_MODULES"))),
-        "fsdp_auto_wrap_policy: SIZE_BASED_WRAP": (
-            "set fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP",
-            policy == "SIZE_BASED_WRAP",
-        ),
-    }
-    problems = [
-        f"{name} is not supported: {instead}" for name, (instead, is_set) in refused.items() if is_set
+    checkpointing = "set it to false, and trainer.activation_checkpointing=true, which does the same"
+    shared, has_parts = "(all processes share the weights)", _is_true("ACCELERATE_USE_PARALLELISM_CONFIG")
+    is_by_size = os.environ.get("FSDP_AUTO_WRAP_POLICY", "").upper() == "SIZE_BASED_WRAP"
+    wrap = "fsdp_auto_wrap_policy"
+    refused = [  # settings that would have no effect here, what to do instead, and whether they are set
+        ("fsdp_version: 1", "set fsdp_version: 2", os.environ.get("FSDP_VERSION", "1") != "2"),
+        ("fsdp_activation_checkpointing: true", checkpointing, _is_true("FSDP_ACTIVATION_CHECKPOINTING")),
+        ("parallelism_config", f"leave it out {shared}", has_parts),
+        ("fsdp_ignored_modules", "leave it out", os.environ.get("FSDP_IGNORED_MODULES")),
+        (f"{wrap}: SIZE_BASED_WRAP", f"set {wrap}: TRANSFORMER_BASED_WRAP", is_by_size),
     ]
-    if problems:
+    if problems := [f"{name} is not supported: {instead}" for name, instead, is_set in refused if is_set]:
         raise UserError("; ".join(problems), option="accelerate's fsdp_config")
     names = os.environ.get("FSDP_TRANSFORMER_CLS_TO_WRAP", "")
     return Sharding(
@@ -129,14 +120,10 @@ def shard(encoder: nn.Module, transformer: nn.Module, sharding: Sharding, num_pr
     mesh = init_device_mesh(device, (num_processes,))
     # Pinned, so that copies overlap with the computation; on a CPU, as in tests, there is nothing to pin for.
     policy = CPUOffloadPolicy(pin_memory=device == "cuda") if sharding.offload else OffloadPolicy()
+    reshards = sharding.reshard_after_forward
     for module in (*_blocks(transformer, sharding.blocks), transformer):
         # For the outermost module too: by default torch keeps its weights gathered after a forward pass.
-        fully_shard(
-            module,
-            mesh=mesh,
-            reshard_after_forward=sharding.reshard_after_forward,
-            offload_policy=policy,
-        )
+        fully_shard(module, mesh=mesh, reshard_after_forward=reshards, offload_policy=policy)
     # sentence-transformers calls `forward` itself, which bypasses the hooks of `__call__`.
     register_fsdp_forward_method(transformer, "forward")
     for sharded in _sharded_modules(encoder):
@@ -171,7 +158,7 @@ def _sharded_modules(module: nn.Module) -> list[FSDPModule]:
 
 def is_sharded(module: nn.Module) -> bool:
     """Whether its weights are sharded, so that all processes must run its passes at the same time."""
-    return any(isinstance(m, FSDPModule) for m in module.modules())
+    return bool(_sharded_modules(module))
 
 
 def reshard(module: nn.Module) -> None:
@@ -191,10 +178,8 @@ def compute_device(module: nn.Module) -> torch.device:
 
 def local_shard(tensor: Tensor) -> Tensor:
     """This process' shard of a sharded tensor, or a plain tensor unchanged; it shares the tensor's memory."""
-    if isinstance(tensor, DTensor):
-        shard_: Tensor = tensor.to_local()
-        return shard_.detach()
-    return tensor.detach()
+    local: Tensor = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    return local.detach()
 
 
 def shard_like(tensor: Tensor, like: Tensor) -> Tensor:
@@ -223,16 +208,14 @@ def full_state(module: nn.Module, optimizer: torch.optim.Optimizer, *, is_main: 
         for name, weight in owner.named_parameters(recurse=False, remove_duplicate=False)
         if isinstance(weight, DTensor)
     ]
-    gathered: dict[nn.Parameter, nn.Parameter] = {}  # a tied weight is gathered once
-    for _, _, weight in places:
-        if weight not in gathered:
-            gathered[weight] = nn.Parameter(_gathered(weight, is_main), requires_grad=weight.requires_grad)
+    gathered = {  # a tied weight once
+        weight: nn.Parameter(_gathered(weight, is_main), requires_grad=weight.requires_grad)
+        for weight in dict.fromkeys(weight for *_, weight in places)
+    }
     # In the order of the optimizer's groups, which is the same in all processes.
     parameters = [p for group in optimizer.param_groups for p in group["params"] if isinstance(p, DTensor)]
-    sharded_state: dict[Tensor, dict[str, Any]] = {
-        p: optimizer.state[p] for p in parameters if p in optimizer.state
-    }
-    gathered_state: dict[Tensor, dict[str, Any]] = {
+    sharded_state: dict[Tensor, Any] = {p: optimizer.state[p] for p in parameters if p in optimizer.state}
+    gathered_state: dict[Tensor, Any] = {
         p: {name: _gathered(value, is_main) for name, value in state.items()}
         for p, state in sharded_state.items()
     }

@@ -80,13 +80,8 @@ def with_token_table(model: SentenceTransformer) -> SentenceTransformer:
     static, *others = model
     assert isinstance(static, StaticEmbedding)
     tokens = StaticTokens(static)
-    modules: list[nn.Module] = [
-        tokens,
-        Pooling(tokens.get_embedding_dimension(), pooling_mode="mean"),
-        *others,
-    ]
     return SentenceTransformer(
-        modules=modules,
+        modules=[tokens, Pooling(tokens.get_embedding_dimension(), pooling_mode="mean"), *others],
         prompts={name: prompt for name, prompt in model.prompts.items() if prompt is not None},
         similarity_fn_name=model.similarity_fn_name,
         device=str(model.device),

@@ -18,9 +18,11 @@ from idiomtune.config.sections import LoraSettings
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.sharding import local_shard, shard_like
 from idiomtune.errors import UserError
+from idiomtune.io.records import ADAPTER
 
 _NAME = "default"  # peft's name for a model's only adapter
 _PREFIX = "base_model.model."  # of tensors in peft's files
+_TARGETS = "retain.lora.target_modules"
 
 
 class Adapters:
@@ -84,10 +86,8 @@ class Adapters:
 
         folder.mkdir(parents=True, exist_ok=True)
         tensors = get_peft_model_state_dict(self._model, adapter_name=_NAME, save_embedding_layers=False)
-        save_file(
-            {_PREFIX + name: tensor.contiguous() for name, tensor in tensors.items()},
-            folder / "adapter_model.safetensors",
-        )
+        weights = {_PREFIX + name: tensor.contiguous() for name, tensor in tensors.items()}
+        save_file(weights, folder / ADAPTER)
         config = copy.copy(self._config)
         config.inference_mode = True
         config.target_modules = sorted(config.target_modules)  # a set, in any order
@@ -97,7 +97,7 @@ class Adapters:
         """Give the adapters the weights that :meth:`save` wrote."""
         from peft import set_peft_model_state_dict
 
-        tensors = load_file(folder / "adapter_model.safetensors")
+        tensors = load_file(folder / ADAPTER)
         weights = {name.removeprefix(_PREFIX): tensor for name, tensor in tensors.items()}
         result: Any = set_peft_model_state_dict(self._model, weights, adapter_name=_NAME)
         assert not result.unexpected_keys
@@ -133,16 +133,15 @@ def add_adapters(transformer: Any, settings: LoraSettings, base_model: str | Non
         try:
             inject_adapter_in_model(config, transformer, _NAME)
         except ValueError as error:  # a module that is not a linear layer
-            raise UserError(str(error).splitlines()[0], option="retain.lora.target_modules") from None
+            raise UserError(str(error).splitlines()[0], option=_TARGETS) from None
     return config
 
 
 def check_peft() -> None:
     """Raises UserError without the package that adapters come from."""
     if importlib.util.find_spec("peft") is None:
-        raise UserError(
-            "needs the package peft: pip install peft, or leave it out", option="retain.lora.rank"
-        )
+        message = "needs the package peft: pip install peft, or leave it out"
+        raise UserError(message, option="retain.lora.rank")
 
 
 def _targets(model: nn.Module, wanted: Sequence[str] | None) -> list[str]:
@@ -152,19 +151,15 @@ def _targets(model: nn.Module, wanted: Sequence[str] | None) -> list[str]:
         # Those of the blocks, which are numbered; embeddings do not pass through a pooler or a head.
         inside = [name for name in linear if any(part.isdigit() for part in name.split(".")[:-1])]
         if not inside:
-            raise UserError(
-                "this model's transformer has no linear layers in numbered blocks: name the modules to adapt",
-                option="retain.lora.target_modules",
-            )
+            message = "this model's transformer has no linear layers in numbered blocks"
+            raise UserError(f"{message}: name the modules to adapt", option=_TARGETS)
         return inside
-    names = [name for name, _ in model.named_modules()]
+    names = [f".{name}" for name, _ in model.named_modules()]
     for end in wanted:
-        if not any(name == end or name.endswith(f".{end}") for name in names):
-            ends = sorted({name.rpartition(".")[2] for name in linear})
-            raise UserError(
-                f"the model has no module {end!r}; its linear layers' names end in {', '.join(ends)}",
-                option="retain.lora.target_modules",
-            )
+        if not any(name.endswith(f".{end}") for name in names):
+            ends = ", ".join(sorted({name.rpartition(".")[2] for name in linear}))
+            message = f"the model has no module {end!r}; its linear layers' names end in {ends}"
+            raise UserError(message, option=_TARGETS)
     return list(wanted)
 
 
@@ -182,10 +177,8 @@ class IdiomTokenRows:
 
     def __init__(self, encoder: Encoder, option: str) -> None:
         if encoder.idiom_tokens is None:
-            raise UserError(
-                "the model has no idiom tokens: model.idiom_tokens=train gives it some",
-                option=option,
-            )
+            message = "the model has no idiom tokens: model.idiom_tokens=train gives it some"
+            raise UserError(message, option=option)
         transformer: Any = encoder.transformer
         self._encoder = encoder
         self._weight: nn.Parameter = transformer.get_input_embeddings().weight
@@ -200,9 +193,7 @@ class IdiomTokenRows:
         self._encoder.requires_grad_(False)
         self._weight.requires_grad_(True)
         is_other = ~self._is_idiom_token
-        self._weight.register_hook(  # type: ignore[no-untyped-call]
-            lambda gradient: gradient.masked_fill(is_other, 0.0)
-        )
+        self._weight.register_hook(lambda gradient: gradient.masked_fill(is_other, 0.0))  # type: ignore[no-untyped-call]
 
     def scale_steps(self, optimizer: torch.optim.Optimizer, factor: float) -> None:
         """Multiply the steps of these rows by a factor.

@@ -122,7 +122,11 @@ class GatedRequests:
     """
 
     def __init__(self, requests: Sequence[Request], reader: Reader, *, is_on: bool) -> None:
-        self.requests = [_as_sentence(request) for request in requests]
+        # Of the pooling `meaning` the sentence is embedded, and what is mixed with it.
+        self.requests = [
+            replace(request, pooling="sentence") if request.pooling == "meaning" else request
+            for request in requests
+        ]
         self._num_asked = len(requests)
         self._rows: dict[int, list[list[int]]] = {}  # request → of each kind of its readings
         self._is_named: list[bool] = []  # of these: nothing but names, whose meaning is not known
@@ -186,11 +190,6 @@ class GatedRequests:
         return asked
 
 
-def _as_sentence(request: Request) -> Request:
-    """A request of the pooling `meaning` as what is embedded of it; others as they are."""
-    return replace(request, pooling="sentence") if request.pooling == "meaning" else request
-
-
 def _means(units: Tensor, members: Sequence[Sequence[int]]) -> Tensor:
     """(G, D): of each of G groups of rows their mean, as unit vectors."""
     pairs = [(group, row) for group, rows in enumerate(members) for row in rows]
@@ -218,17 +217,11 @@ def _readings(request: Request, meanings: Meanings) -> list[list[Request]]:
     if not places:
         return []
     replaced = replace(sentence, text=text, with_meanings=False)
-    bare, own = (
-        Request(request.text, with_meanings=False),
-        replace(request, with_meanings=meanings.form == "beside"),
-    )
-    usages = [replace(bare, span=old, pooling="usage") for old, _, _ in places]
-    usages += [alone(name) for _, _, name in places]
+    bare = Request(request.text, pooling="usage", with_meanings=False)
+    own = replace(sentence, with_meanings=meanings.form == "beside")
     return [
-        usages,
-        [replace(own, span=None, pooling="sentence")]
-        if is_span
-        else [replace(own, span=old, pooling="span") for old, _, _ in places],
+        [*(replace(bare, span=old) for old, _, _ in places), *(alone(name) for *_, name in places)],
+        [own] if is_span else [replace(own, span=old, pooling="span") for old, _, _ in places],
         [replaced],
         [replace(replaced, span=new, pooling="span") for _, new, _ in places],
         [replace(replaced, text=meanings.meaning(name) or name) for *_, name in places],
@@ -295,9 +288,8 @@ def weighed(encoder: Any, model: ModelSettings, labelled: Labelled, *, is_traine
     """
     meanings: Meanings | None = encoder.meanings
     asked = model.glossary_gate
-    if meanings is None or meanings.gate is not None or asked is False:
-        return meanings
-    if asked is None and (is_trained or model.glossary_form):
+    stays = asked is False or (asked is None and (is_trained or model.glossary_form))
+    if meanings is None or meanings.gate is not None or stays:
         return meanings
     gate = shipped_gate(encoder)
     if gate is None and not asked:
@@ -341,9 +333,8 @@ def fit_without(encoder: Any, labelled: Labelled, held_out: Callable[[], Iterabl
     idioms = list(held_out())
     seen = [name for name in gate.seen if is_among(name, idioms)]
     if seen and gate == shipped_gate(encoder):
-        log.info(
-            "the shipped gate of meanings knows scored idioms (%s): one is fitted without", first_of(seen)
-        )
+        names = first_of(seen)
+        log.info("the shipped gate of meanings knows scored idioms (%s): one is fitted without", names)
         encoder.meanings = encoder.meanings.override(gate=fitted_gate(encoder, labelled))
     elif seen:
         log.warning(
@@ -422,8 +413,8 @@ def gate_examples(
     with progress_bar("fitting the gate of meanings", encoder.num_texts(read)) as advance:
         rows = encoder.usage_features(read, layers, advance)  # (N + distinct, F)
     of_names = dict(zip(distinct, rows[len(requests) :], strict=True))
-    features, apart = rows[: len(requests)], torch.stack([of_names[name] for name in names])
-    return features, labels, names, layers, apart, len(bare)
+    apart = torch.stack([of_names[name] for name in names])
+    return rows[: len(requests)], labels, names, layers, apart, len(bare)
 
 
 def cut_out(request: Request, num_words: int) -> Request:
@@ -432,6 +423,5 @@ def cut_out(request: Request, num_words: int) -> Request:
     start, end = request.span
     words = request.text[:start].split()
     text = " ".join([*words[max(0, len(words) - num_words) :], request.text[start:end]])
-    return replace(
-        request, text=f"{text[:1].upper()}{text[1:]}.", span=(len(text) - (end - start), len(text))
-    )
+    span = len(text) - (end - start), len(text)
+    return replace(request, text=f"{text[:1].upper()}{text[1:]}.", span=span)

@@ -415,8 +415,8 @@ ERRORS = [
     Planted(
         "the prompt is lost when the model is saved",
         ENCODER,
-        '            **self.model.prompts,\n            "query": self.prompts.query,\n',
-        '            **self.model.prompts,\n            "query": "",\n',
+        "{**self.model.prompts, **asdict(self.prompts)}",
+        '{**self.model.prompts, **asdict(self.prompts), "query": ""}',
         ("parity",),
         "prompts",
     ),

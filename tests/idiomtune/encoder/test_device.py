@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import platform
-import subprocess
-import sys
+from unittest.mock import Mock, call
 
 import pytest
 import torch
 
 from idiomtune.encoder import device as device_module
-from idiomtune.encoder.device import log_placement, place, times_as_fast_in_bf16
+from idiomtune.encoder.device import keep_freed_memory, log_placement, place, times_as_fast_in_bf16
 from idiomtune.errors import UserError
 
 
@@ -25,20 +23,31 @@ def machine(
 
 
 @pytest.mark.parametrize(
-    ("there", "device", "precision"),
+    ("there", "device", "precision", "becomes"),
     [
-        ({}, "cpu", "fp32"),
-        ({"mps": True}, "mps", "fp32"),
-        ({"cuda": True, "mps": True}, "cuda", "bf16"),
-        ({"cuda": True, "bf16": False}, "cuda", "fp32"),
+        ({}, "auto", "auto", ("cpu", "fp32")),
+        ({"mps": True}, "auto", "auto", ("mps", "fp32")),
+        ({"cuda": True, "mps": True}, "auto", "auto", ("cuda", "bf16")),
+        ({"cuda": True, "bf16": False}, "auto", "auto", ("cuda", "fp32")),
+        ({}, "cuda", "auto", "device=cuda"),
+        ({}, "cpu", "fp16", "precision=fp16"),
+        ({"cuda": True, "bf16": False}, "cuda", "bf16", "precision=bf16"),
     ],
 )
-def test_auto(monkeypatch: pytest.MonkeyPatch, there: dict[str, bool], device: str, precision: str) -> None:
+def test_what_a_choice_becomes(
+    monkeypatch: pytest.MonkeyPatch, there: dict[str, bool], device: str, precision: str, becomes: object
+) -> None:
+    """A device and a precision with the reason, or an error that names the option."""
     machine(monkeypatch, **there)
-    placement = place("auto", "auto")
-    assert (placement.device, placement.precision) == (device, precision)
-    assert device in placement.reason
-    assert precision in placement.reason
+    if isinstance(becomes, str):
+        with pytest.raises(UserError) as caught:
+            place(device, precision)
+        assert caught.value.option == becomes
+        return
+    placement = place(device, precision)
+    assert (placement.device, placement.precision) == becomes
+    assert placement.device in placement.reason
+    assert placement.precision in placement.reason
 
 
 @pytest.mark.parametrize(
@@ -80,60 +89,25 @@ def test_bf16_without_instructions_for_it_is_warned_of(
     for device, precision in (("cpu", "auto"), ("cpu", "fp32"), ("cuda", "auto"), ("cuda", "bf16")):
         log_placement(place(device, precision))
     assert not caplog.records
-    placement = place("cpu", "bf16")
-    log_placement(placement)
-    assert placement.device == "cpu"
+    log_placement(place("cpu", "bf16"))
+    assert ["precision=fp32" in record.getMessage() for record in caplog.records] == [True] * (not has_bf16)
     for precision, dtype in (("bf16", torch.bfloat16), ("fp32", torch.float32)):
         with place("cpu", precision).autocast():
             assert (torch.ones(1, 1) @ torch.ones(1, 1)).dtype == dtype
-    assert ["precision=fp32" in record.getMessage() for record in caplog.records] == [True] * (not has_bf16)
 
 
-@pytest.mark.parametrize(
-    ("there", "device", "precision", "expected"),
-    [
-        ({}, "cuda", "auto", "not available on this machine .available: cpu"),
-        ({}, "cpu", "fp16", "not for the CPU"),
-        ({"cuda": True, "bf16": False}, "cuda", "bf16", "does not have it; use precision=fp16 or fp32"),
-    ],
-)
-def test_what_cannot_be_is_refused(
-    monkeypatch: pytest.MonkeyPatch, there: dict[str, bool], device: str, precision: str, expected: str
-) -> None:
-    machine(monkeypatch, **there)
-    with pytest.raises(UserError, match=expected):
-        place(device, precision)
-
-
-FAULTS = """
-import os, resource
-from idiomtune.encoder.device import keep_freed_memory
-
-def faults():
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(3):
-        bytearray(b"1" * 2**24)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-faults()
-print(faults())
-for arenas in ({"MALLOC_ARENA_MAX": "8"}, {}):
-    os.environ.update(arenas)
+def test_freed_memory_is_kept_unless_the_user_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """M_TRIM_THRESHOLD and M_MMAP_MAX by the numbers of glibc's malloc.h."""
+    glibc = Mock()
+    monkeypatch.setattr("ctypes.CDLL", glibc)
+    for name in [name for name in os.environ if name.startswith(("MALLOC_", "GLIBC_TUNABLES"))]:
+        monkeypatch.delenv(name)
     keep_freed_memory()
-    faults()
-    print(faults())
-    os.environ.pop("MALLOC_ARENA_MAX", None)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="an option of glibc's allocator alone")
-def test_freed_memory_is_kept_for_the_next_pass() -> None:
-    """Unless the user says otherwise."""
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("MALLOC_", "GLIBC_TUNABLES"))}
-    program = [sys.executable, "-c", FAULTS]
-    done = subprocess.run(program, env=env, capture_output=True, text=True, check=True, timeout=120)
-    without, of_the_user, kept = map(int, done.stdout.split())
-    assert without > 3_000, "each block of 16 MB is of fresh pages"
-    assert of_the_user > 0.9 * without
-    assert kept < without / 30
+    assert glibc(None).mallopt.mock_calls == [call(-1, 2**31 - 1), call(-4, 0)]
+    for name in ("MALLOC_ARENA_MAX", "GLIBC_TUNABLES"):
+        monkeypatch.setenv(name, "8")
+        keep_freed_memory()
+        monkeypatch.delenv(name)
+    assert len(glibc(None).mallopt.mock_calls) == 2
+    monkeypatch.setattr("ctypes.CDLL", Mock(side_effect=OSError))  # no glibc
+    keep_freed_memory()

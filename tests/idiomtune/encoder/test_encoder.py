@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -47,13 +47,10 @@ def naive_span(encoder: Encoder, text: str, start: int, end: int) -> torch.Tenso
     return normalize(torch.stack(inside).mean(0), dim=0)
 
 
-def test_sentences_equal_plain_sentence_transformers(minilm: Encoder) -> None:
+def test_sentences_are_as_in_sentence_transformers_and_spans_means_of_their_tokens(minilm: Encoder) -> None:
+    """By words, of which the first occurrence counts, or by offsets; within a word the pieces touched."""
     theirs = minilm.model.encode(TEXTS, convert_to_tensor=True, device="cpu")
     assert_close(minilm.encode(TEXTS), theirs, atol=1e-6, rtol=0)
-
-
-def test_spans_equal_the_naive_mean_of_their_tokens(minilm: Encoder) -> None:
-    """By words, of which the first occurrence counts, or by offsets; within a word the pieces touched."""
     texts = [*TEXTS, "The ice was thin ice.", "The ice was thin ice.", "She was unbelievably lucky."]
     spans: list[Any] = [*SPANS, "ice", (17, 20), "believ"]
     rows = minilm.encode(texts, spans)
@@ -115,13 +112,6 @@ def test_gradients_do_not_depend_on_how_texts_are_cut_into_passes(tiny: Encoder)
         assert_close(a, b, atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("text", ["a  b", "a\t\u00a0b", "   "])
-def test_a_span_of_blanks_is_named(tiny: Encoder, text: str) -> None:
-    """It has no token, whatever the maximum length."""
-    with pytest.raises(UserError, match="only blanks in text 0"):
-        tiny.encode([text], spans=[(1, 3)])
-
-
 def test_a_span_at_the_truncation_edge_is_what_is_left_of_it(
     tiny_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -142,14 +132,8 @@ def test_a_span_at_the_truncation_edge_is_what_is_left_of_it(
     (said,) = [record.getMessage() for record in caplog.records]
     assert "1 of 2 spans" in said
     assert "model.max_length" in said
-    with pytest.raises(UserError, match=r"maximum length \(8 tokens\): raise model.max_length"):
+    with pytest.raises(UserError, match=r"model\.max_length"):
         encoder.encode([text], ["nine"])
-
-
-@pytest.mark.parametrize("span", ["not there", (5, 5), (-1, 3), (0, 1000)])
-def test_spans_that_are_none_are_refused(tiny: Encoder, span: str | tuple[int, int]) -> None:
-    with pytest.raises(UserError, match="span"):
-        tiny.encode([TEXTS[0]], [span])
 
 
 class Table(list[str]):
@@ -161,22 +145,27 @@ class Table(list[str]):
 @pytest.mark.parametrize(
     ("arguments", "options", "named"),
     [
-        (("a bare text",), {}, "list"),
-        ((TEXTS, ["ice"]), {}, "4 texts but 1 spans"),
-        (([TEXTS],), {}, "text 0.*list"),
-        (({"text": "a"},), {}, "texts.*dict"),
-        ((Table(["text"]),), {}, "texts.*Table"),
-        ((TEXTS,), {"role": "querry"}, "role.*'query'"),
-        ((TEXTS,), {"instruction": ["one", "each"]}, "instruction.*list"),
-        ((TEXTS,), {"batch_size": 0}, "batch_size.*0"),
-        ((TEXTS[:1], [3]), {}, "span 0.*int"),
-        ((TEXTS[:1], [("broke", "ice")]), {}, "span 0.*tuple"),
+        (("a bare text",), {}, "texts"),
+        ((TEXTS, ["ice"]), {}, "spans: 4 .* 1"),
+        (([TEXTS],), {}, "texts: text 0"),
+        (({"text": "a"},), {}, "texts"),
+        ((Table(["text"]),), {}, "texts"),
+        ((TEXTS,), {"role": "querry"}, "role"),
+        ((TEXTS,), {"instruction": ["one", "each"]}, "instruction"),
+        ((TEXTS,), {"batch_size": 0}, "batch_size"),
+        ((TEXTS[:1], [3]), {}, "spans: span 0"),
+        ((TEXTS[:1], [("broke", "ice")]), {}, "spans: span 0"),
+        *(
+            ((TEXTS[:1], [span]), {}, "spans: span .* text 0")
+            for span in ("none", (5, 5), (-1, 3), (0, 1000))
+        ),
+        *((([text], [(1, 3)]), {}, "spans: span .* text 0") for text in ("a  b", "a\t\u00a0b")),  # blanks
     ],
 )
 def test_encode_names_the_argument_that_is_wrong(
     tiny: Encoder, arguments: tuple[Any, ...], options: dict[str, Any], named: str
 ) -> None:
-    with pytest.raises((TypeError, ValueError), match=named):
+    with pytest.raises((TypeError, ValueError, UserError), match=named):
         tiny.encode(*arguments, **options)
 
 
@@ -199,7 +188,7 @@ def test_batches_arrays_and_similarity(tiny: Encoder) -> None:
     assert_close(tiny.similarity(embeddings), unit @ unit.T)
     with pytest.raises(TypeError, match="first"):
         tiny.similarity(3)
-    with pytest.raises(ValueError, match="32 and of 8"):
+    with pytest.raises(ValueError, match="second"):
         tiny.similarity(torch.zeros(2, 32), torch.zeros(1, 8))
 
 
@@ -218,7 +207,7 @@ def test_models_by_the_names_of_the_command_line(
     """With the options of `conf/model/`, where none are given, also where a folder has the name."""
     settings = model_settings("e5_base", {"query_prompt": None, "pooling": "cls"})
     assert (settings.path, settings.pooling, settings.query_prompt) == ("intfloat/e5-base-v2", "cls", "")
-    with pytest.raises(UserError, match="did you mean e5_base"):
+    with pytest.raises(UserError, match="e5_base"):
         Encoder.from_pretrained("e5-base")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "minilm").symlink_to(tiny_path)
@@ -228,25 +217,10 @@ def test_models_by_the_names_of_the_command_line(
     assert load("./minilm").dimension == load(Path("minilm")).dimension == 32
 
 
-def test_saved_folder_is_plain_sentence_transformers_and_keeps_the_prompts(
-    tiny: Encoder, tmp_path: Path
-) -> None:
-    tiny.prompts = Prompts(query="query: ", document="passage: ", instruction="{instruction} | {query}")
-    tiny.save(tmp_path / "saved")
-    assert (tmp_path / "saved" / "model.safetensors").is_file()
-    assert not list((tmp_path / "saved").rglob("*.bin"))
-    plain = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
-    theirs = plain.encode_query(TEXTS, convert_to_tensor=True)
-    again = load(tmp_path / "saved")
-    assert again.prompts == tiny.prompts
-    for encoder in (tiny, again):
-        assert_close(encoder.encode(TEXTS, role="query"), theirs, atol=1e-6, rtol=0)
-
-
 def test_prompts_of_the_checkpoint_are_read_and_kept(tiny: Encoder, tmp_path: Path) -> None:
     """`passage` serves as the document prompt, as in sentence-transformers; a default prompt stays.
 
-    Weights are loaded in float32, whatever the file holds.
+    Weights are loaded in float32, whatever the file holds, and saved as safetensors alone.
     """
     tiny.model.prompts = {"query": "query: ", "passage": "passage: ", "s2s": "same: "}
     tiny.model.default_prompt_name = "s2s"
@@ -254,11 +228,19 @@ def test_prompts_of_the_checkpoint_are_read_and_kept(tiny: Encoder, tmp_path: Pa
     encoder = load(tmp_path / "base")
     assert {p.dtype for p in encoder.parameters()} == {torch.float32}
     assert (encoder.prompts.query, encoder.prompts.document) == ("query: ", "passage: ")
+    encoder.prompts = replace(encoder.prompts, instruction="{instruction} | {query}")
     encoder.save(tmp_path / "saved")
+    assert (tmp_path / "saved" / "model.safetensors").is_file()
+    assert not list((tmp_path / "saved").rglob("*.bin"))
     plain = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
     assert plain.prompts["s2s"] == "same: "
-    theirs = plain.encode_document(TEXTS, convert_to_tensor=True)
-    assert_close(encoder.encode(TEXTS), theirs, atol=1e-6, rtol=0)
+    again = load(tmp_path / "saved")
+    assert again.prompts == encoder.prompts
+    documents, queries = (
+        embed(TEXTS, convert_to_tensor=True) for embed in (plain.encode_document, plain.encode_query)
+    )
+    assert_close(encoder.encode(TEXTS), documents, atol=1e-6, rtol=0)
+    assert_close(again.encode(TEXTS, role="query"), queries, atol=1e-6, rtol=0)
 
 
 def test_pooling_of_the_checkpoint_is_respected_and_can_be_replaced(tiny_path: Path) -> None:
@@ -301,7 +283,7 @@ def test_a_prompt_leaves_room_for_a_token_of_the_text(tiny: Encoder) -> None:
     theirs = tiny.model.encode("ice broke", prompt="the " * 61, convert_to_tensor=True)
     assert_close(tiny([Request("ice broke", role="query")])[0], theirs, atol=1e-6, rtol=0)
     tiny.prompts = Prompts(query="the " * 62)
-    with pytest.raises(UserError, match="the prompt before 'ice broke' leaves no room"):
+    with pytest.raises(UserError, match=r"model\.max_length"):
         tiny([Request("ice broke", role="query")])
 
 
@@ -334,26 +316,19 @@ def test_a_model_gets_the_inputs_that_its_tokenizer_names(tiny: Encoder) -> None
         "input_ids": [[5, 6], [7, tokenizer.wrapped.pad_token_id]],
         "attention_mask": [[1, 1], [1, 0]],
     }
-    without: Any = SimpleNamespace(tokenizer=SimpleNamespace(pad_token_id=0))
-    with pytest.raises(UserError, match="gives no character offsets"):
-        Tokenizer(without)
-
-
-def test_special_tokens_around_a_text(tiny: Encoder) -> None:
-    tokenizer: Any = tiny.model.tokenizer
-    assert special_tokens_around(tokenizer) == ([tokenizer.cls_token_id], [tokenizer.sep_token_id])
+    assert special_tokens_around(tokenizer.wrapped) == (
+        [tokenizer.wrapped.cls_token_id],
+        [tokenizer.wrapped.sep_token_id],
+    )
 
 
 def test_wrong_models_are_explained(tmp_path: Path, tiny_path: Path) -> None:
-    broken = Path(shutil.copytree(tiny_path, tmp_path / "broken"))
-    (broken / "model.safetensors").write_bytes(b"not safetensors")
     cases: list[tuple[Path | str, dict[str, Any], str]] = [
         (tmp_path, {}, r"modules\.json"),
-        (tmp_path / "missing", {}, "not a folder"),
-        ("nobody/no-such-model", {}, "Hub did not give it"),
-        (broken, {}, r"broken: SafetensorError: .*header"),
-        (tiny_path, {"max_length": 1000}, r"model\.max_length=1000: .* has 64 positions"),
-        (tiny_path, {"pooling": "last3"}, r"model\.pooling=last3: the model has 2 layers"),
+        (tmp_path / "missing", {}, "missing"),
+        ("nobody/no-such-model", {}, "nobody/no-such-model"),
+        (tiny_path, {"max_length": 1000}, r"model\.max_length=1000: .* 64 "),
+        (tiny_path, {"pooling": "last3"}, r"model\.pooling=last3: .* 2 "),
     ]
     for path, options, expected in cases:
         with pytest.raises(UserError, match=expected):
@@ -361,12 +336,14 @@ def test_wrong_models_are_explained(tmp_path: Path, tiny_path: Path) -> None:
 
 
 def test_special_tokens_that_a_model_lacks_are_refused(tiny: Encoder) -> None:
-    """A mask of another model; no padding token."""
-    check_special_token(tiny.model.tokenizer, "[MASK]", "mask")
-    check_special_token(tiny.model.tokenizer, "something", "mask")
+    """A mask of another model; no padding token; a tokenizer without offsets."""
+    for words in ("[MASK]", "something"):
+        check_special_token(tiny.model.tokenizer, words, "mask")
     for option in ("mask", "idiolink.mask"):
-        with pytest.raises(UserError, match=rf"its own is objective\.{option}='\[MASK\]'"):
+        with pytest.raises(UserError, match=rf"objective\.{option}='\[MASK\]'"):
             check_special_token(tiny.model.tokenizer, "<mask>", option)
     tiny.model.tokenizer.pad_token = None
-    with pytest.raises(UserError, match=r"no padding token.*tokenizer_config\.json"):
-        Tokenizer(tiny.model)
+    without: Any = SimpleNamespace(tokenizer=SimpleNamespace(pad_token_id=0))
+    for model, file in ((tiny.model, "tokenizer_config.json"), (without, "tokenizer.json")):
+        with pytest.raises(UserError, match=file):
+            Tokenizer(model)

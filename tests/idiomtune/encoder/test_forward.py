@@ -1,4 +1,4 @@
-"""Forward batches and pooling, by hand."""
+"""What is read of a request, forward batches and pooling, by hand."""
 
 from __future__ import annotations
 
@@ -13,6 +13,46 @@ from idiomtune.encoder.forward import (
     pool_spans,
     usage_features,
 )
+from idiomtune.encoder.reading import Prompts
+from idiomtune.requests import Request, find_span
+
+INSTRUCTION = "Find the meaning of 'broke the ice' in {braces} and {query}."
+
+
+@pytest.mark.parametrize(
+    ("prompts", "instruction", "read"),
+    [
+        (Prompts(query="query: "), None, "query: He broke the ice."),
+        (Prompts(query="query: "), INSTRUCTION, f"Instruct: {INSTRUCTION}\nQuery: He broke the ice."),
+        (Prompts(instruction="{query} || {instruction}"), "do", "He broke the ice. || do"),
+        (Prompts(instruction="search_query: {query}"), "do", "search_query: He broke the ice."),
+    ],
+)
+def test_the_span_is_the_one_in_the_query(prompts: Prompts, instruction: str | None, read: str) -> None:
+    text, span = prompts.render(Request("He broke the ice.", (3, 16), "query", instruction, "span"))
+    assert text == read
+    assert span == (read.rindex("broke the ice"), read.rindex("broke the ice") + 13)
+
+
+def test_a_template_without_the_query_is_refused() -> None:
+    for template in ("{instruction}", "{query} {query}", "{query} {instruction} {instruction}"):
+        with pytest.raises(ValueError, match="query"):
+            Prompts(instruction=template)
+
+
+@pytest.mark.parametrize(
+    ("text", "span", "expected"),
+    [
+        ("The party loved art.", "art", (16, 19)),  # not the one inside "party"
+        ("The party left.", "art", (5, 8)),  # nowhere as a word: inside one
+        ("ice on ice", "ice", (0, 3)),  # repeated: the first
+        ("They’re “in the bag”", "in the bag", (9, 19)),
+        ("nothing", "ice", None),
+        ("nothing", "", None),
+    ],
+)
+def test_find_span(text: str, span: str, expected: tuple[int, int] | None) -> None:
+    assert find_span(text, span) == expected
 
 
 def test_a_span_is_the_mean_of_its_tokens() -> None:
@@ -26,9 +66,7 @@ def test_what_a_batch_holds() -> None:
     """Two texts of three and two tokens; a dummy is the last of them alone."""
     sentences, spans = [PooledSentence(0, 5), PooledSentence(1, 2)], [PooledSpan(1, 7, [1])]
     batch = ForwardBatch([[1, 2, 3], [4, 5]], sentences, spans)
-    assert batch.num_tokens == 6, "with padding"
-    assert batch.num_texts == 2
-    assert batch.requests == [5, 2, 7]
+    assert (batch.num_tokens, batch.num_texts, batch.requests) == (6, 2, [5, 2, 7])
     assert [batch.num_texts_of(number) for number in (2, 3, 6, 8)] == [0, 1, 2, 2]
     dummy = batch.dummy()
     assert (dummy.texts, dummy.num_texts, dummy.requests) == ([[4, 5]], 0, [])
@@ -38,10 +76,8 @@ def test_what_a_batch_holds() -> None:
 @pytest.mark.parametrize(
     ("lengths", "budget", "min_batches", "batch_size", "expected"),
     [
-        ([300] * 4, 10_000, 1, None, [[0, 1, 2, 3]]),
         ([300] * 4, 10_000, 2, None, [[0, 1], [2, 3]]),
         ([300] * 3, 10_000, 2, None, [[0], [1], [2]]),  # of 450 tokens a batch, but 512 are worth one
-        ([300] * 4, 10_000, 4, None, [[0], [1], [2], [3]]),
         ([100] * 6, 10_000, 9, None, [[0, 1, 2, 3, 4], [5]]),  # of 512 tokens at least
         ([300] * 4, 900, 1, None, [[0, 1, 2], [3]]),
         ([300] * 4, 10_000, 1, 3, [[0, 1, 2], [3]]),
@@ -49,11 +85,7 @@ def test_what_a_batch_holds() -> None:
     ],
 )
 def test_texts_are_cut_by_their_padded_size(
-    lengths: list[int],
-    budget: int,
-    min_batches: int,
-    batch_size: int | None,
-    expected: list[list[int]],
+    lengths: list[int], budget: int, min_batches: int, batch_size: int | None, expected: list[list[int]]
 ) -> None:
     assert _cut(lengths, budget, min_batches, batch_size) == expected
 

@@ -27,6 +27,7 @@ from idiomtune.requests import Request
 _BATCH, _HEADS, _LENGTH, _WIDTH = 3, 4, 11, 8
 _SIZE = 2**18
 TEXTS = ["He kicked the bucket.", "A short one."]
+_exact = functional.scaled_dot_product_attention
 
 
 def _module(groups: int = 1, is_causal: bool = False) -> nn.Module:
@@ -48,8 +49,7 @@ def _padding() -> Tensor:
     return mask
 
 
-@pytest.mark.parametrize("groups", [1, 2])
-@pytest.mark.parametrize("scaling", [None, 0.7])
+@pytest.mark.parametrize(("groups", "scaling"), [(1, None), (2, 0.7)])
 @pytest.mark.parametrize("seen", ["all", "padding", "before", "before, by the module"])
 def test_values_and_gradients_are_those_of_pytorch(groups: int, scaling: float | None, seen: str) -> None:
     ours, theirs = _inputs(groups), _inputs(groups)
@@ -58,14 +58,8 @@ def test_values_and_gradients_are_those_of_pytorch(groups: int, scaling: float |
     given = None if seen == "before, by the module" else causal
     module = _module(groups, is_causal=causal)
     got, _ = attend(module, ours[0], ours[1], ours[2], mask, scaling=scaling, is_causal=given)
-    options: dict[str, Any] = {
-        "scale": scaling,
-        "is_causal": causal,
-        "enable_gqa": groups > 1,
-        "attn_mask": mask,
-    }
-    q, k, v = theirs
-    wanted = functional.scaled_dot_product_attention(q, k, v, **options).transpose(1, 2)
+    options: dict[str, Any] = {"scale": scaling, "is_causal": causal, "enable_gqa": groups > 1}
+    wanted = _exact(theirs[0], theirs[1], theirs[2], mask, **options).transpose(1, 2)
     assert got.shape == (_BATCH, _LENGTH, _HEADS, _WIDTH)
     # Sums of up to 44 products of size 1 to 10, in another order: 1e-6 apart on some processors.
     torch.testing.assert_close(got, wanted, atol=1e-5, rtol=1e-5)
@@ -82,8 +76,7 @@ def test_bfloat16_is_as_exact_as_pytorchs(spread: int) -> None:
     torch.manual_seed(0)
     query, key, value = ((torch.randn(4, 12, 48, 32) * s).bfloat16() for s in (spread, 1, 1))
     exact, theirs = (
-        functional.scaled_dot_product_attention(query.to(d), key.to(d), value.to(d)).transpose(1, 2)
-        for d in (torch.float64, torch.bfloat16)
+        _exact(query.to(d), key.to(d), value.to(d)).transpose(1, 2) for d in (torch.float64, torch.bfloat16)
     )
     with torch.autocast("cpu", torch.bfloat16):
         ours, _ = attend(_module(), query, key, value, None)
@@ -102,7 +95,7 @@ def test_dropout_draws_what_pytorch_draws_and_a_bias_is_left_to_the_library() ->
         torch.manual_seed(3)
         got, _ = attend(_module(), query, key, value, **options)
         torch.manual_seed(3)
-        expected = functional.scaled_dot_product_attention(query, key, value, **wanted).transpose(1, 2)
+        expected = _exact(query, key, value, **wanted).transpose(1, 2)
         torch.testing.assert_close(got, expected, atol=1e-6, rtol=1e-5)
 
 
@@ -114,11 +107,6 @@ def test_long_texts_go_to_the_fused_kernel(monkeypatch: pytest.MonkeyPatch) -> N
         with torch.set_grad_enabled(length % 2 == 0):  # a pass without a graph is made alike with one
             attend(_module(), one, one, one, None)
         assert fused.called == is_fused
-
-
-def _correlation(a: Tensor, b: Tensor) -> float:
-    """Near 0 ± 1 / √n for independent masks of n values."""
-    return float(torch.corrcoef(torch.stack([a, b]).float())[0, 1])
 
 
 @pytest.mark.parametrize(("p", "level"), [(0.1, 26), (0.002, 1), (0.998, 255), (0.0019, 0), (0.999, 256)])
@@ -145,7 +133,8 @@ def test_masks_are_independent_and_follow_from_the_seed() -> None:
 
     first, second = mask(0), mask()
     others = [(first, second), *((first[lag:], first[:-lag]) for lag in (1, 2, 4, 8, 384)), (mask(1), first)]
-    assert all(abs(_correlation(*pair)) < 4.5 / _SIZE**0.5 for pair in others)
+    for pair in others:  # near 0 ± 1 / √n for independent masks of n values
+        assert torch.corrcoef(torch.stack(pair).float())[0, 1].abs() < 4.5 / _SIZE**0.5
     assert torch.equal(mask(0), first)
     assert torch.equal(mask(), second)
 
@@ -210,8 +199,8 @@ def test_a_step_is_that_of_sentence_transformers_with_the_same_masks(
 
 def test_a_model_uses_both_and_is_saved_without_a_word_of_it(tiny: Encoder, tmp_path: Path) -> None:
     """Embeddings are those of plain sentence-transformers; only training draws other masks."""
-    transformer: Any = tiny.model[0].auto_model
-    assert transformer.config._attn_implementation == "sdpa_short_on_cpu"
+    transformer: Any = tiny.transformer
+    assert transformer.config._attn_implementation == SHORT_ATTENTION
     before = tiny.encode(TEXTS)
     tiny.save(tmp_path / "before")
     use_byte_dropout(tiny, tiny.transformer)
@@ -223,17 +212,9 @@ def test_a_model_uses_both_and_is_saved_without_a_word_of_it(tiny: Encoder, tmp_
     for file in files:
         content = (tmp_path / "after" / file).read_bytes()
         assert (tmp_path / "before" / file).read_bytes() == content, file
-        assert b"sdpa_short_on_cpu" not in content, file
+        assert SHORT_ATTENTION.encode() not in content, file
     plain = SentenceTransformer(str(tmp_path / "after"), device="cpu")
-    theirs: Any = plain[0].auto_model
-    assert theirs.config._attn_implementation == "sdpa"
     torch.testing.assert_close(before, plain.encode(TEXTS, convert_to_tensor=True), atol=1e-6, rtol=1e-5)
-
-
-def test_attention_that_was_asked_for_stays(tiny: Encoder) -> None:
-    transformer: Any = tiny.model[0]
-    model = transformer.auto_model
-    for asked, used in (("eager", "eager"), ("sdpa", SHORT_ATTENTION)):
-        model.set_attn_implementation(asked)
-        use_short_attention(model)
-        assert model.config._attn_implementation == used
+    transformer.set_attn_implementation("eager")  # what is asked for stays
+    use_short_attention(transformer)
+    assert transformer.config._attn_implementation == "eager"

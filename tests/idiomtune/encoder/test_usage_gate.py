@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,8 +39,10 @@ def with_gate(encoder: Encoder, **options: Any) -> Encoder:
     return encoder
 
 
-def both_alone(reading: Callable[[str], torch.Tensor]) -> torch.Tensor:
-    return normalize(reading("a great success") + reading("make people relax"), dim=0)
+def gate_of(encoder: Encoder) -> UsageGate:
+    assert encoder.meanings is not None
+    assert encoder.meanings.gate is not None
+    return encoder.meanings.gate
 
 
 @pytest.fixture
@@ -69,115 +71,64 @@ def features_of(encoder: Encoder, text: str, words: str) -> torch.Tensor:
 
 def test_features_are_means_of_hidden_layers(tiny: Encoder) -> None:
     places = [(RUN, "broke the ice"), (ICE, "broke the ice"), (RUN, "home run")]
-    requests = [
-        Request(text, (start := text.index(words), start + len(words)), pooling="usage")
-        for text, words in places
-    ]
+    requests = [replace(span_of(*place), pooling="usage") for place in places]
     expected = torch.stack([features_of(tiny, *place) for place in places])
     assert torch.allclose(tiny.usage_features(requests, [1, 2]), expected, atol=1e-5)
     config: Any = tiny.transformer.config
     assert config.output_hidden_states is False
 
 
-@pytest.mark.parametrize("form", ["beside", "in_place"])
-def test_usage_is_told_by_hidden_layers_of_each_expression(
-    tiny: Encoder, form: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In the pass that embeds the text; models that read no meanings move the text's own embedding."""
-    tiny = with_gate(tiny, form=form)
-    meanings = tiny.meanings
-    assert meanings is not None
-    gate = meanings.gate
-    assert gate is not None
-    passes: list[int] = []
-    run = tiny._run
-
-    def counted(texts: list[list[int]], **options: bool) -> tuple[dict[str, Any], torch.Tensor]:
-        passes.append(len(texts))
-        return run(texts, **options)
-
-    monkeypatch.setattr(tiny, "_run", counted)
-    with torch.no_grad():
-        after = normalize(tiny([Request(RUN), Request(ICE), Request("nothing")]), dim=1)
-    # Of both texts: themselves, with meanings after expressions if that is the form, and in place; and each
-    # of the two expressions alone, and their meanings.
-    assert sum(passes) == 2 * (2 + (form == "beside")) + 1 + 2 + 2
-    tiny.meanings = replace(meanings, gate=None, form="beside") if form == "beside" else None
-
-    def reading(text: str, words: str | None = None) -> torch.Tensor:
-        start = 0 if words is None else text.index(words)
-        span = None if words is None else (start, start + len(words))
-        request = Request(text, span, pooling="sentence" if span is None else "span")
-        with torch.no_grad():
-            return normalize(tiny([request])[0], dim=0)
-
-    own = reading(RUN) + normalize(reading(RUN, "home run") + reading(RUN, "broke the ice"), dim=0)
-    own = normalize(own, dim=0)
-    tiny.meanings = None
-    usage = 0.0
+def test_usage_is_told_by_hidden_layers_of_the_text_and_of_the_expression_alone(gated: Encoder) -> None:
+    gate = gate_of(gated)
     for words, name in (("home run", "home run"), ("broke the ice", "break the ice")):
-        text, alone = features_of(tiny, RUN, words), features_of(tiny, name, name)
+        text, alone = features_of(gated, RUN, words), features_of(gated, name, name)
         itself = alone.view(2, 3, -1)[:, 1].flatten()
         scale = 6**0.5  # of six unit vectors
         logit = float(text @ torch.tensor(gate.direction) + itself @ torch.tensor(gate.alone)) / scale
-        usage += 0.5 / (1 + np.exp(-(logit + gate.bias)))
-    run_ = "A a great success, and they make people relax."
-    inside = normalize(reading(run_, "a great success") + reading(run_, "make people relax"), dim=0)
-    meaning = normalize(inside + 0.5 * both_alone(reading), dim=0)
-    weight = {"beside": 0.6, "in_place": 0.8}[form]
-    mixed = own + weight * (usage * (meaning - own) - (1 - usage) ** 2 * reading(run_))
-    assert torch.allclose(after[0], normalize(mixed, dim=0), atol=1e-5)
-    assert torch.allclose(after[2], reading("nothing"), atol=1e-5)
+        assert gated.usage([RUN], [name]) == pytest.approx([1 / (1 + np.exp(-(logit + gate.bias)))], abs=1e-5)
 
 
-def test_a_gate_of_another_size_is_refused(gated: Encoder, tmp_path: Path) -> None:
-    gated.save(tmp_path)
-    content = json.loads((tmp_path / "glossary.json").read_text())
-    content["gate"]["direction"].pop()
-    (tmp_path / "glossary.json").write_text(json.dumps(content))
-    with pytest.raises(UserError, match=r"glossary\.json"):
-        Encoder.from_pretrained(tmp_path)
+def span_of(text: str, words: str, **options: Any) -> Request:
+    start = text.index(words)
+    return Request(text, (start, start + len(words)), pooling="span", **options)
 
 
-def test_texts_are_mixed_by_their_usage(gated: Encoder, tmp_path: Path) -> None:
-    """Each from its readings, one at a time."""
+@pytest.mark.parametrize(("form", "weight"), [("beside", 0.6), ("in_place", 0.8)])
+def test_texts_are_mixed_by_their_usage(tiny: Encoder, form: str, weight: float, tmp_path: Path) -> None:
+    """Each from its readings, one at a time; models that read no meanings move the text's own embedding."""
+    gated = with_gate(tiny, form=form).requires_grad_(False)
     requests = [
-        Request(ICE),
-        Request(RUN),
-        Request(RUN, (0, 10), pooling="span"),
+        *(Request(ICE), Request(RUN), Request(RUN, (0, 10), pooling="span")),
         Request(RUN, (12, 20), pooling="span"),  # holds no part of an expression
-        Request(ICE, with_meanings=False),
-        Request("nothing"),
+        *(Request(ICE, with_meanings=False), Request("nothing")),
     ]
     meanings = gated.meanings
     assert meanings is not None
-    gated.requires_grad_(False)
     after = gated(requests)
     of_ice, of_run = gated.usage([RUN, RUN], ["break the ice", "home run"])
-    usages = {0: gated.usage([ICE], "break the ice")[0], 1: (of_ice + of_run) / 2, 2: of_run}
-    gated.meanings = replace(meanings, gate=None)
+    usages = [gated.usage([ICE], "break the ice")[0], (of_ice + of_run) / 2, of_run]
+    gated.meanings = replace(meanings, gate=None) if form == "beside" else None
     before = gated(requests)
-    spans = [Request(ICE, (5, 18)), Request(RUN, (2, 10)), Request(RUN, (RUN.index("broke"), len(RUN) - 1))]
-    of_expressions = normalize(gated([replace(span, pooling="span") for span in spans]), dim=1)
+    spans = [span_of(ICE, "broke the ice"), span_of(RUN, "home run"), span_of(RUN, "broke the ice")]
+    of_expressions = normalize(gated(spans), dim=1)
     others = [of_expressions[0], of_expressions[1:].sum(0), before[1]]
 
-    def reading(text: str, words: str | None = None) -> torch.Tensor:
-        start = 0 if words is None else text.index(words)
-        span = None if words is None else (start, start + len(words))
-        request = Request(text, span, pooling="sentence" if span is None else "span", with_meanings=False)
-        return normalize(gated([request])[0], dim=0)
+    def reading(text: str, *words: str) -> torch.Tensor:
+        asked = [span_of(text, each, with_meanings=False) for each in words]
+        rows = gated(asked or [Request(text, with_meanings=False)])
+        return normalize(normalize(rows, dim=1).sum(0), dim=0)
 
     ice, run = "They make people relax.", "A a great success, and they make people relax."
-    both = reading(run, "a great success") + reading(run, "make people relax")
-    for row, sentence, meaning in (
-        (0, reading(ice), reading(ice, "make people relax") + 0.5 * reading("make people relax")),
-        (1, reading(run), normalize(both, dim=0) + 0.5 * both_alone(reading)),
-        (2, reading(run), reading(run, "a great success") + 0.5 * reading("a great success")),
+    for row, text, words in (
+        (0, ice, ["make people relax"]),
+        (1, run, ["a great success", "make people relax"]),
+        (2, run, ["a great success"]),
     ):
-        meaning = normalize(meaning, dim=0)
-        usage = usages[row]
+        own_meanings = normalize(torch.stack([reading(each) for each in words]).sum(0), dim=0)
+        meaning = normalize(reading(text, *words) + 0.5 * own_meanings, dim=0)
         own = normalize(normalize(before[row], dim=0) + normalize(others[row], dim=0), dim=0)
-        mixed = own + 0.6 * (usage * (meaning - own) - (1 - usage) ** 2 * sentence)
+        usage = usages[row]
+        mixed = own + weight * (usage * (meaning - own) - (1 - usage) ** 2 * reading(text))
         assert torch.allclose(after[row], normalize(mixed, dim=0) * before[row].norm(), atol=1e-5)
     assert torch.allclose(after[3:], before[3:], atol=1e-6)
 
@@ -186,6 +137,11 @@ def test_texts_are_mixed_by_their_usage(gated: Encoder, tmp_path: Path) -> None:
     gated.save(tmp_path / "saved")
     loaded = Encoder.from_pretrained(tmp_path / "saved", device="cpu")
     assert torch.allclose(loaded(requests), after, atol=1e-6)
+    content = json.loads((tmp_path / "saved" / "glossary.json").read_text())
+    content["gate"]["direction"].pop()  # a gate of another size
+    (tmp_path / "saved" / "glossary.json").write_text(json.dumps(content))
+    with pytest.raises(UserError, match=r"glossary\.json"):
+        Encoder.from_pretrained(tmp_path / "saved")
 
 
 def test_in_training_and_near_the_maximum_length_nothing_is_mixed(gated: Encoder) -> None:
@@ -286,10 +242,8 @@ def test_a_gate_compares_an_expression_with_itself_alone_and_trusts_a_glossary_w
 
 def test_names_without_a_meaning_come_together_and_their_usages_apart(tiny: Encoder, tmp_path: Path) -> None:
     """e + n / 2 + (g - 1/2) u by hand; where a text also has an expression with a meaning, that counts."""
-    with_gate(tiny, layers=(1, 2), form="in_place")
-    known = tiny.meanings
+    known = with_gate(tiny, form="in_place").meanings
     assert known is not None
-    assert known.gate is not None
     both = tiny.encode([RUN])
     tiny.meanings = replace(known, senses={**SENSES, "home run": []})
     alone, text = tiny.encode([RUN])[0], "A home run."
@@ -314,9 +268,9 @@ def test_names_without_a_meaning_come_together_and_their_usages_apart(tiny: Enco
 @pytest.mark.parametrize("form", ["beside", "in_place"])
 def test_a_meaning_counts_alone_as_far_as_the_use_is_idiomatic(tiny: Encoder, form: str) -> None:
     """E + g (m - E); without a gate or an expression the sentence itself."""
-    with_gate(tiny, form=form)
-    assert tiny.meanings is not None
-    tiny.meanings = replace(tiny.meanings, senses={**SENSES, "nothing": []})
+    meanings = with_gate(tiny, form=form).meanings
+    assert meanings is not None
+    tiny.meanings = replace(meanings, senses={**SENSES, "nothing": []})
     asked = [Request(text, pooling="meaning") for text in (ICE, "nothing")]
     with torch.no_grad():
         told, nothing = normalize(tiny(asked), dim=1)
