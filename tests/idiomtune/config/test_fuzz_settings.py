@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from idiomtune.config import EvaluateSettings, TrainSettings, check
 from idiomtune.errors import UserError
 from idiomtune.programs.launch import rewrite_arguments
-from tests.fuzzing import FUZZED, NAMES, TEXTS, VALUES
+from tests.fuzzing import FUZZED, NAMES, ODD, TEXTS, VALUES, fuzz
 from tests.tiny_runs import composed
 
 pytestmark = pytest.mark.slow
@@ -31,13 +31,7 @@ MAY_BE_EMPTY = {
 }
 MAY_BE_BLANK = {"query_prompt", "document_prompt", "separator"}
 MAY_BE_ZERO = {
-    *(
-        "glossary_dropout",
-        "seed",
-        "fold",
-        "num_hard",
-        "num_soft",
-    ),
+    *("glossary_dropout", "seed", "fold", "num_hard", "num_soft"),
     *("trained_layers", "warmup_ratio", "warmup_steps", "weight_decay", "hard_weight", "soft_weight"),
     *("idiomatic", "simplification", "sense", "mining_margin", "margin", "triplet_weight", "property_weight"),
     *("correct_weight", "rank_weight", "sense_weight", "sum_weight", "meaning_weight", "min_delta"),
@@ -132,13 +126,9 @@ def is_of_several(option: tuple[str, ...], message: str) -> bool:
 @pytest.mark.parametrize("name", ["idiolink_ft", "joint", "evaluate"])
 def test_options_changed_at_random_end_in_settings_or_a_message(name: str) -> None:
     kind, config = config_of(name)
-    odd = st.one_of(
-        st.sampled_from(VALUES), TEXTS, st.integers(), st.floats(), st.lists(TEXTS, max_size=3), st.booleans()
-    )
+    odd = st.one_of(ODD, st.integers(), st.floats(), st.lists(TEXTS, max_size=3), st.booleans())
     change = st.tuples(st.sampled_from(sorted(leaves(config))), odd)
 
-    @FUZZED
-    @given(st.lists(change, min_size=1, max_size=4))
     def tried(changes: list[tuple[tuple[str, ...], Any]]) -> None:
         mutated = config
         for option, value in changes:
@@ -146,7 +136,7 @@ def test_options_changed_at_random_end_in_settings_or_a_message(name: str) -> No
         message = refusal(kind, mutated)
         assert message is None or "wrong:\n" in message
 
-    tried()
+    fuzz(st.lists(change, min_size=1, max_size=4), tried)
 
 
 @pytest.mark.parametrize("name", ["idiolink_ft", "evaluate"])
@@ -166,15 +156,12 @@ def test_sections_of_the_wrong_shape_are_named(name: str) -> None:
     ("override", "expected"),
     [
         ("benchmark.idiolink={query_modes:[],bm25_modes:[]}", "query_modes and bm25_modes"),
-        ("trainer.learning_rate=3", "trainer.learning_rate: must be less than or equal to 1"),
-        ("data.semeval2022=''", "data.semeval2022: must not be empty"),
-        (
-            "model.instruction_prompt='{instruction}'",
-            "model.instruction_prompt: must hold {query} exactly once",
-        ),
-        ("seed=100000000000000000000", "seed: must be less than or equal to"),
+        ("trainer.learning_rate=3", "trainer.learning_rate: "),
+        ("data.semeval2022=''", "data.semeval2022: "),
+        ("model.instruction_prompt='{instruction}'", "model.instruction_prompt: must hold {query}"),
+        ("seed=100000000000000000000", "seed: "),
         ("eval.every=0", "  eval.every: "),
-        ("split=['']", "  split: must not be empty"),
+        ("split=['']", "  split: "),
     ],
 )
 def test_what_used_to_be_accepted(override: str, expected: str) -> None:
@@ -197,24 +184,19 @@ def test_any_command_line_becomes_another_or_a_message(
     value = TEXTS.map(lambda text: text.replace("\x00", "").replace("/", "").replace("..", ""))
     argument = st.one_of(st.builds("{}={}".format, st.sampled_from([*KEYS, ""]), value), value, NAMES)
 
-    @FUZZED
-    @given(st.lists(argument.map(lambda text: text.replace("\x00", "").replace("/", "")), max_size=4))
     def tried(arguments: list[str]) -> None:
         with contextlib.suppress(UserError):
             rewritten = rewrite_arguments(arguments)
             assert len(rewritten) >= len([a for a in arguments if not a.startswith("resume=")])
 
-    tried()
+    fuzz(st.lists(argument.map(lambda text: text.replace("\x00", "").replace("/", "")), max_size=4), tried)
 
 
-def test_hydra_reads_back_the_path_that_was_given() -> None:
-    @FUZZED
-    @given(TEXTS, st.sampled_from(["model.path", "data.root", "output"]))
-    @example("a\\'b\\\\'", "output")
-    def tried(text: str, key: str) -> None:
-        path = "in/" + text.replace("\x00", "").rstrip("'\"")  # those around a value are the shell's
-        for given_as, place in ((f"{key}={path}", 0), (f"model={path}", 1)):
-            rewritten = rewrite_arguments([given_as])
-            assert OverridesParser.create().parse_override(rewritten[place]).value() == path
-
-    tried()
+@FUZZED
+@given(TEXTS, st.sampled_from(["model.path", "data.root", "output"]))
+@example("a\\'b\\\\'", "output")
+def test_hydra_reads_back_the_path_that_was_given(text: str, key: str) -> None:
+    path = "in/" + text.replace("\x00", "").rstrip("'\"")  # those around a value are the shell's
+    for given_as, place in ((f"{key}={path}", 0), (f"model={path}", 1)):
+        rewritten = rewrite_arguments([given_as])
+        assert OverridesParser.create().parse_override(rewritten[place]).value() == path

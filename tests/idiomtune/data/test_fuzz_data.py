@@ -1,0 +1,258 @@
+"""Files of the known data sets and of users, in every format: read, or refused by name, whatever is in one.
+
+`test_own_tables.py` has the cells of each form of users' data.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import openpyxl
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from openpyxl.utils.exceptions import IllegalCharacterError
+from pyarrow import parquet
+
+from idiomtune.data import astitch, semeval2022
+from idiomtune.data import ncimp as ncimp_data
+from idiomtune.data.admire import read_items
+from idiomtune.data.astitch import read_senses, read_usages
+from idiomtune.data.idiolink import idiolink_root, load_split, read_released
+from idiomtune.data.names import NCIMP
+from idiomtune.data.ncimp import SCORES_FILE, read_ncimp
+from idiomtune.data.semeval2022 import read_groups, read_pairs
+from idiomtune.data.sources import SAMPLE_ROOT, DataFiles, dataset_folder
+from idiomtune.encoder.glossary import read_glossary
+from idiomtune.errors import UserError
+from idiomtune.expressions import ExpressionIndex, find_expression
+from tests.fuzzing import FUZZED, ODD, TERMINAL, TEXTS, damaged_bytes, damaged_rows, fuzz
+from tests.idiomtune.data.test_own_tables import read as read_own
+
+pytestmark = pytest.mark.slow
+
+Rows = Sequence[Sequence[Any]]
+DELIMITERS = {".csv": ",", ".tsv": "\t"}
+TASK = "semeval2022_task2b/SubTaskB"
+SENSES = "astitch/EN_Extended_Noun_Compound_Senses_Dataset.csv"
+RELEASED = "idiolink/train/triplets_train_full.jsonl"
+GROUPS = f"{TASK}/TrainData/train_data.csv"
+RECORDS, QUERIES = "idiolink/train/indexes.json", "idiolink/val/queries.json"
+SCORES = f"ncimp/{SCORES_FILE}"
+OWN: dict[str, Rows] = {
+    "labelled": [
+        ["text", "span", "label", "group"],
+        *([f"he broke the ice {i}", "broke the ice", i % 3, f"group {i}"] for i in range(8)),
+    ],
+    "glossary": [
+        ["expression", "meaning", "literal", "source", "licence", "forms"],
+        ["break the ice", "make people relax", "yes", "mine", "", "breaks the ice"],
+        ["home run", "a great success", "a hit in baseball", "", "CC0", ""],
+        ["take someone for a ride", "cheat someone", "", "", "", ""],
+    ],
+}
+OWN_FILES = [f"labelled{suffix}" for suffix in (".csv", ".tsv", ".jsonl", ".parquet", ".xlsx")]
+OWN_FILES += ["glossary.csv", "glossary.jsonl"]
+
+
+def semeval(split: Any) -> Callable[[Path], Any]:
+    return lambda root: read_pairs(DataFiles(semeval2022.FILES, root / "semeval2022_task2b"), split)
+
+
+def ncimp(language: Any) -> Callable[[Path], Any]:
+    return lambda root: read_ncimp(DataFiles(ncimp_data.FILES, root / "ncimp"), language)
+
+
+def idiolink(root: Path) -> Any:
+    return load_split(root / "idiolink", "val+train")
+
+
+def items(split: Any) -> Callable[[Path], Any]:
+    return lambda root: read_items(root / "admire", split).items
+
+
+def own(name: str) -> Callable[[Path], Any]:
+    if name.startswith("labelled"):
+        return lambda root: len(read_own(root / name, val_share=0.3).train)
+
+    def glossary(root: Path) -> Any:
+        read = read_glossary([root / name])
+        assert all(entry.expression.strip() for entry in read.entries)
+        return read.meanings().added("They broke the ice, take them for a ride")
+
+    return glossary
+
+
+# A file of the sample, or of a user's → what reads it from the folder of all.
+TABLES: dict[str, Callable[[Path], Any]] = {
+    GROUPS: lambda root: read_groups(root / GROUPS),
+    f"{TASK}/EvaluationData/dev.csv": semeval("dev"),
+    f"{TASK}/EvaluationData/dev.gold.csv": semeval("dev_a"),
+    f"{TASK}/TestData/test_submission_format.csv": semeval("test"),
+    "ncimp/EN/naturalistics_examplesent2.csv": ncimp("en"),
+    "ncimp/EN/neutral.csv": ncimp("en"),
+    "ncimp/PT/neutral.csv": ncimp("pt"),
+    "admire/subtask_a_train.tsv": items("train"),
+    "admire/subtask_a_dev.tsv": items("dev"),
+    "astitch/EN/train_zero_shot.csv": lambda root: read_usages(
+        DataFiles(astitch.FILES, root / "astitch"), ["train_zero_shot", "dev"]
+    ),
+    SENSES: lambda root: read_senses(root / SENSES),
+}
+READERS: dict[str, Callable[[Path], Any]] = {
+    **{RECORDS: idiolink, QUERIES: idiolink, SCORES: ncimp("en"), **TABLES},
+    RELEASED: lambda root: read_released(root / RELEASED, load_split(SAMPLE_ROOT / "idiolink", "train")),
+    **{name: own(name) for name in OWN_FILES},
+}
+
+
+class Damaged(NamedTuple):
+    """A copy of all files, in which one after the other is damaged and mended."""
+
+    root: Path
+
+    def read_or_refused(self, name: str, content: bytes | None) -> str:
+        """The message, in which nothing is that a terminal would obey; empty if it is read, or cannot be."""
+        if content is None:
+            return ""
+        path = self.root / name
+        before = path.read_bytes()
+        path.write_bytes(content)
+        try:
+            READERS[name](self.root)
+        except UserError as error:
+            message = str(error)
+        else:
+            return ""
+        finally:
+            path.write_bytes(before)
+        # What does not fit together is said of either file, or of both splits.
+        named = ("splits overlap", "data.val=", *(Path(other).name for other in READERS))
+        assert any(part in message for part in named), message
+        assert not {*"\x1b\x07\x9b\u202e\u2066\u200f"} & set(message), ascii(message)
+        return message
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Damaged:
+    """The sample without its images, and a user's files."""
+    root = tmp_path_factory.mktemp("data") / "all"
+    shutil.copytree(SAMPLE_ROOT, root, ignore=shutil.ignore_patterns("images"))
+    for name in OWN_FILES:
+        (root / name).write_bytes(content_of(name, OWN[Path(name).stem]) or b"")
+    return Damaged(root)
+
+
+def rows_of(name: str, root: Path) -> Rows:
+    """The names of the columns, then the cells of each row or record."""
+    if name in OWN_FILES:
+        return OWN[Path(name).stem]
+    text = (root / name).read_text(encoding="utf-8-sig")
+    if name.endswith(".json"):
+        records = json.loads(text)
+        return [[*records[0]], *([*record.values()] for record in records)]
+    return list(csv.reader(io.StringIO(text, newline=""), delimiter=DELIMITERS[Path(name).suffix]))
+
+
+def content_of(name: str, rows: Rows) -> bytes | None:
+    """A file with these rows; None if such a file cannot have them."""
+    suffix, names = Path(name).suffix, [str(column) for column in rows[0]]
+    if suffix in DELIMITERS:
+        out = io.StringIO()
+        csv.writer(out, delimiter=DELIMITERS[suffix], lineterminator="\n").writerows(rows)
+        return out.getvalue().encode("utf-8", errors="surrogatepass")
+    if suffix in (".json", ".jsonl"):
+        records = [dict(zip(names, row, strict=True)) for row in rows[1:]]
+        return (json.dumps(records) if suffix == ".json" else "\n".join(map(json.dumps, records))).encode()
+    buffer = io.BytesIO()
+    try:
+        if suffix == ".parquet":
+            columns = [pa.array(column) for column in zip(*rows[1:], strict=True)]
+            parquet.write_table(pa.Table.from_arrays(columns, names), buffer)
+        else:
+            book = openpyxl.Workbook()
+            for row in rows:
+                book.active.append(row)
+            book.save(buffer)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError, IllegalCharacterError):
+        return None
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("name", [name for name in READERS if name not in OWN_FILES])
+def test_a_file_as_a_whole(name: str, files: Damaged) -> None:
+    """Missing, empty, no text, cut short; line ends and byte order marks make no difference."""
+    path, read = files.root / name, READERS[name]
+    good, expected = path.read_bytes(), read(files.root)
+    path.unlink()
+    with pytest.raises(UserError) as refused:
+        read(files.root)
+    assert path.name.replace(" ", "_") in str(refused.value).replace(" ", "_")
+    path.write_bytes(good)
+    assert path.name in files.read_or_refused(name, b"")
+    files.read_or_refused(name, good[: len(good) // 2])
+    if name != SCORES:  # an archive may begin with something else
+        assert path.name in files.read_or_refused(name, good.replace(b"e", b"\xe9", 1))
+        path.write_bytes(b"\xef\xbb\xbf" + good.replace(b"\n", b"\r\n"))
+        assert read(files.root) == expected
+        path.write_bytes(good)
+
+
+@pytest.mark.parametrize("name", [RECORDS, *TABLES, *OWN_FILES])
+def test_cells_changed_at_random(name: str, files: Damaged) -> None:
+    """Also names of columns, and rows twice."""
+    fuzz(
+        damaged_rows(rows_of(name, files.root), ODD),
+        lambda damaged: files.read_or_refused(name, content_of(name, damaged)),
+    )
+
+
+@pytest.mark.parametrize("name", [RECORDS, RELEASED, GROUPS, SCORES, *OWN_FILES])
+def test_bytes_changed_at_random(name: str, files: Damaged) -> None:
+    good = damaged_bytes((files.root / name).read_bytes())
+    fuzz(good, lambda damaged: files.read_or_refused(name, damaged))
+
+
+def test_what_a_terminal_would_obey_is_shown_as_its_escape(files: Damaged) -> None:
+    """Wherever a message repeats it."""
+    first, *rest = json.loads((files.root / QUERIES).read_text(encoding="utf-8"))
+    for wrong in ({"id": TERMINAL, "usage": "x"}, {"usage": TERMINAL}, {"span": TERMINAL}, {TERMINAL: 1}):
+        assert "\\x1b" in files.read_or_refused(QUERIES, json.dumps([first | wrong, *rest]).encode())
+    for name in ("labelled.csv", "glossary.csv"):
+        header, *rows = OWN[Path(name).stem]
+        content = content_of(name, [[TERMINAL, *header[1:]], *rows])
+        assert "\\x1b" in files.read_or_refused(name, content)
+
+
+def test_an_altered_copy_is_named_once(files: Damaged, caplog: pytest.LogCaptureFixture) -> None:
+    path = files.root / GROUPS
+    path.write_bytes(path.read_bytes() + b"\n")
+    for folder in (files.root, files.root, SAMPLE_ROOT):
+        DataFiles(semeval2022.FILES, folder / "semeval2022_task2b")(semeval2022.TRAIN_FILE)
+    assert [str(path) in record.getMessage() for record in caplog.records] == [True]
+
+
+@pytest.mark.parametrize("name", ["a" * 5000, "~nobody-here", "\x00", "no/such"])
+def test_folders_that_cannot_be(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("IDIOM_DATA", raising=False)
+    with pytest.raises(UserError, match=r"data\.root="):
+        idiolink_root(name, sample=False)
+    with pytest.raises(UserError, match=r"data\.ncimp="):
+        dataset_folder(NCIMP, name, None, sample=False)
+    with pytest.raises(UserError, match="split"):
+        load_split(SAMPLE_ROOT / "idiolink", name)
+
+
+@FUZZED
+@given(TEXTS, TEXTS)
+def test_expressions_at_random(text: str, expression: str) -> None:
+    if any(c.isalnum() for c in expression):
+        find_expression(text, expression)
+        found = ExpressionIndex([expression, "home run"]).find(f"{text} {expression}")
+        assert all(start < end for start, end, _ in found)
