@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,56 +25,9 @@ CORPUS = [
 WIDTH = 32
 
 
-def wordpiece(cls: str, sep: str, pad: str, unk: str) -> Tokenizer:
-    """BERT's: lower case, continuations marked by ##."""
-    tokenizer = Tokenizer(models.WordPiece(unk_token=unk))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    specials = [cls, pad, sep, unk, "[MASK]"]
-    tokenizer.train_from_iterator(
-        CORPUS, trainers.WordPieceTrainer(vocab_size=150, special_tokens=specials, show_progress=False)
-    )
-    return framed(tokenizer, [cls], [sep])
-
-
-def byte_level(specials: list[str], before: list[str], after: list[str]) -> Tokenizer:
-    """GPT-2's: bytes, a space belongs to the word after it."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=400, special_tokens=specials, initial_alphabet=alphabet, show_progress=False
-    )
-    tokenizer.train_from_iterator(CORPUS, trainer)
-    return framed(tokenizer, before, after)
-
-
-def unigram(specials: list[str], unk: str, before: list[str], after: list[str]) -> Tokenizer:
-    """SentencePiece's: a piece holds the space before its word, and so do its offsets."""
-    tokenizer = Tokenizer(models.Unigram())
-    tokenizer.normalizer = normalizers.Strip(left=False, right=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    tokenizer.decoder = decoders.Metaspace()
-    trainer = trainers.UnigramTrainer(
-        vocab_size=150, special_tokens=specials, unk_token=unk, show_progress=False
-    )
-    tokenizer.train_from_iterator(CORPUS, trainer)
-    return framed(tokenizer, before, after)
-
-
-def metaspace_bpe(specials: list[str], before: list[str], after: list[str]) -> Tokenizer:
-    """Llama's, Mistral's and Gemma's: BPE on words with their space, unknown characters as bytes."""
-    tokenizer = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    tokenizer.decoder = decoders.Metaspace()
-    trainer = trainers.BpeTrainer(vocab_size=250, special_tokens=specials, show_progress=False)
-    tokenizer.train_from_iterator(CORPUS, trainer)
-    return framed(tokenizer, before, after)
-
-
-def framed(tokenizer: Tokenizer, before: list[str], after: list[str]) -> Tokenizer:
+def trained(tokenizer: Tokenizer, trainer: Any, before: Sequence[str], after: Sequence[str]) -> Tokenizer:
     """With special tokens around every text."""
+    tokenizer.train_from_iterator(CORPUS, trainer)
     if before or after:
         tokenizer.post_processor = processors.TemplateProcessing(
             single=[*before, "$A", *after],
@@ -81,6 +35,47 @@ def framed(tokenizer: Tokenizer, before: list[str], after: list[str]) -> Tokeniz
             special_tokens=[(token, tokenizer.token_to_id(token)) for token in {*before, *after}],
         )
     return tokenizer
+
+
+def wordpiece(cls: str = "[CLS]", sep: str = "[SEP]", pad: str = "[PAD]") -> Tokenizer:
+    """BERT's: lower case, continuations marked by ##."""
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokens = [cls, pad, sep, "[UNK]", "[MASK]"]
+    trainer = trainers.WordPieceTrainer(vocab_size=150, special_tokens=tokens, show_progress=False)
+    return trained(tokenizer, trainer, [cls], [sep])
+
+
+def byte_level(tokens: list[str], before: Sequence[str] = (), after: Sequence[str] = ()) -> Tokenizer:
+    """GPT-2's: bytes, a space belongs to the word after it."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    options: dict[str, Any] = {
+        "initial_alphabet": pre_tokenizers.ByteLevel.alphabet(),
+        "show_progress": False,
+    }
+    trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=tokens, **options)
+    return trained(tokenizer, trainer, before, after)
+
+
+def unigram(tokens: list[str], unk: str, before: Sequence[str], after: Sequence[str]) -> Tokenizer:
+    """SentencePiece's: a piece holds the space before its word, and so do its offsets."""
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.Strip(left=False, right=True)
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    options: dict[str, Any] = {"unk_token": unk, "show_progress": False}
+    trainer = trainers.UnigramTrainer(vocab_size=150, special_tokens=tokens, **options)
+    return trained(tokenizer, trainer, before, after)
+
+
+def metaspace_bpe(tokens: list[str], before: Sequence[str], after: Sequence[str] = ()) -> Tokenizer:
+    """Llama's, Mistral's and Gemma's: BPE on words with their space, unknown characters as bytes."""
+    tokenizer = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    trainer = trainers.BpeTrainer(vocab_size=250, special_tokens=tokens, show_progress=False)
+    return trained(tokenizer, trainer, before, after)
 
 
 @dataclass(frozen=True)
@@ -92,7 +87,6 @@ class Family:
         tokenizer: builds its tokenizer.
         special: tokens by their role, as `pad_token`.
         pooling: what it is loaded with.
-        decoder: whether each token sees those before it only.
         config: what the architecture needs beyond width, layers and heads.
         side: on which the tokenizer pads.
         promises_end: tokenizer_config.json says that an end token is added, and the tokenizer adds none.
@@ -102,135 +96,72 @@ class Family:
     tokenizer: Callable[[], Tokenizer]
     special: dict[str, str]
     pooling: str
-    decoder: bool = False
     config: dict[str, Any] = field(default_factory=dict)
     side: str = "right"
     promises_end: bool = False
 
 
-BERT = {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "unk_token": "[UNK]"}
-ROBERTA = {"bos_token": "<s>", "cls_token": "<s>", "eos_token": "</s>", "sep_token": "</s>"}
-ROBERTA |= {"pad_token": "<pad>", "unk_token": "<unk>"}
+def special(**tokens: str) -> dict[str, str]:
+    return {f"{role}_token": token for role, token in tokens.items()}
+
+
+BERT = special(cls="[CLS]", sep="[SEP]", pad="[PAD]", unk="[UNK]")
+ROBERTA = special(bos="<s>", cls="<s>", eos="</s>", sep="</s>", pad="<pad>", unk="<unk>")
 PIECES = ["<s>", "<pad>", "</s>", "<unk>"]  # as in RoBERTa and XLM-R: padding is token 1
-LLAMA = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
-END = "<|endoftext|>"
-GROUPED = {"num_key_value_heads": 1}
+BERT_PIECES = ["[CLS]", "[PAD]", "[SEP]", "[UNK]"]
+END, END_OF_TURN = "<|endoftext|>", "<|im_end|>"
+LLAMA = special(bos="<s>", eos="</s>", pad="<pad>")
+GEMMA = special(bos="<bos>", eos="<eos>", pad="<pad>", unk="<unk>")
 POSITIONS = 256
 
+mpnet_words = partial(wordpiece, "<s>", "</s>", "<pad>")
+roberta_bytes = partial(byte_level, PIECES, ["<s>"], ["</s>"])
+xlm_pieces = partial(unigram, PIECES, "<unk>", ["<s>"], ["</s>"])
+modern_bytes = partial(byte_level, BERT_PIECES, ["[CLS]"], ["[SEP]"])
+deberta_pieces = partial(unigram, BERT_PIECES, "[UNK]", ["[CLS]"], ["[SEP]"])
+t5_pieces = partial(unigram, ["<pad>", "</s>", "<unk>"], "<unk>", [], ["</s>"])
+mistral_pieces = partial(metaspace_bpe, ["<unk>", "<s>", "</s>", "<pad>"], ["<s>"])
+llama_bytes = partial(byte_level, ["<s>", "</s>", "<pad>"], ["<s>"], ["</s>"])
+qwen_bytes = partial(byte_level, [END, END_OF_TURN], [], [END])
+gemma_pieces = partial(metaspace_bpe, ["<pad>", "<eos>", "<bos>", "<unk>"], ["<bos>"], ["<eos>"])
+
+GROUPED: dict[str, Any] = {"num_key_value_heads": 1}
+SLIDING = {**GROUPED, "sliding_window": 16}
+HEADS = {**GROUPED, "head_dim": 16}
+MODERN = {"local_attention": 16, "global_attn_every_n_layers": 2, "cls_token_id": 0, "sep_token_id": 2}
+DEBERTA = {
+    "position_buckets": 8,
+    "pos_att_type": ["p2c", "c2p"],
+    "position_biased_input": False,
+    "type_vocab_size": 0,
+}
+DEBERTA |= {"relative_attention": True, "share_att_key": True, "norm_rel_ebd": "layer_norm"}
+NEO = {"num_layers": 2, "attention_types": [[["global", "local"], 1]], "window_size": 16}
+NEO_TOKENS = special(bos=END, eos=END, unk=END, pad="[PAD]")
+T5 = {"d_model": WIDTH, "d_kv": 16, "d_ff": 64, "num_layers": 2, "num_heads": 2, "decoder_start_token_id": 0}
+T5_TOKENS = special(eos="</s>", pad="<pad>", unk="<unk>")
+
 FAMILIES: dict[str, Family] = {
-    "bert": Family("BertModel", lambda: wordpiece("[CLS]", "[SEP]", "[PAD]", "[UNK]"), BERT, "cls"),
-    "bert_cls_sep": Family(
-        "BertModel", lambda: wordpiece("[CLS]", "[SEP]", "[PAD]", "[UNK]"), BERT, "cls+sep"
-    ),
-    "nomic_bert": Family(
-        "NomicBertModel", lambda: wordpiece("[CLS]", "[SEP]", "[PAD]", "[UNK]"), BERT, "mean"
-    ),
-    "mpnet": Family(
-        "MPNetModel",
-        lambda: wordpiece("<s>", "</s>", "<pad>", "[UNK]"),
-        {**ROBERTA, "unk_token": "[UNK]"},
-        "mean",
-    ),
-    "roberta": Family("RobertaModel", lambda: byte_level(PIECES, ["<s>"], ["</s>"]), ROBERTA, "last2"),
-    "xlm_roberta": Family(
-        "XLMRobertaModel", lambda: unigram(PIECES, "<unk>", ["<s>"], ["</s>"]), ROBERTA, "last2"
-    ),
-    "modernbert": Family(
-        "ModernBertModel",
-        lambda: byte_level(["[CLS]", "[PAD]", "[SEP]", "[UNK]"], ["[CLS]"], ["[SEP]"]),
-        BERT,
-        "mean",
-        config={
-            "local_attention": 16,
-            "global_attn_every_n_layers": 2,
-            "cls_token_id": 0,
-            "sep_token_id": 2,
-        },
-    ),
-    "deberta_v3": Family(
-        "DebertaV2Model",
-        lambda: unigram(["[CLS]", "[PAD]", "[SEP]", "[UNK]"], "[UNK]", ["[CLS]"], ["[SEP]"]),
-        BERT,
-        "mean",
-        config={
-            "relative_attention": True,
-            "position_buckets": 8,
-            "pos_att_type": ["p2c", "c2p"],
-            "share_att_key": True,
-            "norm_rel_ebd": "layer_norm",
-            "position_biased_input": False,
-            "type_vocab_size": 0,
-        },
-    ),
-    "gpt_neo": Family(
-        "GPTNeoModel",
-        lambda: byte_level([END, "[PAD]"], [], []),
-        {"bos_token": END, "eos_token": END, "unk_token": END, "pad_token": "[PAD]"},
-        "weightedmean",
-        decoder=True,
-        config={"num_layers": 2, "attention_types": [[["global", "local"], 1]], "window_size": 16},
-    ),
-    "t5": Family(
-        "T5ForConditionalGeneration",
-        lambda: unigram(["<pad>", "</s>", "<unk>"], "<unk>", [], ["</s>"]),
-        {"eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"},
-        "mean",
-        config={
-            "d_model": WIDTH,
-            "d_kv": 16,
-            "d_ff": 64,
-            "num_layers": 2,
-            "num_heads": 2,
-            "decoder_start_token_id": 0,
-        },
-    ),
+    "bert": Family("BertModel", wordpiece, BERT, "cls"),
+    "bert_cls_sep": Family("BertModel", wordpiece, BERT, "cls+sep"),
+    "nomic_bert": Family("NomicBertModel", wordpiece, BERT, "mean"),
+    "mpnet": Family("MPNetModel", mpnet_words, ROBERTA | special(unk="[UNK]"), "mean"),
+    "roberta": Family("RobertaModel", roberta_bytes, ROBERTA, "last2"),
+    "xlm_roberta": Family("XLMRobertaModel", xlm_pieces, ROBERTA, "last2"),
+    "modernbert": Family("ModernBertModel", modern_bytes, BERT, "mean", MODERN),
+    "deberta_v3": Family("DebertaV2Model", deberta_pieces, BERT, "mean", DEBERTA),
+    "gpt_neo": Family("GPTNeoModel", partial(byte_level, [END, "[PAD]"]), NEO_TOKENS, "weightedmean", NEO),
+    "t5": Family("T5ForConditionalGeneration", t5_pieces, T5_TOKENS, "mean", T5),
     # Its tokenizer promises an end token which its template does not add, as that of E5-Mistral.
     "mistral": Family(
-        "MistralModel",
-        lambda: metaspace_bpe(["<unk>", "<s>", "</s>", "<pad>"], ["<s>"], []),
-        LLAMA,
-        "lasttoken",
-        decoder=True,
-        config={**GROUPED, "sliding_window": 16},
-        side="left",
-        promises_end=True,
+        "MistralModel", mistral_pieces, LLAMA | special(unk="<unk>"), "lasttoken", SLIDING, "left", True
     ),
-    "llama": Family(
-        "LlamaModel",
-        lambda: byte_level(["<s>", "</s>", "<pad>"], ["<s>"], ["</s>"]),
-        {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"},
-        "lasttoken",
-        decoder=True,
-        config=GROUPED,
-        side="left",
+    "llama": Family("LlamaModel", llama_bytes, LLAMA, "lasttoken", GROUPED, "left"),
+    "qwen2": Family("Qwen2Model", qwen_bytes, special(eos=END, pad=END), "lasttoken", GROUPED, "left"),
+    "qwen3": Family(  # ends with its padding token, not with its end
+        "Qwen3Model", qwen_bytes, special(eos=END_OF_TURN, pad=END), "lasttoken", HEADS, "left"
     ),
-    "qwen2": Family(
-        "Qwen2Model",
-        lambda: byte_level([END, "<|im_end|>"], [], [END]),
-        {"eos_token": END, "pad_token": END},
-        "lasttoken",
-        decoder=True,
-        config=GROUPED,
-        side="left",
-    ),
-    "qwen3": Family(
-        "Qwen3Model",
-        lambda: byte_level([END, "<|im_end|>"], [], [END]),
-        {"eos_token": "<|im_end|>", "pad_token": END},  # ends with its padding token, not with its end
-        "lasttoken",
-        decoder=True,
-        config={**GROUPED, "head_dim": 16},
-        side="left",
-    ),
-    "gemma2": Family(
-        "Gemma2Model",
-        lambda: metaspace_bpe(["<pad>", "<eos>", "<bos>", "<unk>"], ["<bos>"], ["<eos>"]),
-        {"bos_token": "<bos>", "eos_token": "<eos>", "pad_token": "<pad>", "unk_token": "<unk>"},
-        "lasttoken",
-        decoder=True,
-        config={**GROUPED, "head_dim": 16, "sliding_window": 16},
-        side="left",
-    ),
+    "gemma2": Family("Gemma2Model", gemma_pieces, GEMMA, "lasttoken", SLIDING | HEADS, "left"),
 }
 
 

@@ -80,22 +80,17 @@ def test_sentence_transformers_reads_its_own_folders_with_adapters(
     assert not (folder.parent / "cache" / "with_adapters").exists()
 
 
-@pytest.mark.parametrize(
-    "option",
-    [
-        *({"use_dora": True}, {"use_rslora": True}, {"bias": "all"}, {"modules_to_save": ["pooler"]}),
-        *({"rank_pattern": {"query": 4}}, {"peft_type": "LOHA"}, {"init_lora_weights": "pissa"}),
-    ],
-    ids=lambda option: next(iter(option)),
-)
-def test_other_adapters_than_plain_ones_are_refused(
-    adapted: tuple[Path, torch.Tensor], option: dict[str, object]
-) -> None:
+def test_other_adapters_than_plain_ones_are_refused(adapted: tuple[Path, torch.Tensor]) -> None:
     folder, _ = adapted
     file = folder / "adapter_config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | option))
-    with pytest.raises(UserError, match=rf"not plain LoRA \({next(iter(option))}\): merge them with peft"):
-        Encoder.from_pretrained(folder, device="cpu")
+    content = json.loads(file.read_text())
+    for name, value in (
+        *(("use_dora", True), ("bias", "all"), ("modules_to_save", ["pooler"])),
+        *(("rank_pattern", {"query": 4}), ("peft_type", "LOHA"), ("init_lora_weights", "pissa")),
+    ):
+        file.write_text(json.dumps(content | {name: value}))
+        with pytest.raises(UserError, match=rf"\({name}\)"):
+            Encoder(folder, device="cpu")
 
 
 def test_adapters_of_another_model_or_without_theirs_are_told(
@@ -104,20 +99,16 @@ def test_adapters_of_another_model_or_without_theirs_are_told(
     folder, _ = adapted
     tensors = load_file(folder / "adapter_model.safetensors")
     other = {name.replace("layer.0", "layer.9"): tensor for name, tensor in tensors.items()}
-    save_file(other, folder / "adapter_model.safetensors")
-    with pytest.raises(UserError, match=r"adapters are damaged, or of another model than .*base: .*layer\.9"):
-        Encoder.from_pretrained(folder, device="cpu")
     embeddings = tensors | {"base_model.model.embeddings.word_embeddings.lora_embedding_A": torch.zeros(2, 2)}
-    for harm in (embeddings, {name: tensor[:, :1] for name, tensor in tensors.items()}):
-        save_file(
-            {name: tensor.contiguous() for name, tensor in harm.items()}, folder / "adapter_model.safetensors"
-        )
-        with pytest.raises(UserError, match="adapters are damaged, or of another model"):
-            Encoder.from_pretrained(folder, device="cpu")
+    narrow = {name: tensor[:, :1].contiguous() for name, tensor in tensors.items()}
+    for harmed, words in ((other, r"base.*layer\.9"), (embeddings, "base"), (narrow, "base")):
+        save_file(harmed, folder / "adapter_model.safetensors")
+        with pytest.raises(UserError, match=words):
+            Encoder(folder, device="cpu")
     assert not [*(tmp_path / "cache" / "with_adapters").iterdir()]
     shutil.rmtree(tmp_path / "base")
-    with pytest.raises(UserError, match=r"the base model of its adapters, .*base, is not another folder"):
-        Encoder.from_pretrained(folder, device="cpu")
+    with pytest.raises(UserError, match="base"):
+        Encoder(folder, device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -132,16 +123,15 @@ def test_the_model_that_ships_reads_our_glossary_or_the_users(shipped: Encoder) 
     assert shipped.meanings.senses == read_glossary([GLOSSARIES / "english.tsv"]).senses
     size = sum(file.stat().st_size for file in (ADAPTERS / "minilm_idioms").iterdir())
     assert size < 3_000_000
-    mine = Encoder("minilm_idioms", glossary={"miss the boat": "be too late"}, device="cpu").meanings
-    assert mine is not None
-    assert (mine.form, mine.senses) == ("beside", {"miss the boat": ["be too late"]})
     assert Encoder("minilm_idioms", glossary=[], device="cpu").meanings is None
 
 
-def test_it_tells_meanings_and_usages_and_keeps_other_texts(shipped: Encoder) -> None:
+def test_it_tells_meanings_and_usages_and_keeps_other_texts(shipped: Encoder, minilm: Encoder) -> None:
     """Of an expression that it was trained on, and of one that it was not."""
-    plain = Encoder("minilm", device="cpu")
+    plain = minilm
     told = Encoder("minilm_idioms", glossary={"miss the boat": "be too late"}, device="cpu")
+    assert told.meanings is not None
+    assert (told.meanings.form, told.meanings.senses) == ("beside", {"miss the boat": ["be too late"]})
     for encoder, idiomatic, literal, meant in (
         (shipped, "His joke broke the ice at dinner.", "The ship broke the ice.", "People relaxed."),
         (told, "He missed the boat.", "They missed the boat to the island.", "He was too late."),
@@ -155,12 +145,7 @@ def test_it_tells_meanings_and_usages_and_keeps_other_texts(shipped: Encoder) ->
     bag = Encoder("minilm_idioms", glossary="mostly_literal", device="cpu")
     assert bag.similarity("She put the apples in the bag.", "She put the apples into a sack.").item() > 0.7
     assert shipped.meanings is not None
-    for plain_text in (
-        "It has been raining.",
-        "They must have left.",
-        "She made it out of wood.",
-        "A bug bit me.",
-    ):
-        assert not shipped.meanings.find(plain_text)
+    for text in ("It has been raining.", "They must have left.", "She made it out of wood.", "A bug bit me."):
+        assert not shipped.meanings.find(text)
     texts = ["A man is playing the guitar on a stage.", "The committee publishes its report in June."]
     assert (shipped.encode(texts) * plain.encode(texts)).sum(1).min() > 0.95

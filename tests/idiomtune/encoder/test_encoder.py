@@ -18,9 +18,9 @@ from idiomtune.encoder.checks import check_special_token
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import Meanings
 from idiomtune.encoder.loading import model_settings
-from idiomtune.encoder.reading import Prompts, Tokenizer, special_tokens_around
+from idiomtune.encoder.reading import Prompts, Tokenizer
 from idiomtune.errors import UserError
-from idiomtune.requests import Request
+from idiomtune.requests import Request, find_span
 
 TEXTS = [
     "He broke the ice with a joke about the weather.",
@@ -35,18 +35,6 @@ def load(path: Path | str, **options: Any) -> Encoder:
     return Encoder.from_pretrained(path, device="cpu", **options)
 
 
-def naive_span(encoder: Encoder, text: str, start: int, end: int) -> torch.Tensor:
-    """One text alone, unpadded, tokens averaged one by one, normalised."""
-    tokenizer: Any = encoder.model.tokenizer
-    encoded = tokenizer(text, return_offsets_mapping=True, return_tensors="pt")
-    offsets = encoded.pop("offset_mapping")[0].tolist()
-    transformer: Any = encoder.model[0]
-    with torch.no_grad():
-        hidden = transformer.auto_model(**encoded).last_hidden_state[0]
-    inside = [h for h, (s, e) in zip(hidden, offsets, strict=True) if s < e and s < end and e > start]
-    return normalize(torch.stack(inside).mean(0), dim=0)
-
-
 def test_sentences_are_as_in_sentence_transformers_and_spans_means_of_their_tokens(minilm: Encoder) -> None:
     """By words, of which the first occurrence counts, or by offsets; within a word the pieces touched."""
     theirs = minilm.model.encode(TEXTS, convert_to_tensor=True, device="cpu")
@@ -56,37 +44,36 @@ def test_sentences_are_as_in_sentence_transformers_and_spans_means_of_their_toke
     rows = minilm.encode(texts, spans)
     for row, text, span in zip(rows, texts, spans, strict=True):
         start, end = (text.index(span), text.index(span) + len(span)) if isinstance(span, str) else span
-        assert_close(row, naive_span(minilm, text, start, end), atol=1e-6, rtol=0)
+        read = minilm.model.tokenizer(text, return_offsets_mapping=True)
+        inside = [s < e and s < end and e > start for s, e in read["offset_mapping"]]
+        hidden = minilm.embed_tokens([read["input_ids"]])[0]
+        assert_close(row, normalize(hidden[inside].mean(0), dim=0), atol=1e-6, rtol=0)
     assert not torch.allclose(rows[4], rows[5], atol=1e-3)
 
 
-@pytest.mark.parametrize("side", ["left", "right"])
 def test_embeddings_do_not_depend_on_company_order_or_padding_side(
-    minilm: Encoder, monkeypatch: pytest.MonkeyPatch, side: str
+    minilm: Encoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alone = torch.cat([minilm.encode([t], [s]) for t, s in zip(TEXTS, SPANS, strict=True)])
-    alone_sentences = torch.cat([minilm.encode([t]) for t in TEXTS])
-    tokenizer: Any = minilm.model.tokenizer
-    monkeypatch.setattr(tokenizer, "padding_side", side)
-    order = [2, 0, 3, 1]
-    for tokens_per_forward in (16, 10_000):
-        monkeypatch.setattr(minilm, "tokens_per_forward", tokens_per_forward)
-        together = minilm.encode([TEXTS[i] for i in order], [SPANS[i] for i in order])
-        assert_close(together, alone[order], atol=2e-6, rtol=0)
-        sentences = minilm.encode([TEXTS[i] for i in order])
-        assert_close(sentences, alone_sentences[order], atol=2e-6, rtol=0)
+    requests = [Request(text) for text in TEXTS]
+    requests += [
+        Request(text, find_span(text, span), pooling="span") for text, span in zip(TEXTS, SPANS, strict=True)
+    ]
+    with torch.no_grad():
+        alone = torch.cat([minilm([request]) for request in requests])
+        monkeypatch.setattr(minilm.model.tokenizer, "padding_side", "left")
+        for tokens_per_forward in (16, 10_000):
+            monkeypatch.setattr(minilm, "tokens_per_forward", tokens_per_forward)
+            assert_close(minilm(requests[::-1]), alone.flip(0), atol=2e-6, rtol=0)
 
 
 def test_each_distinct_text_goes_through_the_model_once(tiny: Encoder) -> None:
     seen: list[int] = []
-    requests = [
-        Request(TEXTS[0]),
-        Request(TEXTS[0], (3, 16), pooling="span"),
-        Request(TEXTS[0], (0, 2), role="query", pooling="span"),
-        Request(TEXTS[1]),
-        Request(TEXTS[0]),
+    first = Request(TEXTS[0])
+    spans = [
+        replace(first, span=(3, 16), pooling="span"),
+        replace(first, span=(0, 2), role="query", pooling="span"),
     ]
-    embeddings = tiny(requests, on_progress=seen.append)
+    embeddings = tiny([first, *spans, Request(TEXTS[1]), first], on_progress=seen.append)
     assert sum(seen) == 2
     assert torch.equal(embeddings[0], embeddings[4])
     assert not torch.allclose(embeddings[0], embeddings[1])
@@ -273,15 +260,11 @@ def test_a_prompt_is_left_out_of_the_mean_if_the_checkpoint_says_so(tiny: Encode
     # What explains an embedding by its tokens reads them from there.
     assert pooled == tiny.reader.read([Request(TEXTS[0])])[0].num_skipped == 0
     assert tiny.reader.read(asked[:1])[0].num_skipped == 3  # [CLS] query :
-
-
-def test_a_prompt_leaves_room_for_a_token_of_the_text(tiny: Encoder) -> None:
-    """Of 64 tokens two are special ones."""
-    pooling: Any = tiny.model[1]
-    pooling.include_prompt = False
-    tiny.prompts = Prompts(query="the " * 61)
-    theirs = tiny.model.encode("ice broke", prompt="the " * 61, convert_to_tensor=True)
-    assert_close(tiny([Request("ice broke", role="query")])[0], theirs, atol=1e-6, rtol=0)
+    tiny.prompts = Prompts(
+        query="the " * 61
+    )  # leaves room for a token of the text: of 64 two are special ones
+    theirs = [tiny.model.encode("ice broke", prompt="the " * 61, convert_to_tensor=True)]
+    assert_close(tiny([Request("ice broke", role="query")]), torch.stack(theirs), atol=1e-6, rtol=0)
     tiny.prompts = Prompts(query="the " * 62)
     with pytest.raises(UserError, match=r"model\.max_length"):
         tiny([Request("ice broke", role="query")])
@@ -303,23 +286,6 @@ def test_without_a_maximum_length_no_text_is_cut(tiny: Encoder) -> None:
     requests = [Request("The ice broke."), Request("ice " * 100)]
     assert tiny.reader.are_cut(requests) == [False, True]
     assert tiny.reader._replace(limit=None).are_cut(requests) == [False, False]
-
-
-def test_a_model_gets_the_inputs_that_its_tokenizer_names(tiny: Encoder) -> None:
-    """Types of segments only if it has them: another model refuses them."""
-    tokenizer = Tokenizer(tiny.model)
-    named = {"input_ids", "attention_mask"}
-    assert tokenizer.pad([[5, 6], [7]], torch.device("cpu")).keys() == named | {"token_type_ids"}
-    tokenizer.wrapped.model_input_names = sorted(named)
-    padded = tokenizer.pad([[5, 6], [7]], torch.device("cpu"))
-    assert {name: rows.tolist() for name, rows in padded.items()} == {
-        "input_ids": [[5, 6], [7, tokenizer.wrapped.pad_token_id]],
-        "attention_mask": [[1, 1], [1, 0]],
-    }
-    assert special_tokens_around(tokenizer.wrapped) == (
-        [tokenizer.wrapped.cls_token_id],
-        [tokenizer.wrapped.sep_token_id],
-    )
 
 
 def test_wrong_models_are_explained(tmp_path: Path, tiny_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_any_library_reads_a_saved_model_alike(
     loaded = Encoder.from_pretrained(tmp_path / "saved", device="cpu")
     assert torch.equal(loaded.encode(texts), expected)
     if name == "qwen2":  # whose tokenizer transformers builds anew, without what the file says of it
-        assert "does not put meanings into texts by itself" in caplog.text
+        assert "does not put meanings" in caplog.text
         return
     plain = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
     for text in texts:
@@ -147,8 +147,7 @@ WITHIN_A_MEANING = {
 NAMES: dict[str, list[str]] = {"home run record": [], "give someone a ride home": [], "by and large": []}
 
 
-@pytest.mark.parametrize("form", ["beside", "in_place"])
-@pytest.mark.parametrize("name", ["bert", "roberta"])
+@pytest.mark.parametrize(("name", "form"), [("bert", "in_place"), ("roberta", "beside")])
 def test_expressions_within_others_are_read_alike(name: str, form: GlossaryForm, tmp_path: Path) -> None:
     """None is found within a longer one, what fills its placeholder, a meaning, or a name without one."""
     encoder = family(name, tmp_path / "model")
@@ -184,10 +183,9 @@ def test_expressions_within_others_are_read_alike(name: str, form: GlossaryForm,
             assert (tokenizer(text)["input_ids"] == plain(text)["input_ids"]) == (text in unchanged)
 
 
-@pytest.mark.parametrize("name", ["bert", "roberta"])
-def test_forms_of_a_dictionary_are_read_alike(name: str, tmp_path: Path) -> None:
+def test_forms_of_a_dictionary_are_read_alike(tmp_path: Path) -> None:
     """After saving too, by the encoder and by the tokenizer alone."""
-    encoder = family(name, tmp_path / "model")
+    encoder = family("roberta", tmp_path / "model")
     meanings = Meanings({"perder o barco": ["miss it"]}, forms={"perder o barco": ["perdeu o barco"]})
     tokenizer = saved_tokenizer(encoder, meanings, tmp_path / "saved")
     loaded = Encoder.from_pretrained(tmp_path / "saved", device="cpu").meanings
@@ -215,17 +213,13 @@ MANY = {f"word{number} of it": ["any"] for number in range(40)}
 UNLIKE = {"take him for a ride home": ["bring"], "take someone for a ride": ["deceive"]}
 
 
-@pytest.mark.parametrize("form", ["beside", "in_place"])
 def test_a_tokenizer_that_reads_one_of_many_otherwise_gets_no_rules(
-    tiny: Encoder,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    form: GlossaryForm,
+    tiny: Encoder, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """However many are listed before two expressions that overlap."""
     caplog.set_level(logging.INFO)
-    tokenizer = saved_tokenizer(tiny, Meanings(MANY | UNLIKE, form=form), tmp_path / "saved")
-    assert "does not put meanings into texts by itself" in caplog.text
+    tokenizer = saved_tokenizer(tiny, Meanings(MANY | UNLIKE), tmp_path / "saved")
+    assert "does not put meanings" in caplog.text
     text = "word1 of it"
     assert tokenizer(text)["input_ids"] == tiny.model.tokenizer(text)["input_ids"]
 
@@ -239,10 +233,27 @@ DAMAGES: list[Any] = [
 ]
 
 
-def test_a_damaged_file_is_named(tiny: Encoder, tmp_path: Path) -> None:
+def test_a_file_that_is_damaged_or_missing_is_named(tiny: Encoder, tmp_path: Path) -> None:
+    """Where it is not claimed, by other libraries or by versions of before, nothing is missed."""
+    tiny.add_idiom_tokens(["spill the beans"], start="random")
     tiny.meanings = Meanings(SENSES)
-    tiny.save(tmp_path / "knowing")
+    folder, text = tmp_path / "model", ["They broke the ice, and spilled the beans."]
+    tiny.save(folder)
+    before = Encoder(folder, device="cpu").encode(text)
+    for name in (FILE, "idiom_tokens.json"):
+        (folder / name).rename(tmp_path / name)
+        with pytest.raises(UserError, match=name):
+            Encoder(folder, device="cpu")
+        (tmp_path / name).rename(folder / name)
+    config = folder / "config_sentence_transformers.json"
+    facts = json.loads(config.read_text())
+    del facts["idiomtune_files"]
+    config.write_text(json.dumps(facts))
+    assert torch.equal(Encoder(folder, device="cpu").encode(text), before)
+    SentenceTransformer(str(folder), device="cpu").save_pretrained(str(tmp_path / "plain"))
+    assert "idiomtune_files" not in (tmp_path / "plain" / config.name).read_text()
+    Encoder(tmp_path / "plain", device="cpu")
     for content in DAMAGES:
-        (tmp_path / "knowing" / FILE).write_text(json.dumps(content), encoding="utf-8")
+        (folder / FILE).write_text(json.dumps(content), encoding="utf-8")
         with pytest.raises(UserError, match=FILE):
-            Encoder.from_pretrained(tmp_path / "knowing", device="cpu")
+            Encoder(folder, device="cpu")

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
-from typing import Any
+from collections import Counter
 
 import pytest
 from omegaconf import OmegaConf
-from sentence_transformers import SentenceTransformer
 
-from idiomtune.config import EvaluateSettings, check
+from idiomtune.config import ModelSettings, check
 from idiomtune.config.compose import config_names, register_resolvers
 from idiomtune.declarations.models import model_values
-from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.reading import Prompts
+from idiomtune.encoder.loading import model_settings
+from idiomtune.encoder.reading import prompts_of
 from idiomtune.errors import UserError
 from idiomtune.requests import Request
 from tests.programs import ROOT
-from tests.tiny_families import FAMILIES, tiny_checkpoint
-from tests.tiny_runs import composed
 
 NAMES = [name for name in config_names("model") if name != "pretrained"]
 ROWS = {
@@ -31,26 +27,16 @@ ROWS = {
 NEEDS_CODE = ["nemotron_8b", "nomic_v2_moe", "stella_1_5b"]
 
 
-@pytest.fixture(scope="module")
-def evaluation() -> dict[str, Any]:
-    return composed("evaluate")
-
-
 @pytest.mark.parametrize("name", NAMES)
-def test_a_config_is_valid(name: str, evaluation: dict[str, Any]) -> None:
-    # What model=<name> puts there, without composing all else anew.
+def test_a_config_is_valid(name: str) -> None:
     section = model_values(name)
     assert section["trust_remote_code"] is False
     if name in NEEDS_CODE:
-        with pytest.raises(
-            UserError, match=r"needs the Python code .* model\.trust_remote_code=true runs it"
-        ):
-            check(EvaluateSettings, {**evaluation, "model": section})
+        with pytest.raises(UserError, match=r"model\.trust_remote_code=true"):
+            check(ModelSettings, section, section="model")
         section["trust_remote_code"] = True
-    model = check(EvaluateSettings, {**evaluation, "model": section}).model
+    model = check(ModelSettings, section, section="model")
     assert model.revision is None or re.fullmatch(r"[0-9a-f]{40}", model.revision)
-    if model.instruction_prompt is not None:
-        Prompts(instruction=model.instruction_prompt)
 
 
 def test_the_page_names_all_models_of_the_papers() -> None:
@@ -60,10 +46,8 @@ def test_the_page_names_all_models_of_the_papers() -> None:
         about = values["about"] or {}
         assert path.strip("`") == values["path"]
         assert (licence, own_code) == (about.get("licence", "not found"), about.get("remote_code", ""))
-    papers = [paper for cells in ROWS.values() for paper in cells[-1].split(", ")]
-    assert papers.count("IdioLink") == 24
-    assert papers.count("adaptive triplet") == 3
-    assert papers.count("ε-compositionality") == 8
+    papers = Counter(paper for cells in ROWS.values() for paper in cells[-1].split(", "))
+    assert (papers["IdioLink"], papers["adaptive triplet"], papers["ε-compositionality"]) == (24, 3, 8)
 
 
 def test_idiolinks_models_write_queries_without_an_instruction_as_its_code_does() -> None:
@@ -75,22 +59,15 @@ def test_idiolinks_models_write_queries_without_an_instruction_as_its_code_does(
             assert [values["query_prompt"], values["document_prompt"]] == [others.get(name, "")] * 2, name
 
 
-def test_a_query_prompt_of_a_checkpoint_is_left_out(tmp_path: Path) -> None:
+def test_a_query_prompt_of_a_checkpoint_is_left_out() -> None:
     """Qwen3-Embedding publishes one; IdioLink's code writes it in no mode without an instruction."""
-    checkpoint = tiny_checkpoint(FAMILIES["qwen3"], tmp_path / "qwen3")
     published = {"query": "Instruct: Given a web search query\nQuery:", "document": ""}
-    modules = Encoder.from_pretrained(checkpoint, device="cpu", pooling="lasttoken").model
-    model = SentenceTransformer(modules=list(modules), prompts=published, device="cpu")
-    model.save_pretrained(str(tmp_path / "model"), create_model_card=False)
-    config = model_values("qwen3_0_6b")
-    prompts = {name: config[name] for name in ("document_prompt", "instruction_prompt")}
-    for query_prompt, expected in ((None, published["query"] + "a"), (config["query_prompt"], "a")):
-        encoder = Encoder.from_pretrained(
-            tmp_path / "model", device="cpu", query_prompt=query_prompt, **prompts
-        )
+    settings = model_settings("qwen3_0_6b", {})
+    for query_prompt, expected in ((None, published["query"] + "a"), (settings.query_prompt, "a")):
+        prompts = prompts_of(published, settings.model_copy(update={"query_prompt": query_prompt}))
         bare, asked = (Request("a", role="query", instruction=i) for i in (None, "i"))
-        assert encoder.prompts.render(bare) == (expected, None)
-        assert encoder.prompts.render(asked) == ("Instruct: i\nQuery:a", None)
+        assert prompts.render(bare) == (expected, None)
+        assert prompts.render(asked) == ("Instruct: i\nQuery:a", None)
 
 
 def test_the_help_lists_them_in_readable_lines() -> None:

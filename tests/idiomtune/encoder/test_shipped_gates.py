@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from sklearn import metrics  # type: ignore[import-untyped]
 
 import idiomtune as it
 from idiomtune.config import EvaluateSettings, ModelSettings, check
@@ -63,45 +65,35 @@ def test_the_packaged_model_weighs_a_glossary_at_once(minilm: Encoder) -> None:
 
 
 def test_other_ways_of_reading_stay(minilm: Encoder) -> None:
+    bare = minilm.reading(Meanings({"miss the boat": ["be too late"]}))
     for options, is_trained in (
         ({"glossary_gate": False}, False),
         ({"glossary_form": "beside"}, False),
         ({}, True),
     ):
-        minilm_meanings, minilm.meanings = minilm.meanings, Meanings({"miss the boat": ["be too late"]})
-        try:
-            kept = weighed(minilm, settings(**options), few, is_trained=is_trained)
-            assert kept == minilm.meanings
-        finally:
-            minilm.meanings = minilm_meanings
+        assert weighed(bare, settings(**options), few, is_trained=is_trained) == bare.meanings
 
 
 def test_other_models_are_fitted_once(tiny: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = settings(glossary=["sample"], glossary_gate=True)
     tiny.meanings = Meanings({"miss the boat": ["be too late"]})
-    default = weighed(tiny, settings(glossary=["sample"]), few, is_trained=False)
-    assert default is not None
-    assert default.gate is None
+    assert weighed(tiny, settings(glossary=["sample"]), few, is_trained=False) == tiny.meanings
     fitted = weighed(tiny, asked, few, is_trained=False)
     assert fitted is not None
-    assert fitted.form == "in_place"
     assert fitted.gate is not None
-    assert fitted.gate.layers == (1, 2)
-    assert tiny.meanings.gate is None
+    assert (fitted.form, fitted.gate.layers, tiny.meanings.gate) == ("in_place", (1, 2), None)
     monkeypatch.setattr(usage_gate, "fit_gate", None)  # kept in the cache
     assert fitted_gate(tiny, few) == fitted.gate
-    trained = weighed(tiny, asked, few, is_trained=True)
-    assert trained is not None
-    assert trained.form == "beside"
+    assert weighed(tiny, asked, few, is_trained=True) == replace(tiny.meanings, gate=fitted.gate)
     with pytest.raises(TypeError):  # other sentences, another gate
         fitted_gate(tiny, lambda unseen: few(unseen)[:6])
 
 
 def test_a_gate_that_knows_what_is_held_out_is_fitted_without_or_warned_of(
-    caplog: pytest.LogCaptureFixture,
+    minilm: Encoder, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    encoder = Encoder("minilm", glossary=GLOSSARY, device="cpu")
+    encoder = minilm.reading(minilm.meanings)
     assert encoder.meanings is not None
     shipped = encoder.meanings.gate
     assert shipped is not None
@@ -112,7 +104,7 @@ def test_a_gate_that_knows_what_is_held_out_is_fitted_without_or_warned_of(
     fit_without(encoder, few, lambda: ["in the dock", known])
     assert encoder.meanings.gate is not None
     assert encoder.meanings.gate.seen == ("break the ice",)
-    assert f"({known}): one is fitted without" in caplog.text
+    assert f"({known})" in caplog.text
     fit_without(encoder, few, lambda: ["break the ice"])
     assert [r.levelname for r in caplog.records if "break the ice" in r.getMessage()] == ["WARNING"]
 
@@ -154,13 +146,13 @@ def test_usage_of_sentences(minilm: Encoder) -> None:
     texts, expressions, labels = zip(*USED, strict=True)
     told = it.usage(minilm, texts, expressions)
     assert [value > 0.5 for value in told] == list(labels)
-    assert it.usage(minilm, texts[:1], "missed the boat") == pytest.approx(told[:1], abs=0.15)
-    places = [text.index(words) for text, words in zip(texts[:1], ["missed the boat"], strict=True)]
-    spans = [(start, start + len("missed the boat")) for start in places]
-    assert minilm.usage(texts[:1], spans) == it.usage(minilm, texts[:1], "missed the boat")
-    assert minilm.usage(texts[:1], [list(spans[0])]) == minilm.usage(texts[:1], spans)  # type: ignore[list-item]
+    words = "missed the boat"
+    by_words = it.usage(minilm, texts[:1], words)
+    assert by_words == pytest.approx(told[:1], abs=0.15)
+    start = texts[0].index(words)
+    assert minilm.usage(texts[:1], [(start, start + len(words))]) == by_words
     assert it.usage(minilm, [], "miss the boat") == []
-    with pytest.raises(UserError, match="'miss the boat' is not in text 0"):
+    with pytest.raises(UserError, match=r"'miss the boat' .* text 0"):
         it.usage(minilm, ["They took the train."], "miss the boat")
 
 
@@ -178,12 +170,6 @@ def test_the_shipped_gate_on_real_queries(minilm: Encoder, real_data: Path) -> N
     both = minilm.usage_features([*requests, *map(alone, names)], gate.layers)
     told = gate.usage(*gate.terms(both).chunk(2)).tolist()
     right = [(value > 0.5) == label for value, label in zip(told, labels, strict=True)]
-    pairs = [
-        a > b
-        for a, is_a in zip(told, labels, strict=True)
-        for b, is_b in zip(told, labels, strict=True)
-        if is_a and not is_b
-    ]
     assert len(right) == 200
     assert sum(right) / len(right) > 0.86
-    assert sum(pairs) / len(pairs) > 0.95
+    assert metrics.roc_auc_score(labels, told) > 0.95

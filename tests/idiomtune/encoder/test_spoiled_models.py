@@ -1,21 +1,28 @@
-"""Checkpoints that are damaged or incomplete: refused before they are trained or scored, in words."""
+"""Checkpoints that are damaged, incomplete or pickled are refused in words; static ones are read alone."""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Normalize
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch import Tensor
 
 from idiomtune.encoder import loading
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.errors import UserError
+from tests.doc_pages import inline
+from tests.programs import ROOT
 
 Weights = dict[str, Tensor]
 Spoil = Callable[[Path], object]
@@ -41,16 +48,6 @@ def setting(file: str, name: str, value: object) -> Spoil:
 def text(file: str, content: str | bytes) -> Spoil:
     data = content.encode() if isinstance(content, str) else content
     return lambda folder: (folder / file).write_bytes(data)
-
-
-def without_tokenizer(folder: Path) -> None:
-    for file in folder.glob("tokenizer*"):
-        file.unlink()
-
-
-def cut_off(folder: Path) -> None:
-    file = folder / "model.safetensors"
-    file.write_bytes(file.read_bytes()[:20_000])
 
 
 def pickled_dense(folder: Path) -> None:
@@ -81,7 +78,7 @@ LENGTHS, TOKENIZER = "sentence_bert_config.json", "tokenizer_config.json"
 LAST = "encoder.layer.1.output.dense.weight"
 SPOILT: dict[str, tuple[Spoil, list[str]]] = {
     # Nothing but our checks would tell: how it comes about, and what the message has to name.
-    "no tokenizer": (without_tokenizer, ["tokenizer.json"]),
+    "no tokenizer": (lambda f: [*map(os.remove, f.glob("tokenizer*"))], ["tokenizer.json"]),
     "no weights of a layer": (
         weights(lambda w: {n: t for n, t in w.items() if not n.startswith("encoder.layer.1.output.dense")}),
         [LAST, "encoder.layer.1.output.dense.bias", "config.json"],
@@ -91,7 +88,6 @@ SPOILT: dict[str, tuple[Spoil, list[str]]] = {
         weights(lambda w: {**w, LAST: torch.ones(2, 2)}),
         [LAST, "2 × 2", "32 × 64"],
     ),
-    "zero": (weights(lambda w: {n: torch.zeros_like(t) for n, t in w.items()}), ["zero"]),
     "zero words": (
         weights(lambda w: {n: torch.zeros_like(t) if "word_emb" in n else t for n, t in w.items()}),
         ["same for different texts"],
@@ -102,8 +98,7 @@ SPOILT: dict[str, tuple[Spoil, list[str]]] = {
         ["whole numbers"],
     ),
     "small vocabulary": (small_vocabulary, ["tokenizer has", "embeddings for 3000", "config.json"]),
-    "length 0": (setting(LENGTHS, "max_seq_length", 0), [LENGTHS, "max_seq_length", "0"]),
-    "length 2": (setting(LENGTHS, "max_seq_length", 2), [LENGTHS, "2"]),
+    "length 2": (setting(LENGTHS, "max_seq_length", 2), [LENGTHS, "max_seq_length", "2"]),
     "length -5": (setting(TOKENIZER, "model_max_length", -5), [TOKENIZER, "model_max_length", "-5"]),
     "pooling of another width": (setting("1_Pooling/config.json", "embedding_dimension", 384), ["384", "32"]),
 }
@@ -114,7 +109,7 @@ REFUSED: dict[str, Spoil] = {
     "dtype": setting("config.json", "dtype", "float8"),
     "nested": text(TOKENIZER, "[" * 100_000),
     "pickled code": pickled_dense,
-    "cut off": cut_off,
+    "cut off": lambda f: os.truncate(f / "model.safetensors", 20_000),
     "no text": text("config.json", b"\xff\xfe\x00"),
     "tokenizer": text("tokenizer.json", "{}"),
     "module with code": unknown_module,
@@ -137,20 +132,22 @@ def test_what_is_broken_is_refused_in_a_line(copy: Path, name: str) -> None:
     assert [words for words in (str(copy), *named) if words not in message] == []
 
 
-@pytest.mark.parametrize("length", [2, 0, -5])
-def test_a_length_that_leaves_no_room_for_words(tiny_path: Path, length: int) -> None:
-    with pytest.raises(UserError, match=rf"model\.max_length\b.*{length}\b"):
-        Encoder.from_pretrained(tiny_path, device="cpu", max_length=length)
-
-
-def test_an_option_mends_the_checkpoints_own_length(copy: Path) -> None:
+def test_a_length_leaves_room_for_words(copy: Path) -> None:
+    """An option mends that of a checkpoint."""
+    for length in (2, 0, -5):
+        with pytest.raises(UserError, match=rf"model\.max_length\b.*{length}\b"):
+            Encoder(copy, device="cpu", max_length=length)
     setting(LENGTHS, "max_seq_length", 2)(copy)
-    assert Encoder.from_pretrained(copy, device="cpu", max_length=3).encode(["a word"]).isfinite().all()
+    assert Encoder(copy, device="cpu", max_length=3).encode(["a word"]).isfinite().all()
 
 
 def with_another_head(w: Weights) -> Weights:
-    """As a language model's checkpoint has them: with a prefix, a head, an old buffer, and no pooler."""
+    """As a language model's checkpoint has them: with a prefix, a head, an old buffer, and no pooler.
+
+    One matrix is zero, as RoBERTa's of segments.
+    """
     encoder = {f"bert.{name}": t for name, t in w.items() if not name.startswith("pooler")}
+    encoder["bert.embeddings.token_type_embeddings.weight"].zero_()
     return {
         **encoder,
         "bert.embeddings.position_ids": torch.arange(64)[None],
@@ -159,19 +156,12 @@ def with_another_head(w: Weights) -> Weights:
     }
 
 
-def zero_segments(w: Weights) -> Weights:
-    """As RoBERTa has them."""
-    name = "embeddings.token_type_embeddings.weight"
-    return {**w, name: torch.zeros_like(w[name])}
-
-
-@pytest.mark.parametrize("change", [with_another_head, zero_segments])
 def test_what_embeddings_are_not_made_of_may_be_missing_or_more(
-    copy: Path, change: Callable[[Weights], Weights], caplog: pytest.LogCaptureFixture
+    copy: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A missing pooler is the same in each load: it is saved, and by it a base model would seem another."""
-    weights(change)(copy)
-    first, second = (Encoder.from_pretrained(copy, device="cpu") for _ in range(2))
+    weights(with_another_head)(copy)
+    first, second = (Encoder(copy, device="cpu") for _ in range(2))
     assert first.encode(["a word"]).isfinite().all()
     assert "LOAD REPORT" not in caplog.text
     for (name, ours), theirs in zip(first.named_parameters(), second.parameters(), strict=True):
@@ -183,19 +173,57 @@ def test_what_the_libraries_raise_is_a_line_but_not_a_lack_of_memory(
 ) -> None:
     """A download that fails is no bad file."""
 
-    def loaded(error: Exception, cause: Exception | None = None) -> None:
-        def load(*_: Any, **__: Any) -> None:
-            raise error from cause
-
-        monkeypatch.setattr(loading, "SentenceTransformer", load)
-        Encoder.from_pretrained(tiny_path, device="cpu")
-
-    bug = TypeError("a bug\nof several lines")
-    with pytest.raises(UserError, match="TypeError: a bug of several lines") as caught:
-        loaded(bug)
-    assert "\n" not in str(caught.value)
-    assert caught.value.__cause__ is bug
+    bug, lost = TypeError("a bug\nof several lines"), OSError("We couldn't connect")
+    lost.__cause__ = ConnectionError("connection refused")
+    sentencepiece = ValueError("You need to have sentencepiece or tiktoken installed")
+    for error, words in (
+        (bug, "TypeError: a bug of several lines"),
+        (lost, "could not be downloaded"),
+        (sentencepiece, r"idiomtune\[sentencepiece\]"),
+    ):
+        monkeypatch.setattr(loading, "SentenceTransformer", Mock(side_effect=error))
+        with pytest.raises(UserError, match=words) as caught:
+            Encoder(tiny_path, device="cpu")
+        assert "\n" not in str(caught.value)
+        assert caught.value.__cause__ is error
+    monkeypatch.setattr(loading, "SentenceTransformer", Mock(side_effect=MemoryError))
     with pytest.raises(MemoryError):
-        loaded(MemoryError())
-    with pytest.raises(UserError, match="could not be downloaded"):
-        loaded(OSError("We couldn't connect"), ConnectionError("connection refused"))
+        Encoder(tiny_path, device="cpu")
+
+
+TEXTS, SPANS = ["Yes.", "He broke the ice with a joke."], ["Yes", "broke the ice"]
+
+
+def test_pickled_weights_are_refused_until_the_documented_line_converted_them(
+    copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    expected = Encoder(copy, device="cpu").encode(TEXTS)
+    torch.save(load_file(copy / "model.safetensors"), copy / "pytorch_model.bin")
+    (copy / "model.safetensors").unlink()
+    with pytest.raises(UserError, match=r"docs/troubleshooting\.md"):
+        Encoder(copy, device="cpu")
+    (line,) = (code for code in inline(ROOT / "docs" / "troubleshooting.md") if "save_pretrained" in code)
+    exec(line.replace("<model>", str(copy)), {"SentenceTransformer": SentenceTransformer})
+    torch.testing.assert_close(Encoder("converted", device="cpu").encode(TEXTS), expected)
+
+
+def test_static_embeddings_are_means_of_token_vectors_and_never_trained(
+    tiny: Encoder, tmp_path: Path
+) -> None:
+    folder, tokenizer = tmp_path / "static", tiny.model.tokenizer.backend_tokenizer
+    modules: list[Any] = [StaticEmbedding(tokenizer, embedding_dim=16), Normalize()]
+    SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(folder))
+    plain, encoder = SentenceTransformer(str(folder), device="cpu"), Encoder(folder, device="cpu")
+    torch.testing.assert_close(encoder.encode(TEXTS), torch.as_tensor(plain.encode(TEXTS)))
+    torch.testing.assert_close(encoder.encode(TEXTS, SPANS), torch.as_tensor(plain.encode(SPANS)))
+    with pytest.raises(UserError, match=r"model\.bidirectional"):
+        Encoder(folder, device="cpu", bidirectional=True)
+    for change in (lambda: encoder.transformer, lambda: encoder.save(folder / "copy")):
+        with pytest.raises(UserError):
+            change()
+    content = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    content["model"]["vocab"]["onemore"] = len(content["model"]["vocab"])
+    (folder / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(UserError, match="vocab"):
+        Encoder(folder, device="cpu")
