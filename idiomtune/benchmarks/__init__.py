@@ -72,21 +72,17 @@ class Benchmark(Protocol):
     @property
     def name(self) -> str:
         """First part of its score keys."""
-        ...
 
     @property
     def files(self) -> Sequence[Path]:
         """The data files that were read, for the run's record."""
-        ...
 
     @property
     def without_gold(self) -> Sequence[str]:
         """Splits that give predictions, but no scores."""
-        ...
 
     def score(self, embed: Embed, /) -> Result:
         """A :class:`Result`, from what `embed` (an :data:`Embed`) gives when it is asked."""
-        ...
 
 
 def announced(benchmark: Benchmark) -> Sequence[Request]:
@@ -134,17 +130,15 @@ def build_benchmarks(
     missing: dict[str, str] = {}
     for name in settings.benchmark if names is None else names:
         try:
-            benchmark = resolve(benchmark_type(name).build)(settings, settings.benchmark[name])
+            benchmarks.append(resolve(benchmark_type(name).build)(settings, settings.benchmark[name]))
         except DataMissingError as error:
             if names is not None:
                 raise
             missing[name] = str(error)
             log.warning("benchmark %s is NOT SCORED: %s", name, error)
-            continue
-        benchmarks.append(benchmark)
-        if benchmark.without_gold:
-            splits = ", ".join(benchmark.without_gold)
-            log.warning("%s has no gold on %s: predictions, no scores", benchmark.name, splits)
     if not benchmarks:
         raise UserError("no benchmark could be scored:\n" + "\n".join(missing.values()))
+    for benchmark in benchmarks:
+        if splits := ", ".join(benchmark.without_gold):
+            log.warning("%s has no gold on %s: predictions, no scores", benchmark.name, splits)
     return benchmarks, missing

@@ -13,6 +13,7 @@ import platform
 import re
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -102,15 +103,6 @@ def embed_now(encoder: Encoder, requests: Sequence[Request], processes: Processe
         return embed_all(encoder, requests, processes, advance).float().cpu()
 
 
-def check_finite(embeddings: Tensor, what: str = "") -> None:
-    """Raise UserError if an embedding is not finite: its ranks would look like a score."""
-    if not embeddings.isfinite().all():
-        raise UserError(
-            f"{what}the model gives embeddings that are not finite (NaN or infinite): its weights are "
-            "broken, or the precision is too low for it (precision=fp32 is the safe one)"
-        )
-
-
 class Remembered:
     """The embeddings that benchmarks ask for, in the main process; equal requests are embedded once.
 
@@ -182,23 +174,27 @@ class Remembered:
             self.add(new)
         rows = [self._rows[request] for request in requests]
         first = rows[0] if rows else 0
-        is_stretch = rows == list(range(first, first + len(rows)))  # a view: of a large corpus no second copy
-        found = self._table[first : first + len(rows)] if is_stretch else self._table[rows]
-        check_finite(found)
+        stretch = slice(first, first + len(rows))  # a view: of a large corpus no second copy
+        is_stretch = rows == list(range(stretch.start, stretch.stop))
+        found = self._table[stretch if is_stretch else rows]
+        if not found.isfinite().all():  # its ranks would look like a score
+            raise UserError(
+                "the model gives embeddings that are not finite (NaN or infinite): its weights are "
+                "broken, or the precision is too low for it (precision=fp32 is the safe one)"
+            )
         return found
 
     def remarks(self) -> list[str]:
         """What puts all scores in doubt."""
         table, notes = self._table, []
-        if len(table) > 1 and len({request.text for request in self._rows}) > 1:
-            spread = table.amax(0) - table.amin(0)
-            if spread.max() <= _EQUAL * table.abs().max():
-                notes.append(
-                    f"ALL {len(table)} EMBEDDINGS ARE EQUAL, whatever the text: the scores mean nothing. "
-                    "The model's weights are broken, or it was trained until nothing was left (too high a "
-                    "trainer.learning_rate)"
-                )
-                log.warning("%s", notes[-1])
+        has_texts = len({request.text for request in self._rows}) > 1
+        if has_texts and (table.amax(0) - table.amin(0)).max() <= _EQUAL * table.abs().max():
+            notes.append(
+                f"ALL {len(table)} EMBEDDINGS ARE EQUAL, whatever the text: the scores mean nothing. The "
+                "model's weights are broken, or it was trained until nothing was left (too high a "
+                "trainer.learning_rate)"
+            )
+            log.warning("%s", notes[-1])
         spans = {request for request in self._rows if request.pooling == "span"}
         if num_cut := len(spans & self._encoder.cut_spans):
             notes.append(cut_spans_note(num_cut, len(spans), self._encoder.model.max_seq_length))
@@ -225,26 +221,21 @@ def _facts(encoder: Encoder, requests: Sequence[Request], num_processes: int) ->
     yield str(device)
     yield torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
     yield f"{torch.get_num_threads()} threads, {torch.get_float32_matmul_precision()}"
-    yield str(_precision(encoder))
+    is_lowered = torch.is_autocast_enabled(device.type)
+    yield str(torch.get_autocast_dtype(device.type) if is_lowered else torch.float32)
     yield f"{encoder.tokens_per_forward} tokens, {num_processes} processes"
     for request in requests:
         yield repr(request)
 
 
-def _precision(encoder: Encoder) -> torch.dtype:
-    device = encoder.device.type
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else torch.float32
-
-
 @cache
 def _processor() -> str:
     """The CPU's name: of two with the same instructions for torch, its libraries may still use others."""
-    try:
+    name = f"{platform.machine()} {platform.processor()}"
+    with suppress(OSError):  # no Linux
         described = _CPUINFO.read_text(encoding="utf-8", errors="replace")
-    except OSError:  # no Linux
-        described = ""
-    found = re.search(r"^model name\s*: (.*)$", described, re.MULTILINE)
-    name = found.group(1) if found else f"{platform.machine()} {platform.processor()}"
+        found = re.search(r"^model name\s*: (.*)$", described, re.MULTILINE)
+        name = found.group(1) if found else name
     return f"{name}, {torch.backends.cpu.get_cpu_capability()}"
 
 
@@ -252,9 +243,5 @@ def _processor() -> str:
 def _code_digest() -> str:
     """SHA-256 of our code that computes embeddings."""
     root = Path(__file__).resolve().parents[1]
-    digest = hashlib.sha256()
-    for name in _CODE:
-        path = root / name
-        for source in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
-            digest.update(source.read_bytes())
-    return digest.hexdigest()
+    paths = [path for name in _CODE for path in (sorted((root / name).rglob("*.py")) or [root / name])]
+    return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()

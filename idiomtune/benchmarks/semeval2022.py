@@ -24,6 +24,7 @@ from idiomtune.requests import Request, symmetric
 
 _LANGUAGES = ("en", "pt", "gl", "all")
 _SUBSETS = {"idiom": "idiom", "sts": "STS", "all": "all"}
+_MODES = ["/".join(parts) for parts in product(_LANGUAGES, _SUBSETS)]
 _METRICS = [Metric("spearman", is_drawn=True, statistic="spearman")]
 
 
@@ -69,7 +70,7 @@ class SemEvalBenchmarkOptions(BenchmarkOptions):
 
     @property
     def score_modes(self) -> list[str]:
-        return ["/".join(parts) for parts in product(_LANGUAGES, _SUBSETS)]
+        return _MODES
 
     def build(self, settings: Any) -> SemEvalBenchmark:
         files, wanted = data_files(settings, FILES), settings.splits("semeval2022")
@@ -120,8 +121,7 @@ class SemEvalBenchmark:
         for split in self.splits:
             first = embed([symmetric(pair.sentence1) for pair in split.pairs])
             second = embed([symmetric(pair.sentence2) for pair in split.pairs])
-            ids = (pair.id for pair in split.pairs)
-            predicted = dict(zip(ids, cosines(first, second), strict=True))
+            predicted = {p.id: cosine for p, cosine in zip(split.pairs, cosines(first, second), strict=True)}
             _score_split(split, predicted, result)
             form = _submission(split, predicted, self.options.setting)
             result.predictions[f"semeval2022_{split.name}.csv"] = form
@@ -150,10 +150,9 @@ def _score_split(split: PairSplit, predicted: Mapping[str, float], result: Resul
         )
     result.per_query.extend(items)
     values = scores_of(items, "semeval2022")
-    for mode in map("/".join, product(_LANGUAGES, _SUBSETS)):
-        score = Score("semeval2022", split.name, mode, "spearman")
-        if math.isfinite(value := values.get(str(score), math.nan)):
-            result.scores.append(replace(score, value=value))
+    scores = (Score("semeval2022", split.name, mode, "spearman") for mode in _MODES)
+    scores = (replace(score, value=values.get(str(score), math.nan)) for score in scores)
+    result.scores.extend(score for score in scores if math.isfinite(score.value))
 
 
 def _submission(split: PairSplit, predicted: Mapping[str, float], setting: str) -> str:

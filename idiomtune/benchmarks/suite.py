@@ -125,9 +125,7 @@ class Suite:
         return whole[0] if whole else answer
 
     def _score(self, chosen: Sequence[Benchmark], embed: Remembered) -> Scorecard:
-        for size in self.dimensions:
-            if size >= embed.dimension:
-                raise too_few_dimensions(size, embed.dimension)
+        _check_width(self.dimensions, embed.dimension)
         card = Scorecard({})
         given_by: dict[str, str] = {}
         times = []
@@ -169,22 +167,23 @@ def _cut(embed: Embed, size: int) -> Embed:
     return lambda requests: embed(requests)[:, :size]
 
 
-def too_few_dimensions(size: int, width: int) -> UserError:
-    """The error for embeddings that cannot be cut."""
-    return UserError(
-        f"embeddings of {width} dimensions cannot be cut to {size}: name fewer (the full embedding is always "
-        "trained and scored) in trainer.matryoshka, eval.dimensions or dimensions"
-    )
-
-
 def check_dimensions(model: ModelSettings, dimensions: Sequence[int]) -> None:
     """Check, before anything is computed, that the embeddings can be cut to this many dimensions.
 
     Raises:
         UserError: if they have no more.
     """
-    if dimensions and max(dimensions) >= (width := empty_encoder(model).dimension):
-        raise too_few_dimensions(max(dimensions), width)
+    if dimensions:
+        _check_width(dimensions, empty_encoder(model).dimension)
+
+
+def _check_width(dimensions: Sequence[int], width: int) -> None:
+    """Raise UserError if embeddings of this width cannot be cut."""
+    if dimensions and (size := max(dimensions)) >= width:
+        raise UserError(
+            f"embeddings of {width} dimensions cannot be cut to {size}: name fewer (the full embedding is "
+            "always trained and scored) in trainer.matryoshka, eval.dimensions or dimensions"
+        )
 
 
 def _checked(benchmark: Benchmark, result: Result, given_by: Mapping[str, str]) -> dict[str, float]:

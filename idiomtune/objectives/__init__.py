@@ -100,7 +100,6 @@ class Publishes(Protocol):
 
     def publish(self, folder: Path) -> None:
         """Write it to its own subfolder of a model's folder, as safetensors and JSON."""
-        ...
 
 
 @runtime_checkable
@@ -119,7 +118,6 @@ class Scored(Protocol):
         Args:
             settings: of the program, a :class:`idiomtune.config.Common`.
         """
-        ...
 
 
 @runtime_checkable
@@ -129,7 +127,6 @@ class PartlyPretrained(Protocol):
     @property
     def pretrained(self) -> nn.Module:
         """The pretrained part, which is trained at the encoder's learning rate."""
-        ...
 
 
 class Objective(Protocol):
@@ -147,7 +144,6 @@ class Objective(Protocol):
     @property
     def files(self) -> Sequence[Path]:
         """The data files that were read, for the run's record."""
-        ...
 
     @property
     def modules(self) -> nn.Module:
@@ -157,36 +153,29 @@ class Objective(Protocol):
         :class:`Publishes` is also written to the model's folder; one that is :class:`Scored` brings a
         benchmark of its own.
         """
-        ...
 
     @property
     def plain_requests(self) -> Sequence[Request]:
         """Every request that a batch's `plain_rows` can name."""
-        ...
 
     @property
     def idiom_sentences(self) -> Sequence[tuple[str, str]]:
         """Each training sentence that should contain an expression, as (expression, sentence)."""
-        ...
 
     def describe(self) -> str:
         """One line for the log, the scores and the model card: how many anchors, from what data."""
-        ...
 
     def epoch_steps(self, epoch: int, shards: int) -> list[list[list[int]]]:
         """The epoch's optimizer steps, each cut into `shards` lists of anchor numbers.
 
         An anchor comes once an epoch, unless the objective has an attribute `repeats_anchors = True`.
         """
-        ...
 
     def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:
         """The batch of these anchors in this epoch."""
-        ...
 
     def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
         """The loss from embeddings (R, D), row i for `batch.requests[i]`."""
-        ...
 
 
 def matryoshka_loss(

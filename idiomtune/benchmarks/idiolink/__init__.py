@@ -6,7 +6,6 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import product
 from pathlib import Path
 from statistics import fmean
@@ -46,7 +45,6 @@ USAGES = ("literal", "idiomatic", "simplification", "sense")
 RELEVANT_USAGES = USAGES[1:]  # of an idiomatic query
 _BM25 = "bm25_"  # before a mode
 
-_name = partial(Score, "idiolink")
 _PER_END = 3  # idioms that gained most, and that lost most
 _OTHER = "other idiom"
 
@@ -79,8 +77,13 @@ class _Query(BaseModel, strict=True):
     usage: str
     ndcg: float = Field(alias="ndcg@10")
     r_precision: float
-    recall_at_r: dict[str, float] = Field(default_factory=dict)
+    recall_at_r: dict[str, float] = {}
     top: list[_Document]
+
+    @property
+    def keys_begin(self) -> str:
+        """How the keys of its split and mode begin."""
+        return f"idiolink/{self.split}/{self.mode}/"
 
 
 class _Point(BaseModel, strict=True):
@@ -97,12 +100,12 @@ class _Map(BaseModel, strict=True):
     explained: list[float] = Field(min_length=2, max_length=2)
     points: list[_Point]
 
-    @property
-    def panel(self) -> dict[str, list[tuple[float, float]]]:
-        places: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    def panel(self, heading: str) -> Panel:
+        points: dict[str, list[tuple[float, float]]] = defaultdict(list)
         for point in self.points:
-            places[point.usage].append((point.x, point.y))
-        return places
+            points[point.usage].append((point.x, point.y))
+        first, second = (f"PC {n} ({share:.0%} of variance)" for n, share in enumerate(self.explained, 1))
+        return Panel(heading, points, (first, second))
 
 
 _Texts = Mapping[str, tuple[str, str]]  # id of a document → sentence, idiom
@@ -115,14 +118,11 @@ def _shown(run: QueryRecords) -> tuple[list[_Query], dict[str, _Query]]:
     It is the split and mode that picked the best checkpoint, else the first that was scored.
     """
     after, before = run.read(_Query), run.read(_Query, untrained=True)
-    scored = list(dict.fromkeys(f"idiolink/{query.split}/{query.mode}/" for query in after))
-    monitored = (one for key in run.monitor for one in scored if key.startswith(one))
-    chosen = next(monitored, scored[0] if scored else "")
-    after, before = (
-        [query for query in side if f"idiolink/{query.split}/{query.mode}/" == chosen]
-        for side in (after, before)
-    )
-    return after, {query.id: query for query in before}
+    scored = dict.fromkeys(query.keys_begin for query in after)
+    monitored = [start for key in run.monitor for start in scored if key.startswith(start)]
+    chosen = next(iter([*monitored, *scored]), "")
+    untrained = {query.id: query for query in before if query.keys_begin == chosen}
+    return [query for query in after if query.keys_begin == chosen], untrained
 
 
 def _examples(run: QueryRecords) -> Examples | None:
@@ -195,26 +195,23 @@ def _figures(run: QueryRecords) -> Figures:
 
 
 def _gains(pairs: _Pairs) -> Gains:
-    def gain(usage: str, values: Sequence[tuple[float | None, float | None]]) -> list[Gain]:
-        both = [(b, a) for b, a in values if b is not None and a is not None]
-        return [Gain(usage, [b for b, _ in both], [a for _, a in both])] if both else []
+    groups: dict[str, list[Gain]] = defaultdict(list)
 
-    of_queries = [
-        gain(usage, [(b.r_precision, a.r_precision) for b, a in pairs if a.usage == usage])
-        for usage in ("literal", "idiomatic")
-    ]
-    of_documents = [
-        gain(usage, [(b.recall_at_r.get(usage), a.recall_at_r.get(usage)) for b, a in pairs])
-        for usage in RELEVANT_USAGES
-    ]
-    groups = {
-        "queries, by usage": [one for of_it in of_queries for one in of_it],
-        "relevant documents of idiomatic queries, by usage": [one for of_it in of_documents for one in of_it],
-    }
+    def add(heading: str, usage: str, values: Sequence[tuple[float, float]]) -> None:
+        if values:
+            groups[heading].append(Gain(usage, *map(list, zip(*values, strict=True))))
+
+    for usage in ("literal", "idiomatic"):
+        values = [(b.r_precision, a.r_precision) for b, a in pairs if a.usage == usage]
+        add("queries, by usage", usage, values)
+    for usage in RELEVANT_USAGES:
+        recalls = [(b.recall_at_r, a.recall_at_r) for b, a in pairs]
+        values = [(b[usage], a[usage]) for b, a in recalls if usage in b and usage in a]
+        add("relevant documents of idiomatic queries, by usage", usage, values)
     return Gains(
         f"IdioLink {pairs[0][1].split}, {pairs[0][1].mode}: recall by usage",
         "recall@R: share of the relevant documents that\nare among the first R (R: how many there are)",
-        {heading: gains for heading, gains in groups.items() if gains},
+        groups,
     )
 
 
@@ -229,9 +226,7 @@ def _maps(run: QueryRecords, pairs: _Pairs) -> Maps | None:
     for before, after in pairs:
         if after.idiom in untrained and after.idiom in trained:
             scores[after.idiom].append((before.ndcg, after.ndcg))
-    means = {
-        idiom: (fmean(b for b, _ in values), fmean(a for _, a in values)) for idiom, values in scores.items()
-    }
+    means = {idiom: tuple(map(fmean, zip(*values, strict=True))) for idiom, values in scores.items()}
     if not means:
         return None
     ordered = sorted(means, key=lambda idiom: means[idiom][0] - means[idiom][1])
@@ -243,8 +238,8 @@ def _maps(run: QueryRecords, pairs: _Pairs) -> Maps | None:
         USAGES,
         [
             (
-                _panel(untrained[idiom], f"“{idiom}”\nuntrained, nDCG@10 {means[idiom][0]:.3f}"),
-                _panel(trained[idiom], f"trained, nDCG@10 {means[idiom][1]:.3f}"),
+                untrained[idiom].panel(f"“{idiom}”\nuntrained, nDCG@10 {means[idiom][0]:.3f}"),
+                trained[idiom].panel(f"trained, nDCG@10 {means[idiom][1]:.3f}"),
             )
             for idiom in chosen
         ],
@@ -252,11 +247,6 @@ def _maps(run: QueryRecords, pairs: _Pairs) -> Maps | None:
         "own principal components (PC): of this idiom's documents by this model, as unit vectors. "
         "Each is turned so that idiomatic meanings are to the right and up.",
     )
-
-
-def _panel(one: _Map, heading: str) -> Panel:
-    first, second = (f"PC {n} ({share:.0%} of variance)" for n, share in enumerate(one.explained, 1))
-    return Panel(heading, one.panel, (first, second))
 
 
 @benchmark(
@@ -295,8 +285,9 @@ class IdioLinkBenchmarkOptions(BenchmarkOptions):
     def score_keys(self, splits: Sequence[str]) -> list[str]:
         modes = [*self.query_modes, *self.bm25_modes]
         parts = [*product(METRICS, ("", *SLICES)), *product(["recall_at_r"], RELEVANT_USAGES)]
-        scores = [_name(split, mode, *part) for split in splits for mode in modes for part in parts]
-        return list(map(str, scores))
+        return [
+            str(Score("idiolink", split, mode, *part)) for split in splits for mode in modes for part in parts
+        ]
 
     def build(self, settings: Any) -> IdioLinkBenchmark:
         from idiomtune.benchmarks.idiolink.scoring import IdioLinkBenchmark

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -44,20 +45,15 @@ def own_score(benchmark: str, name: str, mode: Mode, metric: str, value: float =
     return Score(benchmark, name, "span" if mode == "span" else "", metric, value=value)
 
 
-def own_key(benchmark: str, name: str, mode: Mode, metric: str) -> str:
-    """The key of such a score."""
-    return str(own_score(benchmark, name, mode, metric))
-
-
-def _metrics(names: Sequence[str], compared: Sequence[str]) -> list[Metric]:
-    """Metrics of a table in its order; the first that models are compared by is drawn."""
+def _metrics(names: Sequence[str], compared: Sequence[str], drawn: str = "") -> list[Metric]:
+    """Metrics of a table in its order."""
     return [
-        Metric(name, role="headline" if name in compared else "detail", is_drawn=name == compared[0])
+        Metric(name, role="headline" if name in compared else "detail", is_drawn=name == drawn)
         for name in names
     ]
 
 
-_RETRIEVAL = _metrics(RETRIEVAL_METRICS, ("ndcg@10", "map@100", "recall@100", "mrr@10"))
+_RETRIEVAL = _metrics(RETRIEVAL_METRICS, ("ndcg@10", "map@100", "recall@100", "mrr@10"), "ndcg@10")
 _STS = [Metric(name, is_drawn=name == STS_METRICS[0], statistic=name) for name in STS_METRICS]
 _PAIRS = [
     Metric("average_precision", is_drawn=True, statistic="average_precision"),
@@ -66,17 +62,13 @@ _PAIRS = [
     Metric("accuracy", column="is_right"),
     *(Metric(name, better="", role="detail") for name in ("f1_threshold", "accuracy_threshold")),
 ]
-_RANKING = _metrics(RANKING_METRICS, ("ndcg@10", "map", "mrr", "r_precision", "spearman"))
+_RANKING = _metrics(RANKING_METRICS, ("ndcg@10", "map", "mrr", "r_precision", "spearman"), "ndcg@10")
 _FOUND_FIRST = "precision@1"
 _HELD_OUT = [
     Metric("score", role="compared", is_drawn=True),
     Metric("median_rank", better="lower", role="detail", title="median rank"),
     Metric(_FOUND_FIRST, role="detail", title="found first"),
-    *(
-        replace(metric, is_drawn=False)
-        for metric in _metrics(RETRIEVAL_METRICS, ("ndcg@10", "mrr@10"))
-        if metric.name != _FOUND_FIRST
-    ),
+    *_metrics([name for name in RETRIEVAL_METRICS if name != _FOUND_FIRST], ("ndcg@10", "mrr@10")),
     Metric("spearman", statistic="spearman"),
     Metric("pearson", role="detail", statistic="pearson"),
 ]
@@ -106,7 +98,7 @@ def _read_held_out(record: Mapping[str, Any]) -> Iterator[QueryResult]:
     for result in _reader(HELD_OUT, _HELD_OUT[1:])(record):
         yield result
         if record.get("is_main") and result.key.rpartition("/")[2] in ("ndcg@10", "spearman"):
-            yield replace(result, key=own_key(HELD_OUT, record["name"], "sentence", "score"))
+            yield replace(result, key=str(own_score(HELD_OUT, record["name"], "sentence", "score")))
 
 
 class _Found(BaseModel, strict=True):
@@ -267,7 +259,6 @@ class OwnValOptions(BenchmarkOptions):
 
     def score_keys(self, splits: Sequence[str]) -> list[str]:
         metrics = (*RETRIEVAL_METRICS, *STS_METRICS)
-        keys = [
-            own_key(HELD_OUT, part, mode, m) for part in splits or [""] for mode in MODES for m in metrics
-        ]
+        parts = product(splits or [""], MODES, metrics)
+        keys = [str(own_score(HELD_OUT, *of_score)) for of_score in parts]
         return [f"{HELD_OUT}/score", *(f"{HELD_OUT}/{part}/score" for part in splits), *keys]

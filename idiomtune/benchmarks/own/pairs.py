@@ -19,7 +19,6 @@ from idiomtune.benchmarks.own import (
     OwnPairsOptions,
     OwnStsOptions,
     OwnValOptions,
-    own_key,
     own_score,
 )
 from idiomtune.benchmarks.own.collections import (
@@ -244,7 +243,7 @@ class OwnValBenchmark:
                     result.scores.append(own_score(HELD_OUT, name, asked, "median_rank", median(ranks)))
             mode: Mode = "span" if has_spans else "sentence"
             metric = "spearman" if isinstance(part, OwnPairBenchmark) else "ndcg@10"
-            value = scored.by_key[own_key(HELD_OUT, name, mode, metric)]
+            value = scored.by_key[str(own_score(HELD_OUT, name, mode, metric))]
             main_scores.append(Score(HELD_OUT, name, "", "score", value=value))
             result.per_query.extend({**item, "is_main": item["mode"] == mode} for item in scored.per_query)
         result.scores.extend(main_scores)

@@ -185,16 +185,15 @@ class OwnRankingBenchmark:
 def _score_mode(
     name: str, queries: Sequence[Query], mode: Mode, cosines: Sequence[Tensor], result: Result
 ) -> None:
-    ranked = []
+    ranked: list[list[str]] = []
+    correlations: list[float | None] = []
     for query, of_query in zip(queries, cosines, strict=True):
-        texts = list(query.grades)
+        texts, grades = list(query.grades), list(query.grades.values())
         ranked.append([texts[i] for i in rank(of_query[None], ties=tie_break(texts))[0].tolist()])
-    correlations = [  # of queries whose grades differ
-        float(np.nan_to_num(statistic_of("spearman", of_query.tolist(), list(query.grades.values()))))
-        if len(set(query.grades.values())) > 1
-        else None
-        for query, of_query in zip(queries, cosines, strict=True)
-    ]
+        correlation = None  # where all grades are equal
+        if len(set(grades)) > 1:
+            correlation = float(np.nan_to_num(statistic_of("spearman", of_query.tolist(), grades)))
+        correlations.append(correlation)
     add_rankings(
         result,
         ("own_ranking", name, mode),
