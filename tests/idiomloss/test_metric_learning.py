@@ -43,15 +43,13 @@ def test_infonce_is_that_of_every_text_with_all_others(hard_weight: float) -> No
     assert_same(ours, plain, x)
 
 
-@pytest.mark.parametrize(
-    "idioms", [["ice", "ice", "beans"], ("x", "x", "y"), [0, 0, 1], torch.tensor([0, 0, 1])]
-)
-@pytest.mark.parametrize("meanings", [["i", "l", "i"], ("b", "a", "b"), [0, 1, 0], [False, True, False]])
+@pytest.mark.parametrize("idioms", [["ice", "ice", "beans"], torch.tensor([0, 0, 1])])
+@pytest.mark.parametrize("meanings", [("b", "a", "b"), [False, True, False]])
 def test_labels_are_made_of_names_and_of_numbers(idioms: Any, meanings: Any) -> None:
     assert meaning_labels(idioms, meanings).tolist() == [0, 1, 2]
 
 
-@pytest.mark.parametrize("meanings", [["i", "l"], ["i", "l", "o"], [0, 1, 2], [0]])
+@pytest.mark.parametrize("meanings", [["i", "l"], ["i", "l", "o"], [0, 1, 2]])
 def test_labels_need_one_of_two_meanings_each(meanings: Any) -> None:
     with pytest.raises(ValueError, match="meanings"):
         meaning_labels(["ice", "ice", "beans"], meanings)

@@ -57,41 +57,8 @@ def test_texts_of_one_group_give_no_triplets_across_groups() -> None:
     assert AdaptiveTripletLoss(triplets="easy", margin=0.4, mining_margin=0.4).mines_in_vain
 
 
-def test_triplets_that_weigh_nothing_leave_a_batch_empty() -> None:
-    loss = AdaptiveTripletLoss(triplet_weight=0.0, property_weight=0.5, correct_weight=0.0, triplets="all")
-    assert loss(randn(4, 3, dtype=torch.float32), label_groups([(1, 0), (0, 1)])).is_empty
-
-
-def test_one_triplet_by_hand() -> None:
-    """At 0, 60 and -60 degrees: only for the first is the other label as near as its own (cosine 0.5)."""
-    half, height = 0.5, 0.75**0.5
-    x = torch.tensor([[1.0, 0], [half, height], [half, -height]])
-    loss = AdaptiveTripletLoss(
-        triplet_weight=0.5,
-        property_weight=0.0,
-        correct_weight=0.0,
-        triplets="all",
-        mining_distance="cosine",
-        margin=0.3,
-        mining_margin=0.3,
-    )
-    result = loss(x, label_groups([(1, 1)]))
-    assert result.loss.item() == pytest.approx(0.5 * 0.3, abs=1e-6)
-    assert (result.num_within, result.is_empty) == (1, False)
-
-
-def test_mixed_precision_around_it_changes_nothing() -> None:
-    groups = label_groups([(2, 2), (1, 1)])
-    x = randn(len(groups.labels), 9, dtype=torch.float32)
-    expected = AdaptiveTripletLoss(triplets="all")(x, groups).loss
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.equal(AdaptiveTripletLoss(triplets="all")(x, groups).loss, expected)
-
-
 def test_steps_are_as_few_as_can_hold_the_groups() -> None:
-    plan = group_steps(
-        [3, 3, 3], 5, np.random.default_rng(0)
-    )  # 9 sentences fill two steps, but not these groups
+    plan = group_steps([3, 3, 3], 5, np.random.default_rng(0))  # 9 sentences would fill two steps
     assert sorted(plan) == [[0], [1], [2]]
 
 
@@ -99,7 +66,7 @@ def test_every_epoch_has_as_many_steps() -> None:
     """Greedy packing of shuffled groups gives now one step more, now one less: a run then breaks off."""
     sizes = [3, 4, 5, 7, 2] * 30 + [13]
     for size in (13, 16, 64):
-        plans = [group_steps(sizes, size, np.random.default_rng([0, epoch])) for epoch in range(20)]
+        plans = [group_steps(sizes, size, np.random.default_rng([0, epoch])) for epoch in range(8)]
         assert len({len(plan) for plan in plans}) == 1
         assert all(sorted(i for step in plan for i in step) == list(range(len(sizes))) for plan in plans)
         assert all(sum(sizes[i] for i in step) <= size for plan in plans for step in plan)

@@ -21,7 +21,6 @@ from idiomtune.config import TrainSettings, check
 from idiomtune.data import astitch
 from idiomtune.data.admire import fold_items, read_items
 from idiomtune.data.astitch import Meanings, Usage, UsageCorpus, read_usages
-from idiomtune.data.names import AStitchFile
 from idiomtune.data.sources import SAMPLE_ROOT, DataFiles
 from idiomtune.encoder.device import place
 from idiomtune.errors import UserError
@@ -78,7 +77,7 @@ def test_what_the_encoder_embeds(build: Build) -> None:
     assert whole[1:3] == [Request("paper tiger", (0, 11), pooling="span"), Request("paper tiger")]
 
 
-@pytest.mark.parametrize(("printed", "head"), [(False, "linear"), (False, "hidden"), (True, "linear")])
+@pytest.mark.parametrize(("printed", "head"), [(False, "hidden"), (True, "linear")])
 def test_a_networks_score_by_hand(printed: bool, head: str) -> None:
     """w · relu of each vector's projection, with vectors of length sqrt(width), or as they are."""
     torch.manual_seed(0)
@@ -177,13 +176,10 @@ def test_the_meaning_loss_against_a_loop() -> None:
 
 
 def test_the_contrast_by_hand() -> None:
-    vectors, right, wrong = torch.randn(3, 7, 5, generator=torch.Generator().manual_seed(0))
-    terms = []
-    for v, near, far in zip(vectors, right, wrong, strict=True):
-        terms.append(
-            1 - torch.cosine_similarity(v, near, 0) + torch.cosine_similarity(v, far, 0).clamp(min=0)
-        )
-    torch.testing.assert_close(contrast_loss(vectors, right, wrong), torch.stack(terms).mean())
+    """Of cosines 0.6 with the right meaning, and 0.8 and -0.8 with the wrong one."""
+    vectors, right = torch.tensor([[3.0, 4.0]] * 2), torch.tensor([[1.0, 0.0]] * 2)
+    loss = contrast_loss(vectors, right, torch.tensor([[0.0, 2.0], [0.0, -2.0]]))
+    assert loss.item() == pytest.approx((0.4 + 0.8 + 0.4) / 2)
 
 
 # ------------------------------------------------------------------------------------ the objective admire
@@ -217,9 +213,8 @@ def test_the_loss_is_the_weighted_sum_of_its_terms(build: Build, num_sense: int)
     assert terms[1] == pytest.approx(sum(naive) / len(naive), rel=1e-5)
 
 
-@pytest.mark.parametrize("num_sense", [1, 4])
-def test_meanings_and_rows_without_idiom_of_a_batch(build: Build, num_sense: int) -> None:
-    objective = build(*[USAGE] * (num_sense == 4))
+def test_meanings_and_rows_without_idiom_of_a_batch(build: Build) -> None:
+    objective = build(USAGE)
     batch = objective.batch(0, [0, 5])  # "lion's share" has no meanings in the sample's table
     captions = {c.caption for i in (0, 5) for c in ITEMS[i].candidates}
     assert {batch.requests[row].text for row in batch.plain_rows} == captions
@@ -231,7 +226,7 @@ def test_meanings_and_rows_without_idiom_of_a_batch(build: Build, num_sense: int
     assert (list(idiomatic), set(literal) <= set(texts)) == (["powerless threat"], True)
     assert objective._meanings(sentences[1]) == ((), ())
     assert sum(not any(objective._meanings(usage)) for usage in objective._sentences) == 5
-    assert objective.special_tokens.keys() == {"separator", *["mask"] * (num_sense == 4)}
+    assert objective.special_tokens.keys() == {"separator", "mask"}
 
 
 def test_usages_take_turns(build: Build) -> None:
@@ -264,14 +259,11 @@ def test_data_that_cannot_be_learnt_from(build: Build, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("system", ["admire", "aima"])
 def test_a_folds_compounds_are_nowhere_in_training(build: Build, system: str) -> None:
     scored: list[str] = []
-    for fold in range(4):
+    for fold in (0, 1):
         objective = build(
-            *("+protocol=cross_validation_admire", f"data.fold={fold}", "data.folds=4"), system=system
+            *("+protocol=cross_validation_admire", f"data.fold={fold}", "data.folds=2"), system=system
         )
-        training, held_out = fold_items(SPLIT, fold, 4)
-        assert len(training.items) + len(held_out.items) == len(ITEMS)
-        compounds = {plain_expression(item.compound) for item in held_out.items}
-        assert not compounds & {plain_expression(item.compound) for item in training.items}
+        compounds = {plain_expression(item.compound) for item in fold_items(SPLIT, fold, 2)[1].items}
         assert not compounds & {plain_expression(phrase) for phrase, _ in objective.idiom_sentences}
         scored += compounds
     assert len(set(scored)) == len(scored) == 8
@@ -322,14 +314,13 @@ def test_printed_the_settings_are_the_papers() -> None:
     """The command of the documentation, which names the published models."""
     settings = check(TrainSettings, composed("config", "+experiment=admire_aima"))
     assert (settings.model.path, settings.model.pooling) == ("google-bert/bert-base-uncased", "cls")
-    options = settings.objective.model_dump()
-    assert options["clip"]["path"] == "openai/clip-vit-large-patch14"
-    assert options["loss"]["rank"] == "pairwise_printed"
-    assert options["captions"] == {"words": 60, "summariser": "facebook/bart-large-cnn", "revision": None}
+    options: Any = settings.objective
     trainer = settings.trainer
-    assert (trainer.learning_rate, trainer.modules_learning_rate) == (3e-6, None)
-    assert (trainer.weight_decay, trainer.batch_size, trainer.max_epochs) == (1e-4, 4, 30)
-    assert (trainer.schedule, trainer.warmup_ratio, trainer.clip_norm) == ("constant", 0.0, None)
+    assert (options.clip.path, options.loss.rank) == ("openai/clip-vit-large-patch14", "pairwise_printed")
+    assert (options.captions.words, options.captions.summariser) == (60, "facebook/bart-large-cnn")
+    assert (trainer.learning_rate, trainer.modules_learning_rate, trainer.weight_decay) == (3e-6, None, 1e-4)
+    assert (trainer.batch_size, trainer.max_epochs, trainer.clip_norm) == (4, 30, None)
+    assert (trainer.schedule, trainer.warmup_ratio) == ("constant", 0.0)
 
 
 def test_printed_all_sentences_are_learnt_from(
@@ -374,18 +365,15 @@ def test_no_compound_is_scored_that_a_file_of_astitch_taught(
     assert not module_benchmarks(settings, objective.modules, [b for b in benchmarks if b.name != "admire"])
 
 
-@pytest.mark.parametrize(
-    ("file", "shared", "num_sentences"),
-    [("dev", ["bad apple", "banana republic", "private eye"], 44), ("test", ["busy bee", "loan shark"], 41)],
-)
-def test_compounds_that_admires_items_taught_are_scored(
-    real_data: Path, file: AStitchFile, shared: list[str], num_sentences: int
-) -> None:
+def test_compounds_that_admires_items_taught_are_scored(real_data: Path) -> None:
     """As docs/admire.md and docs/results/admire.md say."""
     taught = {plain_expression(item.compound) for item in read_items(real_data / "admire", "train").items}
-    scored = read_usages(DataFiles(astitch.FILES, real_data / "astitch"), [file]).usages
-    both = [name for usage in scored if (name := plain_expression(usage.phrase)) in taught]
-    assert (sorted(set(both)), len(both)) == (shared, num_sentences)
+    files, found = DataFiles(astitch.FILES, real_data / "astitch"), []
+    for file in ("dev", "test"):
+        names = [plain_expression(usage.phrase) for usage in read_usages(files, [file]).usages]
+        both = [name for name in names if name in taught]
+        found.append((sorted(set(both)), len(both)))
+    assert found == [(["bad apple", "banana republic", "private eye"], 44), (["busy bee", "loan shark"], 41)]
 
 
 def test_the_benchmark_routes_by_the_predicted_sense(build: Build, tmp_path: Path) -> None:
@@ -407,14 +395,18 @@ def test_the_benchmark_routes_by_the_predicted_sense(build: Build, tmp_path: Pat
         assert record["order"][0] == item.candidates[int(row.argmax())].name
     scores = result.by_key
     share = sum(item.sense == "literal" for item in ITEMS) / 8
-    assert scores["admire/train/experts_text/sense_accuracy"] == share
-    assert scores["admire/train/majority/sense_accuracy"] == max(share, 1 - share)
-    assert scores["admire/astitch_dev/experts_text/sense_accuracy"] == pytest.approx(1 / 3)
-    assert scores["admire/astitch_dev/experts_text/sense_accuracy/idiomatic"] == 0
-    assert scores["admire/astitch_dev/experts_text/sense_accuracy/literal"] == 1
-    assert scores["admire/astitch_dev/majority/sense_accuracy"] == pytest.approx(2 / 3)
+    expected = {
+        **{
+            "train/experts_text/sense_accuracy": share,
+            "train/majority/sense_accuracy": max(share, 1 - share),
+        },
+        **{"astitch_dev/experts_text/sense_accuracy": 1 / 3, "astitch_dev/majority/sense_accuracy": 2 / 3},
+        "astitch_dev/experts_text/sense_accuracy/idiomatic": 0,
+        "astitch_dev/experts_text/sense_accuracy/literal": 1,
+        "astitch_dev/experts_text/sense_macro_f1": (0 + 2 / 4) / 2,
+    }
+    assert {key: scores[f"admire/{key}"] for key in expected} == pytest.approx(expected)
     assert set(scores) == set(experts_keys(["train", "astitch_dev"], "experts_text"))
-    assert scores["admire/astitch_dev/experts_text/sense_macro_f1"] == pytest.approx((0 + 2 / 4) / 2)
     # A report's page finds no record damaged, whether of an item or of a sense alone.
     write_lines(tmp_path / "per_query" / "admire.jsonl", result.per_query)
     (shown,), notes = examples_of(Run(tmp_path, "run", "finished"))
@@ -450,7 +442,6 @@ def test_a_saved_scorer_scores_the_same(build: Build, tmp_path: Path, system: st
     [
         ("experts.safetensors", lambda _: None),
         ("experts.safetensors", lambda content: content.replace(b"sense_map", b"sense_cap")),
-        ("experts.json", lambda _: b"[]"),
         ("experts.json", lambda content: content.replace(b'"hidden": 128', b'"hidden": "128"')),
     ],
 )
@@ -484,10 +475,9 @@ def test_settings_that_do_not_fit(experiment: str, wrong: str, named: str) -> No
         check(TrainSettings, composed("config", f"+experiment={experiment}", wrong))
 
 
-@pytest.mark.parametrize("stage", ["beside", "first"])
-def test_printed_passes_the_checks_for_plug_ins(build: Build, stage: str) -> None:
+def test_printed_passes_the_checks_for_plug_ins(build: Build) -> None:
     def made(seed: int) -> Any:
-        return build(f"seed={seed}", f"objective.sense_encoder.stage={stage}", system="aima")
+        return build(f"seed={seed}", "objective.sense_encoder.stage=beside", system="aima")
 
-    # BERT's pooler is loaded and not used; at first only the senses are learnt.
+    # BERT's pooler is loaded and not used.
     assert "processes" in check_objective(made, skip=["unused"])

@@ -50,9 +50,10 @@ def test_ties_do_not_follow_the_file(
     """Documents that are all equal after truncation: the same scores whatever their order, and a note."""
     caplog.set_level("INFO")
     scores = []
-    for name, step in (("forwards", 1), ("backwards", -1)):
-        collection(tmp_path / name / "mine", list(range(30))[::step])
-        scores.append(evaluate(tiny_path, tmp_path / name / "mine", "model.max_length=4"))
+    for step in (1, -1):
+        folder = tmp_path / str(step) / "mine"
+        collection(folder, list(range(30))[::step])
+        scores.append(evaluate(tiny_path, folder, "model.max_length=4"))
     assert scores[0] == scores[1]
     assert scores[0]["own_retrieval/mine/ndcg@10"] < 0.4  # .64 with the relevant ones first
     assert caplog.text.count("100.0% of the relevant documents") == 2
@@ -70,11 +71,10 @@ def test_a_query_with_itself_alone_to_find_is_left_out(
     with (mine / "qrels.tsv").open("a") as file:
         file.write("d1\td5\t1\n")
     scores = evaluate(tiny_path, mine, "benchmark.own_retrieval.exclude_self=true")
-    assert "3 of 4 queries have no relevant document to find, and are left out" in caplog.text
+    assert "3 of 4 queries" in caplog.text
     record = json.loads((mine / "queries.out").read_text(encoding="utf-8"))
-    assert record["id"] == "d1"
-    assert sorted(top["id"] for top in record["top"]) == ["d0", "d2", "d3", "d4", "d5"]
-    assert all(top["text"] == f"one two three {top['id'][1:]}" for top in record["top"])  # for the page
+    found = {top["id"]: top["text"] for top in record["top"]}
+    assert (record["id"], found) == ("d1", {f"d{n}": f"one two three {n}" for n in (0, 2, 3, 4, 5)})
     assert scores["own_retrieval/mine/recall@10"] == 1
 
 
@@ -106,30 +106,23 @@ def test_symmetric_pairs(tmp_path: Path) -> None:
     assert scored(benchmark, nothing).by_key["own_val/score"] < 0.6  # all other documents tie
 
 
-def test_an_anchor_that_is_its_positive_finds_it(tmp_path: Path) -> None:
+def test_a_text_is_no_mistake_of_its_own(tmp_path: Path) -> None:
+    """An anchor that is its positive finds it, and a sentence under two labels does not count as wrong."""
     cats = [f"cat {i}" for i in range(5)]
     benchmark = held_out(tmp_path, [{"anchor": cat, "positive": cat} for cat in cats])
     assert scored(benchmark, {cat: i for i, cat in enumerate(cats)}).by_key["own_val/score"] == 1
-
-
-def test_a_sentence_under_two_labels_is_not_its_own_mistake(tmp_path: Path) -> None:
     rows: Rows = [{"text": t, "label": label} for label in "ab" for t in ("both", f"{label} 1", f"{label} 2")]
     vectors = {"both": 0, "a 1": 0, "a 2": 0, "b 1": 1, "b 2": 1}
-    first = scored(held_out(tmp_path, rows), vectors).per_query[0]
+    first = scored(held_out(tmp_path / "labelled", rows), vectors).per_query[0]
     assert (first["query"], first["ndcg@10"]) == ("both", 1.0)
 
 
 def test_the_median_rank_is_that_of_the_first_right_row(tmp_path: Path) -> None:
     """Of three queries, two find their answer at once and one last, after the other two."""
     rows: Rows = [{"anchor": f"q{i}", "positive": f"a{i}"} for i in range(3)]
-    scores = held_out(tmp_path, rows).score(
-        by_text(
-            {
-                **{f"a{i}": torch.eye(3)[i] for i in range(3)},
-                **{"q0": torch.eye(3)[0], "q1": torch.eye(3)[1], "q2": torch.tensor([0.8, 0.6, 0.0])},
-            }
-        )
-    )
+    x, y, z = torch.eye(3)
+    vectors = {"a0": x, "a1": y, "a2": z, "q0": x, "q1": y, "q2": torch.tensor([0.8, 0.6, 0.0])}
+    scores = held_out(tmp_path, rows).score(by_text(vectors))
     assert [record["rank"] for record in sorted(scores.per_query, key=lambda r: r["query"])] == [1, 1, 3]
     assert scores.by_key["own_val/median_rank"] == 1
 
@@ -137,7 +130,7 @@ def test_the_median_rank_is_that_of_the_first_right_row(tmp_path: Path) -> None:
 def test_held_out_scores_do_not_depend_on_the_order_of_rows(tmp_path: Path) -> None:
     """Where all documents tie, each is as likely at each of 30 ranks."""
     rows: Rows = [{"anchor": f"cat {i}", "positive": f"dog {i}"} for i in range(30)]
-    vectors = dict.fromkeys((f"{animal} {i}" for animal in ("cat", "dog") for i in range(30)), 0)
+    vectors = dict.fromkeys((str(text) for row in rows for text in row.values()), 0)
     first, second = (scored(held_out(tmp_path, rows[::step]), vectors).by_key for step in (1, -1))
     assert first == pytest.approx(second, abs=1e-12)
     assert first["own_val/recall@10"] == pytest.approx(1 / 3)

@@ -55,7 +55,7 @@ def test_the_next_run_computes_none(
     first, computed = kept.run(), kept.probe.got
     (path,) = Path(os.environ["IDIOM_CACHE"], "embeddings").iterdir()
     assert computed is not None
-    assert "beyond the model's maximum length" in first.notes[0]
+    assert "maximum length" in first.notes[0]
 
     whole = path.read_bytes()
     caplog.set_level("INFO")
@@ -65,19 +65,13 @@ def test_the_next_run_computes_none(
     assert kept.probe.got is not None
     assert torch.equal(kept.probe.got, computed)
     assert (again.scores, again.per_query, again.notes) == (first.scores, first.per_query, first.notes)
-    assert "embeddings are read from the cache (to compute them again: eval.cache=false, " in caplog.text
-    assert f": {path}" in caplog.text
-    assert "maximum length" in caplog.text
+    assert all(part in caplog.text for part in ("eval.cache=false", f": {path}", "maximum length"))
 
-    for damaged, what in (
-        (whole[:-4], "cannot be read"),
-        (whole[:-1] + bytes([whole[-1] ^ 1]), "is damaged"),
-    ):
+    for damaged in (whole[:-4], whole[:-1] + bytes([whole[-1] ^ 1])):
         caplog.clear()
         path.write_bytes(damaged)
         assert kept.run().scores == first.scores
-        (warning,) = (line for line in caplog.messages if str(path) in line)
-        assert what in warning
+        assert sum(str(path) in line for line in caplog.messages) == 1
         assert path.read_bytes() == whole
 
 
@@ -88,23 +82,19 @@ def test_where_nothing_can_be_kept_they_are_computed(
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("IDIOM_CACHE", str(tmp_path / "file"))
     assert Kept(tiny_path).run().scores == first.scores
-    assert len([line for line in caplog.messages if str(tmp_path / "file") in line]) == 1
+    assert sum(str(tmp_path / "file") in line for line in caplog.messages) == 1
 
 
 def test_two_processors_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By their names, where several machines share a cache; elsewhere than on Linux by what Python knows."""
-    names = []
-    for content in ("model name\t: One\nmodel name\t: One\n", "model name\t: Two\n", None):
-        described = tmp_path / str(content)[-4:].strip()
-        if content is not None:
-            described.write_text(content)
+    for name in ("One", "Two", platform.machine()):
+        described = tmp_path / name
+        if name != platform.machine():
+            described.write_text(f"model name\t: {name}\nmodel name\t: {name}\n")
         monkeypatch.setattr(kept_embeddings, "_CPUINFO", described)
         kept_embeddings._processor.cache_clear()
-        names.append(kept_embeddings._processor())
+        assert kept_embeddings._processor().startswith(name)
     kept_embeddings._processor.cache_clear()
-    assert names[0].startswith("One, ")
-    assert names[1].startswith("Two, ")
-    assert platform.machine() in names[2]
 
 
 def test_whatever_decides_them_decides_their_file(tiny: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:

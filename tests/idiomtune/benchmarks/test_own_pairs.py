@@ -23,42 +23,31 @@ def embedded(cosines: list[float]) -> Tensor:
     return torch.cat([first, second])
 
 
-def scored(tmp_path: Path, text: str, name: str = "mine.csv") -> list[Pair]:
-    return read_pairs(write(tmp_path / name, text))
+def scored(tmp_path: Path, text: str) -> list[Pair]:
+    return read_pairs(write(tmp_path / "mine.csv", text))
 
 
 def test_names_of_columns(tmp_path: Path) -> None:
     """Usual ones are understood, with an index as pandas writes it; others are mapped."""
-    for number, header in enumerate(
-        (",Sentence_A,Sentence_B,relatedness-score", "id,text1,text2,similarity")
-    ):
-        pair = scored(tmp_path, f"{header}\n0,a,b,1\n1,c,d,0\n", f"{number}.csv")[0]
+    for header in (",Sentence_A,Sentence_B,relatedness-score", "id,text1,text2,similarity"):
+        pair = scored(tmp_path, f"{header}\n0,a,b,1\n1,c,d,0\n")[0]
         assert (pair.first, pair.second, pair.gold) == (symmetric("a"), symmetric("b"), 1.0)
     mapped = write(tmp_path / "other.csv", "x,y,z,label\na,b,1,no\nc,d,0,no\n")
     assert read_pairs(mapped, columns={"sentence1": "x", "sentence2": "y", "score": "z"})[0].gold == 1.0
 
 
 def test_scores_by_hand(tmp_path: Path) -> None:
-    """Ranks 1 2 3 against 1 3 2: 1 - 6 * 2 / 24 = 0.5."""
+    """Ranks 1 2 3 against 1 3 2: 1 - 6 * 2 / 24 = 0.5; of equal predictions there is no correlation."""
     pairs = scored(tmp_path, "sentence1,sentence2,score,group\na,b,1,x\nc,d,5,x\ne,f,3,y\n")
-    result = OwnPairBenchmark("own_sts", {"mine": pairs}).score(in_turn(embedded([0.2, 0.3, 0.7])))
-    assert result.by_key.keys() == {"own_sts/mine/spearman", "own_sts/mine/pearson"}
-    assert result.by_key["own_sts/mine/spearman"] == pytest.approx(0.5)
-    x, y = [-0.2, -0.1, 0.3], [-2.0, 2.0, 0.0]
-    expected = sum(a * b for a, b in zip(x, y, strict=True)) / math.sqrt(0.14 * 8)
-    assert result.by_key["own_sts/mine/pearson"] == pytest.approx(expected, abs=1e-6)
-    assert [(r["id"], r["group"], r["gold"]) for r in result.per_query] == [
-        ("2", "x", 1.0),
-        ("3", "x", 5.0),
-        ("4", "y", 3.0),
-    ]
+    benchmark = OwnPairBenchmark("own_sts", {"mine": pairs})
+    result = benchmark.score(in_turn(embedded([0.2, 0.3, 0.7])))
+    pearson = (0.2 * 2 - 0.1 * 2) / math.sqrt(0.14 * 8)
+    expected = {"own_sts/mine/spearman": 0.5, "own_sts/mine/pearson": pearson}
+    assert result.by_key == pytest.approx(expected, abs=1e-6)
+    records = [(r["id"], r["group"], r["gold"]) for r in result.per_query]
+    assert records == [("2", "x", 1.0), ("3", "x", 5.0), ("4", "y", 3.0)]
     assert result.notes == []
-
-
-def test_all_predictions_equal_is_no_correlation(tmp_path: Path) -> None:
-    pairs = scored(tmp_path, "sentence1,sentence2,score\na,b,1\nc,d,5\n")
-    result = OwnPairBenchmark("own_sts", {"mine": pairs}).score(in_turn(embedded([0.5, 0.5])))
-    assert all(math.isnan(value) for value in result.by_key.values())
+    assert all(map(math.isnan, benchmark.score(in_turn(embedded([0.5] * 3))).by_key.values()))
 
 
 def test_labels(tmp_path: Path) -> None:

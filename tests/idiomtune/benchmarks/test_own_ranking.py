@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytrec_eval
@@ -20,16 +21,17 @@ from tests.own_data import write, write_lines
 ASKED = Request("q", role="query")
 
 
+def read(folder: Path, *rows: dict[str, Any]) -> OwnRankingBenchmark:
+    return OwnRankingBenchmark({"mine": read_ranking(write_lines(folder / "mine.jsonl", rows))})
+
+
 def test_forms(tmp_path: Path) -> None:
     """Candidates are sorted, so that their order in the file says nothing."""
-    graded = write_lines(
-        tmp_path / "graded.jsonl",
-        [{"id": 7, "query": "q", "candidates": ["c", "a", "b"], "grades": [0, 2, 1]}],
-    )
+    row = {"id": 7, "query": "q", "candidates": ["c", "a", "b"], "grades": [0, 2, 1]}
+    graded = write_lines(tmp_path / "graded.jsonl", [row])
     pairs = write(tmp_path / "pairs.csv", "query_id,query,candidate,grade\n7,q,c,0\n7,q,a,2\n7,q,b,1\n")
-    table = write(
-        tmp_path / "lists.csv", 'id,query,candidates,grades\n7,q,"[""c"", ""a"", ""b""]","[0, 2, 1]"\n'
-    )
+    lists = '7,q,"[""c"", ""a"", ""b""]","[0, 2, 1]"'
+    table = write(tmp_path / "lists.csv", f"id,query,candidates,grades\n{lists}\n")
     expected = Query("7", ASKED, {"a": 2.0, "b": 1.0, "c": 0.0})
     for path in (graded, pairs, table):
         assert read_ranking(path) == [expected], path
@@ -47,14 +49,11 @@ def test_forms(tmp_path: Path) -> None:
 
 def test_scores_by_hand(tmp_path: Path) -> None:
     """Two queries of three and two candidates; the second, by its span, is right."""
-    path = write_lines(
-        tmp_path / "mine.jsonl",
-        [
-            {"query": "one", "candidates": ["a", "b", "c"], "grades": [2, 0, 1], "group": "g"},
-            {"query": "two words", "candidates": ["d", "e"], "grades": [1, 0], "span": "words"},
-        ],
+    benchmark = read(
+        tmp_path,
+        {"query": "one", "candidates": ["a", "b", "c"], "grades": [2, 0, 1], "group": "g"},
+        {"query": "two words", "candidates": ["d", "e"], "grades": [1, 0], "span": "words"},
     )
-    benchmark = OwnRankingBenchmark({"mine": read_ranking(path)})
     assert benchmark.announced[-1] == Request("two words", (4, 9), "query", pooling="span")
     first = torch.tensor([[0.5, 0.5], [1.0, 0.0], [0.9, 0.1]])  # b, c, a
     second = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
@@ -62,28 +61,25 @@ def test_scores_by_hand(tmp_path: Path) -> None:
     result = benchmark.score(in_turn(torch.cat([first, second, asked])))
     log3 = 1.584962500721156
     ndcg = (1 / log3 + 2 / 2) / (2 + 1 / log3)
-    found = {key.removeprefix("own_ranking/mine/"): value for key, value in result.by_key.items()}
-    assert found["ndcg@10"] == pytest.approx((ndcg + 1 / log3) / 2)
-    assert found["mrr"] == pytest.approx(0.5)
-    assert found["map"] == pytest.approx(((1 / 2 + 2 / 3) / 2 + 1 / 2) / 2)
-    assert found["r_precision"] == pytest.approx((0.5 + 0) / 2)
-    assert found["spearman"] == pytest.approx(-1)  # a, c, b by grade
-    assert found["span/ndcg@10"] == pytest.approx((ndcg + 1) / 2)
-    assert [record["group"] for record in result.per_query] == ["g", None, "g", None]
-    assert [record["name"] for record in result.per_query] == ["mine"] * 4
-    assert [record["mode"] for record in result.per_query] == ["sentence", "sentence", "span", "span"]
-    assert [record["rank"] for record in result.per_query] == [2, 2, 2, 1], "of the first relevant one"
+    expected = {
+        **{"ndcg@10": (ndcg + 1 / log3) / 2, "mrr": 0.5, "map": ((1 / 2 + 2 / 3) / 2 + 1 / 2) / 2},
+        **{"r_precision": 0.25, "spearman": -1, "span/ndcg@10": (ndcg + 1) / 2},  # a, c, b by grade
+    }
+    found = {metric: result.by_key[f"own_ranking/mine/{metric}"] for metric in expected}
+    assert found == pytest.approx(expected)
+    records = [(r["name"], r["mode"], r["group"], r["rank"]) for r in result.per_query]
+    assert records == [  # the rank of the first relevant one
+        *(("mine", "sentence", "g", 2), ("mine", "sentence", None, 2)),
+        *(("mine", "span", "g", 2), ("mine", "span", None, 1)),
+    ]
     assert result.per_query[0]["top"][0] == {"text": "b", "grade": 0.0}
 
 
 def test_queries_without_an_order_to_find(tmp_path: Path) -> None:
     """All candidates with one grade: without a relevant one left out, otherwise without a correlation."""
-    rows = [
-        {"query": "none", "candidates": ["a", "b"], "grades": [0, 0]},
-        {"query": "all", "candidates": ["a", "b"], "grades": [1, 1]},
-        {"query": "one", "candidates": ["a", "b"], "grades": [1, 0]},
-    ]
-    benchmark = OwnRankingBenchmark({"mine": read_ranking(write_lines(tmp_path / "mine.jsonl", rows))})
+    grades = {"none": [0, 0], "all": [1, 1], "one": [1, 0]}
+    rows = [{"query": query, "candidates": ["a", "b"], "grades": of} for query, of in grades.items()]
+    benchmark = read(tmp_path, *rows)
     a, b = [1.0, 0.0], [0.0, 1.0]
     result = benchmark.score(in_turn([a, b, a, b, a, a]))
     assert [record["query"] for record in result.per_query] == ["all", "one"]
@@ -92,37 +88,25 @@ def test_queries_without_an_order_to_find(tmp_path: Path) -> None:
     assert any("1 of 3 queries" in note for note in result.notes)
 
 
-def test_a_candidate_that_occurs_twice_is_named(tmp_path: Path) -> None:
-    rows = [{"query": "q", "candidates": ["b", "a", "a"], "grades": [1, 0, 0]}]
-    with pytest.raises(UserError, match="'a' occurs twice among the candidates"):
-        read_ranking(write_lines(tmp_path / "mine.jsonl", rows))
-
-
-@pytest.mark.parametrize("text", [3, " "])
-def test_a_candidate_that_is_no_text_is_named(tmp_path: Path, text: object) -> None:
-    rows = [{"query": "q", "candidates": ["b", text], "grades": [1, 0]}]
-    with pytest.raises(UserError, match=f"{text!r} is not a text"):
-        read_ranking(write_lines(tmp_path / "mine.jsonl", rows))
+@pytest.mark.parametrize(
+    ("candidates", "named"), [(["b", "a", "a"], "'a'"), (["b", 3], "3"), (["b", " "], "' '")]
+)
+def test_a_candidate_that_is_none_is_named(tmp_path: Path, candidates: list[object], named: str) -> None:
+    """One that occurs twice, or is no text."""
+    with pytest.raises(UserError, match=f"candidates.*{named}"):
+        read(tmp_path, {"query": "q", "candidates": candidates, "grades": [1] * len(candidates)})
 
 
 def test_a_document_without_a_grade_has_the_grade_0_in_records() -> None:
-    result = Result()
-    queries = [Query("7", ASKED, {"judged": 1.0})]
-    add_rankings(
-        result,
-        ("own_ranking", "mine", "sentence"),
-        ["mrr"],
-        queries,
-        [["other", "judged"]],
-        lambda text: {"text": text},
-    )
+    result, queries = Result(), [Query("7", ASKED, {"judged": 1.0})]
+    place = ("own_ranking", "mine", "sentence")
+    add_rankings(result, place, ["mrr"], queries, [["other", "judged"]], lambda text: {"text": text})  # type: ignore[arg-type]
     assert result.per_query[0]["top"] == [{"text": "other", "grade": 0.0}, {"text": "judged", "grade": 1.0}]
     assert (result.per_query[0]["rank"], result.per_query[0]["mrr"]) == (2, 0.5)
 
 
 def test_in_gold_order_the_first_is_relevant(tmp_path: Path) -> None:
-    rows = [{"query": "q", "candidates": ["z", "y", "x"]}]
-    benchmark = OwnRankingBenchmark({"mine": read_ranking(write_lines(tmp_path / "mine.jsonl", rows))})
+    benchmark = read(tmp_path, {"query": "q", "candidates": ["z", "y", "x"]})
     # x, y, z: the second best first, then the best
     result = benchmark.score(in_turn([[0.0, 1.0], [1.0, 0.0], [1.0, 0.5], [1.0, 0.0]]))
     assert result.by_key["own_ranking/mine/map"] == result.by_key["own_ranking/mine/mrr"] == 0.5
@@ -134,8 +118,7 @@ def test_neither_gold_order_nor_the_alphabet_shows_through_ties(tmp_path: Path, 
     """By chance the reciprocal rank of one of three is (1 + 1/2 + 1/3) / 3."""
     forms = ["it is {}", "it is not {}", "who knows {}"][::way]
     rows = [{"query": f"q{i}", "candidates": [form.format(i) for form in forms]} for i in range(200)]
-    benchmark = OwnRankingBenchmark({"mine": read_ranking(write_lines(tmp_path / "mine.jsonl", rows))})
-    equal = benchmark.score(in_turn(torch.ones(800, 2))).by_key
+    equal = read(tmp_path, *rows).score(in_turn(torch.ones(800, 2))).by_key
     assert equal["own_ranking/mine/mrr"] == pytest.approx(11 / 18, abs=0.06)
     assert equal["own_ranking/mine/spearman"] == 0
 

@@ -62,12 +62,8 @@ def test_the_same_embeddings_are_scored_cut(tiny: Encoder) -> None:
     whole = Probe("whole", ["one"])
     whole.takes_whole_embeddings = True  # type: ignore[attr-defined]
     scorecard = Suite([Probe("a", ["one", "two"]), whole], dimensions=[8, 4]).run(tiny)
-    embeddings = tiny.encode(["one", "two"])
-    expected = {
-        "a/sum": embeddings.sum().item(),
-        "a/sum/dim=8": embeddings[:, :8].sum().item(),
-        "a/sum/dim=4": embeddings[:, :4].sum().item(),
-    }
+    sums = {n: tiny.encode(["one", "two"])[:, :n].sum().item() for n in (tiny.dimension, 8, 4)}
+    expected = dict(zip(("a/sum", "a/sum/dim=8", "a/sum/dim=4"), sums.values(), strict=True))
     assert {k: v for k, v in scorecard.scores.items() if k != "whole/sum"} == pytest.approx(expected)
     assert scorecard.per_query == {"a": [{"id": "a"}], "whole": [{"id": "whole"}]}
     with pytest.raises(UserError, match=f"{tiny.dimension} dimensions"):
@@ -82,13 +78,6 @@ def test_a_lower_precision_is_the_models_alone(tiny: Encoder) -> None:
     assert probe.got is not None
     assert not torch.equal(probe.got, tiny.encode(["one", "two"]))
     assert probe.similarities == torch.float32
-
-
-def test_embeddings_that_are_not_finite_are_no_scores(tiny: Encoder) -> None:
-    with torch.no_grad():
-        next(tiny.parameters())[:] = torch.nan
-    with pytest.raises(UserError, match="not finite"):
-        Suite([Probe("a", ["one"])]).run(tiny)
 
 
 def test_scoring_is_in_evaluation_mode_and_leaves_training_mode(tiny: Encoder) -> None:
@@ -106,19 +95,15 @@ class Keyed(Result):
     """A result whose keys and values may be anything."""
 
     keyed: dict[Any, Any] = field(default_factory=dict)
-
-    @property
-    def by_key(self) -> dict[str, float]:
-        return self.keyed
+    by_key = property(lambda self: self.keyed)
 
 
 class Own(Probe):
     """Somebody's own benchmark, which gives whatever it is told to."""
 
-    def __init__(self, name: str, scores: dict[Any, Any], record: Any = None) -> None:
+    def __init__(self, name: str, scores: dict[Any, Any], *records: Any) -> None:
         super().__init__(name, ["one"])
-        self.scores = scores
-        self.records = [] if record is None else [record]
+        self.scores, self.records = scores, list(records)
 
     def score(self, embed: Embed) -> Result:  # noqa: ARG002
         return Keyed([], self.records, keyed=self.scores)
@@ -132,8 +117,7 @@ def test_a_score_that_is_not_finite_is_said_and_left_out(
     assert scorecard.scores == {"mine/right": 0.5}
     assert scorecard.undefined.keys() == {"mine/broken"}
     assert any("mine/broken" in note for note in scorecard.notes)
-    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert any("mine/broken" in warning for warning in warnings)
+    assert any("mine/broken" in warning for warning in caplog.messages)
 
 
 @pytest.mark.parametrize(
@@ -159,11 +143,8 @@ def test_what_is_no_score_is_refused_with_benchmark_and_key(
 def test_records_are_what_json_can_hold(tiny: Encoder) -> None:
     record = {"id": np.int64(3), "values": (np.float32(0.5), math.nan), "best": None}
     scorecard = Suite([Own("mine", {"mine/x": np.float64(0.25)}, record)]).run(tiny)
-    written = json.dumps([scorecard.scores, scorecard.per_query], allow_nan=False)
-    assert json.loads(written) == [
-        {"mine/x": 0.25},
-        {"mine": [{"id": 3, "values": [0.5, None], "best": None}]},
-    ]
+    written = json.loads(json.dumps([scorecard.scores, *scorecard.per_query["mine"]], allow_nan=False))
+    assert written == [{"mine/x": 0.25}, {"id": 3, "values": [0.5, None], "best": None}]
 
 
 class Watched(Processes):
@@ -178,9 +159,8 @@ class Watched(Processes):
 
 
 def test_other_processes_get_the_scores_and_not_the_records(tiny: Encoder) -> None:
-    records = [{"id": number} for number in range(1000)]
     own = Own("mine", {"mine/x": 0.5})
-    own.records = records
+    own.records = records = [{"id": number} for number in range(1000)]
     scorecard = Suite([own], Watched()).run(tiny)
     assert scorecard.per_query == {"mine": records}
     (sent,) = Watched.sent
@@ -200,9 +180,7 @@ class Asking:
 
     def score(self, embed: Embed) -> Result:
         self.num_scored += 1
-        first, second = (
-            embed([Request(text) for text in texts]) for texts in (["one", "two"], ["two", "three"])
-        )
+        first, second = (embed([*map(Request, texts)]) for texts in (["one", "two"], ["two", "three"]))
         assert torch.equal(first[1], second[0])
         return Result([Score("asking", "", "", "sum", value=(first + second).sum().item())])
 
@@ -215,10 +193,9 @@ def test_a_benchmark_asks_when_it_needs_embeddings(tiny: Encoder) -> None:
     assert sum(len(call.args[0].texts) for call in embed.call_args_list) == lowered.num_texts == 3
     whole = Suite([asking], dimensions=[8]).run(tiny)
     one, two, three = tiny.encode(["one", "two", "three"])
-    expected = {"asking/sum": one + 2 * two + three, "asking/sum/dim=8": (one + 2 * two + three)[:8]}
-    assert whole.scores == pytest.approx(
-        {key: value.sum().item() for key, value in expected.items()}, abs=1e-5
-    )
+    total = one + 2 * two + three
+    expected = {"asking/sum": total.sum().item(), "asking/sum/dim=8": total[:8].sum().item()}
+    assert whole.scores == pytest.approx(expected, abs=1e-5)
     assert whole.scores["asking/sum"] != lowered.scores["asking/sum"]  # of the model's precision
 
 
@@ -266,17 +243,21 @@ def test_processes_share_what_the_main_one_asks_for(tiny_path: Path, keep: bool)
     assert main.scores == pytest.approx(alone.scores, abs=1e-5)
 
 
-def test_embeddings_that_are_all_equal_cannot_be_overlooked(
+def test_embeddings_that_mean_nothing_cannot_be_overlooked(
     tiny: Encoder, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert not Suite([Probe("a", ["one", "two"])]).run(tiny).notes
+    """Those that are all equal, and those that are not finite."""
+    several = Suite([Probe("a", ["one", "two"])])
+    assert not several.run(tiny).notes
     with torch.no_grad():
         for name, parameter in tiny.named_parameters():
-            if name.endswith("output.LayerNorm.weight"):
-                parameter.zero_()
-            if name.endswith("output.LayerNorm.bias"):
-                parameter.fill_(1.0)
+            if "output.LayerNorm" in name:
+                parameter.fill_(float(name.endswith("bias")))
     assert not Suite([Probe("a", ["one", "one"])]).run(tiny).notes
-    (note,) = Suite([Probe("a", ["one", "two"])]).run(tiny).notes
+    (note,) = several.run(tiny).notes
     assert "EQUAL" in note
-    assert note in [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert note in caplog.messages
+    with torch.no_grad():
+        next(tiny.parameters())[:] = torch.nan
+    with pytest.raises(UserError, match="not finite"):
+        several.run(tiny)

@@ -15,6 +15,7 @@ from idiomtune.benchmarks.own.pairs import OwnPairBenchmark, read_pairs
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.requests import Request
+from tests.own_data import write
 
 LONG = "the quick brown fox jumps over the lazy dog and then comes back for one more jump"
 
@@ -38,27 +39,18 @@ def load(path: Path, **options: Any) -> Encoder:
     return Encoder.from_pretrained(path, device="cpu", max_length=8, **options)
 
 
-def notes(encoder: Encoder, benchmark: Any, **how: Any) -> list[str]:
-    return [n for n in Suite([benchmark]).run(encoder, **how).notes if "truncated" in n]
-
-
 def test_the_count_is_beside_the_scores_also_if_embeddings_were_kept(
     tiny_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    texts = [
-        LONG,
-        "one two three four five six",
-        "short",
-        f"{LONG} again",
-        "",
-        "one two three four five six   ",
-    ]
+    six = "one two three four five six"
+    texts = [LONG, six, "short", f"{LONG} again", "", f"{six}   "]
     requests = [Request(text) for text in texts] + [Request(LONG, (4, 9), pooling="span")]
     for _ in range(2):
-        (note,) = notes(load(tiny_path), Texts(requests), keep=True)
+        (note,) = (
+            n for n in Suite([Texts(requests)]).run(load(tiny_path), keep=True).notes if "truncated" in n
+        )
         assert note.startswith("2 of 6 texts are truncated to 8 tokens")
         assert "model.max_length" in note
-    assert not notes(load(tiny_path), Texts([Request("short")]))
     assert "truncated" not in caplog.text
 
 
@@ -82,24 +74,17 @@ def test_text_without_blanks_and_signs_at_the_end_count(tiny_path: Path) -> None
     assert len(encoder.truncated) == 2
 
 
-@pytest.mark.parametrize("benchmark", ["own_sts", "own_pairs"])
-def test_both_sides_of_pairs_are_read_as_queries(tiny_path: Path, tmp_path: Path, benchmark: str) -> None:
-    file = tmp_path / "pairs.csv"
-    file.write_text(
-        "sentence1,sentence2,score,label\na b,a c,1,1\na d,e f,0,0\n".replace(
-            ",score" if benchmark == "own_pairs" else ",label", ""
-        )
-        .replace(",1,1", ",1")
-        .replace(",0,0", ",0")
-    )
+@pytest.mark.parametrize(("benchmark", "gold"), [("own_sts", "score"), ("own_pairs", "label")])
+def test_both_sides_of_pairs_are_read_as_queries(
+    tiny_path: Path, tmp_path: Path, benchmark: str, gold: str
+) -> None:
+    file = write(tmp_path / "pairs.csv", f"sentence1,sentence2,{gold}\na b,a c,1\na d,e f,0\n")
     built = OwnPairBenchmark(benchmark, {"mine": read_pairs(file, benchmark)})
     assert {request.role for request in built.announced} == {"query"}
-    with_prompts = Encoder.from_pretrained(
-        tiny_path, device="cpu", query_prompt="query: ", document_prompt="passage: "
-    )
-    card = Suite([built]).run(with_prompts)
-    assert any("'query: '" in note for note in card.notes)
-    plain = Encoder.from_pretrained(tiny_path, device="cpu")
+    with_prompts = load(tiny_path, query_prompt="query: ", document_prompt="passage: ")
+    assert any("'query: '" in note for note in Suite([built]).run(with_prompts).notes)
+    plain = load(tiny_path)
     assert not any("prompt" in note for note in Suite([built]).run(plain).notes)
-    prefixed = plain.encode([f"query: {r.text}" for r in built.announced])
-    assert torch.equal(with_prompts.encode([r.text for r in built.announced], role="query"), prefixed)
+    texts = [request.text for request in built.announced]
+    prefixed = plain.encode([f"query: {text}" for text in texts])
+    assert torch.equal(with_prompts.encode(texts, role="query"), prefixed)

@@ -58,13 +58,9 @@ def test_a_batch_that_is_not_full_is_left_out_if_asked(split: Split) -> None:
     with pytest.raises(UserError, match=r"trainer\.batch_size=500"):
         build(split, batch_size=500, drop_last=True)
     assert len(build(split, batch_size=144, drop_last=True).epoch_steps(0, 1)) == 1, "all of them are one"
-
-
-def test_a_batch_that_could_hold_more_idioms_than_there_are_is_named(split: Split) -> None:
-    """Of the sample's six idioms."""
-    for limit, is_named in ((6, False), (7, True)):
+    for limit in (6, 7):  # of the sample's six idioms
         about = build(split, idioms_per_batch=limit, batch_size=42).describe()
-        assert (f"fewer than the {limit} that a batch can hold" in about) == is_named
+        assert (f"fewer than the {limit}" in about) == (limit == 7)
 
 
 def test_positives_of_a_weight_below_1_are_learned_from(split: Split) -> None:
@@ -86,14 +82,16 @@ def likeness(a: Tensor, d: Tensor) -> float:
     return math.exp(float(a @ d / a.norm() / d.norm()) / 0.05)
 
 
-@pytest.mark.parametrize("false_negatives", ["keep", "mask", "positive"])
-@pytest.mark.parametrize("in_batch", ["none", "positives", "all"])
+@pytest.mark.parametrize(
+    ("in_batch", "false_negatives"),
+    [("none", "mask"), ("positives", "keep"), ("positives", "mask"), ("all", "mask"), ("all", "positive")],
+)
 def test_loss_equals_one_computed_record_by_record(split: Split, in_batch: str, false_negatives: str) -> None:
     objective = build(split, loss={"in_batch": in_batch, "false_negatives": false_negatives})
     anchors = flat(objective.epoch_steps(0, 1))[:16]
     vectors, result = vectors_for(objective, objective.batch(0, anchors))
-    records: dict[str, Document] = {r.id: r for r in (*split.documents, *split.queries)}
     everyone = [*split.queries, *split.documents]
+    records: dict[str, Document] = {r.id: r for r in everyone}
     drawn = draw_tuples(everyone, split.documents, num_positives=1, num_hard=2, num_soft=3, seed=[0, 0])
     chosen = [drawn[i] for i in anchors]
     losses, num_false = [], 0
@@ -106,11 +104,9 @@ def test_loss_equals_one_computed_record_by_record(split: Split, in_batch: str, 
                 continue
             reached = [*other.positives, *((*other.hard, *other.soft) if in_batch == "all" else ())]
             for d in (records[id_] for id_ in reached if id_ != t.anchor):
-                if (d.idiom, d.meaning) != (anchor.idiom, anchor.meaning):
-                    negatives.append(d.id)
-                    continue
-                num_false += 1
-                if false_negatives == "keep":
+                is_false = (d.idiom, d.meaning) == (anchor.idiom, anchor.meaning)
+                num_false += is_false
+                if not is_false or false_negatives == "keep":
                     negatives.append(d.id)
                 elif false_negatives == "positive":
                     positives.append(d.id)
@@ -153,11 +149,11 @@ def test_real_batches_hold_the_false_negatives_that_were_counted(real_data: Path
     changes: dict[str, Any] = {"loss": {"false_negatives": "keep"}, "drop_last": True}
     objective = idiolink(real, lambda _epoch: fixed, batch_size=32, seed=42, **changes)
     counts = []
-    for epoch in range(10):
+    for epoch in range(5):
         steps = objective.epoch_steps(epoch, 1)
         assert len(steps) == 13
         counts += [objective.batch(epoch, step[0]).targets.masks.num_false_negatives / 32 for step in steps]
-    assert sum(counts) / len(counts) == pytest.approx(0.64, abs=0.06)
+    assert sum(counts) / len(counts) == pytest.approx(0.64, abs=0.08)
 
 
 def alone(split: Split, **changes: Any) -> IdioLinkObjective:

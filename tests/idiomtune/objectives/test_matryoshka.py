@@ -55,23 +55,10 @@ def test_it_is_the_mean_of_which_sentence_transformers_has_the_sum(given: list[f
     loss = MatryoshkaLoss(model, inner, [16, 8, 4], given)  # type: ignore[arg-type]
     features = [{"sentence_embedding": x[:4]}, {"sentence_embedding": x[4:]}]
     assert_same(result.loss, loss(features, torch.empty(0)) / sum(given or [1, 1, 1]), x)
-    assert result.counts == {"anchors": 4.0}
-    assert result.means["mean"] == Mean(1.0, 4)
-    for size in (8, 4):
-        at = Ranking().loss(x[:, :size], BATCH).loss.item()
-        logged = result.means[f"loss/dim={size}"]
-        assert logged.value == pytest.approx(at)
-        assert logged.num == 4
-
-
-def test_without_dimensions_it_is_the_objectives_own() -> None:
-    class Once(Ranking):
-        result = Ranking().loss(embeddings(), BATCH)
-
-        def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:  # noqa: ARG002
-            return self.result
-
-    assert matryoshka_loss(Once(), embeddings(), BATCH, ()) is Once.result  # type: ignore[arg-type]
+    sizes = {f"loss/dim={n}": Mean(Ranking().loss(x[:, :n], BATCH).loss.item(), 4) for n in (8, 4)}
+    assert (result.counts, result.means) == ({"anchors": 4.0}, {"mean": Mean(1.0, 4), **sizes})
+    own = Ranking().loss(x, BATCH)
+    assert matryoshka_loss(Ranking(), x, BATCH, ()).loss.item() == own.loss.item()  # type: ignore[arg-type]
 
 
 SIZES = ["trainer.matryoshka=[16,8]"]

@@ -87,22 +87,18 @@ def test_a_parts_steps_are_those_of_its_own_epochs_in_turn(shards: int) -> None:
     """Against all its epochs in one list, asked for as by a check, a run and a resumed run."""
     mixture, part = build(0, 1.0, 3.0), Part("b", 12, 4)
     counted = [step for epoch in range(80) for step in part.epoch_steps(epoch, shards)]
+    sizes = []
     for epoch in (0, 0, 1, 2, 5, 4, 0, 7):
         steps = [step for step in mixture.epoch_steps(epoch, shards) if step[0][0] % 2]
         ours = [[[a // 2 for a in shard] for shard in step] for step in steps]
         assert sorted(ours) == sorted(counted[epoch * 30 : (epoch + 1) * 30])
-
-
-def test_epochs_are_not_kept() -> None:
-    """A search or a long run would hold a number for every anchor of every epoch."""
-    mixture = build(0, 1.0, 10.0)
-    sizes = [len(pickle.dumps((mixture.epoch_steps(epoch, 1), vars(mixture))[1])) for epoch in range(40)]
-    assert sizes[-1] < sizes[0] + 100
+        sizes.append(len(pickle.dumps(vars(mixture))))
+    assert sizes[-1] < sizes[0] + 100, "epochs are not kept"
 
 
 def test_a_part_so_rare_that_an_epoch_would_not_end_is_refused() -> None:
     assert len(build(0, 1000.0, 1.0).epoch_steps(0, 1)) == 3003
-    with pytest.raises(UserError, match=r"part b has proportion=1, .* 0\.001 times the largest, 1001"):
+    with pytest.raises(UserError, match=r"part b has proportion=1,"):
         build(0, 1001.0, 1.0)
 
 
@@ -131,9 +127,6 @@ def test_special_tokens_are_those_of_the_parts_that_have_some() -> None:
 def test_what_the_parts_bring_is_brought() -> None:
     mixture = build()
     assert mixture.files == [Path("a"), Path("b")]
-    assert {name for name, _ in mixture.modules.named_parameters()} == {
-        *("a.weight", "a.bias", "b.weight", "b.bias")
-    }
-    assert len(mixture.plain_requests) == 2
+    assert len(mixture.plain_requests) == len(mixture.idiom_sentences) == 2
     assert mixture.describe() == "50% a: 40 anchors; 50% b: 12 anchors"
     assert "25% b (loss times 0.5): 12 anchors" in build(a=3.0, weight=0.5).describe()

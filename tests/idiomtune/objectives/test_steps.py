@@ -45,7 +45,7 @@ def test_balanced_steps_on_uneven_idioms() -> None:
     classes = {i: ("long", "literal" if i % 2 else "sense") for i in range(8)}
     classes |= dict.fromkeys(range(8, 12), ("short", "idiomatic"))
     classes |= dict.fromkeys(range(12, 15), ("odd", "idiomatic"))
-    for seed in range(20):
+    for seed in range(10):
         steps = balanced_steps(list(classes), 4, 2, classes, rng(seed))
         assert sorted(chain(*steps)) == list(range(15))
         for step in steps:
