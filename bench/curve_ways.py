@@ -145,7 +145,7 @@ def ours(task: Task, clock: Clock, folder: Path) -> None:
     The cache is empty, so that nothing is known of runs before.
     """
     from idiomtune.benchmarks.suite import Suite
-    from idiomtune.commands.train import main as train_main
+    from idiomtune.programs.run import main as program
     from idiomtune.training.run_folder import RunFolder
 
     score, log = Suite.run, RunFolder.log_metrics
@@ -170,7 +170,7 @@ def ours(task: Task, clock: Clock, folder: Path) -> None:
         patch.object(RunFolder, "log_metrics", noted),
         patch.dict(os.environ, {"IDIOM_CACHE": str(folder / "cache")}),
     ):
-        train_main()
+        program("train", sys.argv[1:])
 
 
 def predecessor(task: Task, clock: Clock, folder: Path) -> None:

@@ -63,7 +63,7 @@ def _of_children() -> float:
 
 def main() -> None:
     """Train until the first step is logged."""
-    from idiomtune.commands.train import main as train_main
+    from idiomtune.programs.run import main as program
     from idiomtune.training.run_folder import RunFolder
 
     def ended(_: RunFolder, record: dict[str, Any]) -> None:
@@ -71,7 +71,7 @@ def main() -> None:
             os._exit(0)
 
     with patch.object(RunFolder, "log_metrics", ended):
-        train_main()
+        program("train", sys.argv[1:])
     sys.exit("the run ended without a step")
 
 

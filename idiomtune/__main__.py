@@ -7,8 +7,8 @@ have put modules there that have the names of packages.
 from __future__ import annotations
 
 import difflib
-import runpy
 import sys
+from collections.abc import Sequence
 
 import idiomtune
 from idiomtune.io.secrets import starred
@@ -28,17 +28,19 @@ PROGRAMS = {
 }
 
 
-def main() -> None:
-    name, *arguments = sys.argv[1:] or ["--help"]
+def main(words: Sequence[str] | None = None) -> None:
+    """The program that the first word names, with the others (of the command line, if none are given)."""
+    name, *arguments = (sys.argv[1:] if words is None else words) or ["--help"]
     if name in ("-h", "--help"):
         print(_help())
     elif name == "--version":
         print(f"idiomtune {idiomtune.__version__}")
     elif name in PROGRAMS:
-        sys.argv = [name, *arguments]
         try:
             with Interrupts():
-                runpy.run_module(f"idiomtune.commands.{name}", run_name="__main__", alter_sys=True)
+                from idiomtune.programs.run import main as run  # with Hydra, for which no help should wait
+
+                run(name, arguments)
         except KeyboardInterrupt:  # before the program could say so itself
             print("interrupted", file=sys.stderr)
             sys.exit(130)

@@ -28,7 +28,6 @@ from torch import Tensor
 
 from idiomtune.benchmarks import Benchmark, Embed, build_benchmarks, requests_of
 from idiomtune.benchmarks.suite import Suite
-from idiomtune.config import EvaluateSettings, TrainSettings
 from idiomtune.declarations.benchmark import BenchmarkOptions
 from idiomtune.declarations.dataset import DatasetType
 from idiomtune.declarations.objective import ObjectiveOptions
@@ -40,13 +39,13 @@ from idiomtune.factory import build_objective
 from idiomtune.io.hub import first_line
 from idiomtune.objectives import Batch, Objective, ObjectiveLoss
 from idiomtune.objectives.steps import repeated, repeated_anchors
-from idiomtune.programs.launch import call, ready
 from idiomtune.programs.process import alone
+from idiomtune.programs.run import read_settings
 from idiomtune.reports.statistics import statistic_of
 from idiomtune.requests import Request
 from idiomtune.training.embedder import TrainableEmbedder, seed_everything
 from idiomtune.training.invariants import describe, slopes
-from idiomtune.verbs import evaluation_arguments, training_arguments
+from idiomtune.verbs import evaluation_options, training_options
 
 _WIDTH = 32  # of embeddings
 _NUM_BATCHES = 6  # of an epoch, evenly spread, that are looked at, and the last
@@ -85,8 +84,7 @@ def check_objective(
     given = {"objective": objective} if isinstance(objective, ObjectiveOptions) else {}
     experiment = None if given else str(objective)
     chosen = {"device": "cpu", "model": _tiny_model(), **given, **options}
-    arguments = training_arguments(experiment, overrides, data, chosen)
-    settings = call("config", lambda config: ready(TrainSettings, config), arguments)
+    settings = read_settings("train", *training_options(experiment, overrides, data, chosen))
     return _run(_ObjectiveChecks(lambda n: build_objective(settings.model_copy(update={"seed": n}))), skip)
 
 
@@ -117,8 +115,8 @@ def check_benchmark(
     """
     if isinstance(benchmark, BenchmarkOptions | str):
         chosen = {"device": "cpu", "data": "sample", **options}
-        arguments = evaluation_arguments(_tiny_model(), [benchmark], overrides, chosen)
-        settings = call("evaluate", lambda config: ready(EvaluateSettings, config), arguments)
+        evaluation = evaluation_options(_tiny_model(), [benchmark], overrides, chosen)
+        settings = read_settings("evaluate", *evaluation)
         name = benchmark if isinstance(benchmark, str) else benchmark.name
         (benchmark,), _ = build_benchmarks(settings, [name])
     given = {"perfect": perfect, "chance": chance, "order": reordered}

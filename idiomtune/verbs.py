@@ -10,7 +10,6 @@ changes of the process: logging, random states, environment and so on (:mod:`idi
 from __future__ import annotations
 
 import os
-import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -50,16 +49,12 @@ def train(experiment: str | Path | None = None, *overrides: str, data: Any = Non
         UserError: for everything that you can fix.
         KeyboardInterrupt: at Ctrl-C; :func:`resume` goes on with the run.
     """
-    from idiomtune.commands.train import run
     from idiomtune.programs.ending import started
-    from idiomtune.programs.launch import call
+    from idiomtune.programs.run import run_program
 
-    def task(config: dict[str, Any]) -> Run:
-        run(config)
-        assert started.run is not None
-        return Run(started.run.path)
-
-    return call("config", task, training_arguments(experiment, overrides, data, options))
+    run_program("train", *training_options(experiment, overrides, data, options))
+    assert started.run is not None
+    return Run(started.run.path)
 
 
 @alone
@@ -89,11 +84,10 @@ def check(experiment: str | Path | None = None, *overrides: str, data: Any = Non
     Raises:
         UserError: as the run would.
     """
-    from idiomtune.commands.check import run
-    from idiomtune.programs.launch import call
+    from idiomtune.programs.run import run_program
 
     with tempfile.TemporaryDirectory(prefix="idiomtune-") as folder, inputs_in(Path(folder)):
-        call("config", run, training_arguments(experiment, overrides, data, options))
+        run_program("check", *training_options(experiment, overrides, data, options))
 
 
 @alone
@@ -113,14 +107,13 @@ def evaluate(
         benchmarks: their names; None = all whose data is there.
         glossary: what the model reads after expressions: a path, or expression → meaning.
     """
-    from idiomtune.commands.evaluate import run
-    from idiomtune.programs.launch import call
+    from idiomtune.programs.run import run_program
 
     with tempfile.TemporaryDirectory(prefix="idiomtune-") as folder:
         path = _model_path(model, Path(folder))
         name = Path(path).name if path != folder else "encoder"
-        arguments = evaluation_arguments(path, benchmarks, [*_named(None, glossary), *overrides], options)
-        return Scores(call("evaluate", run, arguments), name)
+        given = evaluation_options(path, benchmarks, overrides, options, glossary)
+        return Scores(run_program("evaluate", *given), name)
 
 
 @alone
@@ -136,13 +129,13 @@ def learn(model: str | Path | Run, glossary: Any, *overrides: str, **options: An
     Returns:
         The new model, which is in `output`.
     """
-    from idiomtune.commands.learn import run
-    from idiomtune.programs.launch import call
+    from idiomtune.config.words import word
+    from idiomtune.programs.run import run_program
 
     if (corpus := options.get("corpus")) is not None:
         options["corpus"] = written_texts(corpus, "corpus", takes_rows=False)
-    given = {"glossary": glossary, **options}
-    folder = call("learn", run, [*_named(path_text(model, "model")), *_words(overrides), *_arguments(given)])
+    words = [f"model={word(path_text(model, 'model'))}", *_words(overrides)]
+    folder = run_program("learn", words, _in_memory({"glossary": glossary, **options}))
     from idiomtune.encoder.encoder import Encoder
 
     return Encoder.from_pretrained(folder)
@@ -163,11 +156,11 @@ def glossary(sources: Any, output: str | Path, *overrides: str, texts: Any = Non
     Returns:
         The file, which `glossary=` takes.
     """
-    from idiomtune.commands.glossary import run
-    from idiomtune.programs.launch import call
+    from idiomtune.programs.run import run_program
 
     given = {"from": sources, "output": path_text(output, "output"), "in": texts, **options}
-    return call("glossary", run, [*_words(overrides), *_arguments(given)])
+    path: Path = run_program("glossary", _words(overrides), _in_memory(given))
+    return path
 
 
 @alone
@@ -179,11 +172,11 @@ def push(run: Run | str | Path, repo_id: str | None = None, **options: Any) -> l
     Returns:
         The addresses of the commits; None for a dry run's.
     """
-    from idiomtune.commands.push import run as publish
-    from idiomtune.programs.launch import call
+    from idiomtune.programs.run import run_program
 
-    checkpoint = path_text(run, "run")
-    return call("push", publish, _arguments({"checkpoint": checkpoint, "repo_id": repo_id, **options}))
+    given = {"checkpoint": path_text(run, "run"), "repo_id": repo_id, **options}
+    addresses: list[str | None] = run_program("push", (), _in_memory(given))
+    return addresses
 
 
 @alone
@@ -192,8 +185,8 @@ def report(*runs: Run | str | Path, **options: Any) -> Page:
 
     >>> page = it.report(run, other, against=other)
     """
-    from idiomtune.commands.report import parse
-    from idiomtune.commands.report import report as write
+    from idiomtune.programs.report import parse
+    from idiomtune.programs.report import report as write
     from idiomtune.reports.page import PAGE
 
     arguments = [*(_existing(run, "runs") for run in runs), *_option_words(options)]
@@ -209,8 +202,8 @@ def gate(run: Run | str | Path, against: Run | str | Path | None = None, **optio
     Args:
         options: `floor`, `margin`, `cluster_margin`: one value or a list; `output`, `extensions`.
     """
-    from idiomtune.commands.gate import gate as judge
-    from idiomtune.commands.gate import parse
+    from idiomtune.programs.gate import gate as judge
+    from idiomtune.programs.gate import parse
 
     return judge(parse([_existing(run, "run"), *_option_words({"against": against, **options}, _LIMITS)]))
 
@@ -512,69 +505,72 @@ class Page:
         return f'<iframe title="{name}" srcdoc="{content}" style="border:0;width:100%;height:44em"></iframe>'
 
 
-# ------------------------------------------------------------------------- from Python to the command line
+# ------------------------------------------------------------------------- options, as words and values
 
 
-_NAME = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)  # of an option
 _LIMITS = ("floor", "margin", "cluster_margin")
 _NAMES_OR_TABLES = ("glossary", "model.glossary", "from", "path")
+Options = tuple[list[str], dict[str, Any]]  # words, for what is chosen by name; and values
 
 
-def training_arguments(
+def training_options(
     experiment: str | Path | None, overrides: Sequence[str], data: Any, options: Mapping[str, Any]
-) -> list[str]:
-    """The command line of a run."""
+) -> Options:
+    """The options of a run."""
     from idiomtune.config.compose import config_names
+    from idiomtune.config.words import word
 
-    declared, given = _declared(options)
-    is_name = isinstance(data, str) and data in config_names("data")
-    is_own = data is not None and not isinstance(data, Mapping) and not is_name
-    if experiment is None and is_own and "~objective" not in declared:
-        experiment = "own"
-    arguments = [] if experiment is None else [_override("+experiment", path_text(experiment, "experiment"))]
-    arguments += _arguments({"data": {"train": data} if is_own else data})
-    if (val := given.pop("val", None)) is not None:
-        arguments += _arguments({"data": {"val": val}})
-    model = None if isinstance(given.get("model"), Mapping) else given.pop("model", None)
-    arguments += _named(model, given.pop("glossary", None))
-    return [*arguments, *declared, *_words(overrides), *_arguments(given)]
+    words, values = _declared(options)
+    if isinstance(data, str) and data in config_names("data"):
+        words, data = [f"data={word(data)}", *words], {}
+    elif data is not None and not isinstance(data, Mapping):
+        data = {"train": data}
+        experiment = "own" if experiment is None and "~objective" not in words else experiment
+    if (val := values.pop("val", None)) is not None:
+        data = {**(data or {}), "val": val}
+    if experiment is not None:
+        words.insert(0, f"+experiment={word(path_text(experiment, 'experiment'))}")
+    model, glossary = values.pop("model", None), values.pop("glossary", None)
+    if model is not None and not isinstance(model, Mapping):
+        words, model = [*words, f"model={word(path_text(model, 'model'))}"], {}
+    if glossary is not None:
+        model = {**(model or {}), "glossary": glossary}
+    return [*words, *_words(overrides)], _in_memory({"data": data, "model": model, **values})
 
 
-def evaluation_arguments(
-    path: str, benchmarks: Any, overrides: Sequence[str], options: Mapping[str, Any]
-) -> list[str]:
-    """The command line of an evaluation."""
+def evaluation_options(
+    path: str, benchmarks: Any, overrides: Sequence[str], options: Mapping[str, Any], glossary: Any = None
+) -> Options:
+    """The options of an evaluation."""
+    from idiomtune.config.words import word
+
     chosen = [benchmarks] if isinstance(benchmarks, str) else benchmarks
-    declared, given = _declared({**options, "benchmarks": chosen})
-    return [_override("model", path), *declared, *_words(overrides), *_arguments(given)]
+    words, values = _declared({**options, "benchmarks": chosen})
+    read = {} if glossary is None else {"model": {"glossary": glossary}}
+    return [f"model={word(path)}", *words, *_words(overrides)], _in_memory({**values, **read})
 
 
-def _declared(options: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
-    """The overrides of an objective and of benchmarks that are given as objects, and the other options."""
+def _declared(options: Mapping[str, Any]) -> Options:
+    """The options, an objective and benchmarks that are given as objects among them as their values."""
     from idiomtune.declarations.benchmark import BenchmarkOptions
     from idiomtune.declarations.objective import ObjectiveOptions
 
-    given, arguments, own = dict(options), [], []
-    if isinstance(given.get("objective"), ObjectiveOptions):
-        own.append(given.pop("objective"))
-        arguments += ["~objective", _override("+objective", own[0].model_dump())]
+    words, values, own = list[str](), dict(options), list[Any]()
+    if isinstance(objective := values.get("objective"), ObjectiveOptions):
+        own.append(objective)
+        words.append("~objective")
+        values["objective"] = objective.model_dump()
     for name in ("benchmark", "benchmarks"):
-        chosen = given[name] if isinstance(given.get(name), list | tuple) else []
-        if objects := [one for one in chosen if isinstance(one, BenchmarkOptions)]:
-            arguments.append(_override("benchmark", [one for one in given.pop(name) if one not in objects]))
-            arguments += [_override(f"+benchmark.{one.name}", one.model_dump()) for one in objects]
+        chosen = values[name] if isinstance(values.get(name), list | tuple) else []
+        if objects := [part for part in chosen if isinstance(part, BenchmarkOptions)]:
+            words.append(f"benchmark=[{','.join(part for part in values.pop(name) if part not in objects)}]")
+            values["benchmark"] = {part.name: part.model_dump() for part in objects}
             own += objects
     if own:
-        modules = given.get("extensions") or []
+        modules = values.get("extensions") or []
         modules = modules if isinstance(modules, list | tuple) else [modules]
-        given["extensions"] = [*modules, *{type(one).__module__: 0 for one in own}]
-    return arguments, given
-
-
-def _named(model: Any, glossary: Any = None) -> list[str]:
-    """`model=` and `model.glossary=`."""
-    arguments = [] if model is None else [_override("model", _model_path(model))]
-    return arguments if glossary is None else arguments + _arguments({"model": {"glossary": glossary}})
+        values["extensions"] = [*modules, *{type(part).__module__: 0 for part in own}]
+    return words, values
 
 
 def _model_path(model: Any, folder: Path | None = None) -> str:
@@ -593,35 +589,31 @@ def _words(overrides: Sequence[str]) -> Sequence[str]:
     return overrides
 
 
-def _arguments(options: Mapping[str, Any], section: str = "") -> list[str]:
-    """Nested options as `name.of.option=value`; None is left out at the top, where it says "by default"."""
-    arguments = []
+def _in_memory(options: Mapping[str, Any], section: str = "") -> dict[str, Any]:
+    """Nested options, data in memory as files; None is left out at the top, where it says "by default"."""
+    from idiomtune.config.compose import merged
+
+    values: dict[str, Any] = {}
     for name, value in options.items():
         option = f"{section}{name}"
-        if value is None and not section:
-            continue
         value = _in_files(option, value)
-        is_section = isinstance(value, Mapping) and name not in ("columns", "path")
-        if is_section and all(isinstance(key, str) and _NAME.fullmatch(key) for key in value):
-            arguments += _arguments(value, f"{option}.")
-        else:
-            arguments.append(_override(option, value))
-    return arguments
-
-
-def _override(name: str, value: Any) -> str:
-    from idiomtune.programs.launch import as_override
-
-    try:
-        return f"{name}={as_override(value, name)}"
-    except (RecursionError, ValueError) as error:  # a list in itself, a number of thousands of digits
-        raise UserError(str(error), option=name) from None
+        if isinstance(value, Mapping) and name not in ("columns", "path"):
+            value = _in_memory(value, f"{option}.")
+        if value is not None or section:
+            *above, last = (
+                str(name).split(".") if isinstance(name, str) else [name]
+            )  # "trainer.batch_size": 8
+            nested = {last: value}
+            for part in reversed(above):
+                nested = {part: nested}
+            values = merged(values, nested)
+    return values
 
 
 def _in_files(option: str, value: Any) -> Any:
     """The value of an option, data in memory as files: what each option that takes a table takes."""
+    from idiomtune.config.words import PATHS
     from idiomtune.declarations.registry import is_place
-    from idiomtune.programs.launch import PATHS
 
     if value is None:
         return None

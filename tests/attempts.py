@@ -153,7 +153,7 @@ class Points:
             return build_encoder(*arguments)
 
         patch.object(Encoder, "embed", watched_forward).start()
-        patch("idiomtune.programs.fine_tune.build_encoder", watched_build).start()
+        patch("idiomtune.programs.outcome.build_encoder", watched_build).start()
         sys.addaudithook(self._on_event)
 
     def _on_event(self, event: str, arguments: tuple[Any, ...]) -> None:

@@ -102,9 +102,9 @@ def _import_all() -> None:
     from tqdm import tqdm
     from transformers.conversion_mapping import get_checkpoint_conversion_mapping
 
-    import idiomtune.commands.report
     import idiomtune.programs.evaluate
-    import idiomtune.programs.fine_tune
+    import idiomtune.programs.report
+    import idiomtune.programs.train
     import idiomtune.training.sweeper  # noqa: F401
     from idiomtune.hub.card import card
     from idiomtune.reports.page import page

@@ -31,8 +31,8 @@ from idiomtune.objectives import Objective, StepLog
 from idiomtune.objectives.contrastive import ContrastiveObjective
 from idiomtune.objectives.triplets import TripletObjective
 from idiomtune.programs import ending
-from idiomtune.programs.evaluate import score_model
-from idiomtune.programs.launch import _in_our_words
+from idiomtune.programs.evaluate import evaluate as score_model
+from idiomtune.programs.run import _in_our_words
 from idiomtune.requests import Request
 from idiomtune.training.embedder import TrainableEmbedder
 from idiomtune.training.step import Training, parameter_groups
@@ -196,7 +196,7 @@ def whole_run(
 def evaluation(options: list[str]) -> None:
     """`idiomtune evaluate`."""
     config = composed("evaluate", *options)
-    score_model(check(EvaluateSettings, config), config)
+    score_model(check(EvaluateSettings, config))
 
 
 def harmed_run(

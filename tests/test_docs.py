@@ -25,9 +25,9 @@ from hydra.core.override_parser.types import IntervalSweep, Override
 from omegaconf import OmegaConf
 from PIL import Image
 
-import idiomtune.commands.explore
-import idiomtune.commands.gate
-import idiomtune.commands.report
+import idiomtune.programs.explore
+import idiomtune.programs.gate
+import idiomtune.programs.report
 from docs import conf, options, results, terms
 from idiomtune.config import (
     EvaluateSettings,
@@ -39,11 +39,11 @@ from idiomtune.config import (
 from idiomtune.config.compose import config_names, plain, register_resolvers
 from idiomtune.config.sections import SearchSettings
 from idiomtune.config.settings import GlossarySettings
+from idiomtune.config.words import rewrite_arguments
 from idiomtune.data.idiolink import Document
 from idiomtune.declarations.models import CONF
 from idiomtune.declarations.options import Section
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.programs.launch import rewrite_arguments
 from idiomtune.training.resume import saved_config
 from tests.doc_pages import PAGES, blocks, inline, messages, page_files, shell_lines
 from tests.programs import ROOT
@@ -61,9 +61,9 @@ PROGRAMS: dict[str, tuple[str, type[Section]]] = {
     "train.push": ("push", PushSettings),
 }
 PARSERS: dict[str, Callable[[list[str]], object]] = {
-    "train.explore": idiomtune.commands.explore.parse,
-    "train.report": idiomtune.commands.report.parse,
-    "train.gate": idiomtune.commands.gate.parse,
+    "train.explore": idiomtune.programs.explore.parse,
+    "train.report": idiomtune.programs.report.parse,
+    "train.gate": idiomtune.programs.gate.parse,
 }
 # Of other people, or of the shell: nothing of ours to check.
 OTHERS = re.compile(

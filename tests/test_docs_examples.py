@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from idiomtune.commands.new import TEMPLATES
+from idiomtune.programs.new import TEMPLATES
 from tests.doc_pages import page_files, put_into, shell_lines
 from tests.programs import ROOT, run
 

@@ -15,12 +15,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from omegaconf import OmegaConf
 
 import idiomtune as it
-from idiomtune.config.compose import unquoted
+from idiomtune.config.compose import compose_config, plain, unquoted, with_values
+from idiomtune.config.words import word
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.io.tables import read_rows, written_table, written_tables, written_texts
-from idiomtune.programs.launch import as_override, call
 
 TEXTS = ["He broke the ice.", "The ice broke."]
 ROWS = [
@@ -201,6 +202,12 @@ def test_doors_of_an_encoder(tiny: Any) -> None:
 # ------------------------------------------------------------------ a value means itself
 
 
+def filled(option: str, value: Any) -> Any:
+    """The value that an option of an evaluation has when it is given from Python."""
+    config = with_values(OmegaConf.create(compose_config("evaluate")), {option: value})
+    return plain(config, throw_on_missing=True)[option]
+
+
 def test_a_text_from_python_is_taken_literally() -> None:
     """Whatever it has of the grammar of the command line and of interpolations."""
     parts = [
@@ -227,10 +234,12 @@ def test_a_text_from_python_is_taken_literally() -> None:
     parts += ["/", "dim=64", "oc.env:HOME", "(", ")", "null", "1e5", "@", "#"]
     draw = random.Random(7)
     texts = ["".join(draw.choices(parts, k=draw.randint(1, 8))) for _ in range(300)]
-    assert [unquoted(as_override(text)) for text in texts] == texts
-    assert call("evaluate", lambda config: config["split"], [f"split={as_override(texts)}"]) == texts
+    assert [unquoted(word(text)) for text in texts] == texts
+    assert filled("split", texts) == texts
+    for text in texts:
+        assert filled("output", text) == text
     for text in (text for text in texts[:60] if text.strip()):
-        assert call("evaluate", lambda config: config["output"], [f"output={as_override(text)}"]) == text
+        assert compose_config("evaluate", f"output={word(text)}")["output"] == text
 
 
 def test_values_of_other_kinds_keep_them() -> None:
@@ -250,7 +259,7 @@ def test_values_of_other_kinds_keep_them() -> None:
         Colour.RED,
     ]
     values += [["a", ("b", 1)], {"a b": {"c,d": "${x}"}, "e:f": [1], 500: 1}]
-    kept = call("evaluate", lambda c: c["split"], [f"split={as_override(values)}"])
+    kept = filled("split", values)
     assert kept[:10] == [1, 2.5, True, None, "a b", "x y", 0.5, 3, True, "red one"]
     assert kept[10:] == [["a", ["b", 1]], {"a b": {"c,d": "${x}"}, "e:f": [1], 500: 1}]
 

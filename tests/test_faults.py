@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from idiomtune.config.words import rewrite_arguments
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.errors import UserError
 from idiomtune.io.files import as_os_errors
 from idiomtune.programs import ending
-from idiomtune.programs.launch import rewrite_arguments
 from tools import faults
 from tools.faults import CASES, DAMAGED, Counts
 from tools.harmed import Harm

@@ -16,21 +16,21 @@ from typing import Any
 import pytest
 from yaml import YAMLError
 
-import idiomtune.commands.check
-import idiomtune.commands.evaluate
-import idiomtune.commands.explore
-import idiomtune.commands.gate
-import idiomtune.commands.learn
-import idiomtune.commands.report
-from idiomtune.config import TrainSettings
+import idiomtune.programs.explore
+import idiomtune.programs.gate
+import idiomtune.programs.report
+from idiomtune.config import EvaluateSettings, LearnSettings, TrainSettings
 from idiomtune.encoder.glossary import read_glossary, saved_meanings
 from idiomtune.encoder.idiom_tokens import read_expressions
 from idiomtune.errors import UserError
 from idiomtune.expressions import expression_pattern
 from idiomtune.io.files import parse_yaml
 from idiomtune.io.tables import read_rows
-from idiomtune.programs.launch import ready
-from idiomtune.programs.prepare import prepare
+from idiomtune.programs.check import check as check_data
+from idiomtune.programs.check import prepare
+from idiomtune.programs.evaluate import evaluate as score_model
+from idiomtune.programs.learn import learn
+from idiomtune.programs.run import ready
 from tests.mistakes import PLACEHOLDERS, configured, table
 from tests.own_data import write
 from tests.planted_runs import plant
@@ -137,7 +137,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(("file", "options", "named"), REFUSED)
 def test_a_mistake_is_refused(file: str, options: str, named: str, tiny_path: Path) -> None:
     with pytest.raises(UserError) as refused:
-        idiomtune.commands.check.run(configured(file, options, tiny_path))
+        check_data(ready(TrainSettings, configured(file, options, tiny_path)))
     assert all(part in str(refused.value) for part in named.split("|")), refused.value
 
 
@@ -151,7 +151,7 @@ def test_a_doubtful_choice_is_reported(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     caplog.set_level("INFO")
-    idiomtune.commands.check.run(configured(file, options, tiny_path))
+    check_data(ready(TrainSettings, configured(file, options, tiny_path)))
     lines = [*(record.getMessage() for record in caplog.records), *capsys.readouterr().out.splitlines()]
     assert any(all(part in line for part in named.split("|")) for line in lines), lines
 
@@ -200,13 +200,13 @@ TAKEN: list[tuple[str, str, Files, str]] = [
 ]
 PROGRAMS: dict[str, Callable[[Any], Any]] = {
     **{
-        "evaluate": idiomtune.commands.evaluate.run,
-        "learn": idiomtune.commands.learn.run,
+        "evaluate": lambda config: score_model(ready(EvaluateSettings, config)),
+        "learn": lambda config: learn(ready(LearnSettings, config)),
     },
     **{
-        "explore": idiomtune.commands.explore.main,
-        "report": idiomtune.commands.report.main,
-        "gate": idiomtune.commands.gate.main,
+        "explore": idiomtune.programs.explore.main,
+        "report": idiomtune.programs.report.main,
+        "gate": idiomtune.programs.gate.main,
     },
 }
 
@@ -250,7 +250,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def evaluate(tiny: Path, *options: str) -> None:
-    idiomtune.commands.evaluate.run(composed("evaluate", *options, "model=pretrained", f"model.path={tiny}"))
+    PROGRAMS["evaluate"](composed("evaluate", *options, "model=pretrained", f"model.path={tiny}"))
 
 
 def test_what_may_be_written_is(here: Path, tiny_path: Path) -> None:
@@ -265,7 +265,7 @@ def test_what_may_be_written_is(here: Path, tiny_path: Path) -> None:
     evaluate(tiny_path, *EVALUATE, "output=empty", "overwrite=true")
     assert json.loads(Path("empty").read_text())["scores"] == before
     for _ in range(2):  # a report is made again of the same scores
-        assert idiomtune.commands.report.main(["empty", "output=report"]) == 0
+        assert idiomtune.programs.report.main(["empty", "output=report"]) == 0
     assert not [path for path in here.rglob("*") if path.name.startswith(".")]
 
 
@@ -293,8 +293,8 @@ def test_an_extension_that_cannot_be_imported_is_named(
     write(here / f"ext_{name}.py", content)
     monkeypatch.syspath_prepend(str(here))
     for program, check_ in (
-        (idiomtune.commands.report.main, []),
-        (idiomtune.commands.gate.main, ["floor=x/y:0"]),
+        (idiomtune.programs.report.main, []),
+        (idiomtune.programs.gate.main, ["floor=x/y:0"]),
     ):
         assert program([str(here), f"extensions=ext_{name}", *check_]) == 2
         printed = capsys.readouterr().err
@@ -310,8 +310,8 @@ def test_a_record_that_is_nested_too_deep_is_damaged(
     run = plant(here / "run")
     write(run / name, "[" * 100_000)
     for status in (
-        idiomtune.commands.report.main([str(run)]),
-        idiomtune.commands.gate.main([str(run), "floor=idiolink/val/sentence/ndcg@10:0"]),
+        idiomtune.programs.report.main([str(run)]),
+        idiomtune.programs.gate.main([str(run), "floor=idiolink/val/sentence/ndcg@10:0"]),
     ):
         assert status == (0 if name == "config.yaml" else 2)
     printed = capsys.readouterr()
@@ -327,10 +327,10 @@ def test_a_record_that_is_nested_too_deep_is_damaged(
 
 def test_paths_are_printed_without_escapes(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run, nowhere = plant(here / "run\x1b[31m"), str(here / "none\x1b[31m")
-    assert idiomtune.commands.report.main([str(run)]) == 0
+    assert idiomtune.programs.report.main([str(run)]) == 0
     assert (
-        idiomtune.commands.report.main([nowhere])
-        == idiomtune.commands.gate.main([nowhere, "floor=own_val/score:0"])
+        idiomtune.programs.report.main([nowhere])
+        == idiomtune.programs.gate.main([nowhere, "floor=own_val/score:0"])
         == 2
     )
     printed = capsys.readouterr()

@@ -17,8 +17,8 @@ from jupyter_client.manager import start_new_kernel
 
 import idiomtune as it
 from docs.notebooks import NOTEBOOKS, executed
-from idiomtune.commands.new import TEMPLATES
 from idiomtune.io.terminal import progress_bar
+from idiomtune.programs.new import TEMPLATES
 from tests.programs import ROOT, assert_explained, run
 
 pytestmark = pytest.mark.filterwarnings("ignore:zmq.eventloop:Warning")  # theirs

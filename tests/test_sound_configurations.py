@@ -9,9 +9,11 @@ from unittest.mock import patch
 
 import pytest
 
-import idiomtune.commands.check
 from idiomtune.config import TrainSettings, check
-from idiomtune.programs.fine_tune import fine_tune
+from idiomtune.programs.call import Call
+from idiomtune.programs.check import check as check_data
+from idiomtune.programs.run import ready
+from idiomtune.programs.train import train
 from idiomtune.training.run_folder import RunFolder
 from tests.mistakes import configured
 
@@ -114,7 +116,7 @@ def test_it_is_in_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    idiomtune.commands.check.run(configured(file, small(file, options), tiny_path))
+    check_data(ready(TrainSettings, configured(file, small(file, options), tiny_path)))
     assert "in order" in capsys.readouterr().out
     assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []
 
@@ -129,7 +131,7 @@ def test_it_learns(
     quick = "trainer.max_steps=2 trainer.warmup_ratio=0 trainer.learning_rate=1e-3"
     config = configured(file, f"{small(file, options)} {quick}", tiny_path)
     with patch("idiomtune.reports.plots.draw_figures"):
-        fine_tune(check(TrainSettings, config), config, "own", RunFolder(tmp_path / "run"))
+        train(check(TrainSettings, config), Call(config, RunFolder(tmp_path / "run"), "own"))
     meta = json.loads((tmp_path / "run" / "scores.json").read_text(encoding="utf-8"))["meta"]
     assert not any("weights" in warning for warning in meta["warnings"])
     assert not any("learnt nothing" in note for note in meta["notes"])

@@ -9,7 +9,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-DOORS = [ROOT / "idiomtune" / name for name in ("__init__.py", "__main__.py")]  # lead to verbs and commands
+DOORS = [ROOT / "idiomtune" / name for name in ("__init__.py", "__main__.py")]  # lead to verbs and programs
 SOURCES = sorted(
     {path for package in ("idiomtune", "idiomloss") for path in (ROOT / package).rglob("*.py")} - {*DOORS}
 )
@@ -42,10 +42,10 @@ def touches(path: Path, *packages: str) -> set[str]:
 FLOORS = """
 testing                                          checks for those who plug in
 verbs                                            the programs as functions
-commands                                         the entry points of the programs
 programs                                         the command line, whole programs
+explorer                                         what models find in a corpus: a page and its server
 admire hub integrations                          AdMIRe, an extension; publishing; other frameworks
-training factory explorer                        the loop, runs, searches; settings → objects; a page
+training factory                                 the loop, runs, searches; settings → objects
 benchmarks                                       scores from embeddings; all benchmarks on one checkpoint
 encoder objectives                               text → embedding; a batch and its loss
 data reports                                     data sets, readers of tables; tables and pages of runs
@@ -60,6 +60,7 @@ FLOOR = {
 }
 
 # What a room, or a module, may not import though it stands on a lower floor; and which libraries.
+LIGHT = ("gate", "report", "new", "explore", "push")  # programs that import what is heavy once they need it
 _MODELS = ["sentence_transformers", "transformers", "accelerate"]
 _HEAVY = ["torch", *_MODELS, "numpy", "scipy", "matplotlib"]
 WALLS = {
@@ -67,17 +68,26 @@ WALLS = {
     "objectives": ["idiomtune.encoder", "idiomtune.config", *_MODELS],
     "benchmarks": ["idiomtune.encoder", "idiomtune.config", *_MODELS],
     "reports": ["idiomtune.encoder", "idiomtune.benchmarks", "torch", *_MODELS],
-    "integrations": ["idiomtune.programs.launch"],
+    "integrations": ["idiomtune.programs.run"],
     "config": _HEAVY,
-    **{f"programs/{name}.py": _HEAVY for name in ("launch", "ending", "folders")},
+    **{
+        f"programs/{name}.py": _HEAVY
+        for name in ("run", "ending", "call", "gate", "report", "new", "explore", "push")
+    },
 }
 # What embeds for the benchmarks; and what is imported once the settings are checked.
 EXCEPTIONS = {
     *((f"benchmarks/{name}.py", "idiomtune.encoder") for name in ("suite", "embeddings")),
     ("benchmarks/suite.py", "idiomtune.config"),
-    ("programs/launch.py", "sentence_transformers"),
+    ("programs/run.py", "sentence_transformers"),
 }
-TOUCH_HYDRA = ["programs/", "config/compose.py", "training/sweeper.py"]
+TOUCH_HYDRA = [
+    "programs/run.py",
+    "programs/call.py",
+    "config/compose.py",
+    "config/words.py",
+    "training/sweeper.py",
+]
 TOUCH_MATPLOTLIB = ["reports/plots.py"]
 
 
@@ -165,7 +175,7 @@ def test_mteb_is_asked_for_on_demand_alone() -> None:
 
 ENTRY_POINTS = [
     "idiomtune",
-    *(f"idiomtune.commands.{path.stem}" for path in (ROOT / "idiomtune" / "commands").glob("*.py")),
+    *(f"idiomtune.programs.{name}" for name in ("run", *LIGHT)),
 ]
 HEAVY = {
     "torch",

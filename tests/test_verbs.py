@@ -214,7 +214,7 @@ def test_an_encoder_as_people_expect_it(tiny_path: Path) -> None:
 def test_the_package_shows_what_is_public_and_imports_fast() -> None:
     """No heavy library before it is used, though a module of the same name as a function is imported."""
     code = (
-        "import sys, idiomtune.commands.report, idiomtune as it; "
+        "import sys, idiomtune.programs.report, idiomtune as it; "
         "assert callable(it.report) and callable(it.train), it.report; "
         "assert not {'torch', 'pandas', 'hydra', 'matplotlib'} & sys.modules.keys(); "
         "print(*dir(it))"

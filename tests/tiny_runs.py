@@ -22,7 +22,8 @@ from idiomtune.config import TrainSettings, check
 from idiomtune.config.compose import compose_config
 from idiomtune.data.own.load import forget_own_data
 from idiomtune.errors import Interrupted
-from idiomtune.programs.fine_tune import fine_tune
+from idiomtune.programs.call import Call
+from idiomtune.programs.train import train as run
 from idiomtune.training import step
 from idiomtune.training.checkpoint import checkpoints, read_state
 from idiomtune.training.resume import saved_config
@@ -69,7 +70,7 @@ def _run(
     with ExitStack() as held:
         if not draws:
             held.enter_context(patch("idiomtune.reports.plots.draw_figures"))
-        return fine_tune(settings, config, experiment, RunFolder(folder))
+        return run(settings, Call(config, RunFolder(folder), experiment))
 
 
 def metrics(folder: Path) -> list[dict[str, Any]]:

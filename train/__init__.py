@@ -2,7 +2,3 @@
 
 Nothing of `idiomtune` imports this package, so a file `train.py` of the user's own hides only these names.
 """
-
-import idiomtune.commands
-
-__path__ = [*__path__, *idiomtune.commands.__path__]

@@ -1,6 +1,7 @@
 """`python -m train`, as `idiomtune train`."""
 
-from idiomtune.commands.train import main
+import sys
 
-if __name__ == "__main__":
-    main()
+from idiomtune.__main__ import main
+
+main(["train", *sys.argv[1:]])

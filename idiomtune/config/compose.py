@@ -7,7 +7,7 @@ import logging
 import re
 import textwrap
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from itertools import islice
 from typing import Any
@@ -18,15 +18,17 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
+from idiomtune.config.validation import options_called
 from idiomtune.declarations.models import CONF
 from idiomtune.declarations.options import as_list
 from idiomtune.errors import UserError
-from idiomtune.io.files import expanded
+from idiomtune.io.files import checked_text, described, expanded
 from idiomtune.io.secrets import refuse_values
 from idiomtune.io.tables import is_table, read_rows
 
 log = logging.getLogger(__name__)
 
+_MOST_BITS = 1024  # of a number
 Compose = Callable[..., Mapping[str, Any]]  # (override) → the configuration that it makes
 
 
@@ -171,6 +173,50 @@ _AS_TYPED = dict(zip(map(ord, "“”„‘’–—−\xa0\u202f＝，"), '"""\
 _AS_TYPED |= dict.fromkeys(map(ord, "\r\ufeff\u200b\u200e\u200f"), "")
 _SECTION = re.compile(r"Error merging override ([\w.]+)=.*\nCannot merge DictConfig with", re.DOTALL)
 _TWICE = re.compile(r"Multiple values for (\S+)\. To override a value use 'override [^:]+: (.*)'")
+
+
+def with_values(config: DictConfig, values: Mapping[str, Any]) -> DictConfig:
+    """The composed configuration with nested values from Python in their places; a text means itself.
+
+    Raises:
+        UserError: naming the option, for a value that no option has.
+    """
+    try:
+        given = _plain_values(values)
+    except RecursionError:
+        raise UserError("an option contains itself", option=", ".join(values)) from None
+    filled: DictConfig = OmegaConf.create(merged(OmegaConf.to_container(config), given))
+    return filled
+
+
+def _plain_values(value: Any, option: str = "") -> Any:
+    """A value as OmegaConf takes it: of plain types, `${` in a text no interpolation."""
+    if hasattr(value, "dtype"):  # of NumPy
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        if wrong := [key for key in value if not isinstance(key, str | int)]:
+            raise UserError(f"a name must be text, got {described(wrong[0])}", option=option)
+        return {k: _plain_values(part, f"{option}.{k}".lstrip(".")) for k, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain_values(part, option) for part in value]
+    if value is None or isinstance(value, bool | float):
+        return value
+    if isinstance(value, int):
+        if value.bit_length() > _MOST_BITS:
+            raise UserError("has too many digits", option=option)
+        return int(value)
+    return literal(checked_text(value, option))
+
+
+def given_options(values: Mapping[str, Any], section: str = "") -> list[str]:
+    """Nested values as a record and a run's name have them, `trainer.batch_size=64`."""
+    lines = []
+    for name, value in values.items():
+        if isinstance(value, Mapping) and value:
+            lines += given_options(value, f"{section}{name}.")
+        else:
+            lines.append(f"{section}{name}={quoted(literal(value)) if isinstance(value, str) else value}")
+    return lines
 
 
 def compose_config(config_name: str, *overrides: str) -> dict[str, Any]:
@@ -325,29 +371,10 @@ def explained(error: Exception) -> str:
     return "\n".join(lines).strip()
 
 
-# What other libraries call some options.
-_CALLED = {
-    "lr": "learning_rate",
-    "epochs": "max_epochs",
-    "num_train_epochs": "max_epochs",
-    "steps": "max_steps",
-}
-
-
 def _options_like(name: str, config: DictConfig) -> list[str]:
-    """The options in any section with this name, for one that was given without its section."""
     resolved = OmegaConf.to_container(config, resolve=False)
     assert isinstance(resolved, dict)
-    keys = list(_option_names({key: value for key, value in resolved.items() if key != "hydra"}))
-    name = _CALLED.get(name, name)
-    return [key for key in keys if key.rpartition(".")[2] == name][:3]
-
-
-def _option_names(section: Mapping[Any, Any], above: str = "") -> Iterator[str]:
-    for name, value in section.items():
-        yield f"{above}{name}"
-        if isinstance(value, dict):
-            yield from _option_names(value, f"{above}{name}.")
+    return options_called(name, {str(key): value for key, value in resolved.items() if key != "hydra"})
 
 
 def _unknown(kind: str, place: str, name: str, choices: Sequence[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -30,7 +30,8 @@ def check(kind: type[Settings], config: dict[str, Any], *, section: str = "") ->
         for problem in error.errors():
             option = ".".join([*([section] if section else []), *_option(problem["loc"], config)])
             texts = messages.setdefault(option, [])
-            if (text := _message(problem)) not in texts:
+            unknown = problem["type"] == "extra_forbidden"
+            if (text := _no_such_option(option, config) if unknown else _message(problem)) not in texts:
                 texts.append(text)
         lines = [
             f"  {option}: {text}" if option else f"  {text}"
@@ -46,14 +47,47 @@ def _message(problem: Any) -> str:
     match problem["type"]:
         case "missing":
             return "is missing"
-        case "extra_forbidden":
-            return "there is no such option"
         case "value_error":
             return str(problem["ctx"]["error"])
         case "literal_error":
             return f"must be one of {problem['ctx']['expected']}, got {problem['input']!r}"
         case _:
             return f"{problem['msg'].replace('Input should', 'must')}, got {problem['input']!r}"
+
+
+def _no_such_option(option: str, config: dict[str, Any]) -> str:
+    """In words, that there is no such option, and which is likely meant."""
+    *sections, name = option.split(".")
+    section: Any = config
+    for part in sections:
+        section = section.get(part) if isinstance(section, dict) else None
+    others = [str(key) for key in section if key != name] if isinstance(section, dict) else []
+    if near := difflib.get_close_matches(name, others, n=1):
+        return f"there is no such option. Did you mean {'.'.join([*sections, *near])}?"
+    elsewhere = [key for key in options_called(name, config) if key != option] if not sections else []
+    return "there is no such option" + (f". Did you mean {' or '.join(elsewhere)}?" if elsewhere else "")
+
+
+# What other libraries call some options.
+_CALLED = {
+    "lr": "learning_rate",
+    "epochs": "max_epochs",
+    "num_train_epochs": "max_epochs",
+    "steps": "max_steps",
+}
+
+
+def options_called(name: str, config: Mapping[str, Any]) -> list[str]:
+    """The options in any section with this name, for one that was given without its section."""
+    name = _CALLED.get(name, name)
+    return [key for key in _option_names(config) if key.rpartition(".")[2] == name][:3]
+
+
+def _option_names(section: Mapping[Any, Any], above: str = "") -> Iterator[str]:
+    for name, value in section.items():
+        yield f"{above}{name}"
+        if isinstance(value, dict):
+            yield from _option_names(value, f"{above}{name}.")
 
 
 def _merged(texts: list[str]) -> list[str]:

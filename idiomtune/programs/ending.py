@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from idiomtune.errors import InvariantError, UserError
 from idiomtune.io.files import printable, write_text
@@ -19,8 +19,6 @@ from idiomtune.io.secrets import refuse_arguments, starred
 from idiomtune.programs.process import Interrupts
 
 if TYPE_CHECKING:
-    from omegaconf import DictConfig
-
     from idiomtune.training.run_folder import RunFolder
 
 
@@ -34,17 +32,12 @@ class Start:
         run: the run folder.
     """
 
-    config: DictConfig | None = None
+    config: Any = None
     unexpected: BaseException | None = None
     run: RunFolder | None = None
 
 
 started = Start()
-
-
-def remember(config: DictConfig) -> None:
-    """Keep the configuration of the run that starts, in the process that runs it."""
-    started.config = config
 
 
 TRACEBACKS = "HYDRA_FULL_ERROR"  # the environment variable; 1 = errors are raised, with their traceback

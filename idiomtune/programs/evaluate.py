@@ -1,4 +1,4 @@
-"""The scorecard of a model, without training."""
+"""`idiomtune evaluate`: the scorecard of a model, without training."""
 
 from __future__ import annotations
 
@@ -16,6 +16,12 @@ from idiomtune.data.places import held_out_idioms, labelled_usages
 from idiomtune.encoder.building import build_encoder, idiom_expressions
 from idiomtune.encoder.device import log_placement, place, start_processes
 from idiomtune.encoder.encoder import Encoder
+from idiomtune.encoder.glossary_record import (
+    describe_glossary,
+    glossary_files,
+    glossary_note,
+    learnt_glossaries,
+)
 from idiomtune.encoder.usage_gate import fit_without
 from idiomtune.errors import UserError
 from idiomtune.factory import module_benchmarks, own_revisions, saved_modules
@@ -30,8 +36,8 @@ from idiomtune.io.files import (
     write_jsonl,
     write_text,
 )
-from idiomtune.programs import knowledge
-from idiomtune.programs.prepare import check_pooling
+from idiomtune.programs.check import check_pooling
+from idiomtune.programs.outcome import benchmark_texts
 from idiomtune.reports.runs import SAMPLE_NOTE
 
 log = logging.getLogger(__name__)
@@ -44,7 +50,7 @@ _FILES = {  # and how they begin; the scores of a checkpoint or a run are no sco
 }
 
 
-def score_model(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str, float]:
+def evaluate(settings: EvaluateSettings) -> dict[str, float]:
     """Score the model; print the table, and write the files that the settings name.
 
     Returns:
@@ -53,7 +59,7 @@ def score_model(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str,
     Raises:
         UserError: for everything that the user can fix.
     """
-    naming = knowledge.glossary_files(settings.model)  # a typo is reported before anything is downloaded
+    naming = glossary_files(settings.model)  # a typo is reported before anything is downloaded
     placement = place(settings.device, settings.precision)
     log_placement(placement)
     accelerator, processes = start_processes(placement)
@@ -80,9 +86,7 @@ def score_model(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str,
             labelled = partial(labelled_usages, settings=settings)
             encoder = build_encoder(settings.model, placement, expressions=expressions, labelled=labelled)
             fit_without(encoder, labelled, partial(held_out_idioms, settings))
-        glossary = knowledge.describe_glossary(
-            settings.model, encoder, knowledge.benchmark_texts(suite.benchmarks)
-        )
+        glossary = describe_glossary(settings.model, encoder, benchmark_texts(suite.benchmarks))
         with placement.autocast():
             if settings.model.glossary and glossary is not None and processes.count == 1:
                 _score_touched(suite, encoder, glossary, keep=settings.cache)
@@ -98,7 +102,7 @@ def score_model(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str,
                 "files": fingerprints(files) | own_revisions(settings) if "output" in outputs else {},
                 "device": placement.device,
                 "precision": placement.precision,
-                "config": config,
+                "config": settings.model_dump(mode="json"),
             }
             _report(settings, card, outputs, facts)
         return card.scores
@@ -141,8 +145,8 @@ def _report(
     settings: EvaluateSettings, card: Scorecard, outputs: Mapping[str, Path], facts: dict[str, Any]
 ) -> None:
     """Print the table, and write what was asked for."""
-    learnt = knowledge.learnt_glossaries(settings.model)
-    notes = knowledge.glossary_note(facts["glossary"], learnt)
+    learnt = learnt_glossaries(settings.model)
+    notes = glossary_note(facts["glossary"], learnt)
     name = base_model({"model": settings.model.model_dump()}).name
     if card.scores:
         from idiomtune.reports.screens import show_scores  # pandas takes half a second to import

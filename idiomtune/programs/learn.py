@@ -31,6 +31,7 @@ from idiomtune.encoder.device import log_placement, place
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.forward import evaluating
 from idiomtune.encoder.glossary import Glossary, Meanings, glossary_path, read_glossary
+from idiomtune.encoder.glossary_record import learnt_glossaries
 from idiomtune.encoder.loading import resolve_model_path
 from idiomtune.encoder.usage_gate import weighed
 from idiomtune.errors import UserError
@@ -51,7 +52,6 @@ from idiomtune.io.files import (
 )
 from idiomtune.io.records import LEARNT
 from idiomtune.io.terminal import progress_bar
-from idiomtune.programs.knowledge import learnt_glossaries
 from idiomtune.requests import Request
 from idiomtune.training.ending import explained
 from idiomtune.training.step import optimizer_tensors, restore_optimizer

@@ -489,7 +489,7 @@ ERRORS = [
     ),
     Planted(
         "a resumed run trains the untrained model (sentence-transformers#3402)",
-        "idiomtune/programs/fine_tune.py",
+        "idiomtune/programs/train.py",
         "objective, checkpoint, expressions, processes, untrained=untrained\n",
         "objective, None, expressions, processes, untrained=untrained\n",
         ("resumed",),

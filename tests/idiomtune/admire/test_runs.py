@@ -23,7 +23,7 @@ from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.loading import model_settings
 from idiomtune.errors import Interrupted, UserError
 from idiomtune.objectives import Batch, ObjectiveLoss
-from idiomtune.programs.evaluate import score_model
+from idiomtune.programs.evaluate import evaluate as score_model
 from tests.fake_hub import serve
 from tests.idiomtune.admire.conftest import CV, Build
 from tests.programs import run
@@ -59,7 +59,7 @@ def evaluated(run_folder: Path, *more: str) -> dict[str, float]:
         *("evaluate", "data=sample", "device=cpu", "model=pretrained", f"model.path={run_folder / 'best'}"),
         *("benchmarks=[admire]", *(more or ("split=train",))),
     )
-    return score_model(check(EvaluateSettings, config), config)
+    return score_model(check(EvaluateSettings, config))
 
 
 def losses(folder: Path, part: str) -> list[float]:

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 import torch
 
-import idiomtune.commands.evaluate
 from idiomtune.benchmarks.own import OwnValOptions
 from idiomtune.benchmarks.own.pairs import OwnValBenchmark
-from idiomtune.config import TrainSettings, check
+from idiomtune.config import EvaluateSettings, TrainSettings, check
 from idiomtune.data.own.load import own_splits
 from idiomtune.errors import UserError
+from idiomtune.programs.evaluate import evaluate as score_model
+from idiomtune.programs.run import ready
 from tests.benchmarks import by_text
 from tests.own_data import write, write_lines
 from tests.tiny_runs import composed
@@ -37,9 +38,8 @@ def evaluate(tiny: Path, folder: Path, *options: str) -> dict[str, float]:
     output = folder / "scores.json"
     files = (f"benchmark.own_retrieval.path={folder}", f"output={output}", "overwrite=true")
     model = ("model=pretrained", f"model.path={tiny}", "device=cpu", f"per_query={folder / 'queries.out'}")
-    idiomtune.commands.evaluate.run(
-        composed("evaluate", "benchmark=[own_retrieval]", *files, *model, *options)
-    )
+    config = composed("evaluate", "benchmark=[own_retrieval]", *files, *model, *options)
+    score_model(ready(EvaluateSettings, config))
     scores: dict[str, float] = json.loads(output.read_text(encoding="utf-8"))["scores"]
     return scores
 

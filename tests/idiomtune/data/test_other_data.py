@@ -15,11 +15,11 @@ from idiomtune.benchmarks import build_benchmarks
 from idiomtune.benchmarks.own.collections import read_collection
 from idiomtune.benchmarks.own.pairs import OwnPairBenchmark
 from idiomtune.config import EvaluateSettings, TrainSettings, check
+from idiomtune.config.words import rewrite_arguments
 from idiomtune.data.own.examples import OwnTable
 from idiomtune.data.own.load import own_splits
 from idiomtune.data.own.source import Source, find_sources
 from idiomtune.declarations.options import Section
-from idiomtune.programs.launch import rewrite_arguments
 from tests.doc_pages import shell_lines
 from tests.programs import ROOT
 from tests.tiny_runs import composed

@@ -20,7 +20,7 @@ from idiomtune.encoder.glossary import GLOSSARIES, Meanings, read_glossary
 from idiomtune.encoder.loading import model_settings
 from idiomtune.encoder.usage_gate import alone, fit_without, fitted_gate, gate_examples, shipped_gate, weighed
 from idiomtune.errors import UserError
-from idiomtune.programs.evaluate import score_model
+from idiomtune.programs.evaluate import evaluate as score_model
 from idiomtune.requests import Request
 from tests.tiny_models import constant_gate
 from tests.tiny_runs import composed
@@ -118,7 +118,7 @@ def test_an_evaluation_tells_what_the_gate_knows_of_held_out_idioms(
     tiny.save(tmp_path / "gated")
     given = ["model=pretrained", f"model.path={tmp_path / 'gated'}", f"data.root={sample_root}"]
     config = composed("evaluate", "benchmarks=[idiolink]", "device=cpu", *given)
-    score_model(check(EvaluateSettings, config), config)
+    score_model(check(EvaluateSettings, config))
     (warned,) = [record.getMessage() for record in caplog.records if "held out" in record.getMessage()]
     assert "(pull the plug)" in warned
 

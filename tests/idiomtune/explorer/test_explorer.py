@@ -22,7 +22,6 @@ from torch.nn.functional import normalize
 
 from idiomtune.benchmarks import embeddings as evaluation_cache
 from idiomtune.benchmarks.embeddings import embed_or_read
-from idiomtune.commands.explore import main, parse
 from idiomtune.config import ExploreSettings
 from idiomtune.data.idiolink import load_split
 from idiomtune.encoder.encoder import Encoder
@@ -30,6 +29,7 @@ from idiomtune.encoder.glossary import Meanings, UsageGate
 from idiomtune.encoder.reading import Prompts
 from idiomtune.errors import UserError
 from idiomtune.explorer import server
+from idiomtune.explorer.models import find_corpus, find_models
 from idiomtune.explorer.search import (
     Corpus,
     Explorer,
@@ -43,7 +43,7 @@ from idiomtune.explorer.server import page
 from idiomtune.io.files import fingerprints
 from idiomtune.io.processes import Processes
 from idiomtune.io.records import LEARNT
-from idiomtune.programs.explore import find_corpus, find_models
+from idiomtune.programs.explore import main, parse
 from idiomtune.requests import Request
 from tests.benchmarks import idiolink
 from tests.planted_runs import plant

@@ -17,8 +17,8 @@ from huggingface_hub import HfApi, ModelCard, constants, parse_eval_result_entri
 from huggingface_hub.errors import HfHubHTTPError
 from sentence_transformers import SentenceTransformer
 
-from idiomtune.commands.push import publish
 from idiomtune.config import PushSettings, TrainSettings, check
+from idiomtune.config.words import rewrite_arguments
 from idiomtune.data.sources import SAMPLE_ROOT
 from idiomtune.declarations.models import model_values
 from idiomtune.encoder.encoder import Encoder
@@ -33,7 +33,7 @@ from idiomtune.hub.card import (
 )
 from idiomtune.hub.push import MANIFEST, collect_model, collect_space, push_or_warn
 from idiomtune.io.hub import is_network_error, why_unavailable, without_secrets
-from idiomtune.programs.launch import rewrite_arguments
+from idiomtune.programs.push import push as publish
 from tests.fake_hub import Failure, FakeHub, Repository, serve
 from tests.programs import assert_explained, run
 from tests.tiny_runs import KEY, composed, train

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 from collections.abc import Callable
@@ -13,12 +12,13 @@ from omegaconf import OmegaConf
 
 import idiomtune as it
 from idiomtune.config.compose import plain, register_resolvers
+from idiomtune.config.words import rewrite_arguments
 from idiomtune.errors import UserError
 from idiomtune.io import secrets
 from idiomtune.io.hub import without_secrets
 from idiomtune.io.secrets import refuse_files, refuse_values, secret_in, starred, variables
 from idiomtune.programs.ending import print_error
-from idiomtune.programs.launch import call, rewrite_arguments
+from idiomtune.programs.run import composed, main
 
 VALUE = "it's/a=b+\\c\"d&99"
 
@@ -98,7 +98,7 @@ def test_what_only_looks_like_one(text: str) -> None:
 @pytest.mark.parametrize("argument", ["name={}", "{}", "model=x/{}/y", "--name={}", "+a.b=[{}]"])
 def test_programs_with_a_configuration_refuse_it(program: str, argument: str) -> None:
     with pytest.raises(UserError) as refused:
-        call(program, print, [argument.format(VALUE)])
+        composed(program, print, [argument.format(VALUE)])
     assert VALUE not in str(refused.value)
     assert "it's/a" not in str(refused.value)
 
@@ -108,8 +108,9 @@ def test_programs_with_a_configuration_refuse_it(program: str, argument: str) ->
 def test_programs_without_a_configuration_refuse_it(
     program: str, argument: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    main = importlib.import_module(f"idiomtune.commands.{program}").main
-    assert main([argument.format(VALUE)]) == 2
+    with pytest.raises(SystemExit) as ended:
+        main(program, [argument.format(VALUE)])
+    assert ended.value.code == 2
     shown = "".join(capsys.readouterr())
     assert "AWS_SECRET_ACCESS_KEY" in shown
     assert "it's/a" not in shown

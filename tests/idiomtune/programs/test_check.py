@@ -8,7 +8,7 @@ import pytest
 
 from idiomtune.config import TrainSettings, check
 from idiomtune.errors import UserError
-from idiomtune.programs.prepare import check_data
+from idiomtune.programs.check import check as check_data
 from tests.own_data import write
 from tests.programs import run
 from tests.tiny_runs import composed

@@ -9,14 +9,16 @@ from pathlib import Path
 
 import pytest
 import yaml
+from omegaconf import DictConfig
 
 from idiomtune.config import TrainSettings, check
-from idiomtune.config.compose import chosen_by_default, compose_config
+from idiomtune.config.compose import chosen_by_default, compose_config, plain
+from idiomtune.config.words import rewrite_arguments
 from idiomtune.errors import UserError
 from idiomtune.io.secrets import refuse_arguments, refuse_values
-from idiomtune.programs import folders
+from idiomtune.programs.call import call_of
 from idiomtune.programs.ending import run_plain
-from idiomtune.programs.launch import call, rewrite_arguments
+from idiomtune.programs.run import composed
 from idiomtune.training.resume import find_run, saved_config
 
 TOKEN = "hf_" + "aB3" * 12
@@ -134,6 +136,12 @@ REFUSED = [
 ]
 
 
+def folder_of(config: DictConfig) -> Path:
+    call = call_of(plain(config, throw_on_missing=True), config, [])
+    assert call is not None
+    return call.run.path
+
+
 @pytest.mark.parametrize(
     ("given", "named"),
     [
@@ -144,12 +152,12 @@ REFUSED = [
 )
 def test_a_new_run_takes_no_folder_of_another(here: Path, given: str, named: str) -> None:
     with pytest.raises(UserError, match=named):
-        call("config", folders.run_folder, [given])
+        composed("config", folder_of, [given])
     (here / "unfinished" / "run.json").write_text('{"status": "failed"}', encoding="utf-8")
     for free in ("run_dir=unfinished", "run_dir=new", "run_dir=mine overwrite=true", "hydra.run.dir=other"):
         given = free.split()[0].partition("=")[2]
-        assert call("config", folders.run_folder, free.split()).path == here / given
-    assert call("config", folders.run_folder, ["run_dir=."]).path == here
+        assert composed("config", folder_of, free.split()) == here / given
+    assert composed("config", folder_of, ["run_dir=."]) == here
     assert not (here / "new").exists()
 
 
@@ -280,6 +288,8 @@ def test_find_run(run_folder: Path, here: Path) -> None:
     assert find_run([f"resume={run_folder}"]) == str(run_folder)
     with pytest.raises(UserError, match="no run"):
         find_run([f"resume={here}"])
+    with pytest.raises(UserError, match="resume=~nobody-here"):
+        find_run(["resume=~nobody-here"])
     assert find_run(["resume=auto", f"run_dir={run_folder}"]) == str(run_folder)
     assert find_run(["resume=auto", "run_dir=new"]) is None
     latest = ["resume=auto", "+experiment=x"]

@@ -9,13 +9,10 @@ import tracemalloc
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import idiomtune as it
-from idiomtune.config import check
-from idiomtune.config.settings import GlossarySettings
 from idiomtune.data.dictionaries import is_expression, read_tables, read_wiktionary
 from idiomtune.data.own.source import Source
 from idiomtune.encoder.glossary import Glossary, read_glossary
@@ -23,16 +20,12 @@ from idiomtune.errors import DataMissingError, UserError
 from idiomtune.expressions import ExpressionIndex
 from idiomtune.io.files import fingerprint
 from idiomtune.io.tables import read_rows
-from idiomtune.programs.glossary import glossary
-from idiomtune.programs.launch import call
+from idiomtune.programs.run import run_program
 from tests.dictionaries import ENGLISH, many_words, sense, word, write_extract, write_wordnet
 
 
 def made(tmp_path: Path, *arguments: str, name: str = "idioms.tsv") -> Glossary:
-    def task(config: dict[str, Any]) -> Path:
-        return glossary(check(GlossarySettings, config))
-
-    call("glossary", task, [*arguments, f"output={tmp_path / name}", "overwrite=true"])
+    run_program("glossary", [*arguments, f"output={tmp_path / name}", "overwrite=true"])
     return read_glossary([tmp_path / name])
 
 

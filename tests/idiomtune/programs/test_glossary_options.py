@@ -15,7 +15,7 @@ from idiomtune.encoder.device import place
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import Meanings
 from idiomtune.errors import UserError
-from idiomtune.programs.knowledge import gate_usages
+from idiomtune.programs.check import gate_usages
 from tests.own_data import write
 from tests.tiny_models import constant_gate
 from tests.tiny_runs import composed

@@ -25,11 +25,11 @@ from idiomtune.data.semeval2022 import read_pairs
 from idiomtune.data.sources import DataFiles
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import GlossaryForm, Meanings, read_glossary
+from idiomtune.encoder.glossary_record import glossary_note, learnt_glossaries
 from idiomtune.errors import Interrupted, UserError
 from idiomtune.expressions import ExpressionIndex
 from idiomtune.hub.card import learnt_card
 from idiomtune.programs import learn as recipe
-from idiomtune.programs.knowledge import glossary_note, learnt_glossaries
 from idiomtune.programs.learn import LearningState, learn
 from tests.forks import Child, program
 from tests.own_data import write

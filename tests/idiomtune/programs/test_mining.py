@@ -15,7 +15,7 @@ from idiomtune.encoder.encoder import Encoder
 from idiomtune.errors import Interrupted, UserError
 from idiomtune.factory import build_objective
 from idiomtune.objectives.own import OwnContrastiveObjective
-from idiomtune.programs.prepare import check_data
+from idiomtune.programs.check import check as check_data
 from idiomtune.requests import Request
 from tests.own_data import write, write_lines
 from tests.tiny_runs import at_loss, composed, metrics, resume, terminate, train, weights

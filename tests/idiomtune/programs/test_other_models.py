@@ -20,7 +20,8 @@ from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.parity import compare_loaded
 from idiomtune.errors import UserError
 from idiomtune.factory import build_objective
-from idiomtune.programs.prepare import check_data, prepare
+from idiomtune.programs.check import check as check_data
+from idiomtune.programs.check import prepare
 from idiomtune.requests import Request
 from tests.tiny_families import FAMILIES, WIDTH, tiny_checkpoint
 from tests.tiny_runs import composed, resume, train

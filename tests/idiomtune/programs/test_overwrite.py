@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 import idiomtune as it
-from idiomtune.commands import new
-from idiomtune.commands.explore import parse
 from idiomtune.errors import UserError
 from idiomtune.io.claims import claimed
-from idiomtune.programs.explore import explore
+from idiomtune.programs import new
+from idiomtune.programs.explore import explore, parse
 from tests.dictionaries import write_extract
 from tests.planted_runs import plant
 

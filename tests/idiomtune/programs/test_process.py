@@ -112,7 +112,7 @@ CALLS: dict[str, tuple[Callable[[Given], Any], dict[str, Any], str]] = {
     "check": (
         lambda g: it.check("idiolink_ft", data="sample", model=g.tiny, **g.wrong),
         {"trainer": {"batch_size": 0}},
-        "idiomtune.programs.prepare.check_data",
+        "idiomtune.programs.check.check",
     ),
     "evaluate": (
         lambda g: it.evaluate(g.tiny, "idiolink", **g.but(data="sample", device="cpu")),
@@ -134,7 +134,7 @@ CALLS: dict[str, tuple[Callable[[Given], Any], dict[str, Any], str]] = {
     "push": (
         lambda g: it.push(g.run, **g.but(repo_id="me/x", dry_run=True, license="mit", allow_sample=True)),
         {"repo_id": "a/b/c"},
-        "idiomtune.commands.push.publish",
+        "idiomtune.programs.push.push",
     ),
     "report": (
         lambda g: it.report(g.run, **g.wrong),

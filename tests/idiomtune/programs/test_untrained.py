@@ -8,7 +8,7 @@ import pytest
 
 from idiomtune.benchmarks import embeddings
 from idiomtune.config import EvaluateSettings, check
-from idiomtune.programs.evaluate import score_model
+from idiomtune.programs.evaluate import evaluate as score_model
 from tests.tiny_runs import composed, train
 
 
@@ -34,7 +34,7 @@ def test_an_evaluation_embeds_no_text_again(tiny_path: Path, monkeypatch: pytest
 
     def scores(*options: str) -> dict[str, float]:
         config = composed("evaluate", *given, *options)
-        return score_model(check(EvaluateSettings, config), config)
+        return score_model(check(EvaluateSettings, config))
 
     first = scores()
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from idiomtune.commands.gate import gate, main, parse
 from idiomtune.errors import UserError
+from idiomtune.programs.gate import gate, main, parse
 from idiomtune.reports.statistics import statistic_of
 from tests.planted_runs import SCORES, plant, plant_queries, query, write_lines
 
@@ -262,7 +262,7 @@ def test_a_crash_is_no_verdict(
     def crash(_: object) -> int:
         raise ZeroDivisionError("a mistake")
 
-    monkeypatch.setattr("idiomtune.commands.gate.gate", crash)
+    monkeypatch.setattr("idiomtune.programs.gate.gate", crash)
     assert main([str(tmp_path), f"floor={NDCG}:0.5"]) == 2
     assert "a mistake" in capsys.readouterr().err
 

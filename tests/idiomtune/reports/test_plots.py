@@ -11,7 +11,7 @@ import pytest
 
 from idiomtune.benchmarks import Distributions
 from idiomtune.config import EvaluateSettings, check
-from idiomtune.programs.evaluate import score_model
+from idiomtune.programs.evaluate import evaluate as score_model
 from idiomtune.reports.plots import Curves, Line, curves_svg, violins
 from tests.tiny_runs import composed, metrics, train
 
@@ -72,7 +72,7 @@ def test_runs_and_evaluations_leave_epsilons_plot(tmp_path: Path, options: list[
     config = composed(
         "evaluate", *named, "benchmarks=[epsilon]", "benchmark.epsilon.languages=[en,pt]", f"plots={plots}"
     )
-    scores = score_model(check(EvaluateSettings, config), config)
+    scores = score_model(check(EvaluateSettings, config))
     assert {path.name for path in plots.iterdir()} == {"epsilon.png", "epsilon_pt.png"}
     own = {key: value for key, value in scores.items() if not key.startswith("epsilon/pt/")}
     assert own == pytest.approx({k: v for k, v in recorded["scores"].items() if k in own}, abs=1e-6)

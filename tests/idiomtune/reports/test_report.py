@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import yaml
 
-from idiomtune.commands.report import main, parse
 from idiomtune.declarations.models import model_values
 from idiomtune.errors import UserError
 from idiomtune.hub.card import eval_results
+from idiomtune.programs.report import main, parse
 from idiomtune.reports.compare import compare, comparison_notes
 from idiomtune.reports.frames import Group, group_runs
 from idiomtune.reports.runs import find_runs, read_runs

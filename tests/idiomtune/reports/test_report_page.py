@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from idiomtune.commands.report import main
 from idiomtune.data.sources import SAMPLE_ROOT
+from idiomtune.programs.report import main
 from idiomtune.reports.frames import read_items
 from idiomtune.reports.runs import read_lines
 from idiomtune.reports.screens import show_finished_run

@@ -18,7 +18,7 @@ import pytest
 from idiomtune.errors import UserError
 from idiomtune.io.claims import TakenError
 from idiomtune.io.files import numbered
-from idiomtune.programs.folders import new_sweep_folder, run_name
+from idiomtune.programs.call import new_sweep_folder, run_name
 from idiomtune.training.ending import stop_requests
 from idiomtune.training.run_folder import RunFolder
 from tests.programs import ROOT, run
@@ -218,10 +218,10 @@ def test_how_a_program_ends(
     settings.parent.mkdir(parents=True)
     settings.write_text("# @package _global_\nhydra:\n  job:\n    env_set:\n      HF_TOKEN: 12345678secret\n")
     (tmp_path / "start.py").write_text(
-        "import sys, idiomtune.programs.launch\n"
-        f"def task(config): {task}\n"
-        f"sys.argv = ['train', 'run_dir=run', *{arguments!r}]\n"
-        "idiomtune.programs.launch.launch('config', task)\n"
+        "import sys, idiomtune.programs.run as run\n"
+        f"def task(*_): {task}\n"
+        "run._run = task\n"
+        f"run.main('train', ['run_dir=run', *{arguments!r}])\n"
     )
     done = run(str(tmp_path / "start.py"), cwd=tmp_path, environment={"PYTHONPATH": str(ROOT)}, timeout=60)
     assert done.returncode == status

@@ -18,13 +18,13 @@ from omegaconf import OmegaConf
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from idiomtune.commands.train import main
 from idiomtune.config import TrainSettings, check
 from idiomtune.config.compose import config_names
 from idiomtune.config.sections import SearchSettings
 from idiomtune.declarations.models import CONF
 from idiomtune.errors import Pruned
-from idiomtune.training.run_folder import RunFolder
+from idiomtune.programs.call import Call
+from idiomtune.programs.run import main
 from idiomtune.training.sweeper import reporter, split_overrides
 from tests.tiny_runs import KEY, composed, resume
 
@@ -40,10 +40,10 @@ def search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, options: list[str]) 
     def run(*arguments: str) -> int:
         own = [option for option in options if not option.startswith(LR)]
         folder = f"hydra.sweep.dir={tmp_path / 'sweep'}"
-        monkeypatch.setattr(sys, "argv", ["train", "-m", "hydra/sweeper=optuna", folder, *own, *arguments])
+        monkeypatch.setattr(sys, "argv", ["train"])  # as hydra.main sees it
         monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
         try:
-            main()
+            main("train", ["-m", "hydra/sweeper=optuna", folder, *own, *arguments])
         except SystemExit as end:
             return int(end.code or 0)
         return 0
@@ -56,15 +56,14 @@ def raised(error: BaseException) -> float:
 
 
 class FakeRuns:
-    """In place of `fine_tune`: what a run leaves, its scores a function of the learning rate."""
+    """In place of `train`: what a run leaves, its scores a function of the learning rate."""
 
     def __init__(self) -> None:
         self.rates: list[float] = []
         self.happens: dict[int, Callable[[], float]] = {}  # in the n-th run, from 0
 
-    def __call__(
-        self, settings: TrainSettings, _config: Any, _experiment: str, run: RunFolder, **rest: Any
-    ) -> float:
+    def __call__(self, settings: TrainSettings, call: Call) -> float:
+        run = call.run
         run.path.mkdir(parents=True, exist_ok=True)
         assert not (run.path / "run.json").exists()  # no two jobs share a folder
         rate = settings.trainer.learning_rate
@@ -74,7 +73,8 @@ class FakeRuns:
         try:
             score = self.happens.get(len(self.rates) - 1, lambda: score)()
             for epoch in range(1, settings.trainer.max_epochs):
-                rest["on_score"](score * epoch / 10)
+                assert call.on_score is not None
+                call.on_score(score * epoch / 10)
             record = {"status": "finished"}
         except Pruned as pruned:
             record = {"status": "pruned", "reason": str(pruned)}
@@ -90,7 +90,7 @@ class FakeRuns:
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeRuns:
     runs = FakeRuns()
-    monkeypatch.setattr("idiomtune.programs.fine_tune.fine_tune", runs)
+    monkeypatch.setattr("idiomtune.programs.train.train", runs)
     return runs
 
 

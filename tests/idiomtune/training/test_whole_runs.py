@@ -23,7 +23,7 @@ from idiomtune.factory import build_objective
 from idiomtune.io.processes import Processes
 from idiomtune.objectives.idiolink import IdioLinkObjective
 from idiomtune.objectives.triplets import TripletObjective
-from idiomtune.programs.evaluate import score_model
+from idiomtune.programs.evaluate import evaluate as score_model
 from idiomtune.reports.compare import compare
 from idiomtune.reports.frames import group_runs
 from idiomtune.reports.runs import read_runs
@@ -49,7 +49,7 @@ def scores_of(tiny_path: Path) -> Scores:
             *("evaluate", data, "device=cpu", "model=pretrained", f"model.path={model}"),
             *("precision=fp32", *overrides),
         )
-        return score_model(check(EvaluateSettings, config), config)
+        return score_model(check(EvaluateSettings, config))
 
     return scores
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -158,7 +157,3 @@ def _run(arguments: Sequence[str]) -> int:
 def main(arguments: Sequence[str]) -> int:
     """The command line; returns the exit status."""
     return run_plain(_run, arguments, HELP)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -165,7 +164,3 @@ def _run(arguments: Sequence[str]) -> int:
     from idiomtune.reports.checks import STATUS
 
     return STATUS[verdict]
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

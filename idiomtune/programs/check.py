@@ -1,4 +1,4 @@
-"""What `train` and `check` both do first: read all data, and check it together with the options."""
+"""`idiomtune check`: a configuration and its data, in seconds; what a run does first too."""
 
 from __future__ import annotations
 
@@ -16,9 +16,12 @@ from idiomtune.benchmarks.suite import check_dimensions
 from idiomtune.config import ModelSettings, TrainerSettings, TrainSettings
 from idiomtune.data.astitch import Usage
 from idiomtune.data.own.load import own_splits
+from idiomtune.data.places import labelled_usages
 from idiomtune.declarations.models import model_names, model_values
 from idiomtune.encoder.building import check_model_options, empty_encoder, saved_pooling
 from idiomtune.encoder.device import Placement, log_placement, place
+from idiomtune.encoder.glossary import GLOSSARIES, read_glossary
+from idiomtune.encoder.glossary_record import glossary_files
 from idiomtune.encoder.reading import Rendered, is_truncated
 from idiomtune.errors import UserError
 from idiomtune.factory import build_objective, mines_negatives
@@ -26,7 +29,6 @@ from idiomtune.io.files import first_of, printable
 from idiomtune.io.tables import is_from_memory
 from idiomtune.objectives import Batch, Objective
 from idiomtune.objectives.mixture import MixtureObjective, in_section
-from idiomtune.programs.knowledge import gate_usages, glossary_files
 from idiomtune.training.loop import check_monitor
 from idiomtune.training.regularization import check_remedies
 
@@ -51,6 +53,41 @@ class Prepared:
     usages: Sequence[Usage]
     benchmarks: list[Benchmark]
     not_scored: Mapping[str, str]
+
+
+def check(settings: TrainSettings) -> None:
+    """Read all data that training and scoring need, and say what there is.
+
+    Raises:
+        UserError: as the run would.
+    """
+    log_placement(place(settings.device, settings.precision))
+    prepared = prepare(settings)
+    objective, benchmarks = prepared.objective, prepared.benchmarks
+    steps = objective.epoch_steps(0, 1)
+    paths = dict.fromkeys([*objective.files, *(path for b in benchmarks for path in b.files)])
+    files = [str(path) for path in paths if not is_from_memory(path)]
+    files += ["rows in memory"] * (len(files) < len(paths))
+    print(printable(f"files: {first_of(files) or 'none'}"))
+    print(printable(f"objective {settings.objective.name}: {objective.describe()}"))
+    print(printable(f"{len(steps)} steps an epoch, {settings.trainer.max_epochs} epochs"))
+    every, keys = settings.eval.every, " + ".join(settings.trainer.monitor)
+    when = "epoch" if every == "epoch" else f"{every} steps"
+    best = f"the last, scored by {keys}" if every == "end" else f"the highest {keys}, after each {when}"
+    print(printable(f"the best checkpoint: {best}"))
+    if mines_negatives(settings):
+        print("hard negatives are mined when training starts")
+    parts = getattr(settings.objective, "parts", {})
+    for data in [part.data for part in parts.values()] or [settings.data.own]:
+        if data.train:
+            examples = own_splits(data).train
+            for row in np.unique(np.linspace(0, len(examples) - 1, _NUM_SHOWN).astype(int)).tolist():
+                print(printable(f"trained as: {examples.describe(row)}"))
+    for benchmark in benchmarks:
+        print(printable(f"benchmark {benchmark.name}: {len(set(requests_of(benchmark)))} texts to embed"))
+    for name, reason in prepared.not_scored.items():
+        print(printable(f"benchmark {name} is not scored: {reason}"))
+    print(printable("the configuration and its data are in order"))
 
 
 def prepare(settings: TrainSettings, folder: Path | None = None) -> Prepared:
@@ -207,36 +244,30 @@ def what_takes_less(settings: TrainSettings, placement: Placement) -> str:
     return "\n".join(["What takes less, about half as much each (docs/memory.md):", *lines])
 
 
-def check_data(settings: TrainSettings) -> None:
-    """Read all data that training and scoring need, and say what there is.
+def gate_usages(settings: TrainSettings, objective: Objective) -> list[Usage]:
+    """The sentences that `model.glossary_gate` is fitted to: the objective's, MAGPIE's and our own.
+
+    The sample has only the objective's.
 
     Raises:
-        UserError: as the run would.
+        UserError: if they do not have both usages, or MAGPIE is missing; if meanings replace expressions.
     """
-    log_placement(place(settings.device, settings.precision))
-    prepared = prepare(settings)
-    objective, benchmarks = prepared.objective, prepared.benchmarks
-    steps = objective.epoch_steps(0, 1)
-    paths = dict.fromkeys([*objective.files, *(path for b in benchmarks for path in b.files)])
-    files = [str(path) for path in paths if not is_from_memory(path)]
-    files += ["rows in memory"] * (len(files) < len(paths))
-    print(printable(f"files: {first_of(files) or 'none'}"))
-    print(printable(f"objective {settings.objective.name}: {objective.describe()}"))
-    print(printable(f"{len(steps)} steps an epoch, {settings.trainer.max_epochs} epochs"))
-    every, keys = settings.eval.every, " + ".join(settings.trainer.monitor)
-    when = "epoch" if every == "epoch" else f"{every} steps"
-    best = f"the last, scored by {keys}" if every == "end" else f"the highest {keys}, after each {when}"
-    print(printable(f"the best checkpoint: {best}"))
-    if mines_negatives(settings):
-        print("hard negatives are mined when training starts")
-    parts = getattr(settings.objective, "parts", {})
-    for data in [part.data for part in parts.values()] or [settings.data.own]:
-        if data.train:
-            examples = own_splits(data).train
-            for row in np.unique(np.linspace(0, len(examples) - 1, _NUM_SHOWN).astype(int)).tolist():
-                print(printable(f"trained as: {examples.describe(row)}"))
-    for benchmark in benchmarks:
-        print(printable(f"benchmark {benchmark.name}: {len(set(requests_of(benchmark)))} texts to embed"))
-    for name, reason in prepared.not_scored.items():
-        print(printable(f"benchmark {name} is not scored: {reason}"))
-    print(printable("the configuration and its data are in order"))
+    model = settings.model
+    if not model.glossary_gate:
+        return []
+    if model.glossary_form == "in_place":
+        raise UserError(
+            "in training, a gate is for meanings that are read after expressions: leave it out, or give "
+            "model.glossary_gate=false",
+            option="model.glossary_form=in_place",
+        )
+    own: Sequence[tuple[str, bool]] = getattr(objective, "usages", ())
+    usages = [Usage("", "", text, None, is_idiomatic) for text, is_idiomatic in own]
+    if not settings.data.sample:
+        usages += labelled_usages(read_glossary([GLOSSARIES / "idiolink.tsv"]).senses, settings, whole=True)
+    if len({usage.is_idiomatic for usage in usages}) < 2:
+        raise UserError(
+            "model.glossary_gate=true: it is learnt from sentences that are labelled literal and idiomatic, "
+            "as IdioLink's are, and this training data does not have both: give model.glossary_gate=false"
+        )
+    return usages

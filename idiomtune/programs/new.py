@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -38,7 +37,3 @@ def _run(arguments: Sequence[str]) -> int:
     print(f"write your own sentences into {printable(str(folder))}/sentences.csv; then, in that folder:")
     print("  idiomtune check config.yaml\n  idiomtune train config.yaml")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

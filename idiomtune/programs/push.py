@@ -1,18 +1,10 @@
 """`idiomtune push`: a run's model, card and scores to the Hugging Face Hub, and a page about it."""
 
-from typing import Any
-
-from idiomtune.config import ExploreSettings, PushSettings, check
+from idiomtune.config import ExploreSettings, PushSettings
 from idiomtune.io.secrets import refuse_files
-from idiomtune.programs.launch import launch
 
 
-def run(config: dict[str, Any]) -> list[str | None]:
-    """Push one checkpoint, or show what would be pushed; returns the addresses of the commits."""
-    return publish(check(PushSettings, config))
-
-
-def publish(settings: PushSettings) -> list[str | None]:
+def push(settings: PushSettings) -> list[str | None]:
     """Push the model, the page, or both; or write the page, and show what would be pushed.
 
     Problems are reported before a text is embedded. The last line that is printed is the address of the last
@@ -41,7 +33,3 @@ def publish(settings: PushSettings) -> list[str | None]:
     for upload in [*models, *spaces]:  # all of them, before the first is sent
         refuse_files(upload.folder, upload.files)
     return [send(upload, settings) for upload in [*models, *spaces]]
-
-
-if __name__ == "__main__":
-    launch("push", run)

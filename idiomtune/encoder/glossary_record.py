@@ -1,4 +1,4 @@
-"""What a run records of the glossary that its model reads: which files, and how much of it occurs where."""
+"""What records say of a model's glossary: which files, how much of it occurs where, and what was learnt."""
 
 from __future__ import annotations
 
@@ -7,17 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from idiomtune.benchmarks import Benchmark, requests_of
-from idiomtune.config import ModelSettings, TrainSettings
-from idiomtune.data.astitch import Usage
-from idiomtune.data.places import labelled_usages
+from idiomtune.config import ModelSettings
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.glossary import GLOSSARIES, named_glossary, read_glossary
+from idiomtune.encoder.glossary import named_glossary
 from idiomtune.encoder.loading import resolve_model_path
 from idiomtune.errors import UserError
 from idiomtune.io.files import expanded, first_of, is_file
 from idiomtune.io.records import LEARNT, read_record
-from idiomtune.objectives import Objective
 
 log = logging.getLogger(__name__)
 
@@ -57,44 +53,6 @@ def describe_glossary(
     if texts and unseen:
         log.info("glossary: in none of these texts: %s", first_of(unseen))
     return facts
-
-
-def gate_usages(settings: TrainSettings, objective: Objective) -> list[Usage]:
-    """The sentences that `model.glossary_gate` is fitted to: the objective's, MAGPIE's and our own.
-
-    The sample has only the objective's.
-
-    Raises:
-        UserError: if they do not have both usages, or MAGPIE is missing; if meanings replace expressions.
-    """
-    model = settings.model
-    if not model.glossary_gate:
-        return []
-    if model.glossary_form == "in_place":
-        raise UserError(
-            "in training, a gate is for meanings that are read after expressions: leave it out, or give "
-            "model.glossary_gate=false",
-            option="model.glossary_form=in_place",
-        )
-    own: Sequence[tuple[str, bool]] = getattr(objective, "usages", ())
-    usages = [Usage("", "", text, None, is_idiomatic) for text, is_idiomatic in own]
-    if not settings.data.sample:
-        usages += labelled_usages(read_glossary([GLOSSARIES / "idiolink.tsv"]).senses, settings, whole=True)
-    if len({usage.is_idiomatic for usage in usages}) < 2:
-        raise UserError(
-            "model.glossary_gate=true: it is learnt from sentences that are labelled literal and idiomatic, "
-            "as IdioLink's are, and this training data does not have both: give model.glossary_gate=false"
-        )
-    return usages
-
-
-def benchmark_texts(benchmarks: Sequence[Benchmark]) -> dict[str, Iterable[str]]:
-    """Benchmark → the texts that it has embedded, found (by a rehearsal, maybe) only if they are read."""
-
-    def texts(benchmark: Benchmark) -> Iterable[str]:
-        yield from (request.text for request in requests_of(benchmark))
-
-    return {benchmark.name: texts(benchmark) for benchmark in benchmarks}
 
 
 def read_learnt(folder: Path) -> dict[str, Any] | None:

@@ -1,1 +1,0 @@
-"""The programs' entry points: each module is one command, `idiomtune report` and so on."""

@@ -1,0 +1,284 @@
+"""The words of a command line as Hydra takes them, and a choice by name."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from hydra._internal.utils import get_args_parser
+from hydra.core.config_store import ConfigStore
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import QuotedString
+from hydra.errors import HydraException
+from yaml import MarkedYAMLError, YAMLError
+
+from idiomtune.config.compose import chosen_by_default, config_names, literal, quoted, unquoted
+from idiomtune.declarations.models import CONF
+from idiomtune.declarations.registry import is_place
+from idiomtune.errors import UserError
+from idiomtune.io.files import checked_text, described, expanded, has_lone_surrogate, is_folder, parse_yaml
+from idiomtune.io.records import model_folder
+from idiomtune.io.secrets import refuse_arguments, refuse_values
+
+PATHS = (
+    "run_dir",
+    "resume",
+    "model.path",
+    "model.glossary",
+    "retain.teacher",
+    "output",
+    "per_query",
+    "predictions",
+    "plots",
+    "data.negatives.corpus",
+    "checkpoint",
+    "glossary",
+    "corpus",
+)
+_SUBJECT = {
+    "config": "+experiment",
+    **dict.fromkeys(("evaluate", "learn"), "model"),
+    "glossary": "from",
+    "push": "checkpoint",
+}
+_PLAIN = re.compile(r"[A-Za-z_./@:][\w./@:+-]*", re.ASCII)  # what needs no quotation marks, and is no number
+_WORDS = {"true", "false", "null", "nan", "inf"}  # which would be values of another type
+_SWEEP_FLAGS = ("-m", "--multirun")
+_OWN_TABLE = dict.fromkeys(
+    ("data", "benchmark"), "; a table of your own is data.train=, or scored by benchmark.own_pairs.path="
+)
+_ADDED = ("experiment", "debug", "protocol", "sweep")  # nothing is chosen of these unless the user does so
+
+
+def rewrite_arguments(arguments: Sequence[str], program: str = "config") -> list[str]:
+    """The command line as Hydra takes it.
+
+    A first word without `=` is what the program is about: `idiomtune evaluate minilm` is `model=minilm`.
+    `model=<folder or Hub id>` becomes `model=pretrained model.path='...'` (Hydra refuses the slash);
+    `benchmarks=` chooses the benchmarks that it names; of `+experiment=<file>.yaml` the file is stored as an
+    experiment of its name.
+
+    Args:
+        program: name of its configuration: `config` trains, `evaluate` scores.
+
+    Raises:
+        UserError: for a file that is no experiment; for `run_dir=` or `resume=` in a sweep, whose runs would
+            share the folder; for several models of which one is a path; for a token; for an option with
+            dashes; for `+sweep=` without `-m`; for a choice by what is no name.
+    """
+    refuse_arguments(arguments)
+    if broken := next(filter(has_lone_surrogate, arguments), None):
+        raise UserError(f"{broken!a}: is not UTF-8 text, so it cannot be recorded with the run")
+    _refuse_dashes(arguments)
+    _check_config_folder(arguments)
+    arguments = sorted(arguments, key=lambda one: one not in _SWEEP_FLAGS)  # Hydra refuses it behind options
+    arguments = _with_subject(arguments, program)
+    arguments = [_named_experiment(argument) for argument in arguments]
+    several = is_sweep(arguments)
+    if several:
+        _check_sweep(arguments)
+    elif search := next((a for a in arguments if a.startswith("+sweep=")), None):
+        raise UserError(f"{search} is a search, which makes several runs: idiomtune train -m {search} …")
+    rewritten: list[str] = []
+    for argument in arguments:
+        key, _, value = argument.partition("=")
+        if key == "model":
+            rewritten += _rewritten_model(value, several)
+        elif key == "benchmarks" and program == "config":
+            rewritten.append(f"benchmark={value}")
+        elif key == "benchmarks" and program == "evaluate":
+            rewritten += [*_choice_of(value, arguments), argument]
+        else:
+            argument = _quoted_scores(argument)
+            rewritten.append(argument if several else _quoted_path(argument))
+    for argument in () if several else rewritten:
+        if f"~{argument.partition('=')[0].lstrip('+')}" not in rewritten:  # else it is declared in its place
+            _check_choice(argument)
+    return rewritten
+
+
+def _with_subject(arguments: Sequence[str], program: str) -> list[str]:
+    """The arguments, their first word with the option that it is the value of."""
+    first = 1 if is_sweep(arguments[:1]) else 0
+    words = list(arguments)
+    if program in _SUBJECT and first < len(words) and re.match(r"[^-+=~][^=]*$", words[first]):
+        words[first] = f"{_SUBJECT[program]}={words[first]}"
+    return words
+
+
+def _named_experiment(argument: str) -> str:
+    """`+experiment=<file>.yaml` by the name that it has for Hydra, which looks into `conf/` only."""
+    key, _, value = argument.partition("=")
+    path = Path(unquoted(value))
+    if key != "+experiment" or path.suffix != ".yaml":
+        return argument
+    if path.stem in config_names("experiment"):
+        raise UserError(f"{argument}: there is an experiment {path.stem} already: rename the file")
+    try:
+        options = dict(parse_yaml(expanded(str(path), "experiment").read_text(encoding="utf-8")))
+        refuse_values(options)
+        ConfigStore.instance().store(path.stem, options, group="experiment", package="_global_")
+    except (OSError, TypeError, ValueError, YAMLError) as error:
+        raise UserError(f"{argument}: cannot be read as an experiment: {error}") from error
+    return f"+experiment={word(path.stem)}"
+
+
+def _check_config_folder(arguments: Sequence[str]) -> None:
+    """Refuse a folder of `--config-dir` with a file that Hydra, which writes every alias out, cannot hold."""
+    for flag, value in pairwise([*arguments, ""]):
+        flag, _, folder = flag.partition("=")
+        if flag in ("--config-dir", "-cd", "--config-path", "-cp"):
+            for path in sorted(Path(folder or value).rglob("*.yaml")):
+                try:
+                    with suppress(MarkedYAMLError):  # which Hydra reports if it reads the file
+                        parse_yaml(path.read_text(encoding="utf-8", errors="replace"))
+                except (OSError, YAMLError) as error:
+                    raise UserError(f"cannot be read: {error}", option=flag, file=path) from None
+
+
+def _refuse_dashes(arguments: Sequence[str]) -> None:
+    """Refuse an option that is written with dashes, as most programs take them.
+
+    Hydra's parser would answer with its own usage, which names no option of ours, or take the beginning of a
+    flag for the flag: `--experiment=` for `--experimental-rerun`, which ignores the rest of the command line.
+    """
+    flags = get_args_parser()._option_string_actions  # there is no other list of Hydra's own
+    for argument in arguments:
+        flag, sign, value = argument.partition("=")
+        if not flag.startswith("-") or flag == "--" or flag in flags:
+            continue
+        if near := difflib.get_close_matches(flag, flags, n=1, cutoff=0.8):
+            raise UserError(f"{flag}: there is no such flag. Did you mean {near[0]}?")
+        name = flag.lstrip("-").replace("-", "_")
+        option = f"{'+' if name in _ADDED else ''}{name}={value if sign else '…'}"
+        refuse_arguments([option])  # a token is not to be shown
+        raise UserError(f"{flag}: options are written name=value, without dashes: {option}")
+
+
+def is_sweep(arguments: Sequence[str]) -> bool:
+    """Whether the command line makes several runs."""
+    return any(argument in _SWEEP_FLAGS for argument in arguments)
+
+
+def _check_sweep(arguments: Sequence[str]) -> None:
+    """Refuse what several runs cannot share."""
+    for argument in arguments:
+        key, _, value = argument.partition("=")
+        if key in ("run_dir", "resume"):
+            raise UserError(
+                f"{key}= is one folder, but -m makes several runs with a folder each: "
+                "use hydra.sweep.dir=<folder>"
+            )
+        if key == "hub.repo_id" and "," not in value and "${" not in value:
+            raise UserError(
+                f"hub.repo_id={value} names one repository, but -m makes several runs: put what differs into "
+                "the name, as hub.repo_id='user/name-${seed}'"
+            )
+
+
+def _rewritten_model(value: str, several: bool) -> list[str]:
+    """`model=`: a name of `conf/model/` stays; a folder or Hub id becomes the path of a pretrained model."""
+    bare = unquoted(value)
+    names = bare.split(",") if several else [bare]
+    models = config_names("model")
+    paths = [
+        name
+        for name in names
+        if name not in models and ("/" in name or (name and is_folder(expanded(name, "model"))))
+    ]
+    if not paths:
+        return [f"model={value}"]
+    if len(paths) < len(names):
+        raise UserError(
+            f"model={value} mixes config names and folders or Hub ids; sweep over either kind, "
+            "or over model.path= with full names"
+        )
+    escape = literal if "\\${" in value else str
+    return ["model=pretrained", "model.path=" + ",".join(quoted(escape(model_folder(p))) for p in paths)]
+
+
+def _choice_of(value: str, arguments: Sequence[str]) -> list[str]:
+    """`benchmark=`, where `benchmarks=` names one beyond those that an evaluation has by default.
+
+    Else it only says which of the chosen are scored; options of the others may be given too.
+    """
+    names = set(re.findall(r"\w+", value)) - {"null"}
+    is_chosen = any(argument.startswith("benchmark=") for argument in arguments)
+    usual = chosen_by_default("evaluate", "benchmark")
+    return [] if is_chosen or names <= {*usual} else [f"benchmark={value}"]
+
+
+def _check_choice(argument: str) -> None:
+    """Refuse a value that is no name for an option that chooses by name, which Hydra only trips over."""
+    group = argument.partition("=")[0].lstrip("+")
+    if group in _groups():
+        with suppress(HydraException):  # which Hydra reports itself
+            value = OverridesParser.create().parse_override(argument).value()
+            parts = value if isinstance(value, list) else [value]
+            if wrong := [part for part in parts if not isinstance(part, str | QuotedString | None)]:
+                raise _no_name(group, wrong[0])
+
+
+def _no_name(group: str, value: Any) -> UserError:
+    names, table = ", ".join(config_names(group)), _OWN_TABLE.get(group, "")
+    return UserError(f"must be a name ({names}), got {described(value)}{table}", option=group)
+
+
+def _groups() -> set[str]:
+    return {path.name for path in CONF.iterdir() if path.is_dir() and path.name != "hydra"}
+
+
+def split_choices(values: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
+    """Nested values from Python as what they choose by name, in words, and all others.
+
+    Raises:
+        UserError: naming an option whose value is no name.
+    """
+    words, others = [], {}
+    for group, value in values.items():
+        if group not in {*_groups(), "benchmarks"} or isinstance(value, Mapping):
+            others[group] = value
+            continue
+        parts = value if isinstance(value, list | tuple) else [value]
+        if wrong := [part for part in parts if not isinstance(part, str)]:
+            raise _no_name("benchmark" if group == "benchmarks" else group, wrong[0])
+        parts = [word(checked_text(part, group)) for part in parts]
+        added = "+" if group in _ADDED else ""
+        words.append(f"{added}{group}=" + (parts[0] if isinstance(value, str) else f"[{','.join(parts)}]"))
+    return words, others
+
+
+def word(text: str) -> str:
+    """A text as a value of Hydra's grammar, where it means itself: `${…}` is no interpolation."""
+    return text if _PLAIN.fullmatch(text) and text.lower() not in _WORDS else quoted(literal(text))
+
+
+def _quoted_path(argument: str) -> str:
+    """An option that names a path, in quotation marks: a folder's name may hold what Hydra parses."""
+    key, _, value = argument.partition("=")
+    option = re.sub(r"^\+*(objective\.parts\.[\w-]+\.)?", "", key)  # a mixture's parts have the same options
+    names_path = (option in PATHS or is_place(option)) and value not in ("", "null")
+    is_bare = value == value.strip("'\"") and not value.startswith(("[", "{"))
+    return f"{key}={quoted(value)}" if names_path and is_bare else argument
+
+
+def _quoted_scores(argument: str) -> str:
+    """Scores of cut embeddings (`…/dim=64`) in quotation marks: of a bare value Hydra takes no second `=`."""
+    key, sign, value = argument.partition("=")
+    parts = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|([^\[\],'"\s=]+/dim=\d+)"""
+    return key + sign + re.sub(parts, lambda m: quoted(m[1]) if m[1] else m[0], value)
+
+
+def named_grid(arguments: Sequence[str]) -> str | None:
+    """The folder that a grid of runs is given, "" if it is given none; None for all that is not a grid."""
+    asks = ("--cfg", "-c", "--info", "-i", "--help", "-h", "--hydra-help", "--version")
+    is_search = any("sweeper=" in a or a.startswith("+sweep=") for a in arguments)
+    if not is_sweep(arguments) or is_search or any(a.partition("=")[0] in asks for a in arguments):
+        return None
+    folders = [a.partition("=")[2].strip("'\"") for a in arguments if a.startswith("hydra.sweep.dir=")]
+    return folders[-1] if folders else ""

@@ -1,0 +1,187 @@
+"""What a page of the explorer shows: models, before and after training, and a corpus."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from idiomtune.config import ExploreSettings, ModelSettings, check
+from idiomtune.config.sections import named_model
+from idiomtune.data.idiolink import available_splits, idiolink_root, load_split
+from idiomtune.data.names import CV_SPLIT
+from idiomtune.data.own.source import find_sources
+from idiomtune.data.places import labelled_usages
+from idiomtune.declarations.options import as_list
+from idiomtune.encoder.building import build_encoder
+from idiomtune.encoder.device import Placement, place
+from idiomtune.encoder.encoder import Encoder
+from idiomtune.encoder.glossary import glossary_path
+from idiomtune.encoder.glossary_record import describe_glossary, glossary_files, taught_from
+from idiomtune.errors import UserError
+from idiomtune.explorer.search import Corpus, Explorer, Model, idiolink_corpus, own_corpus, training_corpus
+from idiomtune.hub.card import base_model
+from idiomtune.hub.push import run_and_model
+from idiomtune.io.files import expanded, is_file, is_folder
+from idiomtune.io.records import LEARNT, check_recorded_files, refuse_recorded_code
+from idiomtune.training.run_folder import read_config
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Named:
+    """A model that is to be shown.
+
+    Attributes:
+        settings: of its base model.
+        saved: a checkpoint of a run; None for the model of the settings itself.
+    """
+
+    name: str
+    about: str
+    settings: ModelSettings
+    saved: Path | None = None
+
+
+def explorer_of(options: ExploreSettings) -> tuple[Explorer, str]:
+    """All models with the corpus embedded, and the page's title."""
+    models = [
+        model
+        for name in options.models
+        for model in find_models(name, trust_remote_code=options.trust_remote_code)
+    ]
+    glossary = options.glossary and [str(glossary_path(name, "glossary")) for name in options.glossary]
+    corpus = find_corpus(options).with_queries(options.queries)
+    log.info("%s: %d documents, %d queries", corpus.name, len(corpus.documents), len(corpus.queries))
+    placement = place(options.device, "fp32")
+    embedded = []
+    for i, model in enumerate(models):
+        if model not in models[:i]:
+            encoder = _encoder(model, glossary, placement)
+            describe_glossary(
+                model.settings, encoder, {corpus.name: (text.text for text in corpus.documents)}
+            )
+            embedded.append(Model.embedding(model.name, model.about, encoder, corpus))
+    name = options.name or " and ".join(dict.fromkeys(Path(name).name for name in options.models))
+    return Explorer(corpus, embedded, options.neighbours), f"{name} on {corpus.name}"
+
+
+def find_models(name: str, *, trust_remote_code: bool = False) -> list[Named]:
+    """What a name on the command line stands for: of a run its model before and after training.
+
+    Args:
+        trust_remote_code: run the Python code that comes with the models; no record decides that.
+
+    Raises:
+        UserError: if there is no such model, the run has none yet, or its model was loaded with its code.
+    """
+    path = expanded(name, "model")
+    code: dict[str, Any] = {"trust_remote_code": trust_remote_code}
+    if (found := run_and_model(path)) is not None:
+        run, saved = found
+        if not saved.is_dir():
+            raise UserError(
+                f"{run}: the run has no {saved.name}/ yet; name one of its checkpoints, {run}/step_<n>"
+            )
+        config = read_config(run)["model"]
+        _refuse_code(config, run / "config.yaml", trust_remote_code)
+        base = _recorded(str(config["path"]), config | code)
+        check_recorded_files(glossary_files(base), run)
+        after = Named(f"trained: {run.name}", f"{run.name}/{saved.name}", base, saved)
+    elif taught := taught_from(path):
+        record, *_ = taught
+        _refuse_code(record["options"], path / LEARNT, trust_remote_code)
+        options = {key: value for key, value in record["options"].items() if not key.startswith("glossary")}
+        base = _recorded(record["model"], options | code)
+        after = Named(f"taught: {path.name}", str(path), _settings(str(path), **code))
+        if len(earlier := find_models(record["model"], **code)) > 1:  # it was trained, or taught, itself
+            return [replace(earlier[-1], settings=base, saved=None), after]
+    else:
+        settings = _settings(str(path) if is_folder(path) else name, **code)
+        return [Named(name, settings.path, settings)]
+    before = base_model({"model": base.model_dump()}).name
+    return [Named(f"untrained: {before.rpartition('/')[2]}", before, base), after]
+
+
+def _refuse_code(model: Mapping[str, Any], file: Path, trust_remote_code: bool) -> None:
+    refuse_recorded_code(model, file, repeats=trust_remote_code, option="trust_remote_code=true")
+
+
+def _recorded(path: str, options: Mapping[str, Any]) -> ModelSettings:
+    """The model of a record, which may lack options."""
+    return check(ModelSettings, _settings(path).model_dump() | {**options}, section="model")
+
+
+def _settings(name: str, **options: Any) -> ModelSettings:
+    try:
+        return named_model(name, **options)
+    except ValidationError as error:
+        raise UserError(f"model {name}: {error.errors()[0]['msg']}") from None
+    except ValueError as error:
+        raise UserError(str(error)) from None
+
+
+def _encoder(model: Named, glossary: list[str] | None, placement: Placement) -> Encoder:
+    """The model, with its own meanings or those of `glossary=`."""
+    log.info("loading %s", model.name)
+    settings = model.settings
+    if glossary is None:
+        return build_encoder(settings, placement, model.saved)
+    ours = dict.fromkeys(name for name in ModelSettings.model_fields if name.startswith("glossary_"))
+    changes: dict[str, Any] = ours | {"glossary": glossary, "glossary_dropout": 0.0}
+    if model.saved is not None:  # as a model of its own, whose meanings can be replaced
+        changes |= dict.fromkeys(("revision", "pooling", "pool_prompts", "bidirectional", "idiom_tokens"))
+        changes["path"] = str(model.saved)
+    return build_encoder(settings.model_copy(update=changes), placement, labelled=labelled_usages)
+
+
+def find_corpus(options: ExploreSettings) -> Corpus:
+    """What is searched; by default what the first run was scored on: IdioLink, or the user's own data.
+
+    Raises:
+        UserError: if it does not exist or is wrong.
+    """
+    if options.corpus == "sample":
+        return _idiolink(idiolink_root(None, sample=True), options.split, "the sample")
+    if options.corpus is not None:
+        path = expanded(options.corpus, "corpus")
+        if is_file(path / "indexes.json"):
+            return _idiolink(path.parent, path.name, "IdioLink")
+        if is_folder(path) and available_splits(path):
+            return _idiolink(path, options.split, "IdioLink")
+        return own_corpus(path)
+    runs = map(_run_of, options.models)
+    trained = next((found for found in runs if found is not None), (Path(), Path()))
+    config = read_config(trained[0]) if trained[0] != Path() else {}
+    data, benchmark = config.get("data", {}), (config.get("benchmark") or {}).get("idiolink", {})
+    for option in ("val", "train"):
+        if own := as_list(data.get(option) or []):  # one file is no list in a run's config.yaml
+            sources = find_sources(own, f"data.{option}")
+            check_recorded_files([source.path for source in sources if source.path], trained[0])
+            name = Path(own[0]).name + " (training data)" * (option == "train")
+            return training_corpus(sources, name, data.get("columns"), data.get("form"))
+    sample = bool(data.get("sample"))
+    try:
+        root = idiolink_root(data.get("root"), sample=sample)
+    except UserError as error:
+        raise UserError(f"{error}\n  - or another corpus: corpus=<file or folder>, corpus=sample") from None
+    (scored, *_) = as_list(benchmark.get("split") or "val")
+    split = options.split or ("val" if scored == CV_SPLIT else scored)
+    return _idiolink(root, split, "the sample" if sample else "IdioLink")
+
+
+def _run_of(name: str) -> tuple[Path, Path] | None:
+    """The run of a model, or of the one that it was taught from."""
+    path = expanded(name, "model")
+    taught = taught_from(path)
+    return run_and_model(expanded(taught[-1]["model"], "model") if taught else path)
+
+
+def _idiolink(root: Path, split: str | None, name: str) -> Corpus:
+    split = split or "val"
+    return idiolink_corpus(load_split(root, split), f"{name}, {split}")

@@ -1,0 +1,284 @@
+"""What a run measures and leaves: the untrained model's scores and the best one's, the card, the report."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from idiomtune.benchmarks import Benchmark, requests_of
+from idiomtune.benchmarks.suite import Scorecard, Suite
+from idiomtune.config import TrainSettings
+from idiomtune.encoder.building import build_encoder
+from idiomtune.encoder.encoder import Encoder
+from idiomtune.encoder.glossary_record import glossary_note, learnt_glossaries
+from idiomtune.encoder.parity import compare_loaded
+from idiomtune.errors import InvariantError, UserError
+from idiomtune.factory import module_benchmarks, saved_modules
+from idiomtune.hub.card import model_card
+from idiomtune.io.files import write_json, write_jsonl, write_text
+from idiomtune.programs.check import Prepared
+from idiomtune.reports.runs import SAMPLE_NOTE, read_run
+from idiomtune.training.checkpoint import TrainerState
+from idiomtune.training.loop import monitor_name, monitored
+from idiomtune.training.regularization import Retention
+from idiomtune.training.run_folder import BASELINE
+from idiomtune.training.step import RunContext, num_warmup_steps
+
+log = logging.getLogger(__name__)
+
+_SCORED_ALIKE = 0.01  # how far scores of one model may be apart, by rounding and approximate search
+
+Scores = dict[str, float]
+
+
+def suite_of(context: RunContext, benchmarks: list[Benchmark], modules: nn.Module | None = None) -> Suite:
+    """The benchmarks, and those of an objective's modules."""
+    settings = context.settings
+    if modules is not None:
+        benchmarks = [*benchmarks, *module_benchmarks(settings, modules, benchmarks)]
+    return Suite(benchmarks, context.processes, settings.cut_dimensions)
+
+
+def benchmark_texts(benchmarks: Sequence[Benchmark]) -> dict[str, Iterable[str]]:
+    """Benchmark → the texts that it has embedded, found (by a rehearsal, maybe) only if they are read."""
+
+    def texts(benchmark: Benchmark) -> Iterable[str]:
+        yield from (request.text for request in requests_of(benchmark))
+
+    return {benchmark.name: texts(benchmark) for benchmark in benchmarks}
+
+
+def check_model(context: RunContext, prepared: Prepared, retention: Retention, *, resumed: bool) -> None:
+    """Check and record the models that are loaded: gate, parity, weights that remedies need.
+
+    Raises:
+        UserError: if the base model or the teacher of a resumed run has other weights than at its start.
+    """
+    encoder, objective, record = retention.encoder, prepared.objective, context.run.record
+    for name, digest in (("base_weights", retention.base), ("teacher_weights", retention.teacher)):
+        if resumed and None not in (digest, record.get(name)) and digest != record[name]:
+            raise UserError(
+                f"the {name.partition('_')[0]} model (model.path, retain.teacher) has other weights than "
+                "at the start of the run, and retain.* depends on them: restore it (on the Hub, a revision "
+                "names a commit), or start a new run without resume="
+            )
+        context.run.update(**({name: digest} if digest is not None else {}))
+    if encoder.idiom_tokens is not None:
+        for line in encoder.idiom_tokens.describe(objective.idiom_sentences):
+            log.info(line)
+    if not resumed and context.settings.trainer.checks("parity"):
+        context.run.update(parity=compare_loaded(encoder, context.settings.model))
+    context.run.update(reading=encoder.describe_reading())
+    if encoder.meanings is not None and not prepared.usages:
+        encoder.meanings = replace(encoder.meanings, gate=None)  # of other weights than are trained here
+
+
+# ------------------------------------------------------------------ the untrained model and the best one
+
+
+def score_untrained(context: RunContext, suite: Suite) -> tuple[Scores, Encoder | None]:
+    """The scores of the untrained model, kept in `baseline.json` for when the run is resumed.
+
+    Returns:
+        The scores, and the model as it was loaded; None if its scores were known.
+    """
+    settings, processes, trainer = context.settings, context.processes, context.settings.trainer
+    path = context.run.path / BASELINE[0]
+    if known := processes.from_main(context.run.baseline):
+        return known, None
+    with context.accelerator.local_main_process_first():
+        encoder = build_encoder(settings.model, context.placement)
+    context.run.update(untrained_weights=sample_weights(encoder))
+    scorecard = suite.run(encoder, keep=settings.eval.cache)
+    scores = scorecard.scores
+    # An untrained model has no scores of experts.
+    score = monitored(scores, trainer) if all(key in scores for key in trainer.monitor) else None
+    log.info(
+        "untrained: %s %s (%d texts scored in %.1f s)",
+        monitor_name(trainer),
+        "none" if score is None else f"{score:.4f}",
+        scorecard.num_texts,
+        scorecard.seconds,
+    )
+
+    def write() -> None:
+        if settings.eval.per_query:  # first, since baseline.json marks this as done
+            _write_per_query(context.run.path / "per_query_baseline", scorecard)
+        write_json(path, scores)
+        context.run.seal(*BASELINE)
+
+    processes.from_main(write)
+    encoder.cut_spans.clear()  # so that training tells of its own
+    encoder.truncated.clear()
+    return scores, encoder
+
+
+def score_best(
+    context: RunContext, benchmarks: list[Benchmark], before: Suite, state: TrainerState
+) -> tuple[Scorecard, list[float]]:
+    """Score the saved model, loaded as a user loads it: what is reported is what was saved.
+
+    Args:
+        before: has scored the last checkpoint, whose embeddings count if the saved model is the same.
+
+    Returns:
+        The scores, and a sample of the weights.
+
+    Raises:
+        InvariantError: if it does not score as it did when it was saved.
+    """
+    saved = context.run.path / "best"
+    suite = suite_of(context, benchmarks, saved_modules(str(saved), context.placement))
+    suite.known = before.remembered
+    encoder = build_encoder(context.settings.model, context.placement, saved)
+    best, trainer = suite.run(encoder), context.settings.trainer
+    if trainer.checks("scoring"):
+        again, then = monitored(best.scores, trainer) or 0.0, state.best_score or 0.0
+        if abs(again - then) > _SCORED_ALIKE:
+            raise InvariantError(
+                f"best/ was scored {then:.4f} when it was saved, and {again:.4f} when it was loaded: it is "
+                "not the checkpoint that was the best, or scoring depends on more than the model "
+                "(trainer.invariants=[-scoring] ends the run all the same)"
+            )
+    return best, sample_weights(encoder)
+
+
+def sample_weights(model: nn.Module) -> list[float]:
+    """Projections of a sample of a model's weights, by which they are recognised later.
+
+    Rows that are added at the end of a matrix (idiom tokens) do not change it.
+    """
+    sampled = [p.detach().flatten()[: 256 * 97 : 97].double().cpu() for p in model.parameters()]
+    sample = torch.cat([torch.zeros(1, dtype=torch.double), *sampled])
+    directions = torch.empty(8, len(sample), dtype=torch.double)
+    return (directions.normal_(generator=torch.Generator().manual_seed(0)) @ sample).tolist()
+
+
+def have_changed(before: Sequence[float], after: Sequence[float]) -> bool:
+    """Whether weights have changed, by their samples."""
+    return len(before) != len(after) or not np.allclose(before, after, rtol=1e-6, atol=0)
+
+
+# ------------------------------------------------------------------ the report
+
+
+def current_card(context: RunContext, has_tokens: bool, *, with_scores: bool = False) -> str:
+    """The model card of what the run has by now."""
+    folder = context.run.path
+    scores = json.loads((folder / "scores.json").read_text(encoding="utf-8")) if with_scores else None
+    return model_card(folder, scores=scores, licence=context.settings.hub.license, idiom_tokens=has_tokens)
+
+
+def _not_learnt(
+    settings: TrainSettings, state: TrainerState, untrained: Scores, trained: Scores, *, is_same: bool
+) -> list[str]:
+    """A warning if training has changed nothing, with the option that is likely why.
+
+    Not if the untrained model already has the full monitored score: the run's verdict then says that this
+    score cannot choose a checkpoint.
+
+    Args:
+        state: at the run's end.
+        untrained, trained: scores of the models.
+        is_same: whether the weights are the untrained ones.
+    """
+    trainer = settings.trainer
+    compared = untrained.keys() & trained.keys()
+    is_full = all(untrained.get(key, 0.0) >= 1 - 1e-9 for key in trainer.monitor)
+    if is_same and not trainer.only_idiom_tokens:
+        what = "the weights of the best checkpoint are the untrained ones"
+    elif (
+        not compared or trainer.freeze_encoder or is_full or any(untrained[k] != trained[k] for k in compared)
+    ):
+        return []
+    else:
+        what = "every score is the untrained model's, in all digits"
+    causes = {
+        "retain.interpolation=0 saves the base model's weights": not settings.retain.interpolation,
+        "that was still in the warm-up: lower trainer.warmup_steps or trainer.warmup_ratio": (
+            num_warmup_steps(trainer, state.step) >= (state.best_step or 0)
+        ),
+        f"trainer.clip_norm={trainer.clip_norm} is very small": (trainer.clip_norm or 1.0) < 1e-3,
+        f"trainer.learning_rate={trainer.learning_rate:g} is very small": trainer.learning_rate < 1e-7,
+        "raise trainer.learning_rate, train for more steps, or score on harder data": True,
+    }
+    return [f"{what}: {next(cause for cause, holds in causes.items() if holds)}"]
+
+
+def report(
+    context: RunContext,
+    state: TrainerState,
+    baseline: Scores,
+    best: Scorecard,
+    prepared: Prepared,
+    *,
+    has_learnt: bool,
+    tokens: bool,
+) -> None:
+    """Write the run's results: `scores.json`, per-query files, plots, the card.
+
+    Args:
+        state: the run's progress at its end.
+        baseline: the scores of the untrained model.
+        best: those of the best checkpoint.
+        has_learnt: whether its weights are others than the untrained ones.
+        tokens: whether it has idiom tokens.
+    """
+    settings, run = context.settings, context.run
+    warnings = _not_learnt(settings, state, baseline, best.scores, is_same=not has_learnt)
+    data_notes = [SAMPLE_NOTE] if settings.data.sample else []
+    learnt, glossary = learnt_glossaries(settings.model), run.record.get("glossary")
+    data_notes += glossary_note(glossary, learnt)
+    empty = [f"{n} of {state.step} steps learnt nothing: {why}" for why, n in state.empty_steps.items()]
+    notes = [*best.notes, *empty]
+    meta = {
+        "checkpoint": f"step_{state.best_step}",
+        "model": settings.model.path,
+        "seed": settings.seed,
+        "monitor": settings.trainer.monitor,
+        "data": "; ".join([", ".join(benchmark.name for benchmark in prepared.benchmarks), *data_notes]),
+        "not_scored": run.record.get("not_scored", {}),
+        "trained_on": run.record.get("trained_on"),
+        "glossary": glossary,
+        **({"glossary_learnt": learnt} if learnt else {}),
+        "notes": notes,
+        "warnings": warnings,
+        "files": run.record.get("data", {}),
+        "num_texts": best.num_texts,
+        "seconds": round(best.seconds, 3),
+        "encoder_seconds": round(best.encoder_seconds, 3),
+    }
+    write_json(run.path / "scores.json", {"scores": best.scores, "baseline": baseline, "meta": meta})
+    run.track(lambda tracker: tracker.summarise(best.scores, state.best_step or 0))
+    if settings.eval.per_query:
+        _write_per_query(run.path / "per_query", best)
+    if settings.eval.predictions:
+        for name, text in best.predictions.items():
+            write_text(run.path / "predictions" / name, text)
+    # With matplotlib and pandas, which no step should wait for.
+    from idiomtune.reports.plots import draw_figures, violins
+
+    for name, distributions in best.plots.items():
+        violins(distributions, run.path / "plots" / f"{name}.png")
+    draw_figures(read_run(run.path, run.path.name))
+    for note in notes:
+        log.info("%s", note)
+    write_text(run.path / "best" / "README.md", current_card(context, tokens, with_scores=True))
+    run.seal("best", "config.yaml", "scores.json", "metrics.jsonl", "per_query")
+    run.track(lambda tracker: tracker.keep_model(run.path / "best", best.scores))
+
+
+def _write_per_query(folder: Path, scorecard: Scorecard) -> None:
+    """Write each benchmark's records by query, and next to them the positions of its texts on a map."""
+    for name, records in scorecard.per_query.items():
+        write_jsonl(folder / f"{name}.jsonl", records)
+    for name, records in scorecard.maps.items():
+        if records:
+            write_jsonl(folder / f"{name}.map.jsonl", records)

@@ -1,0 +1,169 @@
+"""`idiomtune train`: a run, from checked settings to a folder with the best model and its scores."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from idiomtune.config import TrainSettings
+from idiomtune.encoder.building import idiom_expressions
+from idiomtune.encoder.device import log_placement, place, start_processes
+from idiomtune.encoder.glossary import named_glossary
+from idiomtune.encoder.glossary_record import describe_glossary, glossary_files
+from idiomtune.factory import own_revisions
+from idiomtune.hub.push import check_can_push, push_or_warn
+from idiomtune.io.files import fingerprints
+from idiomtune.programs.call import Call
+from idiomtune.programs.check import prepare, what_takes_less
+from idiomtune.programs.outcome import (
+    benchmark_texts,
+    check_model,
+    current_card,
+    have_changed,
+    report,
+    sample_weights,
+    score_best,
+    score_untrained,
+    suite_of,
+)
+from idiomtune.training.checkpoint import read_state
+from idiomtune.training.ending import recorded_end, stopped_by_sigterm, system_errors_explained
+from idiomtune.training.loop import train_loop
+from idiomtune.training.regularization import build_retention
+from idiomtune.training.resume import check_same_data, saved_record, start_or_resume
+from idiomtune.training.step import RunContext, Training
+from idiomtune.training.tracking import tracked
+
+log = logging.getLogger(__name__)
+
+
+def train(settings: TrainSettings, call: Call) -> float:
+    """Train, and leave a complete run folder.
+
+    Args:
+        settings: with `settings.resume`, the folder already holds the run to resume.
+        call: how it was called, and the folder. With several processes, the main one's folder is used.
+
+    Returns:
+        The monitored score of the best checkpoint.
+
+    Raises:
+        UserError: for everything that the user can fix; `run.json` then says `failed`.
+        KeyboardInterrupt: at SIGINT or SIGTERM; `run.json` then says `interrupted`.
+        Pruned: if `call.on_score` does; `run.json` then says `pruned`.
+    """
+    before = saved_record(Path(settings.resume))["run"].get("precision") if settings.resume else None
+    placement = place(settings.device, settings.precision, before)
+    accelerator, processes = start_processes(placement)
+    context = RunContext(settings, call.run, placement, accelerator, processes)
+    run = call.run
+    with _reserved(context, call) as checkpoint:
+        with recorded_end(run), _tracked(context, call, checkpoint):
+            # ---- all data: objective, benchmarks
+            with accelerator.local_main_process_first():  # so that each file is downloaded once
+                prepared = prepare(settings, run.path)
+            objective, benchmarks = prepared.objective, prepared.benchmarks
+            suite = suite_of(context, benchmarks, objective.modules)
+            expressions, token_files = idiom_expressions(settings.model, objective)
+            files = [*objective.files, *token_files, *glossary_files(settings.model)]
+            data = fingerprints([*files, *(path for b in suite.benchmarks for path in b.files)])
+            data |= own_revisions(settings)
+            if checkpoint is not None:
+                check_same_data(run.record.get("data", {}), data)
+            facts = {"sample": settings.data.sample, "not_scored": prepared.not_scored}
+            run.update(data=data, trained_on=objective.describe(), **facts)
+            log.info("objective %s: %s", settings.objective.name, objective.describe())
+            if processes.count > 1:
+                log.info(
+                    "%d processes share each step's texts; the batch is the same as in one", processes.count
+                )
+
+            # ---- the untrained model's scores
+            baseline, untrained = score_untrained(context, suite_of(context, benchmarks))
+            if checkpoint is not None or expressions:
+                untrained = None  # not what is trained, so its memory is freed
+
+            # ---- the training: each step is of the seed and the epoch alone
+            retention = build_retention(
+                settings, placement, objective, checkpoint, expressions, processes, untrained=untrained
+            )
+            encoder = retention.encoder
+            objective.modules.to(placement.device)
+            check_model(context, prepared, retention, resumed=checkpoint is not None)
+            texts: dict[str, Iterable[str]] = {"training": [text for _, text in objective.idiom_sentences]}
+            texts |= benchmark_texts(suite.benchmarks)
+            run.update(glossary=describe_glossary(settings.model, encoder, texts))
+            new_modules = sample_weights(objective.modules)  # before they have the checkpoint's weights
+            tokens = encoder.idiom_tokens is not None
+
+            def push(saved: Path) -> None:
+                push_or_warn(settings.hub, saved, saved.name)  # to a branch of that name
+
+            training = Training(
+                context,
+                retention,
+                objective,
+                suite,
+                card=processes.from_main(lambda: current_card(context, tokens)),
+                checkpoint=checkpoint,
+                usages=prepared.usages,
+                on_saved=push if settings.hub.push == "every" else None,
+                on_score=call.on_score,
+            )
+            state = train_loop(training)
+
+            # ---- the best model's: what is scored is what was saved
+            best, weights = score_best(context, benchmarks, suite, state)
+            weights += sample_weights(objective.modules)
+            has_learnt = have_changed([*run.record.get("untrained_weights", ()), *new_modules], weights)
+            processes.from_main(
+                lambda: report(context, state, baseline, best, prepared, has_learnt=has_learnt, tokens=tokens)
+            )
+        run.end("finished", best_step=state.best_step, steps=state.step)
+        if processes.is_main:  # the others need not wait
+            # With pandas, for which no step should wait.
+            from idiomtune.reports.screens import show_finished_run
+
+            show_finished_run(run.path, all_scores=settings.scores == "all")
+            if settings.hub.push is not None:
+                push_or_warn(settings.hub, run.path)
+    assert state.best_score is not None
+    return state.best_score
+
+
+@contextlib.contextmanager
+def _reserved(context: RunContext, call: Call) -> Iterator[Path | None]:
+    """The run's folder, reserved, with a record of this start; yields the checkpoint to resume from."""
+    settings, run, processes = context.settings, context.run, context.processes
+    run.writes = processes.is_main
+    takes_less = what_takes_less(settings, context.placement)
+    with (
+        system_errors_explained(run, processes, takes_less),
+        stopped_by_sigterm(),
+        contextlib.ExitStack() as held,
+    ):
+
+        def start() -> tuple[Path, Path | None, dict[str, Any]]:
+            resume, overwrite = settings.resume is not None, settings.overwrite
+            claim = run.claimed(resume=resume, overwrite=overwrite, record_start=call.record_start)
+            held.enter_context(claim)
+            log_placement(context.placement)
+            glossary = named_glossary(settings.model) if settings.hub.push is not None else None
+            check_can_push(settings.hub, call.config, None if glossary is None else glossary.describe())
+            placed = {name: getattr(context.placement, name) for name in ("device", "precision", "reason")}
+            checkpoint = start_or_resume(settings, call.config, call.experiment, run, **placed)
+            return run.path, checkpoint, dict(run.record)
+
+        run.path, checkpoint, run.record = processes.from_main(start)
+        yield checkpoint
+
+
+def _tracked(
+    context: RunContext, call: Call, checkpoint: Path | None
+) -> contextlib.AbstractContextManager[None]:
+    """What is logged also goes to the trackers, from the step of the checkpoint on."""
+    run, step = context.run, read_state(checkpoint).step if checkpoint else 0
+    return tracked(run, context.settings.tracking, call.config, run.record["experiment"], step)
