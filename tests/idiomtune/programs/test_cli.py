@@ -114,7 +114,7 @@ REFUSED = [
     ("-m | resume=run | seed=1,2", "several runs with a folder each"),
     ("-m | seed=1,2 | hub.repo_id=me/idioms", "names one repository"),
     ("run_dir=\udcff", "UTF-8"),
-    *((f"{name}=~nobody-here", f"{name}=~nobody-here: there is no") for name in ("model", "resume")),
+    ("model=~nobody-here", "model=~nobody-here: there is no"),
     # Options with dashes, with the form that they have here
     ("--experiment=own | data.train=a.csv", "without dashes: +experiment=own"),  # a flag's beginning
     ("+experiment=own | --data | sample", "--data: options are written name=value, without dashes: data=…"),
