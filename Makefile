@@ -27,8 +27,11 @@ $(VENV)/.runs: pyproject.toml constraints.txt
 run: $(VENV)/.runs ## fine-tune on the project's own sample data with the packaged MiniLM weights
 	$(BIN)/python -m train +experiment=idiolink_ft data=sample trainer.max_epochs=2
 
-test: install ## all tests (real data: $$IDIOM_DATA, else ../shared/data)
-	$(PYTEST)
+test: install ## all tests but those of `make figures` (real data: $$IDIOM_DATA, else ../shared/data)
+	$(PYTEST) -m 'not figures'
+
+figures: install ## every published figure that tests compute anew, on the real data: of these, make test has a few
+	$(PYTEST) -m figures
 
 # Numbers are rounded otherwise by a processor's other instructions. What compares them, with those of one that
 # has AVX2 alone (on x86; elsewhere the variables change nothing).
@@ -96,4 +99,4 @@ format: install ## put the code in its standard form
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
 
-.PHONY: help install run test test-avx2 test-fast check planted honest models faults bench bench-quick mutants floors docs format clean
+.PHONY: help install run test figures test-avx2 test-fast check planted honest models faults bench bench-quick mutants floors docs format clean

@@ -53,6 +53,8 @@ _ROOM = 4 << 30  # bytes; the tests of one worker leave some hundred MB
 def pytest_configure(config: pytest.Config) -> None:
     if _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _ROOM:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))  # pytest's own name for it
+    text = "published figures, all of them: `make figures`; what notices a change is in `make test` too"
+    config.addinivalue_line("markers", f"figures: {text}")
     keep_configs()
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # else tokenizers warn in forks
     if not hasattr(config, "workerinput"):  # pytest-xdist's workers inherit it
@@ -88,7 +90,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark whole runs as slow, and begin with the files that have some, so that no worker ends with one."""
     for item in items:
         parameters = getattr(getattr(item, "callspec", None), "params", {})  # may have such a name too
-        if item.path.name != _QUICK and _RUNS & _used_by(item) - parameters.keys():
+        is_run = item.path.name != _QUICK and _RUNS & _used_by(item) - parameters.keys()
+        if is_run or item.get_closest_marker("figures"):
             item.add_marker(pytest.mark.slow)
     long = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in long)
@@ -171,27 +174,63 @@ def tiny(_loaded_tiny: Encoder) -> Encoder:
     return deepcopy(_loaded_tiny)
 
 
-@pytest.fixture(scope="session")
-def options(tiny_path: Path) -> list[str]:
-    """Two epochs of three steps on the sample, drawn tuples, one query mode, nothing else to wait for."""
-    from tests.tiny_runs import DRAWN, KEY, WIDE
+def _two_epochs(tiny_path: Path, *own: str) -> list[str]:
+    """On the sample, with a tiny model, and nothing else to wait for."""
+    from tests.tiny_runs import WIDE
 
     return [
-        *DRAWN,
-        "data=sample",
-        "benchmark=[idiolink]",
-        "eval.cache=false",
-        *("device=cpu", "precision=fp32"),
-        "model=pretrained",
-        *(f"model.path={tiny_path}", WIDE),
-        "trainer.batch_size=48",
-        "trainer.max_epochs=2",
-        "trainer.learning_rate=1e-3",
-        f"trainer.monitor={KEY}",
-        "benchmark.idiolink.split=val",
-        "benchmark.idiolink.query_modes=[sentence]",
-        "benchmark.idiolink.bm25_modes=[]",
+        *("data=sample", "device=cpu", "precision=fp32", "eval.cache=false"),
+        *("model=pretrained", f"model.path={tiny_path}", WIDE),
+        *("trainer.max_epochs=2", "trainer.learning_rate=1e-3", *own),
     ]
+
+
+_ON_VAL = [
+    *("benchmark.idiolink.split=val", "benchmark.idiolink.query_modes=[sentence]"),
+    *("benchmark.idiolink.bm25_modes=[]", "trainer.batch_size=48"),
+]
+
+
+@pytest.fixture(scope="session")
+def options(tiny_path: Path) -> list[str]:
+    """Epochs of three steps, drawn tuples, one query mode."""
+    from tests.tiny_runs import DRAWN, KEY
+
+    monitored = ("benchmark=[idiolink]", f"trainer.monitor={KEY}")
+    return _two_epochs(tiny_path, *DRAWN, *_ON_VAL, *monitored)
+
+
+@pytest.fixture(scope="session")
+def triplet_options(tiny_path: Path) -> list[str]:
+    """Epochs of three steps on all usable groups: the adaptive triplet loss on the encoder alone."""
+    return _two_epochs(
+        tiny_path,
+        *("+experiment=adaptive_triplet", "benchmark=[semeval2022]", "benchmark.semeval2022.split=dev"),
+        *("trainer.monitor=semeval2022/dev/all/sts/spearman", "trainer.batch_size=40", "model.pooling=last2"),
+        *("model.idiom_tokens=null", "trainer.idiom_tokens_learning_rate=null", "eval.every=epoch"),
+        *("objective.groups=usable", "objective.groups_per_expression=null"),
+        "objective.loss.correct_weight=0",
+    )
+
+
+@pytest.fixture(scope="session")
+def joint_options(tiny_path: Path) -> list[str]:
+    """Both objectives."""
+    from tests.tiny_runs import KEY
+
+    scored = ("benchmark=[idiolink,semeval2022]", "benchmark.semeval2022.split=dev", f"trainer.monitor={KEY}")
+    return _two_epochs(tiny_path, "+experiment=joint", *_ON_VAL, *scored)
+
+
+@pytest.fixture(scope="session")
+def experts_options(tiny_path: Path) -> list[str]:
+    """Epochs of three steps on the items that fold 0 of 5 leaves; the encoder is trained too."""
+    return _two_epochs(
+        tiny_path,
+        *("+experiment=admire_experts", "+protocol=cross_validation_admire", "data.fold=0"),
+        *("benchmark=[admire]", "trainer.batch_size=2", "objective.usages_per_item=2"),
+        "trainer.freeze_encoder=false",
+    )
 
 
 @pytest.fixture(scope="session")
@@ -220,52 +259,3 @@ def semeval_sample() -> DataFiles:
 @pytest.fixture(scope="session")
 def semeval_real(real_data: Path) -> DataFiles:
     return DataFiles(FILES, real_data / FOLDER)
-
-
-# The adaptive triplet loss on the encoder alone, all usable groups an epoch.
-WITHOUT_TOKENS = [
-    *("model.idiom_tokens=null", "trainer.idiom_tokens_learning_rate=null", "eval.every=epoch"),
-    *("objective.groups=usable", "objective.groups_per_expression=null", "objective.loss.correct_weight=0"),
-]
-
-
-@pytest.fixture(scope="session")
-def triplet_options(tiny_path: Path) -> list[str]:
-    """Two epochs of three steps on the sample's groups."""
-    from tests.tiny_runs import WIDE
-
-    return [
-        *("+experiment=adaptive_triplet", "data=sample", "benchmark=[semeval2022]", "device=cpu"),
-        *("eval.cache=false", "precision=fp32"),
-        *("model=pretrained", f"model.path={tiny_path}", "model.pooling=last2", WIDE, *WITHOUT_TOKENS),
-        *("trainer.batch_size=40", "trainer.max_epochs=2", "trainer.learning_rate=1e-3"),
-        *("trainer.monitor=semeval2022/dev/all/sts/spearman", "benchmark.semeval2022.split=dev"),
-    ]
-
-
-@pytest.fixture(scope="session")
-def joint_options(tiny_path: Path) -> list[str]:
-    """Two epochs of both objectives on the sample."""
-    from tests.tiny_runs import KEY, WIDE
-
-    return [
-        *("+experiment=joint", "data=sample", "device=cpu", "model=pretrained", f"model.path={tiny_path}"),
-        *("benchmark=[idiolink,semeval2022]", "eval.cache=false", WIDE, "precision=fp32"),
-        *("trainer.batch_size=48", "trainer.max_epochs=2", "trainer.learning_rate=1e-3"),
-        *(f"trainer.monitor={KEY}", "benchmark.semeval2022.split=dev", "benchmark.idiolink.split=val"),
-        *("benchmark.idiolink.query_modes=[sentence]", "benchmark.idiolink.bm25_modes=[]"),
-    ]
-
-
-@pytest.fixture(scope="session")
-def experts_options(tiny_path: Path) -> list[str]:
-    """Two epochs of three steps on the sample's items that fold 0 of 5 leaves; the encoder is trained too."""
-    from tests.tiny_runs import WIDE
-
-    return [
-        *("+experiment=admire_experts", "+protocol=cross_validation_admire", "data.fold=0", "data=sample"),
-        *("benchmark=[admire]", "device=cpu", "eval.cache=false", "precision=fp32"),
-        *("model=pretrained", f"model.path={tiny_path}", WIDE, "trainer.batch_size=2"),
-        *("trainer.max_epochs=2", "trainer.learning_rate=1e-3", "objective.usages_per_item=2"),
-        "trainer.freeze_encoder=false",
-    ]

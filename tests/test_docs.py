@@ -21,7 +21,7 @@ import pytest
 import torch
 import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import IntervalSweep, Override
+from hydra.core.override_parser.types import IntervalSweep
 from omegaconf import OmegaConf
 from PIL import Image
 
@@ -29,13 +29,7 @@ import idiomtune.programs.explore
 import idiomtune.programs.gate
 import idiomtune.programs.report
 from docs import conf, options, results, terms
-from idiomtune.config import (
-    EvaluateSettings,
-    LearnSettings,
-    PushSettings,
-    TrainSettings,
-    check,
-)
+from idiomtune.config import EvaluateSettings, LearnSettings, PushSettings, TrainSettings, check
 from idiomtune.config.compose import config_names, plain, register_resolvers
 from idiomtune.config.sections import SearchSettings
 from idiomtune.config.settings import GlossarySettings
@@ -50,7 +44,12 @@ from tests.programs import ROOT
 from tests.tiny_families import FAMILIES, tiny_checkpoint
 from tests.tiny_runs import train
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:'pin_memory' argument:UserWarning"),
+    pytest.mark.filterwarnings("ignore:The `get_sentence_embedding_dimension`:FutureWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # model2vec closes no file
+]
 
 PROGRAMS: dict[str, tuple[str, type[Section]]] = {
     "train": ("config", TrainSettings),
@@ -68,26 +67,26 @@ PARSERS: dict[str, Callable[[list[str]], object]] = {
 # Of other people, or of the shell: nothing of ours to check.
 OTHERS = re.compile(
     r"(source|export|sed|grep|cd|jupyter notebook|pip install|python3 -m venv|hf|wandb|tensorboard|"
-    r"\S+-venv/bin/\w+|\S+ -m build) "
-    r"|idiomtune --version"
+    r"\S+-venv/bin/\w+|\S+ -m build) |idiomtune --version|#|python -m train…|accelerate launch( --cpu)?$"
 )
 # Options that the worked examples add; a test of their own runs them.
 OF_LIBRARIES = ("hydra.launcher.", "hydra.sweeper.pruner_options.", "hydra.sweeper.sampler_options.")
 OF_EXAMPLES = ("+experiment=contrast", "rewording", "config.yaml", "+experiment=my_file.yaml")
-RUN = (
-    *(
-        "adding-a-loss",
-        "adding-an-objective",
-        "adding-a-benchmark",
-        "configuration",
-        "is-my-objective-right",
-        "knowledge",
-        "mixtures",
-        "own-data",
-    ),
-    *("own-data-scoring", "tutorial"),
-)
+# Pages whose files test_docs_examples.py runs, and those whose snippets run here.
+WITH_FILES = {
+    *("adding-a-loss", "adding-an-objective", "adding-a-benchmark", "configuration", "is-my-objective-right"),
+    *("knowledge", "mixtures", "own-data", "own-data-scoring", "tutorial"),
+}
+WITH_SNIPPETS = {"README", "deploying", "ecosystem", "large-corpora", "mteb", "python", "using"}
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
+BEST = "checkpoints/idiolink_ft/<run>/best"
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+# ---- commands
 
 
 @pytest.fixture
@@ -106,10 +105,9 @@ def filled(command: str) -> str:
     """The command with something in place of each `<placeholder>`."""
 
     def value(match: re.Match[str]) -> str:
-        what = match[2]
-        if "/name" in what:
+        if "/name" in match[2]:
             return "me/name"
-        if "run" in what or "its folder" in what or "sweep" in what:
+        if re.search("run|its folder|sweep", match[2]):
             return "run"  # with the folder above it
         return f"{match[1]}idiolink_ft" if "+experiment=" in match[0] else f"{match[1]}x"
 
@@ -117,14 +115,10 @@ def filled(command: str) -> str:
 
 
 @cache
-def parsed(override: str) -> Override:
-    parser: OverridesParser = OverridesParser.create()
-    return parser.parse_override(override)
-
-
 def single(override: str) -> str:
     """One value of an override that sweeps."""
-    swept = parsed(override)
+    parser: OverridesParser = OverridesParser.create()
+    swept = parser.parse_override(override)
     if not swept.is_sweep_override():
         return override
     value = swept.value()
@@ -149,26 +143,24 @@ def check_program(program: str, arguments: list[str]) -> None:
     """As the program would, up to where it starts to work."""
     if program == "train.new":
         assert len(arguments) <= 1  # none: a mention
-        return
-    if not arguments:  # a mention
+    elif not arguments:  # a mention
         assert (ROOT / "idiomtune" / "commands" / f"{program.rpartition('.')[2]}.py").is_file()
-        return
-    if program in PARSERS:
+    elif program in PARSERS:
         PARSERS[program](arguments)
-        return
-    name, kind = PROGRAMS[program]
-    rewritten = rewrite_arguments(arguments, name)
-    shows = ("-m", "--multirun", "--help", "--cfg", "job", "--package", "trainer")
-    overrides = [a for a in rewritten if a not in shows]
-    # Launchers are packages of their own.
-    overrides = [o for o in overrides if not o.startswith(("hydra/launcher=", "hydra.launcher."))]
-    if "-m" in arguments:
-        overrides = [single(override) for override in overrides]
-    config = composed(name, tuple(o for o in overrides if not o.startswith("hydra.output_subdir")))
-    if config.get("resume") is not None:
-        kept = [o for o in overrides if not o.startswith(("resume=", "hydra."))]
-        config = saved_config(Path(config["resume"]), config, "default", kept)
-    check(kind, config)
+    else:
+        name, kind = PROGRAMS[program]
+        shows = ("-m", "--multirun", "--help", "--cfg", "job", "--package", "trainer")
+        overrides = [
+            single(argument) if "-m" in arguments else argument
+            for argument in rewrite_arguments(arguments, name)
+            # Launchers are packages of their own.
+            if argument not in shows and not argument.startswith(("hydra/launcher=", "hydra.launcher."))
+        ]
+        config = composed(name, tuple(o for o in overrides if not o.startswith("hydra.output_subdir")))
+        if config.get("resume") is not None:
+            kept = [o for o in overrides if not o.startswith(("resume=", "hydra."))]
+            config = saved_config(Path(config["resume"]), config, "default", kept)
+        check(kind, config)
 
 
 def programs_in(line: str) -> Iterator[tuple[str, list[str]]]:
@@ -180,31 +172,28 @@ def programs_in(line: str) -> Iterator[tuple[str, list[str]]]:
         yield match[1], [a for a in shlex.split(text) if a != "…"]
 
 
-@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.usefixtures("folders")
-def test_commands_are_understood(name: str) -> None:
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    targets = set(re.findall(r"^([a-z0-9-]+):", makefile, re.MULTILINE))
-    for line in shell_lines(ROOT / name):
+def test_commands_are_understood() -> None:
+    targets = set(re.findall(r"^([a-z0-9-]+):", read("Makefile"), re.MULTILINE))
+    script_at = r".*python (?:-m )?(?:pytest )?((?:examples|docs|tests|tools|bench|runs)[/.]\S+)"
+    for name, line in [(page, line) for page in NAMES for line in shell_lines(ROOT / page)]:
         if any(option in line for option in OF_EXAMPLES):
             continue
-        ours = list(programs_in(line))
-        for program, arguments in ours:
+        programs = list(programs_in(line))
+        for program, arguments in programs:
             try:
                 check_program(program, arguments)
             except (Exception, SystemExit) as error:
                 pytest.fail(f"{name}: {line}\n{error}")
-        if made := re.match(r"make ([a-z0-9-]+)", line):
-            assert made[1] in targets, line
-        elif script := re.match(
-            r".*python (?:-m )?(?:pytest )?((?:examples|docs|tests|tools|bench|runs)[/.]\S+)", line
-        ):
+        if target := re.match(r"make ([a-z0-9-]+)", line):
+            assert target[1] in targets, f"{name}: {line}"
+        elif script := re.match(script_at, line):
             path = script[1].removesuffix(".py").replace(".", "/")
-            assert (ROOT / f"{path}.py").is_file() or (ROOT / path / "__main__.py").is_file(), line
-        elif not ours and not re.match(r"accelerate launch( --cpu)?$", line):
-            assert OTHERS.match(line) or line.startswith(("#", "python -m train…")), (
-                f"{name}: unknown: {line}"
+            assert (ROOT / f"{path}.py").is_file() or (ROOT / path / "__main__.py").is_file(), (
+                f"{name}: {line}"
             )
+        else:
+            assert programs or OTHERS.match(line), f"{name}: unknown: {line}"
 
 
 @pytest.mark.parametrize(
@@ -214,12 +203,8 @@ def test_commands_are_understood(name: str) -> None:
         "idiomtune train -m +experiment=idiolink_ft run_dir=<folder> seed=1,2",
         "idiomtune train resume=<run> trainer.learning_rate=1",
         "idiomtune train -m +sweep=idiolink_ft +experiment=idiolink_ft hydra.sweeper.pruners=best",
-        "idiomtune evaluate benchmarks=[idiolinks]",
         "idiomtune push checkpoint=<run> repo_id=idioms",
-        "idiomtune report <run> groups=none",
-        "idiomtune explore <run> corpsu=mine.txt",
         "idiomtune gate <run> margin=0.02",
-        "idiomtune gate <run> against=baseline floor=0.8",
     ],
 )
 @pytest.mark.usefixtures("folders")
@@ -231,14 +216,12 @@ def test_a_wrong_command_would_be_noticed(line: str) -> None:
 
 def test_the_commands_for_larger_models_run_on_tiny_ones_of_their_families(tmp_path: Path) -> None:
     """As on the page, without its launcher (tests of sharding have that)."""
-    page = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
-    block = page.partition("## Commands for larger models")[2].split("```")[1].replace("\\\n", " ")
-    lines = [line for line in block.splitlines() if "+experiment" in line]
+    block = read("docs/cluster.md").partition("## Commands for larger models")[2].split("```")[1]
+    lines = [line for line in block.replace("\\\n", " ").splitlines() if "+experiment" in line]
     assert len(lines) == 3
     for number, line in enumerate(lines):
         ((_, arguments),) = programs_in(line)
-        (name,) = (a.removeprefix("model=") for a in arguments if a.startswith("model="))
-        family = "qwen3" if "qwen3" in name else "mistral"
+        family = "qwen3" if "model=qwen3" in line else "mistral"
         folder = tiny_checkpoint(FAMILIES[family], tmp_path / f"{number}_{family}")
         own = [f"model.path='{folder}'", "model.revision=null", "data=sample", "benchmark=[idiolink]"]
         train(tmp_path / f"run_{number}", [*arguments, *own, "device=cpu", "trainer.max_steps=1"])
@@ -246,10 +229,29 @@ def test_the_commands_for_larger_models_run_on_tiny_ones_of_their_families(tmp_p
         assert record["status"] == "finished"
 
 
+@pytest.mark.parametrize("quick", ["", "1"])
+def test_the_headline_script_composes(quick: str, tmp_path: Path) -> None:
+    """It runs to its end; each program that it starts takes its arguments."""
+    program, calls = tmp_path / "idiomtune", tmp_path / "calls"
+    program.write_text('#!/bin/sh\nprintf "%s\\n" "$@" "" >>"$CALLS"\n', encoding="utf-8")
+    program.chmod(0o755)
+    env = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "CALLS": str(calls), "QUICK": quick}
+    command = ["bash", str(ROOT / "runs" / "headline.sh")]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    started = [call.splitlines() for call in calls.read_text(encoding="utf-8").split("\n\n") if call]
+    assert [call[0] for call in started] == ["train"] * 3 + ["report"]
+    for name, *arguments in started:
+        check_program("train" if name == "train" else f"train.{name}", arguments)
+    experiments = {a.partition("=")[2] for call in started for a in call if a.startswith("+experiment=")}
+    assert experiments == {*results.SYSTEMS} - {"untrained"}
+    assert all(("+debug=smoke" in call) == bool(quick) for call in started[:3])
+    assert done.stdout.strip().endswith("report/report.html")
+
+
 def test_what_commands_write_is_ignored_by_git() -> None:
     """Whoever tries the README, the tutorial and the examples in a checkout has nothing to clean up."""
-    texts = [(ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/tutorial.md")]
-    written = re.findall(r" (?:output|run_dir|per_query|predictions|plots)=([\w./]+)", " ".join(texts))
+    pages = read("README.md") + read("docs/tutorial.md")
+    written = re.findall(r" (?:output|run_dir|per_query|predictions|plots)=([\w./]+)", pages)
     for example in (ROOT / "examples").glob("*.py"):
         written += re.findall(r'output: str = "(.+?)"', example.read_text(encoding="utf-8"))
     assert {"runs/idioms", "runs/learnt.json", "models/mine", "out/infonce"} <= set(written)
@@ -260,25 +262,7 @@ def test_what_commands_write_is_ignored_by_git() -> None:
     assert set(written) - set(done.stdout.split()) == set()
 
 
-def test_options_that_are_named_exist() -> None:
-    """`objective.loss.margin=` and the like, in running text."""
-    choices = ["idiolink", "own", "adaptive_triplet", "admire"]
-    configs = [composed("config", (f"objective={choice}",)) for choice in choices]
-    configs += [composed("config", ("tracking=[wandb,tensorboard]",)), composed("evaluate", ())]
-    parts = "+objective.parts={faq: {data: {train: faq.csv}}, idioms: {experiment: idiolink_ft}}"
-    configs += [
-        composed("config", chosen) for chosen in (("+experiment=joint",), ("objective=mixture", parts))
-    ]
-    configs.append(composed("evaluate", ("benchmark=[own_retrieval,own_sts,own_pairs,own_ranking]",)))
-    sweeper = yaml.safe_load((CONF / "hydra" / "sweeper" / "optuna.yaml").read_text(encoding="utf-8"))
-    known = {key for config in configs for key in leaves(config)}
-    known |= {f"hydra.sweeper.{key}" for key in sweeper} | {"hydra.sweep.dir", "hydra.sweep"}
-    for page in PAGES:
-        for code in inline(page):
-            for option in re.findall(r"(?<![\w.-])([a-z_]+(?:\.[a-z_0-9]+)+)=", code):
-                is_ours = option.split(".")[0] in {key.split(".")[0] for key in known}
-                if is_ours and not any(e in option for e in OF_EXAMPLES):
-                    assert option in known or option.startswith(OF_LIBRARIES), f"{page.name}: {code}"
+# ---- options
 
 
 def leaves(config: dict[str, Any], above: str = "") -> Iterator[str]:
@@ -288,12 +272,50 @@ def leaves(config: dict[str, Any], above: str = "") -> Iterator[str]:
             yield from leaves(value, f"{above}{key}.")
 
 
+def test_options_that_are_named_exist() -> None:
+    """`objective.loss.margin=` and the like, in running text."""
+    parts = "+objective.parts={faq: {data: {train: faq.csv}}, idioms: {experiment: idiolink_ft}}"
+    configs = [
+        *(("config", (f"objective={name}",)) for name in ("idiolink", "own", "adaptive_triplet", "admire")),
+        ("config", ("tracking=[wandb,tensorboard]",)),
+        ("config", ("+experiment=joint",)),
+        ("config", ("objective=mixture", parts)),
+        ("evaluate", ()),
+        ("evaluate", ("benchmark=[own_retrieval,own_sts,own_pairs,own_ranking]",)),
+    ]
+    known = {key for config in configs for key in leaves(composed(*config))}
+    sweeper = yaml.safe_load((CONF / "hydra" / "sweeper" / "optuna.yaml").read_text(encoding="utf-8"))
+    known |= {f"hydra.sweeper.{key}" for key in sweeper} | {"hydra.sweep.dir", "hydra.sweep"}
+    sections = {key.split(".")[0] for key in known}
+    for name, code in [(page.name, code) for page in PAGES for code in inline(page)]:
+        for option in re.findall(r"(?<![\w.-])([a-z_]+(?:\.[a-z_0-9]+)+)=", code):
+            if option.split(".")[0] in sections and not any(own in option for own in OF_EXAMPLES):
+                assert option in known or option.startswith(OF_LIBRARIES), f"{name}: {code}"
+
+
+def test_the_page_of_options_has_every_option() -> None:
+    """Of a training and of the other programs, by its full name, with its default and meaning."""
+    options.write()
+    page = options.PAGE.read_text(encoding="utf-8")
+    listed = set(re.findall(r"confval:: (\S+)", page))
+    for name in ("config", "evaluate", "learn", "push"):
+        config = composed(name, ())
+        named = {*leaves({key: value for key, value in config.items() if key != "benchmarks"})}
+        unlisted = named - {key.rpartition(".")[0] for key in named} - listed
+        assert not {n for n in unlisted if not n.endswith(".name") and not n.startswith("model.about.")}
+    assert ".. confval:: trainer.learning_rate\n   :default: ``2.0e-5``\n\n   AdamW, peak\n" in page
+    assert "(those of trainer.monitor) \\| all \\| a list. The untrained and the best model are" in page
+
+
+# ---- snippets
+
+
 def run_snippets(name: str, model: Path) -> list[dict[str, Any]]:
     """The names that each snippet of a page leaves; each goes on from the one before it."""
     names: dict[str, Any] = {}
     left = []
     for code in blocks(ROOT / name, "python"):
-        for path in ("checkpoints/idiolink_ft/<run>/best", "sentence-transformers/all-MiniLM-L6-v2"):
+        for path in (BEST, "sentence-transformers/all-MiniLM-L6-v2"):
             code = code.replace(path, str(model))
         exec(code, names)
         left.append(dict(names))
@@ -306,29 +328,23 @@ def test_both_ways_to_a_span_embedding_agree(tiny_path: Path) -> None:
     assert ours["sentences"].shape == (2, Encoder.from_pretrained(tiny_path).dimension)
 
 
-@pytest.mark.parametrize(
-    ("number", "package"), enumerate(("sentence_transformers", "model2vec.distill", "optimum.onnxruntime"))
-)
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # model2vec closes no file
-def test_ways_to_deploy_a_model(
-    number: int, package: str, tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip(package)
+def test_ways_to_deploy_a_model(tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     page, best = ROOT / "docs" / "deploying.md", tmp_path / "best"
-    place = "checkpoints/idiolink_ft/<run>/best"
     shutil.copytree(tiny_path, best)
-    (command,) = blocks(page, "sh")
-    subprocess.run(shlex.split(command.replace(place, str(best))), check=True)
-    assert "sentence_transformers.models.Pooling" in (best / "modules.json").read_text(encoding="utf-8")
     for name in re.findall(r"`([\w/]+\.(?:json|safetensors))`", page.read_text(encoding="utf-8")):
         assert (best / name).is_file()
+    shorter, static, onnx = (code.replace(BEST, str(best)) for code in blocks(page, "python"))
     names: dict[str, Any] = {}
-    exec(blocks(page, "python")[number].replace(place, str(best)), names)
-    if number == 0:
-        assert names["bits"].shape == (2, 16 // 8)
-    elif number == 1:
-        assert Encoder("out/static").dimension == 16
+    exec(shorter, names)
+    assert names["bits"].shape == (2, 16 // 8)
+    exec(static, {})
+    assert Encoder("out/static").dimension == 16
+    (command,) = blocks(page, "sh")
+    subprocess.run(shlex.split(command.replace(BEST, str(best))), check=True)
+    assert "sentence_transformers.models.Pooling" in (best / "modules.json").read_text(encoding="utf-8")
+    pytest.importorskip("optimum.onnxruntime")
+    exec(onnx, {})
 
 
 def test_a_glossary_turns_the_model_around_as_the_readme_says(tmp_path: Path) -> None:
@@ -337,7 +353,6 @@ def test_a_glossary_turns_the_model_around_as_the_readme_says(tmp_path: Path) ->
     assert names["usage"] == pytest.approx([0.10, 0.94], abs=0.01)
 
 
-@pytest.mark.slow
 def test_snippets_of_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With MiniLM, as printed: a run of own rows, and a model that knows better once it is told a meaning."""
     monkeypatch.chdir(tmp_path)
@@ -348,20 +363,15 @@ def test_snippets_of_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert names["spans"].shape == (1, 384)
 
 
-@pytest.mark.filterwarnings("ignore:'pin_memory' argument:UserWarning")
-@pytest.mark.filterwarnings("ignore:The `get_sentence_embedding_dimension`:FutureWarning")
 def test_snippets_of_the_ecosystem(tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     alone, *_, names = run_snippets("docs/ecosystem.md", tiny_path)
-    assert alone["loss"].isfinite()
     assert alone["masks"].num_false_negatives == 2  # the first two anchors share idiom and meaning
     assert names["trainer"].state.global_step == 1
-    assert names["infonce"].isfinite()
-    assert names["triplet"].isfinite()
+    assert all(loss.isfinite() for loss in (alone["loss"], names["infonce"], names["triplet"]))
     assert len(names["mined"][0]) > 0
 
 
-@pytest.mark.filterwarnings("ignore:The `get_sentence_embedding_dimension`:FutureWarning")
 def test_snippets_of_mteb(tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from idiomtune.integrations.mteb import IdioLinkRetrieval  # mteb takes seconds to import
 
@@ -381,198 +391,120 @@ def test_snippets_of_large_corpora(
 
 
 def test_every_block_is_checked_by_some_test() -> None:
-    names = ("deploying", "ecosystem", "large-corpora", "mteb", "python", "using")
-    run = {"README.md", *(f"docs/{name}.md" for name in names)}
-    for page, name in zip(PAGES, NAMES, strict=True):
+    for page in PAGES:
         text = page.read_text(encoding="utf-8")
         languages = set(re.findall(r"^```(\S+)", text, re.MULTILINE))
-        assert languages <= {"sh", "python", "json", "yaml", "diff", "csv", "tsv"}, name
-        if name not in run:
-            assert not blocks(page, "python"), f"{name}: a snippet that no test runs"
+        assert languages <= {"sh", "python", "json", "yaml", "diff", "csv", "tsv"}, page
+        assert page.stem in WITH_SNIPPETS or not blocks(page, "python"), (
+            f"{page}: a snippet that no test runs"
+        )
         for block in blocks(page, "yaml"):
             yaml.safe_load(block)
-        assert not blocks(page, "diff", "csv"), f"{name}: a change of no named file"
-        if page_files(page):
-            assert page.stem in RUN, f"{name}: files that test_docs_examples.py does not run"
-
-
-def test_record_is_one() -> None:
+        assert not blocks(page, "diff", "csv"), f"{page}: a change of no named file"
+        assert page.stem in WITH_FILES or not page_files(page), f"{page}: files that no test runs"
+        assert not re.findall(r"@@\w*@@|TODO|FIXME", text), page
     (record,) = blocks(ROOT / "docs" / "own-idioms.md", "json")
     assert Document.model_validate(json.loads(record)).usage == "idiomatic"
 
 
+# ---- what is listed
+
+
 def test_what_there_is_is_listed() -> None:
-    readme, results_page, objectives, benchmarks, ecosystem = (
-        (ROOT / name).read_text(encoding="utf-8")
-        for name in (
-            "README.md",
-            "RESULTS.md",
-            "docs/objectives.md",
-            "docs/benchmarks.md",
-            "docs/ecosystem.md",
-        )
+    objectives, benchmarks, ecosystem = (
+        read(f"docs/{name}.md") for name in ("objectives", "benchmarks", "ecosystem")
     )
-    for name in config_names("experiment"):
-        assert f"| `{name}` |" in objectives
-    for name in config_names("benchmark"):
-        assert f"| `{name}` |" in benchmarks
-    for page in PAGES[1:]:
-        assert f"({page.relative_to(ROOT)})" in readme + results_page
-    for path in sorted((ROOT / "examples").glob("*.py")):
-        assert f"| `python examples/{path.name}" in ecosystem
+    assert all(f"| `{name}` |" in objectives for name in config_names("experiment"))
+    assert all(f"| `{name}` |" in benchmarks for name in config_names("benchmark"))
+    assert all(f"({name})" in read("README.md") + read("RESULTS.md") for name in NAMES[1:])
+    assert all(f"| `python examples/{path.name}" in ecosystem for path in (ROOT / "examples").glob("*.py"))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_links_lead_somewhere(name: str) -> None:
-    text = (ROOT / name).read_text(encoding="utf-8")
-    for target in re.findall(r"\]\(([^)\s]+)\)", text):
-        if target.startswith("http"):
-            continue
-        path, _, anchor = target.partition("#")
-        file = (ROOT / name).parent / path if path else ROOT / name
-        assert file.exists(), target
-        if anchor:
-            headings = re.findall(r"^#+ (.+)$", file.read_text(encoding="utf-8"), re.MULTILINE)
-            assert anchor in [re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in headings], target
+def test_links_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\((?!http)([^)\s]+)\)", page.read_text(encoding="utf-8")):
+            path, _, anchor = target.partition("#")
+            file = page.parent / path if path else page
+            assert file.exists(), f"{page}: {target}"
+            if anchor:
+                headings = re.findall(r"^#+ (.+)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+                anchors = [re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in headings]
+                assert anchor in anchors, f"{page}: {target}"
 
 
 def test_every_figure_that_can_be_reproduced_leads_to_where_it_stands() -> None:
     """The last column of reproducing.md has links, which another test follows; "not run" has none."""
-    page = (ROOT / "docs" / "reproducing.md").read_text(encoding="utf-8")
-    rows = [line for line in page.splitlines() if re.match(r"\| .*`(python|make|idiomtune) ", line)]
+    rows = re.findall(r"^\| .*`(?:python|make|idiomtune) .*", read("docs/reproducing.md"), re.MULTILINE)
     assert len(rows) > 15
     for row in rows:
         figures = row.removesuffix("|").rpartition("|")[2]
         assert re.search(r"\]\(\S+\.md", figures) or row.endswith("| not run | |"), row
 
 
-def test_the_readmes_results_and_picture_are_those_of_the_results() -> None:
+def test_the_readmes_results_are_those_of_the_results() -> None:
     found = results.figures(*(page.read_text(encoding="utf-8") for page in results.PAGES))
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
     for system in results.SYSTEMS:
-        row = next(line for line in readme.splitlines() if re.match(rf"\| `?{system}`?[ ,|].* / ", line))
+        row = next(r for r in read("README.md").splitlines() if re.match(rf"\| `?{system}`?[ ,|].* / ", r))
         numbers = [float(n) for n in re.findall(r"\d+\.\d+", row)]
-        expected = [n for mode in results.MODES for n in found[system, mode] if n]
-        assert numbers == expected
-    with Image.open(results.PICTURE) as picture:
-        assert picture.info["Description"] == repr(sorted(found.items())), "run python docs/results.py"
-    assert results.PICTURE.stat().st_size < 100_000
+        assert numbers == [n for mode in results.MODES for n in found[system, mode] if n]
 
 
-@pytest.mark.parametrize("quick", ["", "1"])
-def test_the_headline_script_composes(quick: str, tmp_path: Path) -> None:
-    """It runs to its end; each program that it starts takes its arguments."""
-    program, calls = tmp_path / "idiomtune", tmp_path / "calls"
-    program.write_text('#!/bin/sh\nprintf "%s\\n" "$@" "" >>"$CALLS"\n', encoding="utf-8")
-    program.chmod(0o755)
-    given = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "CALLS": str(calls), "QUICK": quick}
-    done = subprocess.run(
-        ["bash", ROOT / "runs" / "headline.sh"],
-        env=os.environ | given,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    started = [call.splitlines() for call in calls.read_text(encoding="utf-8").split("\n\n") if call]
-    assert [call[0] for call in started] == ["train"] * 3 + ["report"]
-    for name, *arguments in started:
-        check_program("train" if name == "train" else f"train.{name}", arguments)
-    experiments = {a.partition("=")[2] for call in started for a in call if a.startswith("+experiment=")}
-    assert experiments == {*results.SYSTEMS} - {"untrained"}
-    assert all(("+debug=smoke" in call) == bool(quick) for call in started[:3])
-    assert done.stdout.strip().endswith("report/report.html")
+def test_pictures_are_those_of_their_scripts() -> None:
+    found = results.figures(*(page.read_text(encoding="utf-8") for page in results.PAGES))
+    for script, content in ((results, repr(sorted(found.items()))), (terms, terms.content())):
+        with Image.open(script.PICTURE) as picture:
+            assert picture.info["Description"] == content, f"run {script.__name__}"
+        assert script.PICTURE.stat().st_size < 100_000
 
 
-def test_llms_txt_lists_the_pages() -> None:
-    text = (ROOT / "llms.txt").read_text(encoding="utf-8")
-    assert text == conf.llms_text(), "run python docs/conf.py"
-    listed = re.findall(r"^- \[.+?\]\((\S+)\): \S", text, re.MULTILINE)
+def test_the_site_and_llms_txt_list_every_page_once(tmp_path: Path) -> None:
+    assert read("llms.txt") == conf.llms_text(), "run python docs/conf.py"
+    listed = re.findall(r"^- \[.+?\]\((\S+)\): \S", read("llms.txt"), re.MULTILINE)
     assert sorted(["README.md", *listed]) == sorted(NAMES)
-
-
-def test_the_site_has_the_pages_as_markdown(tmp_path: Path) -> None:
-    (tmp_path / "docs").mkdir()
-    pages = {"README", "docs/tutorial", "docs/reference/idiomtune"}
-    conf.add_index(SimpleNamespace(outdir=tmp_path, env=SimpleNamespace(found_docs=pages)), None)
-    made = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
-    assert made == {"index.html", "llms.txt", "README.md", "docs/tutorial.md"}
-
-
-def test_the_citation_is_complete() -> None:
-    """What version 1.2.0 of the format needs; and nothing that there is not, as a DOI."""
-    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    assert {"cff-version", "message", "title", "authors"} <= citation.keys()
-    assert citation.keys() <= {
-        *("cff-version", "message", "title", "authors", "type", "abstract", "version", "license", "keywords")
-    }
-    assert (citation["cff-version"], citation["type"]) == ("1.2.0", "software")
-    assert citation["authors"] == [{"name": "The idiomtune authors"}]
-    assert citation["version"] == idiomtune.__version__
-    assert citation["license"] == "Apache-2.0"
-
-
-def test_no_figure_is_left_open() -> None:
-    for page in PAGES:
-        assert not re.findall(r"@@\w*@@|TODO|FIXME", page.read_text(encoding="utf-8")), page
-
-
-def test_the_first_picture_is_that_of_its_script() -> None:
-    with Image.open(terms.PICTURE) as picture:
-        assert picture.info["Description"] == terms.content(), "run python docs/terms.py"
-    assert terms.PICTURE.stat().st_size < 100_000
-
-
-def test_the_page_of_options_has_every_option() -> None:
-    """Of a training and of the other programs, by its full name, with its default and meaning."""
-    options.write()
-    page = options.PAGE.read_text(encoding="utf-8")
-    listed = set(re.findall(r"confval:: (\S+)", page))
-    for name in ("config", "evaluate", "learn", "push"):
-        config = composed(name, ())
-        config.pop("benchmarks", None)
-        named = {*leaves(config)}
-        sections = {name.rpartition(".")[0] for name in named}
-        unlisted = {n for n in named - sections - listed if not n.endswith(".name")}
-        assert not {n for n in unlisted if not n.startswith("model.about.")}
-    assert ".. confval:: trainer.learning_rate\n   :default: ``2.0e-5``\n\n   AdamW, peak\n" in page
-    assert (
-        "(those of trainer.monitor) \\| all \\| a list. The untrained and the best model are scored on all"
-        in page
-    )
-
-
-def test_the_site_lists_every_page_once() -> None:
     options.write()
     listed = [page for pages in conf.NAVIGATION.values() for page in pages]
     reference = sorted((ROOT / "docs" / "reference").glob("*.rst"))
     pages = [str(page.relative_to(ROOT).with_suffix("")) for page in (*PAGES, *reference)]
     assert sorted([*listed, conf.root_doc]) == sorted(pages)
+    # The site has the pages as Markdown too.
+    (tmp_path / "docs").mkdir()
+    shown = {"README", "docs/tutorial", "docs/reference/idiomtune"}
+    conf.add_index(SimpleNamespace(outdir=tmp_path, env=SimpleNamespace(found_docs=shown)), None)
+    files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert files == {"index.html", "llms.txt", "README.md", "docs/tutorial.md"}
 
 
-def test_every_module_can_be_imported_and_says_what_it_is() -> None:
-    names = [
+def test_the_citation_is_complete() -> None:
+    """What version 1.2.0 of the format needs; and nothing that there is not, as a DOI."""
+    citation = yaml.safe_load(read("CITATION.cff"))
+    assert citation.keys() == {
+        *("cff-version", "message", "title", "authors", "type", "abstract", "version", "license", "keywords")
+    }
+    assert (citation["cff-version"], citation["type"]) == ("1.2.0", "software")
+    assert (citation["version"], citation["license"]) == (idiomtune.__version__, "Apache-2.0")
+
+
+def test_every_module_can_be_imported_and_the_reference_names_modules_that_are_there() -> None:
+    names = {
         module.name
         for package in ("idiomloss", "idiomtune")
         for module in pkgutil.walk_packages([str(ROOT / package)], f"{package}.")
         if not module.name.rpartition(".")[2].startswith("_")
-    ]
+    }
     assert len(names) > 100
     for name in names:
-        assert importlib.import_module(name).__doc__, name
+        importlib.import_module(name)
     pages = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "reference").glob("*.rst"))
-    shown = re.findall(r"automodule:: (\S+)", pages)
-    assert {name for name in names if name.startswith("idiomloss.")} <= {*shown} <= {*names, "idiomloss"}
+    shown = set(re.findall(r"automodule:: (\S+)", pages))
+    assert {name for name in names if name.startswith("idiomloss.")} <= shown <= {*names, "idiomloss"}
 
 
 def test_messages_that_are_explained_are_those_of_the_code() -> None:
     """The first column of troubleshooting.md, with … for what differs."""
-    said = messages()
-    text = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
-    shown = [
-        re.findall(r"`([^`]+)`", row.split(" | ")[0]) for row in re.findall(r"^\| .*", text, re.MULTILINE)
-    ]
-    quoted = [message for messages in shown for message in messages if " " in message]
+    rows = re.findall(r"^\| .*", read("docs/troubleshooting.md"), re.MULTILINE)
+    quoted = [message for row in rows for message in re.findall("`([^`]+)`", row.split(" | ")[0])]
+    quoted = [message for message in quoted if " " in message]
     assert len(quoted) > 40
+    said = messages()
     for message in quoted:
-        if "accelerate launch" not in message:
-            assert any(message in text for text in said), message
+        assert "accelerate launch" in message or any(message in text for text in said), message
