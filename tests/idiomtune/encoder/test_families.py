@@ -20,14 +20,12 @@ from torch.testing import assert_close
 from transformers import AutoModel, AutoTokenizer
 
 from idiomtune.config.sections import LoraSettings
-from idiomtune.data.idiolink import draw_tuples, load_split
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.reading import Tokenizer
 from idiomtune.encoder.trained_parts import Adapters
 from idiomtune.errors import UserError
 from idiomtune.requests import Request
 from tests.tiny_families import CORPUS, FAMILIES, POSITIONS, WIDTH, tiny_checkpoint
-from tests.tiny_objectives import idiolink
 
 pytestmark = pytest.mark.slow
 
@@ -136,24 +134,6 @@ def test_a_family_is_read_padded_pooled_cut_and_saved_as_by_hand(
     saved = plain(tmp_path / "model", [*TEXTS, LONG])
     assert_close(saved, torch.cat([embeddings, long]), atol=2e-5, rtol=0)
     assert [p.requires_grad for p in again.parameters()] == [p.requires_grad for p in encoder.parameters()]
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_a_training_step_in_all_query_modes(paths: Any, name: str, sample_root: Path) -> None:
-    encoder = load(paths(name), FAMILIES[name].pooling)
-    split = load_split(sample_root, "train")
-    drawn = draw_tuples(split.queries, split.documents, num_positives=1, num_hard=1, num_soft=1, seed=[0, 0])
-    modes = ["sentence", "span", "instruction_sentence", "instruction_span"]
-    batch = (objective := idiolink(split, lambda _: drawn, query_mode=modes)).batch(0, [0, 1])
-    encoder.train()
-    loss = objective.loss(encoder(batch.requests), batch).loss
-    loss.backward()  # type: ignore[no-untyped-call]
-    gradients = [p.grad for p in encoder.parameters() if p.grad is not None]
-    assert all(torch.isfinite(gradient).all() for gradient in gradients)
-    assert sum(bool(gradient.any()) for gradient in gradients) > 10
-    before = encoder.encode(TEXTS)
-    torch.optim.AdamW([p for p in encoder.parameters() if p.requires_grad], lr=1e-2).step()
-    assert not torch.allclose(encoder.encode(TEXTS), before, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["gpt_neo", "mistral", "gemma2"])

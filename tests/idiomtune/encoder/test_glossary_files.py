@@ -68,12 +68,6 @@ def test_what_is_never_literal_is_said_by_no_row_to_be(tmp_path: Path) -> None:
     assert read_glossary([path]).never_literal == {"a b"}
 
 
-def test_a_meaning_is_one_line(tmp_path: Path) -> None:
-    path = tmp_path / "g.jsonl"
-    path.write_text(json.dumps({"expression": "a  b", "meaning": "one\n two\u202e"}), encoding="utf-8")
-    assert read_glossary([path]).senses == {"a b": ["one two\\u202e"]}
-
-
 def test_the_first_clause_of_a_definition() -> None:
     for meaning, first in (
         ("get married", "get married"),
@@ -85,11 +79,17 @@ def test_the_first_clause_of_a_definition() -> None:
         assert first_clause(meaning) == first
 
 
-def test_brief_meanings_are_counted_once(tmp_path: Path) -> None:
-    path = tmp_path / "a.tsv"
-    path.write_text("expression\tmeaning\ntie the knot\tget married; wed\ntie the knot\tget married; unite\n")
-    meanings = read_glossary([path]).meanings(brief=True)
-    assert meanings.added("they tie the knot")[0] == "they tie the knot (get married)"
+def test_meanings_are_of_one_line_and_if_brief_of_one_clause(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    rows = [
+        {"expression": "tie  the knot", "meaning": f"get\n married; {more}\u202e"}
+        for more in ("wed", "unite")
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    glossary = read_glossary([path])
+    assert glossary.senses == {"tie the knot": ["get married; wed\\u202e", "get married; unite\\u202e"]}
+    meanings = glossary.meanings(brief=True)
+    assert meanings.senses == {"tie the knot": ["get married"]}
     assert meanings.about["brief"]
 
 

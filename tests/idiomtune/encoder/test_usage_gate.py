@@ -206,15 +206,18 @@ def test_a_gate_compares_an_expression_with_itself_alone_and_trusts_a_glossary_w
 
     Both usages of each expression weigh the same, however many sentences there are of one of them.
     """
-    rng = np.random.default_rng(2)
+    rng, counts = np.random.default_rng(2), (7, 7, 5, 6)  # of ten uses in context, those that are idiomatic
+    uses = [[True] * n + [False] * (10 - n) + [True] for n in counts]
     rows, alone = rng.normal(size=(44, 6)), np.repeat(rng.normal(size=(4, 6)), 11, axis=0)
-    names, labels = np.repeat(list("abcd"), 11), np.tile([True] * 7 + [False] * 3 + [True], 4)
+    names, labels = np.repeat(list("abcd"), 11), np.array(uses).ravel()
     bare = [10, 21, 32, 43]  # the last of each
     order = [i for i in range(44) if i not in bare] + bare
     rows, alone, names, labels = rows[order], alone[order], names[order], labels[order]
     units, apart = ([r / np.linalg.norm(r) * np.sqrt(6) for r in some] for some in (rows, alone))
     inputs = np.array([[*x, *(1.5 * (x - a)[2:4])] for x, a in zip(units, apart, strict=True)])
-    weights = [*np.where(labels[:40], 1 / 56, 1 / 24), *[0.2 / 4] * 4]
+    rarer = [min(n, 10 - n) for n in counts]
+    shares = [[r / n] * n + [r / (10 - n)] * (10 - n) for n, r in zip(counts, rarer, strict=True)]
+    weights = [*np.ravel(shares) / np.sum(shares), *[0.2 / 4] * 4]
 
     def loss(p: np.ndarray) -> float:
         z = inputs @ p[:8] + p[8]
