@@ -1,4 +1,4 @@
-"""Every model family of conf/model, as a tiny checkpoint: pooling, spans, a training step, saving, LoRA."""
+"""Every model family of conf/model, as a tiny checkpoint: pooling, spans, saving, attention."""
 
 from __future__ import annotations
 
@@ -10,19 +10,15 @@ from typing import Any
 
 import pytest
 import torch
-from peft import PeftModel
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import Tensor
 from torch.nn.functional import normalize
 from torch.testing import assert_close
-from transformers import AutoModel, AutoTokenizer
 
-from idiomtune.config.sections import LoraSettings
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.reading import Tokenizer
-from idiomtune.encoder.trained_parts import Adapters
 from idiomtune.errors import UserError
 from idiomtune.requests import Request
 from tests.tiny_families import CORPUS, FAMILIES, POSITIONS, WIDTH, tiny_checkpoint
@@ -49,29 +45,25 @@ def plain(folder: Path, texts: list[str]) -> Tensor:
     return SentenceTransformer(str(folder), device="cpu").encode(texts, convert_to_tensor=True)
 
 
-def hidden(encoder: Encoder, text: str) -> tuple[Tensor, Tensor, list[tuple[int, int]]]:
-    """One text alone, unpadded: (T, D) of the last layer and of the one before; its tokens' offsets."""
-    transformer: Any = encoder.model[0]
-    tokenizer: Any = encoder.model.tokenizer
-    encoded = tokenizer(text, return_tensors="pt", return_offsets_mapping=True)
+def hidden(encoder: Encoder, text: str) -> tuple[list[Tensor], list[tuple[int, int]]]:
+    """One text alone, unpadded: (T, D) of each layer; its tokens' offsets."""
+    encoded = encoder.model.tokenizer(text, return_tensors="pt", return_offsets_mapping=True)
     offsets = [(s, e) for s, e in encoded.pop("offset_mapping")[0].tolist()]
     with torch.no_grad():
-        states = transformer.auto_model(**encoded, output_hidden_states=True).hidden_states
-    return states[-1][0], states[-2][0], offsets
+        states = encoder.transformer(**encoded, output_hidden_states=True).hidden_states
+    return [layer[0] for layer in states], offsets
 
 
-def pooled(pooling: str, last: Tensor, before: Tensor) -> Tensor:
+def pooled(pooling: str, states: list[Tensor]) -> Tensor:
     """By hand."""
+    last = states[-1]
     if pooling == "weightedmean":
         weighted = torch.stack([(i + 1) * h for i, h in enumerate(last)])
         return weighted.sum(0) / sum(range(1, len(last) + 1))
-    return {
-        "cls": last[0],
-        "lasttoken": last[-1],
-        "cls+sep": last[0] + last[-1],
-        "last2": ((last + before) / 2).mean(0),
-        "mean": last.mean(0),
-    }[pooling]
+    if pooling.startswith("last") and pooling != "lasttoken":
+        return torch.stack(states[-int(pooling[4:]) :]).mean(0).mean(0)
+    by_hand = {"cls": last[0], "lasttoken": last[-1], "cls+sep": last[0] + last[-1], "mean": last.mean(0)}
+    return by_hand[pooling]
 
 
 def of_span(layer: Tensor, offsets: list[tuple[int, int]], text: str, span: str) -> Tensor:
@@ -96,12 +88,13 @@ def test_a_family_is_read_padded_pooled_cut_and_saved_as_by_hand(
 
     # A padded batch: each text as alone, whatever the padding token's id is; each span by its own tokens.
     embeddings = encoder.encode(TEXTS)
-    expected = torch.stack([pooled(family.pooling, last, before) for last, before, _ in states])
+    expected = torch.stack([pooled(family.pooling, layers) for layers, _ in states])
     assert_close(embeddings, expected, atol=2e-5, rtol=0)
     assert (unit(embeddings) @ unit(embeddings).T).fill_diagonal_(0).max() < 0.999
+    num_layers = 2 if family.pooling == "last2" else 1
     spans = [
-        of_span((last + before) / 2 if family.pooling == "last2" else last, offsets, text, span)
-        for (last, before, offsets), text, span in zip(states, TEXTS, SPANS, strict=True)
+        of_span(torch.stack(layers[-num_layers:]).mean(0), offsets, text, span)
+        for (layers, offsets), text, span in zip(states, TEXTS, SPANS, strict=True)
     ]
     assert_close(unit(encoder.encode(TEXTS, SPANS)), unit(torch.stack(spans)), atol=2e-5, rtol=0)
     tokenizer = Tokenizer(encoder.model)
@@ -134,29 +127,6 @@ def test_a_family_is_read_padded_pooled_cut_and_saved_as_by_hand(
     saved = plain(tmp_path / "model", [*TEXTS, LONG])
     assert_close(saved, torch.cat([embeddings, long]), atol=2e-5, rtol=0)
     assert [p.requires_grad for p in again.parameters()] == [p.requires_grad for p in encoder.parameters()]
-
-
-@pytest.mark.parametrize("name", ["gpt_neo", "mistral", "gemma2"])
-@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # by peft
-def test_lora_trains_adapters_that_reload_alone_and_merged(paths: Any, name: str, tmp_path: Path) -> None:
-    encoder = load(paths(name), FAMILIES[name].pooling)
-    settings = LoraSettings(rank=2, alpha=4.0, dropout=0.0, target_modules=None)
-    adapters = Adapters(encoder, settings, seed=0, base_model=str(paths(name)))
-    base = encoder.encode(TEXTS)
-    encoder([Request(text) for text in TEXTS]).sum().backward()
-    torch.optim.AdamW([p for p in encoder.parameters() if p.requires_grad], lr=1e-2).step()
-    tuned = encoder.encode(TEXTS)
-    assert not torch.allclose(tuned, base, atol=1e-3)
-
-    with adapters.merged():
-        encoder.save(tmp_path / "merged")
-    assert_close(plain(tmp_path / "merged", TEXTS), tuned, atol=1e-4, rtol=1e-4)
-
-    adapters.save(tmp_path / "adapter")
-    alone = load(paths(name), FAMILIES[name].pooling)
-    transformer: Any = alone.model[0]
-    PeftModel.from_pretrained(transformer.auto_model, str(tmp_path / "adapter"))
-    assert_close(alone.encode(TEXTS), tuned, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["mistral", "qwen2", "qwen3", "gemma2"])
@@ -194,21 +164,11 @@ READINGS = [
 
 @pytest.mark.parametrize(("name", "pooling"), READINGS)
 def test_the_readings_of_epsilons_models(name: str, pooling: str, tmp_path: Path) -> None:
-    """Each against its definition, on each text alone, from hidden states of the library's own class."""
-    deep = {**FAMILIES[name].config, "num_hidden_layers": 6}
-    checkpoint = tiny_checkpoint(replace(FAMILIES[name], config=deep), tmp_path / "model")
-    tokenizer: Any = AutoTokenizer.from_pretrained(checkpoint)
-    model: Any = AutoModel.from_pretrained(checkpoint).eval()
-    expected = []
-    for text in TEXTS:
-        with torch.no_grad():
-            states = model(**tokenizer(text, return_tensors="pt"), output_hidden_states=True).hidden_states
-        assert len(states) == 7
-        if pooling == "last4":
-            expected.append(sum(states[layer][0] for layer in (3, 4, 5, 6)).mean(0) / 4)
-        else:
-            expected.append(pooled(pooling, states[-1][0], states[-2][0]))
-    assert_close(load(checkpoint, pooling).encode(TEXTS), torch.stack(expected), atol=3e-5, rtol=0)
+    """Each against its definition, on each text alone."""
+    deep = replace(FAMILIES[name], config={**FAMILIES[name].config, "num_hidden_layers": 6})
+    encoder = load(tiny_checkpoint(deep, tmp_path / "model"), pooling)
+    expected = torch.stack([pooled(pooling, hidden(encoder, text)[0]) for text in TEXTS])
+    assert_close(encoder.encode(TEXTS), expected, atol=3e-5, rtol=0)
 
 
 @pytest.mark.parametrize("pooling", ["mean", "last2"])
@@ -219,7 +179,7 @@ def test_raw_spans_pass_the_dense_layer_by(paths: Any, pooling: str, tmp_path: P
     own, raw = load(folder), load(folder, span="raw")
     states = [hidden(raw, text) for text in TEXTS]
     pairs = zip(states, TEXTS, SPANS, strict=True)
-    spans = torch.stack([of_span(last, offsets, *pair) for (last, _, offsets), *pair in pairs])
+    spans = torch.stack([of_span(layers[-1], offsets, *pair) for (layers, offsets), *pair in pairs])
     assert_close(raw.encode(TEXTS, SPANS), spans, atol=2e-5, rtol=0)
     assert_close(raw.encode(TEXTS), own.encode(TEXTS))
     assert not torch.allclose(unit(own.encode(TEXTS, SPANS)), unit(spans), atol=1e-2)

@@ -69,15 +69,6 @@ def features_of(encoder: Encoder, text: str, words: str) -> torch.Tensor:
     return torch.cat(pieces)
 
 
-def test_features_are_means_of_hidden_layers(tiny: Encoder) -> None:
-    places = [(RUN, "broke the ice"), (ICE, "broke the ice"), (RUN, "home run")]
-    requests = [replace(span_of(*place), pooling="usage") for place in places]
-    expected = torch.stack([features_of(tiny, *place) for place in places])
-    assert torch.allclose(tiny.usage_features(requests, [1, 2]), expected, atol=1e-5)
-    config: Any = tiny.transformer.config
-    assert config.output_hidden_states is False
-
-
 def test_usage_is_told_by_hidden_layers_of_the_text_and_of_the_expression_alone(gated: Encoder) -> None:
     gate = gate_of(gated)
     for words, name in (("home run", "home run"), ("broke the ice", "break the ice")):
@@ -86,6 +77,8 @@ def test_usage_is_told_by_hidden_layers_of_the_text_and_of_the_expression_alone(
         scale = 6**0.5  # of six unit vectors
         logit = float(text @ torch.tensor(gate.direction) + itself @ torch.tensor(gate.alone)) / scale
         assert gated.usage([RUN], [name]) == pytest.approx([1 / (1 + np.exp(-(logit + gate.bias)))], abs=1e-5)
+    config: Any = gated.transformer.config
+    assert config.output_hidden_states is False
 
 
 def span_of(text: str, words: str, **options: Any) -> Request:
