@@ -6,6 +6,7 @@ import atexit
 import ctypes
 import logging
 import os
+import platform
 import time
 from dataclasses import dataclass
 from datetime import timedelta
@@ -188,11 +189,8 @@ def keep_freed_memory() -> None:
     Each forward and backward pass needs about the same amount again, and the system zeroes every page that it
     provides. Does nothing without glibc, or if environment variables already configure its allocator.
     """
-    if any(name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in os.environ):
-        return
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError, TypeError):
-        return
-    mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
-    mallopt(_M_MMAP_MAX, 0)
+    is_configured = any(name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in os.environ)
+    if platform.libc_ver()[0] == "glibc" and not is_configured:
+        glibc = ctypes.CDLL(None)
+        glibc.mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+        glibc.mallopt(_M_MMAP_MAX, 0)

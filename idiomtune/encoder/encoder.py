@@ -666,13 +666,12 @@ class Encoder(nn.Module):
     def _run(self, texts: list[list[int]], *, with_layers: bool = False) -> tuple[dict[str, Any], Tensor]:
         """The features of texts up to the pooling, and the transformer's last hidden states (B, T, D)."""
         transformer, *others = list(self.model)[: self._pooling_at]
-        inputs = self._tokenizer.pad(texts, self.device)  # (B, T) each
+        options = {}
         if with_layers:
             transformer = copy(transformer)  # the module around the transformer, which stays as it is
             vars(transformer)["_modules"] = {"model": WithLayers(self.transformer)}
-            features = transformer(inputs, output_hidden_states=True)
-        else:
-            features = transformer(inputs)
+            options["output_hidden_states"] = True
+        features = transformer(self._tokenizer.pad(texts, self.device), **options)  # of (B, T) each
         hidden = features["token_embeddings"]
         for module in others:
             features = module(features)
@@ -697,9 +696,8 @@ class Encoder(nn.Module):
         """
         pieces, order = [], []
         for batch in self.forward_batches(requests):
-            pieces.append(
-                self._usage_features(batch, self._run(batch.texts, with_layers=True)[0], layers).cpu()
-            )
+            features, _ = self._run(batch.texts, with_layers=True)
+            pieces.append(self._usage_features(batch, features, layers).cpu())
             order += batch.requests
             if on_progress is not None:
                 on_progress(batch.num_texts)
@@ -708,11 +706,9 @@ class Encoder(nn.Module):
     def _usage_features(self, batch: ForwardBatch, features: dict[str, Any], layers: Sequence[int]) -> Tensor:
         every = features.get("all_layer_embeddings")
         if every is None:
-            raise UserError(
-                f"{type(self.transformer).__name__} does not give its hidden layers, which tell how an "
-                "expression is used",
-                option="model.glossary_gate=true",
-            )
+            name = type(self.transformer).__name__
+            message = f"{name} does not give its hidden layers, which tell how an expression is used"
+            raise UserError(message, option="model.glossary_gate=true")
         return usage_features([every[layer] for layer in layers], batch)
 
     def _embedded(self, batch: ForwardBatch) -> Tensor:

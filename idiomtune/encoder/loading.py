@@ -25,7 +25,7 @@ from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from transformers.utils import logging as transformers_logging
 
 from idiomtune.config import ModelSettings, check
-from idiomtune.declarations.models import model_names, model_values, near_model_names, needs_its_code
+from idiomtune.declarations.models import model_names, model_values, near_model_names
 from idiomtune.encoder.checks import check_complete, loading_reports
 from idiomtune.encoder.forward import use_short_attention
 from idiomtune.encoder.reading import special_tokens_around
@@ -73,10 +73,7 @@ def model_settings(path: str | Path, options: Mapping[str, Any]) -> ModelSetting
     if is_name and is_folder(Path(path)):
         log.warning("%s is a model's name, so that is loaded; the folder is ./%s", path, path)
     values = model_values(str(path)) if is_name else model_values("pretrained") | {"path": str(path)}
-    needs_code = is_name and (values["about"] or {}).get("remote_code") == "needed"
     values |= {name: value for name, value in options.items() if value is not None}
-    if needs_code and not values["trust_remote_code"]:
-        raise UserError(f"{needs_its_code(values['path'])} trust_remote_code=True runs it")
     settings: ModelSettings = check(ModelSettings, values, section="model")
     return settings
 

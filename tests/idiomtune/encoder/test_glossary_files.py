@@ -141,7 +141,7 @@ def test_reading_grows_no_faster_than_the_file(kind: str, tmp_path: Path) -> Non
         read_glossary([path]).meanings().find("They take the boat to their place, and break the ice 12.")
         return time.process_time() - start
 
-    assert seconds(2400) < 12 * max(seconds(600), 0.03)
+    assert seconds(1600) < 12 * max(seconds(400), 0.02)
 
 
 # ------------------------------------------------------------------ whether its expressions occur

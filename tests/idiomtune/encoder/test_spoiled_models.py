@@ -68,12 +68,6 @@ def small_vocabulary(folder: Path) -> None:
     weights(lambda w: {n: t[:3_000].clone() if "word_embeddings" in n else t for n, t in w.items()})(folder)
 
 
-def unknown_module(folder: Path) -> None:
-    """A module of a package that nobody named."""
-    modules = (folder / "modules.json").read_text(encoding="utf-8")
-    text("modules.json", modules.replace('"type": "', '"type": "foo.', 1))(folder)
-
-
 LENGTHS, TOKENIZER = "sentence_bert_config.json", "tokenizer_config.json"
 LAST = "encoder.layer.1.output.dense.weight"
 SPOILT: dict[str, tuple[Spoil, list[str]]] = {
@@ -112,7 +106,6 @@ REFUSED: dict[str, Spoil] = {
     "cut off": lambda f: os.truncate(f / "model.safetensors", 20_000),
     "no text": text("config.json", b"\xff\xfe\x00"),
     "tokenizer": text("tokenizer.json", "{}"),
-    "module with code": unknown_module,
 }
 
 
