@@ -28,77 +28,94 @@ from idiomtune.expressions import (
 )
 
 
-@pytest.mark.parametrize(
-    ("expression", "text", "stands_as"),
-    [
-        ("spill the beans", "She spilled the beans.", "spilled the beans"),
-        ("spill the beans", "Who spilt the beans?", "spilt the beans"),
-        ("make waves", "It is making waves again.", "making waves"),
-        ("carry the can", "He carries the can.", "carries the can"),
-        ("rock the boat", "Don't Rock the Boat!", "Rock the Boat"),
-        ("hit the road", "We were hitting the road.", "hitting the road"),
-        ("take the cake", "It has taken the cake.", "taken the cake"),
-        ("guilt trip", "He guilt-tripped her.", "guilt-tripped"),
-        ("case study", "Two case studies.", "case studies"),
-        ("contact lens", "my contact lenses", "contact lenses"),
-        ("best man", "both best men", "best men"),
-        ("loose leaf", "loose leaves", "loose leaves"),
-        ("camponês rico", "dois camponeses ricos", "camponeses ricos"),
-        ("home run", "It was a HOME-RUN.", "HOME-RUN"),
-        ("home run", "a home\u2011run", "home\u2011run"),
-        ("home run", "a home  \n run", "home  \n run"),
-        ("alto-falante", "um alto falante", "alto falante"),
-        ("alto-falante", "dois Altos-Falantes", "Altos-Falantes"),
-        ("papel higiênico", "papéis higiênicos", "papéis higiênicos"),
-        ("ar condicionado", "ares condicionados", "ares condicionados"),
-        ("salão paroquial", "salões paroquiais", "salões paroquiais"),
-        ("pé-frio", "uns pés-frios", "pés-frios"),
-        ("luz verde", "luces verdes", "luces verdes"),
-        ("sacred cow", "the sacred cow's milk", "sacred cow"),
-        ("pão-duro", unicodedata.normalize("NFD", "Que pão-duro!"), unicodedata.normalize("NFD", "pão-duro")),
-        ("what's up?", "So what's up?", "what's up"),
-        ('"rizz"', "All rizz!", "rizz"),
-        ("...and so on", "this, that and so on", "and so on"),
-        ("C++", "We learn C++.", "C++"),
-        ("C#", "(c#)", "c#"),
-        ("100%", "I am 100% sure", "100%"),
-        (".NET", "the .NET runtime", ".NET"),
-        (".NET core", "a .Net-Core runtime", ".Net-Core"),
-        ("the devil's advocate", "as the devil\u02bcs advocates do", "the devil\u02bcs advocates"),
-        ("fall for someone", "falls for me", "falls for me"),
-        ("#MeToo", "Since #metoo, much changed", "#metoo"),
-        ("हिन्दी भाषा", "यह हिन्दी भाषा है", "हिन्दी भाषा"),
-    ],
-)
-def test_found_as_people_write_it(expression: str, text: str, stands_as: str) -> None:
-    start = text.index(stands_as)
-    assert find_expression(text, expression) == (start, start + len(stands_as))
-    assert ExpressionIndex([expression]).find(text) == [(start, start + len(stands_as), expression)]
+def decomposed(text: str) -> str:
+    return unicodedata.normalize("NFD", text)
 
 
-@pytest.mark.parametrize(
-    ("expression", "text"),
-    [
-        ("in the bag", "There is air in the bagpipe."),
-        ("in the bag", "She lost it in the baggage hall."),
-        ("in the bag", "He slept in the bagged leaves."),  # no participle after "the"
-        ("in the can", "She works in the canning factory."),
-        ("big fish", "a bigger fish"),
-        ("car park", "the carpet parks"),
-        ("spill the beans", "Spill all the beans."),
-        ("end user", "That is the end – user rights are next."),
-        ("on paper", "once paper was cheap"),
-        ("home run", "homerun"),
-        ("C++", "vitamin C"),
-        ("100%", "100 people"),
-        (".NET", "www.asp.net"),
-        ("cafe society", unicodedata.normalize("NFD", "café society")),
-        ("old cafe", unicodedata.normalize("NFD", "old café")),
+# Expression → texts in which it is between brackets, or in which it is not.
+TEXTS: dict[str, list[str]] = {
+    "make waves": ["It is [making waves] again."],
+    "carry the can": ["He [carries the can]."],
+    "rock the boat": ["Don't [Rock the Boat]!"],
+    "hit the road": ["We were [hitting the road]."],
+    "take the cake": ["It has [taken the cake]."],
+    "guilt trip": ["He [guilt-tripped] her."],
+    "case study": ["Two [case studies]."],
+    "contact lens": ["my [contact lenses]"],
+    "best man": ["both [best men]"],
+    "loose leaf": ["[loose leaves]"],
+    "camponês rico": ["dois [camponeses ricos]"],
+    "home run": ["It was a [HOME-RUN].", "a [home\u2011run]", "a [home  \n run]", "homerun"],
+    "alto-falante": ["um [alto falante]", "dois [Altos-Falantes]"],
+    "papel higiênico": ["[papéis higiênicos]"],
+    "ar condicionado": ["[ares condicionados]"],
+    "salão paroquial": ["[salões paroquiais]"],
+    "pé-frio": ["uns [pés-frios]"],
+    "luz verde": ["[luces verdes]"],
+    "sacred cow": ["the [sacred cow]'s milk"],
+    "pão-duro": [decomposed("Que [pão-duro]!")],
+    "what's up?": ["So [what's up]?"],
+    '"rizz"': ["All [rizz]!"],
+    "...and so on": ["this, that [and so on]"],
+    "C++": ["We learn [C++].", "vitamin C"],
+    "C#": ["([c#])"],
+    "100%": ["I am [100%] sure", "100 people"],
+    ".NET": ["the [.NET] runtime", "www.asp.net"],
+    ".NET core": ["a [.Net-Core] runtime"],
+    "the devil's advocate": ["as [the devil\u02bcs advocates] do"],
+    "#MeToo": ["Since [#metoo], much changed"],
+    "हिन्दी भाषा": ["यह [हिन्दी भाषा] है"],
+    "in the bag": [
+        *("There is air in the bagpipe.", "She lost it in the baggage hall."),
+        "He slept in the bagged leaves.",  # no participle after "the"
     ],
-)
-def test_not_found_in_other_words(expression: str, text: str) -> None:
-    assert find_expression(text, expression) is None
-    assert ExpressionIndex([expression]).find(text) == []
+    "in the can": ["She works in the canning factory."],
+    "big fish": ["a bigger fish"],
+    "car park": ["the carpet parks"],
+    "spill the beans": [
+        *("She [spilled the beans].", "Who [spilt the beans]?", "Spill all the beans."),
+        "the beans that they spill the",  # all of its words, the last one first
+        # U+02BC is a letter where it is no apostrophe within a word.
+        *("as \u02bcspill the beans", "spill the beans\u02bc, and more", "spill the beans\u02bc"),
+    ],
+    "end user": ["That is the end – user rights are next."],
+    "on paper": ["once paper was cheap"],
+    "cafe society": [decomposed("café society")],
+    "old cafe": [decomposed("old café")],
+}
+RIDE = "take someone for a ride"
+# The same with placeholders.
+HELD: dict[str, list[str]] = {
+    RIDE: [
+        *("They [took the voters for a ride].", "[TAKING my older brother For A Ride]", f"[{RIDE}]"),
+        *("it [took Zoë O’Neill-Smith for a ride]", "They take what they [take him for a ride]"),
+        # Not over punctuation, into a clause, too far.
+        *("Take it, then go for a ride.", "He took off because the dog went for a ride"),
+        *("take one two three four five six for a ride", "take for a ride"),
+    ],
+    "lose one's temper": ["She [lost her temper].", "lost the temper"],
+    "mind one’s business": ["[mind your own business]"],
+    "pull the leg of someone": ["[pulling the leg of them] all"],
+    "the apple of one's eye": ["[the apple of the old voters’ eyes]"],
+    "make a fool of oneself": ["[made a fool of himself]"],
+    "do something oneself again": ["[did the work himself again]"],
+    "put one's money where one's mouth is": ["[puts his money where his mouth is]"],
+    "make someone one's slave": ["[made the old man her slave]", "made her slave"],
+    "bring someone to one's knees": ["[brought the team to its knees]"],
+    "give someone something to eat": ["[gave the dog some meat to eat]"],
+    "one's cup of tea": ["not [my cup of tea]"],
+    "fall for someone": ["She [fell for him] at once", "[falls for me]", "fall for tricks"],
+    "something": ["[something] else"],
+}
+
+
+@pytest.mark.parametrize("expression", [*TEXTS, *HELD])
+def test_found_as_people_write_it(expression: str) -> None:
+    for marked in (TEXTS | HELD)[expression]:
+        text = marked.replace("[", "").replace("]", "")
+        span = (marked.index("["), marked.index("]") - 1) if "[" in marked else None
+        assert find_expression(text, expression) == span
+        assert ExpressionIndex([expression]).find(text) == ([] if span is None else [(*span, expression)])
 
 
 def test_of_several_expressions_the_first_and_there_the_longest_counts() -> None:
@@ -115,21 +132,6 @@ def test_matches_do_not_overlap() -> None:
     assert ExpressionIndex(["plan .x", ".x"]).find("plan .x") == [(0, 7, "plan .x")]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "the beans that they spill the",  # all of its words, the last one first
-        "as \u02bcspill the beans",
-        "spill the beans\u02bc, and more",
-        "spill the beans\u02bc",
-    ],
-)
-def test_whole_expressions_are_found(text: str) -> None:
-    """U+02BC is a letter where it is no apostrophe within a word."""
-    assert find_expression(text, "spill the beans") is None
-    assert ExpressionIndex(["spill the beans"]).find(text) == []
-
-
 def test_a_form_with_an_apostrophe_beside_one_without() -> None:
     index = ExpressionIndex(["cant win"], {"cant win": ["can't win"]})
     assert index.find("You can't win, you cant win.") == [(4, 13, "cant win"), (19, 27, "cant win")]
@@ -138,20 +140,17 @@ def test_a_form_with_an_apostrophe_beside_one_without() -> None:
 FORMS = {"perder o barco": ["perdeu o barco", "perdi o barco"], "ins Gras bei\u00dfen": ["biss ins Gras"]}
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("Ele perdeu o barco.", "perdeu o barco"),
-        ("PERDER O BARCO", "PERDER O BARCO"),
-        ("Er biss ins Gras.", "biss ins Gras"),
-        ("perdeu o navio", None),
-        ("perders o barco", None),  # which the rules would give
-    ],
-)
-def test_forms_of_a_dictionary_take_the_place_of_rules(text: str, found: str | None) -> None:
+def test_forms_of_a_dictionary_take_the_place_of_rules() -> None:
     index = ExpressionIndex(FORMS, FORMS)
-    assert [text[start:end] for start, end, _ in index.find(text)] == ([found] if found else [])
-    assert pickle.loads(pickle.dumps(index)).find(text) == index.find(text)
+    texts = {
+        "Ele perdeu o barco.": ["perdeu o barco"],
+        "PERDER O BARCO": ["PERDER O BARCO"],
+        "Er biss ins Gras.": ["biss ins Gras"],
+        "perdeu o navio, perders o barco": [],  # the latter is what the rules would give
+    }
+    for text, found in texts.items():
+        assert [text[start:end] for start, end, _ in index.find(text)] == found
+        assert pickle.loads(pickle.dumps(index)).find(text) == index.find(text)
 
 
 def test_names_that_differ_in_signs_are_told_apart() -> None:
@@ -194,28 +193,18 @@ def test_after_an_article_stands_no_verb() -> None:
 
 
 def test_an_expression_without_letters_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"'\.\.\.' contains no letter or digit"):
-        find_expression("...", "...")
-    with pytest.raises(ValueError, match=r"'\.\.\.' contains no letter or digit"):
-        ExpressionIndex(["red fish", "..."])
+    for use in (lambda: find_expression("...", "..."), lambda: ExpressionIndex(["red fish", "..."])):
+        with pytest.raises(ValueError, match=r"'\.\.\.'"):
+            use()
 
 
 def test_every_expression_of_the_real_training_rows_is_found(real_data: Path) -> None:
-    """In all 6,572 rows, also in the 272 where it stands only inside a longer, inflected word; and by an
-    index what a search for each finds.
-    """
+    """In all 6,572 rows; by an index what a search for each finds."""
     with (real_data / FOLDER / TRAIN_FILE).open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 6572
-    num_inflected = 0
     for row in rows:
-        sentence, expression = row["sentence_1"], row["MWE1"]
-        assert find_expression(sentence, expression) is not None, (sentence, expression)
-        padded = f" {sentence.lower()} "
-        places = [i for i in range(len(padded)) if padded.startswith(expression.lower(), i)]
-        ends = [(padded[i - 1], padded[i + len(expression)]) for i in places]
-        num_inflected += not any(not a.isalnum() and not b.isalnum() for a, b in ends)
-    assert num_inflected == 272
+        assert find_expression(row["sentence_1"], row["MWE1"]) is not None
     expressions = sorted({row["MWE1"] for row in rows})
     index = ExpressionIndex(expressions)
     for text in sorted({row["sentence_2"] for row in rows})[::80]:
@@ -223,50 +212,6 @@ def test_every_expression_of_the_real_training_rows_is_found(real_data: Path) ->
         naive = {e for e in expressions if find_expression(text, e)}
         assert ours <= naive
         assert bool(ours) == bool(naive)
-
-
-# ---------------------------------------------------------------- placeholders
-
-HELD = [
-    ("take someone for a ride", "They took the voters for a ride.", "took the voters for a ride"),
-    ("take someone for a ride", "TAKING my older brother For A Ride", "TAKING my older brother For A Ride"),
-    ("take someone for a ride", "take someone for a ride", "take someone for a ride"),
-    ("take someone for a ride", "it took Zoë O’Neill-Smith for a ride", "took Zoë O’Neill-Smith for a ride"),
-    ("take someone for a ride", "They take what they take him for a ride", "take him for a ride"),
-    ("lose one's temper", "She lost her temper.", "lost her temper"),
-    ("mind one’s business", "mind your own business", "mind your own business"),
-    ("pull the leg of someone", "pulling the leg of them all", "pulling the leg of them"),
-    ("the apple of one's eye", "the apple of the old voters’ eyes", "the apple of the old voters’ eyes"),
-    ("make a fool of oneself", "made a fool of himself", "made a fool of himself"),
-    ("do something oneself again", "did the work himself again", "did the work himself again"),
-    (
-        "put one's money where one's mouth is",
-        "puts his money where his mouth is",
-        "puts his money where his mouth is",
-    ),
-    ("make someone one's slave", "made the old man her slave", "made the old man her slave"),
-    ("make someone one's slave", "made her slave", None),
-    ("bring someone to one's knees", "brought the team to its knees", "brought the team to its knees"),
-    ("give someone something to eat", "gave the dog some meat to eat", "gave the dog some meat to eat"),
-    ("one's cup of tea", "not my cup of tea", "my cup of tea"),
-    ("fall for someone", "She fell for him at once", "fell for him"),
-    ("something", "something else", "something"),
-    # Not over punctuation, into a clause, too far, or with no owner.
-    ("take someone for a ride", "Take it, then go for a ride.", None),
-    ("take someone for a ride", "He took off because the dog went for a ride", None),
-    ("take someone for a ride", "take one two three four five six for a ride", None),
-    ("take someone for a ride", "take for a ride", None),
-    ("lose one's temper", "lost the temper", None),
-    ("fall for someone", "fall for tricks", None),
-]
-
-
-@pytest.mark.parametrize(("expression", "text", "stands_as"), HELD)
-def test_placeholders_stand_for_phrases(expression: str, text: str, stands_as: str | None) -> None:
-    found = find_expression(text, expression)
-    assert (None if found is None else text[slice(*found)]) == stands_as
-    expected = [] if found is None else [(*found, expression)]
-    assert ExpressionIndex([expression]).find(text) == expected
 
 
 def test_a_placeholder_is_not_what_an_expression_is_looked_for_by() -> None:
@@ -296,27 +241,23 @@ def test_an_expression_without_placeholder_is_looked_for_as_it_was() -> None:
     assert replacements("in the bag", "IDinthebagID", str.lower) == [(pattern, "IDinthebagID")]
 
 
-PLACEHOLDERS = ["take someone for a ride", "lose one's temper", "pull the wool over someone's eyes"]
+PLACEHOLDERS = [RIDE, "lose one's temper", "pull the wool over someone's eyes"]
 FOUR = "take someone the someone the someone for something the home"
 ADVERSARIAL = {
     "words": "take a " * 10_000,
     "letters": "take " + "s" * 50_000,
-    "long words": "lose " + ("s" * 10_000 + " ") * 5,
     "hyphens": "take " + "a-" * 25_000,
     "apostrophes": "lose " + "s'" * 25_000,
     "spaces": "take" + " " * 50_000,
     "starts": "pull the wool over " * 2_500,
     "owners": "lose a b c d's " * 3_500,
-    "words between": "take " + "the " * 15_000,
     "words between, often": ("take " + "the for " * 20) * 250,
     "nearly": "take a the b the c for d the house. " * 1_500,
 }
 
 
 @pytest.mark.parametrize("name", ADVERSARIAL)
-@pytest.mark.timeout(
-    60
-)  # each takes half a second; quadratic ones took minutes, or more than Oniguruma allows
+@pytest.mark.timeout(60)  # half a second each; quadratic ones took minutes, or more than Oniguruma allows
 def test_no_text_takes_long(name: str) -> None:
     text = ADVERSARIAL[name]
     for expression in [*PLACEHOLDERS, FOUR]:
@@ -333,7 +274,7 @@ def test_no_text_takes_long(name: str) -> None:
 def test_more_than_four_placeholders_are_refused() -> None:
     """Each multiplies the time of a text by up to five: ten of them took minutes."""
     expression = "take " + "the someone " * 5 + "home"
-    with pytest.raises(ValueError, match=r"5 placeholders .* may have 4"):
+    with pytest.raises(ValueError, match="5 placeholders"):
         find_expression("take it home", expression)
     assert find_expression("they took it all home", "take something something home") is not None
 
@@ -346,31 +287,28 @@ def by_rules(text: str, *expressions: str) -> str:
     return text
 
 
-@pytest.mark.parametrize(("expression", "text", "_"), HELD)
-def test_a_saved_tokenizer_reads_placeholders_as_the_encoder_does(expression: str, text: str, _: str) -> None:
+@pytest.mark.parametrize("expression", HELD)
+def test_a_saved_tokenizer_reads_placeholders_as_the_encoder_does(expression: str) -> None:
     tokens = IdiomTokens({token_name(expression): [expression]})
-    assert by_rules(text, expression) == tokens.replaced(text)[0]
+    for marked in HELD[expression]:
+        text = marked.replace("[", "").replace("]", "")
+        assert by_rules(text, expression) == tokens.replaced(text)[0]
 
 
 @pytest.mark.slow
 def test_placeholders_in_the_real_sentences(real_data: Path) -> None:
     """All 80 sentences with "take someone for a ride", as annotated, and none of the other 3,760."""
-    expression = "take someone for a ride"
     splits = [load_split(real_data / "idiolink", name) for name in ("train", "val")]
     records = [record for split in splits for record in (*split.documents, *split.queries)]
-    tokens = IdiomTokens({token_name(expression): [expression]})
-    in_use = ("literal", "idiomatic")
-    num_found = 0
-    for number, record in enumerate(records):
-        found = find_expression(record.sentence, expression)
-        is_used = record.idiom == expression and record.usage in in_use
-        assert (found is not None) == is_used, record.sentence
-        if found is not None:
-            num_found += 1
-            assert record.sentence[slice(*found)] == record.span
-        if number % (5 if is_used else 100) == 0:  # a saved tokenizer is slow to make
-            assert by_rules(record.sentence, expression) == tokens.replaced(record.sentence)[0]
-    assert (num_found, len(records)) == (80, 3840)
+    used = [r for r in records if r.idiom == RIDE and r.usage in ("literal", "idiomatic")]
+    assert [r for r in records if find_expression(r.sentence, RIDE)] == used
+    assert (len(used), len(records)) == (80, 3840)
+    tokens = IdiomTokens({token_name(RIDE): [RIDE]})
+    for number, record in enumerate(used):
+        start, end = find_expression(record.sentence, RIDE) or (0, 0)
+        assert record.sentence[start:end] == record.span
+        if number % 10 == 0:  # a saved tokenizer is slow to make
+            assert by_rules(record.sentence, RIDE) == tokens.replaced(record.sentence)[0]
 
 
 def test_codes_of_many_expressions_are_told_apart() -> None:
@@ -399,8 +337,6 @@ def test_which_of_several_expressions_is_given_a_code() -> None:
     assert rules.normalize_str("take it now").endswith(" now")
     assert " it" not in rules.normalize_str("take it now")
     assert " it" in rules.normalize_str("take them, it")
-    many = {f"number {number}": "new" for number in range(400)}
-    assert len(written_steps(many, str, {}, in_place=True)[1]) == 400
 
 
 NOUNS = ("fish", "wood", "hat", "moon", "house", "gun")

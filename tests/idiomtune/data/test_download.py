@@ -31,14 +31,17 @@ from idiomtune.data.semeval2022 import FOLDER, TRAIN_FILE, read_groups, read_pai
 from idiomtune.data.sources import SAMPLE_ROOT, DataFiles, GitHubData, NoDowngrade, PublishedFile
 from idiomtune.errors import DataMissingError, UserError
 from idiomtune.io.files import fingerprint
-from tests.fake_hub import serve
+from tests.fake_hub import Repository, commit_id, serve
+from tests.own_data import write
 from tests.programs import ROOT, run
+from tests.tiny_runs import composed
 
 CONTENT = b'name,text\r\none,"A sentence, with a comma."\r\ntwo,Another.\r\n' * 50
 PINNED = PublishedFile("in/x.csv", "c0ffee", hashlib.sha256(CONTENT).hexdigest())
 UNPINNED = PublishedFile("in/x.csv", "HEAD", columns=("name", "text"))
 PAGE = b"<!DOCTYPE html><html><body>Please log in.</body></html>"
 Server = Callable[[Any], None]  # of a handler
+HUB = "datasets/Intellexus/IdioLink"
 IDIOLINK_FILES = ("data/train/indexes.json", "data/val/queries.json", "data/train/triplets_train_full.jsonl")
 
 
@@ -236,7 +239,7 @@ def test_local_copies_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert folder(str(mine), str(tmp_path / "root")) == folder(str(mine / FOLDER), None) == mine / FOLDER
     assert folder(None, str(tmp_path / "root")) == tmp_path / "root" / FOLDER
     assert folder(None, str(tmp_path)) == tmp_path / "environment" / FOLDER
-    with pytest.raises(UserError, match=r"data\.semeval2022=nowhere: there is no such file or folder"):
+    with pytest.raises(UserError, match=r"data\.semeval2022=nowhere"):
         folder("nowhere", None)
 
 
@@ -260,117 +263,81 @@ def test_a_local_copy_of_magpie_is_a_file_or_lies_in_a_folder(
 
 
 @pytest.fixture
-def served_idiolink(
-    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[dict[str, bytes]]:
-    """The files that are served as IdioLink's dataset on the Hub; some of their sums are known."""
+def hub(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Repository]:
+    """What is served as IdioLink's dataset on the Hub; some of the files' sums are known."""
     assert not cache.exists()
     served = tmp_path / "hub"
     shutil.copytree(SAMPLE_ROOT / "idiolink", served / "data")
     (served / "README.md").write_text("a file that is not needed", encoding="utf-8")
     sums = {name: fingerprint(served / name) for name in IDIOLINK_FILES}
     monkeypatch.setattr(idiolink, "SHA256", sums)
-    with serve({"datasets/Intellexus/IdioLink": served}) as hub:
-        template = hub.url + "/{repo_id}/resolve/{revision}/{filename}"
-        settings = {"HF_HUB_OFFLINE": False, "HF_HUB_DISABLE_XET": True, "ENDPOINT": hub.url}
+    with serve({HUB: served}) as server:
+        template = server.url + "/{repo_id}/resolve/{revision}/{filename}"
+        settings = {"HF_HUB_OFFLINE": False, "HF_HUB_DISABLE_XET": True, "ENDPOINT": server.url}
         for name, value in (settings | {"HUGGINGFACE_CO_URL_TEMPLATE": template}).items():
             monkeypatch.setattr(huggingface_hub.constants, name, value)
-        yield hub.repositories["datasets/Intellexus/IdioLink"].main
+        yield server.repositories[HUB]
 
 
-@pytest.mark.parametrize(
-    ("name", "content"), [(IDIOLINK_FILES[0], PAGE), (IDIOLINK_FILES[2], None)], ids=["page", "missing"]
-)
+@pytest.mark.parametrize(("name", "content"), [(IDIOLINK_FILES[0], PAGE), (IDIOLINK_FILES[2], None)])
 def test_idiolink_is_kept_whole_or_not_at_all(
-    name: str, content: bytes | None, served_idiolink: dict[str, bytes], cache: Path
+    name: str, content: bytes | None, hub: Repository, cache: Path
 ) -> None:
-    good = served_idiolink.pop(name)
+    good = hub.main.pop(name)
     if content is not None:
-        served_idiolink[name] = content
+        hub.main[name] = content
     for _ in range(2):  # a second start does not take what came for the right file
         with pytest.raises(DataMissingError, match=name) as caught:
             idiolink_root(None, sample=False)
-        remedies = ("data.root=", "IDIOM_DATA=", "data=sample", "Reason:")
+        remedies = ("data.root=", "IDIOM_DATA=", "data=sample")
         assert [part for part in remedies if part not in str(caught.value)] == []
     assert not (cache / "idiolink" / "checksums.json").exists()
-    served_idiolink[name] = good
+    hub.main[name] = good
     root = idiolink_root(None, sample=False)
     downloaded = {path.relative_to(root.parent).as_posix() for path in root.rglob("*") if path.is_file()}
-    assert downloaded == served_idiolink.keys() - {"README.md"}
+    assert downloaded == hub.main.keys() - {"README.md"}
 
 
-def test_idiolink_in_the_cache(
-    served_idiolink: dict[str, bytes], cache: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_idiolink_in_the_cache(hub: Repository, cache: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Only splits are fetched, into their folders: the names of a data set's files are the server's."""
-    fetched = served_idiolink.keys() - {"README.md"}
+    fetched = hub.main.keys() - {"README.md"}
     for name in ("data/../../outside.json", "data/../indexes.json", "data/x y/indexes.json"):
-        served_idiolink[name] = b"[]"
+        hub.main[name] = b"[]"
     root = idiolink_root(None, sample=False)
     assert sorted(path.name for path in root.iterdir()) == ["test", "train", "val"]
     assert json.loads((root.parent / "checksums.json").read_text()).keys() == fetched
-    served_idiolink.clear()
+    hub.main.clear()
     idiolink_root(None, sample=False)
     assert not [record for record in caplog.records if record.levelname == "WARNING"]
     for name in (IDIOLINK_FILES[1], "data/test/queries.json"):
         (cache / "idiolink" / name).write_bytes(PAGE)
         sources.warn_if_altered.cache_clear()
         idiolink_root(None, sample=False)
-        assert f"{name} is not the published file" in caplog.text
+        assert name in caplog.text
 
 
-def test_another_revision_of_idiolink(
-    served_idiolink: dict[str, bytes], cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_revision_of_idiolink(hub: Repository, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Known sums are those of the default; either has a folder of its own in the cache."""
     name = IDIOLINK_FILES[1]
-    served_idiolink[name] += b"\n"
+    hub.branches["v2"] = hub.main | {name: hub.main[name] + b"\n\n"}
+    hub.main[name] += b"\n"
     with pytest.raises(DataMissingError, match=name):
         idiolink_root(None, sample=False)
-    monkeypatch.setenv("IDIOM_IDIOLINK_REVISION", "main")
-    assert (idiolink_root(None, sample=False).parent / name).read_bytes() == served_idiolink[name]
+    for revision in ("main", "v2"):
+        monkeypatch.setenv("IDIOM_IDIOLINK_REVISION", revision)
+        assert (idiolink_root(None, sample=False).parent / name).read_bytes() == hub.branches[revision][name]
+        assert (cache / f"idiolink-{revision}" / "checksums.json").is_file()
     for wrong in ("../..", "a/b", "-x", " "):
         monkeypatch.setenv("IDIOM_IDIOLINK_REVISION", wrong)
         with pytest.raises(UserError, match="IDIOM_IDIOLINK_REVISION="):
             idiolink_root(None, sample=False)
-    assert (cache / "idiolink-main" / "checksums.json").is_file()
     assert not (cache / "idiolink" / "checksums.json").exists()
-
-
-@pytest.mark.parametrize("asked", ["v2", None])
-def test_the_revision_that_is_asked_for_is_fetched(
-    asked: str | None, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fetched: list[tuple[Path, str, bool]] = []
-
-    def download(folder: Path, revision: str, known: dict[str, str]) -> None:
-        fetched.append((folder, revision, bool(known)))
-        raise DataMissingError("no network")
-
-    monkeypatch.setattr(idiolink, "_download", download)
-    monkeypatch.delenv("IDIOM_DATA", raising=False)
-    if asked:
-        monkeypatch.setenv(idiolink.REVISION_BY, asked)
-    with pytest.raises(DataMissingError):
-        idiolink_root(None, sample=False)
-    expected = (cache / "idiolink-v2", "v2", False) if asked else (cache / "idiolink", "main", True)
-    assert fetched == [expected]
-
-
-def test_a_folder_of_other_data_sets_is_no_mistake(tmp_path: Path) -> None:
-    """IdioLink is missing there; a folder without any of them is named as the wrong one."""
-    with pytest.raises(UserError) as caught:
-        idiolink_root(str(tmp_path), sample=False)
-    assert not isinstance(caught.value, DataMissingError)
-    (tmp_path / "magpie").mkdir()
-    with pytest.raises(DataMissingError, match="found no IdioLink split there"):
-        idiolink_root(str(tmp_path), sample=False)
 
 
 def test_layouts_of_idiolink_and_order_of_its_sources(
     tmp_path: Path, sample_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The splits directly in a folder, under idiolink/, and under data/ as on the Hub."""
+    """The splits directly in a folder, under idiolink/, and under data/; a folder of others lacks IdioLink."""
     for name, inside in (("plain", ""), ("all", "idiolink"), ("hub", "data")):
         shutil.copytree(sample_root / "val", tmp_path / name / inside / "val")
         assert idiolink_root(str(tmp_path / name), sample=False) == tmp_path / name / inside
@@ -378,51 +345,81 @@ def test_layouts_of_idiolink_and_order_of_its_sources(
     assert idiolink_root(None, sample=True) == SAMPLE_ROOT / "idiolink"
     assert idiolink_root(str(tmp_path / "plain"), sample=False) == tmp_path / "plain"
     assert idiolink_root(None, sample=False) == tmp_path / "all" / "idiolink"
-    with pytest.raises(UserError) as caught:
-        idiolink_root(str(tmp_path / "missing"), sample=False)
-    assert (caught.value.option, caught.value.file) == ("data.root", tmp_path / "missing")
+    (tmp_path / "others" / "magpie").mkdir(parents=True)
+    for folder, kind in (("missing", UserError), ("hub/data/val", UserError), ("others", DataMissingError)):
+        with pytest.raises(UserError) as caught:
+            idiolink_root(str(tmp_path / folder), sample=False)
+        assert (caught.type, caught.value.option, caught.value.file) == (kind, "data.root", tmp_path / folder)
     monkeypatch.setenv("IDIOM_DATA", str(tmp_path / "all" / "idiolink" / "val"))
     with pytest.raises(DataMissingError) as caught:
         idiolink_root(None, sample=False)
     assert caught.value.option == "IDIOM_DATA"
 
 
-# The client reads the Hub's address when it is imported.
+# The client reads the Hub's address when it is imported. Prints what came of the model, of IdioLink, and of
+# each name of a user's data: commit, number and name of rows, or the message.
 LOADED = """
-import json, logging
+import json, logging, sys
 from idiomtune.data.idiolink import idiolink_root
+from idiomtune.data.own.load import load_own
+from idiomtune.declarations.dataset import OwnData
 from idiomtune.encoder.encoder import Encoder
+from idiomtune.errors import UserError
 
 logging.basicConfig(level=logging.INFO)
 files = [path for path in idiolink_root(None, sample=False).rglob("*") if path.is_file()]
 encoder = Encoder.from_pretrained("someone/tiny", device="cpu")
-print(json.dumps([encoder.encode(["a cat"]).tolist(), len(files)]))
+found = [encoder.encode(["a cat"]).tolist(), len(files)]
+defaults, *names = json.loads(sys.argv[1])
+for name in names:
+    try:
+        splits = load_own(OwnData(**(defaults | {"train": [name]})))
+        found.append([splits.revisions, len(splits.train) + len(splits.val), splits.train.names([0])])
+    except UserError as error:
+        found.append(str(error))
+print(json.dumps(found))
 """
 
 
 @pytest.mark.slow
 def test_data_and_model_are_downloaded_once(tmp_path: Path, tiny_path: Path) -> None:
-    """Both from a Hub that is a local server, then by another program without it."""
+    """From a Hub that is a local server, then by another program without it; at a commit, if one is named."""
     shutil.copytree(SAMPLE_ROOT / "idiolink", tmp_path / "hub" / "data")
-    script = tmp_path / "load.py"
-    script.write_text(LOADED)
-    with serve({"datasets/Intellexus/IdioLink": tmp_path / "hub", "models/someone/tiny": tiny_path}) as hub:
-        environment: dict[str, str | None] = {
-            "HF_HOME": str(tmp_path / "hf"),
-            "HF_HUB_OFFLINE": None,
-            "HF_ENDPOINT": hub.url,
-            "IDIOM_DATA": None,
-            "IDIOM_CACHE": str(tmp_path / "cache"),
-            "IDIOM_IDIOLINK_REVISION": "main",  # the sums of the default one are not the sample's
-            "HF_HUB_DISABLE_XET": "1",
-            "PYTHONPATH": str(ROOT),
-        }
-        first = run(str(script), environment=environment)
-        fetched = [r for r in hub.requests if r.startswith("GET") and "/resolve/" in r and "IdioLink" in r]
-    assert first.returncode == 0, first.stderr
-    assert len(fetched) == len(set(fetched)) == 7
-    again = run(str(script), environment=environment)
-    assert again.returncode == 0, again.stderr
-    assert again.stdout == first.stdout
-    assert json.loads(first.stdout)[1] == 7
-    assert "downloaded before" in again.stderr
+    rows = "".join(f"question {i},answer {i}\n" for i in range(20))
+    write(tmp_path / "pairs" / "train.csv", f"anchor,positive\n{rows}")
+    script = write(tmp_path / "load.py", LOADED)
+    served = {HUB: tmp_path / "hub", "datasets/someone/pairs": tmp_path / "pairs"}
+    name, others = "hf:someone/pairs:train", ("hf:someone/none:train", "hf:someone/pairs:tests")
+    defaults = composed("config")["data"]
+    defaults = {key: defaults[key] for key in ("val", "val_share", "form", "columns", "negatives")}
+    environment: dict[str, str | None] = {
+        **{"HF_HOME": str(tmp_path / "hf"), "HF_HUB_DISABLE_TELEMETRY": "1"},
+        **{"IDIOM_DATA": None, "IDIOM_CACHE": str(tmp_path / "cache"), "PYTHONPATH": str(ROOT)},
+        "IDIOM_IDIOLINK_REVISION": "main",  # the sums of the default one are not the sample's
+        "HF_HUB_DISABLE_XET": "1",
+    }
+
+    def loaded(*names: str, offline: str | None = None) -> tuple[list[Any], str]:
+        options = json.dumps([defaults, *names])
+        done = run(str(script), options, environment=environment | {"HF_HUB_OFFLINE": offline})
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout), done.stderr
+
+    with serve(served | {"models/someone/tiny": tiny_path}) as server:
+        environment["HF_ENDPOINT"] = server.url
+        commit = commit_id(server.repositories["datasets/someone/pairs"].main)
+        first, _ = loaded(name, f"{name}@{commit}", *others)
+        fetched = [r for r in server.requests if r.startswith("GET") and "/resolve/" in r and "IdioLink" in r]
+    assert len(fetched) == len(set(fetched)) == first[1] == 7
+    again, log = loaded()
+    assert again == first[:2]
+    assert "downloaded before" in log
+    again, _ = loaded(name, f"{name}@{commit}", f"{name}@{'f' * 40}", others[0], offline="1")
+    assert again[:4] == first[:4]
+    assert first[2][:2] == first[3][:2] == [{name: commit}, 20]
+    assert first[2][2] == [f"{name} row {first[2][2][0].split()[-1]}"]
+    for message, parts in (
+        *((first[4], ("someone/none",)), (first[5], ("tests",))),
+        *((again[4], ("f" * 40, commit)), (again[5], ("someone/none",))),
+    ):
+        assert [part for part in ("data.train", *parts) if part not in message] == []
