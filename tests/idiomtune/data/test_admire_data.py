@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import logging
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -58,9 +57,8 @@ def test_dev_has_neither_sense_nor_gold(tmp_path: Path) -> None:
     ("field", "value"),
     [
         *(("compound", "?!"), ("sentence", " "), ("image3_caption", ""), ("image1_name", "2.png")),
-        *(("sentence_type", value) for value in ("figurative", "")),
-        *(("expected_order", order) for order in ("", "['1.png'", "[1, 2, 3, 4, 5]")),
-        ("expected_order", str([*NAMES[:4], "9.png"])),
+        *(("sentence_type", "figurative"), ("sentence_type", ""), ("expected_order", "['1.png'")),
+        *(("expected_order", ""), ("expected_order", str([*NAMES[:4], "9.png"]))),
     ],
 )
 def test_what_is_wrong_is_named(field: str, value: str, tmp_path: Path) -> None:
@@ -70,7 +68,8 @@ def test_what_is_wrong_is_named(field: str, value: str, tmp_path: Path) -> None:
     assert all(part in str(caught.value) for part in ("subtask_a_train.tsv", row, field))
 
 
-def test_what_is_wrong_with_a_table_is_named(tmp_path: Path) -> None:
+def test_what_is_wrong_with_a_table_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A compound that is not in its sentence is counted."""
     other = ROW | {"sentence": "Cold feet!", "expected_order": ""}
     with pytest.raises(UserError) as caught:
         read_items(write(tmp_path, ROW, other, split="dev"), "dev")
@@ -79,13 +78,7 @@ def test_what_is_wrong_with_a_table_is_named(tmp_path: Path) -> None:
         read_items(write(tmp_path, ROW, header=HEADER[:-1]), "train")
     with pytest.raises(UserError, match=r"subtask_a_train\.tsv: .*data\.admire="):
         read_items(tmp_path / "elsewhere", "train")
-
-
-def test_a_compound_that_is_not_in_its_sentence_is_counted(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.WARNING):
-        split = read_items(write(tmp_path, ROW, ROW | {"sentence": "His feet were cold."}), "train")
+    split = read_items(write(tmp_path, ROW, ROW | {"sentence": "His feet were cold."}), "train")
     assert [item.span is None for item in split.items] == [False, True]
     assert "His feet were cold." in caplog.text
 
@@ -116,39 +109,27 @@ def test_images_are_found_in_each_layout(tmp_path: Path) -> None:
         assert all(c.path and c.path.name == c.name for item in published.items for c in item.candidates)
 
 
-def test_missing_images_matter_only_to_who_looks_for_them(tmp_path: Path) -> None:
-    folder = with_images(tmp_path, (1, 2, 4, 5)).parents[2]
-    assert len(read_items(folder, "train").items) == 1
-    with pytest.raises(UserError, match=r"row 2 .*'image3_name'"):
-        read_items(folder, "train", check_images=True)
-
-
 # As published, with each language in a folder of its own.
 PUBLISHED: dict[AdmireSplit, str] = {
-    "train": "EN/train/train",
-    "dev": "EN/dev/dev",
-    "test": "EN/test/test",
-    "extended": "EN/xeval/xe",
-    "test_pt": "PT/test/test",
-    "extended_pt": "PT/xeval/xp",
+    **{"train": "EN/train/train", "dev": "EN/dev/dev", "test": "EN/test/test", "extended": "EN/xeval/xe"},
+    **{"test_pt": "PT/test/test", "extended_pt": "PT/xeval/xp"},
 }
 
 
 def test_every_split_as_published(tmp_path: Path) -> None:
-    for number, place in enumerate(PUBLISHED.values()):
+    for place in PUBLISHED.values():
         images = tmp_path / Path(place).parent / "cold feet"
         images.mkdir(parents=True)
-        write(images.parent, ROW | {"sentence": f"Cold feet, {number}."}, split=Path(place).name)
+        write(images.parent, ROW | {"sentence": f"Cold feet, {place}."}, split=Path(place).name)
         for name in NAMES:
             (images / name).touch()
-    files = sorted(tmp_path.rglob("*.tsv"))
-    for number, (split, place) in enumerate(PUBLISHED.items()):
+    for split, place in PUBLISHED.items():
         read = read_items(tmp_path, split, check_images=True)
         (item,) = read.items
-        assert (item.id, item.sentence, read.has_gold) == (f"{split}_2", f"Cold feet, {number}.", True)
+        assert (item.id, item.sentence, read.has_gold) == (f"{split}_2", f"Cold feet, {place}.", True)
         images = tmp_path / Path(place).parent / "cold feet"
         assert {c.path for c in item.candidates} == {images / name for name in NAMES}
-        assert folder_of(files, split) == tmp_path
+        assert folder_of(sorted(tmp_path.rglob("*.tsv")), split) == tmp_path
 
 
 def test_tables_of_one_language_are_never_taken_for_the_other(tmp_path: Path) -> None:
@@ -162,9 +143,6 @@ def test_tables_of_one_language_are_never_taken_for_the_other(tmp_path: Path) ->
     for missing in ("test", "extended_pt"):
         with pytest.raises(DataMissingError, match=r"subtask_a_.*data\.admire="):
             read_items(tmp_path, missing)
-    with pytest.raises(UserError) as caught:
-        read_items(tmp_path, "train")
-    assert not isinstance(caught.value, DataMissingError)
     assert folder_of([tmp_path / "PT" / "test" / "subtask_a_test.tsv"], "extended") is None
     assert folder_of([tmp_path / "xeval" / "subtask_a_xe.tsv"], "no such split") is None
 
@@ -179,7 +157,7 @@ def test_real_tables(real_data: Path) -> None:
     assert not any("\\n" in c.caption for item in train.items for c in item.candidates)
 
 
-OUTSIDE = ["{outside}", "../../../../secret", "..\\..\\secret", "C:secret", "..", ".", "a/b", "x\0y"]
+OUTSIDE = ["{outside}", "../../../../secret", "..\\..\\secret", "C:secret", "..", "x\0y"]
 
 
 @pytest.mark.parametrize("field", ["compound", "image5_name"])
@@ -205,11 +183,14 @@ def test_links_out_of_the_data_folder_are_refused(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
     inside = with_images(folder, (1, 3, 4, 5))
+    assert len(read_items(folder, "train").items) == 1  # nobody looks for images
     (tmp_path / "secret.jpg").touch()
-    (inside / "2.jpg").symlink_to(tmp_path / "secret.jpg")
-    with pytest.raises(UserError, match=r"row 2 .*'image2_name'"):
-        read_items(folder, "train", check_images=True)
-    assert find_image(folder, "train", "cold feet", "2.png") is None
+    for _ in range(2):  # missing, and a link
+        with pytest.raises(UserError, match=r"row 2 .*'image2_name'"):
+            read_items(folder, "train", check_images=True)
+        assert find_image(folder, "train", "cold feet", "2.png") is None
+        (inside / "2.jpg").unlink(missing_ok=True)
+        (inside / "2.jpg").symlink_to(tmp_path / "secret.jpg")
     assert find_image(folder, "../data/images/train", "cold feet", "1.png") is None
     (inside / "2.jpg").unlink()
     (inside / "2.jpg").symlink_to(inside / "1.jpg")  # within the folder they may lie anyhow

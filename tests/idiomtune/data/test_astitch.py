@@ -21,29 +21,28 @@ def table(path: Path, *rows: Sequence[str]) -> Path:
     return path
 
 
-TRAIN: list[AStitchFile] = ["train_zero_shot"]
 USAGES = ["label", "sentence1", "sentence2"]
 NON_LITERAL = [f"Non-Literal Meaning {number}" for number in (1, 2, 3)]
 SENSES = ["Multiword Expression", "Literal Meaning", *NON_LITERAL, "Data Split"]
 
 
-def usages(folder: Path, *rows: Sequence[str], name: str = "train_zero_shot") -> DataFiles:
-    table(folder / "EN" / f"{name}.csv", USAGES, *rows)
+def usages(folder: Path, *rows: str, name: str = "train_zero_shot") -> DataFiles:
+    """A row has label, sentence and compound."""
+    table(folder / "EN" / f"{name}.csv", USAGES, *(row.split("|") for row in rows))
     return DataFiles(FILES, folder)
 
 
 def test_labels_spans_and_repeated_rows(tmp_path: Path) -> None:
-    one_shot = (["0", "He got cold feet.", "Cold-feet"], ["1", "Warm your feet.", "cold feet"])
-    files = usages(tmp_path, *one_shot, name="train_one_shot")
-    usages(tmp_path, ["1", "Her cold feet hurt.", "cold feet"], ["0", "He got cold feet.", "cold feet"])
-    corpus = read_usages(files, ["train_zero_shot", "train_one_shot"])
-    got = [(u.id, u.is_idiomatic, u.span and u.sentence[slice(*u.span)]) for u in corpus.usages]
-    assert got == [
+    names: list[AStitchFile] = ["train_zero_shot", "train_one_shot"]
+    usages(tmp_path, "1|Her cold feet hurt.|cold feet", "0|He got cold feet.|cold feet")
+    files = usages(tmp_path, "0|He got cold feet.|Cold-feet", "1|Warm your feet.|cold feet", name=names[1])
+    corpus = read_usages(files, names)
+    assert [(u.id, u.is_idiomatic, u.span and u.sentence[slice(*u.span)]) for u in corpus.usages] == [
         ("train_zero_shot_2", False, "cold feet"),
         ("train_zero_shot_3", True, "cold feet"),
         ("train_one_shot_3", False, None),
     ]
-    assert len(read_usages(files, ["train_zero_shot", "train_one_shot"], keep_repeated=True).usages) == 4
+    assert len(read_usages(files, names, keep_repeated=True).usages) == 4
     assert [path.name for path in corpus.files] == ["train_zero_shot.csv", "train_one_shot.csv"]
 
 
@@ -77,16 +76,11 @@ def test_the_sample_is_whole() -> None:
 
 def test_real_astitch_files(real_data: Path) -> None:
     files = DataFiles(FILES, real_data / "astitch")
-    corpus = read_usages(files, TRAIN)
+    corpus = read_usages(files, ["train_zero_shot"])
     assert len(corpus.usages) == 3327
     assert sum(u.span is None for u in corpus.usages) == 2  # gold miner, traffic controllers
     assert sum(u.is_idiomatic for u in corpus.usages) == 1762
-    everything = read_usages(files, get_args(AStitchFile))
-    repeated = read_usages(files, get_args(AStitchFile), keep_repeated=True)
-    assert len(repeated.usages) - len(everything.usages) == 87  # the one-shot rows are few-shot ones too
+    counts = [len(read_usages(files, get_args(AStitchFile), keep_repeated=k).usages) for k in (True, False)]
+    assert counts[0] - counts[1] == 87  # the one-shot rows are few-shot ones too
     meanings = read_senses(files(SENSES_FILE))
-    assert len(meanings) == 223
-    assert sum(not m.non_literal for m in meanings.values()) == 80
-    compounds = {plain_expression(item.compound) for item in read_items(real_data / "admire", "train").items}
-    assert len(compounds & set(meanings)) == 24
-    assert len(compounds & {plain_expression(u.phrase) for u in everything.usages}) == 24
+    assert (len(meanings), sum(not m.non_literal for m in meanings.values())) == (223, 80)

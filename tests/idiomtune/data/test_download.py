@@ -337,7 +337,7 @@ def test_another_revision_of_idiolink(hub: Repository, cache: Path, monkeypatch:
 def test_layouts_of_idiolink_and_order_of_its_sources(
     tmp_path: Path, sample_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The splits directly in a folder, under idiolink/, and under data/; a folder of others lacks IdioLink."""
+    """The splits directly in a folder, under idiolink/ or data/; a folder of others lacks IdioLink."""
     for name, inside in (("plain", ""), ("all", "idiolink"), ("hub", "data")):
         shutil.copytree(sample_root / "val", tmp_path / name / inside / "val")
         assert idiolink_root(str(tmp_path / name), sample=False) == tmp_path / name / inside

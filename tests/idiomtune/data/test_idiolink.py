@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from idiomtune.data.idiolink import (
+    INSTRUCTION,
     Document,
     Split,
     TrainingTuple,
@@ -46,8 +47,9 @@ def write_split(root: Path, name: str, documents: Any, queries: Any) -> Path:
 
 
 def test_a_sound_split_is_read(tmp_path: Path) -> None:
-    split = load_split(write_split(tmp_path, "val", DOCUMENTS, QUERIES), "val")
-    assert [d.id for d in split.documents] == ["d1", "d2", "d3"]
+    documents = [*DOCUMENTS[:2], record("7", "sense")]  # one letter is a text
+    split = load_split(write_split(tmp_path, "val", documents, QUERIES), "val")
+    assert [d.id for d in split.documents] == ["d1", "d2", "7"]
     assert [q.meaning for q in split.queries] == ["literal", "idiomatic"]
     assert split.documents[0].sentence[slice(*split.documents[0].span_offsets)] == "break the ice"
 
@@ -58,28 +60,18 @@ FIELDS: list[tuple[str, Any]] = [
     *(("sentence", 3), ("subject", "\ud800"), ("is_gold", "true"), ("more", 1)),
     *(("span", "no such words"), ("idiom", "…!"), ("id", "d1")),
 ]
-_NO_LISTS: list[Any] = [{"a": 1}, [], "null", "3"]
-_NO_RECORDS: list[Any] = ["text", None, []]
 # file, its content, what the message names besides the file
 SPOILED: list[tuple[str, Any, tuple[str, ...]]] = [
-    (INDEXES, "[{", ("not valid JSON", "line 1 column 3")),
-    *((INDEXES, content, ("expected a list of records",)) for content in _NO_LISTS),
-    *((INDEXES, [content], ("record 1",)) for content in _NO_RECORDS),
+    (INDEXES, "[{", ("line 1 column 3",)),
+    *((INDEXES, content, ()) for content in ({"a": 1}, "[]", "null")),
+    *((INDEXES, [content], ("record 1",)) for content in ("text", None)),
     *((INDEXES, f"[{content}]", ()) for content in ("NaN", "1" * 5000, "[" * 100_000)),
-    (INDEXES, json.dumps(DOCUMENTS).replace('"id":', '"id": "x", "id":', 1), ("the field 'id' twice",)),
-    (ASKED, [], ("empty",)),
-    (ASKED, [record("q1", "sense")], ("field 'usage'", "'sense' is not one of")),
+    (INDEXES, json.dumps(DOCUMENTS).replace('"id":', '"id": "x", "id":', 1), ("'id'",)),
+    (ASKED, [record("q1", "sense")], ("field 'usage'", "'sense'")),
     (ASKED, [record("d1", "literal")], ("field 'id'", "record 1 of indexes.json")),
-    (ASKED, [record("q1", "literal", "a b")], ("record 1 (id q1)", "field 'idiom'", "no relevant document")),
+    (ASKED, [record("q1", "literal", "a b")], ("record 1 (id q1)", "field 'idiom'")),
     *((INDEXES, [*DOCUMENTS[:2], DOCUMENTS[2] | dict([f])], ("record 3", f"'{f[0]}'")) for f in FIELDS),
-    *(
-        (
-            INDEXES,
-            [{k: v for k, v in DOCUMENTS[0].items() if k != name}],
-            ("record 1", f"'{name}'", "missing"),
-        )
-        for name in ("id", "usage", "is_gold")
-    ),
+    (INDEXES, [{k: v for k, v in DOCUMENTS[0].items() if k != "id"}], ("record 1", "'id'")),
 ]
 
 
@@ -96,28 +88,23 @@ def test_what_is_wrong_with_a_split_is_named(
 
 def test_missing_files_and_splits_are_named(tmp_path: Path) -> None:
     write_split(tmp_path, "val", DOCUMENTS, QUERIES)
-    with pytest.raises(UserError, match=r"split 'tset' is not in .* \(splits there: val\)"):
+    with pytest.raises(UserError, match=r"'tset'.*val"):
         load_split(tmp_path, "tset")
     (tmp_path / "val" / ASKED).unlink()
-    with pytest.raises(UserError, match=r"queries\.json: cannot be read"):
+    with pytest.raises(UserError, match=r"queries\.json"):
         load_split(tmp_path, "val")
 
 
-@pytest.mark.parametrize("spelling", ["break the ice", "BREAK THE ICE", "break-the-ice"])
-def test_an_idiom_in_two_splits_is_refused(tmp_path: Path, spelling: str) -> None:
+@pytest.mark.parametrize(
+    ("ids", "idiom"),
+    [(["x1", "y1"], "BREAK the ice"), (["x1", "y1"], "break-the-ice"), (["d1", "y1"], "spill the beans")],
+)
+def test_an_idiom_or_an_id_in_two_splits_is_refused(tmp_path: Path, ids: list[str], idiom: str) -> None:
     write_split(tmp_path, "train", DOCUMENTS, QUERIES)
-    other = [record(id_, "literal") | {"idiom": spelling} for id_ in ("x1", "y1")]
+    other = [record(id_, "literal", idiom=idiom) for id_ in ids]
     write_split(tmp_path, "val", other[:1], other[1:])
-    with pytest.raises(UserError, match="is in the splits val and train"):
+    with pytest.raises(UserError, match=r"idiom|'d1'"):
         load_split(tmp_path, "val+train")
-
-
-def test_an_id_in_two_splits_is_refused(tmp_path: Path) -> None:
-    write_split(tmp_path, "train", DOCUMENTS, QUERIES)
-    other = [record(id_, "literal", idiom="spill the beans") for id_ in ("d1", "y1")]
-    write_split(tmp_path, "val", other[:1], other[1:])
-    with pytest.raises(UserError, match="id 'd1' is in the splits train and val"):
-        check_disjoint([load_split(tmp_path, "train"), load_split(tmp_path, "val")])
 
 
 def test_joined_split_has_the_first_ones_queries_and_all_documents(sample_root: Path) -> None:
@@ -140,13 +127,9 @@ def test_sample_has_the_benchmarks_proportions(sample_root: Path) -> None:
 
 
 def test_instruction_quotes_the_span_and_keeps_the_usage_secret() -> None:
-    literal = Document.model_validate(record("d1", "literal"))
+    literal, idiomatic = (Document.model_validate(record("d1", usage)) for usage in ("literal", "idiomatic"))
     request = query_request(literal, "instruction_span")
-    assert request.instruction == (
-        "Based on the literal/idiomatic usage of the span 'break the ice' in the query, retrieve "
-        "documents that contain a span conveying the same conceptual meaning."
-    )
-    idiomatic = Document.model_validate(record("d1", "idiomatic"))
+    assert request.instruction == INSTRUCTION.replace("{span}", "break the ice")
     assert query_request(idiomatic, "instruction_span") == request
     assert (request.role, request.pooling) == ("query", "span")
     assert query_request(literal, "sentence").instruction is None
@@ -180,7 +163,7 @@ def test_folds_hold_out_every_idiom_once(sample_root: Path) -> None:
         assert fold_splits(sample_root, fold, 4)[1].queries == scored.queries
     assert sorted(held_out) == sorted(idioms)
     for fold, folds in ((4, 4), (0, 99)):
-        with pytest.raises(UserError, match=rf"data\.fold={fold} of data\.folds={folds}: there are 9 idioms"):
+        with pytest.raises(UserError, match=rf"data\.fold={fold} of data\.folds={folds}: .* 9 idioms"):
             fold_splits(sample_root, fold, folds)
 
 
@@ -211,15 +194,10 @@ def test_drawn_tuples_keep_the_rules_and_follow_from_the_seed(split: Split) -> N
         assert own.meaning not in {records[i].meaning for i in hard}
         assert own.idiom not in {records[i].idiom for i in soft}
     assert draw(split, 0) == tuples != draw(split, 1)
-
-
-def test_every_document_of_the_class_is_drawn_sooner_or_later(split: Split) -> None:
-    anchor = split.queries[0]
-    pool = {d.id for d in split.documents if (d.idiom, d.meaning) == (anchor.idiom, anchor.meaning)}
-    drawn: set[str] = set()
-    for seed in range(60):
-        (t,) = draw_tuples([anchor], split.documents, num_positives=1, num_hard=0, num_soft=0, seed=[seed])
-        drawn.update(t.positives)
+    # Every document of the class is drawn sooner or later.
+    query = split.queries[0]
+    drawn = {t.positives for seed in range(60) for t in draw(split, seed, num_positives=1)[:1]}
+    pool = {(d.id,) for d in split.documents if (d.idiom, d.meaning) == (query.idiom, query.meaning)}
     assert drawn == pool
 
 
@@ -237,11 +215,11 @@ def test_fewer_documents_than_asked_for_give_ragged_tuples(split: Split) -> None
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("{", "line 1, column 1: not valid JSON"),
-        ('{"query": "x"}', "line 1, field 'positive': is missing"),
+        ("{", "line 1, column 1"),
+        ('{"query": "x"}', "line 1, field 'positive'"),
         ('{"query": "x", "positive": "y", "negatives": []}', "line 1, field 'negatives'"),
-        ('{"query": "x", "positive": "y", "negatives": ["z"]}', "'x' is not a sentence of split train"),
-        ('{"query": "{0}", "positive": "{1}", "negatives": ["{1}"]}', "line 1, has a positive or negative"),
+        ('{"query": "x", "positive": "y", "negatives": ["z"]}', "'x'"),
+        ('{"query": "{0}", "positive": "{1}", "negatives": ["{1}"]}', "line 1"),
         (None, "objective.tuples=drawn"),
     ],
 )
@@ -259,12 +237,6 @@ def test_broken_released_files_are_explained(
     with pytest.raises(UserError) as caught:
         read_released(path, split)
     assert [part for part in (expected, "triplets_train_full.jsonl") if part not in str(caught.value)] == []
-
-
-def test_one_letter_is_a_text(tmp_path: Path) -> None:
-    documents = [*DOCUMENTS[:2], record("7", "sense")]
-    split = load_split(write_split(tmp_path, "val", documents, QUERIES), "val")
-    assert split.documents[2].id == "7"
 
 
 @pytest.mark.parametrize(

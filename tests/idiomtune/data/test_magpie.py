@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
 from pathlib import Path
@@ -23,21 +24,12 @@ PUBLISHED = "MAGPIE_filtered_split_typebased.jsonl"
 def rows(idiom: str, number: int = 3, words: str = "broke the ice") -> list[dict[str, Any]]:
     """As upstream publishes them: so many of each usage."""
     made = []
-    for label in "il":
-        for n in range(number):
-            sentence = f"Sentence {n} ({label}): they {words}."
-            start = sentence.index(words)
-            first = words.split()[0]
-            last = [sentence.rindex(words.split()[-1]), start + len(words)]
-            made.append(
-                {
-                    "idiom": idiom,
-                    "label": label,
-                    "offsets": [[start, start + len(first)], last],
-                    "context": ["One.", "Two.", sentence, "Four.", "Five."],
-                    "confidence": 1.0,
-                }
-            )
+    for n, label in itertools.product(range(number), "il"):
+        sentence = f"Sentence {n} ({label}): they {words}."
+        start, (first, *_, last) = sentence.index(words), words.split()
+        ends = [[start, start + len(first)], [sentence.rindex(last), start + len(words)]]
+        context = ["One.", "Two.", sentence, "Four.", "Five."]
+        made.append({"idiom": idiom, "label": label, "offsets": ends, "context": context, "confidence": 1.0})
     return made
 
 
@@ -69,23 +61,14 @@ def test_scored_idioms_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFix
     usages = read_magpie(written(tmp_path / "a", records), ["miss the boat", "break the ice for someone"])
     assert {usage.phrase for usage in usages} == {"rock the boat", "tie the knot"}
     assert len([usage for usage in usages if usage.phrase == "tie the knot"]) == 7
-    assert "2 expressions of IdioLink's (break the ice, miss the boat), 1 sentences with one" in caplog.text
+    assert "2 expressions of IdioLink's (break the ice, miss the boat), 1 sentences" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "message"),
-    [
-        ("label", "?", "field 'label'"),
-        ("offsets", [], "field 'offsets'"),
-        ("context", [], "neither a context"),
-    ],
-)
-def test_a_spoiled_file_is_named_by_line_and_field(
-    tmp_path: Path, field: str, value: object, message: str
-) -> None:
+@pytest.mark.parametrize(("field", "value"), [("label", "?"), ("offsets", []), ("context", [])])
+def test_a_spoiled_file_is_named_by_line_and_field(tmp_path: Path, field: str, value: object) -> None:
     records = rows("break the ice")
     records[3][field] = value
-    with pytest.raises(UserError, match=rf"(?s){PUBLISHED}.*line 4.*{message}"):
+    with pytest.raises(UserError, match=rf"(?s){PUBLISHED}.*line 4.*{field}"):
         read_magpie(written(tmp_path / "a", records), [])
 
 
@@ -114,8 +97,8 @@ def test_a_gate_is_fitted_to_magpie_and_our_own_sentences_or_to_these_alone(
     assert not caplog.records
     monkeypatch.setattr("idiomtune.data.sources.GITHUB_FILES", "http://127.0.0.1:9")
     assert labelled_usages([]) == own
-    assert "the project's own 8928 sentences alone: " in caplog.text
-    with pytest.raises(DataMissingError, match=r"7fa677b8.*\n.*data\.magpie="):
+    assert "8928 sentences" in caplog.text
+    with pytest.raises(DataMissingError, match=r"(?s)7fa677b8.*data\.magpie="):
         labelled_usages([], whole=True)
     (tmp_path / "magpie" / PUBLISHED).write_text("{}\n")
     with pytest.raises(UserError, match="line 1"):
@@ -131,8 +114,7 @@ def test_our_own_uses_are_three_of_each_usage_and_hold_no_scored_idiom() -> None
     first = usages[0]
     assert first.sentence[slice(*first.span or ())] == "a bed of roses"
     assert "[" not in "".join(usage.sentence for usage in usages)
-    scored = ["across the board", "have a green thumb", "under the weather"]
-    kept = read_own_uses(scored)
+    kept = read_own_uses(["across the board", "have a green thumb"])
     assert len(kept) < len(usages)
     assert not [usage for usage in kept if find_expression(usage.sentence, "across the board")]
 

@@ -6,6 +6,7 @@ import csv
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -38,10 +39,10 @@ def edit(path: Path, compound: str, change: Callable[[Row], None]) -> None:
         csv.writer(file).writerows([[*rows[0]], *([*row.values()] for row in rows)])
 
 
-def set_synonym(row: Row, column: str, sentence: str) -> None:
-    """The last two tokens are the compound."""
-    row[column] = sentence
-    row[f"{column}_tag"] = str([False] * (len(sentence.split()) - 2) + [True, True])
+def synonym(column: str, sentence: str, num_words: int = 2) -> Row:
+    """The last tokens of the sentence are the compound."""
+    tags = [False] * (len(sentence.split()) - num_words) + [True] * num_words
+    return {column: sentence, f"{column}_tag": str(tags)}
 
 
 def compound(read: Ncimp, name: str) -> Compound:
@@ -72,19 +73,12 @@ def test_portuguese_has_one_version_a_word(folder: Path) -> None:
 
 
 def test_what_is_left_out_is_counted(folder: Path) -> None:
-    def own_word_case_twice_and_nan(row: Row) -> None:
-        set_synonym(row, "modifier synonym", "This is a Scarlet herring")
-        set_synonym(row, "modifier synonym alt1", "This is a Red herring")
-        set_synonym(row, "modifier synonym alt2", "This is a scarlet herring")
-        set_synonym(row, "modifier synonym alt3", "This is nan herring")
-        set_synonym(row, "modifier synonym alt4", "This is nan ruby herring")
-
-    def two_words(row: Row) -> None:
-        row["modifier synonym"] = "This is a big vehicle park"
-        row["modifier synonym_tag"] = str([False] * 3 + [True] * 3)
-
-    edit(folder / "EN" / "neutral.csv", "red herring", own_word_case_twice_and_nan)
-    edit(folder / "EN" / "neutral.csv", "car park", two_words)
+    neutral = folder / "EN" / "neutral.csv"
+    herrings = ("a Scarlet", "a Red", "a scarlet", "nan", "nan ruby")  # the word itself, case, twice and nan
+    for column, words in zip(("", " alt1", " alt2", " alt3", " alt4"), herrings, strict=True):
+        change = synonym(f"modifier synonym{column}", f"This is {words} herring")
+        edit(neutral, "red herring", partial(dict.update, **change))
+    edit(neutral, "car park", partial(dict.update, **synonym("modifier synonym", "A big vehicle park", 3)))
     read = english(folder)
     assert compound(read, "car park").versions["modifier"][0].synonym == "big vehicle"
     assert [v.synonym for v in compound(read, "red herring").versions["modifier"]] == ["scarlet", "ruby"]
@@ -93,35 +87,28 @@ def test_what_is_left_out_is_counted(folder: Path) -> None:
         assert f"{what}: 1" in words
 
 
-def test_no_human_score_and_no_singular(folder: Path) -> None:
+def test_no_human_score_no_singular_and_a_sentence_twice(folder: Path) -> None:
     book = load_workbook(folder / SCORES_FILE)
-    sheet = book.worksheets[0]
-    for row in sheet.iter_rows(min_row=2):
-        if row[3].value == "car park":
-            row[3].value = "Car Park"  # case does not matter
-        elif row[3].value == "rain cloud":
-            row[3].value = "something else"
+    new = {"car park": "Car Park", "rain cloud": "something else"}  # case does not matter
+    for row in book.worksheets[0].iter_rows(min_row=2):
+        row[3].value = new.get(row[3].value, row[3].value)
     book.save(folder / SCORES_FILE)
 
     def plural(row: Row) -> None:
         row["original sentence"] = row["original sentence"].replace("kitchen knife", "kitchen knives")
 
-    edit(folder / "EN" / "naturalistics_examplesent2.csv", "kitchen knife", plural)
+    sentences = [folder / "EN" / f"naturalistics_examplesent{number}.csv" for number in (1, 2)]
+    edit(sentences[1], "kitchen knife", plural)
+    first: Row = {}
+    edit(sentences[0], "car park", first.update)
+    edit(sentences[1], "car park", lambda row: row.update(first))
     read = english(folder)
     assert list(read.left_out.values()) == [["rain cloud"], ["kitchen knife"]]
     assert len(read.compounds) == 10
     assert compound(read, "car park").class_type == "C"
-    assert "left out 1 without a human score (rain cloud)" in read.describe()
-    assert "inflected: 2" in read.describe()
-
-
-def test_the_same_sentence_twice_is_one(folder: Path) -> None:
-    first: Row = {}
-    edit(folder / "EN" / "naturalistics_examplesent1.csv", "car park", first.update)
-    edit(folder / "EN" / "naturalistics_examplesent2.csv", "car park", lambda row: row.update(first))
-    read = english(folder)
     assert len(compound(read, "car park").contexts) == 2
-    assert "twice: 1" in read.describe()
+    for part in ("left out 1 without a human score (rain cloud)", "inflected: 2", "twice: 1"):
+        assert part in read.describe()
 
 
 @pytest.mark.parametrize(
@@ -129,8 +116,8 @@ def test_the_same_sentence_twice_is_one(folder: Path) -> None:
     [
         ("neutral.csv", {"modifier synonym_tag": "[True]"}, r"row 2 .* field 'modifier synonym_tag'"),
         ("neutral.csv", {"modifier synonym_tag": str([True, False, False, True, True])}, r"row 2 .*_tag'"),
-        ("neutral.csv", {"head synonym": "This is a bus stop"}, r"row 2 .* 'bus stop' is not a synonym"),
-        ("naturalistics_examplesent3.csv", {"compound": "bike park"}, "are not those of neutral.csv"),
+        ("neutral.csv", {"head synonym": "This is a bus stop"}, r"row 2 .* 'bus stop'"),
+        ("naturalistics_examplesent3.csv", {"compound": "bike park"}, r"neutral\.csv"),
     ],
 )
 def test_what_cannot_be_read_is_named(folder: Path, file: str, change: Row, message: str) -> None:
@@ -146,7 +133,7 @@ def test_scores_that_cannot_be_read(folder: Path) -> None:
     book = load_workbook(path)
     book.worksheets[0]["E2"] = "X"
     book.save(path)
-    with pytest.raises(UserError, match="'car park' must be one of C, PC, NC, got 'X'"):
+    with pytest.raises(UserError, match=r"'car park'.*'X'"):
         english(folder)
     Workbook().save(path)
     with pytest.raises(UserError, match="human_compositionality"):

@@ -74,27 +74,16 @@ def test_numbered_senses_are_apart(meaning: str, senses: list[str]) -> None:
 def test_a_published_list_is_found_in_sentences(tmp_path: Path) -> None:
     """As a dictionary prints it, in running text; and what is read otherwise is said."""
     path = tmp_path / "pub.tsv"
-    rows = (
-        "to bite the bullet",
-        "pull sb's leg",
-        "(be) on thin ice",
-        "kick/boot up the backside",
-        "stick to your guns",
-    )
-    path.write_text("expression\tmeaning\n" + "".join(f"{row}\t1. a meaning 2. another\n" for row in rows))
+    names = ["to bite the bullet", "pull sb's leg", "(be) on thin ice", "kick/boot up the backside"]
+    names.append("stick to your guns")
+    rows = "".join(f"{name}\t1. a meaning 2. another\n" for name in names)
+    path.write_text(f"expression\tmeaning\n{rows}")
     glossary = read_glossary([path])
     assert glossary.senses["bite the bullet"] == ["a meaning", "another"]
-    meanings = glossary.meanings()
-    for text in (
-        *(
-            "He bit the bullet.",
-            "You are pulling my leg.",
-            "She pulled old Tom's leg.",
-            "They're on thin ice.",
-        ),
-        *("It gave us a boot up the backside.", "He stuck to his guns.", "We are sticking to our guns."),
-    ):
-        assert meanings.find(text), text
+    texts = "He bit the bullet. You are pulling my leg. She pulled old Tom's leg. They're on thin ice. "
+    texts += "It gave us a boot up the backside. He stuck to his guns. We are sticking to our guns."
+    for text in texts.split(". "):
+        assert glossary.meanings().find(text), text
     assert any("'to bite the bullet' as 'bite the bullet'" in note for note in glossary.notes)
 
 

@@ -14,7 +14,13 @@ from idiomtune.data.sources import DataFiles
 from idiomtune.errors import UserError
 
 HEADER = [
-    *("ID", "MWE1", "MWE2", "Language", "sentence_1", "sentence_2", "sim"),
+    "ID",
+    "MWE1",
+    "MWE2",
+    "Language",
+    "sentence_1",
+    "sentence_2",
+    "sim",
     "alternative_1",
     "alternative_2",
 ]
@@ -26,23 +32,16 @@ GOOD = [
 
 
 def test_the_real_data_is_read_as_published(semeval_real: DataFiles) -> None:
-    """3,643 groups, 2,497 with an incorrect paraphrase, 6,572 labels, 5,858 triplets; dev's gold."""
     groups = read_groups(semeval_real(TRAIN_FILE))
-    assert len(groups) == 3643
-    assert sum(bool(group.incorrect) for group in groups) == 2497
-    assert sum(group.num_triplets > 0 for group in groups) == 2497
-    assert sum(1 + len(group.incorrect) for group in groups) == 6572
+    assert (len(groups), sum(bool(group.incorrect) for group in groups)) == (3643, 2497)
+    assert sum(1 + len(group.incorrect) for group in groups) == 6572  # labels
     assert sum(group.num_triplets for group in groups) == 5858
-    one_shot = read_groups(semeval_real(ONE_SHOT_FILE))
-    assert {group.language for group in one_shot} == {"EN", "PT", "GL"}
-    dev = read_pairs(semeval_real, "dev")
-    assert dev.gold is not None
-    assert sum(item.is_sts for item in dev.gold) == 800
-    idiom = [item for item in dev.gold if not item.is_sts]
+    dev = read_pairs(semeval_real, "dev").gold or ()
+    assert sum(item.is_sts for item in dev) == 800
+    idiom = [item for item in dev if not item.is_sts]
     assert sum(item.similarity == 1 for item in idiom) == 569
     assert sum(item.similarity is None for item in idiom) == 406
-    for split in ("eval", "test"):
-        assert read_pairs(semeval_real, split).gold is None
+    assert [read_pairs(semeval_real, split).gold for split in ("eval", "test")] == [None, None]
 
 
 def test_rows_become_groups(tmp_path: Path) -> None:
@@ -93,21 +92,20 @@ def test_gold_of_ones_own_is_used(copy: DataFiles) -> None:
 def test_the_halves_are_disjoint_by_expression_and_cover_dev(
     files: str, request: pytest.FixtureRequest
 ) -> None:
-    source: DataFiles = request.getfixturevalue(files)
-    golds, expressions, kinds = {}, {}, {}
+    ids, expressions, kinds = [], [], []
     splits: tuple[SemEvalSplit, ...] = ("dev", "dev_a", "dev_b")
     for name in splits:
-        split = read_pairs(source, name)
+        split = read_pairs(request.getfixturevalue(files), name)
         of_pair = {pair.id: pair for pair in split.pairs}
-        assert split.gold is not None
-        golds[name] = {item.id for item in split.gold}
-        expressions[name] = {(of_pair[i.id].expression or "").lower() for i in split.gold if not i.is_sts}
-        kinds[name] = {(of_pair[i.id].language, i.is_sts) for i in split.gold}
-    assert golds["dev_a"] | golds["dev_b"] == golds["dev"]
-    assert not golds["dev_a"] & golds["dev_b"]
-    assert not expressions["dev_a"] & expressions["dev_b"]
-    assert "" not in expressions["dev"]
-    assert kinds["dev_a"] == kinds["dev_b"] == {(lang, sts) for lang in ("EN", "PT") for sts in (True, False)}
+        gold = split.gold or ()
+        ids.append({item.id for item in gold})
+        expressions.append({(of_pair[i.id].expression or "").lower() for i in gold if not i.is_sts})
+        kinds.append({(of_pair[i.id].language, i.is_sts) for i in gold})
+    assert ids[1] | ids[2] == ids[0]
+    assert not ids[1] & ids[2]
+    assert not expressions[1] & expressions[2]
+    assert "" not in expressions[0]
+    assert kinds[1] == kinds[2] == {(lang, sts) for lang in ("EN", "PT") for sts in (True, False)}
 
 
 def test_the_sample_is_like_the_real_data(semeval_sample: DataFiles) -> None:
