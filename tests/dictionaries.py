@@ -8,14 +8,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-CONJUGATED = [
-    ("no-table-tags", ["table-tags"]),
-    ("pt-conj", ["inflection-template"]),
-    ("perco o barco", ["first-person", "present", "singular"]),
-    ("perdeu o barco", ["preterite", "singular", "third-person"]),
-    ("perdendo o barco", ["gerund"]),
-    ("tinha perdido o barco", ["multiword-construction"]),
-]
+CONJUGATED = {
+    **{"no-table-tags": "table-tags", "pt-conj": "inflection-template", "perco o barco": "present"},
+    **{"perdeu o barco": "preterite", "perdendo o barco": "gerund"},
+    "tinha perdido o barco": "multiword-construction",
+}
 
 
 def word(
@@ -42,14 +39,8 @@ ENGLISH = [
         sense("[computing] To stop working.", "figuratively"),
         forms=[form("kicks the bucket", "present"), form("kicked the bucket", "past")],
     ),
-    word(
-        "kicked the pail",
-        sense("simple past of kick the pail", "form-of", form_of=[{"word": "kick the pail"}]),
-    ),
-    word(
-        "kick the pail",
-        sense("Alternative form of kick the bucket", "alt-of", alt_of=[{"word": "kick the bucket"}]),
-    ),
+    word("kicked the pail", sense("simple past", "form-of", form_of=[{"word": "kick the pail"}])),
+    word("kick the pail", sense("Alternative form of it", "alt-of", alt_of=[{"word": "kick the bucket"}])),
     word("kick the can", sense("Synonym of kick the pail", "idiomatic")),
     word("buy the farm", sense("Synonym of die", "idiomatic")),
     word("lost to all", sense("Alternative form of nowhere to be found", "alt-of")),
@@ -67,7 +58,7 @@ PORTUGUESE = [
         "perder o barco",
         sense("to miss the boat (to miss an opportunity)", "idiomatic"),
         code="pt",
-        forms=[form(name, *tags) for name, tags in CONJUGATED],
+        forms=[form(name, tag) for name, tag in CONJUGATED.items()],
     ),
     word(
         "estrela cadente",

@@ -136,11 +136,10 @@ def answering(*answers: Wrong) -> type[Quiet]:
     ("file", "wrong"),
     [
         (PINNED, Wrong("SHA-256", PAGE, len(PAGE))),
-        (UNPINNED, Wrong("no column 'name'", PAGE, len(PAGE))),
-        (PINNED, Wrong("timed out", None, len(CONTENT))),
+        (UNPINNED, Wrong("'name'", PAGE, len(PAGE))),
+        (PINNED, Wrong("x.csv", None, len(CONTENT))),  # silence
         (UNPINNED, Wrong("etc/hostname", status=302)),
     ],
-    ids=["page, known sum", "page, unknown sum", "silent", "redirect to a file"],
 )
 def test_what_a_server_does_wrong_is_not_taken_for_the_file(
     file: PublishedFile, wrong: Wrong, as_github: Server, cache: Path, monkeypatch: pytest.MonkeyPatch
@@ -158,12 +157,12 @@ def test_what_a_server_does_wrong_is_not_taken_for_the_file(
 def test_an_answer_that_ends_early_is_asked_for_again(as_github: Server) -> None:
     cut = Wrong("", CONTENT[:-30], len(CONTENT))
     as_github(answering(cut, cut, Wrong("", CONTENT, len(CONTENT))))
-    with pytest.raises(DataMissingError, match="the connection ended"):
+    with pytest.raises(DataMissingError, match=r"x\.csv"):
         get(UNPINNED)  # for the second time, and no further
     assert get(UNPINNED).read_bytes() == CONTENT
 
 
-@pytest.mark.parametrize("file", [PINNED, UNPINNED], ids=["known sum", "unknown sum"])
+@pytest.mark.parametrize("file", [PINNED, UNPINNED])
 def test_a_copy_is_downloaded_once_and_named_when_it_was_changed(
     file: PublishedFile, github: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -190,26 +189,20 @@ def test_a_redirect_to_an_unencrypted_address_is_refused() -> None:
     """Nobody on the way may put another file in the place of one whose sum is not known."""
     redirect = partial(NoDowngrade().redirect_request, fp=None, code=302, msg="Found", headers=Message())
     secure = Request("https://example.org/x.csv")
-    with pytest.raises(HTTPError, match="without encryption"):
+    with pytest.raises(HTTPError, match=r"http://example\.org/x\.csv"):
         redirect(secure, newurl="http://example.org/x.csv")
-    followed = redirect(secure, newurl="https://elsewhere.org/x.csv")
-    assert followed is not None
-    assert followed.full_url == "https://elsewhere.org/x.csv"
+    assert redirect(secure, newurl="https://elsewhere.org/x.csv") is not None
 
 
 GITHUB = (semeval2022.FILES, ncimp.FILES, astitch.FILES)
 
 
 def test_the_sums_are_those_of_the_real_files(real_data: Path) -> None:
-    num_known = 0
-    for data in GITHUB:
-        for name, file in data.files.items():
-            if file.sha256 is not None:
-                assert fingerprint(real_data / data.dataset.name / name) == file.sha256, name
-                num_known += 1
-    for path, sha256 in idiolink.SHA256.items():
-        assert fingerprint(real_data / "idiolink" / path.removeprefix("data/")) == sha256
-    assert num_known == 21
+    files = [(data.dataset.name, name, file) for data in GITHUB for name, file in data.files.items()]
+    sums = {f"{data}/{name}": file.sha256 for data, name, file in files if file.sha256 is not None}
+    sums |= {f"idiolink/{path.removeprefix('data/')}": sum_ for path, sum_ in idiolink.SHA256.items()}
+    assert {name: fingerprint(real_data / name) for name in sums} == sums
+    assert len(sums) == 21 + len(idiolink.SHA256)
 
 
 def test_files_are_downloaded_one_by_one(github: Path, semeval_sample: DataFiles, cache: Path) -> None:

@@ -75,12 +75,9 @@ def test_chengyusts() -> None:
 
 def test_parseme() -> None:
     def entries(language: str, *labels: list[str]) -> str:
-        fields = ("source_sent_id", "text", "raw_text", "label")
-        rows = [
-            (f"{language}-{number}", f"{language} text {number}", f"{language} idiom {number}", label)
-            for number, label in enumerate(labels)
-        ]
-        return "".join(json.dumps(dict(zip(fields, row, strict=True))) + "\n" for row in rows)
+        texts = [{"text": f"{language} text {n}", "raw_text": f"{language} idiom {n}"} for n in range(2)]
+        rows = [text | {"label": label} for text, label in zip(texts, labels, strict=False)]
+        return "".join(json.dumps(row) + "\n" for row in rows)
 
     put("subtask2/FR/test.jsonl", entries("fr", ["plain 1", "plain 2"], ["plain 3"]))
     put("subtask2/PL/test.jsonl", entries("pl", ["plain 4"]))
@@ -96,25 +93,21 @@ def test_parseme() -> None:
 
 def test_multiidiom(monkeypatch: pytest.MonkeyPatch) -> None:
     """All columns of its card; the Hub's rows come as dictionaries."""
+    usages = {"It": "idiomatic", "That": "idiomatic", "This": "literal", "One": "literal"}
     rows = [
         {
-            "language": "English",
-            "idiom_id": f"en_{idiom}",
-            "idiom": idiom,
-            "meaning_id": f"m{number}",
-            "sense_number": 1,
-            "idiomaticity": usage,
-            "register": ["neutral"],
-            "region": ["Global English"],
-            "sentence": f"{start} {words} today.",
-            "span_start": len(start) + 1,
+            **{"language": "English", "idiom_id": f"en_{idiom}", "idiom": idiom, "meaning_id": f"m{start}"},
+            **{
+                "sense_number": 1,
+                "idiomaticity": usage,
+                "register": ["neutral"],
+                "region": ["Global English"],
+            },
+            **{"sentence": f"{start} {words} today.", "span_start": len(start) + 1, "matched_span": words},
             "span_end": len(start) + 1 + len(words),
-            "matched_span": words,
         }
         for idiom, words in {"break the ice": "broke the ice", "hold water": "held water"}.items()
-        for number, (usage, start) in enumerate(
-            [("idiomatic", "It"), ("idiomatic", "That"), ("literal", "This"), ("literal", "One")]
-        )
+        for start, usage in usages.items()
     ]
     names: list[str] = []
 
@@ -154,11 +147,12 @@ def test_idiomx(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fifth of the idioms is asked for, by idiomatic sentences, among all of them."""
     rows = [
         {
-            "idiom_canonical": f"idiom {idiom}",
-            "example_normalized": f"sentence {idiom} {number} {usage}",
-            "example_usage_label": usage,
+            **{
+                "idiom_canonical": f"idiom {idiom}",
+                "example_normalized": f"sentence {idiom} {number} {usage}",
+            },
+            **{"example_usage_label": usage, "meaning_paraphrases_en": '["a", "b"]'},
             "idiom_canonical_meaning": None if number == 0 else f"meaning  {number}",
-            "meaning_paraphrases_en": '["a", "b"]',
             "idiom_level_explanation_en": "why",
         }
         for idiom in range(10)

@@ -53,38 +53,26 @@ def in_turn(*values: Any) -> list[Any]:
     return [values[i % len(values)] for i in range(NUM)]
 
 
-ASKED: list[tuple[str, list[Any]]] = [
-    ("label", in_turn(1, 0)),
-    ("label", in_turn("1", "0", "0")),
-    ("relevance", in_turn(0, 1, 2, 3)),
-    ("score", [i / 7 for i in range(NUM)]),
-    ("cosine", [i / 17 for i in range(NUM)]),
-    ("human judgement", in_turn(87, 12, 40)),
-    ("gold_label", in_turn("entailment", "neutral", "contradiction")),
-    ("Correct?", in_turn("yes", "no")),
-    ("isRelevant", in_turn("TRUE", "FALSE")),
-    ("answer_ok", in_turn(True, False)),
-    ("what", in_turn("relevant", "irrelevant")),
-    ("what", in_turn("Highly relevant", "Partially relevant", "Not relevant")),
-    ("what", in_turn("duplicate", "not duplicate")),
-    ("passt", in_turn("ja", "nein")),
-    ("x", in_turn(1, -1)),
-    ("x", in_turn("gut", "schlecht")),
-    ("label", ["0"] * NUM),
-    ("label", [*["1"] * (NUM - 1), "0"]),
+# A column, and its values in turn.
+ASKED: list[tuple[Any, ...]] = [
+    *(("label", 1, 0), ("label", "1", "0", "0"), ("relevance", 0, 1, 2, 3), ("human judgement", 87, 12, 40)),
+    *(("score", *(i / 7 for i in range(NUM))), ("cosine", *(i / 17 for i in range(NUM))), ("x", 1, -1)),
+    *(("gold_label", "entailment", "neutral", "contradiction"), ("what", "relevant", "irrelevant")),
+    *(("Correct?", "yes", "no"), ("isRelevant", "TRUE", "FALSE"), ("answer_ok", True, False)),
+    ("what", "Highly relevant", "Partially relevant", "Not relevant"),
+    *(("what", "duplicate", "not duplicate"), ("passt", "ja", "nein"), ("x", "gut", "schlecht")),
+    *(("label", "0"), ("label", *["1"] * (NUM - 1), "0")),
 ]
-
-
 # Whatever the pairs are called; with a score or label, those of the last names are scored pairs.
 CALLED = [("query", "passage"), ("premise", "hypothesis"), ("sentence1", "sentence2")]
 
 
 @pytest.mark.parametrize("number", range(len(ASKED)))
 def test_a_column_that_may_judge_pairs_is_asked_about(tmp_path: Path, number: int) -> None:
-    column, values = ASKED[number]
+    column, *values = ASKED[number]
     names = CALLED[number % (2 if column in ("label", "score") else 3)]
     mapping = {"anchor": names[0], "positive": names[1]} if names[0] == "premise" else {}
-    path = write_table(tmp_path / "mine.jsonl", pairs(*names) | {column: values})
+    path = write_table(tmp_path / "mine.jsonl", pairs(*names) | {column: in_turn(*values)})
     with pytest.raises(UserError) as refused:
         read(path, val_share=0.3, columns=mapping)
     assert (refused.value.file, refused.value.field) == (str(path), column)
@@ -132,28 +120,14 @@ def test_the_options_can_be_typed() -> None:
 
 
 HARMLESS: dict[str, list[Any]] = {
-    "id": [*range(NUM)],
-    "number_of_row": [i + 1 for i in range(NUM)],
-    "pid": in_turn(71, 72),
-    "language": in_turn("en", "no"),
-    "source": in_turn("quora", "reddit"),
-    "split": in_turn("a", "b"),
-    "date": in_turn("2020-01-01", "2021-02-03"),
-    "year": in_turn(2019, 2020),
-    "created_at": in_turn(1600000000, 1600000001, 1700000000),
-    "url": [f"https://e.org/{i}" for i in range(NUM)],
-    "title": in_turn("One", "Two"),
-    "category": in_turn("sport", "news", "art"),
-    "subject": in_turn("sport", "news", "art", "law"),
-    "length": in_turn(17, 29, 3),
-    "page": in_turn(1, 2),
-    "votes": in_turn(1, 5, 0),
-    "upstream": [i * 31 for i in range(NUM)],
-    "Unnamed: 0": [*range(NUM)],
-    "context": in_turn("A long text about cats.", "A long text about dogs."),
-    "remark": ["", "maybe", *[""] * (NUM - 2)],
-    "label": ["1"] * NUM,
-    "pos_scores": [[0.5]] * NUM,
+    **{"id": [*range(NUM)], "number_of_row": [i + 1 for i in range(NUM)], "Unnamed: 0": [*range(NUM)]},
+    **{"pid": in_turn(71, 72), "language": in_turn("en", "no"), "source": in_turn("quora", "reddit")},
+    **{"split": in_turn("a", "b"), "date": in_turn("2020-01-01", "2021-02-03"), "year": in_turn(2019, 2020)},
+    **{"created_at": in_turn(1600000000, 1700000000), "url": [f"https://e.org/{i}" for i in range(NUM)]},
+    **{"title": in_turn("One", "Two"), "category": in_turn("sport", "news"), "length": in_turn(17, 29, 3)},
+    **{"subject": in_turn("sport", "news", "art", "law"), "page": in_turn(1, 2), "votes": in_turn(1, 5, 0)},
+    **{"upstream": [i * 31 for i in range(NUM)], "context": in_turn("A text of cats.", "A text of dogs.")},
+    **{"remark": ["", "maybe", *[""] * (NUM - 2)], "label": ["1"] * NUM, "pos_scores": [[0.5]] * NUM},
 }
 
 
@@ -175,25 +149,22 @@ def meanings(splits: OwnSplits) -> set[str]:
     return {store.names[number] for number in store.labels[store.first[:-1], 1].tolist() if number}
 
 
-USAGES: list[tuple[str, Sequence[Any]]] = [
-    ("label", ("idiomatic", "literal")),
-    ("usage", ("Figurative", "Literal")),
-    ("class", ("i", "l")),
-    ("tag", ("I", "L", "Q")),
-    ("is_idiom", (True, False)),
-    ("figurative?", ("1", "0")),
-    ("label", (1, 0)),
-    ("uso", ("idiomático", "literal")),
-    ("Bedeutung", ("wörtlich", "übertragen")),
-    ("sens", ("littéral", "figuré")),
-    ("senso", ("letterale", "figurato")),
-    ("whatever", ("non-literal", "literal", "unclear")),
-    ("label", ("figuratively", "literally")),
+USAGES: list[tuple[Any, ...]] = [
+    *(("label", "idiomatic", "literal"), ("usage", "Figurative", "Literal"), ("class", "i", "l")),
+    *(("tag", "I", "L", "Q"), ("is_idiom", True, False), ("figurative?", "1", "0"), ("label", 1, 0)),
+    *(
+        ("uso", "idiomático", "literal"),
+        ("Bedeutung", "wörtlich", "übertragen"),
+        ("sens", "littéral", "figuré"),
+    ),
+    *(("senso", "letterale", "figurato"), ("whatever", "non-literal", "literal", "unclear")),
+    ("label", "figuratively", "literally"),
 ]
 
 
-@pytest.mark.parametrize(("column", "values"), USAGES)
-def test_usages_of_an_expression_are_its_meanings(tmp_path: Path, column: str, values: Sequence[Any]) -> None:
+@pytest.mark.parametrize("usages", USAGES)
+def test_usages_of_an_expression_are_its_meanings(tmp_path: Path, usages: tuple[Any, ...]) -> None:
+    column, *values = usages
     splits = read(write_table(tmp_path / "mine.jsonl", idioms(**{column: in_turn(*values)})), val_share=0.4)
     assert not splits.train.store.has_labels
     assert meanings(splits) == {str(v).lower() if isinstance(v, bool) else str(v) for v in values}
