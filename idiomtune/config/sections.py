@@ -388,3 +388,7 @@ class SearchSettings(Section):
     seed: NonNegativeInt
     pruner: str
     pruner_options: dict[str, Any]
+
+    def problems(self) -> Iterator[str]:
+        if importlib.util.find_spec("optuna") is None:
+            yield "a search needs the package optuna: pip install 'idiomtune[sweep]' (or optuna)"

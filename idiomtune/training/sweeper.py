@@ -7,10 +7,9 @@ no other program sees it.
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import shlex
-from collections.abc import Callable
+from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import IntervalSweep, Override
 from hydra.core.plugins import Plugins
 from hydra.plugins.sweeper import Sweeper
-from hydra.types import HydraContext, TaskFunction
+from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf
 
 from idiomtune.config import TrainSettings, check
@@ -34,10 +33,11 @@ from idiomtune.training.run_folder import RunFolder
 if TYPE_CHECKING:  # the command line must not wait for it
     import optuna
 
+    from idiomtune.training.step import OnScore
+
 log = logging.getLogger(__name__)
 
 _NAME = "hydra_plugins.idiomtune.OptunaSweeper"  # conf/hydra/sweeper/optuna.yaml
-OnScore = Callable[[float | None], None]
 _on_score: OnScore | None = None
 
 
@@ -62,11 +62,10 @@ class OptunaSweeper(Sweeper):
     def __init__(self, **options: Any) -> None:
         self._options = options
 
-    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+    def setup(self, *, config: DictConfig, hydra_context: HydraContext, **task: Any) -> None:
         self._config, self._loader = config, hydra_context.config_loader
-        self._launcher = Plugins.instance().instantiate_launcher(
-            hydra_context=hydra_context, task_function=task_function, config=config
-        )
+        launcher = Plugins.instance().instantiate_launcher
+        self._launcher = launcher(config=config, hydra_context=hydra_context, **task)
 
     def sweep(self, arguments: list[str]) -> None:
         """Run what is left of the study, and show what it gave.
@@ -74,32 +73,26 @@ class OptunaSweeper(Sweeper):
         Raises:
             UserError: for wrong settings; if all trials failed.
         """
-        if importlib.util.find_spec("optuna") is None:
-            raise UserError("a search needs the package optuna: pip install 'idiomtune[sweep]' (or optuna)")
         if has_peers():
             raise UserError("a search starts its runs itself: start it in one process, idiomtune train -m …")
-        self._settings = settings = check(SearchSettings, self._options, section="hydra.sweeper")
+        self._settings = check(SearchSettings, self._options, section="hydra.sweeper")
         self._folder = Path(str(self._config.hydra.sweep.dir)).absolute()
-        params = [f"{key}={value}" for key, value in settings.params.items()]
         parser = OverridesParser.create(config_loader=self._loader)
-        self._fixed, self._space = split_overrides(parser.parse_overrides([*params, *arguments]))
-        import optuna
-
-        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        searched = parser.parse_overrides([*_overrides(self._settings.params), *arguments])
+        self._fixed, self._space = split_overrides(searched)
         firsts = {key: getattr(d, "choices", [getattr(d, "low", "")])[0] for key, d in self._space.items()}
-        example = [f"{key}={value}" for key, value in firsts.items()]
-        config = self._loader.load_sweep_config(self._config, [*self._fixed, *example])
+        config = self._loader.load_sweep_config(self._config, [*self._fixed, *_overrides(firsts)])
         config = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
         check(TrainSettings, plain(config, throw_on_missing=True))  # before any is trained
         with RunFolder(self._folder).locked():
-            study = self._open(settings)
+            study = self._open()
             self._run(study)
         print(study.trials_dataframe(("number", "state", "value", "params")).to_string(index=False))
         for best in study.best_trials:
-            print("the best:", shlex.join(_overrides(best)))
+            print("the best:", shlex.join(_overrides(best.params)))
         print(printable(str(self._folder)))
 
-    def _open(self, settings: SearchSettings) -> optuna.Study:
+    def _open(self) -> optuna.Study:
         """A new study, or the one of this name to go on with.
 
         Raises:
@@ -107,13 +100,17 @@ class OptunaSweeper(Sweeper):
         """
         import optuna.storages.journal
 
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        settings = self._settings
         place = settings.storage or f"sqlite:///{self._folder / 'study.db'}?timeout=60"
-        options: dict[str, Any] = {"study_name": settings.study, "storage": place, "direction": "maximize"}
+        storage: Any = place
         try:
             if place.startswith("journal:"):
                 file = optuna.storages.journal.JournalFileBackend(place.removeprefix("journal:"))
-                options["storage"] = optuna.storages.JournalStorage(file)
-            study = optuna.create_study(load_if_exists=True, **options)
+                storage = optuna.storages.JournalStorage(file)
+            study = optuna.create_study(
+                study_name=settings.study, storage=storage, direction="maximize", load_if_exists=True
+            )
             num_trials = len(study.trials)
             if not num_trials and any(path.name.isdigit() for path in self._folder.iterdir()):
                 raise ValueError(f"it has no trial, but {self._folder} has runs of one")
@@ -150,7 +147,7 @@ class OptunaSweeper(Sweeper):
         Raises:
             UserError: if all of them failed.
         """
-        from optuna.trial import TrialState
+        from optuna.trial import FrozenTrial, TrialState
 
         def num_finished() -> int:
             return len(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED)))
@@ -159,7 +156,7 @@ class OptunaSweeper(Sweeper):
             if self._settings.storage is None or left.user_attrs.get("search") == str(self._folder):
                 study.tell(left.number, state=TrialState.FAIL)
                 study.enqueue_trial(left.params)
-        before, most, failures = num_finished(), self._settings.n_trials, list[str]()
+        before, most, told = num_finished(), self._settings.n_trials, list[FrozenTrial]()
         log.info("study %s: %d of hydra.sweeper.n_trials=%d trials finished", study.study_name, before, most)
         for _ in range(before, most):
             if num_finished() >= most:  # by other workers
@@ -171,18 +168,17 @@ class OptunaSweeper(Sweeper):
             except Exception as error:
                 state = TrialState.PRUNED if isinstance(error, Pruned) else TrialState.FAIL
                 trial.set_user_attr("reason", str(error))
-            told = study.tell(trial, value, state)
-            outcome = f"trial {trial.number} {told.state.name.lower()}: {told.value or trial.user_attrs}"
-            log.info(outcome)
-            failures += [outcome] if told.state == TrialState.FAIL else []
-        if failures and num_finished() == before:
-            raise UserError(f"all {len(failures)} trials failed. The first: {failures[0]}")
+            told.append(study.tell(trial, value, state))
+            outcome = told[-1].value or trial.user_attrs
+            log.info("trial %d %s: %s", trial.number, told[-1].state.name.lower(), outcome)
+        if told and all(trial.state == TrialState.FAIL for trial in told):
+            raise UserError(f"all {len(told)} trials failed. The first: {told[0].user_attrs}")
 
     def _value(self, trial: optuna.Trial) -> float:
         """Run a trial's job; the monitored score of its best checkpoint. Raises what the run does."""
         global _on_score
         _on_score = reporter(trial)
-        overrides = [*self._fixed, *_overrides(trial), f"hydra.sweep.subdir='{trial.number}'"]
+        overrides = [*self._fixed, *_overrides(trial.params), f"hydra.sweep.subdir='{trial.number}'"]
         try:
             (job,) = self._launcher.launch([overrides], initial_job_idx=trial.number)
         finally:
@@ -221,8 +217,8 @@ def split_overrides(overrides: list[Override]) -> tuple[list[str], dict[str, Any
     return [str(override.input_line) for override in last if not override.is_sweep_override()], space
 
 
-def _overrides(trial: optuna.Trial | optuna.trial.FrozenTrial) -> list[str]:
-    return [f"{key}={value}" for key, value in trial.params.items()]
+def _overrides(values: Mapping[str, Any]) -> list[str]:
+    return [f"{key}={value}" for key, value in values.items()]
 
 
 def reporter(trial: optuna.Trial) -> OnScore:
