@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, PrivateAttr
 
@@ -23,11 +23,7 @@ NO_DATA = (
 )
 
 
-def _files(value: Any) -> Any:
-    return value if value is None else as_list(value)
-
-
-Files = Annotated[Annotated[list[Text], Field(min_length=1)] | None, BeforeValidator(_files)]
+Files = Annotated[Annotated[list[Text], Field(min_length=1)] | None, BeforeValidator(as_list)]
 
 
 class Negatives(Section):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import chain
@@ -58,17 +58,15 @@ def benchmark(name: str, **facts: Any) -> Callable[[OfBenchmark], OfBenchmark]:
     return declare
 
 
-def objective(
-    name: str, *, datasets: Callable[[Mapping[str, Any]], Sequence[str]] | None = None, **facts: Any
-) -> Callable[[Options], Options]:
+def objective(name: str, **facts: Any) -> Callable[[Options], Options]:
     """Declare a class of options as those of an objective, which its method `build` makes.
 
     Args:
-        name, datasets, facts: as of :class:`~idiomtune.declarations.objective.ObjectiveType`.
+        name, facts: as of :class:`~idiomtune.declarations.objective.ObjectiveType`.
     """
 
     def declare(options: Options) -> Options:
-        _by_decorator.append(ObjectiveType(name, options, datasets=datasets, **facts))
+        _by_decorator.append(ObjectiveType(name, options, **facts))
         return options
 
     return declare
@@ -155,14 +153,10 @@ def judge(key: str, change: float) -> Verdict:
 
 def is_place(option: str) -> bool:
     """Whether an option only names the place of data, so that another value is the same run."""
-    if option.startswith("benchmark."):
-        places = (
-            f"benchmark.{b.name}.{place}" for b in benchmark_types().values() for place in b.options.places
-        )
-        return any(f"{option}.".startswith(f"{place}.") for place in places)  # each of several has a name
-    if PLACE.fullmatch(option):
-        return True
-    return any(option == dataset.setting for dataset in dataset_types().values())
+    places = [f"benchmark.{b.name}.{place}" for b in benchmark_types().values() for place in b.options.places]
+    places += [dataset.setting for dataset in dataset_types().values()]
+    is_in_one = any(f"{option}.".startswith(f"{place}.") for place in places)  # each of several has a name
+    return is_in_one or PLACE.fullmatch(option) is not None
 
 
 def load_extensions(modules: Sequence[str]) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -242,7 +241,7 @@ def prune(run: Path, keep: int, best_step: int | None) -> None:
     saved = checkpoints(run)
     best = {best_step}
     for path in saved[-keep:]:
-        with contextlib.suppress(UserError):  # damaged: it cannot be resumed from
+        with suppress(UserError):  # damaged: it cannot be resumed from
             best.add(read_state(path).best_step)
     for path in saved[:-keep]:
         if _step(path) not in best:

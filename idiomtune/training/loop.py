@@ -211,16 +211,10 @@ def score_and_save(training: Training, *, last: bool) -> None:
     state.scored_step = state.step
     _save(training, scorecard.scores, is_best=is_best)
     _compare_saved(training)
-    log.info(
-        "epoch %.4g, step %d: loss %.4f, %s %s%s; scored in %.1f s",
-        state.epoch + state.step_in_epoch / training.steps_per_epoch,
-        state.step,
-        mean_loss,
-        monitor_name(trainer),
-        "not finite" if score is None else f"{score:.4f}",
-        " (best)" if is_best else "",
-        scorecard.seconds,
-    )
+    epoch = state.epoch + state.step_in_epoch / training.steps_per_epoch
+    outcome = ("not finite" if score is None else f"{score:.4f}") + " (best)" * is_best
+    message = "epoch %.4g, step %d: loss %.4f, %s %s; scored in %.1f s"
+    log.info(message, epoch, state.step, mean_loss, monitor_name(trainer), outcome, scorecard.seconds)
     if training.on_saved is not None and training.processes.is_main:
         training.on_saved(training.run.path / f"step_{state.step}")
     if training.on_score is not None and not last and not out_of_patience(state, trainer):
@@ -241,12 +235,10 @@ def _compare_saved(training: Training) -> None:
 
     def compare() -> None:
         with evaluating(encoder):
-            difference, texts = (
-                compare_saved(encoder, folder, training.settings.model),
-                compared_texts(encoder),
-            )
-            facts = {"parity_texts": len(texts), "parity_span": any(request.span for request in texts)}
-            run.update(parity_saved=difference, **facts)
+            difference = compare_saved(encoder, folder, training.settings.model)
+            texts = compared_texts(encoder)
+        has_span = any(request.span for request in texts)
+        run.update(parity_saved=difference, parity_texts=len(texts), parity_span=has_span)
 
     with training.retention.exported_weights():
         training.processes.from_main(compare)

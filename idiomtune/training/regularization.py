@@ -157,14 +157,10 @@ class Distillation:
         self._numbers = {request: number for number, request in enumerate(distinct)}
         num_texts = len({teacher.prompts.render(request)[0] for request in distinct})
         with evaluating(teacher), progress_bar("embedding by the teacher", num_texts) as advance:
-            self._embeddings = embed_all(
-                teacher, distinct, processes or Processes(), advance, with_gate=False
-            ).float()
-        log.info(
-            "distillation: %d embeddings of the teacher, of %d dimensions, are kept in memory (%.1f MB)",
-            *self._embeddings.shape,
-            self._embeddings.nbytes / 1e6,
-        )
+            shared = processes or Processes()
+            self._embeddings = embed_all(teacher, distinct, shared, advance, with_gate=False).float()
+        what = "distillation: %d embeddings of the teacher, of %d dimensions, are kept in memory (%.1f MB)"
+        log.info(what, *self._embeddings.shape, self._embeddings.nbytes / 1e6)
 
     def term(self, embeddings: Tensor, batch: Batch) -> tuple[Tensor, int]:
         """How far the batch's rows are from the teacher's; a scalar, and of how many values it is the mean.
@@ -191,9 +187,8 @@ def compared_requests(
         return objective.plain_requests
     epochs = range(trainer.max_epochs)
     steps = ((e, step) for e in epochs for step in objective.epoch_steps(e, trainer.accumulation))
-    batches = (
-        objective.batch(e, anchors) for e, step in islice(steps, trainer.max_steps) for anchors in step
-    )
+    trained = islice(steps, trainer.max_steps)
+    batches = (objective.batch(epoch, anchors) for epoch, step in trained for anchors in step)
     return list(dict.fromkeys(request for batch in batches for request in batch.requests))
 
 
@@ -236,14 +231,13 @@ def build_retention(
     retain = settings.retain
     # With a remedy the base model, also for a run that is resumed.
     saved = None if retain.is_on else checkpoint
-    encoder = untrained or build_encoder(
-        settings.model, placement, saved, expressions=expressions, seed=settings.seed
-    )
+    model, seed = settings.model, settings.seed
+    encoder = untrained or build_encoder(model, placement, saved, expressions=expressions, seed=seed)
     _ = encoder.transformer  # a table of token vectors has none, and says that it cannot be trained
     if not retain.is_on:
         return Retention(encoder)
     base = encoder.weights_digest()
-    distillation, teacher = None, None
+    distillation, adapters, teacher = None, None, None
     if retain.distillation:
         follows = encoder
         if retain.teacher_model is not None:
@@ -253,18 +247,10 @@ def build_retention(
         requests = compared_requests(objective, settings.trainer, texts)
         distillation = Distillation(follows, requests, retain.distillation, processes, texts=texts)
     if checkpoint is not None and not retain.moves_back:
-        encoder = build_encoder(settings.model, placement, checkpoint)
-    adapters = None
+        encoder = build_encoder(model, placement, checkpoint)
     if retain.lora.rank is not None:
-        adapters = Adapters(encoder, retain.lora, seed=settings.seed, base_model=settings.model.path)
-    retention = Retention(
-        encoder,
-        interpolation=retain.interpolation,
-        adapters=adapters,
-        distillation=distillation,
-        base=base,
-        teacher=teacher,
-    )
+        adapters = Adapters(encoder, retain.lora, seed=seed, base_model=model.path)
+    retention = Retention(encoder, retain.interpolation, adapters, distillation, base, teacher)
     if checkpoint is not None and retain.moves_back:
         retention.load(checkpoint)
     return retention

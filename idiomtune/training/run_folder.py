@@ -201,10 +201,9 @@ class RunFolder:
                     held.enter_context(self.locked())
                     if not resume:
                         self._refuse_others(overwrite=overwrite)
-                    if not resume and overwrite and (path / "run.json").is_file():
-                        for old in {*path.iterdir()} - {path / LOCK}:
-                            shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
-                    if not resume:
+                        if overwrite and (path / "run.json").is_file():
+                            for old in {*path.iterdir()} - {path / LOCK}:
+                                shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
                         self.refuse_a_run()
                     break
                 except TakenError:

@@ -15,6 +15,7 @@ from accelerate import Accelerator
 from accelerate.optimizer import AcceleratedOptimizer
 from safetensors.torch import load_file
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook
 
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.config import TrainerSettings, TrainSettings
@@ -393,23 +394,19 @@ def _not_finite(what: str, value: float, batches: Sequence[Batch], training: Tra
 
 def _first_not_finite(encoder: Encoder, batch: Batch) -> str | None:
     """The first layer that gives a number that is none for a batch's texts, without dropout."""
+    names = {module: name for name, module in encoder.named_modules() if not any(module.children())}
     found: list[str] = []
 
-    def look(name: str, output: Any) -> None:
+    def look(module: nn.Module, _inputs: Any, output: Any) -> None:
         tensors = output.values() if isinstance(output, dict) else [output]
-        if any(isinstance(t, Tensor) and not t.isfinite().all() for t in tensors):
-            found.append(name)
+        if module in names and any(isinstance(t, Tensor) and not t.isfinite().all() for t in tensors):
+            found.append(names[module])
 
-    hooks = [
-        module.register_forward_hook(lambda _, __, output, name=name: look(name, output))
-        for name, module in encoder.named_modules()
-        if not any(module.children())
-    ]
+    hook = register_module_forward_hook(look)
     with torch.no_grad(), evaluating(encoder):
         for requests in encoder.forward_batches(batch.requests)[:1]:
             encoder.embed(requests)
-    for hook in hooks:
-        hook.remove()
+    hook.remove()
     return next(iter(found), None)
 
 
