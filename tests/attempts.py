@@ -11,10 +11,8 @@ import errno
 import os
 import resource
 import signal
-import subprocess
 import sys
 import traceback
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -34,6 +32,8 @@ _WHAT = {  # the first part of a path in the run folder, without its dots → wh
     "plots": "report",
 }
 
+How = Literal["kill", "torn", "full"]
+
 
 @dataclass(frozen=True)
 class Attempt:
@@ -46,7 +46,6 @@ class Attempt:
         at: the point at which something happens, counted from 1; of those named `what`, if that is given.
         how: `kill` is SIGKILL at the point; `torn` ends the process a few bytes into what it writes next;
             `full` fills the disk: no file can grow and no folder be made from then on.
-        after: SIGKILL after so many seconds, wherever the run then stands.
     """
 
     folder: str
@@ -54,8 +53,7 @@ class Attempt:
     resume: bool = False
     at: int | None = None
     what: str | None = None
-    how: Literal["kill", "torn", "full"] = "kill"
-    after: float | None = None
+    how: How = "kill"
 
 
 @dataclass(frozen=True)
@@ -74,12 +72,11 @@ def attempted(attempt: Attempt) -> Outcome:
 
     composed("config", *attempt.options)  # kept here, so that it is there in the children
     child = Child(lambda: sys.exit(_run(attempt)))
-    with suppress(subprocess.TimeoutExpired):  # it is killed then
-        child.wait(attempt.after or 300)
+    status = child.wait(300)
     lines = child.said()[1].splitlines()
     return Outcome(
-        killed=child.returncode in (-signal.SIGKILL, -signal.SIGXFSZ),
-        status=child.wait(0),
+        killed=status in (-signal.SIGKILL, -signal.SIGXFSZ),
+        status=status,
         points=[line.removeprefix(POINT) for line in lines if line.startswith(POINT)],
         output="\n".join(line for line in lines if not line.startswith(POINT)),
     )
@@ -97,7 +94,7 @@ def _run(attempt: Attempt) -> int:
     if attempt.what != "report":
         patch("idiomtune.reports.plots.learning_curve", _sketch).start()
     logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
-    Points(attempt, 2).watch()
+    Points(attempt).watch()
     try:
         if attempt.resume:
             resume(Path(attempt.folder), *attempt.options, draws=True)
@@ -120,16 +117,11 @@ def _sketch(*arguments: Any) -> None:
 
 
 class Points:
-    """Numbers what the process passes, says so, and lets happen there what the attempt says.
+    """Numbers what the process passes, says so among its errors, and lets happen there what it should."""
 
-    Args:
-        report: a file descriptor that gets a line for each point: `\\x01` and what was being done.
-    """
-
-    def __init__(self, attempt: Attempt, report: int) -> None:
+    def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
         self._folder = Path(attempt.folder)
-        self._report = report
         self._passed = 0
         self._is_full = False
         self._removing = Path()
@@ -184,7 +176,7 @@ class Points:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
     def _reach(self, what: str, path: Path | None = None) -> None:
-        os.write(self._report, f"{POINT}{what}\n".encode())
+        os.write(2, f"{POINT}{what}\n".encode())
         self._passed += self._attempt.what in (None, what)
         if self._passed != self._attempt.at or self._attempt.what not in (None, what):
             return
@@ -192,7 +184,8 @@ class Points:
             os.kill(os.getpid(), signal.SIGKILL)
         # Where a file would pass this size, the part up to it is written. What happens then Python has set
         # to an error; without that the signal ends the process.
-        size = 10 + (path.stat().st_size if path is not None and path.name == "metrics.jsonl" else 0)
+        is_grown = path is not None and path.name == "metrics.jsonl" and path.exists()
+        size = 10 + (path.stat().st_size if path is not None and is_grown else 0)
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
         if self._attempt.how == "torn":
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

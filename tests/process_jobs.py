@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import wraps
@@ -36,7 +34,6 @@ from idiomtune.programs.run import _in_our_words
 from idiomtune.requests import Request
 from idiomtune.training.embedder import TrainableEmbedder
 from idiomtune.training.step import Training, parameter_groups
-from tests.attempts import Attempt, Points
 from tests.tiny_families import CORPUS
 from tests.tiny_runs import composed, resume, train
 
@@ -199,23 +196,6 @@ def evaluation(options: list[str]) -> None:
     score_model(check(EvaluateSettings, config))
 
 
-def harmed_run(
-    folder: str, options: list[str], *, go_on: bool, harms: list[dict[str, Any]], reports: list[str]
-) -> None:
-    """A run, or its continuation, of which a process may be killed.
-
-    Args:
-        harms: of each process, an :class:`~tests.attempts.Attempt` that says when.
-        reports: a file for each, to which the points that it passes are added.
-    """
-    rank = int(os.environ["RANK"])
-    attempt = Attempt(**harms[rank])
-    Points(attempt, os.open(reports[rank], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)).watch()
-    if attempt.after is not None:
-        threading.Thread(target=_kill_after, args=(attempt.after,), daemon=True).start()
-    whole_run(folder, options, go_on=go_on)
-
-
 _COLLECTIVES = (
     *("all_reduce", "all_gather", "all_gather_into_tensor", "all_gather_object", "barrier", "broadcast"),
     *("broadcast_object_list", "reduce_scatter_tensor"),
@@ -265,8 +245,3 @@ def _stop_in(step: int) -> None:
         return real(training)
 
     Training.reduce_and_clip = watched  # type: ignore[assignment,method-assign]
-
-
-def _kill_after(seconds: float) -> None:
-    time.sleep(seconds)
-    os.kill(os.getpid(), signal.SIGKILL)

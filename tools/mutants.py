@@ -88,10 +88,10 @@ MODULES: Mapping[str, Sequence[str]] = {
     ],
     "idiomtune/training/checkpoint.py": [
         f"{_TESTS}/training/test_{name}.py"
-        for name in ("checkpoint", "damage", "durable_writes", "resuming", "selection")
+        for name in ("checkpoint", "damage", "durable_writes", "resume", "selection")
     ],
     "idiomtune/training/resume.py": [
-        f"{_TESTS}/training/test_{name}.py" for name in ("resuming", "checkpoint")
+        f"{_TESTS}/training/test_{name}.py" for name in ("resume", "checkpoint")
     ],
 }
 

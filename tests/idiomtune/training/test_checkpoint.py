@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from idiomtune.errors import UserError
+from idiomtune.io.files import write_json
 from idiomtune.training.checkpoint import (
     OPTIMIZER,
     TrainerState,
+    checkpoints,
     drop_after,
     finish_save,
     last_saved,
@@ -55,16 +57,14 @@ def test_what_is_saved(tmp_path: Path) -> None:
     assert json.loads(contents(scored)["record.json"]) == {"config": {"seed": 4}}
 
 
-@pytest.mark.parametrize("name", [MODEL, OPTIMIZER, "state.json", "record.json"])
-def test_a_file_that_is_damaged_or_missing_is_named(tmp_path: Path, name: str) -> None:
-    checkpoint = save(tmp_path, 2)
-    assert verify(checkpoint) is None
-    (checkpoint / name).write_text("damaged")
-    assert verify(checkpoint) == f"{name} is damaged"
-    (checkpoint / name).unlink()
-    assert verify(checkpoint) == f"{name} is missing"
-    (checkpoint / "checksums.json").write_text("{}")
-    assert verify(checkpoint) == "checksums.json is missing or damaged"
+def test_a_file_that_is_damaged_or_missing_is_named(tmp_path: Path) -> None:
+    for name in (MODEL, OPTIMIZER, "state.json", "record.json", "checksums.json"):
+        checkpoint = save(tmp_path, 2)
+        assert verify(checkpoint) is None
+        (checkpoint / name).write_text("{}")
+        assert name in (verify(checkpoint) or "")
+        (checkpoint / name).unlink()
+        assert name in (verify(checkpoint) or "")
 
 
 def test_of_the_best_model_only_the_models_files_count(tmp_path: Path) -> None:
@@ -76,17 +76,17 @@ def test_of_the_best_model_only_the_models_files_count(tmp_path: Path) -> None:
     assert verify(checkpoint, model_in=checkpoint) is None
     assert verify(checkpoint, model_in=best) is None
     (best / MODEL).write_text("damaged")
-    assert verify(checkpoint, model_in=best) == f"{MODEL} is damaged"
+    assert MODEL in (verify(checkpoint, model_in=best) or "")
 
 
 def test_the_latest_is_whole_and_so_is_its_best_model(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert last_saved(tmp_path) == "No checkpoint is saved yet"
+    assert str(tmp_path) not in last_saved(tmp_path)
     first, second, third = save(tmp_path, 2), save(tmp_path, 4, best_step=4), save(tmp_path, 10, best_step=4)
     write_best(tmp_path, second, "")
     assert latest_checkpoint(tmp_path) == third, "by number"
-    assert last_saved(tmp_path) == f"The last complete checkpoint: {third}"
+    assert str(third) in last_saved(tmp_path)
     (second / MODEL).write_text("damaged")
     assert latest_checkpoint(tmp_path) == third, "there is another copy in best/"
     assert not caplog.records
@@ -94,32 +94,8 @@ def test_the_latest_is_whole_and_so_is_its_best_model(
     (tmp_path / "best" / MODEL).write_text("damaged")
     save(tmp_path, 12, best_step=4)
     assert latest_checkpoint(tmp_path) == first
-    assert "step_12 (the best model, of step_4, is damaged there and in best/)" in caplog.text
-    assert "step_10 (state.json is damaged)" in caplog.text
-
-
-def test_a_full_disk_is_told_with_what_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=5 * 2**20 + 7))
-    for num_bytes, needed in ((2 * 2**20 + 1, 3), (0, 0)):
-        options = [num_bytes] if num_bytes else []
-        with (
-            pytest.raises(
-                UserError, match=rf"needs {needed} MiB, and 5 MiB are free\. No checkpoint"
-            ) as caught,
-            new_checkpoint(tmp_path, TrainerState(step=2), None, {}, *options),
-        ):
-            raise OSError("no space left")
-        assert f"could not save the checkpoint {tmp_path / 'step_2'}: no space left" in str(caught.value)
-        assert not list(tmp_path.iterdir())
-
-
-def test_a_state_of_another_version_is_told_by_its_fields(tmp_path: Path) -> None:
-    (tmp_path / "state.json").write_text('{"surplus": 1, "step": "six"}')
-    with pytest.raises(UserError, match=r"another version \(step, surplus\)"):
-        read_state(tmp_path)
-    (tmp_path / "state.json").write_text("[")
-    with pytest.raises(UserError, match=r"another version \(Invalid JSON"):
-        read_state(tmp_path)
+    for named in ("step_12 (", "step_4", "best/", "step_10 (state.json"):
+        assert named in caplog.text
 
 
 def test_a_name_that_was_taken_away_is_given_back(tmp_path: Path) -> None:
@@ -146,11 +122,23 @@ def test_after_a_save_the_best_model_is_in_its_folder(tmp_path: Path) -> None:
     assert contents(tmp_path / "best") == {MODEL: "model of 2", "README.md": "third card"}
 
 
-def test_a_run_starts_at_nothing() -> None:
-    state = TrainerState()
-    assert (state.step, state.epoch, state.step_in_epoch, state.num_without_improvement) == (0, 0, 0, 0)
-    assert (state.loss_sum, state.num_losses) == (0, 0)
-    assert state.best_score is state.best_step is state.scored_step is None
+def test_a_full_disk_is_told_with_what_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=5 * 2**20 + 7))
+    with (
+        pytest.raises(UserError, match=rf"{tmp_path}/step_2: no space left.* 3 MiB.* 5 MiB"),
+        new_checkpoint(tmp_path, TrainerState(step=2), None, {}, 2 * 2**20 + 1),
+    ):
+        raise OSError("no space left")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_state_of_another_version_is_told_by_its_fields(tmp_path: Path) -> None:
+    (tmp_path / "state.json").write_text('{"surplus": 1, "step": "six"}')
+    with pytest.raises(UserError, match=r"state\.json.*\(step, surplus\)"):
+        read_state(tmp_path)
+    (tmp_path / "state.json").write_text("[")
+    with pytest.raises(UserError, match=r"state\.json"):
+        read_state(tmp_path)
 
 
 def held(_path: Path, ignore_errors: bool = False) -> None:
@@ -171,8 +159,21 @@ def test_folders_that_cannot_be_removed_stop_no_run(tmp_path: Path, monkeypatch:
     drop_after(tmp_path, 6)
     prune(tmp_path, 1, None)
     assert sorted(path.name for path in tmp_path.glob("step_*")) == ["step_6"]
-    with (
-        pytest.raises(UserError, match="could not save the checkpoint"),
-        new_checkpoint(tmp_path, TrainerState(step=10), None, {}),
-    ):
+    with pytest.raises(UserError, match="step_10"), new_checkpoint(tmp_path, TrainerState(10), None, {}):
         raise OSError("no space left")
+
+
+@pytest.mark.parametrize(("keep", "left"), [(1, [2, 9]), (3, [2, 7, 8, 9]), (20, list(range(1, 10)))])
+def test_the_newest_checkpoints_and_the_best_stay(tmp_path: Path, keep: int, left: list[int]) -> None:
+    for step in range(1, 10):
+        (tmp_path / f"step_{step}").mkdir()
+        prune(tmp_path, keep, best_step=2 if step > 1 else 1)
+    assert [int(path.name[5:]) for path in checkpoints(tmp_path)] == left
+
+
+def test_the_best_as_of_each_checkpoint_stays(tmp_path: Path) -> None:
+    """Without it a run could not be resumed from the one before a damaged newest."""
+    for step, best, left in ((1, 1, [1]), (2, 1, [1, 2]), (3, 3, [1, 2, 3]), (4, 4, [3, 4])):
+        write_json(tmp_path / f"step_{step}" / "state.json", {"step": step, "best_step": best})
+        prune(tmp_path, 2, best)
+        assert [int(path.name[5:]) for path in checkpoints(tmp_path)] == left

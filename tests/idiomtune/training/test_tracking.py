@@ -200,7 +200,7 @@ def test_the_key_may_be_in_the_netrc_file(tmp_path: Path) -> None:
 
 def test_a_missing_package_is_an_error_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    with pytest.raises(UserError, match=r"tracking=wandb needs the package wandb.*pip install"):
+    with pytest.raises(UserError, match="tracking=wandb"):
         check(TrainSettings, composed("config", "+experiment=idiolink_ft", "tracking=wandb"))
 
 
