@@ -170,9 +170,9 @@ def training_corpus(
                 positives = answers[: example.num_positives]
                 relevant.setdefault(texts[0], set()).update(places[text.text] for text in positives)
             elif table.form.name == "sentences":
-                (one,) = example.sentences
-                meaning = (example.label,) if example.label else (one.group, one.meaning)
-                alike.setdefault(meaning, set()).add(places[one.text])
+                (sentence,) = example.sentences
+                meaning = (example.label,) if example.label else (sentence.group, sentence.meaning)
+                alike.setdefault(meaning, set()).add(places[sentence.text])
     found = {i: frozenset(of_query) for i, of_query in enumerate(relevant.values())}
     found = found or {i: frozenset(same - {i}) for same in alike.values() for i in same if len(same) > 1}
     return Corpus(name, list(documents.values()), list(relevant), found)
@@ -285,9 +285,8 @@ class Explorer:
                 for i, query in enumerate(self.corpus.queries):
                     vectors = [model.queries[mode][i] for model in self.models]
                     answers[mode].append(self._answer(query, _request(query, mode), vectors, number=i))
-                    for of_model, column, vector in zip(
-                        asked, answers[mode][-1]["models"], vectors, strict=True
-                    ):
+                    columns = answers[mode][-1]["models"]
+                    for of_model, column, vector in zip(asked, columns, vectors, strict=True):
                         for row in column["rows"]:
                             of_model[row["document"]].append((row, vector.cpu()))
                     advance(1)
@@ -406,8 +405,7 @@ def word_rows(encoder: Encoder, texts: Sequence[str]) -> list[WordRows]:
     Elsewhere a share is by how much the cosine falls when the word is left out. Both are linear in the
     query: a row a word, whose product with the query's unit vector is the word's share.
     """
-    find = _shares_of_tokens if encoder.averages_tokens else _losses_without
-    return find(encoder, texts)
+    return (_shares_of_tokens if encoder.averages_tokens else _losses_without)(encoder, texts)
 
 
 def _shares_of_tokens(encoder: Encoder, texts: Sequence[str]) -> list[WordRows]:
@@ -420,10 +418,8 @@ def _shares_of_tokens(encoder: Encoder, texts: Sequence[str]) -> list[WordRows]:
         ends = list(accumulate(map(len, words)))
         rows = pooled.new_zeros(len(words) + 1, pooled.shape[1])
         # By its last character, since with some tokenizers a token begins with the blank before its word.
-        owner = [
-            bisect_left(ends, end) if start < end else len(words)
-            for start, end in one.tokens.offsets[one.num_skipped :]
-        ]
+        offsets = one.tokens.offsets[one.num_skipped :]
+        owner = [bisect_left(ends, end) if start < end else len(words) for start, end in offsets]
         rows.index_add_(0, torch.tensor(owner), pooled)
         rows_of.append(WordRows(words, rows / pooled.sum(0).norm().clamp(min=1e-12)))
     return rows_of
@@ -433,9 +429,8 @@ def _losses_without(encoder: Encoder, texts: Sequence[str]) -> list[WordRows]:
     split = [_WORD.findall(text) for text in texts]
     without = [["".join(words[:i] + words[i + 1 :]) for i in range(len(words))] for words in split]
     requests = [Request(text) for text, rest in zip(texts, without, strict=True) for text in (text, *rest)]
-    embeddings = torch.split(
-        normalize(encoder(requests).float().cpu(), dim=1), [len(rest) + 1 for rest in without]
-    )
+    vectors = normalize(encoder(requests).float().cpu(), dim=1)
+    embeddings = torch.split(vectors, [len(rest) + 1 for rest in without])
     return [
         WordRows(words, torch.cat([some[0] - some[1:], torch.zeros_like(some[:1])]))
         for words, some in zip(split, embeddings, strict=True)

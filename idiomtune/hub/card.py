@@ -121,10 +121,9 @@ def glossary_sources(glossary: Mapping[str, Any] | None) -> list[Source]:
     """
     if glossary is None:
         return []
-    name = " ".join(["the glossary", ", ".join(glossary.get("files", []))]).strip()
+    name = f"the glossary {', '.join(glossary.get('files', []))}".strip()
     licences = [_identifier(licence) for licence in glossary.get("licences", [])]
-    if glossary.get("without_licence") or not licences:
-        licences.append(None)
+    licences += [None] if glossary.get("without_licence") or not licences else []
     return [Source(name, licence) for licence in dict.fromkeys(licences)]
 
 
@@ -190,9 +189,8 @@ def ask_for_licence(sources: Sequence[Source], option: str) -> str:
 def _identifier(name: Any) -> str | None:
     """A licence's name as the Hub's list has it, or None for one that is not there ("see its repository")."""
     name = name.strip().lower() if isinstance(name, str) else ""
-    if " " in name or name in _NO_LICENCE:
-        return None
-    return "cc0-1.0" if name == "cc0" else name
+    is_known = " " not in name and name not in _NO_LICENCE
+    return {"cc0": "cc0-1.0"}.get(name, name) if is_known else None
 
 
 TAGS = ("sentence-transformers", "sentence-similarity")
@@ -244,7 +242,8 @@ def model_card(
     rows = [] if scores is None else changes(scores["scores"], scores.get("baseline") or {}).rows
     meta = (scores or {}).get("meta", {})
     glossary = record.get("glossary") or {}
-    prompts = {role: config["model"].get(f"{role}_prompt") or "" for role in ("query", "document")}
+    reading = {"after": ["Normalize"], "has_default_prompt": False, "raw_spans": False}
+    reading |= {role: config["model"].get(f"{role}_prompt") or "" for role in ("query", "document")}
     about = "; ".join(filter(None, [f"{glossary.get('expressions', 0)} expressions", _origin(glossary)]))
     return card(
         "trained",
@@ -255,13 +254,7 @@ def model_card(
         data=data,
         reference=f'"{model}"' + (f', revision="{revision}"' if revision else ""),
         idiom_tokens=idiom_tokens,
-        reading={
-            "after": ["Normalize"],
-            "has_default_prompt": False,
-            "raw_spans": False,
-            **prompts,
-            **record.get("reading", {}),
-        },
+        reading=reading | record.get("reading", {}),
         glossary={"form": "beside", "gate": None} | glossary,
         about=about if glossary else "",
         objective=objective,
@@ -305,10 +298,8 @@ def card(kind: Literal["trained", "learnt"], metadata: Mapping[str, Any], **fact
         facts: the template's variables for this kind of model.
     """
     common: dict[str, Any] = {"library_name": "sentence-transformers", "pipeline_tag": "sentence-similarity"}
-    filters = (escaped, in_code, one_line)
-    text = template(
-        Path(__file__).parent / "card.md.j2", filters, trim_blocks=True, keep_trailing_newline=True
-    )
+    file, filters = Path(__file__).parent / "card.md.j2", (escaped, in_code, one_line)
+    text = template(file, filters, trim_blocks=True, keep_trailing_newline=True)
     return text.render(kind=kind, metadata=ModelCardData(**common, **metadata).to_yaml(), **facts)
 
 
@@ -379,26 +370,23 @@ def outcome(run: Path, scores: Mapping[str, Any]) -> list[str]:
 
 def eval_results(scores: Mapping[str, float]) -> list[EvalResult]:
     """The scorecard's headline as the Hub's `model-index` has it; scores in [0, 1], as everywhere here."""
-    results = []
-    for key, value in scores.items():
-        benchmark, score = benchmark_of(key), score_of(key)
-        split = score.split or None
-        if not score.is_headline or not math.isfinite(value):
-            continue
-        *middle, metric = key.split("/")[2 if split else 1 :]
-        results.append(
-            EvalResult(
-                task_type=benchmark.hub_task,
-                dataset_type=benchmark.hub_dataset or benchmark.name,
-                dataset_name=" ".join(filter(None, [benchmark.title or benchmark.name, split, *middle])),
-                dataset_config="/".join(middle),
-                dataset_split=split,
-                metric_type=metric.replace("@", "_at_"),
-                metric_name=key,
-                metric_value=value,
-            )
-        )
-    return results
+    finite = {key: value for key, value in scores.items() if math.isfinite(value)}
+    return [_eval_result(key, value) for key, value in finite.items() if score_of(key).is_headline]
+
+
+def _eval_result(key: str, value: float) -> EvalResult:
+    benchmark, split = benchmark_of(key), score_of(key).split or None
+    *middle, metric = key.split("/")[2 if split else 1 :]
+    return EvalResult(
+        task_type=benchmark.hub_task,
+        dataset_type=benchmark.hub_dataset or benchmark.name,
+        dataset_name=" ".join(filter(None, [benchmark.title or benchmark.name, split, *middle])),
+        dataset_config="/".join(middle),
+        dataset_split=split,
+        metric_type=metric.replace("@", "_at_"),
+        metric_name=key,
+        metric_value=value,
+    )
 
 
 def eval_result_files(scores: Mapping[str, float]) -> dict[str, bytes]:
@@ -410,15 +398,10 @@ def eval_result_files(scores: Mapping[str, float]) -> dict[str, bytes]:
     for result in eval_results(scores):
         if "/" in result.dataset_type:
             benchmark, _, task = str(result.metric_name).partition("/")
-            entries.setdefault(benchmark, []).append(
-                EvalResultEntry(result.dataset_type, task, result.metric_value, notes="a fraction")
-            )
-    return {
-        f".eval_results/{name}.yaml": yaml.safe_dump(
-            eval_result_entries_to_yaml(found), sort_keys=False
-        ).encode()
-        for name, found in entries.items()
-    }
+            entry = EvalResultEntry(result.dataset_type, task, result.metric_value, notes="a fraction")
+            entries.setdefault(f".eval_results/{benchmark}.yaml", []).append(entry)
+    texts = {file: eval_result_entries_to_yaml(of_file) for file, of_file in entries.items()}
+    return {file: yaml.safe_dump(text, sort_keys=False).encode() for file, text in texts.items()}
 
 
 def shortened_paths(content: Any) -> Any:

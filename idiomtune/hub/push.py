@@ -413,8 +413,7 @@ def _show(upload: Upload, settings: PushSettings) -> None:
     """The dry run."""
     for problem in upload.problems:
         print(f"Before this can be pushed: {problem}\n")
-    contents = upload.contents()
-    sizes = {n: len(f) if isinstance(f, bytes) else f.stat().st_size for n, f in contents.items()}
+    sizes = {n: len(f) if isinstance(f, bytes) else f.stat().st_size for n, f in upload.contents().items()}
     where = f"the Space {upload.repo_id}" if upload.kind == "space" else upload.repo_id
     visibility = "private" if settings.private else "public"
     print(printable(f"{upload.folder} would be pushed to {where}, {upload.branch}"))

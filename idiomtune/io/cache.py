@@ -44,9 +44,8 @@ def get(kind: str, key: object, make: Callable[[Path], object], *, suffix: str =
         if not path.exists():
             put(path, make)
     except OSError as error:
-        raise UserError(
-            f"nothing can be kept in {path.parent}: {error}. IDIOM_CACHE=<folder> names another place"
-        ) from error
+        message = f"nothing can be kept in {path.parent}: {error}. IDIOM_CACHE=<folder> names another place"
+        raise UserError(message) from error
     return path
 
 

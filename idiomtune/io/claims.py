@@ -130,9 +130,8 @@ def claimed(
                 (work / LOCK).unlink()
                 work.rmdir()
     if place != target:
-        moved = MovedError(
-            f"{name}: something else was put there meanwhile, and stays: the output is {place}"
-        )
+        what = "something else was put there meanwhile, and stays"
+        moved = MovedError(f"{name}: {what}: the output is {place}")
     if moved is not None:
         raise moved
 
@@ -151,8 +150,7 @@ def _problem(target: Path, record: str | None, begins: bytes, overwrite: bool | 
     if target.is_dir():
         is_ours, is_empty = bool(record) and (target / str(record)).is_file(), not any(target.iterdir())
     else:
-        is_ours = target.is_file()
-        is_empty = is_ours and not target.stat().st_size
+        is_ours, is_empty = target.is_file(), target.is_file() and not target.stat().st_size
     is_right_kind = target.is_dir() == (record is not None) and not target.is_mount()
     if not is_right_kind or not (is_ours or is_empty):
         return f"contains something else: choose a new {'file' if record is None else 'folder'}"

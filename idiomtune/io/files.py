@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import hashlib
 import importlib.metadata
 import itertools
@@ -15,7 +14,7 @@ import subprocess
 import tokenize
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from io import StringIO
 from numbers import Integral
 from pathlib import Path, PureWindowsPath
@@ -127,9 +126,8 @@ def expanded(path: str, option: str) -> Path:
     try:
         return Path(path).expanduser()
     except RuntimeError:
-        raise UserError(
-            f"there is no home folder for {Path(path).parts[0]}", option=option, file=path
-        ) from None
+        message = f"there is no home folder for {Path(path).parts[0]}"
+        raise UserError(message, option=option, file=path) from None
 
 
 def cache_folder() -> Path:
@@ -231,7 +229,7 @@ def write_text(path: Path, text: str) -> None:
             partial.replace(path)
             sync(path.parent)
     except OSError:
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             partial.unlink(missing_ok=True)
         raise
 
@@ -272,7 +270,7 @@ def sync(path: Path) -> None:
 
     Some systems cannot do so for folders (Windows, some network file systems); there this does nothing.
     """
-    with contextlib.suppress(OSError) if path.is_dir() else contextlib.nullcontext():
+    with suppress(OSError) if path.is_dir() else nullcontext():
         descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -298,7 +296,7 @@ def seal(folder: Path) -> None:
 def copy_file(source: str | Path, target: str | Path) -> None:
     """Copy a file; file systems that support it (Btrfs, XFS) share the blocks."""
     with Path(source).open("rb") as from_, Path(target).open("xb") as to:
-        with contextlib.suppress(AttributeError, OSError):  # not between these file systems
+        with suppress(AttributeError, OSError):  # not between these file systems
             while os.copy_file_range(from_.fileno(), to.fileno(), _COPY_BYTES):
                 pass
         shutil.copyfileobj(from_, to)  # the rest
@@ -356,10 +354,10 @@ def raise_problems(problems: Sequence[str], what: Path | str) -> None:
     """Raise one error for all problems, if there are any: the first few in full, the rest counted."""
     if not problems:
         return
-    lines = [f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"]
+    lines = [f"{len(problems)} problem{'s' * (len(problems) > 1)}"]
     lines += [f"  - {problem}" for problem in problems[:_MAX_PROBLEMS_SHOWN]]
-    if len(problems) > _MAX_PROBLEMS_SHOWN:
-        lines.append(f"  … and {len(problems) - _MAX_PROBLEMS_SHOWN} more")
+    more = len(problems) - _MAX_PROBLEMS_SHOWN
+    lines += [f"  … and {more} more"] * (more > 0)
     raise UserError(printable("\n".join(lines)), file=what)
 
 
@@ -445,8 +443,7 @@ def parse_json(text: str) -> Any:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    content = dict(pairs)
-    if len(content) < len(pairs):
+    if len(content := dict(pairs)) < len(pairs):
         keys = [key for key, _ in pairs]
         raise ValueError(f"an object has the field {max(keys, key=keys.count)!r} twice")
     return content

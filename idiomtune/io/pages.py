@@ -19,10 +19,7 @@ def template(file: Path, filters: tuple[Callable[..., Any], ...] = (), **options
         options: of jinja2's `Environment`.
     """
     environment = Environment(loader=FileSystemLoader(file.parent), undefined=StrictUndefined, **options)
-    environment.policies["json.dumps_kwargs"] = {
-        "ensure_ascii": False,
-        "separators": (",", ":"),
-        "allow_nan": False,
-    }
+    json_options = {"ensure_ascii": False, "separators": (",", ":"), "allow_nan": False}
+    environment.policies["json.dumps_kwargs"] = json_options
     environment.filters |= {one.__name__: one for one in filters}
     return environment.get_template(file.name)

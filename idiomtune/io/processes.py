@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from idiomtune.errors import UserError
 
@@ -64,19 +64,17 @@ class Processes:
         from accelerate.utils import broadcast_object_list
 
         outcome: list[Any] = [None, None]
-        error: Exception | None = None
         if self.is_main:
             try:
                 outcome[0] = compute()
-            except Exception as failure:
-                error, outcome[1] = failure, f"{type(failure).__name__}: {failure}"
+            except Exception as error:
+                broadcast_object_list([None, f"{type(error).__name__}: {error}"])
+                raise
         broadcast_object_list(outcome)
-        if error is not None:
-            raise error
-        if outcome[1] is not None:
-            raise PeerError(f"the main process failed: {outcome[1]}")
-        result: T = outcome[0]
-        return result
+        result, failure = outcome
+        if failure is not None:
+            raise PeerError(f"the main process failed: {failure}")
+        return cast(T, result)
 
     def any(self, flag: bool) -> bool:
         """Whether the flag is set in any process."""
@@ -126,8 +124,7 @@ class Processes:
         if not chosen:
             return
         used = torch.tensor([float(p.grad is not None) for p in chosen], device=chosen[0].device)
-        used = self._reduced(used)
-        for p, count in zip(chosen, used.tolist(), strict=True):
+        for p, count in zip(chosen, self._reduced(used).tolist(), strict=True):
             if count and p.grad is None:
                 p.grad = torch.zeros_like(p)
         gradients = [p.grad for p in chosen if p.grad is not None]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path, PureWindowsPath
 from typing import Annotated, Any
@@ -183,15 +183,12 @@ def read_record(path: Path) -> Any:
         UserError: if it cannot be read, or a field is wrong; it names the first.
     """
     try:
-        text = read_text(path)
-        return _checked(path, parse_yaml(text) if path.suffix == ".yaml" else parse_json(text))
+        return _checked(path, read_text(path), parse_json)
     except ValidationError as error:
         problem = error.errors()[0]
         field = ".".join(map(str, problem["loc"])) or None
-        reason = f"{problem['msg']}, got {one_line(repr(problem['input'])[:80])}"
-        raise UserError(
-            f"is damaged: {reason}: bring the file back as it was", file=path, field=field
-        ) from None
+        message = f"is damaged: {problem['msg']}, got {one_line(repr(problem['input'])[:80])}"
+        raise UserError(f"{message}: bring the file back as it was", file=path, field=field) from None
     except (ValueError, yaml.YAMLError) as error:
         raise UserError(f"is damaged: {one_line(str(error))}", file=path) from None
 
@@ -201,14 +198,14 @@ def readable_record(path: Path) -> dict[str, Any]:
     if not is_file(path):  # a pipe would never end
         return {}
     try:
-        text = path.read_text(encoding="utf-8")
-        content = _checked(path, parse_yaml(text) if path.suffix == ".yaml" else json.loads(text))
+        content = _checked(path, path.read_text(encoding="utf-8"), json.loads)
     except (*UNREADABLE, ValueError, RecursionError, yaml.YAMLError):
         return {}
     return content if isinstance(content, dict) else {}
 
 
-def _checked(path: Path, content: Any) -> Any:
+def _checked(path: Path, text: str, parse: Callable[[str], Any]) -> Any:
+    content = parse_yaml(text) if path.suffix == ".yaml" else parse(text)
     if (shape := _SHAPES.get(path.name)) is not None:
         TypeAdapter(shape).validate_python(content)
     return content
@@ -246,21 +243,17 @@ def module_folders(folder: Path, *, trusts_code: bool = False) -> list[Path]:
     modules = read_record(folder / _MODULES) if is_file(folder / _MODULES) else []
     for number, module in enumerate(modules):
         if not trusts_code and not module["type"].startswith(_LIBRARY):
-            raise UserError(
-                f"names the class {one_line(module['type'])}, Python code that comes with the model: "
-                "read it, then model.trust_remote_code=true runs it",
-                file=folder / _MODULES,
-                field=f"{number}.type",
-            )
+            what = f"names the class {one_line(module['type'])}, Python code that comes with the model"
+            message = f"{what}: read it, then model.trust_remote_code=true runs it"
+            raise UserError(message, file=folder / _MODULES, field=f"{number}.type")
     folders = list(dict.fromkeys([folder, *(folder / module["path"] for module in modules)]))
     for part in folders:
         for name in (_SHARDS, ADAPTER_CONFIG, *(name for name in _SHAPES if name.startswith("sentence_"))):
             if is_file(part / name):
                 read_record(part / name)
         if is_file(part / ADAPTER_CONFIG) and not is_file(part / ADAPTER):
-            raise UserError(
-                f"{ADAPTER} is missing beside it, and pickles are not read", file=part / ADAPTER_CONFIG
-            )
+            message = f"{ADAPTER} is missing beside it, and pickles are not read"
+            raise UserError(message, file=part / ADAPTER_CONFIG)
     return folders
 
 
@@ -373,8 +366,5 @@ def check_recorded_files(files: Iterable[Path], run: Path) -> None:
     sums = {*record.get("data", {}).values(), *((record.get("glossary") or {}).get("sums") or {}).values()}
     for file in files:
         if is_file(file) and fingerprint(file) not in sums:
-            raise UserError(
-                f"the run in {run} names this file, but was not trained on it (by its SHA-256): "
-                "name it on the command line if you mean it",
-                file=file,
-            )
+            what = f"the run in {run} names this file, but was not trained on it (by its SHA-256)"
+            raise UserError(f"{what}: name it on the command line if you mean it", file=file)

@@ -80,9 +80,8 @@ def refuse_arguments(arguments: Sequence[str]) -> None:
         key, equals, value = argument.partition("=")
         key = key.lstrip("+~")
         if key.startswith("hydra.job.env_set"):
-            raise UserError(
-                f"{key}= is not supported here, because {_INSTEAD}; set other variables in the shell"
-            )
+            what = f"{key}= is not supported here, because {_INSTEAD}"
+            raise UserError(f"{what}; set other variables in the shell")
         _refuse(f"{key}=", "a token" if equals and OPTION.search(key) else secret_in(value))
         _refuse("an argument", secret_in(argument))
 

@@ -113,9 +113,8 @@ def written_tables(data: Any, option: str) -> list[str]:
 
 
 def _is_pair(value: Any) -> bool:
-    return (
-        isinstance(value, list | tuple) and len(value) == 2 and all(isinstance(part, str) for part in value)
-    )
+    is_list = isinstance(value, list | tuple)
+    return is_list and len(value) == 2 and all(isinstance(part, str) for part in value)
 
 
 def written_texts(data: Any, option: str, *, takes_rows: bool) -> str:
@@ -259,21 +258,19 @@ def read_rows(path: Path, *, columns: Sequence[str] = (), kind: str | None = Non
 
 
 _OTHER_KINDS = {  # how they begin, in lower case
-    b"\x1f\x8b": "is packed by gzip: add .gz to its name",
-    b"pk\x03\x04": "is a zip archive or a spreadsheet: unpack it, or name it .xlsx",
-    b"version https://git-lfs": "is only a pointer of Git LFS to the file: git lfs pull",
-    b"<!doctype": "is a web page: download the file itself",
-    b"<html": "is a web page: download the file itself",
+    (b"\x1f\x8b",): "is packed by gzip: add .gz to its name",
+    (b"pk\x03\x04",): "is a zip archive or a spreadsheet: unpack it, or name it .xlsx",
+    (b"version https://git-lfs",): "is only a pointer of Git LFS to the file: git lfs pull",
+    (b"<!doctype", b"<html"): "is a web page: download the file itself",
 }
 
 
 def _refuse_other_kinds(path: Path, suffix: str) -> None:
     """Raises UserError for a file that is named as a text, and is something else."""
     if suffix in (*_DELIMITERS, *_JSON_LINES) and path.suffix.lower() != ".gz":
-        with path.open("rb") as file:
-            head = file.read(32).lower()
-        for begin, what in _OTHER_KINDS.items():
-            if head.startswith(begin):
+        head = next(lines_of(path, 32), b"").lower()
+        for begins, what in _OTHER_KINDS.items():
+            if head.startswith(begins):
                 raise UserError(what, file=path)
 
 
@@ -301,12 +298,11 @@ def read_made(
         UserError: as :func:`read_rows`; after the last row, naming file and row of all problems.
     """
     is_counted_by_line = (kind or _suffix(path)) in _JSON_LINES  # as editors do; a first field may be long
-    return made(
-        read_rows(path, columns=columns, kind=kind),
-        make,
-        path,
-        lambda row: f"line {row.number}" if is_counted_by_line else name_row(*row, columns[0]),
-    )
+
+    def where(row: Row) -> str:
+        return f"line {row.number}" if is_counted_by_line else name_row(*row, columns[0])
+
+    return made(read_rows(path, columns=columns, kind=kind), make, path, where)
 
 
 def name_row(number: int, values: Mapping[str, Any], named_by: str) -> str:
@@ -395,12 +391,11 @@ def _tagged(path: Path, problems: list[str]) -> Iterator[Row]:
     A line is a token, a tab and its tag: `B-…` begins an expression, `I-…` continues it, `O` is outside. A
     blank line ends a sentence. Blanks are put between tokens. Sentences without an expression are counted.
     """
-    lines = enumerate(text_lines_of(path), 1)
     num_sentences = num_left_out = 0
-    for is_blank, sentence in groupby(lines, lambda line: line[1].isspace()):
+    for is_blank, sentence in groupby(enumerate(text_lines_of(path), 1), lambda line: line[1].isspace()):
         if is_blank:
             continue
-        text, found = "", list[Row]()
+        text, rows = "", list[Row]()
         for number, line in sentence:
             if (match := _TAGGED.fullmatch(line)) is None:
                 problems.append(f"line {number}: is not a token, a tab, and a tag: O, B-… or I-…")
@@ -408,20 +403,19 @@ def _tagged(path: Path, problems: list[str]) -> Iterator[Row]:
             token, tag = match.groups()
             start = len(text) + bool(text)
             text = f"{text} {token}".lstrip(" ")
-            if tag == "B" or (tag and not found):
-                found.append(Row(number, {"text": "", "span_start": start, "group": ""}))
+            if tag == "B" or (tag and not rows):
+                rows.append(Row(number, {"text": "", "span_start": start, "group": ""}))
             if tag:
-                values = found[-1].values
+                values = rows[-1].values
                 values |= {"span_end": len(text), "group": f"{values['group']} {token.lower()}".strip()}
-        for row in found:
+        for row in rows:
             row.values["text"] = text
-        yield from found
+            yield row
         num_sentences += 1
-        num_left_out += not found
+        num_left_out += not rows
     if num_left_out:
-        log.warning(
-            "%s: %d of %d sentences have no expression and are left out", path, num_left_out, num_sentences
-        )
+        counts = num_left_out, num_sentences
+        log.warning("%s: %d of %d sentences have no expression and are left out", path, *counts)
 
 
 def _json_lines(path: Path, problems: list[str]) -> Iterator[Row]:

@@ -9,7 +9,7 @@ from typing import Literal
 from idiomtune.config.validation import no_such_score
 from idiomtune.declarations.registry import score_of
 from idiomtune.errors import UserError
-from idiomtune.io.files import one_line
+from idiomtune.io.files import first_of, one_line
 from idiomtune.reports.compare import Difference, compare, comparison_notes
 from idiomtune.reports.frames import Group
 from idiomtune.reports.score_tables import decimals, show_interval
@@ -94,22 +94,16 @@ def run_checks(
     notes = comparison_notes([compared])
     margin, cluster_margin = margins.values()
     checks += [_margin(d, margin[d.key]) for d in compared.differences if d.key in margin]
-    without = []
-    for d in compared.differences:
-        if d.key not in cluster_margin:
-            continue
-        if d.problems or (len(d.changes) and not d.in_ranks):
-            checks.append(_cluster_margin(d, cluster_margin[d.key]))
-        elif d.key in limits["cluster_margin"]:
-            raise UserError(f"cluster_margin={d.key}: {_NO_CLUSTERS}; use margin=")
-        else:
-            without.append(d.key)
+    by_cluster = {d.key: d for d in compared.differences if d.key in cluster_margin}
+    without = [k for k, d in by_cluster.items() if not d.problems and (d.in_ranks or not len(d.changes))]
+    if named := next((key for key in without if key in limits["cluster_margin"]), None):
+        raise UserError(f"cluster_margin={named}: {_NO_CLUSTERS}; use margin=")
+    checks += [_cluster_margin(d, cluster_margin[k]) for k, d in by_cluster.items() if k not in without]
     for kind in margins:
-        own = [k for k in before if EVERY in limits[kind] and score_of(k).is_compared and not _is_share(k)]
-        if unnamed := [key for key in own if key not in limits[kind]]:
-            notes.append(
-                f"not checked by {kind}={limits[kind][EVERY]:g}, in units of their own: {', '.join(unnamed)}"
-            )
+        others = [key for key in before if score_of(key).is_compared and key not in margins[kind]]
+        if EVERY in limits[kind] and others:
+            every = f"{kind}={limits[kind][EVERY]:g}"
+            notes.append(f"not checked by {every}, in units of their own: {', '.join(others)}")
     if without:
         notes.append(f"left out of cluster_margin, since {_NO_CLUSTERS}: {', '.join(without)}")
     if theirs and any(EVERY in limits[kind] for kind in margins):
@@ -139,16 +133,12 @@ def summary(checks: Sequence[Check]) -> str:
 
 def check_table(checks: Sequence[Check], title: str) -> Table:
     """A line each check."""
-    rows = [
-        [
-            c.check,
-            f"{c.verdict}: {c.reason}" if c.reason else c.verdict,
-            *(decimals(c.before), decimals(c.after), decimals(c.difference, "+")),
-            show_interval(c.interval) if c.interval else "",
-            *(str(c.num_queries), str(c.num_clusters)),
-        ]
-        for c in checks
-    ]
+    rows = []
+    for c in checks:
+        verdict = f"{c.verdict}: {c.reason}" if c.reason else c.verdict
+        scores = decimals(c.before), decimals(c.after), decimals(c.difference, "+")
+        ends = show_interval(c.interval) if c.interval else ""
+        rows.append([c.check, verdict, *scores, ends, str(c.num_queries), str(c.num_clusters)])
     columns = ["check", "verdict", "before", "after", "difference", "95 %", "queries", "clusters"]
     return Table(title, columns, rows, 2, [_COLOURS.get(c.verdict, "") for c in checks])
 
@@ -213,14 +203,11 @@ def _cluster_margin(d: Difference, margin: float) -> Check:
         return replace(check, verdict="cannot tell", reason=reason)
     verdict = worst(cluster.verdict for cluster in judged)
     decisive = [cluster for cluster in judged if cluster.verdict == verdict]
-    first = decisive[: 1 if verdict == "passes" else _NUM_NAMED]
-    reason = "at worst " if verdict == "passes" else ""
-    reason += ", ".join(f"{one_line(one.name)} {one.difference:+.4f}" for one in first)
-    if verdict != "passes" and len(decisive) > len(first):
-        reason += f" and {len(decisive) - len(first)} more"
+    losses = [f"{one_line(cluster.name)} {cluster.difference:+.4f}" for cluster in decisive]
+    reason = f"at worst {losses[0]}" if verdict == "passes" else first_of(losses, _NUM_NAMED)
     if few := len(clusters) - len(judged):
         reason += f"; {few} of fewer than {MIN_ITEMS} queries not judged"
-    change, ends = first[0].difference, first[0].interval
+    change, ends = decisive[0].difference, decisive[0].interval
     return replace(check, verdict=verdict, reason=reason, difference=change, interval=ends)
 
 

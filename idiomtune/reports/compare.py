@@ -6,7 +6,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,6 @@ from idiomtune.io.files import first_of
 from idiomtune.reports.frames import NUM_NAMED, Group, read_items
 from idiomtune.reports.statistics import (
     MIN_ITEMS,
-    Array,
     interval,
     mean_interval,
     permutation_p,
@@ -26,7 +25,6 @@ from idiomtune.reports.statistics import (
 )
 
 UNTRAINED = "untrained"
-_PAIR_RESAMPLES = 1_000
 _TOLERANCE = 1e-6
 _NUM_NAMED = 4  # runs that share a problem
 _PERFECT = 1 - 1e-9
@@ -184,7 +182,7 @@ def _by_query(key: str, ours: Group, theirs: Group, untrained: bool) -> dict[str
             return {"problems": [("not the same pairs in all runs: compared only by seeds", "")]}
         for name, together in (("by_query", None), ("by_cluster", tuple(clusters))):
             drawn = [
-                [_resampled(statistic, tuple(run.value), tuple(run.gold), together) for run in side]
+                [resampled(statistic, tuple(run.value), tuple(run.gold), together) for run in side]
                 for side in runs
             ]
             facts[name] = interval(np.mean(drawn[0], axis=0) - np.mean(drawn[1], axis=0))
@@ -202,12 +200,6 @@ def _by_query(key: str, ours: Group, theirs: Group, untrained: bool) -> dict[str
     return facts | {"in_ranks": statistic != "mean"}
 
 
-@lru_cache(maxsize=256)
-def _resampled(statistic: str, values: tuple[float, ...], gold: tuple[float, ...], clusters: Any) -> Array:
-    """As :func:`resampled`: a group that several are compared with is resampled once."""
-    return resampled(statistic, values, gold, clusters, _PAIR_RESAMPLES)
-
-
 # -------------------------------------------------------------------------------------------- in words
 
 
@@ -218,9 +210,9 @@ def monitored(group: Group, compared: Sequence[Comparison]) -> list[Difference]:
         compared: what is compared already.
     """
     pair, keys = (group.name, UNTRAINED), group.runs[0].monitor
-    known = {d.key: d for one in compared if (one.ours, one.theirs) == pair for d in one.differences}
-    known |= {d.key: d for d in compare(group, keys=[k for k in keys if k not in known]).differences}
-    return [known[key] for key in keys if key in known]
+    tested = {d.key: d for c in compared if (c.ours, c.theirs) == pair for d in c.differences}
+    tested |= {d.key: d for d in compare(group, keys=[k for k in keys if k not in tested]).differences}
+    return [tested[key] for key in keys if key in tested]
 
 
 def beats_untrained(differences: Sequence[Difference]) -> str:
@@ -234,9 +226,8 @@ def beats_untrained(differences: Sequence[Difference]) -> str:
     ours = statistics.fmean(d.ours for d in differences)
     theirs = statistics.fmean(d.theirs for d in differences)
     name = differences[0].key if number == 1 else f"the mean of the {number} monitored scores"
-    beats = "does NOT beat"
-    if ours > theirs:
-        beats = "beats" if "better" in verdicts and "worse" not in verdicts else "is not clearly better than"
+    is_clear = "better" in verdicts and "worse" not in verdicts
+    beats = "does NOT beat" if ours <= theirs else "beats" if is_clear else "is not clearly better than"
     cannot_choose = theirs >= _PERFECT or max(d.num_queries for d in differences) == 1
     no_choice = "; this score cannot choose a checkpoint" if cannot_choose else ""
     return f"{beats} the untrained model: {name} {ours:.4f}, was {theirs:.4f}{no_choice}"

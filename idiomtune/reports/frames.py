@@ -29,7 +29,6 @@ _NO_DIFFERENCE = {
 }
 _NUM_IN_NAME = 3  # options
 NUM_NAMED = 5  # runs or groups in a sentence
-_NO_FOLDS = pd.Series(dtype=float)
 
 
 @dataclass(frozen=True)
@@ -92,14 +91,11 @@ class Group:
         """A score; None if no run has it."""
         return self.means.get((untrained, key))
 
-    @cached_property
-    def _folds(self) -> dict[tuple[bool, str], pd.Series]:
-        means = self.scores[self.scores.fold >= 0].groupby(["untrained", "key", "fold"])["value"].mean()
-        return {score: of_it.droplevel([0, 1]) for score, of_it in means.groupby(level=[0, 1])}
-
     def by_fold(self, key: str, *, untrained: bool = False) -> pd.Series:
         """Fold → a score's mean over seeds; empty if the group is not a cross-validation."""
-        return self._folds.get((untrained, key), _NO_FOLDS)
+        table = self.scores
+        in_folds = table[(table.fold >= 0) & (table.key == key) & (table.untrained == untrained)]
+        return in_folds.groupby("fold")["value"].mean()
 
     @property
     def keys(self) -> list[str]:
@@ -133,11 +129,12 @@ class Group:
         """`3 seeds (42, 43, 44), 4 folds (0, 1, 2, 3)`."""
         seeds = dict.fromkeys(run.seed for run in self.runs if run.seed is not None)
         folds = sorted({run.fold for run in self.runs if run.fold is not None})
-        parts = [
-            f"{len(numbers)} {thing}{'s' * (len(numbers) > 1)} ({', '.join(map(str, numbers))})"
-            for thing, numbers in (("seed", seeds), ("fold", folds))
-            if numbers
-        ]
+        parts = []
+        for thing, numbers in (("seed", seeds), ("fold", folds)):
+            if numbers:
+                parts.append(
+                    f"{len(numbers)} {thing}{'s' * (len(numbers) > 1)} ({', '.join(map(str, numbers))})"
+                )
         return ", ".join(parts) or "a scorecard"
 
     def notes(self) -> list[str]:

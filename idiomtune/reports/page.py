@@ -31,6 +31,7 @@ from idiomtune.reports.tables import Table
 PAGE = "report.html"
 _HALF = 60  # of the width of an interval's bar, in pixels
 _THUMBNAIL = (120, 90)  # pixels
+_SHOWN_ELSEWHERE = ("data", "files", "config", "notes", "warnings", "not_scored")  # facts
 
 
 def page(
@@ -91,19 +92,15 @@ def _view(run: Run, *, with_examples: bool) -> dict[str, Any]:
     drawn = {score_of(key).benchmark for key in scored_while_training(run)}
     without = dict.fromkeys(name for key in run.scores if (name := score_of(key).benchmark) not in drawn)
     if drawn and without:
-        notes.append(
-            f"scored only untrained and at the best checkpoint, so without curves: {', '.join(without)}"
-        )
+        when = "scored only untrained and at the best checkpoint"
+        notes.append(f"{when}, so without curves: {', '.join(without)}")
     missing = run.meta.get("not_scored")
     if isinstance(missing, dict):
         notes += [f"{name} was not scored: {str(why).partition(chr(10))[0]}" for name, why in missing.items()]
     examples, damaged_records = examples_of(run) if with_examples else ([], [])
     facts = {"status": run.status, **run.record, **run.meta, "scored on": run.meta.get("data")}
-    facts |= {"folder": str(run.path)}
-    for name in ("data", "files", "config", "notes", "warnings", "not_scored"):  # shown elsewhere
-        facts.pop(name, None)
+    facts |= {"folder": str(run.path)} | dict.fromkeys(_SHOWN_ELSEWHERE)
     secret = {k for k, v in run.config.items() if v and (OPTION.search(k) or secret_in(str(v)))}
-    options = {k: "(hidden)" if k in secret else v for k, v in run.config.items()}
     return {
         "run": run,
         "notes": [*notes, *damaged_records],
@@ -112,7 +109,10 @@ def _view(run: Run, *, with_examples: bool) -> dict[str, Any]:
                 (name.replace("_", " "), _home(show(value)))
                 for name, value in flat({k: v for k, v in facts.items() if v not in (None, "")}).items()
             ],
-            "Configuration": [(key, _home(show(value))) for key, value in options.items()],
+            "Configuration": [
+                (key, "(hidden)" if key in secret else _home(show(value)))
+                for key, value in run.config.items()
+            ],
             "Data files and their SHA-256": [(_home(path), sum_) for path, sum_ in run.files.items()],
         },
         "examples": examples,
@@ -130,12 +130,8 @@ def _home(text: str) -> str:
 
 def _plots(run: Run) -> list[tuple[str, str]]:
     """The benchmarks' own plots; the learning curve is drawn again."""
-    paths = sorted((run.path / "plots").glob("*.png")) if run.path.is_dir() else []
-    return [
-        (path.stem.replace("_", " "), data_uri(path.read_bytes(), "image/png"))
-        for path in paths
-        if path.stem != "learning_curve"
-    ]
+    paths = sorted({*(run.path / "plots").glob("*.png")} - {run.path / "plots" / "learning_curve.png"})
+    return [(path.stem.replace("_", " "), data_uri(path.read_bytes(), "image/png")) for path in paths]
 
 
 def examples_of(run: Run) -> tuple[list[Examples], list[str]]:

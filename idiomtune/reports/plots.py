@@ -35,7 +35,6 @@ _KINDS = {
     "sense": ("#cc79a7", "D"),
 }
 _OTHER_KINDS = (("#e69f00", "v"), ("#56b4e9", "P"), ("#000000", "X"), ("#7f7f7f", "<"))
-_SIDES = {"untrained": ("0.75", "///"), "trained": ("#0072b2", "")}  # colour and hatch
 _PANEL_CHARACTERS = 32  # a line of a heading: a longer one would push panels apart
 _NARROW, _FINE = 5.0, 160  # inches and dots an inch: print that is read on a phone too
 _MAX_POINTS = 200
@@ -148,8 +147,11 @@ def _drawable(curves: Sequence[Curves]) -> list[Curves]:
 
 def scored_while_training(run: Run) -> list[str]:
     """The scores that any checkpoint has."""
-    scores = [line["scores"] for line in run.metrics[0] if isinstance(line.get("scores"), dict)]
-    return list(dict.fromkeys(key for one in scores for key in one))
+    return list(dict.fromkeys(key for line in _scored(run) for key in line["scores"]))
+
+
+def _scored(run: Run) -> list[dict[str, Any]]:
+    return [line for line in run.metrics[0] if isinstance(line.get("scores"), dict)]
 
 
 def _losses(run: Run) -> list[tuple[float, float]]:
@@ -161,11 +163,8 @@ def _losses(run: Run) -> list[tuple[float, float]]:
 
 def _scores(run: Run, keys: Sequence[str]) -> list[tuple[float, float]]:
     """(step, mean over scores) at each checkpoint that has them all, from the untrained model on."""
-    lines = [{"step": 0, "scores": run.baseline}, *run.metrics[0]]
-    rows = [
-        {**one["scores"], "step": one.get("step")} for one in lines if isinstance(one.get("scores"), dict)
-    ]
-    frame = _numbers(rows, ["step", *keys])
+    lines = [{"step": 0, "scores": run.baseline}, *_scored(run)]
+    frame = _numbers([{**line["scores"], "step": line.get("step")} for line in lines], ["step", *keys])
     return list(zip(frame["step"], frame[list(keys)].mean(axis=1), strict=True)) if keys else []
 
 
@@ -222,8 +221,8 @@ def _draw_curves(
         for line in chart.lines:
             colour, dashes = look(line.number)
             style = {"color": colour, "linestyle": (0, dashes) if dashes else "-", "markersize": 4}
-            marker = "o" if chart.from_untrained else ""
-            (looks[line.label],) = axes.plot(*np.transpose(line.points), marker=marker, **style)
+            style["marker"] = "o" if chart.from_untrained else ""
+            (looks[line.label],) = axes.plot(*np.transpose(line.points), **style)
         if best_step is not None and chart.from_untrained:
             label = f"best checkpoint (step {best_step})"
             looks[label] = axes.axvline(best_step, color="0.5", linestyle=":")
@@ -295,13 +294,13 @@ def gains_chart(gains: Gains, path: Path) -> None:
         column[0].text(1.02, 1.02, "difference", transform=column[0].transAxes, fontsize="small")
         column[-1].set_xlabel(gains.label)
         figure.suptitle(gains.title, x=0.02, ha="left", fontsize="large")
-        handles = column[0].containers[: 2 * len(_SIDES) : 2]
+        handles = column[0].containers[:4:2]  # both sides' bars, without their intervals
         figure.legend(handles=handles, loc="outside lower center", ncols=2)
 
 
 def _draw_gain(axes: Any, place: int, gain: Gain) -> None:
-    sides = zip((-0.2, 0.2), _SIDES.items(), (gain.before, gain.after), strict=True)
-    for shift, (side, (colour, hatch)), values in sides:
+    sides = ((-0.2, "untrained", "0.75", "///", gain.before), (0.2, "trained", "#0072b2", "", gain.after))
+    for shift, side, colour, hatch, values in sides:
         mean, (low, high) = float(np.mean(values)), mean_interval(values)
         axes.barh(
             *(place + shift, mean, 0.38),
@@ -327,11 +326,8 @@ def sentence_maps(maps: Maps, path: Path) -> None:
         panels = [panel for row in maps.rows for panel in row]
         for axes, panel in zip(body.subplots(len(maps.rows), 2, squeeze=False).flat, panels, strict=True):
             _draw_panel(axes, panel, looks)
-        handles = [
-            Line2D([], [], color=looks[kind][0], marker=looks[kind][1], linestyle="", label=kind)
-            for kind in maps.kinds
-            if kind in looks
-        ]
+        shown = {kind: looks[kind] for kind in maps.kinds if kind in looks}
+        handles = [Line2D([], [], color=c, marker=m, linestyle="", label=k) for k, (c, m) in shown.items()]
         head.text(0.02, 1 - 0.1 / heights[0], maps.title, va="top", fontsize="large")
         head.text(0.02, 1 - 0.42 / heights[0], caption, va="top", fontsize="small", linespacing=1.3)
         head.legend(handles=handles, loc="lower center", ncols=len(handles))

@@ -66,12 +66,16 @@ class Run:
     @property
     def seed(self) -> int | None:
         """None for a scorecard."""
-        return _integer(self.config.get("seed"))
+        return self._number("seed")
 
     @property
     def fold(self) -> int | None:
         """Its fold of a cross-validation, if it is one."""
-        return _integer(self.config.get("data.fold"))
+        return self._number("data.fold")
+
+    def _number(self, option: str) -> int | None:
+        number = self.config.get(option)
+        return number if isinstance(number, int) else None
 
     @property
     def monitor(self) -> list[str]:
@@ -164,14 +168,12 @@ def find_runs(folders: Sequence[Path]) -> tuple[list[Path], list[str]]:
 
 
 def _walk(folder: Path, depth: int) -> Iterator[Path]:
-    def natural(path: Path) -> list[tuple[int, str]]:  # job 10 after job 9
-        return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", path.name)]
-
     if _is_run(folder):
         yield folder
     elif depth and folder.is_dir():
         below = [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
-        for path in sorted(below, key=natural):
+        # Job 10 after job 9.
+        for path in sorted(below, key=lambda path: re.sub(r"\d+", lambda n: n[0].zfill(20), path.name)):
             yield from _walk(path, depth - 1)
 
 
@@ -228,8 +230,8 @@ def read_run(path: Path, name: str) -> Run:
             f"{path}: is not a scorecard (JSON with 'scores', as idiomtune evaluate output=<file> writes)"
         )
     if status == "finished":
-        notes += [] if config else ["without config.yaml its options are unknown"]
-        notes += [] if scores else ["it has no scores"]
+        notes += ["without config.yaml its options are unknown"] * (not config)
+        notes += ["it has no scores"] * (not scores)
     elif status == "failed":
         notes.append(f"FAILED: {record.get('error') or 'the reason is in its train.log'}")
     elif status in _OF_STATUS:
@@ -251,10 +253,6 @@ def _mapping(path: Path, notes: list[str]) -> dict[str, Any]:
 
 def _dict(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
-
-
-def _integer(value: Any) -> int | None:
-    return value if isinstance(value, int) else None
 
 
 def _numbers(scores: Any) -> dict[str, float]:

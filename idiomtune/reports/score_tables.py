@@ -89,10 +89,7 @@ def group_table(group: Group) -> Table:
     frame = score_frame([group])
     texts = [frame[name].map(decimals) for name in ("untrained", "mean", "std")]
     columns = [frame.score, *texts, frame.seeds.map(str), frame.difference.map(lambda d: decimals(d, "+"))]
-    verdicts = [
-        judge(key, change)
-        for key, change in zip(frame.score, frame.difference.astype(float).fillna(0), strict=True)
-    ]
+    verdicts = list(map(judge, frame.score, frame.difference.astype(float).fillna(0)))
     names = ["score", UNTRAINED, "mean", "± std", "seeds", "difference"]
     rows = list(zip(*columns, strict=True))
     return Table(f"{group.name}: {group.summary}", names, rows, verdicts=verdicts)
@@ -135,8 +132,7 @@ def _benchmark_table(name: str, split: str, scores: Sequence[Score], groups: Seq
             if not score.is_constant:
                 cells.append(((side, row), (above, metric), _mean(group, str(score), untrained)))
     title = ", ".join(filter(None, (benchmark.title or name, split, "in percent" * benchmark.percent)))
-    if any(score.better == "lower" for score, _ in placed):
-        title += ": ↓ smaller is better"
+    title += ": ↓ smaller is better" * any(score.better == "lower" for score, _ in placed)
     columns = list(dict.fromkeys((above, column) for _, (_, above, column) in placed))
     factor, digits = (100.0, 2) if benchmark.percent else (1.0, 3)
     name = "-".join(filter(None, (name, split)))
@@ -196,10 +192,7 @@ def pivot(
         [*(row[number] for number in used), *(text(of_row.get(column)) for column in columns)]
         for row, of_row in rows.items()
     ]
-    heads = [
-        *(labels[number] for number in used),
-        *(f"{above}\n{column}".strip() for above, column in columns),
-    ]
+    heads = [labels[number] for number in used] + ["\n".join(column).strip() for column in columns]
     return Table(title, heads, filled, len(used), name=name)
 
 
@@ -223,13 +216,10 @@ def _models(groups: Sequence[Group]) -> list[tuple[str, Group, bool]]:
 
 def paired_table(compared: Comparison) -> Table:
     """A comparison, a line a score."""
-    rows = [
-        [
-            *(*_sides(d), show_interval(d.by_query), _p(d.p_query), show_interval(d.by_cluster)),
-            _p(d.p_cluster),
-        ]
-        for d in compared.differences
-    ]
+    rows = []
+    for d in compared.differences:
+        tests = show_interval(d.by_query), _p(d.p_query), show_interval(d.by_cluster), _p(d.p_cluster)
+        rows.append([*_sides(d), *tests])
     sides = ("trained", UNTRAINED) if compared.theirs == UNTRAINED else ("ours", "theirs")
     verdicts = [d.verdict for d in compared.differences]
     counts = dict.fromkeys((d.num_queries, d.num_clusters) for d in compared.differences if d.num_queries)
@@ -244,12 +234,10 @@ def _sides(d: Difference) -> list[str]:
 
 def untested_table(compared: Sequence[Comparison]) -> Table:
     """All comparisons by means alone."""
-    rows = [
-        ["" if number else one.title, *_sides(d)]
-        for one in compared
-        if not one.is_tested
-        for number, d in enumerate(one.differences)
-    ]
+    rows = []
+    for comparison in compared:
+        if not comparison.is_tested:
+            rows += [[comparison.title * (not n), *_sides(d)] for n, d in enumerate(comparison.differences)]
     return Table("Compared only by their means", ["groups", "score", "ours", "theirs", "difference"], rows, 2)
 
 
@@ -260,23 +248,16 @@ def detail_tables(compared: Comparison) -> list[Table]:
     """
     tables = []
     headline = [d for d in compared.differences if score_of(d.key).is_headline]
-    for label, heading, found in (
-        ("fold", "fold by fold, difference", {d.key: d.folds for d in headline if len(d.folds)}),
-        (
-            *("idiom", "idiom by idiom, mean difference"),
-            {d.key: d.clusters for d in headline if len(d.changes) and not d.in_ranks},
-        ),
-        (
-            *("idiom", "idiom by idiom, gain in rank, share of all"),
-            {d.key: d.clusters for d in headline if len(d.changes) and d.in_ranks},
-        ),
+    clustered = [d for d in headline if len(d.changes)]
+    for heading, gains in (
+        ("fold by fold, difference", {d.key: d.folds for d in headline if len(d.folds)}),
+        ("idiom by idiom, mean difference", {d.key: d.clusters for d in clustered if not d.in_ranks}),
+        ("idiom by idiom, gain in rank, share of all", {d.key: d.clusters for d in clustered if d.in_ranks}),
     ):
-        if found:
-            names = dict.fromkeys(name for gains in found.values() for name in gains.index)
-            rows = [
-                [str(name), *(decimals(gains.get(name), "+") for gains in found.values())] for name in names
-            ]
-            tables.append(Table(f"{compared.title}, {heading}", [label, *found], rows))
+        names = dict.fromkeys(name for of_score in gains.values() for name in of_score.index)
+        rows = [[str(name), *(decimals(g.get(name), "+") for g in gains.values())] for name in names]
+        columns = [heading.partition(" ")[0], *gains]
+        tables += [Table(f"{compared.title}, {heading}", columns, rows)] if rows else []
     return tables
 
 

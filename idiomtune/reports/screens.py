@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from idiomtune.errors import UserError
-from idiomtune.io.files import printable, write_text
+from idiomtune.io.files import first_of, printable, write_text
 from idiomtune.reports.compare import UNTRAINED, Difference, beats_untrained, compare, monitored
 from idiomtune.reports.frames import group_runs, notes_of, options_of, short_key
 from idiomtune.reports.runs import Run, find_runs, read_run, read_runs
@@ -54,24 +54,18 @@ def show_finished_run(folder: Path, *, all_scores: bool) -> None:
         print_notes(str(run.meta.get("data", "")).split("; ")[1:])
         for note in run.notes:
             log.warning("%s", note)
-        verdict = beats_untrained(differences)
-        # Only a trained model has some scores.
-        log.info(
-            "%s", f"the best checkpoint {verdict}" if verdict else f"monitored: {', '.join(run.monitor)}"
-        )
+        if verdict := beats_untrained(differences):
+            log.info("the best checkpoint %s", verdict)
+        else:  # only a trained model has some scores
+            log.info("monitored: %s", ", ".join(run.monitor))
         every = [d for one in compared for d in one.differences]
-        worse = [d.key for d in every if d.verdict == "worse" and d.key not in run.monitor]
-        if worse:
-            more = f", and {len(worse) - _MAX_WORSE} more" if len(worse) > _MAX_WORSE else ""
-            log.info("worse than untrained: %s%s", ", ".join(worse[:_MAX_WORSE]), more)
+        if worse := [d.key for d in every if d.verdict == "worse" and d.key not in run.monitor]:
+            log.info("worse than untrained: %s", first_of(worse, _MAX_WORSE))
         log.info("the best model: %s; its page: %s", folder / "best", folder / PAGE)
         name = shlex.quote(str(folder))
-        for command, what in (
-            (f"explore {name}", "what it finds, before and after"),
-            (f"report {name} scores=all", "every score"),
-            (f"push {name} repo_id=<user/name> dry_run=true", "the model card"),
-        ):
-            log.info("next: idiomtune %s   # %s", command, what)
+        log.info("next: idiomtune explore %s   # what it finds, before and after", name)
+        log.info("next: idiomtune report %s scores=all   # every score", name)
+        log.info("next: idiomtune push %s repo_id=<user/name> dry_run=true   # the model card", name)
     except Exception as error:  # nothing about a page may spoil a finished run
         log.warning("%s could not be written (%s: %s)", folder / "report.html", type(error).__name__, error)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import lru_cache
 from itertools import product
 
 import numpy as np
@@ -18,10 +19,14 @@ _BATCH = 1_000  # resamples in memory at a time
 _ROUNDING = 1e-28  # of a variance, as a share of the squared mean
 
 
+@lru_cache(maxsize=256)  # a group that several are compared with is resampled once
 def resampled(
-    statistic: str, values: Values, gold: Values = (), clusters: Clusters = None, num: int = RESAMPLES
+    statistic: str,
+    values: tuple[float, ...],
+    gold: tuple[float, ...],
+    clusters: tuple[Hashable, ...] | None = None,
 ) -> Array:
-    """A statistic of each bootstrap resample: (R,), the same at every call.
+    """A statistic of each of 1,000 bootstrap resamples: (R,), the same at every call.
 
     Args:
         statistic: by its name in :data:`STATISTICS`.
@@ -29,27 +34,25 @@ def resampled(
         gold: (N,), what is predicted; unused by a mean.
         clusters: (N,), which items belong together (queries of one idiom, say): then whole clusters are
             drawn, because items of one cluster are alike. By default each item is drawn by itself.
-        num: R.
 
     Returns:
         NaN for a resample in which the statistic has no value.
     """
     members = _numbers(clusters, len(values))
-    a, b = np.asarray(values, dtype=float), np.asarray(gold, dtype=float)
-    parts = []
-    with np.errstate(invalid="ignore", divide="ignore"):
-        for drawn in _draws(members.max() + 1, num):
-            places = drawn + np.arange(len(drawn))[:, None] * drawn.shape[1]
-            counts = np.bincount(places.ravel(), minlength=drawn.size).reshape(drawn.shape)
-            parts.append(STATISTICS[statistic](a, b, counts[:, members].astype(float)))
-    return np.concatenate(parts)
+    drawn = next(_draws(members.max() + 1))
+    places = drawn + np.arange(len(drawn))[:, None] * drawn.shape[1]
+    counts = np.bincount(places.ravel(), minlength=drawn.size).reshape(drawn.shape)
+    return _weighted(statistic, values, gold, counts[:, members].astype(float))
 
 
 def statistic_of(statistic: str, values: Values, gold: Values = ()) -> float:
     """A statistic of the items themselves; NaN if it has no value."""
-    once = np.ones((1, len(values)))
+    return float(_weighted(statistic, values, gold, np.ones((1, len(values))))[0])
+
+
+def _weighted(statistic: str, values: Values, gold: Values, weights: Array) -> Array:
     with np.errstate(invalid="ignore", divide="ignore"):
-        return float(STATISTICS[statistic](np.asarray(values, float), np.asarray(gold, float), once)[0])
+        return STATISTICS[statistic](np.asarray(values, float), np.asarray(gold, float), weights)
 
 
 def interval(values: Array) -> tuple[float, float] | None:
@@ -64,7 +67,7 @@ def mean_interval(differences: Values, clusters: Clusters = None) -> tuple[float
     """95% bootstrap interval (percentiles) of a mean of paired differences; args as of :func:`resampled`."""
     members = _numbers(clusters, len(differences))
     sums, sizes = np.bincount(members, weights=differences), np.bincount(members)
-    means = [sums[drawn].sum(1) / sizes[drawn].sum(1) for drawn in _draws(len(sums), RESAMPLES)]
+    means = [sums[drawn].sum(1) / sizes[drawn].sum(1) for drawn in _draws(len(sums))]
     return interval(np.concatenate(means)) or (np.nan, np.nan)
 
 
@@ -103,11 +106,11 @@ def _numbers(clusters: Clusters, num_items: int) -> NDArray[np.intp]:
     return numbers
 
 
-def _draws(num_units: int, num: int) -> Iterator[NDArray[np.int64]]:
+def _draws(num_units: int) -> Iterator[NDArray[np.int64]]:
     """The units that each resample draws, in batches (R', U): the same at every call."""
     rng = np.random.default_rng(0)
-    for start in range(0, num, _BATCH):
-        yield rng.integers(0, num_units, (min(_BATCH, num - start), num_units))
+    for _ in range(RESAMPLES // _BATCH):
+        yield rng.integers(0, num_units, (_BATCH, num_units))
 
 
 # Each takes values (N,), gold (N,) and weights (R, N), how often a resample has each item, and gives (R,).

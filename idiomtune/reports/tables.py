@@ -107,15 +107,13 @@ def html(tables: Sequence[Table]) -> str:
 
 def _html(table: Table) -> str:
     head = "".join(f"<th>{escape(name)}</th>" for name in table.columns)
-    rows = [
-        "".join(
-            f'<td style="text-align:{"left" if n < table.num_labels else "right"};color:{_COLOURS[v]}">'
-            f"{escape(text)}</td>"
-            for n, (text, v) in enumerate(row)
-        )
-        for row in table.styled()
-    ]
-    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    body = ""
+    for row in table.styled():
+        body += "<tr>"
+        for n, (text, verdict) in enumerate(row):
+            side = "left" if n < table.num_labels else "right"
+            body += f'<td style="text-align:{side};color:{_COLOURS[verdict]}">{escape(text)}</td>'
+        body += "</tr>"
     return f"<table><caption>{escape(table.title)}</caption><tr>{head}</tr>{body}</table>"
 
 
