@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import shutil
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from safetensors.torch import save_file
 
 import idiomtune as it
 from idiomtune.declarations.models import model_values
-from idiomtune.io.files import fingerprint
+from idiomtune.io.files import cache_folder, fingerprint
 from idiomtune.io.records import check_extensions, remember_start
 from tests.planted_runs import plant
 from tests.programs import program_env
@@ -34,8 +33,23 @@ CODE = PAYLOAD + (
 AUTO = {"AutoConfig": "payload.Config", "AutoModel": "payload.Model", "AutoTokenizer": ["payload.T", None]}
 
 
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs work in a folder of their own, which they also search for modules."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
 def rewrite(path: Path, change: Callable[[Any], Any]) -> None:
     path.write_text(json.dumps(change(json.loads(path.read_text()))))
+
+
+def refused(program: Callable[[], object], *named: str) -> it.UserError:
+    """The error of a program that is refused, which names these."""
+    with pytest.raises(it.UserError) as caught:
+        program()
+    assert not [part for part in named if part not in str(caught.value)]
+    return caught.value
 
 
 def with_code(model: Path) -> Path:
@@ -109,9 +123,8 @@ def _outside(folder: Path, tiny: Path) -> Path:
 def _sums(folder: Path, tiny: Path) -> Path:
     run = run_of(folder, tiny, {})
     Path("secret.txt").write_text("a secret")
-    rewrite(
-        run / "run.json", lambda r: r | {"sums": {"best/../../secret.txt": fingerprint(Path("secret.txt"))}}
-    )
+    sums = {"best/../../secret.txt": fingerprint(Path("secret.txt"))}
+    rewrite(run / "run.json", lambda record: record | {"sums": sums})
     return run
 
 
@@ -156,14 +169,10 @@ FOLDERS: dict[str, Callable[[Path, Path], Path]] = {
 }
 PROGRAMS: dict[str, Callable[[Path], Any]] = {
     "evaluate": lambda folder: it.evaluate(folder, ["semeval2022"], data="sample", device="cpu"),
-    "explore": lambda folder: it.explore(
-        folder, corpus=["He broke the ice."], output="page.html", overwrite=True
-    ),
+    "explore": lambda folder: it.explore(folder, corpus=["Ice."], output="page.html", overwrite=True),
     "report": lambda folder: it.report(folder),
     "gate": lambda folder: it.gate(folder, floor="idiolink/val/span/ndcg@10:0.1"),
-    "learn": lambda folder: it.learn(
-        folder, {"break the ice": "relax"}, output="taught", sentences=2, steps=1
-    ),
+    "learn": lambda folder: it.learn(folder, {"cold feet": "fear"}, output="taught", sentences=2, steps=1),
     "push": lambda folder: it.push(folder, "me/it", dry_run=True, allow_sample=True, license="mit"),
     "train": lambda folder: it.check("idiolink_ft", data="sample", model=folder),
     "resume": lambda folder: it.resume(folder, trainer={"max_steps": 1}),
@@ -172,10 +181,8 @@ PROGRAMS: dict[str, Callable[[Path], Any]] = {
 
 
 @pytest.mark.parametrize("kind", FOLDERS)
-def test_nothing_runs(kind: str, tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_runs(kind: str, tiny_path: Path, tmp_path: Path) -> None:
     """Whatever the program, it works without the code, or says what is wrong; and a second time."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))  # as the programs search the current folder
     Path("evil").mkdir()
     Path("evil/payload.py").write_text(CODE)
     folder = FOLDERS[kind](tmp_path / "stranger", tiny_path)
@@ -188,100 +195,70 @@ def test_nothing_runs(kind: str, tiny_path: Path, tmp_path: Path, monkeypatch: p
 
 REFUSED = {  # a folder → what loading it names
     "rank 0": ("adapter_config.json", "'r'"),
-    "base is itself": ("not another folder",),
+    "base is itself": ("another folder",),
     "base is a list": ("adapter_config.json", "base_model_name_or_path"),
     "package": ("package:evil.payload.x/model",),
     "module of its own": ("modules.json", "payload.Evil", "trust_remote_code"),
     "module outside": ("modules.json", "'1.path'"),
     "shards outside": ("model.safetensors.index.json", "'weight_map.a'"),
-    "run's sums": ("run.json",),
 }
 
 
 @pytest.mark.parametrize("kind", REFUSED)
-def test_what_is_wrong_is_named(
-    kind: str, tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_what_is_wrong_is_named(kind: str, tiny_path: Path, tmp_path: Path) -> None:
     folder = FOLDERS[kind](tmp_path / "stranger", tiny_path)
-    if kind == "run's sums":  # the record counts as damaged, so no sum is compared
-        it.Encoder(folder)
-        return
-    with pytest.raises(it.UserError) as caught:
-        it.Encoder(folder)
-    for part in REFUSED[kind]:
-        assert part in str(caught.value)
+    refused(lambda: it.Encoder(folder), *REFUSED[kind])
+
+
+def test_sums_of_a_damaged_record_are_not_compared(tiny_path: Path, tmp_path: Path) -> None:
+    it.Encoder(_sums(tmp_path / "stranger", tiny_path))
 
 
 @pytest.mark.parametrize("kind", ["learnt with code", "run with code"])
-def test_code_runs_only_if_this_command_says_so(
-    kind: str, tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_code_runs_only_if_this_command_says_so(kind: str, tiny_path: Path, tmp_path: Path) -> None:
     folder = FOLDERS[kind](tmp_path / "stranger", tiny_path)
     options: dict[str, Any] = {"corpus": ["He broke the ice."], "output": "page.html", "overwrite": True}
-    with pytest.raises(it.UserError, match="trust_remote_code") as caught:
-        it.explore(folder, **options)
-    assert caught.value.option == "trust_remote_code=true"
+    error = refused(lambda: it.explore(folder, **options), "trust_remote_code")
+    assert error.option == "trust_remote_code=true"
     assert not CANARY.exists()
     with contextlib.suppress(it.UserError):  # its tokenizer has no class
         it.explore(folder, **options, trust_remote_code=True)
     assert CANARY.exists()
 
 
-def test_a_file_of_options_does_not_run_code(
-    tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_of_options_or_a_resumed_run_does_not_run_code(tiny_path: Path, tmp_path: Path) -> None:
     """Also of an experiment of one's own: the command says so."""
-    monkeypatch.chdir(tmp_path)
     with_code(Path(shutil.copytree(tiny_path, "model")))
     Path("theirs.yaml").write_text("model: {path: model, trust_remote_code: true}\n")
-    with pytest.raises(it.UserError, match=r"model\.trust_remote_code=true"):
-        it.check("theirs.yaml", data="sample")
+    refused(lambda: it.check("theirs.yaml", data="sample"), "model.trust_remote_code=true")
+    run = _trusting_run(tmp_path / "run", tiny_path)
+    refused(lambda: it.resume(run), "model.trust_remote_code=true")
     assert not CANARY.exists()
 
 
-def test_a_resumed_run_repeats_what_runs_code(
-    tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    run = _trusting_run(tmp_path / "run", tiny_path)
-    with pytest.raises(it.UserError, match=r"model\.trust_remote_code=true"):
-        it.resume(run)
-
-
-def test_extensions_are_named_or_ones_own(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_extensions_are_named_or_ones_own(tmp_path: Path) -> None:
     """A module in a run's record is imported if this command names it, or it began the run in this folder."""
     run = tmp_path / "run"
     check_extensions(run, ["mine"], ["mine", "other"])
-    with pytest.raises(it.UserError, match=r"extensions=\[mine,more\]"):
-        check_extensions(run, ["mine", "more"], ["more"])
+    refused(lambda: check_extensions(run, ["mine", "more"], ["more"]), "extensions=[mine,more]")
     remember_start(run, ["mine"])
-    with caplog.at_level(logging.INFO):
-        check_extensions(run, ["mine"], [])
-    assert "mine" in caplog.text
-    for other, modules_ in ((tmp_path / "copy", ["mine"]), (run, ["mine", "evil"])):
-        with pytest.raises(it.UserError, match="extensions"):
-            check_extensions(other, modules_, [])
+    check_extensions(run, ["mine"], [])
+    refused(lambda: check_extensions(tmp_path / "copy", ["mine"], []), "extensions")
+    refused(lambda: check_extensions(run, ["mine", "evil"], []), "extensions")
 
 
-def test_an_adapter_copies_what_loaders_read_of_its_base(
-    tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_adapter_copies_what_loaders_read_of_its_base(tiny_path: Path, tmp_path: Path) -> None:
     """Not what else lies in the folder that it names, which may be any."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("IDIOM_CACHE", str(tmp_path / "cache"))
     base = Path(shutil.copytree(tiny_path, "base"))
     (base / "private").mkdir()
-    for name in ("notes.txt", "passwords.json", "private/deep.json", "code.py", "1_Pooling/diary.txt"):
+    others = {"notes.txt", "passwords.json", "private/deep.json", "code.py", "1_Pooling/diary.txt"}
+    for name in others:
         (base / name).write_text("{}")
     it.Encoder(adapters(tmp_path / "adapter", "base"))
-    copied = {path.relative_to(base.resolve()) for path in base.resolve().rglob("*") if path.is_file()}
-    (copy,) = (tmp_path / "cache" / "with_adapters").iterdir()
+    (copy,) = (cache_folder() / "with_adapters").iterdir()
     there = {path.relative_to(copy).as_posix() for path in copy.rglob("*") if path.is_file()}
     assert {"config.json", "modules.json", "1_Pooling/config.json", "model.safetensors"} <= there
-    assert not there & {"notes.txt", "passwords.json", "private/deep.json", "code.py", "1_Pooling/diary.txt"}
-    assert there < {path.as_posix() for path in copied}
+    assert not there & others
 
 
 def test_every_packaged_model_is_found() -> None:
@@ -289,19 +266,13 @@ def test_every_packaged_model_is_found() -> None:
     it.Encoder("minilm_idioms")
 
 
-def test_what_a_strangers_run_names_is_neither_read_nor_published(
-    tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_what_a_strangers_run_names_is_neither_read_nor_published(tiny_path: Path, tmp_path: Path) -> None:
     Path("secret.txt").write_text("a secret expression\n")
     run = run_of(tmp_path / "run", tiny_path, {"idiom_tokens": str(Path("secret.txt").absolute())})
-    with pytest.raises(it.UserError, match=r"secret\.txt"):
-        it.resume(run)
+    refused(lambda: it.resume(run), "secret.txt")
     hub = composed("config")["hub"] | {"push": "best", "repo_id": "evil/repo", "license": "mit"}
     other = run_of(tmp_path / "other", tiny_path, {}, hub=hub)
-    with pytest.raises(it.UserError, match="evil/repo") as caught:
-        it.resume(other)
-    assert caught.value.option == "hub.push=best"
+    assert refused(lambda: it.resume(other), "evil/repo").option == "hub.push=best"
 
 
 def test_the_current_folder_has_no_packages(tmp_path: Path) -> None:
@@ -309,43 +280,31 @@ def test_the_current_folder_has_no_packages(tmp_path: Path) -> None:
     (tmp_path / "hydra_plugins").mkdir()
     for name in ("hydra_plugins/evil.py", "sentencepiece.py", "brotli.py"):
         (tmp_path / name).write_text(PAYLOAD)
-    program = Path(sys.executable).with_name("idiomtune")
-    done = subprocess.run(
-        [program, "check", "idiolink_ft", "data=sample", "device=cpu"],
-        cwd=tmp_path,
-        env=program_env(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    program = str(Path(sys.executable).with_name("idiomtune"))
+    command = [program, "check", "idiolink_ft", "data=sample", "device=cpu"]
+    done = subprocess.run(command, env=program_env(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert not (tmp_path / "canary").exists()
+    assert not CANARY.exists()
 
 
-def test_a_link_out_of_an_adapters_folder_is_refused(
-    tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_link_out_of_an_adapters_folder_is_refused(tiny_path: Path, tmp_path: Path) -> None:
     Path("secret.txt").write_text("a secret")
     folder = adapters(tmp_path / "a" / "adapter", str(tiny_path))
     (folder / "vocab.txt").symlink_to(tmp_path / "secret.txt")
-    with pytest.raises(it.UserError, match=r"vocab\.txt"):
-        it.Encoder(folder)
+    refused(lambda: it.Encoder(folder), "vocab.txt")
 
 
 @pytest.mark.parametrize(
     ("name", "change"),
     [
         ("run.json", {"glossary": {"files": ["a", 5], "sums": 5}}),
-        ("scores.json", {"meta": {"monitor": {"a": 1}}}),
-        ("scores.json", {"meta": {"glossary": [1], "notes": 5}}),
+        ("scores.json", {"meta": {"monitor": {"a": 1}, "glossary": [1], "notes": 5}}),
         ("scores.json", {"scores": {"a": "x"}}),
     ],
 )
 def test_odd_fields_of_a_run_are_no_foreign_errors(
-    name: str, change: dict[str, Any], tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, change: dict[str, Any], tiny_path: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     run = run_of(tmp_path / "run", tiny_path, {})
     rewrite(run / name, lambda content: content | change)
     for program in ("report", "gate", "push", "explore"):
@@ -353,10 +312,10 @@ def test_odd_fields_of_a_run_are_no_foreign_errors(
             PROGRAMS[program](run)
 
 
-def test_a_transformers_arguments_name_no_file(tiny_path: Path, tmp_path: Path) -> None:
-    for more in ({"tokenizer_name_or_path": "/tmp"}, {"model_kwargs": {"gguf_file": "../x"}}):
-        folder = tmp_path / next(iter(more))
-        shutil.copytree(tiny_path, folder)
-        rewrite(folder / "sentence_bert_config.json", more.__ror__)
-        with pytest.raises(it.UserError, match=r"sentence_bert_config\.json"):
-            it.Encoder(folder)
+@pytest.mark.parametrize(
+    "more", [{"tokenizer_name_or_path": "/tmp"}, {"model_kwargs": {"gguf_file": "../x"}}]
+)
+def test_a_transformers_arguments_name_no_file(more: dict[str, Any], tiny_path: Path) -> None:
+    folder = Path(shutil.copytree(tiny_path, "model"))
+    rewrite(folder / "sentence_bert_config.json", lambda content: content | more)
+    refused(lambda: it.Encoder(folder), "sentence_bert_config.json")

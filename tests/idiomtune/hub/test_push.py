@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +15,6 @@ import torch
 import yaml
 from huggingface_hub import HfApi, ModelCard, constants, parse_eval_result_entries
 from huggingface_hub.errors import HfHubHTTPError
-from sentence_transformers import SentenceTransformer
 
 from idiomtune.config import PushSettings, TrainSettings, check
 from idiomtune.config.words import rewrite_arguments
@@ -35,7 +34,6 @@ from idiomtune.hub.push import MANIFEST, collect_model, collect_space, push_or_w
 from idiomtune.io.hub import is_network_error, why_unavailable, without_secrets
 from idiomtune.programs.push import push as publish
 from tests.fake_hub import Failure, FakeHub, Repository, serve
-from tests.programs import assert_explained, run
 from tests.tiny_runs import KEY, composed, train
 
 TOKEN = "hf_averysecrettokenofmine"
@@ -112,6 +110,14 @@ def recorded(run: Path, **facts: Any) -> None:
     (run / "run.json").write_text(json.dumps(record | facts), encoding="utf-8")
 
 
+def refused(call: Callable[[], object], *named: str) -> str:
+    """The message of a UserError that names these."""
+    with pytest.raises(UserError) as raised:
+        call()
+    assert not [part for part in named if part not in str(raised.value)], str(raised.value)
+    return str(raised.value)
+
+
 def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
     files = (p for p in folder.rglob("*") if p.is_file())
     return {str(p): (p.read_bytes(), p.stat().st_mtime_ns) for p in files}
@@ -127,17 +133,15 @@ def test_a_dry_run_shows_all_and_touches_nothing(finished: Path, capsys: pytest.
     said = capsys.readouterr().out
     size = (finished / "best" / "model.safetensors").stat().st_size
     assert re.search(rf"^ *{size:,}  model.safetensors$", said, flags=re.MULTILINE)
-    assert all(name in said for name in ("modules.json", "scores.json", "config.yaml", "# Idiom-aware"))
+    shown = ("modules.json", "scores.json", "config.yaml", "# Idiom-aware", "licence: NOT KNOWN", "license=")
+    assert all(part in said for part in (*shown, "allow_sample=true"))
     assert "optimizer" not in said
     assert ".eval_results" not in said  # a leaderboard cannot tell the sample
-    assert "licence: NOT KNOWN" in said
-    assert "Before this can be pushed: the model's licence does not follow" in said
-    assert "allow_sample=true" in said
     assert contents(finished) == before
 
 
 def test_what_arrives_is_the_model_with_card_and_scores(
-    finished: Path, hub: FakeHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    finished: Path, hub: FakeHub, capsys: pytest.CaptureFixture[str]
 ) -> None:
     address = push(finished)
     assert capsys.readouterr().out.splitlines()[-1] == address
@@ -145,10 +149,6 @@ def test_what_arrives_is_the_model_with_card_and_scores(
     assert stored.private
     assert {"README.md", "scores.json", "config.yaml", "model.safetensors", MANIFEST} <= stored.main.keys()
     assert not [name for name in stored.main if "optimizer" in name or "state" in name]
-    folder = hub.download(REPO, tmp_path / "stored")
-    texts = ["He broke the ice with a joke.", "He made everybody relax."]
-    ours = SentenceTransformer(str(finished / "best"), device="cpu").encode(texts)
-    assert (SentenceTransformer(str(folder), device="cpu").encode(texts) == ours).all()
     ours_scores = json.loads((finished / "scores.json").read_text(encoding="utf-8"))
     assert json.loads(stored.main["scores.json"])["scores"] == ours_scores["scores"]
     assert yaml.safe_load(stored.main["config.yaml"])["seed"] == 42
@@ -165,10 +165,8 @@ def test_the_cards_code_runs_on_what_was_pushed(finished: Path, hub: FakeHub) ->
         exec(block, names)  # downloads from the server, with the client's own code
     encoder = Encoder.from_pretrained(finished / "best", device="cpu")
     text = "He broke the ice with a joke."
-    torch.testing.assert_close(
-        torch.tensor(names["embeddings"][0]), encoder.encode([text])[0], atol=1e-6, rtol=0
-    )
-    span = encoder.encode([text], spans=["broke the ice"])[0]
+    (whole,), (span,) = encoder.encode([text]), encoder.encode([text], spans=["broke the ice"])
+    torch.testing.assert_close(torch.tensor(names["embeddings"][0]), whole, atol=1e-6, rtol=0)
     torch.testing.assert_close(names["embedding"].cpu(), span, atol=1e-6, rtol=0)
 
 
@@ -190,22 +188,18 @@ def test_the_card_says_what_the_model_is(finished: Path) -> None:
     assert {f"idiolink/{task}" for task in entries} == results.keys()
     entry = entries[KEY.partition("/")[2]]
     assert (entry.dataset_id, entry.value) == ("Intellexus/IdioLink", scores["scores"][KEY])
-    assert f"| `{KEY}` | {scores['baseline'][KEY]:.4f} | {scores['scores'][KEY]:.4f} |" in upload.card
-    assert "+experiment=idiolink_ft" in upload.card
-    assert "trainer.max_steps=2" in upload.card
-    assert "run_dir" not in upload.card
-    assert "A trial" not in upload.card
+    row = f"| `{KEY}` | {scores['baseline'][KEY]:.4f} | {scores['scores'][KEY]:.4f} |"
+    assert all(part in upload.card for part in (row, "+experiment=idiolink_ft", "trainer.max_steps=2"))
+    assert not any(part in upload.card for part in ("run_dir", "A trial"))
 
 
 def test_the_card_of_the_run_is_the_one_that_is_pushed(finished: Path) -> None:
     ours = (finished / "best" / "README.md").read_text(encoding="utf-8")
-    pushed = collect_model(asked(finished)).card
     shutil.rmtree(finished / ".hydra")  # was put there after the run
     again = collect_model(asked(finished)).card
     assert again.replace("license: mit\n", "").replace(REPO, "path/to/this/folder") == ours
-    assert "A trial, not a model to rely on" in ours
+    assert "A trial" in ours
     assert "model-index" not in ours  # a leaderboard cannot tell the sample from a benchmark
-    assert pushed != again
 
 
 def test_neither_training_texts_nor_folders_of_this_machine_are_told(finished: Path, tiny_path: Path) -> None:
@@ -217,13 +211,10 @@ def test_neither_training_texts_nor_folders_of_this_machine_are_told(finished: P
             assert str(folder.parent) not in text, name
         assert "/home/me" not in text, name
     queries = json.loads((SAMPLE_ROOT / "idiolink" / "train" / "queries.json").read_text(encoding="utf-8"))
-    assert len(queries) > 10
     assert not [query for query in queries if query["sentence"] in upload.card]
-    shown = collect_model(asked(finished, examples=["He broke the ice.", "He made them relax.", "It froze."]))
-    data: Any = ModelCard(shown.card).data
-    assert data.widget == [
-        {"source_sentence": "He broke the ice.", "sentences": ["He made them relax.", "It froze."]}
-    ]
+    examples = ["He broke the ice.", "He made them relax.", "It froze."]
+    data: Any = ModelCard(collect_model(asked(finished, examples=examples)).card).data
+    assert data.widget == [{"source_sentence": examples[0], "sentences": examples[1:]}]
 
 
 def test_the_token_is_nowhere(
@@ -231,10 +222,9 @@ def test_the_token_is_nowhere(
 ) -> None:
     caplog.set_level("DEBUG")
     hub.failures = [Failure("PUT /lfs", 503, times=1), Failure("/commit/", 500, times=1, text=f"{TOKEN}!")]
-    with pytest.raises(UserError) as raised:
-        push(finished)
+    said_first = refused(lambda: push(finished))
     push(finished)
-    assert TOKEN not in str(raised.value)
+    assert TOKEN not in said_first
     said = capfd.readouterr()
     assert TOKEN not in said.out + said.err + caplog.text
     written = [*contents(finished).values(), *((c, 0) for c in hub.repositories[REPO].main.values())]
@@ -267,10 +257,8 @@ def test_a_second_push_replaces_what_the_first_one_left_and_nothing_else(
 def test_what_others_can_see_or_put_there_is_left_alone(finished: Path, hub: FakeHub) -> None:
     stored = hub.repositories[REPO] = Repository(private=False)
     stored.main["pytorch_model.bin"] = b"somebody's"
-    with pytest.raises(UserError, match="private=false"):
-        push(finished)
-    with pytest.raises(UserError, match=r"pytorch_model.bin.*overwrite=true"):
-        push(finished, private=False)
+    refused(lambda: push(finished), "private=false")
+    refused(lambda: push(finished, private=False), "pytorch_model.bin", "overwrite=true")
     assert stored.num_commits == 0
     push(finished, private=False, overwrite=True)
     assert stored.main["pytorch_model.bin"] == b"somebody's"
@@ -278,34 +266,30 @@ def test_what_others_can_see_or_put_there_is_left_alone(finished: Path, hub: Fak
     assert not stored.private
 
 
-@pytest.mark.parametrize("dry_run", [False, True])
-@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "README.md", "config.yaml"])
+@pytest.mark.parametrize(
+    ("name", "dry_run"), [("model.safetensors", False), ("config.json", True), ("README.md", False)]
+)
 def test_no_file_with_a_secret_is_published(
     finished: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch, name: str, dry_run: bool
 ) -> None:
-    """It may have come there from anywhere; the card and the configuration are written for the push."""
-    if name in ("README.md", "config.yaml"):
+    """It may have come there from anywhere; the card is written for the push."""
+    if name == "README.md":
         configured(finished, sample=True, model={"path": "me/AbC-1234/base"})
     else:
         path = finished / "best" / name
-        content = path.read_bytes()
-        path.write_bytes(content.replace(b"{", b'{"AbC-1234":"",', 1))
-        shutil.rmtree(next(finished.glob("step_1")), ignore_errors=True)
-        shutil.rmtree(next(finished.glob("step_2")), ignore_errors=True)
+        path.write_bytes(path.read_bytes().replace(b"{", b'{"AbC-1234":"",', 1))
+        for step in finished.glob("step_*"):
+            shutil.rmtree(step)
     monkeypatch.setenv("GITHUB_PAT", "AbC-1234")
-    with pytest.raises(UserError, match=r"GITHUB_PAT") as refused:
-        push(finished, dry_run=dry_run)
-    assert "AbC-1234" not in str(refused.value)
+    assert "AbC-1234" not in refused(lambda: push(finished, dry_run=dry_run), "GITHUB_PAT")
     assert not hub.repositories
 
 
 def test_a_page_with_a_secret_keeps_the_model_back_too(
-    finished: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    finished: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("IDIOM_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("SOME_SECRET", "<!doctype html>")
-    with pytest.raises(UserError, match=r"index\.html.*SOME_SECRET"):
-        publish(asked(finished, space="me/found"))
+    refused(lambda: publish(asked(finished, space="me/found")), "index.html", "SOME_SECRET")
     assert not hub.repositories
 
 
@@ -314,71 +298,46 @@ def test_a_page_with_a_secret_keeps_the_model_back_too(
 SPACE = "me/found"
 
 
-@pytest.mark.usefixtures("nobody")
-def test_a_dry_run_writes_the_page_and_shows_what_would_be_pushed(
-    finished: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_the_page_is_shown_and_pushed_beside_the_model(
+    finished: Path, hub: FakeHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("IDIOM_CACHE", str(tmp_path / "cache"))
     publish(asked(finished, repo_id=None, space=SPACE, license=None, dry_run=True, allow_sample=False))
-    said = capsys.readouterr().out
-    page = finished / "space" / "index.html"
-    assert f"{page.parent} would be pushed to the Space {SPACE}, main" in said
+    said, page = capsys.readouterr().out, finished / "space" / "index.html"
     assert re.search(rf"^ *{page.stat().st_size:,}  index.html$", said, flags=re.MULTILINE)
-    assert "allow_sample=true" in said
-    assert "licence: apache-2.0" in said
-    assert "sdk: static" in said
+    for part in (str(page.parent), SPACE, "allow_sample=true", "licence: apache-2.0", "sdk: static"):
+        assert part in said
     html = page.read_text(encoding="utf-8")
-    assert "<title>found on the sample, val</title>" in html
-    for folder in (finished, tmp_path, SAMPLE_ROOT):
-        assert str(folder.parent) not in html
-
-
-def test_the_page_is_pushed_beside_the_model(
-    finished: Path,
-    hub: FakeHub,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setenv("IDIOM_CACHE", str(tmp_path / "cache"))
-    settings = asked(finished, space=SPACE)
-    publish(settings)
-    assert [line.partition("/commit/")[0] for line in capsys.readouterr().out.splitlines()] == [
-        *(f"{hub.url}/{REPO}", f"{hub.url}/spaces/{SPACE}")
-    ]
+    assert not [folder for folder in (finished, tmp_path, SAMPLE_ROOT) if str(folder.parent) in html]
+    assert not hub.requests
+    addresses = publish(asked(finished, space=SPACE))
+    bare = [str(address).partition("/commit/")[0] for address in addresses]
+    assert bare == [f"{hub.url}/{REPO}", f"{hub.url}/spaces/{SPACE}"]
     assert "model.safetensors" in hub.repositories[REPO].main
     stored = hub.repositories[f"spaces/{SPACE}"]
     assert (stored.private, stored.sdk) == (True, "static")
     assert stored.main.keys() - {".gitattributes"} == {"index.html", "README.md", MANIFEST}
-    card = stored.main["README.md"].decode()
-    facts = yaml.safe_load(card.split("---\n")[1])
-    assert facts == {
-        **{"title": "idioms on the sample, val", "sdk": "static", "pinned": False},
-        **{"license": "apache-2.0", "models": [REPO]},
-    }
+    facts = yaml.safe_load(stored.main["README.md"].decode().split("---\n")[1])
+    expected = {"title": "idioms on the sample, val", "sdk": "static", "pinned": False}
+    assert facts == expected | {"license": "apache-2.0", "models": [REPO]}
 
 
 def test_what_a_page_may_not_show_is_said_before_a_text_is_embedded(
     finished: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("idiomtune.programs.explore.write_space", None)
-    with pytest.raises(UserError) as raised:
-        publish(asked(finished, space=SPACE, corpus="/home/me/mails.txt", license=None, allow_sample=False))
-    said = str(raised.value)
-    assert "mails.txt (licence not known here)" in said
-    assert "texts_license=<identifier>" in said
-    assert "license=<identifier>" in said.replace("texts_license", "")
+    options = {"space": SPACE, "corpus": "/home/me/mails.txt", "license": None, "allow_sample": False}
+    said = refused(lambda: publish(asked(finished, **options)), "mails.txt", "texts_license=")
+    assert " license=" in said
     assert said.count("allow_sample=true") == 1  # once for both
     assert "/home/me" not in said
     assert not hub.requests
-    assert not collect_space(
-        asked(finished, space=SPACE, corpus="mails.txt", texts_license="cc-by-4.0")
-    ).problems
+    licensed = asked(finished, space=SPACE, corpus="mails.txt", texts_license="cc-by-4.0")
+    assert not collect_space(licensed).problems
     recorded(finished, glossary={"files": ["mine.tsv"]})
     assert "mine.tsv" in collect_space(asked(finished, space=SPACE)).problems[0]
     recorded(finished, status="interrupted")
-    with pytest.raises(UserError, match="has not ended"):
-        publish(asked(finished, repo_id=None, space=SPACE, license=None))
+    page_alone = asked(finished, repo_id=None, space=SPACE, license=None)
+    refused(lambda: publish(page_alone), "interrupted")
 
 
 # ---- what goes wrong
@@ -387,22 +346,15 @@ def test_what_a_page_may_not_show_is_said_before_a_text_is_embedded(
 @pytest.mark.parametrize(
     "failure",
     [
-        Failure("/api/whoami-v2", 401),
-        Failure("/api/repos/create", 403),
-        Failure("/preupload/", 503),
-        Failure("PUT /lfs", None),
-        Failure("/commit/", None),
-        Failure("/commit/", 409),
+        *(Failure("/api/whoami-v2", 401), Failure("/preupload/", 503)),
+        *(Failure("PUT /lfs", None), Failure("/commit/", 409)),
     ],
-    ids=lambda failure: f"{failure.request.split()[-1]}-{failure.status}",
 )
 def test_a_failure_is_explained_and_a_second_call_completes_it(
     finished: Path, hub: FakeHub, failure: Failure
 ) -> None:
     hub.failures = [failure]
-    said = "HF_TOKEN" if failure.status == 401 else f"(?s){failure.status or ''}.*run the command again"
-    with pytest.raises(UserError, match=said):
-        push(finished)
+    refused(lambda: push(finished), "HF_TOKEN" if failure.status == 401 else str(failure.status or REPO))
     assert all("model.safetensors" not in stored.main for stored in hub.repositories.values())
     num_uploads, num_stored = hub.count("PUT /lfs"), len(hub.objects)
     failure.times = 0
@@ -421,11 +373,9 @@ def test_a_network_error_is_no_file_error() -> None:
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("404 for url https://me:pa%20ss@hub.org/api/x", "404 for url https://***@hub.org/api/x"),
-        ("PUT https://s3/x?X-Signature=abc&y=1 failed", "PUT https://s3/x?*** failed"),
+        ("PUT https://me:pa%20ss@s3/x?X-Signature=abc&y=1 failed", "PUT https://***@s3/x?*** failed"),
         (f"header {TOKEN}", "header ***"),
-        ("mail me@host.org, see https://host/x", "mail me@host.org, see https://host/x"),
-        ("install hf_transfer", "install hf_transfer"),
+        ("mail me@host.org, see https://host/x or hf_transfer",) * 2,
     ],
 )
 def test_what_is_shown_holds_no_credentials(text: str, shown: str) -> None:
@@ -435,65 +385,55 @@ def test_what_is_shown_holds_no_credentials(text: str, shown: str) -> None:
 def test_without_rights_or_a_token_nothing_is_made(
     finished: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def refused(said: str, **options: Any) -> None:
-        with pytest.raises(UserError, match=said):
-            push(finished, **options)
-
-    refused("others.*403", repo_id="others/idioms")
+    refused(lambda: push(finished, repo_id="others/idioms"), "others/idioms", "403")
     with monkeypatch.context() as patched:
         patched.setattr("idiomtune.hub.push._QUESTION_TIMEOUT", 0.05)
         hub.failures = [Failure("/api/whoami-v2", 200, times=1, seconds=0.5)]
-        refused("timed out")
+        refused(lambda: push(finished), "timed out")
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
-    refused("HF_TOKEN.* invalid")
+    refused(lambda: push(finished), "HF_TOKEN", "Invalid")
     monkeypatch.delenv("HF_TOKEN")
     monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no_token"))
-    refused("HF_TOKEN, or log in once with `hf auth login`")
+    refused(lambda: push(finished), "HF_TOKEN", "hf auth login")
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    refused("HF_HUB_OFFLINE")
+    refused(lambda: push(finished), "HF_HUB_OFFLINE")
     assert not hub.repositories
 
 
 def test_a_checkpoint_that_is_not_whole_is_refused(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     best = finished / "best"
 
-    def refused(match: str) -> None:
-        with pytest.raises(UserError, match=match):
-            collect_model(asked(finished))
+    def told(*named: str) -> None:
+        refused(lambda: collect_model(asked(finished)), *named)
 
     (best / "pytorch_model.bin").write_bytes(b"")
-    refused(r"pytorch_model.bin may hold a pickle")
+    told("pytorch_model.bin", "pickle")
     (best / "pytorch_model.bin").unlink()
     with monkeypatch.context() as patched:
         patched.setattr("idiomtune.hub.push._MAX_FILE_SIZE", 1000)
-        refused("save the model in shards")
+        told("shards")
     weights = (best / "model.safetensors").read_bytes()
     (best / "model.safetensors").unlink()
-    refused("model.safetensors is missing")
+    told("model.safetensors")
     (best / "model.safetensors").write_bytes(weights[:-1] + bytes([weights[-1] ^ 1]))
-    refused(r"model.safetensors is damaged.*\n?.*resume=")
+    told("model.safetensors", "resume=")
     (best / "model.safetensors").write_bytes(weights)
     collect_model(asked(finished))
     (finished / "config.yaml").write_text("model: [", encoding="utf-8")
-    refused(r"config\.yaml is damaged")
+    told("config.yaml")
     (finished / "scores.json").unlink()
-    refused(r"scores.json: no file")
+    told("scores.json")
 
 
 def test_a_folder_that_is_no_finished_run_is_refused(finished: Path) -> None:
-    for folder, match in (
-        (finished.parent, "1 runs: choose one of them"),
-        (finished / "plots", "give a run folder"),
-        (finished / "nowhere", "give a run folder"),
-        (shutil.copytree(finished / "best", finished / "plots" / "model"), "give a run folder"),
-    ):
-        with pytest.raises(UserError, match=match):
-            collect_model(asked(folder))
+    copy = shutil.copytree(finished / "best", finished / "plots" / "model")
+    refused(lambda: collect_model(asked(finished.parent)), "1 runs", str(finished))
+    for folder in (finished / "plots", finished / "nowhere", copy):
+        refused(lambda folder=folder: collect_model(asked(folder)), f"checkpoint={folder}")  # type: ignore[misc]
     assert collect_model(asked(finished / "best")).files.keys() == collect_model(asked(finished)).files.keys()
     recorded(finished, status="interrupted")
-    with pytest.raises(UserError, match=r"has not ended \(interrupted\).*resume="):
-        collect_model(asked(finished))
+    refused(lambda: collect_model(asked(finished)), "interrupted", "resume=")
     step = collect_model(asked(finished / "step_1"))  # a checkpoint of a run that goes on
     assert json.loads(bytes(step.files["scores.json"]))["meta"]["checkpoint"] == "step_1"
     assert not [name for name in step.files if name.startswith(("optimizer", "state", "checksums"))]
@@ -516,14 +456,11 @@ def test_what_is_no_models_is_not_published(
     assert re.search(r"left out +tuples\.jsonl", capsys.readouterr().out)
     (tmp_path / "secret").mkdir()
     (tmp_path / "secret" / "notes.txt").write_text("private", encoding="utf-8")
-    for target in (tmp_path / "secret" / "notes.txt", tmp_path / "secret"):
+    for target in (tmp_path / "secret" / "notes.txt", tmp_path / "secret", finished / "step_1"):
         link = best / "notes.txt"
         link.unlink(missing_ok=True)
         link.symlink_to(target)
-        with pytest.raises(UserError) as refused:
-            collect_model(asked(finished))
-        assert str(link) in str(refused.value)
-        assert str(target) in str(refused.value)
+        refused(lambda: collect_model(asked(finished)), str(link), str(target))
 
 
 def test_a_bug_is_no_user_error_and_ends_no_run(
@@ -540,9 +477,7 @@ def test_a_bug_is_no_user_error_and_ends_no_run(
     pushing = composed("config", *TRAINED[2:], "hub.push=best", "hub.allow_sample=true")
     settings: TrainSettings = check(TrainSettings, pushing)
     push_or_warn(settings.hub, finished)
-    assert "was NOT pushed" in caplog.text
-    assert "Traceback" in caplog.text
-    assert "TypeError: a bug" in caplog.text
+    assert all(part in caplog.text for part in ("NOT pushed", "Traceback", "TypeError: a bug"))
     assert "pass1234" not in caplog.text
     monkeypatch.setattr(HfApi, "repo_info", bug)
     with pytest.raises(TypeError):
@@ -555,11 +490,9 @@ def test_a_password_in_the_hubs_address_is_not_shown(
     """HF_ENDPOINT of a mirror that asks for a user and a password."""
     monkeypatch.setattr(constants, "ENDPOINT", hub.url.replace("//", "//me:pass1234@"))
     hub.failures = [Failure("/api/whoami-v2", 404)]
-    monkeypatch.setattr("idiomtune.hub.push.HfApi", lambda: HfApi(endpoint=constants.ENDPOINT))
-    monkeypatch.setattr("idiomtune.io.hub.HfApi", lambda: HfApi(endpoint=constants.ENDPOINT))
-    with pytest.raises(UserError) as failed:
-        push(finished)
-    told = f"{failed.value} {why_unavailable('some/model', 'model')} {caplog.text}"
+    for module in ("hub.push", "io.hub"):
+        monkeypatch.setattr(f"idiomtune.{module}.HfApi", lambda: HfApi(endpoint=constants.ENDPOINT))
+    told = f"{refused(lambda: push(finished))} {why_unavailable('some/model', 'model')} {caplog.text}"
     assert "pass1234" not in told
     assert "***@127.0.0.1" in told
 
@@ -568,25 +501,22 @@ def test_a_password_in_the_hubs_address_is_not_shown(
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "named"),
     [
-        ({"repo_id": "idioms"}, "<user or organisation>/<name>"),
-        ({"repo_id": None}, "repo_id=<user/name> is needed, or space=<user/name>"),
-        ({"space": "page"}, "<user or organisation>/<name>"),
-        ({"repo_id": None, "space": SPACE, "revision": "v2"}, "license, revision: of the model"),
-        ({"corpus": "sample"}, "give its name too, space=<user/name>"),
-        ({"repo_id": "me/no--such"}, "Cannot have --"),
-        ({"revision": "a..b"}, "name of a branch"),
-        ({"revision": "0" * 40}, "is a commit"),
-        ({"license": "My own"}, "identifier"),
-        ({"examples": ["one"]}, "two sentences"),
-        ({"token": TOKEN}, "no such option"),
+        ({"repo_id": "idioms"}, "repo_id"),
+        ({"repo_id": None}, "space=<user/name>"),
+        ({"space": "page"}, "space"),
+        ({"repo_id": None, "space": SPACE, "revision": "v2"}, "license, revision"),
+        ({"corpus": "sample"}, "space=<user/name>"),
+        ({"revision": "a..b"}, "revision"),
+        ({"revision": "0" * 40}, "revision"),
+        ({"license": "My own"}, "license"),
+        ({"examples": ["one"]}, "examples"),
+        ({"token": TOKEN}, "token"),
     ],
 )
-def test_options_are_checked(tmp_path: Path, options: dict[str, Any], said: str) -> None:
-    with pytest.raises(UserError, match=re.escape(said)) as raised:
-        asked(tmp_path, **options)
-    assert TOKEN not in str(raised.value)
+def test_options_are_checked(tmp_path: Path, options: dict[str, Any], named: str) -> None:
+    assert TOKEN not in refused(lambda: asked(tmp_path, **options), named)
 
 
 @pytest.mark.parametrize(
@@ -611,59 +541,45 @@ def test_whose_models_glossaries_data_and_texts_are(tmp_path: Path) -> None:
     assert base_model(config) == Source(minilm, "apache-2.0", minilm)
     adapted = base_model({"model": model_values("minilm_idioms")})
     assert adapted == Source("minilm_idioms", "cc-by-4.0", minilm)
-    for name, licence in (
-        ("Gemma", "gemma"),
-        ("MIT", "mit"),
-        ("Other", None),
-        ("see there", None),
-        ("", None),
-    ):
+    for name, licence in (("Gemma", "gemma"), ("Other", None), ("see there", None), ("", None)):
         config["model"] = {"path": "org/name", "about": {"licence": name}}
         assert base_model(config) == Source("org/name", licence, "org/name")
         (tmp_path / "README.md").write_text(f"---\nlicense: {json.dumps(name)}\n---\n", encoding="utf-8")
         config["model"] = {"path": str(tmp_path)}
         assert base_model(config) == Source(tmp_path.name, licence)
 
-    for facts, licence in (
-        ({"licences": ["CC0-1.0"]}, "cc0-1.0"),
-        ({"licences": ["CC0-1.0"], "without_licence": 1}, None),
-        ({}, None),
-    ):
-        sources = glossary_sources({"files": ["mine.tsv"], **facts})
+    for facts, licence in (({}, "cc0-1.0"), ({"without_licence": 1}, None), ({"licences": []}, None)):
+        sources = glossary_sources({"files": ["mine.tsv"], "licences": ["CC0-1.0"], **facts})
         assert sources[-1] == Source("the glossary mine.tsv", licence)
 
     for options, names in (
         ("", ["IdioLink"]),
         ("+experiment=joint", ["IdioLink", "SemEval-2022 Task 2B"]),
         ("+experiment=joint data=sample", ["the project's own sample data"]),
-        ("data.root=/my/idioms", ["the idioms in idioms"]),
     ):
         assert [source.name for source in training_data(composed("config", *options.split()))] == names
 
+    sample = Source("the project's own sample data", "apache-2.0")
     for corpus, options, source in (
         (None, "", Source("IdioLink", "cc-by-nc-sa-4.0", "Intellexus/IdioLink")),
         ("/my/texts.txt", "", Source("texts.txt", None)),
         (None, "data.train=[/my/own.csv]", Source("the user's own data (own.csv)", None)),
+        ("sample", "seed=1", sample),
+        (None, "data=sample", sample),
+        (None, "data.root=/my/idioms", Source("the idioms in idioms", None)),
     ):
         assert shown_texts(composed("config", *options.split()), corpus) == [source]
-    for corpus, option, licence in (
-        (None, "data=sample", "apache-2.0"),
-        ("sample", "seed=1", "apache-2.0"),
-        (None, "data.root=/my/idioms", None),
-    ):
-        assert [text.licence for text in shown_texts(composed("config", option), corpus)] == [licence]
 
 
 def test_the_data_of_an_objective_that_is_not_known_leaves_no_licence(finished: Path) -> None:
     """A permissive base model does not make its fine-tuned one permissive."""
     base = {"path": "someone/base", "about": {"licence": "MIT"}}
-    for sample in (False, True):
-        configured(finished, sample=sample, model=base, objective={"name": "somebodys_own"})
-        upload = collect_model(asked(finished, license=None))
-        (problem,) = upload.problems
-        assert all(part in problem for part in ("somebodys_own", "license=<identifier>"))
-        card: Any = ModelCard(upload.card).data
-        assert upload.licence is card.license is None
+    configured(finished, sample=True, model=base, objective={"name": "somebodys_own"})
+    upload = collect_model(asked(finished, license=None))
+    (problem,) = upload.problems
+    assert all(part in problem for part in ("somebodys_own", "license="))
+    card: Any = ModelCard(upload.card).data
+    assert upload.licence is card.license is None
     assert not collect_model(asked(finished, license="cc-by-4.0")).problems
 
 
@@ -707,8 +623,6 @@ def test_a_push_that_fails_does_not_harm_the_run(
     hub.failures = [Failure("/api/whoami-v2", 503, times=1), Failure("PUT /lfs", None)]
     train(folder, [*options, *TRAINED, "hub.push=best", "hub.allow_sample=true"])
     assert json.loads((folder / "run.json").read_text(encoding="utf-8"))["status"] == "finished"
-    assert "the Hub does not answer" in caplog.text
-    assert "was NOT pushed to me/idioms" in caplog.text
     command = re.search(r"idiomtune push (.*)", caplog.text)
     assert command is not None
     hub.failures = []
@@ -718,48 +632,16 @@ def test_a_push_that_fails_does_not_harm_the_run(
 
 
 def test_what_would_fail_at_the_end_is_said_at_the_start(
-    tmp_path: Path, options: list[str], hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, options: list[str], hub: FakeHub
 ) -> None:
-    def refused(match: str, *more: str) -> None:
-        with pytest.raises(UserError, match=match):
-            train(tmp_path / "run", [*options, "hub.push=best", *more])
+    def told(named: str, *more: str) -> None:
+        refused(lambda: train(tmp_path / "run", [*options, "hub.push=best", *more]), named)
         assert not (tmp_path / "run" / "run.json").exists()
 
-    refused(r"hub: push=best needs hub.repo_id")
-    refused("hub.allow_sample=true", *TRAINED)
+    told("hub.repo_id")
+    told("hub.allow_sample=true", *TRAINED)
     meant = (*TRAINED, "hub.allow_sample=true")
-    refused("hub.license=<identifier>", *meant, "hub.license=null")
+    told("hub.license=<identifier>", *meant, "hub.license=null")
     (tmp_path / "mine.tsv").write_text("expression\tmeaning\nhome run\ta success\n")
-    refused("mine.tsv", *meant, "hub.license=null", f"model.glossary={tmp_path / 'mine.tsv'}")
-    monkeypatch.setenv("HF_TOKEN", "hf_wrong")
-    refused("HF_TOKEN.* invalid", *meant)
-    monkeypatch.delenv("HF_TOKEN")
-    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no_token"))
-    refused("hub.push=best needs .*hf auth login", *meant)
+    told("mine.tsv", *meant, "hub.license=null", f"model.glossary={tmp_path / 'mine.tsv'}")
     assert not hub.repositories
-
-
-# ---- the program
-
-
-@pytest.mark.slow
-def test_the_program(finished: Path, tmp_path: Path) -> None:
-    with serve() as hub:
-        hub.users[TOKEN] = "me"
-        environment: dict[str, str | None] = {
-            "HF_ENDPOINT": hub.url,
-            "HF_HOME": str(tmp_path / "hf"),
-            "HF_TOKEN": TOKEN,
-            "HF_HUB_OFFLINE": None,
-            "HF_HUB_DISABLE_XET": "1",
-        }
-        arguments = ("train.push", f"checkpoint={finished}", f"repo_id={REPO}", "license=mit")
-        refused = run(*arguments)
-        assert_explained(refused, "allow_sample=true")
-        assert refused.returncode == 2
-        done = run(*arguments, "allow_sample=true", environment=environment)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.splitlines()[-1].startswith(f"{hub.url}/{REPO}/commit/")
-        assert "model.safetensors" in hub.repositories[REPO].main
-        for one in (refused, done):
-            assert TOKEN not in one.stdout + one.stderr

@@ -28,15 +28,8 @@ def theirs(model: SentenceTransformer, split: Split, pairs: PairSplit, folder: P
 
     from idiomtune.integrations.mteb import IdioLinkRetrieval, SemEval2022STS
 
-    mteb.evaluate(
-        model,
-        [IdioLinkRetrieval(split), SemEval2022STS(pairs), SemEval2022STS(pairs, "gold")],
-        cache=mteb.ResultCache(folder),
-        overwrite_strategy="always",
-        show_progress_bar=False,
-        co2_tracker=False,
-        encode_kwargs={"batch_size": 128, "show_progress_bar": False},
-    )
+    tasks = [IdioLinkRetrieval(split), SemEval2022STS(pairs), SemEval2022STS(pairs, "gold")]
+    mteb.evaluate(model, tasks, cache=mteb.ResultCache(folder), co2_tracker=False, show_progress_bar=False)
     scores: dict[str, float] = {}
     for path in folder.rglob("*.json"):
         if path.stem != "model_meta":
@@ -77,12 +70,12 @@ def test_scores_are_those_of_mteb(
 def test_a_split_without_gold_is_refused(semeval_sample: DataFiles) -> None:
     from idiomtune.integrations.mteb import SemEval2022STS
 
-    with pytest.raises(UserError, match="no public gold"):
+    with pytest.raises(UserError, match="eval"):
         SemEval2022STS(read_pairs(semeval_sample, "eval"))
 
 
 def test_without_mteb_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mteb.abstasks.sts", None)
     monkeypatch.delitem(sys.modules, "idiomtune.integrations.mteb", raising=False)
-    with pytest.raises(ImportError, match=r"pip install 'idiomtune\[mteb\]'"):
+    with pytest.raises(ImportError, match=r"idiomtune\[mteb\]"):
         importlib.import_module("idiomtune.integrations.mteb")

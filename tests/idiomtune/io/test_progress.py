@@ -16,33 +16,32 @@ class Clock:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Clock:
     clock = Clock()
     monkeypatch.setattr("tqdm.std.time", lambda: clock.now)
+    caplog.set_level(logging.INFO)
     return clock
 
 
 def test_without_a_terminal_a_line_every_minute(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     """Of a resumed run: what an earlier start did tells nothing of this one's speed."""
-    caplog.set_level(logging.INFO)
     with progress_bar("training", 1000, done=700) as advance:
         for _ in range(100):
             clock.now += 3
             advance(1, note="loss 0.25, 96 texts/s")
         for _ in range(200):
             advance(1)
-    lines = [record.getMessage() for record in caplog.records]
-    first = "training: 720 of 1000 (72%), loss 0.25, 96 texts/s; 01:00 elapsed, about 14:00 left"
-    assert (len(lines), lines[0]) == (5, first)
-    assert lines[-1].startswith("training: 800 of 1000 (80%)")
-    assert "05:00 elapsed, about 10:00 left" in lines[-1]
+    first, *_, last = lines = caplog.messages
+    assert len(lines) == 5
+    assert first == "training: 720 of 1000 (72%), loss 0.25, 96 texts/s; 01:00 elapsed, about 14:00 left"
+    assert last.startswith("training: 800 of 1000 (80%)")
+    assert "05:00 elapsed, about 10:00 left" in last
 
 
 @pytest.mark.parametrize(("seconds", "rank"), [(1, "0"), (1000, "1")])
 def test_short_work_and_other_processes_are_silent(
     clock: Clock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, seconds: int, rank: str
 ) -> None:
-    caplog.set_level(logging.INFO)
     monkeypatch.setenv("RANK", rank)
     with progress_bar("scoring", 50) as advance:
         for _ in range(50):
@@ -52,11 +51,8 @@ def test_short_work_and_other_processes_are_silent(
 
 
 def test_on_a_terminal_a_bar_with_its_note_below_the_messages(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    terminal = Terminal()
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
     monkeypatch.setattr(sys, "stderr", terminal)
     record = logging.LogRecord("train", logging.INFO, __file__, 1, "a message", None, None)
     with progress_bar("training", 10, done=4) as advance:
@@ -64,16 +60,14 @@ def test_on_a_terminal_a_bar_with_its_note_below_the_messages(monkeypatch: pytes
         with progress_bar("scoring", 8) as score:
             score(3)
             StderrHandler().emit(record)
-    screen = terminal.getvalue()
-    before, after = screen.split("a message\n")
-    assert before.endswith("\r") or before.endswith("\x1b[A")  # bars are cleared
+    before, after = terminal.getvalue().split("a message\n")
+    assert before.endswith(("\r", "\x1b[A"))  # bars are cleared
     assert all(part in after for part in ("training", "6/10", "loss 0.25", "scoring", "3/8"))
 
 
 def test_two_bars_leave_no_control_sequences_in_a_log_file(
     clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO)
     with progress_bar("training", 10) as advance:
         for _ in range(3):
             clock.now += 70
@@ -82,10 +76,7 @@ def test_two_bars_leave_no_control_sequences_in_a_log_file(
                 for _ in range(4):
                     clock.now += 70
                     score(1)
-                with progress_bar("a third", 2) as third:
-                    clock.now += 140
-                    third(1)
-    lines = [record.getMessage() for record in caplog.records]
+    lines = caplog.messages
     assert sum(line.startswith("scoring") for line in lines) >= 6
     assert any(line.startswith("training: 3 of 10") for line in lines)
     assert all(line[0].isalpha() and line.isprintable() for line in lines)

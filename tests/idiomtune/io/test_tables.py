@@ -18,13 +18,11 @@ from typing import Any
 
 import openpyxl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from idiomtune.errors import UserError
 from idiomtune.io.tables import Row, read_rows, read_table
-from tests.fuzzing import FUZZED
+from tests.fuzzing import damaged_bytes, fuzz
 
 ROWS = [
     {"id": "a", "text": 'He said "no",\nthen left.\u2028'},
@@ -108,6 +106,9 @@ def test_byte_order_marks_line_ends_and_blank_lines_make_no_difference(tmp_path:
     assert list(read_rows(named, kind=".tsv")) == [Row(2, {"id": "a", "n": "1"})], "the kind may be named"
 
 
+ODD_CELLS = workbook([["id", "text"], ["a", date(2024, 5, 3)], [], ["b", "#REF!"], ["c", "d", 1]])
+
+
 @pytest.mark.parametrize(
     ("name", "content", "parts"),
     [
@@ -117,15 +118,7 @@ def test_byte_order_marks_line_ends_and_blank_lines_make_no_difference(tmp_path:
         ("t.csv", b"name,text\na,b\n", ["columns id", "name, text"]),
         ("t.csv", b"id;text\na;b\n", ["'id;text'", "semicolons"]),
         ("t.tsv", b"id,text\na,b\n", ["'id,text'", "commas"]),
-        (
-            *("t.csv", b"id,text\na,b\nc\nd,e,f\n"),
-            [
-                "2 problems",
-                "row 3 (id c)",
-                "row 4 (id d)",
-                "put a text with a comma or tab in quotation",
-            ],
-        ),
+        ("t.csv", b"id,text\na,b\nc\nd,e,f\n", ["2 problems", "row 3 (id c)", "row 4 (id d)", "quotation"]),
         ("t.csv", b'id,text\na,b\nc,"d\ne,f\n', ["row 3", "line 3", "quotation mark"]),
         ("t.tsv", b'id\ttext\na\t"b\nc"\n', ["row 3", "line break"]),
         ("t.csv", b"id,text\na," + LONG, ["line 2"]),
@@ -149,18 +142,7 @@ def test_byte_order_marks_line_ends_and_blank_lines_make_no_difference(tmp_path:
         ("t.xlsx", workbook([]), ["no row"]),
         ("t.xlsx", workbook([["name"], ["a"]]), ["columns id", "name"]),
         ("t.xlsx", workbook([["id"], ["a"]], [], [["b"]]), ["2 sheets", "'Sheet', 'Sheet3'"]),
-        (
-            *(
-                "t.xlsx",
-                workbook([["id", "text"], ["a", date(2024, 5, 3)], [], ["b", "#REF!"], ["c", "d", 1]]),
-            ),
-            [
-                "3 problems",
-                "row 2: cell B2 is a date",
-                "row 4: cell B4 has the error #REF!",
-                "cell C5 has a value",
-            ],
-        ),
+        ("t.xlsx", ODD_CELLS, ["3 problems", "row 2: cell B2", "row 4: cell B4", "#REF!", "cell C5"]),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, name: str, content: bytes, parts: list[str]) -> None:
@@ -188,7 +170,7 @@ def test_numbers_in_a_spreadsheet_are_as_in_csv(tmp_path: Path) -> None:
 # As ID10M has it: no header, a quotation mark as a token, and no blank line at the end.
 TAGGED = """It\tO
 "\tO
-broke\tB-IDIOM
+broke\tI-IDIOM
 The\tI-IDIOM
 ice\tI-IDIOM
 "\tO
@@ -222,18 +204,14 @@ def test_tokens_with_tags_are_sentences_with_spans(
 def test_a_line_that_is_no_token_with_a_tag_is_named(tmp_path: Path) -> None:
     path = tmp_path / "t.tsv"
     path.write_text("a\tB-IDIOM\nb\tX\nc\n", encoding="utf-8")
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError, match=r"(?s)t\.tsv.*2 problems.*line 2: .*line 3: "):
         list(read_rows(path))
-    assert all(part in str(told.value) for part in (str(path), "2 problems", "line 2: ", "line 3: ", "tag"))
     path.write_text("token\tO\nb\tX\n", encoding="utf-8")
     with pytest.raises(UserError, match="columns id"):
         list(read_rows(path, columns=["id"]))  # a published table with a header
-
-
-def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
     (tmp_path / "t.csv").mkdir()
     for name in ("t.csv", "none.csv", "a" * 5000):
-        with pytest.raises(UserError, match="there is no such file"):
+        with pytest.raises(UserError, match="no such file"):
             next(read_rows(tmp_path / name))
 
 
@@ -264,31 +242,22 @@ def test_rows_as_records(tmp_path: Path) -> None:
         assert part in str(told.value)
 
 
-@pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.json", "t.jsonl", "t.parquet", "t.xlsx", "t.csv.gz"])
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.jsonl", "t.parquet", "t.xlsx", "t.csv.gz"])
 def test_whatever_bytes_there_are(tmp_path: Path, name: str) -> None:
     """Rows or a UserError with the file's name; nothing else."""
-    path, good = tmp_path / name, content_of(name)
-    odd = st.one_of(
-        st.binary(max_size=4), st.sampled_from([b'"', b",", b"\n", b"\r", b"\x00", b"{", b"\xff"])
-    )
+    path = tmp_path / name
 
-    @FUZZED
-    @given(st.lists(st.tuples(st.integers(0, len(good)), st.integers(0, 40), odd), max_size=4))
-    def tried(changes: list[tuple[int, int, bytes]]) -> None:
-        damaged = good
-        for start, length, put in changes:
-            damaged = damaged[:start] + put + damaged[start + length :]
-        path.write_bytes(damaged)
+    def tried(content: bytes) -> None:
+        path.write_bytes(content)
+        message, numbers = str(path), list[int]()
         try:
             numbers = [row.number for row in read_rows(path)]
         except UserError as error:
-            numbers, message = [], str(error)
-        else:
-            message = str(path)
+            message = str(error)
         assert str(path) in message
         assert all(a < b for a, b in itertools.pairwise(numbers))
 
-    tried()
+    fuzz(damaged_bytes(content_of(name)), tried)
 
 
 def test_a_long_spreadsheet_says_how_far_it_is(
@@ -302,6 +271,4 @@ def test_a_long_spreadsheet_says_how_far_it_is(
     assert next(rows).values == {"id": "0", "text": "text 0"}
     with caplog.at_level(logging.INFO):
         assert len(list(rows)) == 29
-    assert [record.getMessage() for record in caplog.records] == [
-        f"{path}: row {number} of 31 is read" for number in (10, 20, 30)
-    ]
+    assert [record.args[1] for record in caplog.records if record.args] == [10, 20, 30]  # type: ignore[index]

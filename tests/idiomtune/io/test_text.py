@@ -39,11 +39,7 @@ def test_lines_end_at_a_line_feed_alone() -> None:
     assert (
         text_lines(f"{inside}\n\n{inside}\n") == text_lines(f"{inside}\n\n{inside}") == [inside, "", inside]
     )
-    assert text_lines("") == []
-    assert text_lines("\n") == [""]
-
-
-def test_one_line_and_half_a_character() -> None:
+    assert (text_lines(""), text_lines("\n")) == ([], [""])
     assert one_line("a\nb\tc\x1b") == "a\\nb\\tc\\x1b"
     assert has_lone_surrogate("a\ud800")
     assert not has_lone_surrogate("a\U0001f41d")
@@ -54,14 +50,10 @@ def test_log_lines_are_harmless(name: str, capsys: pytest.CaptureFixture[str]) -
     folder = Path(__file__).resolve().parents[3] / "conf" / "hydra" / "job_logging"
     files = [(folder / f"{part}.yaml").read_text(encoding="utf-8") for part in ("console", name)]
     config, own = (yaml.safe_load(text.replace("${oc.env:RANK,0}", "0")) for text in files)
-    config["formatters"]["simple"] |= own["formatters"]["simple"]
-    handler = config["handlers"]["console"]
-    quiet = {"loggers": {"idioms_of_a_test": {"handlers": ["console"], "propagate": False}}}
-    logging.config.dictConfig(
-        {"version": 1, "disable_existing_loggers": False, "formatters": config["formatters"]}
-        | {"handlers": {"console": handler}}
-        | quiet
-    )
+    formatters = {"simple": config["formatters"]["simple"] | own["formatters"]["simple"]}
+    handlers = {"console": config["handlers"]["console"]}
+    loggers = {"idioms_of_a_test": {"handlers": ["console"], "propagate": False}}
+    parts = {"formatters": formatters, "handlers": handlers, "loggers": loggers}
+    logging.config.dictConfig({"version": 1, "disable_existing_loggers": False, **parts})
     logging.getLogger("idioms_of_a_test").error("the idiom %s", "\x1b[2J\u202ea\nb")
-    told = capsys.readouterr().err
-    assert told.endswith("the idiom \\x1b[2J\\u202ea\nb\n")
+    assert capsys.readouterr().err.endswith("the idiom \\x1b[2J\\u202ea\nb\n")

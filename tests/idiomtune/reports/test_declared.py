@@ -26,16 +26,9 @@ class Record(BaseModel):
 
 def examples(run: QueryRecords) -> Examples:
     before = {record.id: record.right for record in run.read(Record, untrained=True)}
+    answers = [Answer("x", "✓", True)]
     shown = [
-        Example(
-            f"<{r.id}>",
-            "",
-            "a topic",
-            "right",
-            str(r.right),
-            f", was {before[r.id]}",
-            [Answer("x", "✓", True)],
-        )
+        Example(f"<{r.id}>", "", "a topic", "right", str(r.right), f", was {before[r.id]}", answers)
         for r in run.read(Record)
     ]
     return Examples("Rewordings", "of val", {"All": shown})
@@ -44,23 +37,19 @@ def examples(run: QueryRecords) -> Examples:
 @pytest.fixture
 def somebodys(monkeypatch: pytest.MonkeyPatch) -> None:
     """A benchmark of a package outside of this project."""
+    metrics = [Metric("accuracy", better=""), Metric("chance", better="", role="constant")]
     declared = BenchmarkType(
-        "rewording",
-        BenchmarkOptions,
-        "nowhere:build",
-        metrics=[Metric("accuracy", better=""), Metric("chance", better="", role="constant")],
-        examples=examples,
+        "rewording", BenchmarkOptions, "nowhere:build", metrics=metrics, examples=examples
     )
     monkeypatch.setitem(registry._added, "outside", [declared])
 
 
 def test_facts_are_not_judged() -> None:
+    table = changes({"epsilon/C/p_value": 0.5}, {"epsilon/C/p_value": 0.25})
+    assert (table.rows, table.verdicts) == ([["epsilon/C/p_value", "0.2500", "0.5000", "+0.2500"]], [""])
     assert judge("idiolink/val/sentence/ndcg@10", 0.1) == "better"
     assert judge("own_val/median_rank", 0.1) == "worse"
     assert judge("idiolink/val/sentence/ndcg@10", 0.0) == ""
-    assert judge("epsilon/C/p_value", 0.1) == ""
-    table = changes({"epsilon/C/p_value": 0.5}, {"epsilon/C/p_value": 0.25})
-    assert (table.rows, table.verdicts) == ([["epsilon/C/p_value", "0.2500", "0.5000", "+0.2500"]], [""])
 
 
 @pytest.mark.usefixtures("somebodys")

@@ -27,43 +27,34 @@ def run(tmp_path: Path) -> Path:
     """A query of each idiom; the literal ones have no recall by the usage of documents."""
     folder = plant_queries(tmp_path / "run", {"a": 0.5})
     for side, change in (("per_query_baseline", 0.0), ("per_query", 1.0)):
-        records = [
-            query(
-                idiom,
-                0.5 + change * CHANGES[idiom],
-                usage="literal" if idiom in "ab" else "idiomatic",
-                **({} if idiom in "ab" else {"recall_at_r": {"sense": 0.25 + change / 2}}),
-            )
-            for idiom in CHANGES
-        ]
+        records = []
+        for idiom, gain in CHANGES.items():
+            facts = {"usage": "idiomatic", "recall_at_r": {"sense": 0.25 + change / 2}}
+            facts = {"usage": "literal"} if idiom in "ab" else facts
+            records.append(query(idiom, 0.5 + change * gain, **facts))
         write_lines(folder / side / "idiolink.jsonl", records)
         write_lines(folder / side / "idiolink.map.jsonl", [a_map(idiom) for idiom in CHANGES])
     return folder
 
 
-def records(folder: Path) -> RecordsOfRun:
-    return RecordsOfRun(read_run(folder, "run"), "idiolink")
+def drawn(folder: Path) -> Any:
+    return figures(RecordsOfRun(read_run(folder, "run"), "idiolink"))
 
 
 def test_idioms_that_gained_most_and_least_are_shown(run: Path) -> None:
-    maps = figures(records(run)).maps
-    assert maps is not None
-    headings = [(before.heading, after.heading) for before, after in maps.rows]
-    assert [before.partition("\n")[0] for before, _ in headings] == [f"“{idiom}”" for idiom in "abcefg"]
-    assert headings[0][0].endswith("untrained, nDCG@10 0.500")
-    assert headings[0][1].endswith("trained, nDCG@10 0.800")
-    assert maps.rows[0][0].axes == ("PC 1 (50% of variance)", "PC 2 (25% of variance)")
-    (point,) = maps.rows[0][1].points["sense"]
-    assert point == pytest.approx((0.3, -0.3))
+    rows = drawn(run).maps.rows
+    assert [before.heading.partition("\n")[0] for before, _ in rows] == [f"“{idiom}”" for idiom in "abcefg"]
+    assert [side.heading.rpartition(" ")[2] for side in rows[0]] == ["0.500", "0.800"]
+    assert rows[0][0].axes == ("PC 1 (50% of variance)", "PC 2 (25% of variance)")
+    assert rows[0][1].points["sense"] == [pytest.approx((0.3, -0.3))]
 
 
 def test_recall_is_by_the_usage_of_queries_and_of_documents(run: Path) -> None:
-    gains = figures(records(run)).gains
-    assert gains is not None
-    found = {gain.name: (gain.before, gain.after) for rows in gains.groups.values() for gain in rows}
-    assert found["literal"] == ([0.5, 0.5], [0.8, 0.7])
-    assert found["sense"] == ([0.25] * 5, [0.75] * 5)
-    assert len(found["idiomatic"][0]) == 5
+    groups = drawn(run).gains.groups
+    gains = {gain.name: (gain.before, gain.after) for rows in groups.values() for gain in rows}
+    assert gains["literal"] == ([0.5, 0.5], [0.8, 0.7])
+    assert gains["sense"] == ([0.25] * 5, [0.75] * 5)
+    assert len(gains["idiomatic"][0]) == 5
 
 
 def test_what_a_run_has_is_drawn(run: Path) -> None:
@@ -76,9 +67,7 @@ def test_what_a_run_has_is_drawn(run: Path) -> None:
         width, _ = struct.unpack(">II", (run / "plots" / name).read_bytes()[16:24])
         assert width == 800  # as its page and a phone show it
     (run / "per_query" / "idiolink.map.jsonl").unlink()
-    assert figures(records(run)).maps is None
-    assert figures(records(run)).gains is not None
+    assert drawn(run).maps is None
+    assert drawn(run).gains is not None
     (run / "per_query_baseline" / "idiolink.jsonl").unlink()
-    assert (figures(records(run)).gains, figures(records(run)).maps) == (None, None)
-    (run / "per_query" / "idiolink.jsonl").unlink()
-    draw_figures(read_run(run, "run"))
+    assert (drawn(run).gains, drawn(run).maps) == (None, None)

@@ -41,18 +41,16 @@ def sts_records(spearman: float, seed: int, num_pairs: int = 600) -> list[dict[s
     ]
 
 
-def spearman_of(records: list[dict[str, Any]]) -> float:
-    predicted, gold = ([record[name] for record in records] for name in ("predicted", "gold"))
-    return statistic_of("spearman", predicted, gold)
-
-
 def plant_sts(folder: Path, spearman: float, *, before: float | None = None, **options: Any) -> Path:
     """A run scored on SemEval's STS pairs, and its untrained model."""
     sides = {"per_query": sts_records(spearman, options.get("seed", 42))}
     if before is not None:
         sides["per_query_baseline"] = sts_records(before, 0)
-    scores = [{STS: spearman_of(records)} for records in sides.values()]
-    plant(folder, scores=scores[0], baseline=scores[1] if before else {}, **options)
+    scores = []
+    for records in sides.values():
+        predicted, gold = ([record[name] for record in records] for name in ("predicted", "gold"))
+        scores.append({STS: statistic_of("spearman", predicted, gold)})
+    plant(folder, scores=scores[0], baseline=scores[-1] if before else {}, **options)
     for name, records in sides.items():
         write_lines(folder / name / "semeval2022.jsonl", records)
     return folder
@@ -83,10 +81,11 @@ def test_the_published_triplets_fall_in_sts_fails(tmp_path: Path, capsys: pytest
     assert (check["num_queries"], check["num_clusters"]) == (600, 600)
     assert check["before"] - check["after"] == pytest.approx(0.12, abs=0.04)
     assert check["interval"][1] < -0.02
-    shown = capsys.readouterr().out
-    assert STS in shown
-    last = shown.splitlines()[-1]
-    assert last.startswith(f"triplet: fails in 1 of 1 checks, at worst {STS} (worse by at least 0.")
+    assert (
+        capsys.readouterr()
+        .out.splitlines()[-1]
+        .startswith(f"triplet: fails in 1 of 1 checks, at worst {STS}")
+    )
 
 
 def test_two_seeds_of_one_recipe_pass(tmp_path: Path) -> None:
@@ -96,16 +95,13 @@ def test_two_seeds_of_one_recipe_pass(tmp_path: Path) -> None:
     assert gated(tmp_path, ours, f"against={theirs}", "margin=0.02")[0] == 0
 
 
-def test_a_small_margin_cannot_be_told_and_a_failure_counts_for_more(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_small_margin_cannot_be_told_and_a_failure_counts_for_more(tmp_path: Path) -> None:
     """A loss of 0.005 ± noise: neither within nor beyond 0.005."""
     runs = compared(tmp_path, values(1, noise=0.1), values(2, noise=0.1, shift=-0.005))
     status, (check,) = gated(tmp_path, *runs, f"margin={NDCG}:0.005")
     assert (status, check["verdict"]) == (3, "cannot tell")
     low, high = check["interval"]
     assert low < -0.005 < high
-    assert "score more queries or several seeds" in capsys.readouterr().out.splitlines()[-1]
     assert main([*runs, f"margin={NDCG}:0.005", f"floor={NDCG}:0.99"]) == 1
 
 
@@ -171,10 +167,13 @@ def test_smaller_is_better_for_errors(tmp_path: Path) -> None:
         write_lines(folder / "per_query" / "admire.jsonl", items)
         runs.append(str(folder))
     worse, better = runs
-    assert main([better, f"against={worse}", f"margin={key}:0.5", f"floor={key}:3.5"]) == 0
-    assert main([worse, f"against={better}", f"margin={key}:0.5"]) == 1
-    assert main([worse, f"against={better}", f"margin={key}:1.5"]) == 0
-    with pytest.raises(UserError, match="name the score, margin=<score>"):  # a share's margin is no rank's
+    for after, before, limits, status in (
+        (better, worse, [f"margin={key}:0.5", f"floor={key}:3.5"], 0),
+        (worse, better, [f"margin={key}:0.5"], 1),
+        (worse, better, [f"margin={key}:1.5"], 0),
+    ):
+        assert main([after, f"against={before}", *limits]) == status
+    with pytest.raises(UserError, match="margin=<score>"):  # a share's margin is no rank's
         gate(parse([worse, f"against={better}", "margin=0.5"]))
     assert main([worse, f"floor={key}:3.5"]) == 1
 
@@ -235,23 +234,21 @@ def test_what_is_missing_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["run"], "name a check"),
-        (["margin=0.1"], "give the run"),
-        (["run", "margin=0.1"], "against="),
-        (["run", "floor=0.5"], "floor=0.5"),
-        (["run", f"floor={NDCG}:high"], f"floor={NDCG}:high"),
-        (["run", "against=old", "margin=-0.1"], "margin=-0.1"),
-        (["run", "against=old", "margin=nan"], "margin=nan"),
-        (["run", "against=old", "margin=0.1", "margin=0.2"], "margin=0.2"),
-        (["run", "against=old", "against=baseline", "margin=0.1"], "against=baseline"),
-        (["run", "marign=0.1"], "marign=0.1"),
-        (["run", "--margin"], "--margin"),
+        ("run", "margin="),
+        ("margin=0.1", "run"),
+        ("run margin=0.1", "against="),
+        ("run floor=0.5", "floor=0.5"),
+        (f"run floor={NDCG}:high", f"floor={NDCG}:high"),
+        ("run against=old margin=-0.1", "margin=-0.1"),
+        ("run against=old margin=nan", "margin=nan"),
+        ("run against=old margin=0.1 margin=0.2", "margin=0.2"),
+        ("run against=old against=baseline margin=0.1", "against=baseline"),
+        ("run marign=0.1", "marign=0.1"),
     ],
 )
-def test_a_wrong_command_is_named(arguments: list[str], named: str) -> None:
-    with pytest.raises(UserError) as raised:
-        parse(arguments)
-    assert named in str(raised.value)
+def test_a_wrong_command_is_named(arguments: str, named: str) -> None:
+    with pytest.raises(UserError, match=named):
+        parse(arguments.split())
 
 
 def test_a_crash_is_no_verdict(
@@ -268,29 +265,26 @@ def test_a_crash_is_no_verdict(
 
 
 def test_what_cannot_be_checked_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = plant_queries(tmp_path / "run", values(0))
-    other = plant_queries(tmp_path / "other", values(0), **OTHER)
+    run, other = (str(plant_queries(tmp_path / name, values(0))) for name in ("run", "other"))
+    changed = plant_queries(tmp_path / "changed", values(0), **OTHER)
     failed = plant(tmp_path / "failed", status="failed")
     sts = plant_sts(tmp_path / "sts", 0.8, before=0.8)
     bare = plant(tmp_path / "bare", scores=SCORES, baseline={})
-
-    def told(*arguments: object) -> str:
+    fact = {"epsilon/C/rank_biserial": 0.4}
+    facts = plant(tmp_path / "facts", scores=fact, baseline=fact)
+    for arguments, named in (
+        ([tmp_path / "nowhere", f"floor={NDCG}:0.5"], "nowhere"),
+        ([failed, f"floor={NDCG}:0.5"], "failed (failed)"),
+        ([run, changed, f"floor={NDCG}:0.5"], "learning_rate=5"),
+        ([run, f"against={run}", "margin=0.1"], "against"),
+        ([bare, "against=baseline", "margin=0.1"], "untrained"),
+        ([run, f"floor={NDCG.replace('ndcg', 'ndgc')}:0.5"], NDCG),  # the nearest one is named
+        ([run, f"against={other}", f"margin={STS}:0.1"], STS),
+        ([run, f"against={sts}", "margin=0.1"], "margin=<score>"),
+        ([sts, "against=baseline", f"cluster_margin={STS}:0.1"], f"cluster_margin={STS}"),
+        ([facts, "against=baseline", "margin=epsilon/C/rank_biserial:0.1"], "floor="),
+        ([run, f"floor={NDCG}:0.1", f"output={run}"], "output="),
+    ):
         assert main([str(argument) for argument in arguments]) == 2
-        return capsys.readouterr().err
-
-    assert "nowhere" in told(tmp_path / "nowhere", f"floor={NDCG}:0.5")
-    assert "failed (failed)" in told(failed, f"floor={NDCG}:0.5")
-    assert "learning_rate=5" in told(run, other, f"floor={NDCG}:0.5")
-    assert "the run to check" in told(run, f"against={run}", "margin=0.1")
-    assert "no scores of its untrained model" in told(bare, "against=baseline", "margin=0.1")
-    assert NDCG in told(run, f"floor={NDCG.replace('ndcg', 'ndgc')}:0.5")  # the nearest one is named
-    assert f"margin: run has no score '{STS}'" in told(run, f"against={other}", f"margin={STS}:0.1")
-    assert "no score in common" in told(run, f"against={sts}", "margin=0.1")
-    assert "correlation" in told(sts, "against=baseline", f"cluster_margin={STS}:0.1")
-    plant(
-        tmp_path / "facts", scores={"epsilon/C/rank_biserial": 0.4}, baseline={"epsilon/C/rank_biserial": 0.3}
-    )
-    fact = "margin=epsilon/C/rank_biserial:0.1"
-    assert "floor=" in told(tmp_path / "facts", "against=baseline", fact)
-    assert "output=" in told(run, f"floor={NDCG}:0.1", f"output={run}")
+        assert named in capsys.readouterr().err
     assert main(["--help"]) == 0

@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 import yaml
+from scipy.stats import spearmanr
 
 from idiomtune.declarations.models import model_values
 from idiomtune.errors import UserError
 from idiomtune.hub.card import eval_results
 from idiomtune.programs.report import main, parse
 from idiomtune.reports.compare import compare, comparison_notes
-from idiomtune.reports.frames import Group, group_runs
+from idiomtune.reports.frames import Group, Mean, group_runs
 from idiomtune.reports.runs import find_runs, read_runs
 from idiomtune.reports.score_tables import as_csv, as_markdown, detail_tables, paired_table, paper_tables
 from idiomtune.reports.tables import latex, latex_document, markdown
@@ -31,8 +32,7 @@ OTHER: dict[str, Any] = {"trainer": {"learning_rate": 5.0}}
 
 
 def groups_of(*folders: Path, by_seed: bool = True) -> list[Group]:
-    runs = read_runs(find_runs(folders)[0])
-    return group_runs(runs, by_seed=by_seed)
+    return group_runs(read_runs(find_runs(folders)[0]), by_seed=by_seed)
 
 
 # ------------------------------------------------------------------------------------------------- groups
@@ -50,68 +50,48 @@ def test_runs_that_differ_in_seed_alone_are_one_group(tmp_path: Path) -> None:
     first, second = groups_of(tmp_path)
     assert [first.name, second.name] == ["learning_rate=0.0001", "learning_rate=0.001"]
     assert first.summary == "3 seeds (42, 43, 44)"
-    of_three, alone = first.mean(NDCG), second.mean(NDCG)
-    assert of_three is not None
-    assert alone is not None
-    assert (of_three.mean, of_three.std) == pytest.approx((0.6, 0.1))  # sample std
-    assert (alone.mean, alone.std, alone.seeds, of_three.seeds) == (0.2, None, 1, 3)
+    mean = first.means[False, NDCG]
+    assert (mean.mean, mean.std, mean.seeds) == pytest.approx((0.6, 0.1, 3))  # sample std
+    assert second.mean(NDCG) == Mean(0.2, None, 1)
     assert len(groups_of(tmp_path, by_seed=False)) == 4
     (group,) = groups_of(plant(tmp_path / "again", scores={NDCG: 0.8}, seed=42), tmp_path / "0")
-    assert group.mean(NDCG) == replace(alone, mean=0.5)
+    assert group.mean(NDCG) == Mean(0.5, None, 1)
     assert "given 2 times" in "".join(group.notes())
 
 
 E5 = model_values("e5_base")
 
 
+PATH = {"path": "/runs/idiolink_ft/one/best"}
+
+
 @pytest.mark.parametrize(
-    ("runs", "names", "options"),
+    "runs",
     [
         # An option that is not set may be missing: a run of an older version has fewer.
-        (
-            [{"seed": 1}, {"seed": 2, "retain": {"lora": None}}, {"retain": {"lora": 8}}],
-            ["lora=null", "lora=8"],
-            None,
-        ),
+        {"lora=null": {"retain": {"lora": None}}, "lora=8": {"retain": {"lora": 8}}},
         # A model has one short name, and what was changed of it; its path if it has none.
-        (
-            [
-                {"model": E5},
-                {"model": model_values("minilm") | {"tokens_per_forward": 512}},
-                {"model": E5 | {"pooling": "cls"}},
-                {"model": model_values("pretrained") | {"path": "/runs/idiolink_ft/one/best"}},
-            ],
-            [
-                "model=e5_base",
-                "model=minilm, tokens_per_forward=512",
-                "model=e5_base, pooling=cls",
-                "model=one/best",
-            ],
-            {
-                "model": ["e5_base", "minilm", "e5_base", "one/best"],
-                "model.pooling": [E5["pooling"] or "null", None, "cls"],
+        {
+            "model=e5_base": {"model": E5},
+            "model=minilm, tokens_per_forward=512": {
+                "model": model_values("minilm") | {"tokens_per_forward": 512}
             },
-        ),
+            "model=e5_base, pooling=cls": {"model": E5 | {"pooling": "cls"}},
+            "model=one/best": {"model": model_values("pretrained") | PATH},
+        },
         # Models in folders of one name stay apart.
-        (
-            [{"model": {"path": "runs/a/one/best"}}, {"model": {"path": "runs/b/one/best"}}],
-            ["model=runs/a/one/best", "model=runs/b/one/best"],
-            {"model": ["runs/a/one/best", "runs/b/one/best"]},
-        ),
+        {f"model={path}": {"model": {"path": path}} for path in ("runs/a/one/best", "runs/b/one/best")},
     ],
 )
-def test_names_say_what_groups_differ_in(
-    tmp_path: Path, runs: list[dict[str, Any]], names: list[str], options: dict[str, list[str | None]] | None
-) -> None:
-    for number, own in enumerate(runs):
+def test_names_say_what_groups_differ_in(tmp_path: Path, runs: dict[str, dict[str, Any]]) -> None:
+    for number, own in enumerate(runs.values()):
         plant(tmp_path / str(number), **own)
+    if "lora=null" in runs:
+        plant(tmp_path / "older", seed=2)
     groups = groups_of(tmp_path)
-    assert [group.name for group in groups] == names
-    for option, values in (options or {}).items():
-        shown = [group.options[option] for group in groups]
-        assert [value for value, known in zip(shown, values, strict=False) if known] == [
-            v for v in values if v
-        ]
+    assert [group.name for group in groups] == list(runs)
+    for group in groups:
+        assert "model" not in group.options or group.name.startswith(f"model={group.options['model']}")
 
 
 def test_folds_are_averaged_within_a_seed(tmp_path: Path) -> None:
@@ -120,12 +100,9 @@ def test_folds_are_averaged_within_a_seed(tmp_path: Path) -> None:
             own: dict[str, Any] = {"data": {"fold": fold}}
             plant(tmp_path / f"{seed}_{fold}", scores={NDCG: score}, baseline={}, seed=seed, **own)
     (group,) = groups_of(tmp_path)
-    mean = group.mean(NDCG)
-    assert mean is not None
-    assert mean.mean == pytest.approx(0.45)
-    assert mean.seeds == 2
-    (note,) = group.notes()
-    assert "seed 3 lacks fold 1" in note
+    mean = group.means[False, NDCG]
+    assert (mean.mean, mean.seeds) == pytest.approx((0.45, 2))
+    assert "seed 3 lacks fold 1" in "".join(group.notes())
 
 
 @pytest.mark.parametrize(
@@ -174,21 +151,15 @@ def test_latex_is_balanced_and_escaped(tmp_path: Path) -> None:
     plant(tmp_path / "b", model={"path": "plain"})
     (table,) = paper_tables(groups_of(tmp_path))
     text = latex(table)
-    assert r"\multicolumn{2}{c}{sentence}" in text
-    assert r"\cmidrule(lr){2-3}" in text
     escaped = r"model=50\% of\_a \& b \textbackslash{} \{c\} \textasciitilde{}\textasciicircum{}\#\$"
-    assert escaped + r"$\varepsilon$$\pm$$<$" in text
+    rules = (r"\toprule", r"\midrule", r"\bottomrule", r"\multicolumn{2}{c}{sentence}", r"\cmidrule(lr){2-3}")
+    assert not [part for part in (escaped + r"$\varepsilon$$\pm$$<$", *rules) if part not in text]
     bare = re.sub(r"\\[&%$#_{}]", "", text)
     assert bare.count("{") == bare.count("}")
     assert bare.count("$") % 2 == 0
     assert not re.search(r"[%#_~^]", bare)
-    assert (
-        re.findall(r"\\begin{(\w+)}", text) == re.findall(r"\\end{(\w+)}", text)[::-1] == ["table", "tabular"]
-    )
     rows = [line for line in bare.splitlines() if line.endswith(r"\\") and "multicolumn" not in line]
     assert [row.count("&") for row in rows] == [2] * 4  # heads, untrained, both runs
-    for rule in (r"\toprule", r"\midrule", r"\bottomrule"):
-        assert rule in text
     document = latex_document([table], ["a note % with\nlines"])
     assert all(line.startswith("%") for line in document.splitlines()[:3])
 
@@ -209,15 +180,12 @@ def test_scores_of_cut_embeddings_are_a_table_of_their_own(tmp_path: Path) -> No
     assert not any("dim=" in str(result.metric_name) for result in eval_results(scores))
 
 
-@pytest.mark.parametrize("name", ["=1+1", "+1", "-1+1", "@SUM(A1)", " =1+1"])
+@pytest.mark.parametrize("name", ["=1+1", "+1", "@SUM(A1)", " =1+1"])
 def test_a_name_is_no_formula_in_a_spreadsheet(name: str, tmp_path: Path) -> None:
     (group,) = groups_of(plant(tmp_path / "run", scores=dict.fromkeys(SCORES, -0.25)))
     text = as_csv([replace(group, name=name, runs=[replace(group.runs[0], name=name)])])
-    rows = list(csv.DictReader(io.StringIO(text)))
-    assert [row["score"] for row in rows] == list(SCORES)
-    for row in rows:
-        assert row["group"] == row["runs"] == f"'{name}"
-        assert (float(row["mean"]), float(row["difference"])) == (-0.25, -0.5)
+    rows = [(r["group"], r["runs"], r["score"], r["mean"]) for r in csv.DictReader(io.StringIO(text))]
+    assert rows == [(f"'{name}", f"'{name}", score, "-0.25") for score in SCORES]
 
 
 # -------------------------------------------------------------------------------------------- comparisons
@@ -234,16 +202,13 @@ def test_queries_are_paired_by_id(tmp_path: Path) -> None:
     first, second = paired.differences
     assert comparison_notes([paired]) == []
     assert (first.key, second.key) == (R_PRECISION, NDCG)
-    assert (second.num_queries, second.num_clusters) == (3, 2)
+    assert (second.num_queries, second.num_clusters, second.verdict) == (3, 2, "better")
     assert second.difference == pytest.approx(0.2)
-    assert (second.p_query, second.p_cluster) == (2 / 8, None)
+    assert (second.p_query, second.p_cluster, second.by_cluster) == (2 / 8, None, None)
     assert second.by_query == pytest.approx((0.1, 0.3))
-    assert second.by_cluster is None
-    assert second.verdict == "better"
     assert "3 queries of 2 idioms" in paired_table(paired).title
     values = {f"{idiom}{n}": 0.1 * n for idiom in "abcdef" for n in (1, 2)}
-    plant_queries(tmp_path / "six", values, dict.fromkeys(values, 0.0))
-    (group,) = groups_of(tmp_path / "six")
+    (group,) = groups_of(plant_queries(tmp_path / "six", values, dict.fromkeys(values, 0.0)))
     assert all(d.by_cluster is not None for d in compare(group).differences)
 
 
@@ -294,36 +259,27 @@ def test_what_cannot_be_compared_by_query_is_reported(tmp_path: Path) -> None:
     folder = plant_queries(tmp_path / "d", {"a1": 0.2, "b1": 0.4}, trainer={"learning_rate": 7.0})
     write_lines(folder / "per_query" / "idiolink.jsonl", [query("a1", 0.9), query("b1", 0.9)])
     ours, *others = groups_of(tmp_path)
-    for other, note in zip(
+    for other, parts in zip(
         others,
-        (
-            "no results of each query: compared only by seeds (idiolink; run b)",
-            "not the same queries (2 and 3, 2 in both): compared only by seeds (idiolink; ",
-            "results of each query are not those of scores.json (idiolink; run d)",
-        ),
+        [("no results of each query", "run b"), ("2 and 3, 2 in both",), ("scores.json", "run d")],
         strict=True,
     ):
         paired = compare(ours, other)
         assert paired.differences[0].by_query is None
-        (found,) = comparison_notes([paired])
-        assert found.startswith(note)
+        (note,) = comparison_notes([paired])
+        assert all(part in note for part in ("idiolink", *parts))
     assert compare(ours, others[0]).differences[0].difference == pytest.approx(0.3 - 0.5)
 
 
 def semeval(folder: Path, subset: str, expressions: list[str | None], **sides: list[float]) -> Group:
     """A run with pairs whose gold scores are 0.1, 0.2, …: predictions after and before training."""
     gold = [(i + 1) / 10 for i in range(len(expressions))]
-    key = f"semeval2022/dev/en/{subset}/spearman"
-    scores = [
-        1
-        - 6 * sum((10 * (p - g)) ** 2 for p, g in zip(side, gold, strict=True)) / (len(gold) ** 3 - len(gold))
-        for side in sides.values()
-    ]
-    plant(folder, scores={key: scores[0]}, baseline={key: scores[1]})
+    scores = [{f"semeval2022/dev/en/{subset}/spearman": spearmanr(s, gold).statistic} for s in sides.values()]
+    plant(folder, scores=scores[0], baseline=scores[1])
+    facts: dict[str, Any] = {"split": "dev", "language": "EN", "subset": subset}
     for name, predicted in sides.items():
         rows = [
-            {"split": "dev", "id": str(i), "language": "EN", "subset": subset, "expression": expressions[i]}
-            | {"predicted": p, "gold": gold[i]}
+            facts | {"id": str(i), "expression": expressions[i], "predicted": p, "gold": gold[i]}
             for i, p in enumerate(predicted)
         ]
         write_lines(folder / name / "semeval2022.jsonl", rows)
@@ -398,8 +354,12 @@ def test_failed_and_unfinished_jobs_are_named(tmp_path: Path, capsys: pytest.Cap
     assert main([str(sweep)]) == 0
     shown = capsys.readouterr().out
     for note in (
-        *("1 (running): not finished", "3 (failed): FAILED", "4 (damaged)", "config.yaml is damaged"),
-        *("job 2 of 6 left no folder", "job 5 of 6 left no folder"),
+        "1 (running)",
+        "3 (failed): FAILED",
+        "4 (damaged)",
+        "config.yaml",
+        "job 2 of 6",
+        "job 5 of 6",
     ):
         assert note in shown
     assert "FAILED" in (sweep / "report" / "report.html").read_text(encoding="utf-8")
@@ -409,12 +369,8 @@ def test_failed_and_unfinished_jobs_are_named(tmp_path: Path, capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        *(("scores.json", content) for content in (None, "", "{", "[1]", "\0\0")),
-        *(
-            (name, content)
-            for name in ("run.json", "config.yaml", "metrics.jsonl")
-            for content in (None, "{")
-        ),
+        *(("scores.json", content) for content in (None, "{", "[1]")),
+        *(("run.json", None), ("config.yaml", "{"), ("metrics.jsonl", None), ("metrics.jsonl", "{")),
     ],
 )
 def test_damaged_files_are_named(
@@ -448,12 +404,9 @@ def test_files_of_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(
     ("named", "folder"),
     [
-        (("a/x", "b/y"), "a/report"),  # beside the first, and nothing in the folder above both
-        (("b/y", "a/x", "a/z"), "b/report"),
+        (("b/y", "a/x", "a/z"), "b/report"),  # beside the first, and nothing in the folder above both
         (("a", "b"), "a/report"),
-        (("a",), "a/report"),
         (("zero.json", "a/x"), "report"),
-        (("zero.json",), "report"),
     ],
 )
 def test_the_report_is_in_or_beside_a_run(
@@ -470,7 +423,6 @@ def test_the_report_is_in_or_beside_a_run(
     before = {path for path in tmp_path.rglob("*") if path.is_dir()}
     assert main(named) == 0
     assert capsys.readouterr().out.splitlines()[-1] == str(tmp_path / folder)
-    assert (tmp_path / folder / "report.html").is_file()
     assert {path for path in tmp_path.rglob("*") if path.is_dir()} - before == {tmp_path / folder}
 
 
@@ -478,9 +430,8 @@ def test_a_scorecard_is_a_row(tmp_path: Path) -> None:
     plant(tmp_path / "a")
     card = {"scores": SCORES, "meta": {"model": "other", "config": {"model": {"path": "other"}}}}
     (tmp_path / "zero.json").write_text(json.dumps(card))
-    names = [group.name for group in groups_of(tmp_path / "a", tmp_path / "zero.json")]
-    assert len(names) == 2
-    assert names[1].startswith("other")
+    _, scorecard = groups_of(tmp_path / "a", tmp_path / "zero.json")
+    assert scorecard.name.startswith("other")
     (tmp_path / "zero.json").write_text("{}")
     with pytest.raises(UserError, match=r"zero\.json"):
         groups_of(tmp_path / "zero.json")
@@ -509,5 +460,4 @@ def test_against_chooses_the_reference(tmp_path: Path, capsys: pytest.CaptureFix
         plant(tmp_path / str(number), trainer={"learning_rate": rate}, baseline={})
     assert main([str(tmp_path), f"against={tmp_path / '1'}"]) == 0
     shown = capsys.readouterr().out
-    assert "learning_rate=1 − learning_rate=2" in shown
-    assert "learning_rate=3 − learning_rate=2" in shown
+    assert all(f"learning_rate={rate} − learning_rate=2" in shown for rate in (1, 3))

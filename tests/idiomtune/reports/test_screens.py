@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from idiomtune.reports.compare import Difference, beats_untrained
 from idiomtune.reports.screens import show_finished_run, show_finished_sweep, show_scores
 from idiomtune.reports.tables import Table, plain_text
 from tests.planted_runs import SCORES, plant, plant_queries
@@ -17,25 +18,43 @@ NOISE = [0.02, -0.02, 0.01, -0.01, 0.03, -0.03]
 
 
 @pytest.mark.parametrize(
-    ("gain", "verdict", "sentence"),
+    ("after", "before", "interval", "num", "beats", "can_choose"),
     [
-        (dict.fromkeys("abcdefgh", 0.2), "better", "beats the untrained model"),
-        (dict.fromkeys("abcdefgh", 0.0), "no clear difference", "does NOT beat"),
-        (dict.fromkeys("abcdefgh", -0.2), "worse", "does NOT beat"),
-        # Within chance, which beats nothing.
-        ({i: 0.2 if i in "aceg" else -0.18 for i in "abcdefgh"}, "no clear", "is not clearly better than"),
+        (0.5, 0.4992, (-0.1, 0.1), 11, "is not clearly better than", True),
+        (0.5, 0.4, None, 11, "is not clearly better than", True),
+        (0.5, 0.5, (0.0, 0.0), 11, "does NOT beat", True),
+        (0.5, 0.4, (0.05, 0.15), 11, "beats", True),
+        (1.0, 1.0, (0.0, 0.0), 11, "does NOT beat", False),
+        (1.0, 0.5, (0.0, 0.0), 1, "is not clearly better than", False),  # one query
+    ],
+)
+def test_only_the_paired_test_beats_the_untrained_model(
+    after: float, before: float, interval: tuple[float, float] | None, num: int, beats: str, can_choose: bool
+) -> None:
+    """A score that is 1 for both, or of one query, cannot choose a checkpoint."""
+    verdict = beats_untrained([Difference(NDCG, after, before, num, num, interval, interval, 0.5, 0.5)])
+    assert verdict.startswith(beats)
+    assert ("cannot choose" in verdict) != can_choose
+
+
+@pytest.mark.parametrize(
+    ("gains", "verdict", "sentence"),
+    [
+        ((0.2, 0.2), "better", "beats"),
+        ((-0.2, -0.2), "worse", "does NOT beat"),
+        ((0.2, -0.18), "no clear", "is not clearly better"),  # within chance, which beats nothing
     ],
 )
 def test_a_run_ends_in_its_verdict(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
-    gain: dict[str, float],
+    gains: tuple[float, float],
     verdict: str,
     sentence: str,
 ) -> None:
     caplog.set_level(logging.INFO)
-    values = {name: v + gain[name[0]] + NOISE[i % 6] for i, (name, v) in enumerate(BEFORE.items())}
+    values = {k: v + gains[k[0] not in "aceg"] + NOISE[i % 6] for i, (k, v) in enumerate(BEFORE.items())}
     folder = plant_queries(tmp_path / "run", values, BEFORE)
     show_finished_run(folder, all_scores=False)
     monitored = capsys.readouterr().out.split("monitored, ")[1]
@@ -43,11 +62,10 @@ def test_a_run_ends_in_its_verdict(
     assert verdict in monitored
     assert monitored.index("untrained") < monitored.index("trained ┃ difference")
     assert "IdioLink, val" not in monitored  # one table on the first screen
-    assert str(folder / "best") in caplog.text
-    assert f"next: idiomtune explore {folder} " in caplog.text
+    for part in (str(folder / "best"), f"next: idiomtune explore {folder} ", sentence):
+        assert part in caplog.text
     # Of the scores that chose no checkpoint, those that became worse.
     assert ("worse than untrained: idiolink/val/sentence/r_precision" in caplog.text) == (verdict == "worse")
-    assert sentence in caplog.text
 
 
 def test_all_scores_are_shown_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -68,9 +86,7 @@ def test_a_sweep_ends_with_its_table_even_if_the_first_job_failed(
     plant(tmp_path / "0", seed=1, status="failed")
     plant(tmp_path / "1", seed=2, status="failed")
     show_finished_sweep(tmp_path)
-    shown = capsys.readouterr().out
-    assert shown.splitlines()[0].strip() == "2 jobs"
-    assert "idiomtune report" not in shown  # which would have no scores to report
+    assert "idiomtune report" not in capsys.readouterr().out  # which would have no scores to report
     plant(tmp_path / "2", seed=3, scores=dict.fromkeys(SCORES, 0.4))
     plant(tmp_path / "3", seed=4, scores=dict.fromkeys(SCORES, 0.7))
     show_finished_sweep(tmp_path)
@@ -85,11 +101,11 @@ def test_a_page_never_fails_a_run(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     (folder / "report.html").mkdir()
     with caplog.at_level(logging.WARNING):
         show_finished_run(folder, all_scores=False)
-    assert "report.html could not be written" in caplog.text
+    assert str(folder / "report.html") in caplog.text
     show_finished_run(tmp_path / "gone", all_scores=False)
 
 
-@pytest.mark.parametrize("width", [40, 60, 80, 120])
+@pytest.mark.parametrize("width", [40, 80])
 def test_no_figure_is_cut_on_a_narrow_terminal(width: int) -> None:
     """Columns that do not fit follow in a table of their own, with the same labels; each once, in order."""
     figures = [[f"{n:.4f}" for n in range(first, first + 9)] for first in (100, 200)]

@@ -1,4 +1,4 @@
-"""The command in a model's card, and the scores of one: as a user types it, whatever was recorded of it."""
+"""A model's card: the command, the scores, and texts of strangers, never read as Markdown or HTML."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from idiomtune.hub.card import command, eval_results, outcome, telling
+from idiomtune.encoder.glossary import Entry, Glossary
+from idiomtune.hub.card import card, command, escaped, eval_results, in_code, learnt_card, outcome, telling
 from tests.planted_runs import plant, plant_queries
 
 NEEDED = "'data.train='\"'\"'my (1).csv'\"'\"''"  # once more for the shell
@@ -38,15 +39,12 @@ def test_quotation_marks_that_nothing_needs_are_left_out(
     assert command(run).startswith("idiomtune train +experiment=own")
 
 
-def test_a_card_takes_scores_without_a_split() -> None:
-    (result,) = eval_results({"mybench/accuracy": 0.5})
-    assert (result.dataset_split, result.metric_type, result.dataset_type) == (None, "accuracy", "mybench")
-
-
 def test_figures_that_cannot_tell_models_apart_are_left_out() -> None:
     scores = {"scores": {"a": 1.0, "b": 1.0, "c": 0.5}, "baseline": {"a": 1.0, "b": 0.9, "c": 0.5}}
     assert telling(scores) == {"b": 1.0, "c": 0.5}
     assert telling({"scores": {"a": 1.0}}) == {"a": 1.0}
+    (result,) = eval_results({"mybench/accuracy": 0.5})
+    assert (result.dataset_split, result.metric_type, result.dataset_type) == (None, "accuracy", "mybench")
 
 
 def test_a_card_says_that_training_did_not_help(tmp_path: Path) -> None:
@@ -55,7 +53,49 @@ def test_a_card_says_that_training_did_not_help(tmp_path: Path) -> None:
     low, high = dict.fromkeys(queries, 0.2), dict.fromkeys(queries, 0.8)
     helped, lost = plant_queries(tmp_path / "helped", high, low), plant_queries(tmp_path / "lost", low, high)
     scores = {run: json.loads((run / "scores.json").read_text(encoding="utf-8")) for run in (helped, lost)}
-    assert outcome(helped, scores[helped]) == []
+    assert outcome(helped, scores[helped]) == outcome(lost, scores[helped]) == []
     (said,) = outcome(lost, scores[lost])
     assert said.startswith("on 8 queries of 2 groups, this model does NOT beat")
-    assert outcome(lost, scores[helped]) == []
+
+
+_TEXTS = [
+    "<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "a | b", "`code`", "[here](https://x.test)",
+    "two\nlines", "---\nlicense: mit\n---", "\u2028## heading", "a\r| b | c |", "\\| x", "**bold**",
+    "\x1b[31m",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", _TEXTS)
+def test_a_text_is_one_line_without_marks(text: str, tmp_path: Path) -> None:
+    """Alone, and in the card of a model that learnt a glossary, where it may be anywhere."""
+    line = escaped(text)
+    assert len(line.splitlines()) == len(in_code(text).splitlines()) == 1
+    assert "<" not in line
+    bare = line.replace("\\\\", "")
+    assert not [mark for mark in "`[]|*" if bare.count(mark) != bare.count("\\" + mark)]
+    assert "`" not in in_code(text)
+
+    def written(said: str) -> list[str]:
+        (tmp_path / "g.tsv").touch()
+        entry = Entry(f"x {said}", said, source=said, licence=said)
+        glossary = Glossary({f"x {said}": [said, said]}, (entry,), (tmp_path / "g.tsv",), ())
+        return learnt_card({"path": str(tmp_path / "model")}, glossary).splitlines()
+
+    usual, odd = written("plain"), written(text)
+    assert len(odd) == len(usual)
+    assert [line.partition(" ")[0] for line in odd[6:]] == [line.partition(" ")[0] for line in usual[6:]]
+    assert "<" not in odd[-1]
+    assert "<script" not in "\n".join(odd)
+
+
+def test_a_folders_name_does_not_leave_its_backticks() -> None:
+    facts = {
+        "model": "a` <b>\n# x",
+        "into": "tokens",
+        "glossary": {"expressions": 1},
+        "about": "",
+        "rows": [],
+    }
+    text = card("learnt", {}, **facts)
+    assert "<b>" not in text.replace("`a' <b> # x`", "")
+    assert "\n# x" not in text
