@@ -440,16 +440,12 @@ def _push(upload: Upload, settings: PushSettings) -> str:
         with _time_limit(_UPLOAD_TIMEOUT):
             stale = _pushed_before(api, upload, settings) - contents.keys()
             log.info("uploading %d files to %s, %s", len(contents), upload.repo_id, upload.branch)
+            added = [CommitOperationAdd(name, content) for name, content in contents.items()]
+            deleted = [CommitOperationDelete(name) for name in sorted(stale)]
+            where: dict[str, Any] = {"revision": upload.branch, "repo_type": upload.kind}
             # Not `upload_folder`, which makes several commits: nobody may see half a model.
             done = api.create_commit(
-                upload.repo_id,
-                [
-                    *(CommitOperationAdd(name, content) for name, content in contents.items()),
-                    *(CommitOperationDelete(name) for name in sorted(stale)),
-                ],
-                commit_message=upload.message,
-                revision=upload.branch,
-                repo_type=upload.kind,
+                upload.repo_id, [*added, *deleted], commit_message=upload.message, **where
             )
     except _PUSH_ERRORS as error:
         advice = f"; {_ADVICE[status]}" if (status := _status(error)) in _ADVICE else ""

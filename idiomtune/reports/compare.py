@@ -180,11 +180,9 @@ def _by_query(key: str, ours: Group, theirs: Group, untrained: bool) -> dict[str
         ]
         if any(run.value.isna().any() for side in runs for run in side):
             return {"problems": [("not the same pairs in all runs: compared only by seeds", "")]}
+        pairs = [[(tuple(run.value), tuple(run.gold)) for run in side] for side in runs]
         for name, together in (("by_query", None), ("by_cluster", tuple(clusters))):
-            drawn = [
-                [resampled(statistic, tuple(run.value), tuple(run.gold), together) for run in side]
-                for side in runs
-            ]
+            drawn = [[resampled(statistic, *run, together) for run in side] for side in pairs]
             facts[name] = interval(np.mean(drawn[0], axis=0) - np.mean(drawn[1], axis=0))
         if facts["by_query"] is None:
             facts["problems"] = [("too few pairs for an interval", "")]

@@ -105,14 +105,13 @@ class Group:
     @cached_property
     def items(self) -> pd.DataFrame:
         """The results of each query of each score that a run has: untrained, run, and :data:`ITEMS`."""
-        frames = [
-            pd.concat(known).assign(untrained=untrained, run=run.name)
-            for run in self.runs
-            for untrained, scores in ((False, run.scores), (True, run.baseline))
-            for name in dict.fromkeys(key.partition("/")[0] for key in scores)
-            for items in (read_items(run.per_query_file(name, untrained=untrained), name)[0],)
-            if (known := [of_score for key, of_score in items.items() if key in scores])
-        ]
+        frames = []
+        for run in self.runs:
+            for untrained, scores in ((False, run.scores), (True, run.baseline)):
+                for name in dict.fromkeys(key.partition("/")[0] for key in scores):
+                    items, _ = read_items(run.per_query_file(name, untrained=untrained), name)
+                    scored = [items[key] for key in items if key in scores]
+                    frames += [of_score.assign(untrained=untrained, run=run.name) for of_score in scored]
         return pd.concat(frames) if frames else _NO_ITEMS.assign(untrained=False, run="")
 
     @cached_property

@@ -261,10 +261,8 @@ def violins(distributions: Distributions, path: Path) -> None:
             shift = (number - (len(names) - 1) / 2) * width
             drawn = {n + shift: list(g[name]) for n, g in enumerate(groups.values()) if len(g.get(name, ()))}
             if drawn:
-                quartiles = [[0.25, 0.5, 0.75]] * len(drawn)
-                violin = axes.violinplot(
-                    list(drawn.values()), list(drawn), widths=width, showextrema=False, quantiles=quartiles
-                )
+                shape = {"widths": width, "showextrema": False, "quantiles": [[0.25, 0.5, 0.75]] * len(drawn)}
+                violin = axes.violinplot(list(drawn.values()), list(drawn), **shape)
                 violin["bodies"][0].set_label(name)
                 everything += [value for values in drawn.values() for value in values]
         if everything:  # a few far values would flatten all others
