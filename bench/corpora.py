@@ -1,4 +1,4 @@
-"""`python -m bench.corpora`: a large corpus in usearch's index, as docs/large-corpora.md has it.
+"""`python -m bench.corpora`: a large corpus in usearch's index, as docs/using.md has it.
 
 The benchmarks' sentences are embedded by the packaged MiniLM, block by block, and searched by the index and
 exactly.

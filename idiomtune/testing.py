@@ -2,7 +2,7 @@
 
 Each function runs its checks on random embeddings and a tiny random model, without network, and returns the
 names of those that passed. If some fail, one AssertionError lists them all, with what is wrong and what to
-do. docs/is-my-objective-right.md explains them.
+do. docs/adding-an-objective.md explains them.
 """
 
 from __future__ import annotations

@@ -74,10 +74,10 @@ OF_LIBRARIES = ("hydra.launcher.", "hydra.sweeper.pruner_options.", "hydra.sweep
 OF_EXAMPLES = ("+experiment=contrast", "rewording", "config.yaml", "+experiment=my_file.yaml")
 # Pages whose files test_docs_examples.py runs, and those whose snippets run here.
 WITH_FILES = {
-    *("adding-a-loss", "adding-an-objective", "adding-a-benchmark", "configuration", "is-my-objective-right"),
-    *("knowledge", "mixtures", "own-data", "own-data-scoring", "tutorial"),
+    *("adding-a-loss", "adding-an-objective", "adding-a-benchmark", "configuration", "knowledge"),
+    *("objectives", "own-data", "own-data-scoring", "tutorial"),
 }
-WITH_SNIPPETS = {"README", "deploying", "ecosystem", "large-corpora", "mteb", "python", "using"}
+WITH_SNIPPETS = {"README", "ecosystem", "python", "using"}
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 BEST = "checkpoints/idiolink_ft/<run>/best"
 
@@ -310,11 +310,11 @@ def test_the_page_of_options_has_every_option() -> None:
 # ---- snippets
 
 
-def run_snippets(name: str, model: Path) -> list[dict[str, Any]]:
-    """The names that each snippet of a page leaves; each goes on from the one before it."""
+def run_snippets(name: str, model: Path, part: slice = slice(None)) -> list[dict[str, Any]]:
+    """The names that each snippet of a part of a page leaves; each goes on from the one before it."""
     names: dict[str, Any] = {}
     left = []
-    for code in blocks(ROOT / name, "python"):
+    for code in blocks(ROOT / name, "python")[part]:
         for path in (BEST, "sentence-transformers/all-MiniLM-L6-v2"):
             code = code.replace(path, str(model))
         exec(code, names)
@@ -323,18 +323,18 @@ def run_snippets(name: str, model: Path) -> list[dict[str, Any]]:
 
 
 def test_both_ways_to_a_span_embedding_agree(tiny_path: Path) -> None:
-    ours, plain = run_snippets("docs/using.md", tiny_path)
+    ours, plain = run_snippets("docs/using.md", tiny_path, slice(2))
     torch.testing.assert_close(ours["spans"][0], plain["embedding"].cpu(), atol=1e-6, rtol=0)
     assert ours["sentences"].shape == (2, Encoder.from_pretrained(tiny_path).dimension)
 
 
 def test_ways_to_deploy_a_model(tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    page, best = ROOT / "docs" / "deploying.md", tmp_path / "best"
+    page, best = ROOT / "docs" / "using.md", tmp_path / "best"
     shutil.copytree(tiny_path, best)
     for name in re.findall(r"`([\w/]+\.(?:json|safetensors))`", page.read_text(encoding="utf-8")):
         assert (best / name).is_file()
-    shorter, static, onnx = (code.replace(BEST, str(best)) for code in blocks(page, "python"))
+    shorter, static, onnx = (code.replace(BEST, str(best)) for code in blocks(page, "python")[2:5])
     names: dict[str, Any] = {}
     exec(shorter, names)
     assert names["bits"].shape == (2, 16 // 8)
@@ -365,7 +365,7 @@ def test_snippets_of_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_snippets_of_the_ecosystem(tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    alone, *_, names = run_snippets("docs/ecosystem.md", tiny_path)
+    alone, *_, names = run_snippets("docs/ecosystem.md", tiny_path, slice(4))
     assert alone["masks"].num_false_negatives == 2  # the first two anchors share idiom and meaning
     assert names["trainer"].state.global_step == 1
     assert all(loss.isfinite() for loss in (alone["loss"], names["infonce"], names["triplet"]))
@@ -376,7 +376,7 @@ def test_snippets_of_mteb(tiny_path: Path, tmp_path: Path, monkeypatch: pytest.M
     from idiomtune.integrations.mteb import IdioLinkRetrieval  # mteb takes seconds to import
 
     monkeypatch.chdir(tmp_path)
-    *_, names = run_snippets("docs/mteb.md", tiny_path)
+    *_, names = run_snippets("docs/ecosystem.md", tiny_path, slice(4, None))
     assert names["scores"].keys() >= {names["evaluator"].primary_metric, "semeval2022/dev/all/sts/spearman"}
     assert list((tmp_path / "out" / "mteb").rglob(f"{IdioLinkRetrieval.metadata.name}.json"))
 
@@ -385,7 +385,7 @@ def test_snippets_of_large_corpora(
     tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (names,) = run_snippets("docs/large-corpora.md", tiny_path)
+    (names,) = run_snippets("docs/using.md", tiny_path, slice(5, None))
     assert len(names["index"]) == len(names["texts"])
     assert f"{names['texts'][42]} 1.00" in capsys.readouterr().out
 
@@ -403,7 +403,7 @@ def test_every_block_is_checked_by_some_test() -> None:
         assert not blocks(page, "diff", "csv"), f"{page}: a change of no named file"
         assert page.stem in WITH_FILES or not page_files(page), f"{page}: files that no test runs"
         assert not re.findall(r"@@\w*@@|TODO|FIXME", text), page
-    (record,) = blocks(ROOT / "docs" / "own-idioms.md", "json")
+    (record,) = blocks(ROOT / "docs" / "own-data.md", "json")
     assert Document.model_validate(json.loads(record)).usage == "idiomatic"
 
 

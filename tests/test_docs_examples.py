@@ -40,7 +40,7 @@ def read(path: Path) -> Any:
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder outside of the project with what the pages show."""
     folder = tmp_path_factory.mktemp("extension")
-    pages = ("adding-a-loss", "adding-an-objective", "adding-a-benchmark", "is-my-objective-right")
+    pages = ("adding-a-loss", "adding-an-objective", "adding-a-benchmark")
     touched = [path for page in pages for path in put_into(folder, page_files(ROOT / "docs" / f"{page}.md"))]
     code = sorted({str(path) for path in touched if path.suffix == ".py"})
     assert len(code) == 6
@@ -153,7 +153,7 @@ def test_a_configuration_of_ones_own(tmp_path: Path, tiny_path: Path) -> None:
 
 
 def test_a_mixture_is_trained_and_each_part_scored(tmp_path: Path, tiny_path: Path) -> None:
-    (command,) = commands(tmp_path, "mixtures.md", tiny_path)
+    (command,) = commands(tmp_path, "objectives.md", tiny_path)
     python(tmp_path, *command)
     scores = read(tmp_path / "run" / "scores.json")["scores"]
     assert {"own_val/score", "own_val/faq/ndcg@10", "own_val/rated/spearman"} <= scores.keys()

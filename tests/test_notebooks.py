@@ -65,7 +65,7 @@ def test_the_outputs_that_are_shipped_are_of_a_whole_run(path: Path) -> None:
     assert path.stat().st_size < 300_000
     for target in re.findall(r"\]\(([^)\s#]+)[^)]*\)", "".join(c.source for c in notebook.cells)):
         assert (path.parent / target).exists(), target
-    assert (f"(../notebooks/{path.name})") in (ROOT / "docs" / "notebooks.md").read_text(encoding="utf-8")
+    assert (f"(../notebooks/{path.name})") in (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow

@@ -241,7 +241,7 @@ def what_takes_less(settings: TrainSettings, placement: Placement) -> str:
         ),
     }
     lines = [f"  - {option}" for option, helps in options.items() if helps]
-    return "\n".join(["What takes less, about half as much each (docs/memory.md):", *lines])
+    return "\n".join(["What takes less, about half as much each (docs/speed.md):", *lines])
 
 
 def gate_usages(settings: TrainSettings, objective: Objective) -> list[Usage]:

@@ -229,7 +229,7 @@ def test_the_real_wandb_offline(tmp_path: Path, options: list[str], monkeypatch:
 
 def test_the_sweep_in_the_documentation_starts_runs_that_are_right() -> None:
     """In wandb's command `${args_no_hyphens}` are option=value, without `--`."""
-    text = (ROOT / "docs" / "tracking.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "runs.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```yaml\n(.*?)```", text, flags=re.DOTALL)
     sweep = yaml.safe_load(block)
     *before, program = sweep["command"][:4]
