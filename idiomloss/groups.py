@@ -25,10 +25,6 @@ class GroupLabels:
     groups: Tensor
     is_sentence: Tensor
 
-    def select(self, rows: Sequence[int]) -> GroupLabels:
-        """The labels of these rows."""
-        return GroupLabels(self.labels[rows], self.groups[rows], self.is_sentence[rows])
-
     def to(self, device: torch.device) -> GroupLabels:
         """The same on another device."""
         return GroupLabels(self.labels.to(device), self.groups.to(device), self.is_sentence.to(device))

@@ -43,6 +43,12 @@ def in_turn(rows: Tensor | Sequence[Sequence[float]]) -> Any:
     return embed
 
 
+def with_cosines(cosines: Sequence[float]) -> Tensor:
+    """Rows of all first sentences, then all second ones; the second are not of length 1."""
+    second = [[cosine, (1 - cosine * cosine) ** 0.5] for cosine in cosines]
+    return torch.cat([torch.eye(2)[[0] * len(cosines)], torch.tensor(second) * 3])
+
+
 def by_text(vectors: Mapping[str, Any]) -> Any:
     """Embeddings: each text's vector."""
 

@@ -300,8 +300,5 @@ def add_scores(result: Result) -> None:
     """Add the scores that the records give: the mean, or the macro-F1 of predicted and gold."""
     from idiomtune.reports.frames import scores_of
 
-    declared = AdmireBenchmarkOptions.declared
-    result.scores.extend(
-        replace(declared.score(key), value=value)
-        for key, value in scores_of(result.per_query, declared.name).items()
-    )
+    for key, value in scores_of(result.per_query, "admire").items():
+        result.scores.append(replace(AdmireBenchmarkOptions.declared.score(key), value=value))

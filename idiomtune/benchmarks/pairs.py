@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,13 +10,6 @@ from torch import Tensor
 from torch.nn import functional
 
 _ROUNDING = 1e-6  # of cosines of embeddings in float32
-
-
-class AtThreshold(NamedTuple):
-    """A metric at the threshold that is best for it; greater predictions count as positive."""
-
-    value: float
-    threshold: float
 
 
 def cosines(first: Tensor, second: Tensor) -> list[float]:
@@ -32,19 +24,19 @@ def cosines(first: Tensor, second: Tensor) -> list[float]:
     return values
 
 
-def best_f1(predicted: Sequence[float], gold: Sequence[float]) -> AtThreshold:
-    """The greatest F1 of the positive label over all thresholds.
+def best_f1(predicted: Sequence[float], gold: Sequence[float]) -> tuple[float, float]:
+    """The greatest F1 of the positive label over all thresholds, and its threshold.
 
     Args:
-        predicted: (N,).
+        predicted: (N,); those that are greater than the threshold count as positive.
         gold: (N,), 1 or 0, both of which occur.
     """
     found, of, thresholds = _by_threshold(predicted, gold)
     return _best(2 * found / (of + sum(gold)), thresholds)
 
 
-def best_accuracy(predicted: Sequence[float], gold: Sequence[float]) -> AtThreshold:
-    """The greatest accuracy over all thresholds. Args: as :func:`best_f1`."""
+def best_accuracy(predicted: Sequence[float], gold: Sequence[float]) -> tuple[float, float]:
+    """The greatest accuracy over all thresholds, and its threshold. Args: as :func:`best_f1`."""
     found, of, thresholds = _by_threshold(predicted, gold)
     right = found + (len(gold) - sum(gold)) - (of - found)
     return _best(right / len(gold), thresholds)
@@ -67,7 +59,7 @@ def _by_threshold(
     return np.append(found, 0), np.append(of, 0), np.append(thresholds, -values[0])
 
 
-def _best(values: NDArray[np.float64], thresholds: NDArray[np.float64]) -> AtThreshold:
+def _best(values: NDArray[np.float64], thresholds: NDArray[np.float64]) -> tuple[float, float]:
     """The first of equal ones: of the greatest threshold."""
     best = int(values.argmax())
-    return AtThreshold(float(values[best]), float(thresholds[best]))
+    return float(values[best]), float(thresholds[best])

@@ -168,35 +168,33 @@ class ContrastiveObjective(ABC):
         if from_batch:
             classes = self._labels.numpy()[self._anchors]  # (A, 2)
             _, which, counts = np.unique(classes, axis=0, return_inverse=True, return_counts=True)
-            has_positive = counts[which.ravel()] > 1
+            self._classes = which.ravel()
+            has_positive = counts[self._classes] > 1
         else:
             has_positive = np.array([len(self.candidates(0, i)[0]) > 0 for i in range(len(self._anchors))])
         self._usable = np.flatnonzero(has_positive)
-        self._classes = which.ravel() if from_batch else None
         self._num_groups = options.num_groups
         self.num_skipped = len(self._anchors) - len(self._usable)
         if not len(self._usable):
             raise UserError(f"{name}: no anchor has a positive")
-        if from_batch and options.chooses_groups:
-            self._choose_num_groups()
         if options.drop_last and len(self._usable) < batch_size:
             raise UserError(
                 f"{name} has {len(self._usable)} anchors, fewer than trainer.batch_size={batch_size}, "
                 "and objective.drop_last leaves out every batch that is not full: lower the batch size or "
                 "set objective.drop_last=false"
             )
+        if from_batch and options.chooses_groups:
+            self._choose_num_groups()
 
     def share_with_positive(self) -> float:
         """The share of an epoch's anchors that have a positive in their batch."""
         import numpy as np
 
-        if self._classes is None:  # each brings its own
+        if not self._from_batch:  # each brings its own
             return 1.0
-        batches = (self._classes[step[0]] for step in self.epoch_steps(0, 1))
-        counts = [np.unique(classes, return_counts=True)[1] for classes in batches]
-        return float(
-            sum(each[each > 1].sum() for each in counts) / max(sum(each.sum() for each in counts), 1)
-        )
+        batches = [self._classes[step[0]] for step in self.epoch_steps(0, 1)]
+        sizes = np.concatenate([np.unique(classes, return_counts=True)[1] for classes in batches])
+        return float(sizes[sizes > 1].sum() / sizes.sum())
 
     def _choose_num_groups(self) -> None:
         """Where few anchors of shuffled batches meet a positive, have as many groups a batch as let them."""
@@ -204,9 +202,8 @@ class ContrastiveObjective(ABC):
         if self._num_groups is not None or self.share_with_positive() >= 0.5:
             return
         shares: dict[int, float] = {}
-        for num_groups in (size // each for each in range(2, size // 2 + 1) if size % each == 0):
-            self._num_groups = num_groups
-            shares[num_groups] = self.share_with_positive()
+        for self._num_groups in (size // each for each in range(2, size // 2 + 1) if size % each == 0):
+            shares[self._num_groups] = self.share_with_positive()
         enough = [num for num, share in shares.items() if share >= 0.9 * max(shares.values())]
         self._num_groups = max(enough, default=None)  # many groups have many negatives
 
@@ -305,14 +302,15 @@ class ContrastiveObjective(ABC):
         again = (masks.positive & is_itself).any(0).repeat(len(self.document_modes))
         for i in (again.nonzero() + first).flatten().tolist():
             requests[i] = replace(requests[i], view=1)
-        positive_weights = None
+        positive_weights = anchor_weights = None
         if weights := self.options.usage_weights:
             of_candidates = [weights.get(self.usage(candidate), 1.0) for candidate in candidates]
             positive_weights = torch.tensor(of_candidates).expand(len(records), -1)
-        anchor_weights = None
         if self._weights is not None:
             anchor_weights = torch.from_numpy(self._weights[list(anchors)]).float()
         targets = _Targets(len(records), masks, positive_weights, anchor_weights)
+        negatives = masks.negative.nonzero() + torch.tensor([0, first])
+        read = [*records * len(self.query_modes), *candidates * len(self.document_modes)]
         return Batch(
             requests,
             [self.record_name(record) for record in records],
@@ -320,15 +318,8 @@ class ContrastiveObjective(ABC):
             plain_rows=[row for row, request in enumerate(requests) if self.is_plain(request)],
             empty_because=self._why_empty(targets),
             pairs=[(anchor, first + candidate) for anchor, candidate in masks.positive.nonzero().tolist()],
-            negatives=None
-            if self._false_negatives == "keep"
-            else masks.negative.nonzero() + torch.tensor([0, first]),
-            meanings=torch.cat(
-                [
-                    self._labels[records].repeat(len(self.query_modes), 1),
-                    self._labels[candidates].repeat(len(self.document_modes), 1),
-                ]
-            ),
+            negatives=None if self._false_negatives == "keep" else negatives,
+            meanings=self._labels[read],
         )
 
     def _why_empty(self, targets: _Targets) -> str:

@@ -101,8 +101,7 @@ class OwnOptions(ContrastiveOptions):
             options = options._with_modes(has_spans=store.has_spans, resumes=settings.resume is not None)
         kinds: dict[str, Any] = {"infonce": OwnContrastiveObjective, "triplet": LabelledObjective}
         kind = kinds.get(loss, ScoredPairsObjective)
-        built: Objective = kind(options, splits, batch_size=settings.trainer.batch_size, seed=settings.seed)
-        return built
+        return kind(options, splits, batch_size=settings.trainer.batch_size, seed=settings.seed)  # type: ignore[no-any-return]
 
     def _with_modes(self, *, has_spans: bool, resumes: bool) -> OwnOptions:
         """With the modes in which texts are read: without spans only one."""
@@ -273,9 +272,8 @@ class ScoredPairsObjective:
                 f"objective.graded.low={graded.low:g} and high={graded.high:g} are the cosines 0 and 1, but "
                 f"the data has scores from {self._scores.min():g} to {self._scores.max():g}: set both to fit"
             )
-        self._loss = (
-            CoSENTLoss(graded.temperature) if self._by_order else CosineMSELoss(graded.low, graded.high)
-        )
+        losses = CosineMSELoss(graded.low, graded.high), CoSENTLoss(graded.temperature)
+        self._loss = losses[self._by_order]
         self.batch_size, self.seed = batch_size, seed
         self.files = list(splits.files)
         self.modules = nn.Module()  # trains nothing in addition to the encoder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -97,9 +98,8 @@ class IdioLinkBenchmark:
         result.notes.extend(tie_note(f"{self.name}/{split.name}/{mode}", hits, similarities))
         idiomatic = torch.tensor([q.usage == "idiomatic" for q in split.queries])
         gold = torch.tensor([q.is_gold for q in split.queries])
-        everything = torch.ones_like(gold)
         slices = {
-            "": everything,
+            "": torch.ones_like(gold),
             "literal": ~idiomatic,
             "idiomatic": idiomatic,
             "gold": gold,
@@ -121,7 +121,19 @@ class IdioLinkBenchmark:
             for metric, slice_, values in means
             if len(values)
         )
-        result.per_query.extend(_items(split, mode, ranking, hits, metrics, recalls))
+        values = {name: of_metric.tolist() for name, of_metric in {**metrics, **recalls}.items()}
+        top = zip(ranking[:, :_TOP_SAVED].tolist(), hits[:, :_TOP_SAVED].tolist(), strict=True)
+        for i, (query, documents) in enumerate(zip(split.queries, top, strict=True)):
+            item: dict[str, Any] = {"split": split.name, "mode": mode, "id": query.id, "idiom": query.idiom}
+            item |= {"sentence": query.sentence, "usage": query.usage}
+            item |= {name: values[name][i] for name in metrics}
+            if query.usage == "idiomatic":
+                item["recall_at_r"] = {u: values[u][i] for u in recalls if not math.isnan(values[u][i])}
+            item["top"] = [
+                {"id": split.documents[n].id, "usage": split.documents[n].usage, "relevant": hit}
+                for n, hit in zip(*documents, strict=True)
+            ]
+            result.per_query.append(item)
 
 
 def _cosines(queries: Tensor, units: Tensor) -> Callable[[slice], Tensor]:
@@ -152,32 +164,6 @@ class Relevance:
 
     def _of(self, usage: str | None) -> Tensor:
         return torch.tensor([usage in (None, document_usage) for document_usage in self._usages])
-
-
-def _items(
-    split: Split,
-    mode: str,
-    ranking: Tensor,
-    hits: Tensor,
-    metrics: dict[str, Tensor],
-    recalls: dict[str, Tensor],
-) -> list[dict[str, Any]]:
-    """A record for each query."""
-    columns = {name: values.tolist() for name, values in metrics.items()}
-    by_usage = {usage: values.tolist() for usage, values in recalls.items()}
-    items = []
-    for i, (query, top) in enumerate(zip(split.queries, ranking[:, :_TOP_SAVED].tolist(), strict=True)):
-        item: dict[str, Any] = {"split": split.name, "mode": mode, "id": query.id, "idiom": query.idiom}
-        item |= {"sentence": query.sentence, "usage": query.usage}
-        item |= {name: values[i] for name, values in columns.items()}
-        if query.usage == "idiomatic":
-            item["recall_at_r"] = {u: values[i] for u, values in by_usage.items() if values[i] == values[i]}
-        item["top"] = [
-            {"id": split.documents[n].id, "usage": split.documents[n].usage, "relevant": hit}
-            for n, hit in zip(top, hits[i, :_TOP_SAVED].tolist(), strict=True)
-        ]
-        items.append(item)
-    return items
 
 
 def idiom_maps(split: Split, documents: Tensor) -> list[dict[str, Any]]:

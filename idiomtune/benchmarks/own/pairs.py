@@ -144,11 +144,9 @@ class OwnPairBenchmark:
     @property
     def announced(self) -> list[Request]:
         """First and second sentences, by each mode."""
+        sentences = map(_sentences, self.data.values())
         return [
-            request
-            for pairs in self.data.values()
-            for mode in modes_of(_sentences(pairs))
-            for request in in_mode(_sentences(pairs), mode)
+            request for texts in sentences for mode in modes_of(texts) for request in in_mode(texts, mode)
         ]
 
     def score(self, embed: Embed) -> Result:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -212,7 +211,7 @@ def add_rankings(
     queries: Sequence[Query],
     ranked: Sequence[Sequence[Any]],
     shown: Callable[[Any], Mapping[str, str]],
-    columns: Mapping[str, Sequence[float | None]] = MappingProxyType({}),
+    columns: Mapping[str, Sequence[float | None]] | None = None,
 ) -> Tensor:
     """Add metrics, which are means over queries, and a record for each query.
 
@@ -247,7 +246,8 @@ def add_rankings(
         }[kind]()
         return values.tolist()
 
-    metrics = {name: columns[name] if name in columns else metric(name) for name in names}
+    known = columns or {}
+    metrics = {name: known[name] if name in known else metric(name) for name in names}
     for name, column in metrics.items():
         if values := [value for value in column if value is not None]:
             result.scores.append(own_score(*place, name, sum(values) / len(values)))

@@ -92,17 +92,6 @@ def test_the_median_order_by_hand() -> None:
     assert effect["p_value_order_free"] == pytest.approx(3 / 8)  # 4, 5 or 6 of 6: three of eight signs
 
 
-@pytest.mark.parametrize(("num_synonyms", "num_pairs"), [(0, 0), (1, 0), (2, 1), (3, 3)])
-def test_pairs_are_cyclic_and_two_synonyms_make_one(num_synonyms: int, num_pairs: int) -> None:
-    names = ["x", "y", "z"][:num_synonyms]
-    data = Ncimp("en", [compound("b h", "C", *names), compound("p q", "NC", "k", "l")])
-    benchmark = epsilon(data)
-    torch.manual_seed(0)
-    result = benchmark.score(lambda requests: torch.randn(len(requests), 8))
-    version_pairs = [(r["version"], r["next"]) for r in result.per_query if r["compound"] == "b h"]
-    assert version_pairs == [(names[i], names[(i + 1) % len(names)]) for i in range(num_pairs)]
-
-
 def test_rank_biserial_by_hand() -> None:
     """Equal differences share their mean rank; zero and NaN do not count."""
     rows = np.array([[3.0, -1.0, 2.0], [1.0, -1.0, 0.0], [np.nan, -1.0, 5.0], [0.0, 0.0, np.nan]])

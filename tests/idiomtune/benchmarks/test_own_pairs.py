@@ -7,20 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 
 from idiomtune.benchmarks.own.pairs import OwnPairBenchmark, Pair, read_pairs
-from idiomtune.errors import UserError
 from idiomtune.requests import Request, symmetric
 from tests.benchmarks import in_turn
+from tests.benchmarks import with_cosines as embedded
 from tests.own_data import write
-
-
-def embedded(cosines: list[float]) -> Tensor:
-    """Rows of all first sentences, then all second ones; the second are not of length 1."""
-    first = torch.eye(2)[[0] * len(cosines)]
-    second = torch.tensor([[c, math.sqrt(1 - c * c)] for c in cosines]) * 3
-    return torch.cat([first, second])
 
 
 def scored(tmp_path: Path, text: str) -> list[Pair]:
@@ -83,10 +75,3 @@ def test_spans_are_a_mode_of_their_own(tmp_path: Path) -> None:
     assert result.by_key["own_sts/mine/spearman"] == pytest.approx(-1)
     assert result.by_key["own_sts/mine/span/spearman"] == pytest.approx(1)
     assert "1 of 4" in result.notes[0]
-
-
-def test_a_tie_of_columns_is_the_users_to_break(tmp_path: Path) -> None:
-    path = write(tmp_path / "mine.csv", "sentence1,sentence2,score,label\na,b,1,0\nc,d,0,1\n")
-    with pytest.raises(UserError, match=r"'score' and 'label'.*benchmark\.own_sts\.columns"):
-        read_pairs(path)
-    assert read_pairs(path, columns={"score": "label"})[0].gold == 0

@@ -13,7 +13,6 @@ from scipy.stats import spearmanr
 from idiomtune.benchmarks import Result
 from idiomtune.benchmarks.own.collections import Query
 from idiomtune.benchmarks.own.ranking import OwnRankingBenchmark, add_rankings, read_ranking
-from idiomtune.errors import UserError
 from idiomtune.requests import Request
 from tests.benchmarks import in_turn
 from tests.own_data import write, write_lines
@@ -86,15 +85,6 @@ def test_queries_without_an_order_to_find(tmp_path: Path) -> None:
     assert [record["spearman"] for record in result.per_query] == [None, pytest.approx(1)]
     assert result.by_key["own_ranking/mine/spearman"] == pytest.approx(1)
     assert any("1 of 3 queries" in note for note in result.notes)
-
-
-@pytest.mark.parametrize(
-    ("candidates", "named"), [(["b", "a", "a"], "'a'"), (["b", 3], "3"), (["b", " "], "' '")]
-)
-def test_a_candidate_that_is_none_is_named(tmp_path: Path, candidates: list[object], named: str) -> None:
-    """One that occurs twice, or is no text."""
-    with pytest.raises(UserError, match=f"candidates.*{named}"):
-        read(tmp_path, {"query": "q", "candidates": candidates, "grades": [1] * len(candidates)})
 
 
 def test_a_document_without_a_grade_has_the_grade_0_in_records() -> None:

@@ -19,7 +19,7 @@ def test_by_hand() -> None:
     nothing = best_accuracy([0.1, 0.9, 0.5], [1.0, 0.0, 0.0])
     assert nothing == pytest.approx((2 / 3, 0.9))  # above which there is nothing
     assert best_accuracy([0.5] * 3, [1.0, 0.0, 0.0]) == pytest.approx((2 / 3, 0.5))
-    assert best_f1([0.5] * 3, [1.0, 0.0, 0.0]).threshold < 0.5
+    assert best_f1([0.5] * 3, [1.0, 0.0, 0.0])[1] < 0.5
 
 
 @pytest.mark.parametrize("digits", [1, 8])
@@ -30,9 +30,10 @@ def test_equal_to_others(digits: int) -> None:
     predicted = np.round(0.3 * gold + rng.normal(0, 0.3, 60), digits)
     p, g = predicted.tolist(), gold.astype(float).tolist()
     thresholds = [*predicted, predicted.min() - 1]
-    for ours, theirs in ((best_f1(p, g), metrics.f1_score), (best_accuracy(p, g), metrics.accuracy_score)):
-        assert ours.value == pytest.approx(max(theirs(gold, predicted > t) for t in thresholds))
-        assert ours.value == pytest.approx(theirs(gold, predicted > ours.threshold))
+    for best, theirs in ((best_f1, metrics.f1_score), (best_accuracy, metrics.accuracy_score)):
+        value, threshold = best(p, g)
+        assert value == pytest.approx(max(theirs(gold, predicted > t) for t in thresholds))
+        assert value == pytest.approx(theirs(gold, predicted > threshold))
 
 
 def test_cosines_of_one_are_exact_and_others_are_not() -> None:

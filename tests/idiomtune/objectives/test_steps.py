@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from idiomtune.config import TrainSettings, check
-from idiomtune.data.idiolink import load_split
 from idiomtune.factory import build_objective
 from idiomtune.objectives.steps import balanced_steps
 from tests.own_data import write_lines
@@ -68,17 +67,3 @@ def test_a_rare_usage_stands_anywhere_in_its_step() -> None:
     )
     # 100 of each are expected, a deviation of 9.
     assert all(60 < places[place] < 140 for place in range(4)), places
-
-
-def test_real_steps_hold_eight_idioms_with_five_idiomatic_of_eight(real_data: Path) -> None:
-    split = load_split(real_data / "idiolink", "train")
-    records = [*split.queries, *split.documents]
-    classes = {i: (r.idiom, r.usage) for i, r in enumerate(records)}
-    steps = balanced_steps(range(len(records)), 64, 8, classes, rng())
-    assert len(steps) == 42  # 2,640 anchors: 41 full steps and a quarter
-    full = [step for step in steps if len(step) == 64]
-    assert len(full) == 41
-    for step in full:
-        assert set(Counter(classes[a][0] for a in step).values()) == {8}
-        literal = sum(classes[a][1] == "literal" for a in step)
-        assert literal / 64 == pytest.approx(50 / 120, abs=0.14)
