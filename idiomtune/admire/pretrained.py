@@ -97,12 +97,11 @@ class ClipTowers(nn.ModuleList):
 
     def texts(self, texts: Sequence[str]) -> Tensor:
         """(N, W), each distinct text embedded once; texts are truncated at the model's positions (77)."""
-        distinct = {text: number for number, text in enumerate(dict.fromkeys(texts))}
-        model = self.model
+        model, distinct = self.model, list(dict.fromkeys(texts))
         limit = model.config.text_config.max_position_embeddings
-        tokens = _tokens(self._parts[1], list(distinct), limit, model.device)
+        tokens = _tokens(self._parts[1], distinct, limit, model.device)
         features = model.get_text_features(**tokens).pooler_output
-        rows: Tensor = features[torch.tensor([distinct[text] for text in texts], device=features.device)]
+        rows: Tensor = features[[distinct.index(text) for text in texts]]
         return rows
 
     def images(self, paths: Sequence[Path]) -> Tensor:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, cast, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from idiomtune.benchmarks import Embed, Result
 from idiomtune.data.admire import FOLDER, Item, ItemSplit, find_image, folder_of, read_items
@@ -42,20 +43,22 @@ _METRICS = [
 
 def admire_keys(splits: Iterable[str], modes: Sequence[str]) -> list[str]:
     """Every key that the benchmark `admire` can give for these splits and modes."""
-    parts = product(splits, modes, _RANK_METRICS, ("", *ADMIRE_SENSES))
-    return [str(Score("admire", *of_score)) for of_score in parts]
+    return _keys(splits, modes, _RANK_METRICS, ("", *ADMIRE_SENSES))
+
+
+def _keys(*parts: Iterable[str]) -> list[str]:
+    return ["/".join(filter(None, ("admire", *of_score))) for of_score in product(*parts)]
 
 
 def experts_keys(splits: Iterable[str], mode: ExpertsMode) -> list[str]:
     """Every key that AdMIRe's experts can give for these splits, of either dataset."""
-    keys = []
+    keys: list[str] = []
     for split in splits:
         if split in get_args(AStitchSplit):
-            keys += [str(Score("admire", split, m, "sense_macro_f1")) for m in (mode, MAJORITY)]
+            keys += _keys([split], (mode, MAJORITY), ["sense_macro_f1"])
         else:
             keys += admire_keys([split], [mode, f"{mode}_{GOLD_SENSE}"])
-        of_sense = product((mode, MAJORITY), ["sense_accuracy"], ("", *ADMIRE_SENSES))
-        keys += [str(Score("admire", split, *parts)) for parts in of_sense]
+        keys += _keys([split], (mode, MAJORITY), ["sense_accuracy"], ("", *ADMIRE_SENSES))
     return keys
 
 
@@ -101,10 +104,8 @@ def _examples(run: QueryRecords) -> Examples | None:
     return Examples("Images it orders", subtitle, lists, notes, as_pictures=True)
 
 
-class _Record(BaseModel):
+class _Record(BaseModel, strict=True):
     """A record of the per-query file."""
-
-    model_config = ConfigDict(strict=True)
 
     id: str
     split: str
@@ -128,14 +129,11 @@ def _captions(
     files: Mapping[str, str], split: str
 ) -> tuple[dict[tuple[str, str], str], Path | None, list[str]]:
     """(compound, image) → caption, and the data's folder, if it is on this machine."""
-    folder = folder_of(map(Path, files), split)
-    try:
-        items = read_items(folder, cast(AdmireSplit, split)).items if folder else ()
-    except UserError:
-        items = ()
-    if not items:
-        return {}, None, [f"images are shown by their names: {FOLDER}'s table of {split} is not here"]
-    return {(i.compound, c.name): c.caption for i in items for c in i.candidates}, folder, []
+    if folder := folder_of(map(Path, files), split):
+        with suppress(UserError):
+            items = read_items(folder, cast(AdmireSplit, split)).items
+            return {(i.compound, c.name): c.caption for i in items for c in i.candidates}, folder, []
+    return {}, None, [f"images are shown by their names: {FOLDER}'s table of {split} is not here"]
 
 
 def _example(

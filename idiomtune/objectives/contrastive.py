@@ -243,10 +243,9 @@ class ContrastiveObjective(ABC):
         if (limit := self._num_groups) is not None and limit > num_groups:
             about += f", fewer than the {limit} that a batch can hold"
         if self._from_batch:
-            chosen = f" with {self.options.groups_option}={limit}, chosen so" * (
-                limit != self.options.num_groups
-            )
-            about += f"; {self.share_with_positive():.0%} have a positive in their batch{chosen}"
+            about += f"; {self.share_with_positive():.0%} have a positive in their batch"
+        if limit != self.options.num_groups:
+            about += f" with {self.options.groups_option}={limit}, chosen so"
         return f"{about}; queries as {' and '.join(self.query_modes)}"
 
     def epoch_steps(self, epoch: int, shards: int) -> list[list[list[int]]]:

@@ -108,11 +108,13 @@ class IdioLinkOptions(ContrastiveOptions):
                     self.split,
                     name,
                 )
-        seed, released = settings.seed, released_file(root, self.split)
-        files = [released] if self.tuples == "released" else []
+        seed, fixed = settings.seed, None
         idiom_records = [r for r in (*split.documents, *split.queries) if r.usage in ("literal", "idiomatic")]
         anchors = [*split.queries, *(split.documents if self.documents_as_queries else ())]
-        fixed = read_released(released, split) if self.tuples == "released" else None
+        if self.tuples == "released":
+            released = released_file(root, self.split)
+            fixed = read_released(released, split)
+            split = replace(split, files=(*split.files, released))
 
         def tuples(epoch: int) -> list[TrainingTuple]:
             if fixed is not None:
@@ -128,7 +130,7 @@ class IdioLinkOptions(ContrastiveOptions):
 
         return IdioLinkObjective(
             self,
-            replace(split, files=(*split.files, *files)),
+            split,
             anchors if self.tuples == "batch" else tuples,
             idiom_records,
             batch_size=settings.trainer.batch_size,

@@ -192,7 +192,7 @@ def test_experts_of_a_model_on_the_hub_are_scored(tmp_path: Path, tiny_path: Pat
 
 def test_the_losses_of_the_parts_fall(tmp_path: Path, options: Options, tiny_path: Path) -> None:
     """On so few items the experts learn them by heart; a frozen encoder stays as it is."""
-    longer = ["trainer.max_epochs=12", "trainer.modules_learning_rate=2e-2", "objective.head=hidden"]
+    longer = ["trainer.max_epochs=30", "trainer.modules_learning_rate=1e-2", "objective.head=hidden"]
     train(tmp_path, [*options("clip"), *longer, "trainer.freeze_encoder=true"])
     for part in ("rank_loss", "sense_loss", "meaning_loss"):
         values = losses(tmp_path, part)

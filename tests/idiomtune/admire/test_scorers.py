@@ -299,15 +299,15 @@ def test_printed_each_kind_of_step_trains_its_own_weights(build: Build) -> None:
 
 def test_printed_the_settings_are_the_papers() -> None:
     """The command of the documentation, which names the published models."""
-    settings = check(TrainSettings, composed("config", "+experiment=admire_aima"))
-    assert (settings.model.path, settings.model.pooling) == ("google-bert/bert-base-uncased", "cls")
-    options: Any = settings.objective
-    trainer = settings.trainer
-    assert (options.clip.path, options.loss.rank) == ("openai/clip-vit-large-patch14", "pairwise_printed")
-    assert (options.captions.words, options.captions.summariser) == (60, "facebook/bart-large-cnn")
-    assert (trainer.learning_rate, trainer.modules_learning_rate, trainer.weight_decay) == (3e-6, None, 1e-4)
-    assert (trainer.batch_size, trainer.max_epochs, trainer.clip_norm) == (4, 30, None)
-    assert (trainer.schedule, trainer.warmup_ratio) == ("constant", 0.0)
+    config = composed("config", "+experiment=admire_aima")
+    model, objective, trainer = (config[name] for name in ("model", "objective", "trainer"))
+    assert (model["path"], model["pooling"]) == ("google-bert/bert-base-uncased", "cls")
+    assert objective["clip"]["path"] == "openai/clip-vit-large-patch14"
+    assert objective["loss"]["rank"] == "pairwise_printed"
+    assert objective["captions"] == {"words": 60, "summariser": "facebook/bart-large-cnn", "revision": None}
+    printed: dict[str, Any] = {"learning_rate": 3e-6, "weight_decay": 1e-4, "batch_size": 4, "max_epochs": 30}
+    printed |= {"modules_learning_rate": None, "clip_norm": None, "schedule": "constant", "warmup_ratio": 0.0}
+    assert {name: trainer[name] for name in printed} == printed
 
 
 def test_printed_all_sentences_are_learnt_from(

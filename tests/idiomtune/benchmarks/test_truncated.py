@@ -13,7 +13,9 @@ import torch
 from idiomtune.benchmarks import Embed, Result
 from idiomtune.benchmarks.own.pairs import OwnPairBenchmark, read_pairs
 from idiomtune.benchmarks.suite import Suite
+from idiomtune.encoder.building import empty_encoder
 from idiomtune.encoder.encoder import Encoder
+from idiomtune.encoder.loading import model_settings
 from idiomtune.requests import Request
 from tests.own_data import write
 
@@ -66,6 +68,12 @@ def test_encode_and_search_warn_once(tiny_path: Path, caplog: pytest.LogCaptureF
     assert record.getMessage().startswith("1 of 2 texts are truncated to 8 tokens")
     encoder.search("short", [f"{LONG} again", "short"])
     assert len(caplog.records) == 2
+
+
+@pytest.mark.parametrize("pooling", [None, "cls+sep"])
+def test_the_width_is_known_before_weights_are_read(tiny_path: Path, pooling: str | None) -> None:
+    settings = model_settings(tiny_path, {"pooling": pooling})
+    assert empty_encoder(settings).dimension == load(tiny_path, pooling=pooling).dimension
 
 
 def test_text_without_blanks_and_signs_at_the_end_count(tiny_path: Path) -> None:

@@ -84,22 +84,6 @@ def test_groups_that_cannot_be_trained_on_are_refused(groups: list[Group]) -> No
         build([group for group in groups if not group.incorrect])
 
 
-def test_the_loss_is_that_of_the_groups(groups: list[Group]) -> None:
-    """And where each label has a direction of its own, all that can be learnt is."""
-    built = build(groups, batch_size=64)
-    shard = built.epoch_steps(0, 1)[0][0]
-    batch = built.batch(0, shard)
-    rows = torch.randn(len(shard), 300, generator=torch.Generator().manual_seed(0), requires_grad=True)
-    result = built.loss(rows, batch)
-    assert result.counts["triplets_possible"] >= result.counts["triplets_within"] > 0
-    assert result.counts["triplets_across"] > 0
-    assert not result.is_empty
-    learnt = torch.eye(300)[[int(label) for label in batch.targets.labels]].requires_grad_()
-    result = built.loss(learnt, batch)
-    assert result.is_empty
-    assert result.loss.item() == 0
-
-
 def test_plain_rows_are_the_paraphrases(groups: list[Group]) -> None:
     built = build(groups)
     anchors = built.epoch_steps(0, 1)[0][0]

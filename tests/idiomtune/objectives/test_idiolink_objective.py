@@ -61,12 +61,6 @@ def test_a_batch_that_is_not_full_is_left_out_if_asked(split: Split) -> None:
         assert (f"fewer than the {limit}" in about) == (limit == 7)
 
 
-def test_positives_of_a_weight_below_1_are_learned_from(split: Split) -> None:
-    weights = dict.fromkeys(("idiomatic", "simplification", "sense"), 0.5)
-    idiomatic = [number for number, query in enumerate(split.queries) if query.usage == "idiomatic"]
-    assert build(split, positive_weights=weights).batch(0, idiomatic).empty_because == ""
-
-
 def vectors_for(objective: IdioLinkObjective, batch: Batch) -> tuple[dict[Request, Tensor], ObjectiveLoss]:
     """A random vector for each request, and the loss of these."""
     g = torch.Generator().manual_seed(1)

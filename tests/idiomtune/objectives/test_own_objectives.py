@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from tests.own_data import write_lines
 from tests.tiny_objectives import idiolink, options, own_pairs, triplets
 from tests.tiny_runs import composed
 
+Rows = list[dict[str, Any]]
 _DEFAULTS = {name: composed("config")["data"][name] for name in OwnData.model_fields}
 
 
@@ -39,18 +41,17 @@ def split(sample_root: Path) -> Split:
     return load_split(sample_root, "train")
 
 
-def own_data(path: Path, tmp_path: Path, held_out: dict[str, Any], **changes: Any) -> OwnSplits:
-    """All rows of a file as training data; another file is held out."""
-    val = write_lines(tmp_path / "val.jsonl", [held_out])
-    return load_own(OwnData(**(_DEFAULTS | {"train": [str(path)], "val": [str(val)]} | changes)))
+def own_data(folder: Path, rows: Rows, held_out: dict[str, Any]) -> OwnSplits:
+    """All of these rows as training data; another file is held out."""
+    files = {"train": rows, "val": [held_out]}
+    paths = {name: [str(write_lines(folder / f"{name}.jsonl", some))] for name, some in files.items()}
+    return load_own(OwnData(**(_DEFAULTS | paths)))
 
 
-def labelled(
-    train: Path, val: Path, *, batch_size: int, order: str = "shuffled", **loss: float
-) -> LabelledObjective:
+def labelled(folder: Path, rows: Rows, *, batch_size: int, order: str = "shuffled") -> LabelledObjective:
     """Labelled sentences as `conf/objective/own.yaml` has them."""
-    splits = load_own(OwnData(**(_DEFAULTS | {"train": [str(train)], "val": [str(val)]})))
-    return LabelledObjective(options("own", order=order, triplet=loss), splits, batch_size=batch_size, seed=0)
+    splits = own_data(folder, rows, {"text": "It rains.", "label": "rain"})
+    return LabelledObjective(options("own", order=order), splits, batch_size=batch_size, seed=0)
 
 
 def embedded(batch: Batch) -> torch.Tensor:
@@ -95,8 +96,7 @@ def test_idiolink_as_sentences_gives_the_same_losses(split: Split, tmp_path: Pat
     changes: dict[str, Any] = {"batch_size": 24, **modes}
     loss = {"temperature": 0.03, "hard_weight": 5.0}
     reference = idiolink(split, records, **changes, idioms_per_batch=6, loss=loss)
-    path = write_lines(tmp_path / "train.jsonl", [as_row(record) for record in records])
-    data = own_data(path, tmp_path, {"text": "It rains.", "group": "rain"})
+    data = own_data(tmp_path, [*map(as_row, records)], {"text": "It rains.", "group": "rain"})
     assert_same(losses(own_pairs(data, **changes, groups_per_batch=6, infonce=loss)), losses(reference))
 
 
@@ -114,7 +114,7 @@ def test_idiolink_as_pairs_gives_the_same_losses(split: Split, tmp_path: Path) -
         }
         for t in drawn
     ]
-    data = own_data(write_lines(tmp_path / "t.jsonl", rows), tmp_path, {"query": "a", "pos": ["b"]})
+    data = own_data(tmp_path, rows, {"query": "a", "pos": ["b"]})
     own = own_pairs(data, **changes, infonce=vars(reference.options)["loss"].model_dump())
     assert_same(losses(own), losses(reference))
     batch = own.batch(0, own.epoch_steps(0, 1)[0][0])
@@ -130,9 +130,7 @@ def test_the_triplets_file_as_labelled_sentences_gives_its_batches(sample_root: 
         for number, text in enumerate(group.texts):
             label = f"{group.id} {'same' if number <= len(group.correct) else number}"
             rows.append({"text": text, "label": label, "group": group.id})
-    table = write_lines(tmp_path / "labelled.jsonl", rows)
-    val = write_lines(tmp_path / "val.jsonl", [{"text": "It rains.", "label": "rain"}])
-    own = labelled(table, val, batch_size=24)
+    own = labelled(tmp_path, rows, batch_size=24)
     for epoch in (0, 1):
         assert own.epoch_steps(epoch, 2) == reference.epoch_steps(epoch, 2)
     assert_same(losses(own), losses(reference))
@@ -142,17 +140,16 @@ def test_rows_that_share_a_text_are_no_negatives_of_each_other(tmp_path: Path) -
     """Two rows with one question, and two with one answer."""
     pairs = [("rain?", "water"), ("rain?", "drops"), ("snow?", "frozen water"), ("hail?", "frozen water")]
     rows = [{"question": question, "answer": answer} for question, answer in pairs]
-    data = own_data(write_lines(tmp_path / "t.jsonl", rows), tmp_path, {"question": "a", "answer": "b"})
-    objective = own_pairs(data, batch_size=4, infonce={"in_batch": "all"})
-    batch = objective.batch(0, [0, 1, 2, 3])
+    data = own_data(tmp_path, rows, {"question": "a", "answer": "b"})
+    batch = own_pairs(data, batch_size=4, infonce={"in_batch": "all"}).batch(0, [0, 1, 2, 3])
     assert batch.targets.masks.negative.int().tolist() == [[0, 0, 1, 1]] * 2 + [[1, 1, 0, 0]] * 2
     assert batch.requests[0] == Request("rain?", role="query")
-    assert batch.anchors[1] == f"{tmp_path / 't.jsonl'} row 2"
+    assert batch.anchors[1] == f"{tmp_path / 'train.jsonl'} row 2"
 
 
 def test_several_positives_come_in_turn(tmp_path: Path) -> None:
     rows = [{"query": "q", "pos": ["a", "b", "c"], "neg": ["n"]}]
-    full = own_data(write_lines(tmp_path / "t.jsonl", rows), tmp_path, {"query": "x", "pos": ["y"]})
+    full = own_data(tmp_path, rows, {"query": "x", "pos": ["y"]})
     data = own_pairs(full, num_positives=2)
     read = full.train.store.read_text
     drawn = [[read(text) for text in data.candidates(epoch, 0)[0]] for epoch in (0, 1, 2)]
@@ -165,8 +162,7 @@ def features_of(model: SentenceTransformer, texts: Sequence[str], num_columns: i
     return [model.preprocess(texts[i * size : (i + 1) * size]) for i in range(num_columns)]
 
 
-PAIRS = [{"anchor": f"anchor {i}", "positive": f"positive {i}"} for i in range(12)]
-TRIPLES = [row | {"negative": f"negative {i}"} for i, row in enumerate(PAIRS)]
+TRIPLES = [{name: f"{name} {i}" for name in ("anchor", "positive", "negative")} for i in range(12)]
 SCORED = [{"sentence1": f"a cat {i}", "sentence2": f"some {i} cats", "score": i / 12} for i in range(12)]
 
 
@@ -210,12 +206,10 @@ def test_a_file_has_sentence_transformers_losses(
 def test_a_batch_of_labels_alone_holds_two_of_them(tmp_path: Path) -> None:
     """Without groups: four sentences of each label; of one label alone no triplet could be mined."""
     rows = [{"text": f"sentence {i}", "label": f"label {i % 5}"} for i in range(60)]
-    train = write_lines(tmp_path / "t.jsonl", rows)
-    val = write_lines(tmp_path / "v.jsonl", [{"text": "a", "label": "b"}])
     for batch_size in (4, 6):
         with pytest.raises(UserError, match=r"trainer\.batch_size=.*objective\.per_label="):
-            labelled(train, val, batch_size=batch_size)
-    objective = labelled(train, val, batch_size=12)
+            labelled(tmp_path, rows, batch_size=batch_size)
+    objective = labelled(tmp_path, rows, batch_size=12)
     counts = [objective.batch(0, step[0]).targets.labels.bincount() for step in objective.epoch_steps(0, 1)]
     assert sum(int(count.sum()) for count in counts) == 60
     assert all((count[count > 0] == 4).all() for count in counts)
@@ -224,14 +218,12 @@ def test_a_batch_of_labels_alone_holds_two_of_them(tmp_path: Path) -> None:
 def test_a_group_of_one_sentence_is_the_first(tmp_path: Path) -> None:
     rows = [{"text": "sentence 0", "label": "label 0", "group": "first"}]
     rows += [{"text": f"sentence {i}", "label": f"label {i % 2}", "group": "second"} for i in range(1, 4)]
-    train = write_lines(tmp_path / "t.jsonl", rows)
-    val = write_lines(tmp_path / "v.jsonl", [{"text": "a", "label": "b", "group": "c"}])
-    assert labelled(train, val, batch_size=4, order="file").epoch_steps(0, 1) == [[[0, 1, 2, 3]]]
+    assert labelled(tmp_path, rows, batch_size=4, order="file").epoch_steps(0, 1) == [[[0, 1, 2, 3]]]
 
 
 def test_a_positive_equal_to_its_anchor_is_another_view(tmp_path: Path) -> None:
     rows = [{"anchor": f"text {i}", "positive": [f"text {i}", f"other {i}"]} for i in range(4)]
-    data = own_data(write_lines(tmp_path / "a.jsonl", rows), tmp_path, {"anchor": "x", "positive": "y"})
+    data = own_data(tmp_path, rows, {"anchor": "x", "positive": "y"})
     batch = own_pairs(data, batch_size=4).batch(0, range(4))
     views = [(r.text[:4], r.view) for r in batch.requests if r.role == "document"]
     assert views == [("text", 1), ("othe", 0)] * 4
@@ -265,7 +257,7 @@ def test_why_a_batch_has_nothing_to_learn_from(
     tmp_path: Path, rows: list[dict[str, Any]], loss: dict[str, Any], named: str
 ) -> None:
     """The first two rows are one batch, with two positives of each."""
-    data = own_data(write_lines(tmp_path / "t.jsonl", rows), tmp_path, {"query": "x", "pos": ["y"]})
+    data = own_data(tmp_path, rows, {"query": "x", "pos": ["y"]})
     objective = own_pairs(data, batch_size=len(rows), num_positives=2, infonce={"in_batch": "all"} | loss)
     found = objective.batch(0, range(min(2, len(rows)))).empty_because
     assert named in found
@@ -275,7 +267,7 @@ def test_why_a_batch_has_nothing_to_learn_from(
 def test_pairs_and_negatives_are_rows_of_a_batch(tmp_path: Path) -> None:
     """Two questions, then their answers with the second one's own negative: rows 0, 1; 2, 3, 4."""
     rows = [question(0), question(1, **HARD)]
-    data = own_data(write_lines(tmp_path / "t.jsonl", rows), tmp_path, {"query": "x", "pos": ["y"]})
+    data = own_data(tmp_path, rows, {"query": "x", "pos": ["y"]})
     for kept in (False, True):
         loss = {"in_batch": "all", "false_negatives": "keep" if kept else "mask"}
         batch = own_pairs(data, infonce=loss).batch(0, [0, 1])
@@ -297,12 +289,10 @@ def test_a_batch_of_labelled_sentences_has_positives(
     tmp_path: Path, num_groups: int, meanings: str, share: float, chooses: bool
 ) -> None:
     """Of many groups, shuffled batches would have almost none: then groups per batch are chosen."""
-    rows = [
-        {"text": f"sentence {i} of {group}", "group": f"g{group}"}
-        | ({"meaning": meanings[i % len(meanings)]} if meanings else {})
-        for group in range(num_groups)
-        for i in range(4)
-    ]
+    rows: Rows = []
+    for group, i in product(range(num_groups), range(4)):
+        meaning = {"meaning": meanings[i % len(meanings)]} if meanings else {}
+        rows.append({"text": f"sentence {i} of {group}", "group": f"g{group}", **meaning})
     train = write_lines(tmp_path / "train.jsonl", rows)
     val = write_lines(tmp_path / "val.jsonl", [{"text": "a b", "group": "v"}, {"text": "c d", "group": "v"}])
 
@@ -311,12 +301,10 @@ def test_a_batch_of_labelled_sentences_has_positives(
         return build_objective(check(TrainSettings, config))
 
     objective = built()
-    counts = [0, 0]
-    for step in objective.epoch_steps(0, 1):
-        batch = objective.batch(0, step[0])
-        counts[0] += len({anchor for anchor, _ in batch.pairs})
-        counts[1] += len(step[0])
-    assert counts[0] / counts[1] == pytest.approx(objective.share_with_positive())
+    steps = [step[0] for step in objective.epoch_steps(0, 1)]
+    with_positive = [len({anchor for anchor, _ in objective.batch(0, step).pairs}) for step in steps]
+    found = sum(with_positive) / sum(map(len, steps))
+    assert found == pytest.approx(objective.share_with_positive())
     assert objective.share_with_positive() >= share
     assert ("groups_per_batch=" in objective.describe()) is chooses
     if chooses:
