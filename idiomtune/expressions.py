@@ -37,6 +37,10 @@ _VERB_FORMS, _NOUN_FORMS = (
 )
 
 
+# Portuguese; Galician: luz, luces.
+_ENDINGS = [("ão", "ões"), ("ão", "ães"), ("ês", "eses"), ("m", "ns"), ("z", "ces")]
+
+
 @lru_cache(maxsize=100_000)
 def inflections(word: str, *, as_verb: bool = True) -> tuple[str, ...]:
     """The word in lower case, then its possible forms, too many rather than too few.
@@ -66,14 +70,7 @@ def _plurals(word: str) -> list[str]:
     if word.endswith(("f", "fe")):
         forms.append(word.removesuffix("e")[:-1] + "ves")
     forms += _NOUN_FORMS.get(word, [])
-    if word.endswith("ão"):
-        forms += [word[:-2] + "ões", word[:-2] + "ães"]
-    if word.endswith("ês"):
-        forms.append(word[:-2] + "eses")
-    if last == "m":
-        forms.append(stem + "ns")
-    if last == "z":  # Galician: luz, luces
-        forms.append(stem + "ces")
+    forms += [word.removesuffix(end) + plural for end, plural in _ENDINGS if word.endswith(end)]
     if last == "l" and stem[-1] in "aeiou":
         accented = {"e": "é", "o": "ó"}
         forms += [stem + "is", stem[:-1] + accented.get(stem[-1], stem[-1]) + "is"]
@@ -169,9 +166,8 @@ def plain_expression(expression: str) -> str:
 
 def _split(expression: str) -> list[str]:
     """The words of an expression as it is written."""
-    expression = unicodedata.normalize("NFC", expression).replace(
-        "\u02bc", "'"
-    )  # the apostrophe that is a letter
+    # U+02BC is the apostrophe that is a letter.
+    expression = unicodedata.normalize("NFC", expression).replace("\u02bc", "'")
     if expression.replace(" ", "").isalpha():
         return expression.split()
     bare = _without_punctuation(expression)
@@ -322,21 +318,18 @@ def written_steps(
         by_digits.setdefault(digit, []).append(patterns[name])
         by_marks.setdefault(mark, []).append(patterns[name] + digit)
     any_expression = _any_expression(words, patterns)
+    begins = f"{_START}(?={any_expression}{LAST})"
     steps = [
         (f"{_START}{any_expression}{_END}{KEEP}", LAST),
         # From the text's beginning, or the end of one, to where the next begins.
-        (
-            f"(?:\\A|{LAST})(?=[^{LAST}]*{LAST})[^{LAST}]*?{KEEP}{_START}(?={any_expression}{LAST})",
-            _FIRST,
-        ),
+        (f"(?:\\A|{LAST})(?=[^{LAST}]*{LAST})[^{LAST}]*?{KEEP}{begins}", _FIRST),
         *((f"{_FIRST}(?:{'|'.join(some)}){KEEP}(?={LAST})", digit) for digit, some in by_digits.items()),
         *((f"{_FIRST}(?:{'|'.join(some)}){KEEP}(?={LAST})", mark) for mark, some in by_marks.items()),
     ]
     if in_place:
         steps.append((f"{_FIRST}[^{_DIGITS[0]}-{LAST}]*(?=[{_DIGITS[0]}-{_DIGITS[-1]}])", ""))
-    return [*steps, (f"[{_FIRST}{LAST}]", "")], {
-        "".join(codes[name]): written[name] or "" for name in numbered
-    }
+    table = {"".join(codes[name]): written[name] or "" for name in numbered}
+    return [*steps, (f"[{_FIRST}{LAST}]", "")], table
 
 
 def _whole(words: Sequence[Word]) -> str:

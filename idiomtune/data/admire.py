@@ -28,7 +28,6 @@ Sense = Literal["idiomatic", "literal"]
 
 _NAMES, _CAPTIONS = ([f"image{i}_{what}" for i in range(1, NUM_IMAGES + 1)] for what in ("name", "caption"))
 _COLUMNS = ("compound", "sentence", "sentence_type", "expected_order", *_NAMES, *_CAPTIONS)
-_MUST_HAVE_GOLD = ("train",)
 _PUBLISHED = {  # split → the folder of its language, its own folder in that one, its table
     "train": ("EN", "train", "subtask_a_train.tsv"),
     "dev": ("EN", "dev", "subtask_a_dev.tsv"),
@@ -125,7 +124,7 @@ def read_items(folder: Path, split: AdmireSplit, *, check_images: bool = False) 
             if not is_plain_name(cells[field]):
                 raise ValueError(f"field {field!r}: {cells[field]!r} is not the name of a file or folder")
         compound, sentence, sense, order = (cells[column] for column in _COLUMNS[:4])
-        has_gold = split in _MUST_HAVE_GOLD
+        has_gold = split == "train"
         if sense not in ADMIRE_SENSES and (sense or has_gold):
             raise ValueError(f"field 'sentence_type': must be idiomatic or literal, got {sense!r}")
         names = [cells[column] for column in _NAMES]
@@ -170,15 +169,14 @@ def _tables(folder: Path, split: str) -> list[Path]:
 
 def _table(folder: Path, split: str) -> Path:
     places = _tables(folder, split)
-    for path in places:
-        if path.is_file():
-            return path
+    if path := next(filter(Path.is_file, places), None):
+        return path
     error = UserError if split in ("train", "dev") else DataMissingError
-    raise error(
-        f"there is no such file, nor {places[-1].relative_to(folder)}; {folder} must be the folder with the "
-        f"tables of AdMIRe's subtask A ({ADMIRE.setting}=, or {FOLDER}/ in IDIOM_DATA)",
-        file=places[0],
+    problem = (
+        f"there is no such file, nor {places[-1].relative_to(folder)}; {folder} must be the folder with "
     )
+    problem += f"the tables of AdMIRe's subtask A ({ADMIRE.setting}=, or {FOLDER}/ in IDIOM_DATA)"
+    raise error(problem, file=places[0])
 
 
 def folder_of(files: Iterable[Path], split: str) -> Path | None:

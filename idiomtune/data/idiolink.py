@@ -17,14 +17,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar, cast
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 from idiomtune.data.fields import TableRow
-from idiomtune.data.names import (
-    DECLARED,
-    IDIOLINK,
-    QueryMode,
-    TrainDocumentMode,
-    TrainQueryMode,
-    held_out,
-)
+from idiomtune.data.names import DECLARED, IDIOLINK, QueryMode, TrainDocumentMode, TrainQueryMode, held_out
 from idiomtune.data.sources import SAMPLE_ROOT, published, warn_if_altered
 from idiomtune.errors import DataMissingError, UserError
 from idiomtune.expressions import expression_words, plain_expression
@@ -146,12 +139,9 @@ def idiolink_root(root: str | None, *, sample: bool) -> Path:
                 return candidate
         # A folder of other datasets is not a mistake.
         others = by == "IDIOM_DATA" or any((folder / d.name).is_dir() for d in DECLARED if d != IDIOLINK)
-        raise (DataMissingError if others else UserError)(
-            "found no IdioLink split there: it needs <split>/indexes.json and <split>/queries.json, directly "
-            "or under idiolink/",
-            option=by,
-            file=folder,
-        )
+        problem = "found no IdioLink split there: it needs <split>/indexes.json and <split>/queries.json, "
+        problem += "directly or under idiolink/"
+        raise (DataMissingError if others else UserError)(problem, option=by, file=folder)
     return _downloaded()
 
 
@@ -159,9 +149,8 @@ def _downloaded() -> Path:
     """IdioLink's splits from the cache, or from the Hub."""
     revision = os.environ.get(REVISION_BY)
     if revision and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", revision):
-        raise UserError(
-            "is neither a commit nor the name of a branch or tag", option=REVISION_BY, file=revision
-        )
+        problem = "is neither a commit nor the name of a branch or tag"
+        raise UserError(problem, option=REVISION_BY, file=revision)
     folder = cache_folder() / (f"idiolink-{revision}" if revision else "idiolink")
     known = {} if revision else SHA256
     if not is_file(folder / _CHECKSUMS):
@@ -197,12 +186,9 @@ def _download(folder: Path, revision: str, known: Mapping[str, str]) -> None:
         write_json(folder / _CHECKSUMS, sums)
     except CLIENT_ERRORS as error:
         raise DataMissingError(
-            "the IdioLink data is not here and could not be downloaded from the Hugging Face Hub "
-            f"({REPO}).\n"
-            "  - a local copy: data.root=<folder with train/ and val/>, or the environment variable "
-            "IDIOM_DATA=<folder with idiolink/>\n"
-            "  - another revision of the dataset: the environment variable "
-            f"{REVISION_BY}=<commit or branch>\n"
+            f"the IdioLink data is not here and could not be downloaded from the Hugging Face Hub ({REPO}).\n"
+            "  - a local copy: data.root=<folder with train/ and val/>, IDIOM_DATA=<folder with idiolink/>\n"
+            f"  - another revision of the dataset: {REVISION_BY}=<commit or branch>\n"
             "  - no data at hand: data=sample runs on the small set that comes with the project\n"
             f"  Reason: {reason_for(error)}"
         ) from error
@@ -237,16 +223,11 @@ def fold_splits(root: Path, fold: int, folds: int) -> tuple[Split, Split]:
     Returns:
         The training split and the scored split, both named `cv`.
     """
-    parts = [_read_split(root, name) for name in ("train", "val")]
-    scored_idioms = held_out(
-        (d.idiom for part in parts for d in part.documents), fold, folds, "idioms in train and val"
-    )
-    both = _joined("cv", parts)
-    training = replace(
-        both,
-        documents=tuple(d for d in both.documents if d.idiom not in scored_idioms),
-        queries=tuple(q for q in both.queries if q.idiom not in scored_idioms),
-    )
+    both = _joined("cv", [_read_split(root, name) for name in ("train", "val")])
+    scored_idioms = held_out((d.idiom for d in both.documents), fold, folds, "idioms in train and val")
+    documents = tuple(d for d in both.documents if d.idiom not in scored_idioms)
+    queries = tuple(q for q in both.queries if q.idiom not in scored_idioms)
+    training = replace(both, documents=documents, queries=queries)
     scored = replace(both, queries=tuple(q for q in both.queries if q.idiom in scored_idioms))
     _check_relevance(scored)
     return training, scored
@@ -348,15 +329,9 @@ def is_relevant(query: Document, document: Document) -> bool:
 
 def query_request(record: Document, mode: QueryMode) -> Request:
     """How a sentence with its span is embedded as a query in one of the four modes."""
-    with_instruction = mode.startswith("instruction_")
     pooling: Pooling = "span" if mode.endswith("span") else "sentence"
-    return Request(
-        record.sentence,
-        record.span_offsets,
-        role="query",
-        instruction=INSTRUCTION.replace("{span}", record.span) if with_instruction else None,
-        pooling=pooling,
-    )
+    instruction = INSTRUCTION.replace("{span}", record.span) if mode.startswith("instruction_") else None
+    return Request(record.sentence, record.span_offsets, "query", instruction, pooling)
 
 
 def document_request(record: Document) -> Request:
@@ -421,11 +396,8 @@ def read_released(path: Path, split: Split) -> list[TrainingTuple]:
             that of a record of the split.
     """
     if not path.is_file():
-        raise UserError(
-            "there are no released training tuples; use objective.tuples=drawn, or put the authors' file "
-            "there",
-            file=path,
-        )
+        problem = "there are no released training tuples: put the authors' there, or objective.tuples=drawn"
+        raise UserError(problem, file=path)
     by_text: dict[str, list[Document]] = defaultdict(list)
     for record in (*split.documents, *split.queries):
         by_text[record.sentence].append(record)
@@ -442,12 +414,9 @@ def read_released(path: Path, split: Split) -> list[TrainingTuple]:
         relevant += [is_relevant(query, negative) for negative in negatives]
         if relevant != [True] + [False] * len(negatives):
             raise ValueError(f"has a positive or negative that is not one of {query.id}")
-        return TrainingTuple(
-            query.id,
-            (positive.id,),
-            tuple(n.id for n in negatives if n.idiom == query.idiom),
-            tuple(n.id for n in negatives if n.idiom != query.idiom),
-        )
+        hard = tuple(n.id for n in negatives if n.idiom == query.idiom)
+        soft = tuple(n.id for n in negatives if n.idiom != query.idiom)
+        return TrainingTuple(query.id, (positive.id,), hard, soft)
 
     return list(read_made(path, ("query", "positive", "negatives"), tuple_of))
 
@@ -495,12 +464,7 @@ def draw_tuples(
     for anchor in anchors:
         same_class = by_class.get((anchor.idiom, anchor.meaning), [])
         positives = [i for i in same_class if documents[i].id != anchor.id]
-        tuples.append(
-            TrainingTuple(
-                anchor.id,
-                draw(positives, num_positives),
-                draw(by_class.get((anchor.idiom, opposite[anchor.meaning]), []), num_hard),
-                draw(others.get(anchor.idiom, everything), num_soft),
-            )
-        )
+        hard = by_class.get((anchor.idiom, opposite[anchor.meaning]), [])
+        drawn = (draw(positives, num_positives), draw(hard, num_hard))
+        tuples.append(TrainingTuple(anchor.id, *drawn, draw(others.get(anchor.idiom, everything), num_soft)))
     return tuples

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -123,9 +124,8 @@ def read_ncimp(files: DataFiles, language: EpsilonLanguage) -> Ncimp:
     paths = [files(f"{folder}/{name}") for name in _SENTENCES]
     read = Ncimp(language, files=[*paths, neutral, scores])
     classes = _read_classes(scores, language)
-    rows = list(
-        read_made(neutral, _NEUTRAL_COLUMNS, lambda row: _words_of(row.values, language, read.counts))
-    )
+    words_of = partial(_words_of, language=language, counts=read.counts)
+    rows = list(read_made(neutral, _NEUTRAL_COLUMNS, lambda row: words_of(row.values)))
     sentences = [dict(read_made(path, _SENTENCE_COLUMNS, _sentence)) for path in paths]
     for path, of_file in zip(paths, sentences, strict=True):
         if of_file.keys() != {name for name, *_ in rows}:

@@ -79,11 +79,8 @@ def labelled_usages(unseen: Iterable[str], settings: Any = None, *, whole: bool 
     except DataMissingError as error:
         if whole:
             raise
-        log.warning(
-            "the gate of meanings learns from the project's own %d sentences alone: %s",
-            len(own),
-            first_line(error),
-        )
+        message = "the gate of meanings learns from the project's own %d sentences alone: %s"
+        log.warning(message, len(own), first_line(error))
         return own
 
 
@@ -105,8 +102,7 @@ def admire_folder(settings: Any) -> Path:
     folder = folder_of(settings, ADMIRE.name)
     if folder is None:
         raise DataMissingError(
-            "the AdMIRe data (SemEval-2025 Task 1, subtask A) is not here, and its public links do not work "
-            "for programs\n"
+            "the AdMIRe data (SemEval-2025 Task 1, subtask A) is not here; programs cannot follow its links\n"
             f"  - fetch all splits from {PUBLISHED_AT}, or Training and Development Data from {WEBSITE}, and "
             "name the folder with EN/ and PT/, or with subtask_a_train.tsv and subtask_a_dev.tsv (or train/ "
             f"and dev/): data.admire=<folder>, or IDIOM_DATA=<folder with {ADMIRE.name}/>\n"

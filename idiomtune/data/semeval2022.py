@@ -18,15 +18,10 @@ from idiomtune.io.tables import Row, read_made, read_rows
 FOLDER = SEMEVAL2022.name
 TRAIN_FILE = "SubTaskB/TrainData/train_data.csv"
 ONE_SHOT_FILE = "SubTaskB/TestData/train_one_shot.csv"
-_PATHS = {
-    **{split: f"SubTaskB/EvaluationData/{split}" for split in ("dev", "eval")},
-    "test": "SubTaskB/TestData/test",
-}
-_PAIRS = {split: f"{path}.csv" for split, path in _PATHS.items()}
-_GOLD = {split: f"{path}.gold.csv" for split, path in _PATHS.items()}
-_FORMS = {split: f"{path}.submission_format.csv" for split, path in _PATHS.items()}
-_FORMS["test"] = "SubTaskB/TestData/test_submission_format.csv"
+_EVALUATION, _TEST = "SubTaskB/EvaluationData", "SubTaskB/TestData"
+_PATHS = {"dev": f"{_EVALUATION}/dev", "eval": f"{_EVALUATION}/eval", "test": f"{_TEST}/test"}
 _PUBLIC_GOLD = ("dev",)
+_PAIR_COLUMNS = ("ID", "Language", "MWE1", "sentence1", "sentence2")
 _FORM_COLUMNS = ("ID", "Language", "Setting", "Sim")
 _NO_EXPRESSION = ("", "None")
 
@@ -131,13 +126,13 @@ def read_pairs(files: DataFiles, split: SemEvalSplit) -> PairSplit:
         UserError: naming file, row and field of what is wrong.
     """
     name = split.partition("_")[0]
-    path, form_path = files(_PAIRS[name]), files(_FORMS[name])
-    gold_path = files(_GOLD[name]) if name in _PUBLIC_GOLD else files.optional(_GOLD[name])
+    path = files(f"{_PATHS[name]}.csv")
+    form_path = files(f"{_PATHS[name]}{'_' if name == 'test' else '.'}submission_format.csv")
+    gold_name = f"{_PATHS[name]}.gold.csv"
+    gold_path = files(gold_name) if name in _PUBLIC_GOLD else files.optional(gold_name)
     pairs = [
         Pair(id_, language, None if expression in _NO_EXPRESSION else expression, *sentences)
-        for id_, language, expression, *sentences in _cells(
-            path, "ID", "Language", "MWE1", "sentence1", "sentence2"
-        )
+        for id_, language, expression, *sentences in _cells(path, *_PAIR_COLUMNS)
     ]
     by_id = {pair.id: pair for pair in pairs}
     form = tuple((id_, language, setting) for id_, language, setting, _ in _cells(form_path, *_FORM_COLUMNS))

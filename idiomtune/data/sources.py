@@ -100,12 +100,10 @@ def published(dataset: DatasetType) -> GitHubData:
     """What `published.tsv` has of a data set: its files, where they are and their sums."""
     with _PUBLISHED.open(encoding="utf-8", newline="") as file:
         rows = [row for row in csv.DictReader(file, delimiter="\t") if row["data_set"] == dataset.name]
-    files = {
-        row["file"]: PublishedFile(
-            row["path"], row["revision"], row["sha256"] or None, tuple(row["columns"].split(","))
-        )
-        for row in rows
-    }
+    files = {}
+    for row in rows:
+        columns = tuple(row["columns"].split(","))
+        files[row["file"]] = PublishedFile(row["path"], row["revision"], row["sha256"] or None, columns)
     return GitHubData(dataset, rows[0]["repository"], files)
 
 
@@ -141,11 +139,8 @@ class DataFiles:
             if is_file(self.folder / path):
                 warn_if_altered(self.folder / path, file.sha256)
                 return self.folder / path
-        raise UserError(
-            f"there is no such file; {self.folder} must be the folder with {self.source.contents} "
-            f"({dataset.setting}=)",
-            file=self.folder / name,
-        )
+        must = f"{self.folder} must be the folder with {self.source.contents} ({dataset.setting}=)"
+        raise UserError(f"there is no such file; {must}", file=self.folder / name)
 
     def optional(self, name: str) -> Path | None:
         """A file that is not published, where the user has it."""

@@ -81,10 +81,9 @@ class OwnTable(Table):
         form: str | None = None,
         spellings: dict[str, str] | None = None,
     ) -> None:
-        self._mapping, self._conditions = mapping or {}, {}
-        for role in _CONDITIONS:
-            if text := self._mapping.get(role):
-                self._conditions[role] = condition(text, f"{_OPTION}: {role}")
+        self._mapping = mapping or {}
+        texts = {role: text for role in _CONDITIONS if (text := self._mapping.get(role))}
+        self._conditions = {role: condition(text, f"{_OPTION}: {role}") for role, text in texts.items()}
         chosen = {role: name for role, name in self._mapping.items() if name and role not in _CONDITIONS}
         super().__init__(source, [f for f in TRAINED if form in (None, f.name)], chosen, _OPTION)
         self.left_out = {column for column, _ in self._conditions.values()}
@@ -245,19 +244,17 @@ class OwnTable(Table):
             role if list(columns) == [role] else f"{' and '.join(columns)} as {role}"
             for role, columns in roles.items()
         )
+        used = {column for columns in roles.values() for column in columns}
+        every = dict.fromkeys(column for header in self.kinds for column in header)
+        ignored = [column for column in every if column not in used and normalised(column) not in UNREAD]
         for role in self._conditions:
             about += f"; {role} {self._mapping[role]}: {self._num_kept} of {self._num_read} rows"
-        if ignored := self._ignored():
+        if ignored:
             about += f"; left out: {', '.join(ignored)}"
         if self._echoes:
             about += f"; negatives that equal their anchor: {first_of(self._echoes)}"
         form = {"scored": "scored pairs"}.get(self.form.name, self.form.name)
         return f"{self.source.name}: {form} ({about})"
-
-    def _ignored(self) -> list[str]:
-        used = {column for kind in self.kinds.values() for columns in kind.values() for column in columns}
-        every = dict.fromkeys(column for kind in self.kinds for column in kind)
-        return [column for column in every if column not in used and normalised(column) not in UNREAD]
 
     def _example(self, record: Record) -> Example:
         """A row. Raises FieldError."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _MAX_NAMED = 3
+_HASH = np.int64(31)  # of two ids: the product wraps around, as hashes may
 _LOOKED_AT = 1000  # rows whose texts may turn out to be numbers of rows
 _TEXT_ROLES = {"pairs": ("anchor", "positive"), "scored": ("sentence1", "sentence2"), "sentences": ("text",)}
 
@@ -142,9 +143,8 @@ def load_own(data: OwnData, mined: Mined = MappingProxyType({})) -> OwnSplits:
     if val_sources:
         val = _read(val_sources, data, notes, {}, spellings)
         if val.form != train.form:
-            raise UserError(
-                f"has {val.form}, but {train_sources[0].name} has {train.form}", file=val_sources[0].name
-            )
+            problem = f"has {val.form}, but {train_sources[0].name} has {train.form}"
+            raise UserError(problem, file=val_sources[0].name)
     else:
         train, val = _split(train, data.val_share, notes)
     train = _without_held_out(train, val, notes)
@@ -152,13 +152,8 @@ def load_own(data: OwnData, mined: Mined = MappingProxyType({})) -> OwnSplits:
         raise UserError("data.train: no row is left to train on: all of them are in data.val too")
     notes += _oddities(train)
     sources = [*train_sources, *val_sources]
-    return OwnSplits(
-        train,
-        val,
-        [s.path for s in sources if s.path is not None],
-        {s.name: s.revision for s in sources if s.revision is not None},
-        notes,
-    )
+    files = [s.path for s in sources if s.path is not None]
+    return OwnSplits(train, val, files, {s.name: s.revision for s in sources if s.revision}, notes)
 
 
 def _read(
@@ -175,11 +170,11 @@ def _read(
                 wrong.pop(example.sentences[0].text, None)
                 store = store or Store(table.form.name, file)
                 if table.form.name != store.form:
-                    raise UserError(
-                        f"has {table.form.name}, but {sources[0].name} has {store.form}: train on both as "
-                        "parts of a mixture (+experiment=mixture), or leave one out",
-                        file=source.name,
+                    problem = (
+                        f"has {table.form.name}, but {sources[0].name} has {store.form}: leave one out, "
                     )
+                    problem += "or train on both as parts of a mixture (+experiment=mixture)"
+                    raise UserError(problem, file=source.name)
                 store.add(source.name, with_negatives(example, negatives) if negatives else example)
             table.check_judgements()
             notes.append(table.about())
@@ -189,9 +184,7 @@ def _read(
         store.close()
     unlabelled = np.flatnonzero(store.label_ids == 0)
     if store.has_labels and len(unlabelled):
-        raise UserError(
-            f"{store.name(unlabelled[0])}: has a group but no label, while other rows have labels"
-        )
+        raise UserError(f"{store.name(unlabelled[0])}: has a group but no label, while others have labels")
     return _with_meanings(Examples(store, np.arange(len(store.numbers))))
 
 
@@ -220,11 +213,9 @@ def _check_text_columns(store: Store, source: str) -> None:
         counts = [int(text) for text in texts if text.isdecimal() and len(text) < 10]
         are_equal = len(texts) > 1 and (store.text_ids[numbers] == store.text_ids[numbers[0]]).all()
         if are_equal or (len(counts) == len(texts) > 2 and (np.diff(counts) == 1).all()):
-            raise UserError(
-                f"the {role} is {'one text in all rows' if are_equal else 'the number of the row'} "
-                f"({texts[0]!r}, {texts[1]!r}, …): name another, 'data.columns={{{role}: <column>}}'",
-                file=source,
-            )
+            problem = f"the {role} is {'one text in all rows' if are_equal else 'the number of the row'} "
+            problem += f"({texts[0]!r}, {texts[1]!r}, …): name another, 'data.columns={{{role}: <column>}}'"
+            raise UserError(problem, file=source)
 
 
 def _split(examples: Examples, share: float, notes: list[str]) -> tuple[Examples, Examples]:
@@ -235,10 +226,8 @@ def _split(examples: Examples, share: float, notes: list[str]) -> tuple[Examples
     # A single label can neither be learnt nor found; for anything else two tell more than one.
     is_by_label = store.form == "sentences" and (what == "labels" or not store.has_meanings)
     if len(distinct) < (4 if is_by_label else 2):
-        raise UserError(
-            f"data.val: whole {what} are held out, and {len(distinct)} are too few to hold out some: "
-            f"give a file with data.val="
-        )
+        problem = f"whole {what} are held out, and {len(distinct)} are too few to hold out some"
+        raise UserError(f"data.val: {problem}: give a file with data.val=")
     # A group that is larger than all that is to be held out stays in training.
     wanted = share * len(rows)
     fitting = np.flatnonzero(counts <= wanted)
@@ -249,10 +238,9 @@ def _split(examples: Examples, share: float, notes: list[str]) -> tuple[Examples
         fitting = np.argsort(counts, kind="stable")[:least]
     is_held_out = np.isin(store.groups[rows], distinct[fitting])
     more = f": whole {what} are held out, and at least {least}" * bool(is_held_out.mean() > 1.25 * share)
-    notes.append(
-        f"held out: {int(is_held_out.sum())} of {len(is_held_out)} rows, {len(fitting)} of {len(distinct)} "
-        f"{what} (data.val_share={share:g}{more}){_named(store, distinct[fitting])}"
-    )
+    num_rows = f"{int(is_held_out.sum())} of {len(is_held_out)} rows"
+    num_groups = f"{len(fitting)} of {len(distinct)} {what} (data.val_share={share:g}{more})"
+    notes.append(f"held out: {num_rows}, {num_groups}{_named(store, distinct[fitting])}")
     return Examples(store, rows[~is_held_out]), Examples(store, rows[is_held_out])
 
 
@@ -290,18 +278,14 @@ def _keys(examples: Examples) -> Any:
     if examples.form != "scored":
         return anchors
     others = ids[examples.anchors + 1]
-    return _both(np.minimum(anchors, others), np.maximum(anchors, others))
-
-
-def _both(first: Any, second: Any) -> Any:
-    return first * np.int64(31) + second  # wraps around, as hashes may
+    return np.minimum(anchors, others) * _HASH + np.maximum(anchors, others)
 
 
 def _oddities(train: Examples) -> Iterator[str]:
     """What a user may not have meant, a line each; it is trained on nevertheless."""
     store, first = train.store, train.anchors
     ids = store.text_ids[first]
-    keys = ids if train.form == "sentences" else _both(ids, store.text_ids[first + 1])
+    keys = ids if train.form == "sentences" else ids * _HASH + store.text_ids[first + 1]
     is_again = np.ones(len(keys), dtype=bool)
     is_again[np.unique(keys, return_index=True)[1]] = False
     if is_again.any():
@@ -319,10 +303,8 @@ def _oddities(train: Examples) -> Iterator[str]:
         groups, counts = np.unique(pairs[:, 0], return_counts=True)
         is_one_sided = np.isin(store.labels[first, 0], groups[counts == 1])
         if is_one_sided.any():
-            yield (
-                f"{int((counts == 1).sum())} of {len(groups)} groups have one meaning, and no hard negative: "
-                f"{_rows(train, is_one_sided)}"
-            )
+            share = f"{int((counts == 1).sum())} of {len(groups)} groups"
+            yield f"{share} have one meaning, and no hard negative: {_rows(train, is_one_sided)}"
 
 
 def _rows(examples: Examples, chosen: NDArray[np.bool_]) -> str:

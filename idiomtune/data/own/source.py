@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -60,12 +61,9 @@ def find_sources(names: Sequence[str], option: str) -> list[Source]:
             sources.append(Source(name, path))
         else:
             several = f"; write several files as a list, '{option}=[{name}]'" if "," in name else ""
-            raise DataMissingError(
-                f"there is no such file or folder{several}. A data set of the Hub: hf:<owner>/<name>:<split>",
-                option=option,
-                file=name,
-            )
-    if twice := {s.name for s in sources if sum(other.name == s.name for other in sources) > 1}:
+            problem = f"there is no such file or folder{several}. A data set of the Hub: "
+            raise DataMissingError(f"{problem}hf:<owner>/<name>:<split>", option=option, file=name)
+    if twice := [name for name, num in Counter(source.name for source in sources).items() if num > 1]:
         raise UserError(f"names {min(twice)} twice", option=option)
     return sources
 

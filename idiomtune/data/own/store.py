@@ -222,10 +222,9 @@ class Examples:
             parts = {"sentence": texts, "label": label, "group": [group] if label == [None] else []}
         score = [f"{store.scores[number]:g}"] if self.form == "scored" else []
         parts |= {"meaning": [meaning], "score": score}
-        shown = (
-            f"{role} {' | '.join(filter(None, of_role))}" for role, of_role in parts.items() if any(of_role)
-        )
-        return f"{store.name(number)}: {', '.join(shown)}"
+        filled = {role: " | ".join(filter(None, of_role)) for role, of_role in parts.items()}
+        shown = ", ".join(f"{role} {words}" for role, words in filled.items() if words)
+        return f"{store.name(number)}: {shown}"
 
     def names(self, rows: Sequence[int]) -> list[str]:
         """For messages."""

@@ -176,11 +176,13 @@ class Record:
         return offsets
 
     def _texts(self, role: str, cell: Any) -> list[Any]:
-        """The texts in a cell."""
-        texts = _listed(cell)
-        if texts == [cell] and isinstance(cell, str) and _LIST.fullmatch(cell.strip()):
+        """The texts in a cell: a list, also as text in a CSV, or one text such as "[Laughter] No."."""
+        texts = _any_list(cell)
+        if texts is not None and (texts is cell or all(isinstance(text, str | dict) for text in texts)):
+            return texts
+        if isinstance(cell, str) and _LIST.fullmatch(cell.strip()):
             raise self.error(role, f'is a list that cannot be read ({cell:.60}): write JSON, ["…", "…"]')
-        return texts
+        return [cell]
 
     def entries(self, role: str, span: str, *, several: bool = True) -> list[Record]:
         """The texts of a role, each as a record: a text, or an object.
@@ -191,15 +193,9 @@ class Record:
             span: as for :meth:`marked`; the row's is that of a single entry.
             several: those of all its columns, and of lists in them; otherwise its only one.
         """
-        if several and role not in self.names:
-            return []
         if several:
-            cells = [
-                (column, entry)
-                for column in self.names[role]
-                if not is_empty(self.values.get(column))
-                for entry in self._texts(role, self.values[column])
-            ]
+            filled = (c for c in self.names.get(role, ()) if not is_empty(self.values.get(c)))
+            cells = [(column, text) for column in filled for text in self._texts(role, self.values[column])]
         else:
             cells = [(self.names.get(role, (role,))[0], self.cell(role))]
         marks = {
@@ -307,24 +303,23 @@ class Table:
                 continue
             column = names[role][0]
             texts = [text for row in head if isinstance(text := row.values.get(column), str)]
+            has_span = bool({part.replace("span", span) for part in SPAN_PARTS} & names.keys())
+            notes = []
             for kind, num_marked, num_single, example in find_marks(texts):
-                is_span = 2 * num_single > len(texts)
-                if is_span and not {part.replace("span", span) for part in SPAN_PARTS} & names.keys():
+                marked = f"{num_marked} of {len(texts)} texts have marks {kind} ({one_line(example[:80])})"
+                if 2 * num_single > len(texts) and not has_span:
                     self._marks.setdefault(column, (kind, span))
-                    what = f"they are read as the {span}, and are no part of the text"
+                    notes.append(f"{marked}: they are read as the {span}, and are no part of the text")
                 elif num_marked > _MANY * len(texts):
-                    what = "read as words: remove them, or mark one stretch of each text and no other span"
-                else:
-                    continue
-                shown = f"{num_marked} of {len(texts)} texts have marks {kind} ({one_line(example[:80])})"
-                self._notes.append(f"{self.source.name}, field {column!r}: {shown}: {what}")
+                    what = "remove them, or mark one stretch of each text and no other span"
+                    notes.append(f"{marked}: read as words: {what}")
             found = (_ENTITY.search(text) for text in texts)
             entities = [match[0] for match in found if match and unescape(match[0]) != match[0]]
             if len(entities) > _MANY * len(texts):
-                examples = first_of(list(dict.fromkeys(entities)), 3)
-                shown = f"{len(entities)} of {len(texts)} texts have signs as HTML writes them ({examples})"
+                shown = f"signs as HTML writes them ({first_of(list(dict.fromkeys(entities)), 3)})"
                 what = "they are read as words: replace them, as Python's html.unescape does"
-                self._notes.append(f"{self.source.name}, field {column!r}: {shown}: {what}")
+                notes.append(f"{len(entities)} of {len(texts)} texts have {shown}: {what}")
+            self._notes += [f"{self.source.name}, field {column!r}: {note}" for note in notes]
 
     def _without_marks(self, row: Row) -> Row:
         """The row, with the ends of marked spans in columns of their own."""
@@ -358,11 +353,9 @@ class Table:
                 if len(columns) == 1 or role in self.form.several:
                     continue
                 if self._option:
-                    raise UserError(
-                        f"the columns {' and '.join(map(repr, columns))} could each be the {role}: leave one "
-                        f"out, or choose with {self._option}={{{role}: <column>}}",
-                        file=self.source.name,
-                    )
+                    problem = f"the columns {' and '.join(map(repr, columns))} could each be the {role}"
+                    how = f"leave one out, or choose with {self._option}={{{role}: <column>}}"
+                    raise UserError(f"{problem}: {how}", file=self.source.name)
                 columns.sort(key=lambda column: self.form.roles[role].index(normalised(column)))
             self.kinds[header] = names
         return self.kinds[header]
@@ -370,16 +363,16 @@ class Table:
     def _choose_form(self, header: Sequence[str]) -> None:
         if self.source.path is None or has_header(self.source.path):
             self._check_chosen(header)
-        titles = "; ".join(dict.fromkeys(form.title for form in self._forms))
-        known = {alias for form in self._forms for aliases in form.roles.values() for alias in aliases}
         if form := self._fitting(header):
             self._forms = [form]
             return
-        names = [(column, normalised(column)) for column in header]
+        titles = "; ".join(dict.fromkeys(form.title for form in self._forms))
+        known = {alias for form in self._forms for aliases in form.roles.values() for alias in aliases}
         near = "".join(
             f"; {column!r} (is it {match[0]!r}?)"
-            for column, name in names
-            if name not in known and (match := difflib.get_close_matches(name, known, 1, 0.8))
+            for column in header
+            if (name := normalised(column)) not in known
+            and (match := difflib.get_close_matches(name, known, 1, 0.8))
         )
         self._forms = [self._nearest(header)]
         mapping = ", ".join(f"{role}: <column>" for role in self.form.required)
@@ -387,10 +380,8 @@ class Table:
         have = ", ".join(map(one_line, header)) or "none"
         if any(len(column.split()) > 2 for column in header):
             near += ". If that is its first row, put a line with names above it, such as question,answer"
-        raise UserError(
-            f"its columns ({have}) are not those of {titles}. Rename them{how}{near}",
-            file=self.source.name,
-        )
+        problem = f"its columns ({have}) are not those of {titles}. Rename them{how}{near}"
+        raise UserError(problem, file=self.source.name)
 
     def _nearest(self, header: Sequence[str]) -> Form:
         """The form to propose where none fits: by required columns that are there, and by texts in a row."""
@@ -424,9 +415,7 @@ def is_empty(value: Any) -> bool:
 
 def as_number(value: Any) -> float | None:
     """A finite number, also as text; None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    if isinstance(value, str) and "_" in value:  # which Python accepts: 1_000
+    if isinstance(value, bool) or not isinstance(value, int | float | str) or "_" in str(value):  # as 1_000
         return None
     try:
         number = float(value)
@@ -446,16 +435,6 @@ def unique() -> Callable[[Record, str], str]:
         return id_
 
     return check
-
-
-def _listed(cell: Any) -> list[Any]:
-    """The texts in a cell: a list, also as text in a CSV, or one text such as "[Laughter] No."."""
-    if isinstance(cell, list):
-        return cell
-    parsed = _any_list(cell)
-    if parsed is None or not all(isinstance(entry, str | dict) for entry in parsed):
-        return [cell]
-    return parsed
 
 
 def _any_list(cell: Any) -> list[Any] | None:
