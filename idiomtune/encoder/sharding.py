@@ -66,15 +66,14 @@ def sharding_of_launch() -> Sharding | None:
     if not _is_true(_ON):
         return None
     checkpointing = "set it to false, and trainer.activation_checkpointing=true, which does the same"
-    shared, has_parts = "(all processes share the weights)", _is_true("ACCELERATE_USE_PARALLELISM_CONFIG")
-    is_by_size = os.environ.get("FSDP_AUTO_WRAP_POLICY", "").upper() == "SIZE_BASED_WRAP"
-    wrap = "fsdp_auto_wrap_policy"
+    parallelism = "leave it out (all processes share the weights)"
+    policy, wrap = os.environ.get("FSDP_AUTO_WRAP_POLICY", "").upper(), "fsdp_auto_wrap_policy"
     refused = [  # settings that would have no effect here, what to do instead, and whether they are set
         ("fsdp_version: 1", "set fsdp_version: 2", os.environ.get("FSDP_VERSION", "1") != "2"),
         ("fsdp_activation_checkpointing: true", checkpointing, _is_true("FSDP_ACTIVATION_CHECKPOINTING")),
-        ("parallelism_config", f"leave it out {shared}", has_parts),
+        ("parallelism_config", parallelism, _is_true("ACCELERATE_USE_PARALLELISM_CONFIG")),
         ("fsdp_ignored_modules", "leave it out", os.environ.get("FSDP_IGNORED_MODULES")),
-        (f"{wrap}: SIZE_BASED_WRAP", f"set {wrap}: TRANSFORMER_BASED_WRAP", is_by_size),
+        (f"{wrap}: {policy}", f"set {wrap}: TRANSFORMER_BASED_WRAP", policy == "SIZE_BASED_WRAP"),
     ]
     if problems := [f"{name} is not supported: {instead}" for name, instead, is_set in refused if is_set]:
         raise UserError("; ".join(problems), option="accelerate's fsdp_config")

@@ -82,24 +82,25 @@ def test_a_spans_embedding_is_that_of_the_text_written_out(tiny: Encoder) -> Non
 def test_near_the_limit_the_meaning_goes_first(tiny_path: Path) -> None:
     words = "They broke the ice again and again and again"
     length = len(SentenceTransformer(str(tiny_path)).tokenizer(words)["input_ids"])
-    encoder = Encoder.from_pretrained(tiny_path, device="cpu", max_length=length + 1)
+    encoder = Encoder(tiny_path, device="cpu", max_length=length + 1)
     bare = encoder.encode([words])
     encoder.meanings = Meanings(SENSES)
     assert torch.equal(encoder.encode([words]), bare)
 
 
-# Of each kind of tokenizer one; the other families need no less than these, and take seconds.
-QUICK = ("bert", "roberta", "xlm_roberta", "llama")
-SLOW = [pytest.param(name, "beside", marks=pytest.mark.slow) for name in FAMILIES if name not in QUICK]
-IN_PLACE = [("bert", "in_place"), ("roberta", "in_place")]
+# Of each kind of tokenizer one; those of slow tests take seconds.
+KINDS: list[Any] = [
+    *((name, "beside") for name in ("bert", "roberta", "xlm_roberta", "llama")),
+    *(pytest.param(n, "beside", marks=pytest.mark.slow) for n in ("deberta_v3", "t5", "mistral", "qwen2")),
+    *(("bert", "in_place"), ("roberta", "in_place")),
+]
 
 
 def family(name: str, folder: Path) -> Encoder:
-    checkpoint = tiny_checkpoint(FAMILIES[name], folder)
-    return Encoder.from_pretrained(checkpoint, device="cpu", pooling=FAMILIES[name].pooling)
+    return Encoder(tiny_checkpoint(FAMILIES[name], folder), device="cpu", pooling=FAMILIES[name].pooling)
 
 
-@pytest.mark.parametrize(("name", "form"), [*((name, "beside") for name in QUICK), *SLOW, *IN_PLACE])
+@pytest.mark.parametrize(("name", "form"), KINDS)
 def test_any_library_reads_a_saved_model_alike(
     name: str, form: GlossaryForm, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -110,7 +111,7 @@ def test_any_library_reads_a_saved_model_alike(
     texts += ["He takes the voters for a ride!", "a home-run", "nothing"]
     expected = encoder.encode(texts)
     encoder.save(tmp_path / "saved")
-    loaded = Encoder.from_pretrained(tmp_path / "saved", device="cpu")
+    loaded = Encoder(tmp_path / "saved", device="cpu")
     assert torch.equal(loaded.encode(texts), expected)
     if name == "qwen2":  # whose tokenizer transformers builds anew, without what the file says of it
         assert "does not put meanings" in caplog.text
@@ -124,26 +125,22 @@ def test_any_library_reads_a_saved_model_alike(
     assert not torch.allclose(loaded.encode(texts)[0], expected[0])
 
 
-def saved_tokenizer(encoder: Encoder, meanings: Meanings, folder: Path) -> Any:
+def saved(encoder: Encoder, meanings: Meanings, folder: Path) -> tuple[Meanings, Any]:
+    """What a saved model reads of texts, by the encoder and by its tokenizer alone."""
     encoder.meanings = meanings
     encoder.save(folder)
-    return SentenceTransformer(str(folder), device="cpu").tokenizer
+    loaded = Encoder(folder, device="cpu").meanings
+    assert loaded is not None
+    return loaded, SentenceTransformer(str(folder), device="cpu").tokenizer
 
 
 WITHIN_LONGER = {
-    "take someone for a ride": ["deceive someone"],
-    "ride": ["a trip"],
-    "in the dark": ["not informed"],
-    "in the dark about": ["no idea"],
-    "Keep in the Dark about": ["hide from"],
+    **{"take someone for a ride": ["deceive someone"], "ride": ["a trip"], "in the dark": ["not informed"]},
+    **{"in the dark about": ["no idea"], "Keep in the Dark about": ["hide from"]},
     "president of the united states": ["a head of state"],
 }
-WITHIN_A_MEANING = {
-    "tie the knot": ["marry, wed; re-marry (or marry)"],
-    "home run": ["one's ride-home"],
-    "marry": ["join"],
-    "ride home": ["trip"],
-}
+WITHIN_A_MEANING = {"tie the knot": ["marry, wed; re-marry (or marry)"], "home run": ["one's ride-home"]}
+WITHIN_A_MEANING |= {"marry": ["join"], "ride home": ["trip"]}
 NAMES: dict[str, list[str]] = {"home run record": [], "give someone a ride home": [], "by and large": []}
 
 
@@ -171,11 +168,8 @@ def test_expressions_within_others_are_read_alike(name: str, form: GlossaryForm,
         (Meanings(WITHIN_A_MEANING, form=form), ["They tie the knot, marry, and home-run, ride home."]),
         (named, unchanged + changed),
     ]
-    for number, (meanings, texts) in enumerate(cases):
-        saved = tmp_path / f"saved{number}"
-        tokenizer = saved_tokenizer(encoder, meanings, saved)
-        loaded = Encoder.from_pretrained(saved, device="cpu").meanings
-        assert loaded is not None
+    for meanings, texts in cases:
+        loaded, tokenizer = saved(encoder, meanings, tmp_path / "saved")
         for text in texts:
             read = meanings.added(text)[0]
             assert loaded.added(text)[0] == read
@@ -187,9 +181,7 @@ def test_forms_of_a_dictionary_are_read_alike(tmp_path: Path) -> None:
     """After saving too, by the encoder and by the tokenizer alone."""
     encoder = family("roberta", tmp_path / "model")
     meanings = Meanings({"perder o barco": ["miss it"]}, forms={"perder o barco": ["perdeu o barco"]})
-    tokenizer = saved_tokenizer(encoder, meanings, tmp_path / "saved")
-    loaded = Encoder.from_pretrained(tmp_path / "saved", device="cpu").meanings
-    assert loaded is not None
+    loaded, tokenizer = saved(encoder, meanings, tmp_path / "saved")
     text, read = "Ele perdeu o barco.", "Ele perdeu o barco (miss it)."
     assert loaded.added(text)[0] == read
     assert tokenizer(text)["input_ids"] == encoder.model.tokenizer(read)["input_ids"]
@@ -205,7 +197,7 @@ def test_a_normaliser_of_its_own_stays(tmp_path: Path) -> None:
     assert backend.normalizer.normalize_str("Stra\u00dfe, c\u0153ur, sse") == "strasse, coeur, sse"
     encoder.meanings = Meanings(SENSES)
     encoder.save(tmp_path / "saved")
-    loaded = Encoder.from_pretrained(tmp_path / "saved", device="cpu").model.tokenizer.backend_tokenizer
+    loaded = Encoder(tmp_path / "saved", device="cpu").model.tokenizer.backend_tokenizer
     assert loaded.normalizer.normalize_str("Stra\u00dfe: home run") == "strasse: home run"
 
 
@@ -218,7 +210,7 @@ def test_a_tokenizer_that_reads_one_of_many_otherwise_gets_no_rules(
 ) -> None:
     """However many are listed before two expressions that overlap."""
     caplog.set_level(logging.INFO)
-    tokenizer = saved_tokenizer(tiny, Meanings(MANY | UNLIKE), tmp_path / "saved")
+    _, tokenizer = saved(tiny, Meanings(MANY | UNLIKE), tmp_path / "saved")
     assert "does not put meanings" in caplog.text
     text = "word1 of it"
     assert tokenizer(text)["input_ids"] == tiny.model.tokenizer(text)["input_ids"]
