@@ -65,16 +65,12 @@ def test_features_are_the_models_own(towers: ClipTowers, clip_path: Path) -> Non
     assert torch.equal(towers.images([paths[3]])[0], features[3])
 
 
-@pytest.mark.parametrize("system", ["admire", "aima"])
-def test_what_is_pretrained_is_trained_at_the_encoders_learning_rate(
-    build: Build, tiny: Encoder, clip_path: Path, system: str
-) -> None:
-    scorer = build(f"objective.clip.path={clip_path}", system=system).modules
+def test_what_is_pretrained_is_trained_at_the_encoders_learning_rate(build: Build, tiny: Encoder) -> None:
+    scorer = build(system="aima").modules
     settings = check(TrainSettings, composed("config", "+experiment=admire_experts"))
     first, second = parameter_groups(tiny.requires_grad_(False), scorer, settings.trainer)
     pretrained = [p for towers in scorer.towers for p in towers.parameters()]
-    if scorer.sense_encoder is not None:
-        pretrained += scorer.sense_encoder.transformer.parameters()
+    pretrained += scorer.sense_encoder.transformer.parameters()
     assert [id(p) for p in first["params"]] == [id(p) for p in pretrained]
     assert first["lr_scale"] == 1.0
     assert second["lr_scale"] == pytest.approx(1e-3 / 3e-6)

@@ -17,9 +17,7 @@ from idiomtune.data.idiolink import (
     TrainingTuple,
     draw_tuples,
     load_split,
-    query_request,
 )
-from idiomtune.data.names import QueryMode
 from idiomtune.errors import UserError
 from idiomtune.objectives import Batch, ObjectiveLoss
 from idiomtune.objectives.idiolink import IdioLinkObjective
@@ -74,42 +72,6 @@ def likeness(a: Tensor, d: Tensor) -> float:
     return math.exp(float(a @ d / a.norm() / d.norm()) / 0.05)
 
 
-@pytest.mark.parametrize(
-    ("in_batch", "false_negatives"),
-    [("none", "mask"), ("positives", "keep"), ("positives", "mask"), ("all", "mask"), ("all", "positive")],
-)
-def test_loss_equals_one_computed_record_by_record(split: Split, in_batch: str, false_negatives: str) -> None:
-    objective = build(split, loss={"in_batch": in_batch, "false_negatives": false_negatives})
-    anchors = flat(objective.epoch_steps(0, 1))[:16]
-    vectors, result = vectors_for(objective, objective.batch(0, anchors))
-    everyone = [*split.queries, *split.documents]
-    records: dict[str, Document] = {r.id: r for r in everyone}
-    drawn = draw_tuples(everyone, split.documents, num_positives=1, num_hard=2, num_soft=3, seed=[0, 0])
-    chosen = [drawn[i] for i in anchors]
-    losses, num_false = [], 0
-    modes: tuple[QueryMode, ...] = ("sentence", "span")
-    for mode, t in product(modes, chosen):
-        anchor = records[t.anchor]
-        positives, negatives = list(t.positives), [*t.hard, *t.soft]
-        for other in chosen:
-            if other is t or in_batch == "none":
-                continue
-            reached = [*other.positives, *((*other.hard, *other.soft) if in_batch == "all" else ())]
-            for d in (records[id_] for id_ in reached if id_ != t.anchor):
-                is_false = (d.idiom, d.meaning) == (anchor.idiom, anchor.meaning)
-                num_false += is_false
-                if not is_false or false_negatives == "keep":
-                    negatives.append(d.id)
-                elif false_negatives == "positive":
-                    positives.append(d.id)
-        query = vectors[query_request(anchor, mode)]
-        e = {id_: likeness(query, vectors[Request(records[id_].sentence)]) for id_ in positives + negatives}
-        below = sum(e[n] for n in negatives)
-        losses.append(sum(math.log(1 + below / e[p]) for p in positives) / len(positives))
-    assert result.loss.item() == pytest.approx(sum(losses) / len(losses), rel=1e-9)
-    assert result.counts["false_negatives"] == num_false / 2  # counted once, not once a mode
-
-
 def test_modes_of_queries(split: Split) -> None:
     """Several share their text; an instruction is the query's alone."""
     batch = build(split).batch(0, [0, 1])
@@ -117,6 +79,9 @@ def test_modes_of_queries(split: Split) -> None:
     assert texts[0:2] == texts[2:4]
     assert [r.pooling for r in batch.requests[:4]] == ["sentence"] * 2 + ["span"] * 2
     assert all(r.role == "document" for r in batch.requests[4:])
+    assert build(split).loss(torch.eye(len(texts)), batch).counts == {
+        "false_negatives": batch.targets.masks.num_false_negatives  # counted once, not once a mode
+    }
     first, *others = build(split, query_mode=["instruction_span"]).batch(0, [0]).requests
     assert f"'{split.queries[0].span}'" in (first.instruction or "")
     assert all(r.instruction is None for r in others)
