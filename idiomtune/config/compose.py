@@ -212,7 +212,7 @@ def given_options(values: Mapping[str, Any], section: str = "") -> list[str]:
     """Nested values as a record and a run's name have them, `trainer.batch_size=64`."""
     lines = []
     for name, value in values.items():
-        if isinstance(value, Mapping) and value:
+        if isinstance(value, Mapping):
             lines += given_options(value, f"{section}{name}.")
         else:
             lines.append(f"{section}{name}={quoted(literal(value)) if isinstance(value, str) else value}")

@@ -62,7 +62,8 @@ def _no_such_option(option: str, config: dict[str, Any]) -> str:
     for part in sections:
         section = section.get(part) if isinstance(section, dict) else None
     others = [str(key) for key in section if key != name] if isinstance(section, dict) else []
-    if near := difflib.get_close_matches(name, others, n=1):
+    named = _CALLED.get(name, name)
+    if near := [named] if named in others else difflib.get_close_matches(name, others, n=1):
         return f"there is no such option. Did you mean {'.'.join([*sections, *near])}?"
     elsewhere = [key for key in options_called(name, config) if key != option] if not sections else []
     return "there is no such option" + (f". Did you mean {' or '.join(elsewhere)}?" if elsewhere else "")

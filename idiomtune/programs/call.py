@@ -27,7 +27,7 @@ from idiomtune.training.sweeper import score_reporter
 
 # Options on data folders, output and tracking, which do not distinguish runs.
 _NOT_SHOWN = re.compile(
-    r"(experiment|extensions|run_dir|overwrite|name|resume|device)$|(hydra|hub|tracking|trackers)\b"
+    r"(experiment|extensions|run_dir|overwrite|name|resume|device)$|(hydra|hub|tracking|trackers|data\.columns)\b"
 )
 
 
