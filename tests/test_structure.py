@@ -40,7 +40,7 @@ def touches(path: Path, *packages: str) -> set[str]:
 
 # The plan of the house: each package and module right in idiomtune/ may import what stands on a lower line.
 FLOORS = """
-testing                                          checks for those who plug in
+testing extend                                   checks, and the one import, for those who plug in
 verbs                                            the programs as functions
 programs                                         the command line, whole programs
 explorer                                         what models find in a corpus: a page and its server
@@ -219,7 +219,7 @@ def test_every_option_is_explained_where_its_default_stands() -> None:
     """Each line of conf/objective, conf/trainer and conf/model that sets a value has a comment, or its
     name says all."""
     plain = {"name", "split", "path", "batch_size", "max_epochs", "temperature", "bm25_modes", "query_modes"}
-    plain |= {"sample", "root", "weight_decay"}
+    plain |= {"sample", "root", "weight_decay", "about"}
     plain |= {
         "revision",
         "licence",

@@ -13,18 +13,27 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from idiomtune.benchmarks import Embed, Result
-from idiomtune.data.fields import FilledCell, TableRow
-from idiomtune.declarations.benchmark import OptionsWithSplit
-from idiomtune.declarations.dataset import DatasetType
-from idiomtune.declarations.objective import ObjectiveOptions, ObjectiveType
-from idiomtune.declarations.options import Temperature
-from idiomtune.declarations.registry import benchmark
-from idiomtune.declarations.score import Metric, Score
-from idiomtune.errors import DataMissingError
-from idiomtune.io.tables import read_table
-from idiomtune.objectives import Batch, ObjectiveLoss
-from idiomtune.requests import Request
+from idiomtune.extend import (
+    BaseObjective,
+    Batch,
+    DataMissingError,
+    DatasetType,
+    Embed,
+    FilledCell,
+    Metric,
+    ObjectiveLoss,
+    ObjectiveOptions,
+    ObjectiveType,
+    OptionsWithSplit,
+    Request,
+    Result,
+    Score,
+    TableRow,
+    Temperature,
+    benchmark,
+    folder_of,
+    read_table,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,8 +54,6 @@ class Row(TableRow):
 
 def read_rows(settings: Any, split: str) -> tuple[Path, list[Row]]:
     """A split's file and its rows; `read_table` reports what is wrong in it by file, row and field."""
-    from idiomtune.data.places import folder_of  # what is heavy is imported where it is used
-
     folder = folder_of(settings, NAME)
     if folder is None or not (path := folder / f"{split}.csv").is_file():
         raise DataMissingError(f"no paraphrases: set data.{NAME}=<folder with {split}.csv>")
@@ -94,30 +101,23 @@ class Options(ObjectiveOptions):
     temperature: Temperature
 
 
-class ParaphraseObjective:
+class ParaphraseObjective(BaseObjective):
     """L = mean of log(1 + e^{(cos(sentence, literal) - cos(sentence, meaning)) / temperature})."""
 
     def __init__(self, settings: Any, options: Options) -> None:
-        from torch import nn
-
         path, self._rows = read_rows(settings, "train")
-        self.files = [path]
-        self.modules = nn.Module()  # trains nothing in addition to the encoder
-        self.batch_size, self.seed = settings.trainer.batch_size, settings.seed
-        self.plain_requests = [request for row in self._rows for request in row.requests[1:]]
-        self.idiom_sentences = [(row.expression, row.sentence) for row in self._rows]
         self._temperature = options.temperature
+        super().__init__(
+            len(self._rows),
+            batch_size=settings.trainer.batch_size,
+            seed=settings.seed,
+            files=[path],
+            plain_requests=[request for row in self._rows for request in row.requests[1:]],
+            idiom_sentences=[(row.expression, row.sentence) for row in self._rows],
+        )
 
     def describe(self) -> str:
         return f"{len(self._rows)} sentences with their meanings"
-
-    def epoch_steps(self, epoch: int, shards: int) -> list[list[list[int]]]:
-        import numpy as np
-
-        from idiomtune.objectives.steps import in_shards, shuffled_steps
-
-        rng = np.random.default_rng([self.seed, epoch])
-        return in_shards(shuffled_steps(range(len(self._rows)), self.batch_size, rng), shards)
 
     def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:  # noqa: ARG002  nothing is redrawn
         rows = [self._rows[i] for i in anchors]

@@ -138,16 +138,23 @@ def _example(query: _Query, before: _Query | None) -> Example:
     return Example(query.query, "", topic, "nDCG@10", f"{query.ndcg:.3f}", remark, answers)
 
 
-def _declared(name: str, title: str, metrics: Sequence[Metric], build: str, **facts: Any) -> Any:
-    return benchmark(
-        name,
-        title=title,
-        metrics=metrics,
-        place=_place,
-        read_record=_reader(name, metrics),
-        build=f"idiomtune.benchmarks.own.{build}",
-        **facts,
-    )
+def _facts(name: str, metrics: Sequence[Metric], **facts: Any) -> dict[str, Any]:
+    return {"metrics": metrics, "place": _place, "read_record": _reader(name, metrics), **facts}
+
+
+def pairs_facts(name: str) -> dict[str, Any]:
+    """What a benchmark of scored pairs declares."""
+    return _facts(name, _STS, hub_task="semantic-similarity")
+
+
+def retrieval_facts(name: str) -> dict[str, Any]:
+    """What a benchmark of queries and documents declares."""
+    more = {"percent": True, "hub_task": "information-retrieval", "examples": _examples}
+    return _facts(name, _RETRIEVAL, **more)
+
+
+def _declared(name: str, title: str, build: str, facts: Mapping[str, Any]) -> Any:
+    return benchmark(name, title=title, build=f"idiomtune.benchmarks.own.{build}", **facts)
 
 
 class OwnOptions(BenchmarkOptions):
@@ -202,30 +209,29 @@ class OwnTableOptions(OwnOptions):
     columns: dict[Text, Text] | None
 
 
-@_declared("own_sts", "Own scored pairs", _STS, "pairs:build", hub_task="semantic-similarity")
+@_declared("own_sts", "Own scored pairs", "pairs:build", pairs_facts("own_sts"))
 class OwnStsOptions(OwnTableOptions):
     name: Literal["own_sts"]
 
 
-@_declared("own_pairs", "Own labelled pairs", _PAIRS, "pairs:build", hub_task="binary-classification")
+@_declared(
+    "own_pairs",
+    "Own labelled pairs",
+    "pairs:build",
+    _facts("own_pairs", _PAIRS, hub_task="binary-classification"),
+)
 class OwnPairsOptions(OwnTableOptions):
     name: Literal["own_pairs"]
 
 
-@_declared("own_ranking", "Own rankings", _RANKING, "ranking:build", hub_task="reranking")
+@_declared(
+    "own_ranking", "Own rankings", "ranking:build", _facts("own_ranking", _RANKING, hub_task="reranking")
+)
 class OwnRankingOptions(OwnTableOptions):
     name: Literal["own_ranking"]
 
 
-@_declared(
-    "own_retrieval",
-    "Own retrieval",
-    _RETRIEVAL,
-    "retrieval:build",
-    percent=True,
-    hub_task="information-retrieval",
-    examples=_examples,
-)
+@_declared("own_retrieval", "Own retrieval", "retrieval:build", retrieval_facts("own_retrieval"))
 class OwnRetrievalOptions(OwnOptions):
     name: Literal["own_retrieval"]
     judgements: Text | None

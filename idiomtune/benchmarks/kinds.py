@@ -1,0 +1,88 @@
+"""Kinds of benchmarks: a new one of pairs or of retrieval is its data, and a class of options.
+
+@pairs_benchmark("proverbs", title="Proverbs")
+class ProverbOptions(PairsOptions):
+    \"""`data.proverbs=<folder>` has `<split>.csv`, with the columns sentence1, sentence2 and score.\"""
+
+DECLARED = [DatasetType("proverbs", title="Proverbs", licence="cc0-1.0")]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from idiomtune.benchmarks.own import pairs_facts, retrieval_facts
+from idiomtune.declarations.benchmark import BenchmarkOptions, OptionsWithSplit
+from idiomtune.declarations.registry import benchmark
+from idiomtune.errors import DataMissingError
+
+if TYPE_CHECKING:
+    from idiomtune.benchmarks.own.pairs import OwnPairBenchmark
+    from idiomtune.benchmarks.own.retrieval import OwnRetrievalBenchmark
+
+Options = TypeVar("Options", bound=type[BenchmarkOptions])
+
+
+class _Kind(OptionsWithSplit):
+    @property
+    def score_modes(self) -> list[str]:
+        return ["", "span"]
+
+    def _folder(self, settings: Any) -> Path:
+        from idiomtune.data.places import folder_of
+
+        if (folder := folder_of(settings, self.name)) is None:
+            raise DataMissingError(f"its data is nowhere: data.{self.name}=<folder>")
+        return folder
+
+
+class PairsOptions(_Kind):
+    """Pairs of sentences with scores: do their cosines order them alike? In `<folder>/<split>.csv`.
+
+    Or .tsv, .jsonl, .parquet: the columns are those of `own_sts` (docs/own-data-scoring.md).
+    """
+
+    def build(self, settings: Any) -> OwnPairBenchmark:
+        """The benchmark, on the splits that are to be scored."""
+        from idiomtune.benchmarks.own.pairs import OwnPairBenchmark, read_pairs
+        from idiomtune.io.tables import is_table
+
+        folder, files = self._folder(settings), {}
+        for split in settings.splits(self.name):
+            files[split] = next((p for p in sorted(folder.glob(f"{split}.*")) if is_table(p)), None)
+            if files[split] is None:
+                raise DataMissingError(f"there is no {split}.csv in data.{self.name}={folder}")
+        data = {split: read_pairs(file) for split, file in files.items() if file is not None}
+        return OwnPairBenchmark(self.name, data, [file for file in files.values() if file is not None])
+
+
+class RetrievalOptions(_Kind):
+    """Queries that search documents: in `<folder>/<split>/` a corpus, queries and judgements.
+
+    The files are those of `own_retrieval` (docs/own-data-scoring.md).
+    """
+
+    def build(self, settings: Any) -> OwnRetrievalBenchmark:
+        """The benchmark, on the splits that are to be scored."""
+        from idiomtune.benchmarks.own.collections import read_collection
+        from idiomtune.benchmarks.own.retrieval import OwnRetrievalBenchmark
+
+        folder = self._folder(settings)
+        collections = [read_collection(split, folder / split) for split in settings.splits(self.name)]
+        return OwnRetrievalBenchmark(collections, name=self.name)
+
+
+def pairs_benchmark(name: str, **facts: Any) -> Callable[[Options], Options]:
+    """Declare a class of options as those of a benchmark of pairs.
+
+    Args:
+        name, facts: as of :class:`~idiomtune.declarations.benchmark.BenchmarkType`.
+    """
+    return benchmark(name, **{**pairs_facts(name), **facts})
+
+
+def retrieval_benchmark(name: str, **facts: Any) -> Callable[[Options], Options]:
+    """Declare a class of options as those of a benchmark of retrieval; arguments as of pairs."""
+    return benchmark(name, **{**retrieval_facts(name), **facts})
