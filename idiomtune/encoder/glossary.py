@@ -144,14 +144,13 @@ class Meanings:
 
     @cached_property
     def _rewritten(self) -> Callable[[str], tuple[str, list[Edit]]]:
-        @lru_cache(maxsize=_MAX_CACHED_TEXTS)
-        def rewritten(text: str) -> tuple[str, list[Edit]]:
-            matches = [match for match in self.find(text) if self.senses[match[2]]]
-            if self.form == "beside":
-                matches = [(end, end, name) for _, end, name in matches]
-            return rewrite(text, [(start, end, self.written(name)) for start, end, name in matches])
+        return lru_cache(maxsize=_MAX_CACHED_TEXTS)(self._rewrite)
 
-        return rewritten
+    def _rewrite(self, text: str) -> tuple[str, list[Edit]]:
+        matches = [match for match in self.find(text) if self.senses[match[2]]]
+        if self.form == "beside":
+            matches = [(end, end, name) for _, end, name in matches]
+        return rewrite(text, [(start, end, self.written(name)) for start, end, name in matches])
 
     def in_place(self, text: str) -> tuple[str, list[tuple[Span, Span, str]]]:
         """The text with meanings instead of its expressions; of each, its place before and after."""

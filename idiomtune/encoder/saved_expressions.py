@@ -121,7 +121,7 @@ def _write_rules(folder: Path, tokenizer: Any, idioms: IdiomTokens | None, meani
         idioms: expressions that become tokens.
         meanings: what is written of expressions, before any becomes a token.
     """
-    expressions = idioms.expressions if idioms is not None and idioms.replace else {}
+    tokens = idioms if idioms is not None and idioms.replace else IdiomTokens({})
     before = {name: (folder / name).read_text("utf-8") for name in (_TOKENIZER, _TOKENIZER_CONFIG)}
     content, config = map(json.loads, before.values())
     normalize = normalization(tokenizer.backend_tokenizer)
@@ -147,8 +147,7 @@ def _write_rules(folder: Path, tokenizer: Any, idioms: IdiomTokens | None, meani
         texts = {name: " ".join(as_read(meanings.written(name)).split()) for name in meant}
         some = {name: texts[name] if in_place else f" {texts[name]}" for name in meant}
         rules.append(written(dict.fromkeys(meanings.senses) | some, meanings.forms, in_place=in_place))
-    token_of = {name: as_read(token) for token, names in expressions.items() for name in names}
-    forms = idioms.forms if idioms is not None else {}
+    token_of, forms = {name: as_read(token) for name, token in tokens.token_of.items()}, tokens.forms
     held = sorted(filter(has_placeholder, token_of), key=len, reverse=True)
     # First, since any other expression may fill a placeholder, and none of its words may be a token yet:
     # "take *the home run king* for a ride".
@@ -162,16 +161,16 @@ def _write_rules(folder: Path, tokenizer: Any, idioms: IdiomTokens | None, meani
     # The class of the model's family would build its own normaliser.
     config |= {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": tokenizer.model_input_names}
     for added in (*content["added_tokens"], *config.get("added_tokens_decoder", {}).values()):
-        if added["content"] in expressions:
+        if added["content"] in tokens.expressions:
             added["normalized"] = True  # looked for in what the rules have made
     (folder / _TOKENIZER).write_text(json.dumps(content, ensure_ascii=False), "utf-8")
     (folder / _TOKENIZER_CONFIG).write_text(json.dumps(config, indent=2, ensure_ascii=False), "utf-8")
-    if not _reads_alike(folder, tokenizer, IdiomTokens(expressions, forms=forms), meanings):
+    if not _reads_alike(folder, tokenizer, tokens, meanings):
         (folder / _TOKENIZER).write_text(before[_TOKENIZER], "utf-8")
         log.info(
             "the saved tokenizer (%s) does not put %s into texts by itself: load it with Encoder",
             type(tokenizer).__name__,
-            " and ".join(["meanings"] * (meanings is not None) + ["idiom tokens"] * bool(expressions)),
+            " and ".join(["meanings"] * (meanings is not None) + ["idiom tokens"] * bool(token_of)),
         )
 
 
@@ -212,19 +211,18 @@ def _charsmap(table: Mapping[str, str]) -> bytes:
     A trie of the texts' bytes in a double array (the format of darts-clone), and what they become. A unit has
     the byte that leads to it, whether a text ends there, and the distance to its children.
     """
-    children: dict[bytes, set[int]] = {b"": set()}
+    nodes: dict[bytes, None] = {b"": None}  # in which texts go on
     values: dict[bytes, int] = {}
     written = b""
     for text, new in table.items():
         key = text.encode()
-        for length, byte in enumerate(key):
-            children.setdefault(key[:length], set()).add(byte)
+        nodes |= dict.fromkeys(key[:length] for length in range(len(key)))
         values[key] = len(written)
         written += new.encode() + b"\0"
     # A node's children are in 256 units of its own, at the place of their byte; a text's value is in one.
-    blocks = {node: 256 * number for number, node in enumerate(children, 1)}
-    blocks |= {key: 256 * (len(children) + 1) + number for number, key in enumerate(values)}
-    units = array("I", bytes(4 * (256 * (len(children) + 1) + len(values))))
+    blocks = {node: 256 * number for number, node in enumerate(nodes, 1)}
+    blocks |= {key: 256 * (len(nodes) + 1) + number for number, key in enumerate(values)}
+    units = array("I", bytes(4 * (256 * (len(nodes) + 1) + len(values))))
     for node, block in blocks.items():
         place = blocks[node[:-1]] ^ node[-1] if node else 0
         units[place] = (place ^ block) << 10 | (node in values) << 8 | (node[-1] if node else 0)
