@@ -167,6 +167,14 @@ FOLDERS: dict[str, Callable[[Path, Path], Path]] = {
     "arguments": _kwargs,
     "pickle": _pickled,
 }
+CODELESS = (
+    "rank 0",
+    "base is itself",
+    "base is a list",
+    "learnt from a list",
+    "run with a list",
+    "run's sums",
+)
 PROGRAMS: dict[str, Callable[[Path], Any]] = {
     "evaluate": lambda folder: it.evaluate(folder, ["semeval2022"], data="sample", device="cpu"),
     "explore": lambda folder: it.explore(folder, corpus=["Ice."], output="page.html", overwrite=True),
@@ -187,6 +195,8 @@ def test_nothing_runs(kind: str, tiny_path: Path, tmp_path: Path) -> None:
     Path("evil/payload.py").write_text(CODE)
     folder = FOLDERS[kind](tmp_path / "stranger", tiny_path)
     for name, program in PROGRAMS.items():
+        if kind in CODELESS and name in ("evaluate", "learn"):  # which load it as the others do
+            continue
         with contextlib.suppress(it.UserError):
             program(folder)
         assert not CANARY.exists(), name

@@ -206,10 +206,8 @@ def test_neither_training_texts_nor_folders_of_this_machine_are_told(finished: P
     upload = collect_model(asked(finished))
     texts = {"README.md": upload.card}
     texts |= {n: bytes(f).decode() for n, f in upload.files.items() if isinstance(f, bytes)}
-    for name, text in texts.items():
-        for folder in (finished, tiny_path, SAMPLE_ROOT):
-            assert str(folder.parent) not in text, name
-        assert "/home/me" not in text, name
+    folders = ("/home/me", *(str(folder.parent) for folder in (finished, tiny_path, SAMPLE_ROOT)))
+    assert not [(name, folder) for name, text in texts.items() for folder in folders if folder in text]
     queries = json.loads((SAMPLE_ROOT / "idiolink" / "train" / "queries.json").read_text(encoding="utf-8"))
     assert not [query for query in queries if query["sentence"] in upload.card]
     examples = ["He broke the ice.", "He made them relax.", "It froze."]
