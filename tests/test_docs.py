@@ -38,7 +38,7 @@ from idiomtune.data.idiolink import Document
 from idiomtune.declarations.models import CONF
 from idiomtune.declarations.options import Section
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.training.resume import saved_config
+from idiomtune.training.resume import find_run, saved_config
 from tests.doc_pages import PAGES, blocks, inline, messages, page_files, shell_lines
 from tests.programs import ROOT
 from tests.tiny_families import FAMILIES, tiny_checkpoint
@@ -144,7 +144,7 @@ def check_program(program: str, arguments: list[str]) -> None:
     if program == "train.new":
         assert len(arguments) <= 1  # none: a mention
     elif not arguments:  # a mention
-        assert (ROOT / "idiomtune" / "commands" / f"{program.rpartition('.')[2]}.py").is_file()
+        assert (ROOT / "idiomtune" / "programs" / f"{program.rpartition('.')[2]}.py").is_file()
     elif program in PARSERS:
         PARSERS[program](arguments)
     else:
@@ -157,9 +157,9 @@ def check_program(program: str, arguments: list[str]) -> None:
             if argument not in shows and not argument.startswith(("hydra/launcher=", "hydra.launcher."))
         ]
         config = composed(name, tuple(o for o in overrides if not o.startswith("hydra.output_subdir")))
-        if config.get("resume") is not None:
+        if run := find_run(overrides):
             kept = [o for o in overrides if not o.startswith(("resume=", "hydra."))]
-            config = saved_config(Path(config["resume"]), config, "default", kept)
+            config = saved_config(Path(run), config, "default", kept)
         check(kind, config)
 
 
