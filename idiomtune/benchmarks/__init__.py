@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import logging
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -85,6 +88,13 @@ class Benchmark(Protocol):
         """A :class:`Result`, from what `embed` (an :data:`Embed`) gives when it is asked."""
 
 
+def table_text(header: Sequence[str], rows: Iterable[Sequence[str]], **form: str) -> str:
+    """A table of predictions; `form` has the delimiter and line ends of its task, as of `csv.writer`."""
+    file = io.StringIO(newline="")
+    csv.writer(file, **form).writerows([header, *rows])  # type: ignore[arg-type]
+    return file.getvalue()
+
+
 def announced(benchmark: Benchmark) -> Sequence[Request]:
     """The requests that a benchmark is known to ask for, before it is scored."""
     requests: Sequence[Request] = getattr(benchmark, "announced", ())
@@ -97,13 +107,10 @@ def requests_of(benchmark: Benchmark) -> Sequence[Request]:
         return found
     import torch
 
-    asked: dict[Request, Tensor] = {}
     generator = torch.Generator().manual_seed(0)
+    asked: dict[Request, Tensor] = defaultdict(lambda: torch.randn(_REHEARSAL_WIDTH, generator=generator))
 
     def embed(requests: Sequence[Request]) -> Tensor:
-        for request in requests:
-            if request not in asked:
-                asked[request] = torch.randn(_REHEARSAL_WIDTH, generator=generator)
         rows = [asked[request] for request in requests]
         return torch.stack(rows) if rows else torch.zeros(0, _REHEARSAL_WIDTH)
 

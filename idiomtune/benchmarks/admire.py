@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -13,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, cast,
 
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
-from idiomtune.benchmarks import Embed, Result
+from idiomtune.benchmarks import Embed, Result, table_text
 from idiomtune.data.admire import FOLDER, Item, ItemSplit, find_image, folder_of, read_items
 from idiomtune.data.names import ADMIRE_CV_SPLIT, ADMIRE_SENSES, AdmireSplit, AStitchSplit, ExpertsMode
 from idiomtune.data.places import admire_split
@@ -257,19 +255,18 @@ def add_order(split: ItemSplit, mode: str, scores: Tensor, result: Result) -> li
     order, metrics = rank(scores), {}
     if split.has_gold:
         metrics = order_metrics(order, torch.tensor([item.gold_ranks for item in split.items]))
-    file = io.StringIO(newline="")  # in the form in which the task's tables have the gold order
-    writer = csv.writer(file, delimiter="\t", lineterminator="\n")
-    writer.writerow(["compound", "expected_order"])
-    records = []
+    rows, records = [], []
     for number, (item, best_first) in enumerate(zip(split.items, order.tolist(), strict=True)):
         names = [item.candidates[candidate].name for candidate in best_first]
-        writer.writerow([item.compound, str(names)])
+        rows.append((item.compound, str(names)))
         about = {"split": split.name, "mode": mode, "id": item.id, "compound": item.compound}
         values = {metric: column[number].item() for metric, column in metrics.items()}
         order_and_gold = {"order": names, "gold": item.gold_order}
         records.append({**about, "sentence": item.sentence, "sense": item.sense, **values, **order_and_gold})
     result.per_query.extend(records)
-    result.predictions[f"admire_{split.name}_{mode}.tsv"] = file.getvalue()
+    # In the form in which the task's tables have the gold order.
+    table = table_text(("compound", "expected_order"), rows, delimiter="\t", lineterminator="\n")
+    result.predictions[f"admire_{split.name}_{mode}.tsv"] = table
     return records
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -12,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BeforeValidator, Field
 
-from idiomtune.benchmarks import Embed, Result
+from idiomtune.benchmarks import Embed, Result, table_text
 from idiomtune.data.names import LANGUAGE_NAMES, SemEvalSplit
 from idiomtune.data.places import data_files
 from idiomtune.data.semeval2022 import FILES, PairSplit, read_pairs
@@ -157,10 +155,8 @@ def _score_split(split: PairSplit, predicted: Mapping[str, float], result: Resul
 
 def _submission(split: PairSplit, predicted: Mapping[str, float], setting: str) -> str:
     """The task's submission form, filled in: every row in its order, with the line ends of the form."""
-    file = io.StringIO(newline="")
-    writer = csv.writer(file)
-    writer.writerow(["ID", "Language", "Setting", "Sim"])
-    for id_, language, row_setting in split.form:
-        filled = setting in (row_setting, "both")
-        writer.writerow([id_, language, row_setting, repr(predicted[id_]) if filled else ""])
-    return file.getvalue()
+    rows = [
+        (id_, language, of_row, repr(predicted[id_]) if setting in (of_row, "both") else "")
+        for id_, language, of_row in split.form
+    ]
+    return table_text(("ID", "Language", "Setting", "Sim"), rows)

@@ -144,9 +144,8 @@ def _documents(files: Mapping[str, str]) -> tuple[_Texts, list[str]]:
     """The documents in the run's own data files, if these have not changed since."""
     texts: dict[str, tuple[str, str]] = {}
     missing = []
-    for path, checksum in ((Path(name), checksum) for name, checksum in files.items()):
-        if path.name != "indexes.json":
-            continue
+    indexes = {Path(name): checksum for name, checksum in files.items() if Path(name).name == "indexes.json"}
+    for path, checksum in indexes.items():
         try:
             if fingerprint(path) != checksum:
                 missing.append(f"{path.parent.name}/{path.name} has changed since")

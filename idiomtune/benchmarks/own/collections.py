@@ -125,7 +125,6 @@ def read_collection(
     judgements: str | None = None,
     instruction: str | None = None,
     missing: str = "error",
-    *,
     exclude_self: bool = False,
 ) -> Collection:
     """A corpus, its queries and their relevance judgements.

@@ -17,13 +17,8 @@ _DEPTH = 100  # documents that are ranked
 
 def build(_settings: Any, options: OwnRetrievalOptions) -> OwnRetrievalBenchmark:
     """The benchmark on all named folders."""
-    how = options.judgements, options.instruction, options.missing
-    return OwnRetrievalBenchmark(
-        [
-            read_collection(name, folder, *how, exclude_self=options.exclude_self)
-            for name, folder in options.paths.items()
-        ]
-    )
+    how = options.judgements, options.instruction, options.missing, options.exclude_self
+    return OwnRetrievalBenchmark([read_collection(name, path, *how) for name, path in options.paths.items()])
 
 
 class OwnRetrievalBenchmark:
