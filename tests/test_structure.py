@@ -8,6 +8,8 @@ from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
 DOORS = [ROOT / "idiomtune" / name for name in ("__init__.py", "__main__.py")]  # lead to verbs and programs
 SOURCES = sorted(
@@ -70,10 +72,7 @@ WALLS = {
     "reports": ["idiomtune.encoder", "idiomtune.benchmarks", "torch", *_MODELS],
     "integrations": ["idiomtune.programs.run"],
     "config": _HEAVY,
-    **{
-        f"programs/{name}.py": _HEAVY
-        for name in ("run", "ending", "call", "gate", "report", "new", "explore", "push")
-    },
+    **{f"programs/{name}.py": _HEAVY for name in ("run", "ending", "call", *LIGHT)},
 }
 # What embeds for the benchmarks; and what is imported once the settings are checked.
 EXCEPTIONS = {
@@ -81,14 +80,14 @@ EXCEPTIONS = {
     ("benchmarks/suite.py", "idiomtune.config"),
     ("programs/run.py", "sentence_transformers"),
 }
-TOUCH_HYDRA = [
-    "programs/run.py",
-    "programs/call.py",
-    "config/compose.py",
-    "config/words.py",
-    "training/sweeper.py",
-]
-TOUCH_MATPLOTLIB = ["reports/plots.py"]
+TOUCH_HYDRA = {
+    *("programs/run.py", "programs/call.py", "config/compose.py", "config/words.py", "training/sweeper.py")
+}
+
+
+def module(path: Path) -> str:
+    """`idiomtune/io/__init__.py` is `idiomtune.io`."""
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
 def room(path: Path) -> str:
@@ -124,11 +123,6 @@ def test_imports_run_down() -> None:
     assert not_below == []
 
 
-def module(path: Path) -> str:
-    """`idiomtune/io/__init__.py` is `idiomtune.io`."""
-    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-
-
 def test_no_circle_of_modules() -> None:
     """However far apart: a circle is named by its members.
 
@@ -154,47 +148,23 @@ def test_walls_stand() -> None:
     assert through <= EXCEPTIONS
 
 
-def test_only_the_command_line_touches_hydra() -> None:
-    """And what composes its options, and the sweeper, which is a part of it."""
-    found = [inside(p) for p in SOURCES if touches(p, "hydra", "omegaconf")]
-    assert [f for f in found if not f.startswith(tuple(TOUCH_HYDRA))] == []
-
-
-def test_plots_are_drawn_in_one_place_each() -> None:
-    assert [inside(p) for p in SOURCES if touches(p, "matplotlib")] == TOUCH_MATPLOTLIB
-
-
-def test_mteb_is_asked_for_on_demand_alone() -> None:
-    """It is an extra, and takes seconds to import."""
-    found = [inside(p) for p in SOURCES if touches(p, "mteb", "datasets")]
-    assert found == ["data/own/source.py", "factory.py", "integrations/mteb.py"]
-
-    asked = ("idiomtune.integrations.mteb", "idiomloss.sentence_transformers")
-    assert not [inside(p) for p in SOURCES if touches(p, *asked)]
-
-
-ENTRY_POINTS = [
-    "idiomtune",
-    *(f"idiomtune.programs.{name}" for name in ("run", *LIGHT)),
-]
-HEAVY = {
-    "torch",
-    "transformers",
-    "sentence_transformers",
-    "accelerate",
-    "numpy",
-    "pandas",
-    "scipy",
-    "sklearn",
-    "matplotlib",
-    "optuna",
-}
+def test_libraries_are_used_in_few_places() -> None:
+    """Hydra by the command line, what composes its options, and the sweeper; mteb takes seconds to import."""
+    hydra, matplotlib, mteb = (
+        [inside(path) for path in SOURCES if touches(path, *libraries)]
+        for libraries in (("hydra", "omegaconf"), ("matplotlib",), ("mteb", "datasets"))
+    )
+    assert set(hydra) <= TOUCH_HYDRA
+    assert matplotlib == ["reports/plots.py"]
+    assert mteb == ["data/own/source.py", "factory.py", "integrations/mteb.py"]
+    on_demand = ("idiomtune.integrations.mteb", "idiomloss.sentence_transformers")
+    assert not [inside(path) for path in SOURCES if touches(path, *on_demand)]
 
 
 def test_what_answers_config_errors_imports_nothing_heavy() -> None:
     """Whatever an entry point imports at its start, however far down."""
     seen: set[str] = set()
-    waiting = list(ENTRY_POINTS)
+    waiting = ["idiomtune", *(f"idiomtune.programs.{name}" for name in ("run", *LIGHT))]
     while waiting:
         module = waiting.pop()
         if module in seen:
@@ -205,39 +175,28 @@ def test_what_answers_config_errors_imports_nothing_heavy() -> None:
         if not path.is_file():  # a name in a module
             continue
         found = imports(path, top_level=True)
-        assert not {m for m in found if m.split(".")[0] in HEAVY}, module
+        assert not {m for m in found if m.split(".")[0] in {*_HEAVY, "pandas", "sklearn", "optuna"}}, module
         waiting += [m for m in found if room_of(m)]
         waiting += [".".join(module.split(".")[:depth]) for depth in range(1, module.count(".") + 1)]
 
 
-def test_every_module_says_what_it_is_for() -> None:
+# Options whose name says all.
+PLAIN = {
+    *("about", "batch_size", "bm25_modes", "defaults", "document_prompt", "instruction_prompt", "licence"),
+    *("max_epochs", "max_tokens", "name", "papers", "parameters", "path", "pooling", "query_modes"),
+    *("query_prompt", "remote_code", "revision", "root", "sample", "split", "temperature", "weight_decay"),
+}
+
+
+@pytest.mark.parametrize("group", ["objective", "trainer", "model"])
+def test_every_option_is_explained_where_its_default_stands(group: str) -> None:
+    for path in (ROOT / "conf" / group).rglob("*.yaml"):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            key = re.match(r"\s*(\w+): \S", line)
+            assert not key or key[1] in PLAIN or "#" in line, f"{path.name}: {line}"
+
+
+def test_every_module_says_what_it_is_for_and_pickles_nothing() -> None:
     for path in SOURCES:
         assert ast.get_docstring(parsed(path)), path
-
-
-def test_every_option_is_explained_where_its_default_stands() -> None:
-    """Each line of conf/objective, conf/trainer and conf/model that sets a value has a comment, or its
-    name says all."""
-    plain = {"name", "split", "path", "batch_size", "max_epochs", "temperature", "bm25_modes", "query_modes"}
-    plain |= {"sample", "root", "weight_decay", "about"}
-    plain |= {
-        "revision",
-        "licence",
-        "parameters",
-        "pooling",
-        "max_tokens",
-        "remote_code",
-        "papers",
-    }  # of a model
-    for group in ("objective", "trainer", "model"):
-        for path in sorted((ROOT / "conf" / group).glob("*.yaml")):
-            for line in path.read_text(encoding="utf-8").splitlines():
-                key = re.match(r"\s*(\w+): \S", line)
-                if key and key[1] not in plain:
-                    assert "#" in line, f"{path.name}: {line}"
-
-
-def test_no_pickle_anywhere() -> None:
-    for path in SOURCES:
-        text = path.read_text(encoding="utf-8")
-        assert not re.search(r"torch\.(load|save)\(|import pickle|pickle\.", text), path
+        assert not re.search(r"torch\.(load|save)\(|import pickle|pickle\.", path.read_text()), path
