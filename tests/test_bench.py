@@ -34,17 +34,14 @@ def test_all_ways_give_the_same_losses_and_scores(workload: Workload) -> None:
     """So the library's loss is InfoNCE with every positive and negative of the batch, unmasked."""
     mine, theirs, library_run = (way.run(workload) for way in (ours, predecessor, library))
     assert len(mine.losses) == 4
-    assert mine.losses == pytest.approx(theirs.losses, abs=1e-4)
-    assert mine.losses == pytest.approx(library_run.losses, abs=1e-4)
     assert max(mine.losses) - min(mine.losses) > 1e-2  # other texts, changed weights
     for other in (theirs, library_run):
+        assert mine.losses == pytest.approx(other.losses, abs=1e-4)
         near, problems = disagreements(mine, other, dropout=False, bf16=False)
         assert not problems
-        assert "4 losses" in near
+        assert ("of 8 scores" in near) == bool(other.scores) == (other is theirs)
         assert other.train is not None
         assert other.train.cpu > 0
-    assert "of 8 scores" in disagreements(mine, theirs, dropout=False, bf16=False)[0]
-    assert not library_run.scores
 
 
 @pytest.mark.parametrize("kind", ["pairs", "scored"])
@@ -56,8 +53,7 @@ def test_a_users_own_file_gives_the_trainers_losses(workload: Workload, tmp_path
     mine, theirs = ours.run(on_file), library.run(on_file)
     near, problems = disagreements(mine, theirs, dropout=False, bf16=False, own=True)
     assert not problems
-    assert "of 4 losses" in near
-    assert "may be 1e-05" in near
+    assert "1e-05" in near
     assert max(mine.losses) - min(mine.losses) > 1e-2
 
 
@@ -137,27 +133,25 @@ def test_it_compares_and_writes(workload: Workload, tmp_path: Path, monkeypatch:
     assert results["machine"]["threads"] == torch.get_num_threads()
 
 
-@pytest.mark.slow
-def test_runs_in_turn_give_what_one_here_gives(workload: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
-    small = dataclasses.replace(workload, steps=3, threads=torch.get_num_threads())
+def test_settings_arrive_whole(workload: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Workload] = []
-    with monkeypatch.context() as patched:  # its settings arrive whole
 
-        def made_up(_: object, given: Workload) -> Run:
-            seen.append(given)
-            return Run(_measured(1.0), 1.0, 1.0, 1.0)
+    def made_up(_: object, given: Workload) -> Run:
+        seen.append(given)
+        return Run(_measured(1.0), 1.0, 1.0, 1.0)
 
-        patched.setattr(program, "run_here", made_up)
-        changes: Any = {"dropout": True, "score": False, "precision": "bf16", "kind": "pairs"}
-        other = dataclasses.replace(small, **changes)
-        assert program.main(["--way=ours", *other.arguments()]) == 0
+    monkeypatch.setattr(program, "run_here", made_up)
+    changes: Any = {"dropout": True, "score": False, "precision": "bf16", "kind": "pairs"}
+    other = dataclasses.replace(workload, steps=3, threads=2, **changes)
+    assert program.main(["--way=ours", *other.arguments()]) == 0
     assert seen == [other]
-    apart, other_way = program.run_in_turn(["ours", "predecessor"], small)
-    here = ours.run(small)
-    assert other_way.measured.losses == pytest.approx(here.losses, abs=1e-4)
-    assert len(apart.measured.steps) == len(other_way.measured.steps) == small.steps - 1
-    assert apart.measured.losses == here.losses
-    assert apart.measured.scores == here.scores
+
+
+def test_a_run_in_a_process_gives_what_one_here_gives(workload: Workload) -> None:
+    small = dataclasses.replace(workload, steps=3, threads=torch.get_num_threads())
+    (apart,), here = program.run_in_turn(["ours"], small), ours.run(small)
+    assert len(apart.measured.steps) == small.steps - 1
+    assert (apart.measured.losses, apart.measured.scores) == (here.losses, here.scores)
     assert apart.measured.score is not None
     assert apart.peak_memory >= (apart.measured.train_memory or 0) > 0
     assert apart.train_rate > 0
@@ -168,9 +162,9 @@ def test_growth_by_hand_and_measured(
 ) -> None:
     assert growth_program.exponent({1: 2.0, 4: 8.0, 16: 32.0}) == pytest.approx(1.0)
     assert growth_program.exponent({10: 3.0, 100: 300.0}) == pytest.approx(2.0)
-    for name, sizes in (("COPIES", (1, 4)), ("BATCH_SIZES", (4, 32)), ("GLOSSARIES", (10, 100))):
-        monkeypatch.setattr(growth_program, name, sizes)
-    monkeypatch.setattr(growth_program, "PROCESSES", (1,))
+    sizes = {"COPIES": (1, 4), "BATCH_SIZES": (4, 32), "GLOSSARIES": (10, 100), "PROCESSES": (1,)}
+    for name, values in sizes.items():
+        monkeypatch.setattr(growth_program, name, values)
     assert growth_program.processes(workload)[1] > 0
     monkeypatch.setattr(growth_program, "processes", lambda _: {1: 2.0, 2: 1.0})
     rows: list[int] = []
@@ -180,8 +174,7 @@ def test_growth_by_hand_and_measured(
             rows.append(len(set(Path(given.data).read_text(encoding="utf-8").splitlines())) - 1)
         return [Run(ours.run(given), 1.0, 1.0, 1.0)]
 
-    table = growth_program.growth(workload, here, tmp_path)
-    assert len(table.splitlines()) == 2 + 4
+    assert len(growth_program.growth(workload, here, tmp_path).splitlines()) == 2 + 4
     assert rows[0] >= 32  # all different
     measured = json.loads((tmp_path / "growth.json").read_text(encoding="utf-8"))
     assert [len(seconds) for seconds in measured.values()] == [2] * 4

@@ -17,7 +17,6 @@ from sentence_transformers import (
     SentenceTransformerTrainer,
     SentenceTransformerTrainingArguments,
 )
-from torch import nn
 
 from idiomloss.sentence_transformers import (
     AdaptiveTripletTrainerLoss,
@@ -75,25 +74,16 @@ def test_a_plug_in_trains_is_scored_and_reported(tiny_path: Path, tmp_path: Path
     lines = (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     losses = [json.loads(line)["loss"] for line in lines if '"loss"' in line]
     assert losses[-1] < losses[0]
-    python(
-        "train.report",
-        str(tmp_path / "run"),
-        "extensions=paraphrases",
-        f"output={tmp_path / 'report'}",
-    )
+    python("train.report", str(tmp_path / "run"), "extensions=paraphrases", f"output={tmp_path / 'report'}")
     assert "Paraphrases, val" in (tmp_path / "report" / "table.md").read_text(encoding="utf-8")
 
 
 def test_metric_learning_example(monkeypatch: pytest.MonkeyPatch, tiny_path: Path) -> None:
-    losses = example("metric_learning", monkeypatch).main(str(tiny_path), "2")
-    assert len(losses) == 2
+    assert len(example("metric_learning", monkeypatch).main(str(tiny_path), "2")) == 2
 
 
 def test_mteb_example(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tiny_path: Path,
-    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tiny_path: Path, tmp_path: Path
 ) -> None:
     from idiomtune.integrations.mteb import IdioLinkRetrieval  # mteb takes seconds to import
 
@@ -103,38 +93,30 @@ def test_mteb_example(
     assert json.loads(written.read_text())["scores"]["val"][0]["main_score"] > 0
 
 
-TEXTS = [
-    "He broke the ice with a joke.",
-    "She spilled the beans.",
-    "They hit the road.",
-    "It was a red herring.",
-]
+TEXTS = ["He broke the ice with a joke.", "She spilled the beans.", "They hit the road.", "A red herring."]
 OTHERS = ["He made them relax.", "She told the secret.", "They set off.", "It was misleading."]
-IDIOMS = [[0, 1], [1, 1], [2, 1], [3, 1]]
+ROWS: dict[str, dict[str, Any]] = {
+    "infonce": {"anchor": TEXTS, "positive": OTHERS, "label": [[0, 1], [1, 1], [2, 1], [3, 1]]},
+    "triplet": group_columns([(a, [b], [c]) for a, b, c in zip(TEXTS, OTHERS, OTHERS[::-1], strict=True)]),
+    "ranking": {"query": TEXTS, "a": OTHERS, "b": OTHERS[::-1], "label": [[0, 1]] * 4},
+    "distillation": {
+        "sentence": TEXTS,
+        "label": torch.randn(4, 32, generator=torch.Generator().manual_seed(0)).tolist(),
+    },
+}
+LOSSES = {
+    "infonce": InfoNCETrainerLoss,
+    "triplet": AdaptiveTripletTrainerLoss,
+    "ranking": RankingTrainerLoss,
+    "distillation": DistillationTrainerLoss,
+}
 
 
-def loss_and_data(name: str, model: SentenceTransformer) -> tuple[nn.Module, Dataset]:
-    if name == "infonce":
-        return InfoNCETrainerLoss(model), Dataset.from_dict(
-            {"anchor": TEXTS, "positive": OTHERS, "label": IDIOMS}
-        )
-    if name == "triplet":
-        groups = [
-            (text, [other], [wrong]) for text, other, wrong in zip(TEXTS, OTHERS, OTHERS[::-1], strict=True)
-        ]
-        return AdaptiveTripletTrainerLoss(model), Dataset.from_dict(group_columns(groups))
-    if name == "ranking":
-        rows = {"query": TEXTS, "a": OTHERS, "b": OTHERS[::-1], "label": [[0, 1]] * 4}
-        return RankingTrainerLoss(model), Dataset.from_dict(rows)
-    teacher = torch.randn(4, 32, generator=torch.Generator().manual_seed(0)).tolist()
-    return DistillationTrainerLoss(model), Dataset.from_dict({"sentence": TEXTS, "label": teacher})
-
-
-@pytest.mark.parametrize("name", ["infonce", "triplet", "ranking", "distillation"])
+@pytest.mark.parametrize("name", LOSSES)
 def test_the_trainer_lowers_each_loss(name: str, tiny_path: Path, tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = SentenceTransformer(str(tiny_path), device="cpu")
-    loss, data = loss_and_data(name, model)
+    data = Dataset.from_dict(ROWS[name])
     trainer = SentenceTransformerTrainer(
         model=model,
         args=SentenceTransformerTrainingArguments(
@@ -151,7 +133,7 @@ def test_the_trainer_lowers_each_loss(name: str, tiny_path: Path, tmp_path: Path
         ),
         train_dataset=data,
         eval_dataset=data,
-        loss=loss,
+        loss=LOSSES[name](model),
     )
     before = trainer.evaluate()["eval_loss"]
     trainer.train()

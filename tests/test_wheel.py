@@ -37,26 +37,14 @@ def built(folder: Path, source: Path) -> tuple[Path, set[str]]:
 @pytest.mark.slow
 def test_installed_wheel_works_elsewhere(tmp_path: Path, tiny_path: Path) -> None:
     wheel, names = built(tmp_path, ROOT)
-    expected = {
-        *("train/__main__.py", "idiomtune/py.typed", "idiomtune/__main__.py", "idiomloss/py.typed"),
-        *(f"idiomtune/conf/{name}.yaml" for name in ("config", "experiment/idiolink_ft", "learn")),
-        *("idiomtune/reports/report.html.j2", "idiomtune/hub/card.md.j2", "idiomtune/explorer/page.html.j2"),
-        *(
-            "idiomtune/explorer/page.css",
-            "idiomtune/explorer/page.js",
-            "idiomtune/encoder/glossaries/idiolink.tsv",
-        ),
-        *("idiomtune/start/config.yaml", "idiomtune/start/notebook.ipynb", "idiomtune/start/sentences.csv"),
-        *("idiomtune/encoder/gates/minilm.json", "idiomtune/encoder/gates/LICENCE.md"),
-        "idiomtune/data/published.tsv",
-        "idiomtune/data/sample/idiolink/train/indexes.json",
-        "idiomtune/data/sample/semeval2022_task2b/SubTaskB/EvaluationData/dev.gold.csv",
-        "idiomtune/data/sample/ncimp/human_compositionality scores.xlsx",
+    packaged = {
+        f"{above}{path.relative_to(ROOT)}"
+        for folder, above in (("idiomtune", ""), ("idiomloss", ""), ("train", ""), ("conf", "idiomtune/"))
+        for path in (ROOT / folder).rglob("*")
+        if path.is_file() and path.suffix != ".pyc"
     }
-    assert expected <= names
-    tops = {name.partition("/")[0] for name in names if ".dist-info" not in name}
-    assert tops == {"idiomtune", "idiomloss", "train"}
-
+    assert {name for name in names if ".dist-info" not in name} == packaged
+    assert packaged >= {"idiomtune/conf/config.yaml", "idiomtune/data/sample/idiolink/train/indexes.json"}
     site = tmp_path / "site"
     install = ["install", "--quiet", "--no-deps", "--no-index", "--no-compile", "--target", str(site)]
     subprocess.run([sys.executable, "-m", "pip", *install, str(wheel)], check=True, capture_output=True)
@@ -77,7 +65,6 @@ def test_installed_wheel_works_elsewhere(tmp_path: Path, tiny_path: Path) -> Non
     where = python("-c", "import idiomtune, idiomloss; print(idiomtune.__file__, idiomloss.__file__)")
     assert all(path.startswith(str(site)) for path in where.split())
     (elsewhere / "train.py").unlink()
-    assert "idiolink_released" in python("-m", "train", "--help")
     options = ("+experiment=idiolink_ft", "+debug=smoke", "benchmark=[idiolink]", "model.max_length=64")
     last = python("-m", "train", *options, f"model.path={tiny_path}").splitlines()[-1]
     assert last.startswith(str(elsewhere / "checkpoints" / "idiolink_ft"))
