@@ -145,7 +145,7 @@ def with_sizes_chosen(config: dict[str, Any]) -> dict[str, Any]:
         size = min((size for size in values if size != "more" and number <= size), default="more")
         section[key] = values[size]
         chosen.append(f"{name}.{key}={'null' if values[size] is None else values[size]}")
-    if train:
+    if number:
         rows = f"{number} training rows" if number <= most else f"more than {most} training rows"
         log.info("%s, so by default %s", rows, ", ".join(chosen))
     return config

@@ -282,3 +282,13 @@ def named_grid(arguments: Sequence[str]) -> str | None:
         return None
     folders = [a.partition("=")[2].strip("'\"") for a in arguments if a.startswith("hydra.sweep.dir=")]
     return folders[-1] if folders else ""
+
+
+def without_cfg(words: Sequence[str]) -> list[str] | None:
+    """The other words of a command line that asks, by `--cfg job`, for the options of a run; else None."""
+    flags = [word for word in words if word.startswith("-")]
+    for flag, value in (("--cfg", "job"), ("-c", "job"), ("--cfg=job", None)):
+        if flags == [flag] and (value is None or value in words[words.index(flag) + 1 :][:1]):
+            at = words.index(flag)
+            return [*words[:at], *words[at + 1 + (value is not None) :]]
+    return None

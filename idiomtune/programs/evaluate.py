@@ -89,7 +89,7 @@ def evaluate(settings: EvaluateSettings) -> dict[str, float]:
         glossary = describe_glossary(settings.model, encoder, benchmark_texts(suite.benchmarks))
         with placement.autocast():
             if settings.model.glossary and glossary is not None and processes.count == 1:
-                _score_touched(suite, encoder, glossary, keep=settings.cache)
+                _score_touched(settings, suite, encoder, glossary)
             card = suite.run(encoder, keep=settings.cache)
         share = 100 * card.encoder_seconds / card.seconds
         log.info("%d texts in %.1f s, of which the model took %.0f%%", card.num_texts, card.seconds, share)
@@ -108,7 +108,9 @@ def evaluate(settings: EvaluateSettings) -> dict[str, float]:
         return card.scores
 
 
-def _score_touched(suite: Suite, encoder: Encoder, glossary: Mapping[str, Any], *, keep: bool) -> None:
+def _score_touched(
+    settings: EvaluateSettings, suite: Suite, encoder: Encoder, glossary: Mapping[str, Any]
+) -> None:
     """First score the benchmarks in which expressions of the glossary occur, and say how long others take.
 
     The suite remembers the embeddings.
@@ -118,9 +120,10 @@ def _score_touched(suite: Suite, encoder: Encoder, glossary: Mapping[str, Any], 
         from idiomtune.reports.screens import show_scores
 
         suite.remembers = True
-        card = suite.run(encoder, names, keep=keep)
+        card = suite.run(encoder, names, keep=settings.cache)
         suite.known = suite.remembered
-        show_scores(card.scores, "with the glossary", [], all_scores=False)
+        name = base_model({"model": settings.model.model_dump()}).name
+        show_scores(card.scores, f"{name}, where expressions of the glossary occur", [], all_scores=False)
         num_texts = len({request for benchmark in others for request in announced(benchmark)})
         seconds = num_texts * card.encoder_seconds / max(1, card.num_texts)
         log.info(

@@ -47,9 +47,11 @@ def explore(options: ExploreSettings) -> None:
         UserError: for everything that the user can fix.
     """
     # Heavy: after the command line is known to be right.
-    from idiomtune.explorer.models import explorer_of
+    from idiomtune.explorer.models import explorer_of, find_models
     from idiomtune.explorer.server import BEGINS, FILE, bound_socket, check_can_serve, page, serve
 
+    for name in options.models:  # a typo is reported before a package that is missing
+        find_models(name, trust_remote_code=options.trust_remote_code)
     log_to_stderr()
     if options.space is not None:
         write_space(options, options.space)

@@ -30,6 +30,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 import idiomtune
 from idiomtune.config import EvaluateSettings, LearnSettings, PushSettings, TrainSettings, check
+from idiomtune.config.commented import commented
 from idiomtune.config.compose import (
     explained,
     given_options,
@@ -41,7 +42,7 @@ from idiomtune.config.compose import (
 )
 from idiomtune.config.settings import GlossarySettings
 from idiomtune.config.validation import Settings
-from idiomtune.config.words import named_grid, rewrite_arguments, split_choices
+from idiomtune.config.words import named_grid, rewrite_arguments, split_choices, without_cfg
 from idiomtune.declarations.models import CONF
 from idiomtune.declarations.options import Section
 from idiomtune.errors import UserError
@@ -223,7 +224,7 @@ def main(name: str, words: Sequence[str]) -> None:
         _main(name, config_name, list(words))
 
 
-def _main(name: str, config_name: str, words: list[str]) -> None:
+def _main(name: str, config_name: str, words: list[str]) -> Any:
     wants_traceback = os.environ.get(TRACEBACKS) == "1"
     os.environ[TRACEBACKS] = "1"  # makes Hydra raise errors instead of printing a traceback
     logging.raiseExceptions = False  # a full disk is reported once, not again for each log line
@@ -253,6 +254,10 @@ def _main(name: str, config_name: str, words: list[str]) -> None:
             return None
 
     try:
+        if (options := without_cfg(words)) is not None:
+            return _show_options(
+                composed(config_name, lambda config: _commented(config, config_name), options)
+            )
         words = rewrite_arguments(words, config_name)
         if rank_of_launch():
             words += follower_arguments()
@@ -273,6 +278,18 @@ def _main(name: str, config_name: str, words: list[str]) -> None:
         if is_hydras_end or (wants_traceback and isinstance(error, Exception)):
             raise
         sys.exit(report_error(_in_our_words(error, words)))
+
+
+def _commented(config: DictConfig, config_name: str) -> str:
+    """What `--cfg job` prints: the options with what `conf/` says of them."""
+    return commented(config, config_name, HydraConfig.get().runtime.choices)
+
+
+def _show_options(text: str) -> None:
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:  # `| head` has seen enough; Python would complain again as it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _show(result: Any) -> None:

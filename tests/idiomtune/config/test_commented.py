@@ -1,0 +1,61 @@
+"""`--cfg job`: the options of a run, each with what `conf/` says of it."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
+
+from idiomtune.config.commented import commented
+from idiomtune.config.compose import config_names
+from idiomtune.config.words import without_cfg
+from idiomtune.programs.run import composed
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["+experiment=" + name] for name in config_names("experiment") if name != "mixture"]
+    + [["model=bge_base", "tracking=[wandb]"]],
+    ids=lambda words: words[0].rpartition("=")[2],
+)
+def test_it_is_the_configuration_and_its_comments(words: list[str]) -> None:
+    def shown(config: DictConfig) -> tuple[str, object]:
+        choices = HydraConfig.get().runtime.choices
+        return commented(config, "config", choices), OmegaConf.to_container(config, resolve=False)
+
+    text, config = composed("config", shown, words)
+    assert yaml.safe_load(text) == config
+    lines = {line.strip() for line in text.splitlines()}
+    assert any(line.startswith("seed: 42  # of everything") for line in lines)
+    options = [line for line in lines if ":" in line and not line.startswith(("#", "-"))]
+    assert sum("  # " in line for line in options) > 0.6 * len(options)
+
+
+def test_an_experiment_says_what_it_changes_and_why() -> None:
+    def shown(config: DictConfig) -> str:
+        return commented(config, "config", HydraConfig.get().runtime.choices)
+
+    text = composed("config", shown, ["+experiment=idiolink_glossary"])
+    assert text.startswith("# idiomtune train +experiment=idiolink_glossary\n")
+    assert "\n  glossary_dropout: 0.25  # so that it also works without" in text  # its own comment
+    assert (
+        "hard_weight: 5.0  # of the idiom in its other meaning" in text
+    )  # of the experiment that it builds on
+    assert "\n  max_epochs: 4\n" in text  # a file without a comment takes none of another's
+
+
+@pytest.mark.parametrize(
+    ("words", "rest"),
+    [
+        ("idiolink_ft --cfg job seed=3", "idiolink_ft seed=3"),
+        ("--cfg=job seed=3", "seed=3"),
+        ("-c job", ""),
+        ("--cfg hydra", None),
+        ("--cfg job --resolve", None),
+        ("-m --cfg job", None),
+        ("seed=3", None),
+    ],
+)
+def test_which_command_lines_ask_for_it(words: str, rest: str | None) -> None:
+    assert without_cfg(words.split()) == (None if rest is None else rest.split())
