@@ -81,7 +81,8 @@ EXCEPTIONS = {
     ("programs/run.py", "sentence_transformers"),
 }
 TOUCH_HYDRA = {
-    *("programs/run.py", "programs/call.py", "config/compose.py", "config/words.py", "training/sweeper.py")
+    *("programs/run.py", "programs/call.py", "training/sweeper.py"),
+    *("config/compose.py", "config/words.py", "config/commented.py"),
 }
 
 
