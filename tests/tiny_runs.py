@@ -18,7 +18,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from idiomtune.config import TrainSettings, check
+from idiomtune.config import TrainerSettings, TrainSettings, check
 from idiomtune.config.compose import compose_config
 from idiomtune.data.own.load import forget_own_data
 from idiomtune.errors import Interrupted
@@ -50,6 +50,12 @@ def composed(name: str, *overrides: str) -> dict[str, Any]:
 @cache
 def _composed(name: str, overrides: tuple[str, ...]) -> dict[str, Any]:
     return compose_config(name, *overrides)
+
+
+def trainer(*overrides: str) -> TrainerSettings:
+    """The section of a run with these options."""
+    settings: TrainSettings = check(TrainSettings, composed("config", *overrides))
+    return settings.trainer
 
 
 def train(folder: Path, options: list[str], *, draws: bool = False) -> float:

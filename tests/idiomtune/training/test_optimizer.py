@@ -10,17 +10,11 @@ import torch
 from torch import nn
 from transformers import Trainer, get_cosine_schedule_with_warmup, get_linear_schedule_with_warmup
 
-from idiomtune.config import TrainerSettings, TrainSettings, check
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.errors import UserError
 from idiomtune.training.embedder import seed_everything
 from idiomtune.training.step import num_warmup_steps, parameter_groups, schedule
-from tests.tiny_runs import composed
-
-
-def trainer(*overrides: str) -> TrainerSettings:
-    settings: TrainSettings = check(TrainSettings, composed("config", *overrides))
-    return settings.trainer
+from tests.tiny_runs import trainer
 
 
 @pytest.mark.parametrize(

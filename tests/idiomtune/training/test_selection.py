@@ -12,18 +12,12 @@ import pytest
 
 from idiomtune.benchmarks import Embed, Result
 from idiomtune.benchmarks.idiolink.scoring import IdioLinkBenchmark
-from idiomtune.config import TrainerSettings, TrainSettings, check
 from idiomtune.errors import UserError
 from idiomtune.training.checkpoint import TrainerState, checkpoints, verify
 from idiomtune.training.loop import monitored, out_of_patience, update_best
-from tests.tiny_runs import KEY, composed, metrics, resume, train
+from tests.tiny_runs import KEY, metrics, resume, train, trainer
 
 KEYS = ["idiolink/val/sentence/ndcg@10", "idiolink/val/span/ndcg@10"]
-
-
-def trainer(*overrides: str) -> TrainerSettings:
-    settings: TrainSettings = check(TrainSettings, composed("config", *overrides))
-    return settings.trainer
 
 
 # Scores of the evaluations, and of each: is it the best, the best step, evaluations without improvement.
