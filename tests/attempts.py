@@ -184,8 +184,8 @@ class Points:
             os.kill(os.getpid(), signal.SIGKILL)
         # Where a file would pass this size, the part up to it is written. What happens then Python has set
         # to an error; without that the signal ends the process.
-        is_grown = path is not None and path.name == "metrics.jsonl" and path.exists()
-        size = 10 + (path.stat().st_size if path is not None and is_grown else 0)
+        grows = path is not None and path.name == "metrics.jsonl" and path.exists()
+        size = 10 + (path.stat().st_size if path is not None and grows else 0)
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
         if self._attempt.how == "torn":
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
