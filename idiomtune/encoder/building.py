@@ -14,14 +14,14 @@ from idiomtune.config import ModelSettings
 from idiomtune.config.sections import LoraSettings
 from idiomtune.config.settings import TaughtModel
 from idiomtune.encoder.checks import check_special_token
+from idiomtune.encoder.choosing import choose_meanings
 from idiomtune.encoder.device import Placement
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.forward import tokens_of_span
 from idiomtune.encoder.idiom_tokens import read_expressions
 from idiomtune.encoder.loading import fetch_file, locate_checkpoint, resolve_model_path
-from idiomtune.encoder.saved_expressions import given_meanings
 from idiomtune.encoder.trained_parts import add_adapters
-from idiomtune.encoder.usage_gate import Labelled, weighed
+from idiomtune.encoder.usage_gate import Labelled
 from idiomtune.errors import UserError
 from idiomtune.io.files import expanded, first_of, is_folder
 from idiomtune.requests import Request
@@ -53,10 +53,7 @@ def build_encoder(
     changes: dict[str, Any] = {} if saved is None else {"path": str(saved), **dict.fromkeys(_IN_SAVED)}
     changes["tokens_per_forward"] = model.tokens_per_forward or placement.tokens_per_forward
     encoder = Encoder.load(_loadable(model, **changes), device=placement.device)
-    is_trained = encoder.meanings is not None
-    encoder.meanings = given_meanings(encoder, model, is_saved=saved is not None)
-    if labelled is not None:
-        encoder.meanings = weighed(encoder, model, labelled, is_trained=is_trained)
+    encoder.meanings = choose_meanings(encoder, model, is_saved=saved is not None, labelled=labelled)
     if saved is None and (names := list(expressions)):
         encoder.add_idiom_tokens(names, start=model.idiom_tokens_start, seed=seed)
     if encoder.idiom_tokens is not None and model.replace_expressions is not None:
@@ -82,7 +79,7 @@ def _empty_encoder(model_json: str, kind: type[ModelSettings], _: int) -> Encode
     """Read once for several checks, as long as the model's folder keeps its time."""
     model = kind.model_validate_json(model_json)
     encoder = Encoder.load(_loadable(model), empty=True)
-    encoder.meanings = given_meanings(encoder, model)
+    encoder.meanings = choose_meanings(encoder, model)
     return encoder
 
 

@@ -27,6 +27,7 @@ from idiomtune.config import ModelSettings
 from idiomtune.data.places import labelled_usages
 from idiomtune.encoder.arguments import Spans, listed, requests_for, type_error, usage_requests
 from idiomtune.encoder.checks import check_embeddings
+from idiomtune.encoder.choosing import choose_meanings
 from idiomtune.encoder.forward import (
     ForwardBatch,
     PooledSentence,
@@ -51,10 +52,10 @@ from idiomtune.encoder.loading import (
     silence_libraries,
 )
 from idiomtune.encoder.reading import Prompts, Reader, Tokenizer, prompts_of, special_tokens_around
-from idiomtune.encoder.saved_expressions import given_meanings, load_expressions, save_expressions
+from idiomtune.encoder.saved_expressions import load_expressions, save_expressions
 from idiomtune.encoder.sharding import compute_device
 from idiomtune.encoder.static import StaticTokens
-from idiomtune.encoder.usage_gate import GatedRequests, alone, gate_of, weighed
+from idiomtune.encoder.usage_gate import GatedRequests, alone, gate_of
 from idiomtune.errors import ArgumentTypeError, ArgumentValueError, UserError
 from idiomtune.expressions import Forms, Span
 from idiomtune.io.files import cache_folder, checked_count, one_line, path_text
@@ -228,9 +229,7 @@ class Encoder(nn.Module):
                 options["glossary"] = written_tables(glossary, "glossary")
         settings = model_settings(name if isinstance(path, str) else Path(name), options)
         encoder = cls.load(settings, device=device)
-        is_trained = encoder.meanings is not None
-        encoder.meanings = given_meanings(encoder, settings)
-        encoder.meanings = weighed(encoder, settings, labelled_usages, is_trained=is_trained)
+        encoder.meanings = choose_meanings(encoder, settings, labelled=labelled_usages)
         return encoder
 
     @classmethod

@@ -15,7 +15,6 @@ import sys
 from array import array
 from base64 import b64encode
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,9 +24,8 @@ from tokenizers.models import WordLevel
 from transformers import AutoTokenizer
 
 from idiomtune.config import ModelSettings
-from idiomtune.config.settings import TaughtModel
 from idiomtune.encoder.glossary import FILE as GLOSSARY_FILE
-from idiomtune.encoder.glossary import Meanings, named_glossary, saved_meanings
+from idiomtune.encoder.glossary import Meanings, saved_meanings
 from idiomtune.encoder.idiom_tokens import FILE as IDIOM_TOKENS_FILE
 from idiomtune.encoder.idiom_tokens import IdiomTokens, normalization, saved_idiom_tokens
 from idiomtune.encoder.loading import fetch_file
@@ -255,55 +253,3 @@ def _reads_alike(folder: Path, tokenizer: Any, idioms: IdiomTokens, meanings: Me
         if saved(text, truncation=False)["input_ids"] != tokenizer(read, truncation=False)["input_ids"]:
             return False
     return True
-
-
-# ---------------------------------------------------------------- a glossary that is given
-
-
-def given_meanings(encoder: Any, model: ModelSettings, *, is_saved: bool = False) -> Meanings | None:
-    """What the encoder reads of a glossary: the checkpoint's meanings, or those of `model.glossary`, with
-    the given options.
-
-    A checkpoint that was trained with the same files keeps its own meanings.
-
-    Args:
-        encoder: a :class:`~idiomtune.encoder.encoder.Encoder`.
-        is_saved: the encoder is a checkpoint of this run, which holds what is read of the glossary.
-
-    Raises:
-        UserError: if options do not go together, or say how to read a glossary that is missing.
-    """
-    own = None if model.glossary == [] else encoder.meanings
-    glossary = None if is_saved and own else named_glossary(model)
-    options = {name: getattr(model, f"glossary_{name}") for name in ("brief", "form", "gate", "dropout")}
-    was_brief = own is not None and own.about.get("brief", False)
-    brief = was_brief if options["brief"] is None else options["brief"]
-    files = sorted(own.about.get("sums", {}).values()) if own else []
-    is_own = own is not None and (
-        glossary is None or (brief == was_brief and files == sorted(glossary.describe()["sums"].values()))
-    )
-    if not is_saved and not isinstance(model, TaughtModel) and (is_own or glossary is None):
-        needs_file = [name for name in options if options[name]]
-        if is_own:
-            needs_file = ["brief"] * (brief != was_brief)
-        if needs_file:
-            option = f"model.glossary_{needs_file[0]}={str(options[needs_file[0]]).lower()}"
-            raise UserError("needs a glossary's file: name it with model.glossary=", option=option)
-    if own is None and glossary is None:
-        return None
-    meanings = (own or Meanings({})).override(form=options["form"], dropout=options["dropout"])
-    if options["gate"] is False:
-        meanings = replace(meanings, gate=None)
-    if own is not None and meanings.gate is not None and meanings.form != own.form:
-        raise UserError(
-            "cannot be combined with the model's gate, which weighs meanings in the form that it was made "
-            "for: give model.glossary_gate=false with it",
-            option=f"model.glossary_form={meanings.form}",
-        )
-    if is_own or glossary is None:
-        return meanings
-    made = glossary.meanings(brief=brief)
-    if own is not None and not made.senses.keys() >= own.senses.keys():
-        names = ", ".join(own.about.get("files", [])) or f"{len(own.senses)} expressions"
-        log.info("glossary: it replaces the model's own (%s); name both to have both read", names)
-    return replace(meanings, senses=made.senses, about=made.about, forms=made.forms)

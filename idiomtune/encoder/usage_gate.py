@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, normalize
 
-from idiomtune.config import ModelSettings
 from idiomtune.data.astitch import Usage
 from idiomtune.encoder.glossary import GLOSSARIES, Meanings, UsageGate, of_expression, read_glossary
 from idiomtune.encoder.reading import Reader
@@ -271,33 +270,6 @@ def apart_by_usage(embeddings: Tensor, names: Tensor, usage: Tensor) -> Tensor:
 
 
 # ---------------------------------------------------------------- which gate a model gets
-
-
-def weighed(encoder: Any, model: ModelSettings, labelled: Labelled, *, is_trained: bool) -> Meanings | None:
-    """The meanings that an encoder was given, weighed by usage if `model.glossary_gate` says so.
-
-    By default if a gate is shipped for an untrained model and no other way of reading is chosen.
-
-    Args:
-        encoder: a :class:`~idiomtune.encoder.encoder.Encoder`.
-        labelled: what a gate is fitted to where none is shipped.
-        is_trained: the model was trained to read meanings.
-
-    Raises:
-        UserError: if a gate cannot be fitted, because the data is missing or the model has no hidden layers.
-    """
-    meanings: Meanings | None = encoder.meanings
-    asked = model.glossary_gate
-    stays = asked is False or (asked is None and (is_trained or model.glossary_form))
-    if meanings is None or meanings.gate is not None or stays:
-        return meanings
-    gate = shipped_gate(encoder)
-    if gate is None and not asked:
-        return meanings
-    form = meanings.form if is_trained else model.glossary_form or "in_place"
-    if not asked:
-        log.info("glossary: its meanings are weighed by usage (model.glossary_gate=false: they are not)")
-    return replace(meanings, form=form, gate=gate or fitted_gate(encoder, labelled))
 
 
 def gate_of(encoder: Any, labelled: Labelled) -> UsageGate:

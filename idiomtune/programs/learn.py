@@ -27,13 +27,13 @@ from torch.nn.functional import cosine_similarity, normalize
 from idiomtune.config import LearnSettings, ModelSettings
 from idiomtune.data.places import labelled_usages
 from idiomtune.encoder.building import build_encoder
+from idiomtune.encoder.choosing import weighed
 from idiomtune.encoder.device import log_placement, place
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.forward import evaluating
 from idiomtune.encoder.glossary import Glossary, Meanings, glossary_path, read_glossary
 from idiomtune.encoder.glossary_record import learnt_glossaries
 from idiomtune.encoder.loading import resolve_model_path
-from idiomtune.encoder.usage_gate import weighed
 from idiomtune.errors import UserError
 from idiomtune.expressions import Forms, find_expression, plain_expression
 from idiomtune.hub.card import learnt_card
@@ -289,8 +289,7 @@ def _weighed(encoder: Encoder, meanings: Meanings, read: Meanings | None, model:
         meanings = meanings.override(form=read.form, gate=None if model.glossary_gate is False else read.gate)
     elif model.glossary_gate is None:  # without a gate an untrained model takes literal uses for idiomatic
         model = model.model_copy(update={"glossary_gate": True})
-    reader = encoder.reading(meanings)
-    return weighed(reader, model, labelled_usages, is_trained=read is not None) or meanings
+    return weighed(encoder, meanings, model, labelled_usages, is_trained=read is not None)
 
 
 # ------------------------------------------------------------------ sentences and what they should embed as

@@ -15,10 +15,11 @@ from idiomtune.config import EvaluateSettings, ModelSettings, check
 from idiomtune.data.astitch import Usage
 from idiomtune.data.idiolink import load_split
 from idiomtune.encoder import usage_gate
+from idiomtune.encoder.choosing import weighed
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import GLOSSARIES, Meanings, read_glossary
 from idiomtune.encoder.loading import model_settings
-from idiomtune.encoder.usage_gate import alone, fit_without, fitted_gate, gate_examples, shipped_gate, weighed
+from idiomtune.encoder.usage_gate import alone, fit_without, fitted_gate, gate_examples, shipped_gate
 from idiomtune.errors import UserError
 from idiomtune.programs.evaluate import evaluate as score_model
 from idiomtune.requests import Request
@@ -66,25 +67,27 @@ def test_the_packaged_model_weighs_a_glossary_at_once(minilm: Encoder) -> None:
 
 def test_other_ways_of_reading_stay(minilm: Encoder) -> None:
     bare = minilm.reading(Meanings({"miss the boat": ["be too late"]}))
+    assert bare.meanings is not None
     for options, is_trained in (
         ({"glossary_gate": False}, False),
         ({"glossary_form": "beside"}, False),
         ({}, True),
     ):
-        assert weighed(bare, settings(**options), few, is_trained=is_trained) == bare.meanings
+        assert weighed(bare, bare.meanings, settings(**options), few, is_trained=is_trained) == bare.meanings
 
 
 def test_other_models_are_fitted_once(tiny: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = settings(glossary=["sample"], glossary_gate=True)
     tiny.meanings = Meanings({"miss the boat": ["be too late"]})
-    assert weighed(tiny, settings(glossary=["sample"]), few, is_trained=False) == tiny.meanings
-    fitted = weighed(tiny, asked, few, is_trained=False)
-    assert fitted is not None
+    assert weighed(tiny, tiny.meanings, settings(glossary=["sample"]), few, is_trained=False) == tiny.meanings
+    fitted = weighed(tiny, tiny.meanings, asked, few, is_trained=False)
     assert fitted.gate is not None
     assert (fitted.form, fitted.gate.layers, tiny.meanings.gate) == ("in_place", (1, 2), None)
     monkeypatch.setattr(usage_gate, "fit_gate", None)  # kept in the cache
     assert fitted_gate(tiny, few) == fitted.gate
-    assert weighed(tiny, asked, few, is_trained=True) == replace(tiny.meanings, gate=fitted.gate)
+    assert weighed(tiny, tiny.meanings, asked, few, is_trained=True) == replace(
+        tiny.meanings, gate=fitted.gate
+    )
     with pytest.raises(TypeError):  # other sentences, another gate
         fitted_gate(tiny, lambda unseen: few(unseen)[:6])
 

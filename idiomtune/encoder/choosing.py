@@ -1,0 +1,103 @@
+"""What a model reads of a glossary, and how: by its own record, and by the options `model.glossary*`."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Any
+
+from idiomtune.config import ModelSettings
+from idiomtune.config.settings import TaughtModel
+from idiomtune.encoder.glossary import Meanings, named_glossary
+from idiomtune.encoder.usage_gate import Labelled, fitted_gate, shipped_gate
+from idiomtune.errors import UserError
+
+log = logging.getLogger(__name__)
+
+
+def choose_meanings(
+    encoder: Any, model: ModelSettings, *, is_saved: bool = False, labelled: Labelled | None = None
+) -> Meanings | None:
+    """The checkpoint's meanings or those of `model.glossary`, read as the options say; None for none.
+
+    A checkpoint that was trained with the same files keeps its own meanings.
+
+    Args:
+        encoder: a :class:`~idiomtune.encoder.encoder.Encoder`, with the checkpoint's own meanings.
+        is_saved: the encoder is a checkpoint of this run, which holds what is read of the glossary.
+        labelled: what a gate is fitted to, where none is shipped; None: only the checkpoint's gate, as in
+            training.
+
+    Raises:
+        UserError: if options do not go together, or say how to read a glossary that is missing; if a gate
+            cannot be fitted.
+    """
+    meanings = _given(encoder, model, is_saved=is_saved)
+    if meanings is None or labelled is None:
+        return meanings
+    return weighed(encoder, meanings, model, labelled, is_trained=encoder.meanings is not None)
+
+
+def _given(encoder: Any, model: ModelSettings, *, is_saved: bool) -> Meanings | None:
+    own = None if model.glossary == [] else encoder.meanings
+    glossary = None if is_saved and own else named_glossary(model)
+    options = {name: getattr(model, f"glossary_{name}") for name in ("brief", "form", "gate", "dropout")}
+    was_brief = own is not None and own.about.get("brief", False)
+    brief = was_brief if options["brief"] is None else options["brief"]
+    files = sorted(own.about.get("sums", {}).values()) if own else []
+    is_own = own is not None and (
+        glossary is None or (brief == was_brief and files == sorted(glossary.describe()["sums"].values()))
+    )
+    if not is_saved and not isinstance(model, TaughtModel) and (is_own or glossary is None):
+        needs_file = [name for name in options if options[name]]
+        if is_own:
+            needs_file = ["brief"] * (brief != was_brief)
+        if needs_file:
+            option = f"model.glossary_{needs_file[0]}={str(options[needs_file[0]]).lower()}"
+            raise UserError("needs a glossary's file: name it with model.glossary=", option=option)
+    if own is None and glossary is None:
+        return None
+    meanings = (own or Meanings({})).override(form=options["form"], dropout=options["dropout"])
+    if options["gate"] is False:
+        meanings = replace(meanings, gate=None)
+    if own is not None and meanings.gate is not None and meanings.form != own.form:
+        raise UserError(
+            "cannot be combined with the model's gate, which weighs meanings in the form that it was made "
+            "for: give model.glossary_gate=false with it",
+            option=f"model.glossary_form={meanings.form}",
+        )
+    if is_own or glossary is None:
+        return meanings
+    made = glossary.meanings(brief=brief)
+    if own is not None and not made.senses.keys() >= own.senses.keys():
+        names = ", ".join(own.about.get("files", [])) or f"{len(own.senses)} expressions"
+        log.info("glossary: it replaces the model's own (%s); name both to have both read", names)
+    return replace(meanings, senses=made.senses, about=made.about, forms=made.forms)
+
+
+def weighed(
+    encoder: Any, meanings: Meanings, model: ModelSettings, labelled: Labelled, *, is_trained: bool
+) -> Meanings:
+    """Meanings that an encoder was given, weighed by usage if `model.glossary_gate` says so.
+
+    By default if a gate is shipped for an untrained model and no other way of reading is chosen.
+
+    Args:
+        encoder: a :class:`~idiomtune.encoder.encoder.Encoder`.
+        labelled: what a gate is fitted to where none is shipped.
+        is_trained: the model was trained to read meanings.
+
+    Raises:
+        UserError: if a gate cannot be fitted, because the data is missing or the model has no hidden layers.
+    """
+    asked = model.glossary_gate
+    stays = asked is False or (asked is None and (is_trained or model.glossary_form))
+    if meanings.gate is not None or stays:
+        return meanings
+    gate = shipped_gate(encoder)
+    if gate is None and not asked:
+        return meanings
+    form = meanings.form if is_trained else model.glossary_form or "in_place"
+    if not asked:
+        log.info("glossary: its meanings are weighed by usage (model.glossary_gate=false: they are not)")
+    return replace(meanings, form=form, gate=gate or fitted_gate(encoder, labelled))
