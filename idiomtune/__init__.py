@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from idiomtune.programs.process import Interrupts
+from idiomtune.version import __version__
 
 if TYPE_CHECKING:
     from idiomtune.encoder.encoder import Encoder
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
         usage,
     )
 
-__version__ = "0.1.0"
 __all__ = [
     "Comparison",
     "Encoder",

@@ -10,9 +10,9 @@ import difflib
 import sys
 from collections.abc import Sequence
 
-import idiomtune
 from idiomtune.io.secrets import starred
 from idiomtune.programs.process import Interrupts
+from idiomtune.version import __version__
 
 PROGRAMS = {
     "new": "write a small folder to start from: sentences, glossary, options, a notebook",
@@ -34,7 +34,7 @@ def main(words: Sequence[str] | None = None) -> None:
     if name in ("-h", "--help"):
         print(_help())
     elif name == "--version":
-        print(f"idiomtune {idiomtune.__version__}")
+        print(f"idiomtune {__version__}")
     elif name in PROGRAMS:
         try:
             with Interrupts():

@@ -41,8 +41,8 @@ from idiomtune.objectives import Batch, Objective, ObjectiveLoss
 from idiomtune.objectives.steps import repeated, repeated_anchors
 from idiomtune.programs.process import alone
 from idiomtune.programs.run import read_settings
-from idiomtune.reports.statistics import statistic_of
 from idiomtune.requests import Request
+from idiomtune.statistics import statistic_of
 from idiomtune.training.embedder import TrainableEmbedder, seed_everything
 from idiomtune.training.invariants import describe, slopes
 from idiomtune.verbs import evaluation_options, training_options

@@ -16,7 +16,7 @@ from pathlib import Path
 from idiomtune.declarations.registry import score_of
 from idiomtune.reports.frames import Group
 from idiomtune.reports.runs import find_runs, read_runs
-from idiomtune.reports.statistics import mean_interval, permutation_p
+from idiomtune.statistics import mean_interval, permutation_p
 
 
 def compared(folder: str, ours: str, theirs: str, split: str = "train_cv") -> Iterator[str]:

@@ -55,7 +55,7 @@ MODULES: Mapping[str, Sequence[str]] = {
         )
     },
     "idiomtune/expressions.py": [f"{_TESTS}/test_expressions.py"],
-    "idiomtune/reports/statistics.py": [f"{_TESTS}/reports/test_statistics.py"],
+    "idiomtune/statistics.py": [f"{_TESTS}/test_statistics.py"],
     "idiomtune/benchmarks/retrieval.py": [
         f"{_BENCHMARKS}/test_{name}.py"
         for name in ("retrieval", "idiolink_benchmark", "own_retrieval", "bm25")

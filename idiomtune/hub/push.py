@@ -18,7 +18,6 @@ import yaml
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, get_session
 from huggingface_hub.errors import OfflineModeIsEnabled, RepositoryNotFoundError
 
-import idiomtune
 from idiomtune.config import HubSettings, PushSettings, check
 from idiomtune.errors import UserError, resume_command
 from idiomtune.hub.card import (
@@ -38,6 +37,7 @@ from idiomtune.io.records import readable_record
 from idiomtune.io.secrets import refuse_files
 from idiomtune.training.checkpoint import CHECKSUMS, NOT_OF_THE_MODEL, verify
 from idiomtune.training.run_folder import read_config, read_run
+from idiomtune.version import __version__
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +111,7 @@ class Upload:
             sums = {name: fingerprint(file) for name, file in self.files.items() if isinstance(file, Path)}
         except OSError as error:
             raise UserError(f"{error.filename} cannot be read: {error.strerror}") from error
-        listed = {"version": idiomtune.__version__, "files": sorted(self.files), "sha256": sums}
+        listed = {"version": __version__, "files": sorted(self.files), "sha256": sums}
         return {**self.files, MANIFEST: _json(listed)}
 
 

@@ -23,8 +23,8 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import ValidationError
 
-import idiomtune
 from idiomtune.errors import ArgumentValueError, UserError
+from idiomtune.version import __version__
 
 # C0 and C1 controls, formats (bidirectional overrides, zero-width characters), lone surrogates, characters of
 # private use, the separators of lines and paragraphs.
@@ -190,7 +190,7 @@ def package_versions() -> dict[str, str]:
 def code_version() -> dict[str, Any]:
     """Version of this code, and in a clone its commit and whether the work tree differs from it."""
     root = Path(__file__).resolve().parents[2]
-    version: dict[str, Any] = {"version": idiomtune.__version__}
+    version: dict[str, Any] = {"version": __version__}
     if not (root / ".git").exists():
         return version
 

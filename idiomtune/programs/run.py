@@ -28,7 +28,6 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
-import idiomtune
 from idiomtune.config import EvaluateSettings, LearnSettings, PushSettings, TrainSettings, check
 from idiomtune.config.commented import commented
 from idiomtune.config.compose import (
@@ -56,6 +55,7 @@ from idiomtune.programs.ending import TRACEBACKS, Start, print_error, report_err
 from idiomtune.programs.process import Interrupts
 from idiomtune.training.resume import find_run
 from idiomtune.training.sweeper import register
+from idiomtune.version import __version__
 
 _CODE = "model.trust_remote_code"
 
@@ -217,7 +217,7 @@ def main(name: str, words: Sequence[str]) -> None:
         sys.exit(import_module(f"idiomtune.programs.{name}").main(words))
     config_name = PROGRAMS[name].config
     if "--version" in words:  # Hydra would print its own
-        print(f"idiomtune {idiomtune.__version__}")
+        print(f"idiomtune {__version__}")
     elif [*words] in ([], ["--help"], ["-h"]) and (words or config_name == "config"):
         print(help_text(config_name))  # rather than a run of hours that nobody described
     else:

@@ -13,8 +13,8 @@ from idiomtune.io.files import first_of, one_line
 from idiomtune.reports.compare import Difference, compare, comparison_notes
 from idiomtune.reports.frames import Group
 from idiomtune.reports.score_tables import decimals, show_interval
-from idiomtune.reports.statistics import MIN_ITEMS, mean_interval
 from idiomtune.reports.tables import Table
+from idiomtune.statistics import MIN_ITEMS, mean_interval
 
 Verdict = Literal["passes", "cannot tell", "fails"]
 Limits = Mapping[str, float]  # score key, or EVERY, → floor or margin

@@ -15,7 +15,7 @@ import pandas as pd
 from idiomtune.declarations.registry import Verdict, judge, score_of
 from idiomtune.io.files import first_of
 from idiomtune.reports.frames import NUM_NAMED, Group, read_items
-from idiomtune.reports.statistics import (
+from idiomtune.statistics import (
     MIN_ITEMS,
     interval,
     mean_interval,

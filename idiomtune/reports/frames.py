@@ -17,7 +17,7 @@ from idiomtune.declarations.registry import benchmark_type, is_place
 from idiomtune.errors import UserError
 from idiomtune.io.files import first_of
 from idiomtune.reports.runs import SAMPLE_NOTE, Run, flat, read_records
-from idiomtune.reports.statistics import statistic_of
+from idiomtune.statistics import statistic_of
 
 # A run's seed and fold, where it ran, where its data was and what it wrote do not make it another run.
 _REPETITION = ("seed", "data.fold")

@@ -22,7 +22,7 @@ from idiomtune.declarations.examples import Distributions, Figures, Gain, Gains,
 from idiomtune.declarations.registry import benchmark_types, resolve, score_of
 from idiomtune.reports.frames import Group
 from idiomtune.reports.runs import RecordsOfRun, Run
-from idiomtune.reports.statistics import mean_interval
+from idiomtune.statistics import mean_interval
 
 # Of lines: legible on light and on dark; then the dashes change.
 _LINES = ("#3b84d6", "#e0702a", "#2f9e5f", "#a25fd6", "#d1498a", "#1e9bab", "#a8871a", "#7c8894")

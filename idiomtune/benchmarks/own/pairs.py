@@ -37,8 +37,8 @@ from idiomtune.data.own.store import Examples
 from idiomtune.data.own.table import Record, Table, as_number, unique
 from idiomtune.declarations.dataset import HELD_OUT
 from idiomtune.errors import UserError
-from idiomtune.reports.statistics import statistic_of
 from idiomtune.requests import Request, symmetric
+from idiomtune.statistics import statistic_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -28,8 +28,8 @@ from idiomtune.benchmarks.retrieval import (
 from idiomtune.data.own.forms import RANKINGS
 from idiomtune.data.own.table import Record, Table, as_number, unique
 from idiomtune.errors import UserError
-from idiomtune.reports.statistics import statistic_of
 from idiomtune.requests import Request
+from idiomtune.statistics import statistic_of
 
 _TOP_SAVED = 10  # documents or candidates per query in the per-query results
 

@@ -11,7 +11,7 @@ import pytest
 
 from idiomtune.errors import UserError
 from idiomtune.programs.gate import gate, main, parse
-from idiomtune.reports.statistics import statistic_of
+from idiomtune.statistics import statistic_of
 from tests.planted_runs import SCORES, plant, plant_queries, query, write_lines
 
 NDCG = "idiolink/val/sentence/ndcg@10"

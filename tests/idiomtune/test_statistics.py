@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import bootstrap, pearsonr, permutation_test, spearmanr
 from sklearn import metrics  # type: ignore[import-untyped]
 
-from idiomtune.reports.statistics import (
+from idiomtune.statistics import (
     STATISTICS,
     interval,
     mean_interval,
