@@ -27,9 +27,10 @@ import time
 import traceback
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.loading import resolve_model_path
@@ -43,6 +44,7 @@ from tests.tiny_models import tiny_sentence_transformer
 from tests.tiny_runs import DRAWN, KEY, WIDE, assert_same_run
 from tools.harmed import Harm
 
+Harmful = TypeVar("Harmful")
 ERRORS = ("EIO", "ENOSPC", "EINTR", "MemoryError")
 _SECONDS = 60  # after which a program hangs
 PEERS, MODELS = "train, two processes", "models"
@@ -61,12 +63,6 @@ class Ended:
 
     status: int
     output: str
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    """All files, without those of locks."""
-    paths = [path for path in folder.rglob("*") if path.is_file() and path.name not in (".lock", "lock")]
-    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
 # ------------------------------------------------------------------ programs whose operations fail
@@ -140,6 +136,12 @@ class Case(ABC):
         points = counted.read_text(encoding="utf-8").splitlines() if counted.exists() else []
         return Ended(done.returncode, done.stdout + done.stderr), points
 
+    def run_well(self, command: list[str]) -> None:
+        """In a fresh folder, with nothing harmed."""
+        self.fresh()
+        ended, _ = self.start(command, Harm())
+        assert ended.status == 0, ended.output
+
     def check_left(self) -> None:
         """That nothing under a final name is half-written, after a failure."""
         for path in self.work.rglob("*.json"):
@@ -151,11 +153,13 @@ class Case(ABC):
         """Of a program that has ended well: what must be there, and nothing else."""
 
     def files(self, folder: str, *apart: str) -> dict[str, bytes]:
-        """A folder's files, also hidden ones, without times; of some only that they are there."""
-        found = contents(self.work / folder)
+        """A folder's files, also hidden ones, without times and locks; of some only that they are there."""
+        paths = [path for path in (self.work / folder).rglob("*") if path.is_file()]
+        found = {str(path.relative_to(self.work / folder)): path for path in paths}
         return {
-            name: b"" if name in apart or name.endswith(".log") else _VOLATILE.sub(b"", content)
-            for name, content in found.items()
+            name: b"" if name in apart or path.suffix == ".log" else _VOLATILE.sub(b"", path.read_bytes())
+            for name, path in found.items()
+            if path.name not in (".lock", "lock")
         }
 
     def state(self) -> str:
@@ -254,9 +258,7 @@ class Reporting(Train):
     optional: tuple[str, ...] = ()
 
     def give(self) -> None:
-        self.fresh()
-        ended, _ = self.start(["train", *tiny_options(self.model), "run_dir=run"], Harm())
-        assert ended.status == 0, ended.output
+        self.run_well(["train", *tiny_options(self.model), "run_dir=run"])
         shutil.move(self.work / "run", self.given / "run")
 
     @property
@@ -329,8 +331,13 @@ class Counts:
     seconds: dict[str, float] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
 
-    def is_over(self) -> bool:
-        return time.monotonic() > self.deadline
+    def until_deadline(self, program: str, harms: Sequence[Harmful]) -> Iterator[Harmful]:
+        """Those for which there is time; the others are counted."""
+        for number, harm in enumerate(harms):
+            if time.monotonic() > self.deadline:
+                self.add(program, "left out", len(harms) - number)
+                return
+            yield harm
 
     def add(self, program: str, outcome: str, number: int = 1) -> None:
         self.outcomes.setdefault(program, Counter())[outcome] += number
@@ -354,9 +361,8 @@ class Counts:
         kinds = list(dict.fromkeys(kind for counter in self.outcomes.values() for kind in counter))
         rows = [["program", *kinds, "seconds"], ["---"] * (len(kinds) + 2)]
         for name, counter in self.outcomes.items():
-            rows.append(
-                [name, *(str(counter[kind] or "") for kind in kinds), f"{self.seconds.get(name, 0):.0f}"]
-            )
+            numbers = (str(counter[kind] or "") for kind in kinds)
+            rows.append([name, *numbers, f"{self.seconds.get(name, 0):.0f}"])
         return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
@@ -377,15 +383,13 @@ def fail_each(case: Case, counts: Counts, *, every: int = 1, offset: int = 1) ->
     whole = case.result()
     counts.add(name, "operations", len(points))
     known: set[str] = set()
-    # With a step, each error has operations of its own.
+    harms = []  # with a step, each error has operations of its own
     for number, at in enumerate(range(offset, len(points) + 1, every)):
         errors = ERRORS[:1] if points[at - 1].startswith("read ") else ERRORS
-        for error in errors if every == 1 else [errors[number % len(errors)]]:
-            if counts.is_over():
-                counts.add(name, "operations left out", len(points) + 1 - at)
-                return
-            with counts.judged(name, f"{error} at {at}, {points[at - 1]}"):
-                _fail(case, at, error, whole, known, counts)
+        harms += [(at, error) for error in (errors if every == 1 else [errors[number % len(errors)]])]
+    for at, error in counts.until_deadline(name, harms):
+        with counts.judged(name, f"{error} at {at}, {points[at - 1]}"):
+            _fail(case, at, error, whole, known, counts)
 
 
 def _fail(case: Case, at: int, error: str, whole: dict[str, bytes], known: set[str], counts: Counts) -> None:
@@ -443,10 +447,7 @@ def lose_each(place: Path, model: Path, counts: Counts, *, every: int = 1, offse
     number = int(counted.read_text())
     counts.add(PEERS, "operations", 2 * number)
     known: set[str] = set()
-    for at in range(offset, 2 * number + 1, every):
-        if counts.is_over():
-            counts.add(PEERS, "operations left out", 2 * number + 1 - at)
-            return
+    for at in counts.until_deadline(PEERS, range(offset, 2 * number + 1, every)):
         rank, collective = at % 2, (at + 1) // 2
         with counts.judged(PEERS, f"process {rank} killed at {collective}"):
             shutil.rmtree(folder, ignore_errors=True)
@@ -509,13 +510,9 @@ class Resumed(Train):
     """A finished run, which is resumed."""
 
     name, damaged = "run, resumed", "run"
-    every = 1
 
     def give(self) -> None:
-        self.fresh()
-        options = tiny_options(self.model, self.every)
-        ended, _ = self.start(["train", *options, "run_dir=run"], Harm())
-        assert ended.status == 0, ended.output
+        self.run_well(["train", *tiny_options(self.model, every=1), "run_dir=run"])
         shutil.rmtree(self.given)
         shutil.copytree(self.work, self.given, ignore=shutil.ignore_patterns("tmp", "cache", ".lock"))
 
@@ -563,9 +560,7 @@ class Cached(Train):
     name, damaged = "cache, read", "cache"
 
     def give(self) -> None:
-        self.fresh()
-        ended, _ = self.start(self.command, Harm())
-        assert ended.status == 0, ended.output
+        self.run_well(self.command)
         shutil.copytree(self.work / "cache", self.given / "cache")
 
 
@@ -575,19 +570,14 @@ QUIET = "another result, unnoticed"
 
 def damage_each(case: Case, counts: Counts, *, every: int = 1, offset: int = 1) -> None:
     """Damage each file in each way, and read it."""
-    case.fresh()
-    ended, _ = case.start(case.command, Harm())
-    assert ended.status == 0, ended.output
+    case.run_well(case.command)
     whole = case.result()
     folder = case.given / case.damaged
     every_file = (p.relative_to(case.given) for p in folder.rglob("*") if p.is_file())
     files = sorted(file for file in every_file if not str(file).startswith(case.unread))
     counts.add(case.name, "files", len(files))
-    each = [(file, kind) for file in files for kind in DAMAGES]
-    for number, (file, kind) in enumerate(each[offset - 1 :: every]):
-        if counts.is_over():
-            counts.add(case.name, "damages left out", len(each[offset - 1 :: every]) - number)
-            return
+    harms = [(file, kind) for file in files for kind in DAMAGES][offset - 1 :: every]
+    for file, kind in counts.until_deadline(case.name, harms):
         with counts.judged(case.name, f"{file} {kind}"):
             case.fresh()
             if DAMAGES[kind](case.work / file) is False:
@@ -617,9 +607,7 @@ def damage_model(place: Path, model: Path, counts: Counts, *, every: int = 1, of
     """Damage each file of two models, one of them with a learnt glossary, and embed with them."""
     place.mkdir()
     case = Learning(place / "made", model)
-    case.fresh()
-    ended, _ = case.start(case.command, Harm())
-    assert ended.status == 0, ended.output
+    case.run_well(case.command)
     for folder in (model, case.work / "out"):
         damage_one_model(folder, place / "damaged", counts, every, offset)
 
@@ -634,9 +622,8 @@ def damage_one_model(model: Path, copy: Path, counts: Counts, every: int, offset
     whole = embeddings(model)
     files = sorted(p.relative_to(model) for p in model.rglob("*") if p.is_file())
     counts.add(MODELS, "files", len(files))
-    for file, kind in [(file, kind) for file in files for kind in DAMAGES][offset - 1 :: every]:
-        if counts.is_over():
-            return
+    harms = [(file, kind) for file in files for kind in DAMAGES][offset - 1 :: every]
+    for file, kind in counts.until_deadline(MODELS, harms):
         with counts.judged(MODELS, f"{model.name}/{file} {kind}"):
             shutil.rmtree(copy, ignore_errors=True)
             shutil.copytree(model, copy)
