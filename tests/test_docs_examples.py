@@ -43,7 +43,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pages = ("adding-a-loss", "adding-an-objective", "adding-a-benchmark")
     touched = [path for page in pages for path in put_into(folder, page_files(ROOT / "docs" / f"{page}.md"))]
     code = sorted({str(path) for path in touched if path.suffix == ".py"})
-    assert len(code) == 6
+    assert len(code) == 7
     settings = ("--config", str(ROOT / "pyproject.toml"), "--config", f'src=["{ROOT}", "{folder}"]')
     for command in (("check",), ("format", "--check")):
         python(folder, "ruff", *command, *settings, *code)
