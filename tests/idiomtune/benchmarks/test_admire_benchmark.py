@@ -111,7 +111,7 @@ def test_splits_are_scored_where_their_tables_are(
         build_benchmarks(settings_of(), ["admire"])
 
 
-@pytest.mark.slow
+@pytest.mark.figures
 @pytest.mark.usefixtures("figures_cache")
 def test_real_figures_of_the_untrained_model(real_data: Path, minilm: Encoder) -> None:
     """Measured independently: top-1 .380, rank difference 5.60, idiomatic .138, literal .714."""

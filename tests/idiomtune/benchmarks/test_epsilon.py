@@ -244,7 +244,7 @@ def test_the_rule_gives_the_papers_kinds() -> None:
         assert kind_of(dict(zip(("C", "PC", "NC"), map(float, values), strict=True))) == kind
 
 
-@pytest.mark.slow
+@pytest.mark.figures
 @pytest.mark.usefixtures("figures_cache")
 def test_published_figures_of_minilm(minilm: Encoder, real_data: Path) -> None:
     """Asserted closely is what our reading gives; of the paper's own, what does not hang on the order."""

@@ -122,7 +122,7 @@ def test_a_submission_is_the_tasks_own_form_filled(semeval_real: DataFiles) -> N
 PUBLISHED = {"en": (0.763, 0.005, 0.851), "pt": (0.686, 0.274, 0.629), "all": (0.712, 0.099, 0.834)}
 
 
-@pytest.mark.slow
+@pytest.mark.figures
 @pytest.mark.usefixtures("figures_cache")
 def test_the_untrained_model_has_its_published_scores(
     tmp_path: Path, semeval_real: DataFiles, minilm: Encoder, minilm_path: str
