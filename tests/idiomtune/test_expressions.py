@@ -160,29 +160,23 @@ def test_names_that_differ_in_signs_are_told_apart() -> None:
     assert found == [("C", "C"), ("C++", "C++"), ("net", "net"), (".net", ".NET"), ("C", "C"), ("NET", "net")]
 
 
-RULES = [
-    ("try", "trys tries tried trying"),
-    ("key", "keys keyed keying"),
-    ("lie", "lies lay lain lied lying"),
-    ("tie", "ties tied tying"),
-    ("agree", "agrees agreed agreeing"),
-    ("like", "likes liked liking"),
-    ("do", "dos does did done doing"),
-    ("ox", "oxs oxes oxen"),
-    ("help", "helps helped helping"),
-    ("beat", "beats beaten beated beating beatted beatting"),
-    ("papel", "papels papeis papéis papeled papeling papelled papelling"),
-    ("animal", "animals animais animaled animaling animalled animalling"),
-    ("carry", "carrys carries carried carrying"),
-    ("girl", "girls girled girling"),  # no vowel before the l
-    ("canção", "cançãos cançãoes canções cançães cançãoed cançãoing"),
-]
+RULES = {
+    **{"try": "trys tries tried trying", "key": "keys keyed keying", "tie": "ties tied tying"},
+    **{"lie": "lies lay lain lied lying", "agree": "agrees agreed agreeing", "like": "likes liked liking"},
+    **{"do": "dos does did done doing", "ox": "oxs oxes oxen", "help": "helps helped helping"},
+    **{"beat": "beats beaten beated beating beatted beatting", "carry": "carrys carries carried carrying"},
+    "papel": "papels papeis papéis papeled papeling papelled papelling",
+    "animal": "animals animais animaled animaling animalled animalling",
+    "girl": "girls girled girling",  # no vowel before the l
+    "canção": "cançãos cançãoes canções cançães cançãoed cançãoing",
+}
 
 
-@pytest.mark.parametrize(("word", "forms"), RULES)
-def test_forms_by_rules(word: str, forms: str) -> None:
+def test_forms_by_rules() -> None:
     """Too many rather than too few: "papelled" costs nothing."""
-    assert inflections(word.upper()) == (word, *forms.split())
+    assert {word: " ".join(inflections(word.upper())) for word in RULES} == {
+        word: f"{word} {forms}" for word, forms in RULES.items()
+    }
 
 
 def test_after_an_article_stands_no_verb() -> None:

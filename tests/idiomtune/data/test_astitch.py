@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
-from idiomtune.data.admire import read_items
 from idiomtune.data.astitch import FILES, SENSES_FILE, read_senses, read_usages
 from idiomtune.data.names import AStitchFile
-from idiomtune.data.sources import SAMPLE_ROOT, DataFiles
+from idiomtune.data.sources import DataFiles
 from idiomtune.expressions import plain_expression
 
 
@@ -61,17 +60,6 @@ def test_a_copy_of_the_repository_serves(tmp_path: Path) -> None:
     above = tmp_path / "Dataset" / "Task1" / "SubTaskA" / "EN" / "ContextExcluded_IdiomIncluded"
     path = table(above / "dev.csv", USAGES, ["0", "Cold feet!", "cold feet"])
     assert DataFiles(FILES, tmp_path)("EN/dev.csv") == path
-
-
-def test_the_sample_is_whole() -> None:
-    files = DataFiles(FILES, SAMPLE_ROOT / "astitch")
-    corpus = read_usages(files, get_args(AStitchFile))
-    assert (len(corpus.usages), sum(u.span is None for u in corpus.usages)) == (31, 1)
-    assert {u.is_idiomatic for u in corpus.usages} == {True, False}
-    items = read_items(SAMPLE_ROOT / "admire", "train").items
-    meanings = read_senses(files(SENSES_FILE))
-    with_meanings = [item for item in items if plain_expression(item.compound) in meanings]
-    assert 0 < len(with_meanings) < len(items)  # both kinds, as in the real data
 
 
 def test_real_astitch_files(real_data: Path) -> None:

@@ -355,14 +355,6 @@ def test_a_cell_of_a_tsv_with_a_tab_or_a_line_break_is_an_error_by_row(tmp_path:
                 reader(write(tmp_path / "mine.tsv", f"{header}red tape\trules{more}\n{cell}\tx{more}\n"))
 
 
-def test_what_pandas_writes_is_read(tmp_path: Path) -> None:
-    pandas = pytest.importorskip("pandas")
-    rows = [{"anchor": 'He said "no".', "positive": '"Yes", she said'}, {"anchor": "a", "positive": 'b "'}]
-    for quoting in (csv.QUOTE_MINIMAL, csv.QUOTE_ALL):
-        pandas.DataFrame(rows).to_csv(tmp_path / "mine.tsv", sep="\t", index=False, quoting=quoting)
-        assert [row.values for row in read_rows(tmp_path / "mine.tsv")] == rows
-
-
 def test_a_span_is_also_a_pair_of_offsets_and_accents_match_however_they_are_encoded(tmp_path: Path) -> None:
     spans: list[tuple[str, Any, tuple[int, int]]] = [
         *(("He broke the ice {}.", span, (3, 16)) for span in ([3, 16], "(3, 16)", "[3, 16]", [[3, 16]])),
