@@ -130,6 +130,8 @@ def test_matches_do_not_overlap() -> None:
     """Neither by a word that ends with the match before, nor by a sign within that."""
     assert ExpressionIndex(["in the bag", "bag"]).find("in the bag") == [(0, 10, "in the bag")]
     assert ExpressionIndex(["plan .x", ".x"]).find("plan .x") == [(0, 7, "plan .x")]
+    index = ExpressionIndex(["画蛇添足", "添足", "多此一举"])
+    assert index.find("画蛇添足多此一举") == [(0, 4, "画蛇添足"), (4, 8, "多此一举")]
 
 
 def test_a_form_with_an_apostrophe_beside_one_without() -> None:

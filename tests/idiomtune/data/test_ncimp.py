@@ -83,6 +83,7 @@ def test_what_is_left_out_is_counted(folder: Path) -> None:
     assert compound(read, "car park").versions["modifier"][0].synonym == "big vehicle"
     assert [v.synonym for v in compound(read, "red herring").versions["modifier"]] == ["scarlet", "ruby"]
     words = read.describe()
+    assert "repeat one of their compound: 48" in words  # most of them in the sample as it is
     for what in ("are the word itself", "is missing (nan)", "'nan' for an article", "of two words"):
         assert f"{what}: 1" in words
 

@@ -77,6 +77,7 @@ FORMS: list[tuple[dict[str, Any], Example]] = [
         {"query": "a", "pos": '["p", "q"]', "neg": "[Laughter] No."},
         pair("a", "p", "q", "[Laughter] No.", num_positives=2),
     ),
+    ({"query": "a", "pos": "[1, 2]"}, pair("a", "[1, 2]")),
     # spans, groups and meanings
     (LABELLED_LISTS, Example(1, LABELLED_SENTENCES, 1)),
     (
@@ -168,11 +169,11 @@ def test_files_of_every_kind_in_a_folder(tmp_path: Path) -> None:
 def test_rows_of_json_lines_may_have_other_fields(tmp_path: Path) -> None:
     """A negative in the third row alone is one; what is nothing to training is said, wherever it stands."""
     rows: list[dict[str, Any]] = [{"query": f"q{i}", "pos": [f"p{i}"]} for i in range(5)]
-    rows[2] |= {"neg": ["n"], "ngative": "n"}
+    rows[2] |= {"neg": ["n"], "ngative": "n", "id": 1}
     val = write_lines(tmp_path / "v.jsonl", rows[:1])
     splits = read(write_lines(tmp_path / "mine.jsonl", rows), val=[str(val)])
     assert [len(texts(splits, row)) for row in range(4)] == [2, 3, 2, 2]
-    named = ("mine.jsonl", "query as anchor", "neg as negative", "left out: ngative")
+    named = ("mine.jsonl", "query as anchor", "neg as negative", "left out: ngative)")
     assert all(part in splits.notes[0] for part in named)
 
 

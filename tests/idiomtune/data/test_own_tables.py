@@ -94,6 +94,7 @@ SPOILED: list[tuple[str, str | None, tuple[str, ...]]] = [
     ("glossary", GLOSSARY + "a -- b,fear\n", ("row 3", "'expression'", "a -- b")),
     # lists
     ("trained", LIST + '{"query": "b", "pos": ["p"], "neg": [""]}\n', ("row 2", "'neg'", "empty")),
+    ("trained", LIST + '{"query": "b", "pos": [["p"]]}\n', ("row 2", "'pos'", "['p']")),
     ("trained", LIST + '{"query": "b", "pos": [{"contents": "p"}]}\n', ("row 2", "'pos'", "'text'")),
     ("trained", '{"query": "b", "pos": [{"text": "q", "meaning": 1.5}]}\n', ("row 1", "'pos'", "'meaning'")),
     ("trained", '{"query": "b", "pos": ["p", "q"], "pos_span": "p"}\n', ("row 1", "'pos_span'", "several")),
