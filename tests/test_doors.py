@@ -18,7 +18,7 @@ import torch
 from omegaconf import OmegaConf
 
 import idiomtune as it
-from idiomtune.config.compose import compose_config, plain, unquoted, with_values
+from idiomtune.config.compose import compose_config, plain, plain_values, unquoted, with_values
 from idiomtune.config.words import word
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.io.tables import read_rows, written_table, written_tables, written_texts
@@ -204,7 +204,7 @@ def test_doors_of_an_encoder(tiny: Any) -> None:
 
 def filled(option: str, value: Any) -> Any:
     """The value that an option of an evaluation has when it is given from Python."""
-    config = with_values(OmegaConf.create(compose_config("evaluate")), {option: value})
+    config = with_values(OmegaConf.create(compose_config("evaluate")), plain_values({option: value}))
     return plain(config, throw_on_missing=True)[option]
 
 
@@ -240,6 +240,18 @@ def test_a_text_from_python_is_taken_literally() -> None:
         assert filled("output", text) == text
     for text in (text for text in texts[:60] if text.strip()):
         assert compose_config("evaluate", f"output={word(text)}")["output"] == text
+
+
+def test_an_odd_value_is_named_by_its_option(tiny_path: Path) -> None:
+    """And what is given for a benchmark or tracker that is not chosen is not left out without a word."""
+    endless: list[Any] = []
+    endless.append(endless)
+    odd: dict[str, Any] = {"name": "???", "seed": 10**5000, "split": endless}
+    odd |= {"tracking": {"wandb": {"project": "x"}}, "benchmark": {"own_sts": {"path": "x.csv"}}}
+    for option, value in odd.items():
+        with pytest.raises(it.UserError) as raised:
+            it.check("idiolink_ft", data="sample", model=tiny_path, **{option: value})
+        assert (raised.value.option or "").startswith(option)
 
 
 def test_values_of_other_kinds_keep_them() -> None:

@@ -176,17 +176,32 @@ _TWICE = re.compile(r"Multiple values for (\S+)\. To override a value use 'overr
 
 
 def with_values(config: DictConfig, values: Mapping[str, Any]) -> DictConfig:
-    """The composed configuration with nested values from Python in their places; a text means itself.
+    """The composed configuration with nested values, from :func:`plain_values`, in their places.
+
+    Raises:
+        UserError: naming the section of a benchmark or tracker that is not chosen.
+    """
+    for group in ("benchmark", "tracking"):
+        for name, section in (values.get(group) or {}).items():
+            if name not in config.get(group, {}) and "name" not in section:
+                raise UserError(f"is not chosen: give its name too, {group}={name}", option=f"{group}.{name}")
+    filled: DictConfig = OmegaConf.create(merged(OmegaConf.to_container(config), values))
+    return filled
+
+
+def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested values from Python as OmegaConf takes them; a text means itself.
 
     Raises:
         UserError: naming the option, for a value that no option has.
     """
-    try:
-        given = _plain_values(values)
-    except RecursionError:
-        raise UserError("an option contains itself", option=", ".join(values)) from None
-    filled: DictConfig = OmegaConf.create(merged(OmegaConf.to_container(config), given))
-    return filled
+    plain = {}
+    for name, value in values.items():
+        try:
+            plain[name] = _plain_values(value, name)
+        except RecursionError:
+            raise UserError("contains itself", option=name) from None
+    return plain
 
 
 def _plain_values(value: Any, option: str = "") -> Any:
@@ -205,6 +220,8 @@ def _plain_values(value: Any, option: str = "") -> Any:
         if value.bit_length() > _MOST_BITS:
             raise UserError("has too many digits", option=option)
         return int(value)
+    if value == "???":
+        raise UserError("??? is no value, but what OmegaConf takes for a missing one", option=option)
     return literal(checked_text(value, option))
 
 

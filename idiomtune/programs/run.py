@@ -35,6 +35,7 @@ from idiomtune.config.compose import (
     given_options,
     help_text,
     plain,
+    plain_values,
     quoted,
     register_resolvers,
     with_values,
@@ -109,7 +110,7 @@ def read_settings(name: str, words: Sequence[str] = (), values: Mapping[str, Any
 
     def read(config: DictConfig) -> Section:
         overrides = [*HydraConfig.get().overrides.task, *given_options(others)]
-        return ready(kind.settings, _resolved(with_values(config, others), overrides))
+        return ready(kind.settings, _resolved(with_values(config, plain_values(others)), overrides))
 
     return composed(kind.config, read, [*words, *chosen])
 
@@ -145,10 +146,11 @@ def composed(
 def _run(name: str, config: DictConfig, values: Mapping[str, Any]) -> Any:
     """The program with the composed configuration, in which values are put; nothing of a finished job."""
     program, words = PROGRAMS[name], list(HydraConfig.get().overrides.task)
+    given = plain_values(values)
     overrides = [*words, *given_options(values)]
     if program.settings is TrainSettings:
-        values = {**values, "resume": find_run(overrides)}
-    config = started.config = with_values(config, values)
+        given["resume"] = find_run(overrides)
+    config = started.config = with_values(config, given)
     options = _resolved(config, overrides)
     arguments: list[Any] = []
     if name == "train":
