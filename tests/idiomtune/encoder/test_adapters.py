@@ -45,6 +45,7 @@ def adapted(tiny: Encoder, tmp_path: Path) -> tuple[Path, torch.Tensor]:
 def test_adapters_are_loaded_as_their_base_model_with_them(
     adapted: tuple[Path, torch.Tensor], tiny: Encoder, tmp_path: Path
 ) -> None:
+    """The copy is made once. What else is beside adapters is the model's; a change of the base counts."""
     folder, merged = adapted
     loaded = Encoder.from_pretrained(folder, device="cpu")
     torch.testing.assert_close(loaded.encode(TEXTS), merged)
@@ -53,34 +54,30 @@ def test_adapters_are_loaded_as_their_base_model_with_them(
     (copy,) = (tmp_path / "cache" / "with_adapters").iterdir()
     Encoder.from_pretrained(folder, device="cpu")
     assert [*(tmp_path / "cache" / "with_adapters").iterdir()] == [copy]
-
-
-def test_what_else_is_beside_adapters_is_the_models(adapted: tuple[Path, torch.Tensor]) -> None:
-    folder, _ = adapted
     content = {"format": 3, "senses": {"break the ice": ["relax"]}, "form": "beside", "about": {}}
     (folder / "glossary.json").write_text(json.dumps(content))
-    (folder / "README.md").write_text("peft's")
-    (folder.parent / "base" / "README.md").write_text("the base model's")
     meanings = Encoder.from_pretrained(folder, device="cpu").meanings
     assert meanings is not None
     assert meanings.senses == {"break the ice": ["relax"]}
-    settings = folder.parent / "base" / "sentence_bert_config.json"  # a change of the base model's counts
+    settings = tmp_path / "base" / "sentence_bert_config.json"
     settings.write_text(json.dumps(json.loads(settings.read_text()) | {"max_seq_length": 8}))
     assert Encoder.from_pretrained(folder, device="cpu").model.max_seq_length == 8
 
 
 def test_sentence_transformers_reads_its_own_folders_with_adapters(
-    adapted: tuple[Path, torch.Tensor],
+    adapted: tuple[Path, torch.Tensor], tmp_path: Path
 ) -> None:
     folder, merged = adapted
-    for file in (folder.parent / "base").iterdir():
+    for file in (tmp_path / "base").iterdir():
         if file.name not in ("config.json", "model.safetensors"):
             (shutil.copytree if file.is_dir() else shutil.copy)(file, folder / file.name)
     torch.testing.assert_close(Encoder.from_pretrained(folder, device="cpu").encode(TEXTS), merged)
-    assert not (folder.parent / "cache" / "with_adapters").exists()
+    assert not (tmp_path / "cache" / "with_adapters").exists()
 
 
-def test_other_adapters_than_plain_ones_are_refused(adapted: tuple[Path, torch.Tensor]) -> None:
+def test_adapters_that_are_not_plain_or_not_of_this_model_are_refused(
+    adapted: tuple[Path, torch.Tensor], tmp_path: Path
+) -> None:
     folder, _ = adapted
     file = folder / "adapter_config.json"
     content = json.loads(file.read_text())
@@ -91,17 +88,12 @@ def test_other_adapters_than_plain_ones_are_refused(adapted: tuple[Path, torch.T
         file.write_text(json.dumps(content | {name: value}))
         with pytest.raises(UserError, match=rf"\({name}\)"):
             Encoder(folder, device="cpu")
-
-
-def test_adapters_of_another_model_or_without_theirs_are_told(
-    adapted: tuple[Path, torch.Tensor], tmp_path: Path
-) -> None:
-    folder, _ = adapted
+    file.write_text(json.dumps(content))
     tensors = load_file(folder / "adapter_model.safetensors")
     other = {name.replace("layer.0", "layer.9"): tensor for name, tensor in tensors.items()}
     embeddings = tensors | {"base_model.model.embeddings.word_embeddings.lora_embedding_A": torch.zeros(2, 2)}
     narrow = {name: tensor[:, :1].contiguous() for name, tensor in tensors.items()}
-    for harmed, words in ((other, r"base.*layer\.9"), (embeddings, "base"), (narrow, "base")):
+    for harmed, words in ((other, r"layer\.9"), (embeddings, "base"), (narrow, "base")):
         save_file(harmed, folder / "adapter_model.safetensors")
         with pytest.raises(UserError, match=words):
             Encoder(folder, device="cpu")
@@ -111,24 +103,14 @@ def test_adapters_of_another_model_or_without_theirs_are_told(
         Encoder(folder, device="cpu")
 
 
-@pytest.fixture(scope="module")
-def shipped() -> Encoder:
-    return Encoder("minilm_idioms", device="cpu")
-
-
-def test_the_model_that_ships_reads_our_glossary_or_the_users(shipped: Encoder) -> None:
+def test_the_model_that_ships_tells_meanings_and_usages_and_keeps_other_texts(minilm: Encoder) -> None:
+    """Of an expression that it was trained on, and of one that it was not: by our glossary, or the user's."""
+    shipped = Encoder("minilm_idioms", device="cpu")
     assert shipped.meanings is not None
-    assert shipped.meanings.form == "beside"
-    assert shipped.meanings.gate is None
+    assert (shipped.meanings.form, shipped.meanings.gate) == ("beside", None)
     assert shipped.meanings.senses == read_glossary([GLOSSARIES / "english.tsv"]).senses
-    size = sum(file.stat().st_size for file in (ADAPTERS / "minilm_idioms").iterdir())
-    assert size < 3_000_000
+    assert sum(file.stat().st_size for file in (ADAPTERS / "minilm_idioms").iterdir()) < 3_000_000
     assert Encoder("minilm_idioms", glossary=[], device="cpu").meanings is None
-
-
-def test_it_tells_meanings_and_usages_and_keeps_other_texts(shipped: Encoder, minilm: Encoder) -> None:
-    """Of an expression that it was trained on, and of one that it was not."""
-    plain = minilm
     told = Encoder("minilm_idioms", glossary={"miss the boat": "be too late"}, device="cpu")
     assert told.meanings is not None
     assert (told.meanings.form, told.meanings.senses) == ("beside", {"miss the boat": ["be too late"]})
@@ -137,15 +119,14 @@ def test_it_tells_meanings_and_usages_and_keeps_other_texts(shipped: Encoder, mi
         (told, "He missed the boat.", "They missed the boat to the island.", "He was too late."),
     ):
         (near, far), (before, _) = (
-            one.similarity([idiomatic, literal], [meant])[:, 0].tolist() for one in (encoder, plain)
+            model.similarity([idiomatic, literal], [meant])[:, 0].tolist() for model in (encoder, minilm)
         )
         assert near > before + 0.1
         assert near > far + 0.1
     # A literal use stays near its plain words, and a glossary's expressions are no ordinary phrases.
     bag = Encoder("minilm_idioms", glossary="mostly_literal", device="cpu")
     assert bag.similarity("She put the apples in the bag.", "She put the apples into a sack.").item() > 0.7
-    assert shipped.meanings is not None
     for text in ("It has been raining.", "They must have left.", "She made it out of wood.", "A bug bit me."):
         assert not shipped.meanings.find(text)
     texts = ["A man is playing the guitar on a stage.", "The committee publishes its report in June."]
-    assert (shipped.encode(texts) * plain.encode(texts)).sum(1).min() > 0.95
+    assert (shipped.encode(texts) * minilm.encode(texts)).sum(1).min() > 0.95

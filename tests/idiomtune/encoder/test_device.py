@@ -28,7 +28,7 @@ def machine(
         ({}, "auto", "auto", ("cpu", "fp32")),
         ({"mps": True}, "auto", "auto", ("mps", "fp32")),
         ({"cuda": True, "mps": True}, "auto", "auto", ("cuda", "bf16")),
-        ({"cuda": True, "bf16": False}, "auto", "auto", ("cuda", "fp32")),
+        ({"cuda": True, "bf16": False}, "cuda", "auto", ("cuda", "fp32")),
         ({}, "cuda", "auto", "device=cuda"),
         ({}, "cpu", "fp16", "precision=fp16"),
         ({"cuda": True, "bf16": False}, "cuda", "bf16", "precision=bf16"),
@@ -46,16 +46,13 @@ def test_what_a_choice_becomes(
         return
     placement = place(device, precision)
     assert (placement.device, placement.precision) == becomes
-    assert placement.device in placement.reason
-    assert placement.precision in placement.reason
+    assert all(name in placement.reason for name in (placement.device, placement.precision))
 
 
 @pytest.mark.parametrize(
     ("has_bf16", "times", "has_peers", "precision"),
     [
-        (True, 2.0, False, "bf16"),
-        (True, 1.1, False, "fp32"),
-        (False, 2.0, False, "fp32"),
+        *((True, 2.0, False, "bf16"), (True, 1.1, False, "fp32"), (False, 2.0, False, "fp32")),
         (True, 1.1, True, "bf16"),  # not measured: each process would for itself
     ],
 )
@@ -104,10 +101,9 @@ def test_freed_memory_is_kept_unless_the_user_says_otherwise(monkeypatch: pytest
         monkeypatch.delenv(name)
     keep_freed_memory()
     assert glibc(None).mallopt.mock_calls == [call(-1, 2**31 - 1), call(-4, 0)]
-    for name in ("MALLOC_ARENA_MAX", "GLIBC_TUNABLES"):
-        monkeypatch.setenv(name, "8")
+    with monkeypatch.context() as chosen:
+        chosen.setenv("MALLOC_ARENA_MAX", "8")
         keep_freed_memory()
-        monkeypatch.delenv(name)
     monkeypatch.setattr("platform.libc_ver", lambda: ("", ""))
     keep_freed_memory()
     assert len(glibc(None).mallopt.mock_calls) == 2

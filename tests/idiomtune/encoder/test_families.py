@@ -1,4 +1,4 @@
-"""Every model family of conf/model, as a tiny checkpoint: pooling, spans, saving, attention."""
+"""Every model family of conf/model, as a tiny checkpoint: pooling, spans, saving, attention, LoRA."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ from torch import Tensor
 from torch.nn.functional import normalize
 from torch.testing import assert_close
 
+from idiomtune.config.sections import LoraSettings
+from idiomtune.declarations.models import model_values
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.reading import Tokenizer
+from idiomtune.encoder.trained_parts import Adapters
 from idiomtune.errors import UserError
 from idiomtune.requests import Request
 from tests.tiny_families import CORPUS, FAMILIES, POSITIONS, WIDTH, tiny_checkpoint
@@ -129,7 +132,25 @@ def test_a_family_is_read_padded_pooled_cut_and_saved_as_by_hand(
     assert [p.requires_grad for p in again.parameters()] == [p.requires_grad for p in encoder.parameters()]
 
 
-@pytest.mark.parametrize("name", ["mistral", "qwen2", "qwen3", "gemma2"])
+@pytest.mark.parametrize("name", ["gpt_neo", "mistral", "qwen2", "gemma2"])
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # by peft
+def test_adapters_are_trained_and_reload_alone_and_merged(paths: Any, name: str, tmp_path: Path) -> None:
+    encoder = load(paths(name), FAMILIES[name].pooling)
+    lora = LoraSettings(rank=2, alpha=4.0, dropout=0.0, target_modules=None)
+    adapters = Adapters(encoder, lora, seed=0, base_model=str(paths(name)))
+    base = encoder.encode(TEXTS)
+    encoder([Request(text) for text in TEXTS]).sum().backward()
+    torch.optim.AdamW([p for p in encoder.parameters() if p.requires_grad], lr=1e-2).step()
+    tuned = encoder.encode(TEXTS)
+    assert not torch.allclose(tuned, base, atol=1e-3)
+    adapters.save(tmp_path / "alone")
+    with adapters.merged():
+        encoder.save(tmp_path / "merged")
+    assert_close(load(tmp_path / "alone", FAMILIES[name].pooling).encode(TEXTS), tuned, atol=1e-4, rtol=1e-4)
+    assert_close(plain(tmp_path / "merged", TEXTS), tuned, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["mistral", "qwen3", "gemma2"])
 def test_a_decoder_made_bidirectional_sees_ahead_and_stays_so(paths: Any, name: str, tmp_path: Path) -> None:
     """The first word's embedding depends on what follows it only with `bidirectional`."""
     texts, words = ["The ice broke.", "The ice melted."], ["The", "The"]
@@ -155,11 +176,22 @@ def dense(width: int, activation: torch.nn.Module) -> Dense:
     return Dense(WIDTH, width, bias=False, activation_function=activation)
 
 
+def test_instructor_leaves_its_instruction_out_of_the_mean(paths: Any, tmp_path: Path) -> None:
+    """T5's encoder → mean without the prompt → dense → normalise, with what its configuration says."""
+    modules = Transformer(str(paths("t5"))), Pooling(WIDTH), dense(16, torch.nn.Identity()), Normalize()
+    folder = with_modules(tmp_path / "model", *modules)
+    values = model_values("instructor_base")
+    options = {name: values[name] for name in ("pool_prompts", "query_prompt", "instruction_prompt")}
+    requests = [Request(text, role="query", instruction="x" * i) for i, text in enumerate(TEXTS)]
+    theirs: Any = SentenceTransformer(str(folder), device="cpu")
+    theirs[1].include_prompt = False
+    prompts = [f"{request.instruction}\nQuery: " for request in requests]
+    rows = [theirs.encode(t, prompt=p, convert_to_tensor=True) for t, p in zip(TEXTS, prompts, strict=True)]
+    assert_close(load(folder, **options)(requests), torch.stack(rows), atol=1e-6, rtol=0)
+
+
 # Readings of the ε-compositionality paper's models that no family above is loaded with.
-READINGS = [
-    *(("modernbert", "cls+sep"), ("deberta_v3", "cls+sep"), ("bert", "last4"), ("deberta_v3", "last4")),
-    *(("deberta_v3", "cls"), ("xlm_roberta", "mean"), ("qwen3", "mean")),
-]
+READINGS = [("modernbert", "cls+sep"), ("bert", "last4"), ("deberta_v3", "last4"), ("qwen3", "mean")]
 
 
 @pytest.mark.parametrize(("name", "pooling"), READINGS)
