@@ -39,65 +39,40 @@ class Repository:
 
     def files(self, revision: str) -> dict[str, bytes] | None:
         """Of a branch, or of the commit that one is at."""
-        if revision in self.branches:
-            return self.branches[revision]
-        return next((files for files in self.branches.values() if commit_id(files) == revision), None)
+        return next((f for name, f in self.branches.items() if revision in (name, commit_id(f))), None)
 
 
 def commit_id(files: dict[str, bytes]) -> str:
     """A name for this state of a branch."""
-    digest = hashlib.sha1()
-    for name, content in sorted(files.items()):
-        digest.update(f"{name} {hashlib.sha1(content).hexdigest()}\n".encode())
-    return digest.hexdigest()
+    sums = [(name, hashlib.sha1(content).hexdigest()) for name, content in sorted(files.items())]
+    return hashlib.sha1(repr(sums).encode()).hexdigest()
 
 
 @dataclass
 class Failure:
-    """What goes wrong with requests whose `METHOD /path` contains `request`.
-
-    Attributes:
-        status: the answer's; None cuts the connection in the middle of the upload.
-        times: how often; -1 is always.
-        seconds: that pass before.
-    """
+    """What goes wrong with requests whose `METHOD /path` contains `request`."""
 
     request: str
-    status: int | None
-    times: int = -1
+    status: int | None  # None cuts the connection in the middle of the upload
+    times: int = -1  # -1 is always
     text: str = "planted"
-    seconds: float = 0.0
+    seconds: float = 0.0  # that pass before
 
 
 @dataclass
 class FakeHub:
-    """The server's state.
+    """The server's state."""
 
-    Attributes:
-        url: what HF_ENDPOINT is set to.
-        users: token → name of its user.
-        repositories: by their names; those of Spaces and data sets begin with `spaces/` and `datasets/`.
-        objects: LFS objects that were uploaded completely, by their SHA-256.
-        requests: `METHOD /path` of every request so far.
-    """
-
-    url: str = ""
-    users: dict[str, str] = field(default_factory=dict)
-    repositories: dict[str, Repository] = field(default_factory=dict)
-    objects: dict[str, bytes] = field(default_factory=dict)
+    url: str = ""  # what HF_ENDPOINT is set to
+    users: dict[str, str] = field(default_factory=dict)  # token → name
+    repositories: dict[str, Repository] = field(default_factory=dict)  # a/b, spaces/a/b, datasets/a/b
+    objects: dict[str, bytes] = field(default_factory=dict)  # uploaded completely, by their SHA-256
     failures: list[Failure] = field(default_factory=list)
-    requests: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)  # `METHOD /path` of each so far
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def count(self, part: str) -> int:
         return sum(part in request for request in self.requests)
-
-    def download(self, repo_id: str, folder: Path) -> Path:
-        """What is on a repository's main branch, as a folder."""
-        for name, content in self.repositories[repo_id].main.items():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_bytes(content)
-        return folder
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -140,8 +115,9 @@ class _Handler(BaseHTTPRequestHandler):
         return self.user == repo_id.split("/")[-2]
 
     def visible(self, repo_id: str) -> Repository | None:
-        found = self.hub.repositories.get(repo_id)
-        return None if found is None or (found.private and not self.may_write(repo_id)) else found
+        repository = self.hub.repositories.get(repo_id)
+        is_hidden = repository is None or (repository.private and not self.may_write(repo_id))
+        return None if is_hidden else repository
 
     def route(self, path: str, body: bytes) -> None:
         parts = path.strip("/").split("/")
@@ -163,12 +139,9 @@ class _Handler(BaseHTTPRequestHandler):
         elif parts[0] == "api" and parts[1] in ("spaces", "datasets"):
             self.repository("/".join(parts[1:4]), parts[4:], body)
         elif "info/lfs/objects/batch" in path:
-            asked = json.loads(body)["objects"]
-            upload = [{"actions": {"upload": {"href": f"{self.hub.url}/lfs/{one['oid']}"}}} for one in asked]
-            objects = [
-                one if one["oid"] in self.hub.objects else one | action
-                for one, action in zip(asked, upload, strict=True)
-            ]
+            objects = json.loads(body)["objects"]
+            for missing in (object_ for object_ in objects if object_["oid"] not in self.hub.objects):
+                missing["actions"] = {"upload": {"href": f"{self.hub.url}/lfs/{missing['oid']}"}}
             self.answer(200, {"transfer": "basic", "objects": objects})
         elif "resolve" in parts[2:4]:
             at = parts.index("resolve", 2)
@@ -180,9 +153,7 @@ class _Handler(BaseHTTPRequestHandler):
         kind = "spaces/" if asked.get("type") == "space" else ""
         repo_id = f"{kind}{asked.get('organization') or self.user}/{asked['name']}"
         if not self.may_write(repo_id):
-            self.answer(403, {"error": "You don't have the rights to create a model under this namespace"})
-        elif repo_id in self.hub.repositories:
-            self.answer(409, {"error": "You already created this model repo"})
+            self.answer(403, {"error": "no rights"})
         else:
             is_private = asked.get("visibility") == "private"
             self.hub.repositories[repo_id] = Repository(is_private, asked.get("sdk"))
@@ -197,10 +168,10 @@ class _Handler(BaseHTTPRequestHandler):
         revision = revision.partition("/")[0] if verb == "tree" else revision
         files = repository.files(revision)
         if verb in ("branch", "preupload", "commit") and not self.may_write(repo_id):
-            self.answer(403, {"error": "You have read access but not write access to this repository"})
+            self.answer(403, {"error": "no rights"})
         elif verb == "branch":
             repository.branches.setdefault(revision, dict(repository.main))
-            self.answer(200 if files is None else 409, {"error": "Reference already exists"})
+            self.answer(200 if files is None else 409, {})
         elif files is None:
             self.missing("RevisionNotFound")
         elif verb == "revision":
@@ -213,22 +184,21 @@ class _Handler(BaseHTTPRequestHandler):
         elif verb == "preupload":
             self.answer(200, {"files": [_mode(file, files) for file in json.loads(body)["files"]]})
         elif verb == "commit":
-            self.apply([json.loads(line) for line in body.splitlines()], files)
+            for line in body.splitlines():
+                self.apply(**json.loads(line), files=files)
             repository.num_commits += 1
             oid = commit_id(files)
             self.answer(200, {"commitUrl": f"{self.hub.url}/{repo_id}/commit/{oid}", "commitOid": oid})
         else:
             self.missing("EntryNotFound")
 
-    def apply(self, lines: list[dict[str, Any]], files: dict[str, bytes]) -> None:
-        for line in lines:
-            value = line["value"]
-            if line["key"] == "file":
-                files[value["path"]] = base64.b64decode(value["content"])
-            elif line["key"] == "lfsFile":
-                files[value["path"]] = self.hub.objects[value["oid"]]
-            elif line["key"] == "deletedFile":
-                del files[value["path"]]
+    def apply(self, key: str, value: dict[str, Any], files: dict[str, bytes]) -> None:
+        if key == "file":
+            files[value["path"]] = base64.b64decode(value["content"])
+        elif key == "lfsFile":
+            files[value["path"]] = self.hub.objects[value["oid"]]
+        elif key == "deletedFile":
+            del files[value["path"]]
 
     def resolve(self, repo_id: str, revision: str, name: str) -> None:
         repository = self.visible(repo_id)

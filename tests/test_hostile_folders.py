@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import shutil
 import subprocess
@@ -16,14 +17,14 @@ import yaml
 from safetensors.torch import save_file
 
 import idiomtune as it
-from idiomtune.declarations.models import model_values
-from idiomtune.io.files import cache_folder, fingerprint
+from idiomtune.io.files import cache_folder
 from idiomtune.io.records import check_extensions, remember_start
 from tests.planted_runs import plant
 from tests.programs import program_env
 from tests.tiny_runs import composed
 
 CANARY = Path("canary")
+SECRET = b"a secret"
 PAYLOAD = 'import pathlib; pathlib.Path("canary").write_text("it ran")\n'
 CODE = PAYLOAD + (
     "from transformers import BertConfig, BertModel\nfrom sentence_transformers.models import Pooling\n"
@@ -38,6 +39,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs work in a folder of their own, which they also search for modules."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
+    Path("secret.txt").write_bytes(SECRET)
 
 
 def rewrite(path: Path, change: Callable[[Any], Any]) -> None:
@@ -85,27 +87,38 @@ def run_of(folder: Path, tiny: Path, model: dict[str, Any], **sections: Any) -> 
     return folder
 
 
-def modules(folder: Path, tiny: Path, change: Callable[[list[Any]], list[Any]]) -> Path:
+def recorded(name: str, **fields: Any) -> Callable[[Path, Path], Path]:
+    """A run whose record has these fields."""
+
+    def made(folder: Path, tiny: Path) -> Path:
+        rewrite(run_of(folder, tiny, {}) / name, lambda content: content | fields)
+        return folder
+
+    return made
+
+
+def arguments(**fields: Any) -> Callable[[Path, Path], Path]:
+    """A model with code, and with these arguments of its transformer."""
+
+    def made(folder: Path, tiny: Path) -> Path:
+        with_code(Path(shutil.copytree(tiny, folder)))
+        rewrite(folder / "sentence_bert_config.json", lambda content: content | fields)
+        return folder
+
+    return made
+
+
+def module(folder: Path, tiny: Path, **fields: str) -> Path:
+    """A model whose second module is another one."""
     shutil.copytree(tiny, folder)
-    rewrite(folder / "modules.json", change)
+    rewrite(folder / "modules.json", lambda listed: [listed[0], listed[1] | fields, *listed[2:]])
     return folder
-
-
-def _typed(name: str) -> Callable[[list[Any]], list[Any]]:
-    return lambda listed: [*listed[:1], listed[1] | {"type": name}, *listed[2:]]
 
 
 def _pickled(folder: Path, tiny: Path) -> Path:
     shutil.copytree(tiny, folder)
     (folder / "model.safetensors").unlink()
     (folder / "pytorch_model.bin").write_bytes(b"cpathlib\nPath\n(S'canary'\ntR.")
-    return folder
-
-
-def _kwargs(folder: Path, tiny: Path) -> Path:
-    with_code(Path(shutil.copytree(tiny, folder)))
-    more = {"model_kwargs": {"trust_remote_code": True}, "config_kwargs": {"trust_remote_code": True}}
-    rewrite(folder / "sentence_bert_config.json", lambda content: content | more)
     return folder
 
 
@@ -117,15 +130,7 @@ def _trusting_run(folder: Path, tiny: Path) -> Path:
 
 def _outside(folder: Path, tiny: Path) -> Path:
     shutil.copytree(tiny / "1_Pooling", "elsewhere")
-    return modules(folder, tiny, lambda m: [m[0], m[1] | {"path": "../elsewhere"}, *m[2:]])
-
-
-def _sums(folder: Path, tiny: Path) -> Path:
-    run = run_of(folder, tiny, {})
-    Path("secret.txt").write_text("a secret")
-    sums = {"best/../../secret.txt": fingerprint(Path("secret.txt"))}
-    rewrite(run / "run.json", lambda record: record | {"sums": sums})
-    return run
+    return module(folder, tiny, path="../elsewhere")
 
 
 def _shards(folder: Path, tiny: Path) -> Path:
@@ -141,40 +146,48 @@ def _list(folder: Path, tiny: Path) -> Path:
     return run
 
 
+def _link(folder: Path, tiny: Path) -> Path:
+    (adapters(folder, str(tiny)) / "vocab.txt").symlink_to(Path("secret.txt").absolute())
+    return folder
+
+
 def _base_with_code(folder: Path, tiny: Path) -> Path:
     with_code(Path(shutil.copytree(tiny, "base")))
     return learnt(folder, tiny, "base", trust_remote_code=True)
 
 
-FOLDERS: dict[str, Callable[[Path, Path], Path]] = {
-    "package": lambda folder, _: adapters(folder, "package:evil.payload.x/model"),
-    "package outside": lambda folder, _: adapters(folder, "package:idiomtune/../../evil"),
+TRUST = {"trust_remote_code": True}
+# None of these has code to run: two programs that load a folder as the others do are spared them.
+CODELESS: dict[str, Callable[[Path, Path], Path]] = {
     "rank 0": lambda folder, tiny: adapters(folder, str(tiny), r=0),
     "base is itself": lambda folder, _: adapters(folder, str(folder)),
     "base is a list": lambda folder, tiny: adapters(folder, [str(tiny)]),
+    "learnt from a list": lambda folder, tiny: learnt(folder, tiny, [str(folder)]),
+    "run with a list": _list,
+    "link outside": _link,
+    "run's sums": recorded("run.json", sums={"best/../../secret.txt": hashlib.sha256(SECRET).hexdigest()}),
+    "run's glossary": recorded("run.json", glossary={"files": ["a", 5], "sums": 5}),
+    "odd meta": recorded("scores.json", meta={"monitor": {"a": 1}, "glossary": [1], "notes": 5}),
+    "odd scores": recorded("scores.json", scores={"a": "x"}),
+}
+FOLDERS: dict[str, Callable[[Path, Path], Path]] = {
+    **CODELESS,
+    "package": lambda folder, _: adapters(folder, "package:evil.payload.x/model"),
+    "package outside": lambda folder, _: adapters(folder, "package:idiomtune/../../evil"),
     "learnt with code": _base_with_code,
     "learnt from itself": lambda folder, tiny: learnt(folder, tiny, str(folder)),
-    "learnt from a list": lambda folder, tiny: learnt(folder, tiny, [str(folder)]),
     "run with code": _trusting_run,
     "run with extensions": lambda folder, tiny: run_of(folder, tiny, {}, extensions=["evil.payload"]),
     "run with a package": lambda folder, tiny: run_of(folder, tiny, {"path": "package:evil.payload/x"}),
-    "run with a list": _list,
-    "run's sums": _sums,
-    "module of its own": lambda folder, tiny: with_code(modules(folder, tiny, _typed("payload.Evil"))),
-    "module of another": lambda folder, tiny: modules(folder, tiny, _typed("evil.payload.Evil")),
+    "module of its own": lambda folder, tiny: with_code(module(folder, tiny, type="payload.Evil")),
+    "module of another": lambda folder, tiny: module(folder, tiny, type="evil.payload.Evil"),
     "module outside": _outside,
     "shards outside": _shards,
-    "arguments": _kwargs,
+    "arguments": arguments(model_kwargs=TRUST, config_kwargs=TRUST),
+    "tokenizer outside": arguments(tokenizer_name_or_path="/tmp"),
+    "weights outside": arguments(model_kwargs={"gguf_file": "../x"}),
     "pickle": _pickled,
 }
-CODELESS = (
-    "rank 0",
-    "base is itself",
-    "base is a list",
-    "learnt from a list",
-    "run with a list",
-    "run's sums",
-)
 PROGRAMS: dict[str, Callable[[Path], Any]] = {
     "evaluate": lambda folder: it.evaluate(folder, ["semeval2022"], data="sample", device="cpu"),
     "explore": lambda folder: it.explore(folder, corpus=["Ice."], output="page.html", overwrite=True),
@@ -188,21 +201,6 @@ PROGRAMS: dict[str, Callable[[Path], Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", FOLDERS)
-def test_nothing_runs(kind: str, tiny_path: Path, tmp_path: Path) -> None:
-    """Whatever the program, it works without the code, or says what is wrong; and a second time."""
-    Path("evil").mkdir()
-    Path("evil/payload.py").write_text(CODE)
-    folder = FOLDERS[kind](tmp_path / "stranger", tiny_path)
-    for name, program in PROGRAMS.items():
-        if kind in CODELESS and name in ("evaluate", "learn"):  # which load it as the others do
-            continue
-        with contextlib.suppress(it.UserError):
-            program(folder)
-        assert not CANARY.exists(), name
-        assert not any(module == "evil" or module.startswith("evil.") for module in sys.modules), name
-
-
 REFUSED = {  # a folder → what loading it names
     "rank 0": ("adapter_config.json", "'r'"),
     "base is itself": ("another folder",),
@@ -211,17 +209,31 @@ REFUSED = {  # a folder → what loading it names
     "module of its own": ("modules.json", "payload.Evil", "trust_remote_code"),
     "module outside": ("modules.json", "'1.path'"),
     "shards outside": ("model.safetensors.index.json", "'weight_map.a'"),
+    "link outside": ("vocab.txt",),
+    "tokenizer outside": ("sentence_bert_config.json",),
+    "weights outside": ("sentence_bert_config.json",),
 }
 
 
-@pytest.mark.parametrize("kind", REFUSED)
-def test_what_is_wrong_is_named(kind: str, tiny_path: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", FOLDERS)
+def test_nothing_runs(kind: str, tiny_path: Path, tmp_path: Path) -> None:
+    """Whatever the program, it works without the code, or names what is wrong; and a second time."""
+    Path("evil").mkdir()
+    Path("evil/payload.py").write_text(CODE)
     folder = FOLDERS[kind](tmp_path / "stranger", tiny_path)
-    refused(lambda: it.Encoder(folder), *REFUSED[kind])
+    for name, program in PROGRAMS.items():
+        if kind in CODELESS and name in ("evaluate", "learn"):
+            continue
+        with contextlib.suppress(it.UserError):
+            program(folder)
+        assert not CANARY.exists(), name
+        assert not any(module == "evil" or module.startswith("evil.") for module in sys.modules), name
+    if kind in REFUSED:
+        refused(lambda: it.Encoder(folder), *REFUSED[kind])
 
 
 def test_sums_of_a_damaged_record_are_not_compared(tiny_path: Path, tmp_path: Path) -> None:
-    it.Encoder(_sums(tmp_path / "stranger", tiny_path))
+    it.Encoder(FOLDERS["run's sums"](tmp_path / "stranger", tiny_path))
 
 
 @pytest.mark.parametrize("kind", ["learnt with code", "run with code"])
@@ -271,13 +283,7 @@ def test_an_adapter_copies_what_loaders_read_of_its_base(tiny_path: Path, tmp_pa
     assert not there & others
 
 
-def test_every_packaged_model_is_found() -> None:
-    assert model_values("minilm_idioms")["path"].startswith("package:")
-    it.Encoder("minilm_idioms")
-
-
 def test_what_a_strangers_run_names_is_neither_read_nor_published(tiny_path: Path, tmp_path: Path) -> None:
-    Path("secret.txt").write_text("a secret expression\n")
     run = run_of(tmp_path / "run", tiny_path, {"idiom_tokens": str(Path("secret.txt").absolute())})
     refused(lambda: it.resume(run), "secret.txt")
     hub = composed("config")["hub"] | {"push": "best", "repo_id": "evil/repo", "license": "mit"}
@@ -295,37 +301,3 @@ def test_the_current_folder_has_no_packages(tmp_path: Path) -> None:
     done = subprocess.run(command, env=program_env(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert not CANARY.exists()
-
-
-def test_a_link_out_of_an_adapters_folder_is_refused(tiny_path: Path, tmp_path: Path) -> None:
-    Path("secret.txt").write_text("a secret")
-    folder = adapters(tmp_path / "a" / "adapter", str(tiny_path))
-    (folder / "vocab.txt").symlink_to(tmp_path / "secret.txt")
-    refused(lambda: it.Encoder(folder), "vocab.txt")
-
-
-@pytest.mark.parametrize(
-    ("name", "change"),
-    [
-        ("run.json", {"glossary": {"files": ["a", 5], "sums": 5}}),
-        ("scores.json", {"meta": {"monitor": {"a": 1}, "glossary": [1], "notes": 5}}),
-        ("scores.json", {"scores": {"a": "x"}}),
-    ],
-)
-def test_odd_fields_of_a_run_are_no_foreign_errors(
-    name: str, change: dict[str, Any], tiny_path: Path, tmp_path: Path
-) -> None:
-    run = run_of(tmp_path / "run", tiny_path, {})
-    rewrite(run / name, lambda content: content | change)
-    for program in ("report", "gate", "push", "explore"):
-        with contextlib.suppress(it.UserError):
-            PROGRAMS[program](run)
-
-
-@pytest.mark.parametrize(
-    "more", [{"tokenizer_name_or_path": "/tmp"}, {"model_kwargs": {"gguf_file": "../x"}}]
-)
-def test_a_transformers_arguments_name_no_file(more: dict[str, Any], tiny_path: Path) -> None:
-    folder = Path(shutil.copytree(tiny_path, "model"))
-    rewrite(folder / "sentence_bert_config.json", lambda content: content | more)
-    refused(lambda: it.Encoder(folder), "sentence_bert_config.json")

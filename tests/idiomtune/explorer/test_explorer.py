@@ -1,4 +1,4 @@
-"""The explorer: words' shares, neighbours, what is kept, the server, the page without one, mistakes."""
+"""The explorer: words' shares, neighbours, the server, the page without one, models, corpora, mistakes."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ import torch
 from starlette.testclient import TestClient
 from torch.nn.functional import normalize
 
-from idiomtune.benchmarks import embeddings as evaluation_cache
-from idiomtune.benchmarks.embeddings import embed_or_read
 from idiomtune.config import ExploreSettings
 from idiomtune.data.idiolink import load_split
 from idiomtune.encoder.encoder import Encoder
@@ -40,8 +38,7 @@ from idiomtune.explorer.search import (
     word_rows,
 )
 from idiomtune.explorer.server import page
-from idiomtune.io.files import cache_folder, fingerprints
-from idiomtune.io.processes import Processes
+from idiomtune.io.files import fingerprints
 from idiomtune.io.records import LEARNT
 from idiomtune.programs.explore import main, parse
 from idiomtune.requests import Request
@@ -55,10 +52,6 @@ SENTENCES = ["He broke the ice with a joke.", "The ship broke the ice.", "Nobody
 def explorer(tiny: Encoder, sample_root: Path) -> Explorer:
     corpus = idiolink_corpus(load_split(sample_root, "val"), "the sample, val")
     return Explorer(corpus, [Model.embedding("tiny", "", tiny, corpus)], 10)
-
-
-def embedded(encoder: Encoder, requests: list[Request]) -> torch.Tensor:
-    return normalize(embed_or_read(encoder, requests, Processes(), "documents"), dim=1)
 
 
 def data_of(page: str) -> dict[str, Any]:
@@ -165,37 +158,6 @@ def test_of_ones_own_sentences_it_is_known_what_is_right(tiny: Encoder, tmp_path
     assert own_corpus(tmp_path / "mine.csv").relevant == {}
 
 
-# ------------------------------------------------------------------ what is kept
-
-
-def test_embeddings_are_computed_once(
-    tiny: Encoder, tiny_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And again where the model, or our code that computes them, is another."""
-    cache = cache_folder() / "embeddings"
-    requests = [Request(text) for text in SENTENCES]
-    first = embedded(tiny, requests)
-    assert torch.allclose(first, normalize(tiny.encode(SENTENCES), dim=1))
-    (kept,) = cache.iterdir()
-
-    again = Encoder.from_pretrained(tiny_path, device="cpu")
-    with monkeypatch.context() as patched:
-        patched.setattr(Encoder, "embed", None)
-        assert torch.equal(embedded(again, requests), first)
-        patched.setattr(evaluation_cache, "_code_digest", lambda: "another pooling")
-        with pytest.raises(TypeError):  # it embeds
-            embedded(again, requests)
-    kept.write_bytes(kept.read_bytes()[:-4])  # cut short: computed anew
-    assert torch.equal(embedded(again, requests), first)
-
-    again.meanings = Meanings({"break the ice": ["make people relax"]})
-    assert not torch.equal(embedded(again, requests), first)
-    assert len(list(cache.iterdir())) == 2
-    shutil.rmtree(cache)
-    cache.write_text("no folder")  # nothing can be kept there
-    embedded(tiny, requests[:2])
-
-
 # ------------------------------------------------------------------ the server
 
 
@@ -226,39 +188,30 @@ def test_the_server_answers(client: TestClient, explorer: Explorer) -> None:
     assert client.post("/compare", json=pair).json() == {"similarities": [pytest.approx(similarity)]}
 
 
-@pytest.mark.parametrize(
-    ("path", "asked", "part"),
-    [
-        ("/search", {"text": " "}, "text"),
-        ("/search", {"text": "ice", "mode": "words"}, "mode"),
-        ("/search", {"text": "ice", "mode": "span"}, "mark words"),
-        ("/search", {"text": "ice", "words": "snow"}, "snow"),
-        ("/search", {"text": "ice", "more": 1}, "more"),
-        ("/why", {"text": "ice", "document": 1000}, "1000"),
-        ("/why", {"text": "ice", "model": 7}, "7"),
-        ("/compare", {"text": "ice", "other": " "}, "other"),
-    ],
-)
-def test_a_wrong_question_is_answered_with_what_is_wrong(
-    client: TestClient, path: str, asked: dict[str, Any], part: str
-) -> None:
-    answer = client.post(path, json=asked)
-    assert answer.status_code == 400
-    assert part in answer.json()["error"]
+def test_a_wrong_question_is_answered_with_what_is_wrong(client: TestClient) -> None:
+    for path, part, asked in (
+        ("/search", "text", {"text": " "}),
+        ("/search", "mode", {"mode": "words"}),
+        ("/search", "mark words", {"mode": "span"}),
+        ("/search", "snow", {"words": "snow"}),
+        ("/search", "more", {"more": 1}),
+        ("/why", "1000", {"document": 1000}),
+        ("/why", "7", {"model": 7}),
+        ("/compare", "other", {"other": " "}),
+    ):
+        answer = client.post(path, json={"text": "ice"} | asked)
+        assert answer.status_code == 400
+        assert part in answer.json()["error"]
 
 
-@pytest.mark.parametrize(
-    ("origin", "status"),
-    [
+def test_another_page_may_not_ask(client: TestClient) -> None:
+    for origin, status in (
         ("http://127.0.0.1", 200),
         ("http://127.0.0.1:1234", 400),
-        ("https://elsewhere.example", 400),
         ("null", 400),  # of a file, or of a frame without rights
-    ],
-)
-def test_another_page_may_not_ask(client: TestClient, origin: str, status: int) -> None:
-    answer = client.post("/search", json={"text": "ice"}, headers={"Origin": origin})
-    assert answer.status_code == status
+    ):
+        answer = client.post("/search", json={"text": "ice"}, headers={"Origin": origin})
+        assert answer.status_code == status
     assert client.get("/", headers={"Host": "elsewhere.example"}).status_code == 400
 
 
@@ -528,38 +481,34 @@ def test_tables_and_folders_are_corpora(tmp_path: Path, sample_root: Path) -> No
 # ------------------------------------------------------------------ what is told
 
 
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        ("", "run folder"),
-        ("nonsense output=page.html", "nonsense minilm"),
-        ("minilm corpus=none.txt output=page.html", "corpus= none.txt"),
-        ("minilm corpus=empty.txt output=page.html", "empty.txt text"),
-        ("minilm corpus=no_text.csv output=page.html", "no_text.csv text"),
-        ("minilm glossary=none.tsv output=page.html", "glossary= none.tsv"),
-        ("minilm output=.", "output="),
-        ("minilm corpsu=x", "corpsu=x corpus="),
-        ("minilm queries=0", "queries '0'"),
-        ("minilm device=gpu", "device gpu cuda"),
-        ("minilm output=a.html space=b", "output= space="),
-        ("minilm corpus=sample", "idiomtune[explore] output=page.html"),
-    ],
-)
+MISTAKES = {
+    "": "run folder",
+    "nonsense output=page.html": "nonsense minilm",
+    "minilm corpus=none.txt output=page.html": "corpus= none.txt",
+    "minilm corpus=empty.txt output=page.html": "empty.txt text",
+    "minilm corpus=no_text.csv output=page.html": "no_text.csv text",
+    "minilm glossary=none.tsv output=page.html": "glossary= none.tsv",
+    "minilm output=.": "output=",
+    "minilm corpsu=x": "corpsu=x corpus=",
+    "minilm queries=0": "queries '0'",
+    "minilm device=gpu": "device gpu cuda",
+    "minilm output=a.html space=b": "output= space=",
+    "minilm corpus=sample": "idiomtune[explore] output=page.html",
+}
+
+
 def test_mistakes_are_named_before_a_model_is_loaded(
-    arguments: str,
-    named: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Encoder, "from_pretrained", None)
     monkeypatch.setattr(server, "find_spec", lambda name: None if name == "uvicorn" else name)
     (tmp_path / "empty.txt").write_text("\n \n")
     (tmp_path / "no_text.csv").write_text("name,age\nx,1\n")
-    assert main(arguments.split()) == 2
-    message = capsys.readouterr().err
-    assert all(part in message for part in named.split()), message
+    for arguments, named in MISTAKES.items():
+        assert main(arguments.split()) == 2
+        message = capsys.readouterr().err
+        assert all(part in message for part in named.split()), message
 
 
 def test_help_and_options(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -568,6 +517,5 @@ def test_help_and_options(capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
     options = ExploreSettings(models=["a", "b"], glossary=["x.tsv", "y.tsv"], queries=7)
     assert parse(["a", "b", "glossary=x.tsv,y.tsv", "queries=7"]) == options
     assert parse(["a", "glossary=none"]).glossary == []
-    run = tmp_path / "seed=42"
-    run.mkdir()
-    assert parse([str(run)]).models == [str(run)]
+    (tmp_path / "seed=42").mkdir()
+    assert parse([str(tmp_path / "seed=42")]).models == [str(tmp_path / "seed=42")]

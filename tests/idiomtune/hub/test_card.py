@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -15,26 +16,18 @@ from tests.planted_runs import plant, plant_queries
 NEEDED = "'data.train='\"'\"'my (1).csv'\"'\"''"  # once more for the shell
 
 
-@pytest.mark.parametrize(
-    ("recorded", "expected"),
-    [
-        (
-            ["model=pretrained", "model.path='intfloat/e5-base-v2'", "data.train='a.csv'"],
-            "model=intfloat/e5-base-v2 data.train=a.csv",
-        ),
-        (["model=pretrained", "model.path='/home/me/models/mine'", "run_dir='x'"], "'model=…/models/mine'"),
-        (["model=pretrained", "model.path='mine'"], "model=pretrained model.path=mine"),  # a folder or not?
-        (["data.train='my (1).csv'"], NEEDED),
-    ],
-)
-def test_quotation_marks_that_nothing_needs_are_left_out(
-    tmp_path: Path, recorded: list[str], expected: str
-) -> None:
+def test_quotation_marks_that_nothing_needs_are_left_out(tmp_path: Path) -> None:
     run = plant(tmp_path / "run", experiment="own")
     (run / ".hydra").mkdir()
     overrides = run / ".hydra" / "overrides.yaml"
-    overrides.write_text(yaml.safe_dump(["+experiment=own", *recorded]), encoding="utf-8")
-    assert command(run) == f"idiomtune train +experiment=own {expected}"
+    for recorded, expected in (
+        (["model=pretrained", "model.path='intfloat/e5-base-v2'"], "model=intfloat/e5-base-v2"),
+        (["model=pretrained", "model.path='/home/me/models/mine'", "run_dir='x'"], "'model=…/models/mine'"),
+        (["model=pretrained", "model.path='mine'"], "model=pretrained model.path=mine"),  # a folder or not?
+        (["data.train='my (1).csv'"], NEEDED),
+    ):
+        overrides.write_text(yaml.safe_dump(["+experiment=own", *recorded]), encoding="utf-8")
+        assert command(run) == f"idiomtune train +experiment=own {expected}"
     overrides.write_bytes(b"\xad +experiment=own\n")  # damaged: what else is known has to do
     assert command(run).startswith("idiomtune train +experiment=own")
 
@@ -89,13 +82,7 @@ def test_a_text_is_one_line_without_marks(text: str, tmp_path: Path) -> None:
 
 
 def test_a_folders_name_does_not_leave_its_backticks() -> None:
-    facts = {
-        "model": "a` <b>\n# x",
-        "into": "tokens",
-        "glossary": {"expressions": 1},
-        "about": "",
-        "rows": [],
-    }
-    text = card("learnt", {}, **facts)
+    facts: dict[str, Any] = {"into": "tokens", "glossary": {"expressions": 1}, "about": "", "rows": []}
+    text = card("learnt", {}, model="a` <b>\n# x", **facts)
     assert "<b>" not in text.replace("`a' <b> # x`", "")
     assert "\n# x" not in text

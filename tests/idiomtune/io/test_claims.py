@@ -60,26 +60,24 @@ def kind(request: pytest.FixtureRequest) -> Kind:
     return Kind(request.param == "folder")
 
 
-@pytest.mark.parametrize(
-    ("theirs", "overwrite"),
-    [("file", True), ("folder", True), ("empty file", False), ("empty folder", False)],
-)
-def test_what_appears_meanwhile_stays(tmp_path: Path, kind: Kind, theirs: str, overwrite: bool) -> None:
+@pytest.mark.parametrize(("text", "overwrite"), [("theirs", True), ("", False)])
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_what_appears_meanwhile_stays(
+    tmp_path: Path, kind: Kind, is_folder: bool, text: str, overwrite: bool
+) -> None:
     """The output gets the next free name, and the message gives it."""
     out = tmp_path / "out"
     (tmp_path / "out-2").mkdir()  # taken, too
 
     def appear() -> None:
-        if "file" in theirs:
-            out.write_text("theirs" * (theirs == "file"))
-        else:
+        if is_folder:
             out.mkdir()
-            if theirs == "folder":
-                (out / "thesis.txt").write_text("theirs")
+        if text or not is_folder:
+            (out / "thesis.txt" if is_folder else out).write_text(text)
 
     with pytest.raises(MovedError, match=f"output={out}: .*{out}-3"):
         kind.make(out, "ours", overwrite=overwrite, then=appear)
-    assert content(out) == {"empty file": [""], "empty folder": []}.get(theirs, ["theirs"])
+    assert content(out) == ([text] if text or not is_folder else [])
     assert content(tmp_path / "out-3") == kind.whole("ours")
     assert names(tmp_path) == ["out", "out-2", "out-3"]
 

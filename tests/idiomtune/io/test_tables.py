@@ -29,8 +29,6 @@ ROWS = [
     {"id": "b", "text": "caf\u00e9\ttable"},
     {"id": "c", "text": ""},
 ]
-
-
 LONG = b"b" * 10_000_001
 
 
@@ -64,23 +62,14 @@ def workbook(*sheets: Sequence[Sequence[Any]]) -> bytes:
     return out.getvalue()
 
 
-def spreadsheet(rows: Sequence[dict[str, Any]]) -> bytes:
-    return workbook([list(rows[0]), *(list(row.values()) for row in rows)])
-
-
 IN_TSV = [{name: re.sub("[\n\t]", " ", value) for name, value in row.items()} for row in ROWS]
-KINDS = {
-    "csv": partial(delimited, ROWS, ","),
-    "tsv": partial(delimited, IN_TSV, "\t"),
-    "jsonl": partial(json_lines, ROWS),
-    "json": partial(json_lines, ROWS),
-    "parquet": partial(parquet, ROWS),
-    "xlsx": partial(spreadsheet, ROWS),
-}
 
 
 def content_of(name: str) -> bytes:
-    content = KINDS[name.split(".")[1]]()
+    kinds = {"tsv": partial(delimited, IN_TSV, "\t"), "csv": partial(delimited, ROWS, ",")}
+    sheet = [[*ROWS[0]], *([*row.values()] for row in ROWS)]
+    kinds |= {"parquet": partial(parquet, ROWS), "xlsx": partial(workbook, sheet)}
+    content = kinds.get(name.split(".")[1], partial(json_lines, ROWS))()
     return gzip.compress(content) if name.endswith(".gz") else content
 
 
@@ -126,7 +115,6 @@ ODD_CELLS = workbook([["id", "text"], ["a", date(2024, 5, 3)], [], ["b", "#REF!"
         ("t.jsonl", b"{}\n" + LONG, ["line 2"]),
         ("t.csv", b"id,text\na,b\nc,\xe9\n", ["line 3", "byte 3", "UTF-8"]),
         ("t.csv", "id,text\na,b\n".encode("utf-16"), ["line 1", "UTF-8"]),
-        ("t.csv.gz", b"id,text\na,b\n", ["gzip"]),
         ("t.csv.gz", gzip.compress(b"id,text\na,b\n", mtime=0)[:-9], ["gzip"]),
         ("t.jsonl", b'{"id": 1}\n{"id"\n[1]\n', ["2 problems", "line 2, column", "line 3", "object"]),
         ("t.jsonl", b'{"id": NaN}\n', ["line 1", "NaN"]),
@@ -186,12 +174,9 @@ at\tB-IDIOM
 last\tI-IDIOM"""
 
 
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_tokens_with_tags_are_sentences_with_spans(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, end: str
-) -> None:
+def test_tokens_with_tags_are_sentences_with_spans(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "train_english.tsv"
-    path.write_text(TAGGED, encoding="utf-8", newline=end)
+    path.write_text(TAGGED, encoding="utf-8", newline="\r\n")
     rows = list(read_rows(path))
     spans = [row.values["text"][row.values["span_start"] : row.values["span_end"]] for row in rows]
     assert [row.number for row in rows] == [3, 11, 15]
@@ -249,13 +234,11 @@ def test_whatever_bytes_there_are(tmp_path: Path, name: str) -> None:
 
     def tried(content: bytes) -> None:
         path.write_bytes(content)
-        message, numbers = str(path), list[int]()
         try:
             numbers = [row.number for row in read_rows(path)]
+            assert all(a < b for a, b in itertools.pairwise(numbers))
         except UserError as error:
-            message = str(error)
-        assert str(path) in message
-        assert all(a < b for a, b in itertools.pairwise(numbers))
+            assert str(path) in str(error)  # noqa: PT017
 
     fuzz(damaged_bytes(content_of(name)), tried)
 

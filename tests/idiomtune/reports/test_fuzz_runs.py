@@ -27,7 +27,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def reported_or_refused(path: Path) -> None:
-    message = path.name
     try:
         (run,) = read_runs(find_runs([path])[0])
         groups = group_runs([run])
@@ -37,8 +36,7 @@ def reported_or_refused(path: Path) -> None:
         as_markdown(groups, paper_tables(groups), [], run.notes)
         [note for group in groups for note in group.notes()]
     except UserError as error:
-        message = str(error)
-    assert path.name in message
+        assert path.name in str(error)  # noqa: PT017
 
 
 def places(value: Any, above: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from idiomtune.errors import UserError
-from idiomtune.programs.gate import gate, main, parse
+from idiomtune.programs.gate import main, parse
 from idiomtune.statistics import statistic_of
 from tests.planted_runs import SCORES, plant, plant_queries, query, write_lines
 
@@ -87,9 +88,9 @@ def test_the_published_triplets_fall_in_sts_fails(tmp_path: Path, capsys: pytest
 
 def test_two_seeds_of_one_recipe_pass(tmp_path: Path) -> None:
     ours, theirs = (plant_queries(tmp_path / f"idiolink{s}", values(s), seed=s) for s in (42, 43))
-    assert gated(tmp_path, ours, f"against={theirs}", "margin=0.01", "cluster_margin=0.05")[0] == 0
+    assert main([str(ours), f"against={theirs}", "margin=0.01", "cluster_margin=0.05"]) == 0
     ours, theirs = (plant_sts(tmp_path / f"sts{s}", 0.83, seed=s) for s in (42, 43))
-    assert gated(tmp_path, ours, f"against={theirs}", "margin=0.02")[0] == 0
+    assert main([str(ours), f"against={theirs}", "margin=0.02"]) == 0
 
 
 def test_a_small_margin_cannot_be_told_and_a_failure_counts_for_more(tmp_path: Path) -> None:
@@ -142,58 +143,47 @@ def test_idioms_of_few_queries_are_not_judged_unless_they_fell(tmp_path: Path) -
 
 
 def test_floors_are_of_the_score_itself(tmp_path: Path) -> None:
-    run = plant_queries(tmp_path / "a", values(0))
-    assert main([str(run), f"floor={NDCG}:0.5"]) == 0
-    other = NDCG.replace("ndcg@10", "r_precision")
+    run, other = plant_queries(tmp_path / "a", values(0)), NDCG.replace("ndcg@10", "r_precision")
     status, checks = gated(tmp_path, run, f"floor={NDCG}:0.9", f"floor={other}:0.5")
     assert status == 1
-    assert [(c["verdict"], c["num_queries"], c["num_clusters"], c["interval"]) for c in checks] == [
-        ("fails", 200, 10, None),
-        ("passes", 200, 10, None),
-    ]
+    assert [c["verdict"] for c in checks] == ["fails", "passes"]
+    assert {(c["num_queries"], c["num_clusters"], c["interval"]) for c in checks} == {(200, 10, None)}
 
 
 def test_smaller_is_better_for_errors(tmp_path: Path) -> None:
     """AdMIRe's rank difference: 4 before, 3 after, and the other way round."""
     key = "admire/train/caption/rank_difference"
-    runs = []
-    for value in (4.0, 3.0):
-        folder = plant(tmp_path / str(value), scores={key: value}, baseline={}, trainer={"rate": value})
+    worse, better = (tmp_path / "4.0", tmp_path / "3.0")
+    for folder in (worse, better):
+        value = float(folder.name)
+        plant(folder, scores={key: value}, baseline={}, trainer={"rate": value})
         record = {"split": "train", "mode": "caption", "sense": "literal", "rank_difference": value}
         items = [record | {"id": f"{i}", "compound": f"c{i}"} for i in range(10)]
         write_lines(folder / "per_query" / "admire.jsonl", items)
-        runs.append(str(folder))
-    worse, better = runs
     for after, before, limits, status in (
         (better, worse, [f"margin={key}:0.5", f"floor={key}:3.5"], 0),
         (worse, better, [f"margin={key}:0.5"], 1),
         (worse, better, [f"margin={key}:1.5"], 0),
+        (worse, better, [f"floor={key}:3.5"], 1),
+        (worse, better, ["margin=0.5"], 2),  # a share's margin is no rank's
     ):
-        assert main([after, f"against={before}", *limits]) == status
-    with pytest.raises(UserError, match="margin=<score>"):  # a share's margin is no rank's
-        gate(parse([worse, f"against={better}", "margin=0.5"]))
-    assert main([worse, f"floor={key}:3.5"]) == 1
+        assert main([str(after), f"against={before}", *limits]) == status
 
 
 def test_a_slice_has_an_interval_of_its_own(tmp_path: Path) -> None:
     """Literal queries lose 0.2, idiomatic ones gain 0.2: over all nothing changes."""
     key = f"{NDCG}/literal"
-    folders = []
     for change in (0.0, 0.2):
         scores = {NDCG: 0.5, key: 0.5 - change, f"{NDCG}/idiomatic": 0.5 + change}
         folder = plant(tmp_path / str(change), scores=scores, baseline={}, trainer={"rate": change})
         signs = {id_: ("literal", -1) if int(id_[1:]) % 2 else ("idiomatic", 1) for id_ in values(0)}
         records = [query(id_, 0.5 + sign * change, usage=usage) for id_, (usage, sign) in signs.items()]
         write_lines(folder / "per_query" / "idiolink.jsonl", records)
-        folders.append(folder)
-    theirs, ours = folders
-    base = [ours, f"against={theirs}", "margin=0.02"]
+    base = [tmp_path / "0.2", f"against={tmp_path / '0.0'}", "margin=0.02"]
     assert gated(tmp_path, *base)[0] == 0
     status, checks = gated(tmp_path, *base, f"margin={key}:0.05")
-    assert (status, [(c["key"], c["verdict"], c["num_queries"]) for c in checks]) == (
-        1,
-        [(NDCG, "passes", 200), (key, "fails", 100)],
-    )
+    verdicts = [(c["key"], c["verdict"], c["num_queries"]) for c in checks]
+    assert (status, verdicts) == (1, [(NDCG, "passes", 200), (key, "fails", 100)])
 
 
 def evaluation(folder: Path, queries: dict[str, float]) -> Path:
@@ -231,16 +221,11 @@ def test_what_is_missing_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ("run", "margin="),
-        ("margin=0.1", "run"),
-        ("run margin=0.1", "against="),
-        ("run floor=0.5", "floor=0.5"),
-        (f"run floor={NDCG}:high", f"floor={NDCG}:high"),
-        ("run against=old margin=-0.1", "margin=-0.1"),
-        ("run against=old margin=nan", "margin=nan"),
+        *(("run", "margin="), ("margin=0.1", "run"), ("run margin=0.1", "against=")),
+        *((f"run {wrong}", wrong) for wrong in ("floor=0.5", f"floor={NDCG}:high", "marign=0.1")),
+        *((f"run against=old {wrong}", wrong) for wrong in ("margin=-0.1", "margin=nan")),
         ("run against=old margin=0.1 margin=0.2", "margin=0.2"),
         ("run against=old against=baseline margin=0.1", "against=baseline"),
-        ("run marign=0.1", "marign=0.1"),
     ],
 )
 def test_a_wrong_command_is_named(arguments: str, named: str) -> None:
@@ -248,16 +233,10 @@ def test_a_wrong_command_is_named(arguments: str, named: str) -> None:
         parse(arguments.split())
 
 
-def test_a_crash_is_no_verdict(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_crash_is_no_verdict(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Python's own status for it would say that a check failed."""
-
-    def crash(_: object) -> int:
-        raise ZeroDivisionError("a mistake")
-
-    monkeypatch.setattr("idiomtune.programs.gate.gate", crash)
-    assert main([str(tmp_path), f"floor={NDCG}:0.5"]) == 2
+    monkeypatch.setattr("idiomtune.programs.gate.gate", Mock(side_effect=ZeroDivisionError("a mistake")))
+    assert main(["run", f"floor={NDCG}:0.5"]) == 2
     assert "a mistake" in capsys.readouterr().err
 
 

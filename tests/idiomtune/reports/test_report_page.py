@@ -52,6 +52,12 @@ def checked(path: Path) -> str:
     return text
 
 
+def shown(folder: Path) -> str:
+    """The page of a run."""
+    show_finished_run(folder, all_scores=False)
+    return checked(folder / "report.html")
+
+
 def admire_run(folder: Path, data: Path) -> Path:
     """A run with an ordered item of the sample's AdMIRe."""
     table = data / "subtask_a_train.tsv"
@@ -87,8 +93,7 @@ def test_a_runs_own_page(tmp_path: Path) -> None:
     facts: dict[str, Any] = {"files": {str(data): fingerprint(data)}}
     facts["tracking"] = {"wandb": {"api_key": "hidden-thing"}}
     folder = plant_queries(tmp_path / "run", {"a1": 0.9, "b1": 0.1}, {"a1": 0.2, "b1": 0.4}, **facts)
-    show_finished_run(folder, all_scores=False)
-    text = checked(folder / "report.html")
+    text = shown(folder)
     headings = ("Worst", "Best", "Lost most by training", "Gained most by training")
     parts = ("Ice &lt; water &amp; snow.", "✗ not relevant", "literal, of “other”")
     for part in (*parts, *(f"<summary>{heading}</summary>" for heading in headings)):
@@ -97,8 +102,7 @@ def test_a_runs_own_page(tmp_path: Path) -> None:
     assert text.count('<img class="chart" src="data:image/svg+xml;') == 1
     assert 'alt="Training loss: training loss; idiolink: val/sentence/ndcg@10"' in text
     data.write_text("[]")
-    show_finished_run(folder, all_scores=False)
-    assert "Ice &lt;" not in checked(folder / "report.html")
+    assert "Ice &lt;" not in shown(folder)
 
 
 def own_query(id_: str, value: float, found: list[tuple[str, float]], **facts: object) -> dict[str, object]:
@@ -121,20 +125,17 @@ def test_ones_own_data_is_shown_by_examples_before_its_tables(tmp_path: Path) ->
     ]
     write_lines(folder / "per_query" / "own_val.jsonl", records)
     write_lines(folder / "per_query_baseline" / "own_val.jsonl", [own_query("a", 0.4, found)])
-    show_finished_run(folder, all_scores=False)
-    text = checked(folder / "report.html")
+    text = shown(folder)
     assert text.index("What it finds") < text.index("<summary>Worst") < text.index("<table>")
-    worst, best, gained = (
-        text.split(f"<summary>{heading}</summary>")[1].split("</details>")[0]
-        for heading in ("Worst", "Best", "Gained most by training")
-    )
-    assert "query e" in worst
-    assert '<span class="mark yes">✓ relevant</span> kept' in worst
-    assert "query a" in best
-    assert "nDCG@10 <b>0.900</b>, untrained 0.400" in gained
-    assert '<span class="mark yes">✓ relevant</span> right &amp; good' in gained
-    assert '<span class="mark no">✗ not relevant</span> wrong' in gained
-    assert gained.count("<li>") == 5
+    yes, no = '<span class="mark yes">✓ relevant</span>', '<span class="mark no">✗ not relevant</span>'
+    for heading, *parts in (
+        ("Worst", "query e", f"{yes} kept"),
+        ("Best", "query a"),
+        ("Gained most by training", f"{yes} right &amp; good", f"{no} wrong", ".900</b>, untrained 0.4"),
+    ):
+        section = text.split(f"<summary>{heading}</summary>")[1].split("</details>")[0]
+        assert not [part for part in parts if part not in section]
+    assert section.count("<li>") == 5
     assert "query c" not in text
     assert "lines are damaged" not in text
 
@@ -144,27 +145,22 @@ def test_pictures_are_small_and_inside(tmp_path: Path) -> None:
     (folder / "plots").mkdir()
     for name in ("epsilon.png", "learning_curve.png"):
         (folder / "plots" / name).write_bytes(b"\x89PNG")
-    show_finished_run(folder, all_scores=False)
-    text = checked(folder / "report.html")
+    text = shown(folder)
     assert text.count('<img src="data:image/jpeg;base64,') == 10  # the one item is worst and best
     assert "✗ should be 5" in text
     assert text.count("data:image/png") == 1  # the learning curve is drawn again
     gone = tmp_path / "gone"
     shutil.copytree(SAMPLE_ROOT / "admire", gone, ignore=shutil.ignore_patterns("images"))
-    show_finished_run(admire_run(tmp_path / "captions", gone), all_scores=False)
-    assert "data:image/jpeg" not in checked(tmp_path / "captions" / "report.html")
+    captions = admire_run(tmp_path / "captions", gone)
+    assert "data:image/jpeg" not in shown(captions)
     shutil.rmtree(gone)
-    show_finished_run(tmp_path / "captions", all_scores=False)
-    assert "images are shown by their names" in checked(tmp_path / "captions" / "report.html")
-
-
-SEPARATORS = ("\u2028", "\u2029", "\u0085", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\r")
+    assert "images are shown by their names" in shown(captions)
 
 
 def test_every_query_is_read_whatever_its_sentence_holds(tmp_path: Path) -> None:
     """Lines of records end at a line feed; other characters that some call line ends are text."""
     folder = plant_queries(tmp_path / "run", {"a1": 0.5})
-    texts = [f"One{separator}two." for separator in SEPARATORS]
+    texts = [f"One{separator}two." for separator in "\u2028\u2029\u0085\x0b\x0c\x1c\x1d\x1e\r"]
     records = [query(f"a{i}", 0.5, sentence=text) for i, text in enumerate(texts)]
     path = folder / "per_query" / "idiolink.jsonl"
     lines = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
@@ -177,22 +173,14 @@ def test_every_query_is_read_whatever_its_sentence_holds(tmp_path: Path) -> None
     assert read_lines(path / "idiolink.jsonl") == ([], 0)  # an evaluation is a file, without a folder
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        *("{", '{"id": "b1"}', "[" * 100_000),
-        json.dumps(query("b1", 0.5, top=[3])),
-        json.dumps(query("b1", 0.5) | {"ndcg@10": "much"}),
-    ],
-)
+@pytest.mark.parametrize("line", ["{", '{"id": "b1"}', "[" * 100_000, json.dumps(query("b1", 0.5, top=[3]))])
 def test_a_bad_line_of_results_is_told(tmp_path: Path, line: str) -> None:
     folder = plant_queries(tmp_path / "run", {"a1": 0.5})
     path = folder / "per_query" / "idiolink.jsonl"
     good = path.read_text(encoding="utf-8")
     for content in (good + line + "\n", line):
         path.write_text(content, encoding="utf-8")
-        show_finished_run(folder, all_scores=False)
-        assert "per_query/idiolink.jsonl: 1 lines are damaged" in checked(folder / "report.html")
+        assert "per_query/idiolink.jsonl: 1 lines are damaged" in shown(folder)
 
 
 def test_items_that_name_other_pictures_show_none(tmp_path: Path) -> None:
@@ -212,5 +200,4 @@ def test_items_that_name_other_pictures_show_none(tmp_path: Path) -> None:
         {"order": [3, None], "gold": [3]},
     ):
         write_lines(path, [record | changes])
-        show_finished_run(folder, all_scores=False)
-        assert "data:image/jpeg" not in checked(folder / "report.html")
+        assert "data:image/jpeg" not in shown(folder)
