@@ -29,7 +29,6 @@ from idiomtune.errors import UserError
 from idiomtune.explorer import server
 from idiomtune.explorer.models import find_corpus, find_models
 from idiomtune.explorer.search import (
-    Corpus,
     Explorer,
     Model,
     Passage,
@@ -113,15 +112,6 @@ def test_neighbours_and_scores_are_those_of_the_benchmark(explorer: Explorer, sa
             assert [split.documents[row["document"]].id for row in rows] == [d["id"] for d in record["top"]]
             assert [row["relevant"] for row in rows] == [d["relevant"] for d in record["top"]]
             assert [row["ranks"][0] for row in rows] == list(range(1, 11))
-
-
-def test_a_document_does_not_find_itself(tiny: Encoder) -> None:
-    corpus = Corpus("mine", [Passage(text) for text in SENTENCES], []).with_queries(2)
-    assert [query.position for query in corpus.queries] == [0, 2]
-    explorer = Explorer(corpus, [Model.embedding("tiny", "", tiny, corpus)], 10)
-    (answers, _) = explorer.answers()
-    assert {row["document"] for row in answers["sentence"][1]["models"][0]["rows"]} == {0, 1, 3}
-    assert explorer.scores() is None
 
 
 OWN = """text,span,group,meaning
@@ -274,7 +264,7 @@ def test_a_file_holds_all_that_it_shows(tiny_path: Path, tmp_path: Path) -> None
     assert text.count("</script>") == 2
     assert "hören will 🙂" in text  # not three times as long
     data = data_of(text)
-    assert not data["live"]
+    assert (data["live"], data["scores"]) == (False, None)
     assert data["models"] == [{"name": str(tiny_path), "about": str(tiny_path), "exact": True}]
     assert [query["text"] for query in data["queries"]] == [text.strip() for text in texts]
     for answer in data["answers"]["sentence"]:
@@ -384,19 +374,18 @@ def test_two_models_are_compared_in_a_browser(
 # ------------------------------------------------------------------ models and corpora
 
 
-def trained_on(run: Path, file: Path) -> None:
-    """Have a planted run's record say so."""
-    record = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps(record | {"data": fingerprints([file])}))
+def a_run(folder: Path, model: Path, *, trained_on: Path | None = None, **data: Any) -> Path:
+    """A planted run with this model, and with the data that it was trained on in its record."""
+    files = fingerprints([trained_on] if trained_on else [])
+    plant(folder, files=files, model={"path": str(model)}, data=data, objective={"name": "own"})
+    shutil.copytree(model, folder / "best")
+    return folder
 
 
 def test_a_run_is_its_model_before_and_after(tiny_path: Path, tmp_path: Path) -> None:
-    run = plant(
-        tmp_path / "run", model={"path": str(tiny_path)}, data={"sample": True}, objective={"name": "x"}
-    )
     with pytest.raises(UserError, match="best/"):
-        find_models(str(run))
-    shutil.copytree(tiny_path, run / "best")
+        find_models(str(plant(tmp_path / "other")))
+    run = a_run(tmp_path / "run", tiny_path, sample=True)
     before, after = find_models(str(run))
     assert (before.saved, after.saved) == (None, run / "best")
     assert before.settings == after.settings
@@ -404,7 +393,6 @@ def test_a_run_is_its_model_before_and_after(tiny_path: Path, tmp_path: Path) ->
     assert find_models(str(run / "best")) == [before, after]
     corpus = find_corpus(ExploreSettings(models=[str(run)]))
     assert len(corpus.relevant) == len(corpus.queries) == 12
-    plant(tmp_path / "other")
     with pytest.raises(UserError, match=f"2 runs.*{tmp_path}"):
         find_models(str(tmp_path))
 
@@ -412,10 +400,8 @@ def test_a_run_is_its_model_before_and_after(tiny_path: Path, tmp_path: Path) ->
 def test_a_taught_model_is_beside_the_one_that_it_was_taught_from(tiny_path: Path, tmp_path: Path) -> None:
     """Which is untrained only if it is; they search what the run was trained on."""
     (tmp_path / "mine.csv").write_text(OWN)
-    data = {"train": str(tmp_path / "mine.csv")}
-    run = plant(tmp_path / "run", model={"path": str(tiny_path)}, data=data, objective={"name": "own"})
-    trained_on(run, tmp_path / "mine.csv")
-    shutil.copytree(tiny_path, run / "best")
+    file = tmp_path / "mine.csv"
+    run = a_run(tmp_path / "run", tiny_path, trained_on=file, train=str(file))
     models = {"of_a_run": run / "best", "of_a_taught": tmp_path / "of_a_run", "of_a_plain": tiny_path}
     for name, source in models.items():
         shutil.copytree(tiny_path, tmp_path / name)
@@ -435,9 +421,7 @@ def test_a_taught_model_is_beside_the_one_that_it_was_taught_from(tiny_path: Pat
 
 
 def test_a_run_reads_another_glossary(tiny_path: Path, tmp_path: Path) -> None:
-    model = {"path": str(tiny_path)}
-    run = plant(tmp_path / "run", model=model, data={"train": "x"}, objective={"name": "x"})
-    shutil.copytree(tiny_path, run / "best")
+    run = a_run(tmp_path / "run", tiny_path, train="x")
     (tmp_path / "mine.txt").write_text("\n".join(SENTENCES), encoding="utf-8")
     (tmp_path / "mine.tsv").write_text("expression\tmeaning\nbreak the ice\tmake people relax\n")
     file = tmp_path / "page.html"
@@ -451,7 +435,7 @@ def test_a_run_reads_another_glossary(tiny_path: Path, tmp_path: Path) -> None:
         assert "".join(words["1"]) == "The ship broke the ice (make people relax)."
 
 
-def test_tables_and_folders_are_corpora(tmp_path: Path, sample_root: Path) -> None:
+def test_tables_and_folders_are_corpora(tmp_path: Path, tiny_path: Path, sample_root: Path) -> None:
     table = tmp_path / "mine.csv"
     table.write_text("sentence,usage,idiom,span\nHe broke the ice.,idiomatic,break the ice,broke the ice\n")
     (document,) = own_corpus(table).documents
@@ -462,11 +446,11 @@ def test_tables_and_folders_are_corpora(tmp_path: Path, sample_root: Path) -> No
     assert [text.text for text in found.documents] == ["a kitten", "a dog"]
     assert [text.text for text in found.queries] == ["a cat", "a pup"]
     assert found.relevant == {0: {0}, 1: {1}}
-    for number, train in enumerate((str(pairs), [str(pairs)])):  # as data.train= was written
-        run = plant(tmp_path / f"run{number}", data={"train": train}, objective={"name": "own"})
-        with pytest.raises(UserError, match=r"pairs\.csv"):  # it may be any file that somebody else named
-            find_corpus(ExploreSettings(models=[str(run)]))
-        trained_on(run, pairs)
+    stranger = a_run(tmp_path / "stranger", tiny_path, train=str(pairs))
+    with pytest.raises(UserError, match=r"pairs\.csv"):  # it may be any file that somebody else named
+        find_corpus(ExploreSettings(models=[str(stranger)]))
+    for train in (str(pairs), [str(pairs)]):  # as data.train= was written
+        run = a_run(tmp_path / f"run {len(train)}", tiny_path, trained_on=pairs, train=train)
         assert find_corpus(ExploreSettings(models=[str(run)])).documents == found.documents
     for name in (sample_root, sample_root / "val"):
         assert find_corpus(ExploreSettings(models=["x"], corpus=str(name))).name.endswith("val")

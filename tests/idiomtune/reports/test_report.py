@@ -145,8 +145,7 @@ def test_latex_is_balanced_and_escaped(tmp_path: Path) -> None:
     rules = (r"\toprule", r"\midrule", r"\bottomrule", r"\multicolumn{2}{c}{sentence}", r"\cmidrule(lr){2-3}")
     assert not [part for part in (escaped + r"$\varepsilon$$\pm$$<$", *rules) if part not in text]
     bare = re.sub(r"\\[&%$#_{}]", "", text)
-    assert bare.count("{") == bare.count("}")
-    assert bare.count("$") % 2 == 0
+    assert (bare.count("{"), bare.count("$") % 2) == (bare.count("}"), 0)
     assert not re.search(r"[%#_~^]", bare)
     rows = [line for line in bare.splitlines() if line.endswith(r"\\") and "multicolumn" not in line]
     assert [row.count("&") for row in rows] == [2] * 4  # heads, untrained, both runs
@@ -302,22 +301,21 @@ def test_of_a_correlation_each_expressions_pairs_come_nearer_to_gold_or_not(tmp_
 
 def test_two_modes_are_compared_item_by_item(tmp_path: Path) -> None:
     """a and b over both runs, c and d of one run each: differences 0.5, 0, −0.5 and 0.5."""
-    modes, splits = ("experts_text", "caption"), ("", "/idiomatic", "/literal")
-    scores = {f"admire/train_cv/{mode}/ndcg@5{slice_}": 0.5 for mode in modes for slice_ in splits}
+    modes, slices = ("experts_text", "caption"), ("", "/idiomatic", "/literal")
+    keys = [f"admire/train_cv/{mode}/ndcg@5{slice_}" for mode in modes for slice_ in slices]
     values = {"a": ("idiomatic", 1.0, 0.5), "b": ("literal", 0.5, 0.5)}
     values |= {"c": ("literal", 0.0, 0.5), "d": ("idiomatic", 1.0, 0.5)}
     for run in ("abc", "abd"):
-        plant(tmp_path / run, scores=scores)
+        plant(tmp_path / run, scores=dict.fromkeys(keys, 0.5))
+        facts = {"split": "train_cv", "compound": "c"}
         records = [
-            {"id": item, "mode": mode, "split": "train_cv", "compound": "c", "sense": sense, "ndcg@5": value}
+            facts | {"id": item, "mode": mode, "sense": values[item][0], "ndcg@5": values[item][number]}
             for item in run
-            for sense, *of_modes in (values[item],)
-            for mode, value in zip(modes, of_modes, strict=True)
+            for number, mode in enumerate(modes, 1)
         ]
         write_lines(tmp_path / run / "per_query" / "admire.jsonl", records)
-    compared = runpy.run_path(str(ROOT / "runs" / "modes.py"))["compared"]
-    lines = list(compared(str(tmp_path), *modes))
-    assert [line.partition(":")[0] for line in lines] == [key for key in scores if "experts_text" in key]
+    lines = list(runpy.run_path(str(ROOT / "runs" / "modes.py"))["compared"](str(tmp_path), *modes))
+    assert [line.partition(":")[0] for line in lines] == keys[:3]
     assert "0.6250 − 0.5000 = +0.1250" in lines[0]  # of four items
     assert "+0.5000 [+0.5000, +0.5000]" in lines[1]
     assert "-0.2500" in lines[2]
