@@ -5,14 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from idiomtune.encoder.forward import (
-    ForwardBatch,
-    PooledSentence,
-    PooledSpan,
-    _cut,
-    pool_spans,
-    usage_features,
-)
+from idiomtune.encoder.forward import ForwardBatch, PooledSentence, PooledSpan, _cut, usage_features
 from idiomtune.encoder.reading import Prompts
 from idiomtune.requests import Request, find_span
 
@@ -25,7 +18,6 @@ INSTRUCTION = "Find the meaning of 'broke the ice' in {braces} and {query}."
         (Prompts(query="query: "), None, "query: He broke the ice."),
         (Prompts(query="query: "), INSTRUCTION, f"Instruct: {INSTRUCTION}\nQuery: He broke the ice."),
         (Prompts(instruction="{query} || {instruction}"), "do", "He broke the ice. || do"),
-        (Prompts(instruction="search_query: {query}"), "do", "search_query: He broke the ice."),
     ],
 )
 def test_the_span_is_the_one_in_the_query(prompts: Prompts, instruction: str | None, read: str) -> None:
@@ -35,7 +27,7 @@ def test_the_span_is_the_one_in_the_query(prompts: Prompts, instruction: str | N
 
 
 def test_a_template_without_the_query_is_refused() -> None:
-    for template in ("{instruction}", "{query} {query}", "{query} {instruction} {instruction}"):
+    for template in ("{instruction}", "{query} {query}"):
         with pytest.raises(ValueError, match="query"):
             Prompts(instruction=template)
 
@@ -45,21 +37,12 @@ def test_a_template_without_the_query_is_refused() -> None:
     [
         ("The party loved art.", "art", (16, 19)),  # not the one inside "party"
         ("The party left.", "art", (5, 8)),  # nowhere as a word: inside one
-        ("ice on ice", "ice", (0, 3)),  # repeated: the first
-        ("They’re “in the bag”", "in the bag", (9, 19)),
-        ("nothing", "ice", None),
+        ("“ice” on ice", "ice", (1, 4)),  # repeated: the first
         ("nothing", "", None),
     ],
 )
 def test_find_span(text: str, span: str, expected: tuple[int, int] | None) -> None:
     assert find_span(text, span) == expected
-
-
-def test_a_span_is_the_mean_of_its_tokens() -> None:
-    tokens = torch.tensor([[[1.0, 0], [3, 0], [0, 2]], [[5, 5], [7, 1], [9, 9]]])
-    spans = [PooledSpan(0, 0, [0, 1]), PooledSpan(1, 1, [1]), PooledSpan(0, 2, [0, 1, 2])]
-    expected = torch.tensor([[2, 0], [7, 1], [4 / 3, 2 / 3]])
-    torch.testing.assert_close(pool_spans(tokens, spans), expected)
 
 
 def test_what_a_batch_holds() -> None:
@@ -76,10 +59,8 @@ def test_what_a_batch_holds() -> None:
 @pytest.mark.parametrize(
     ("lengths", "budget", "min_batches", "batch_size", "expected"),
     [
-        ([300] * 4, 10_000, 2, None, [[0, 1], [2, 3]]),
         ([300] * 3, 10_000, 2, None, [[0], [1], [2]]),  # of 450 tokens a batch, but 512 are worth one
         ([100] * 6, 10_000, 9, None, [[0, 1, 2, 3, 4], [5]]),  # of 512 tokens at least
-        ([300] * 4, 900, 1, None, [[0, 1, 2], [3]]),
         ([300] * 4, 10_000, 1, 3, [[0, 1, 2], [3]]),
         ([10, 30, 20], 60, 1, None, [[1, 2], [0]]),  # the longest first, padded to its length
     ],
@@ -90,12 +71,11 @@ def test_texts_are_cut_by_their_padded_size(
     assert _cut(lengths, budget, min_batches, batch_size) == expected
 
 
-@pytest.mark.parametrize("mixed", [False, True])
-def test_what_layers_say_of_a_usage(mixed: bool) -> None:
+def test_what_layers_say_of_a_usage() -> None:
     """The text, the expression (its second token) and what surrounds it; the fourth token is padding."""
     hidden = torch.tensor([[[1.0, 0.01], [0, 1], [1, 0.01], [9, 9]]])
     batch = ForwardBatch([[1, 2, 3]], [], [], usages=[PooledSpan(0, 0, [1])])
-    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=mixed):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
         found = usage_features([hidden], batch)
     parts = torch.tensor([[2, 1.02], [0, 1], [2, 0.02]])
     expected = torch.nn.functional.normalize(parts, dim=1).view(1, 6)

@@ -14,12 +14,6 @@ from idiomtune.encoder.glossary import first_clause, read_glossary
 from idiomtune.expressions import ExpressionIndex, find_expression
 from idiomtune.io.files import fingerprint
 
-HEADER = "expression,meaning,literal,source,licence\n"
-TABLE = f"""{HEADER}break the ice,make people relax,yes,mine,
-home run,a great success,a hit in baseball,,CC0
-home run,a hit in baseball,,,
-"""
-
 
 def written(path: Path, *rows: str, header: str = "expression,meaning") -> Path:
     path.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
@@ -28,8 +22,9 @@ def written(path: Path, *rows: str, header: str = "expression,meaning") -> Path:
 
 def test_a_file_says_meanings_and_whose_they_are(tmp_path: Path) -> None:
     """Any kind of table does (tests/idiomtune/io); its sum is recorded."""
-    path = tmp_path / "mine.csv"
-    path.write_text(TABLE, encoding="utf-8")
+    rows = ("break the ice,make people relax,yes,mine,", "home run,a great success,a hit in baseball,,CC0")
+    header = "expression,meaning,literal,source,licence"
+    path = written(tmp_path / "mine.csv", *rows, "home run,a hit in baseball,,,", header=header)
     glossary = read_glossary([path])
     senses = {"break the ice": ["make people relax"], "home run": ["a great success", "a hit in baseball"]}
     assert glossary.senses == senses
@@ -48,18 +43,22 @@ def test_rows_that_want_a_look_are_named(tmp_path: Path) -> None:
     paths.append(written(tmp_path / "b.csv", "home run,A great success", "home run,a hit"))
     glossary = read_glossary(paths)
     assert glossary.senses["Home-Run"] == ["a great success", "a hit"]
-    same, several, part = glossary.notes
-    for words in ("b.csv, row 2", "home run", "a.csv, row 4"):
-        assert words in same
-    assert "'Home-Run' (a.csv, row 4): 2" in several
-    for words in ("a.csv, row 3", "'in the dark'", "'keep in the dark' (a.csv, row 2)"):
-        assert words in part
     # Rows that few texts will match.
     rows = "take (someone) for a ride,cheat", f"go ghost,{'vanish ' * 60}", "tie the knot,get married"
-    long, brackets = sorted(read_glossary([written(tmp_path / "c.csv", *rows)]).notes)
-    assert "'take (someone) for a ride' as 'take someone for a ride'" in brackets
-    assert long.startswith("c.csv, row 3")
-    assert "60" in long
+    notes = [*glossary.notes, *sorted(read_glossary([written(tmp_path / "c.csv", *rows)]).notes)]
+    for note, *words in zip(
+        notes,
+        ("b.csv, row 2", "(a.csv, row 4): 2", "a.csv, row 3", "c.csv, row 3", "'take (someone) for a ride'"),
+        (
+            "a.csv, row 4",
+            "'Home-Run'",
+            "'keep in the dark' (a.csv, row 2)",
+            "60",
+            "'take someone for a ride'",
+        ),
+        strict=True,
+    ):
+        assert all(part in note for part in words)
 
 
 def test_what_is_never_literal_is_said_by_no_row_to_be(tmp_path: Path) -> None:
@@ -70,7 +69,6 @@ def test_what_is_never_literal_is_said_by_no_row_to_be(tmp_path: Path) -> None:
 
 def test_the_first_clause_of_a_definition() -> None:
     for meaning, first in (
-        ("get married", "get married"),
         ("rich people (collectively), or others; them", "rich people, or others"),
         ("(slang); (rare)", "(slang); (rare)"),
         ("(of a person (or animal); rare) tired", "tired"),
@@ -81,10 +79,7 @@ def test_the_first_clause_of_a_definition() -> None:
 
 def test_meanings_are_of_one_line_and_if_brief_of_one_clause(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    rows = [
-        {"expression": "tie  the knot", "meaning": f"get\n married; {more}\u202e"}
-        for more in ("wed", "unite")
-    ]
+    rows = ({"expression": "tie  the knot", "meaning": f"get\n married; {m}\u202e"} for m in ("wed", "unite"))
     path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     glossary = read_glossary([path])
     assert glossary.senses == {"tie the knot": ["get married; wed\\u202e", "get married; unite\\u202e"]}
@@ -106,19 +101,14 @@ def test_published_tables_serve_as_they_are(tmp_path: Path) -> None:
     pie = written(tmp_path / "data_cleaned.csv", row, row, header=header)
     glossary = read_glossary([senses, pie])
     assert glossary.senses == {"elbow room": ["space", "freedom"], "old hat": ["outdated"]}
-    about = glossary.describe()
-    assert about["sources"] == ["AStitchInLanguageModels", "PIE"]
-    assert about["licences"] == ["gpl-3.0"]
-    assert about["without_licence"] == 1
+    about = [glossary.describe()[name] for name in ("sources", "licences", "without_licence")]
+    assert about == [["AStitchInLanguageModels", "PIE"], ["gpl-3.0"], 1]
     assert not any("left out" in note for note in glossary.notes), "PIE has a row for each sentence"
 
 
 def _word(number: int) -> str:
     """A word of letters for each number."""
-    letters, number = "", number + 26**3
-    while number:
-        letters, number = letters + chr(97 + number % 26), number // 26
-    return letters
+    return "".join(chr(97 + number // 26**n % 26) for n in range(4))
 
 
 WORDS = ("boat", "rain", "cat", "house", "road", "tree", "take", "give")
@@ -147,20 +137,12 @@ def test_reading_grows_no_faster_than_the_file(kind: str, tmp_path: Path) -> Non
 # ------------------------------------------------------------------ whether its expressions occur
 
 
-@pytest.mark.parametrize(
-    ("expression", "text"),
-    [
-        ("画蛇添足", "他这样做真是画蛇添足。"),
-        ("ขี่ช้างจับตั๊กแตน", "เขาขี่ช้างจับตั๊กแตนจริงๆ"),
-        ("break the ice", "他 broke the ice 了。"),
-    ],
-)
-def test_scripts_without_blanks_are_searched_without_them(expression: str, text: str) -> None:
-    index = ExpressionIndex([expression, "home run"])
-    ((start, end, name),) = index.find(text)
-    assert name == expression
-    assert find_expression(text, expression) == (start, end)
-    assert index.find("a home run!") == [(2, 10, "home run")]
+def test_scripts_without_blanks_are_searched_without_them() -> None:
+    text = "他这样做真是画蛇添足。เขาขี่ช้างจับตั๊กแตนจริงๆ 他 broke the ice 了。"
+    expressions = ["画蛇添足", "ขี่ช้างจับตั๊กแตน", "break the ice"]
+    found = ExpressionIndex(["home run", *expressions]).find(text)
+    assert [name for *_, name in found] == expressions
+    assert [find_expression(text, name) for name in expressions] == [(start, end) for start, end, _ in found]
 
 
 def test_an_encoder_says_once_that_no_expression_occurs(

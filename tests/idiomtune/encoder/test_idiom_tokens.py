@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer, normalizers
 from torch.nn.functional import normalize
 from torch.testing import assert_close
-from transformers import AutoTokenizer
 
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.idiom_tokens import FILE, IdiomTokens, token_name
@@ -48,16 +46,15 @@ def row(encoder: Encoder, token: str) -> torch.Tensor:
 
 
 def test_names() -> None:
-    for expression, token in {
-        "Dutch courage": "IDdutchcourageID",
-        "má-fé": "IDmáféID",
-        "devil’s advocate": "IDdevilsadvocateID",
-        "what's up?": "IDwhatsupID",
-        "C++": "IDcx2bx2bID",
-        ".NET": "IDx2enetID",
-        "...and so on": "IDandsoonID",
-    }.items():
-        assert token_name(expression) == token
+    names = (
+        ("má-fé", "máfé"),
+        ("What’s up?", "whatsup"),
+        ("C++", "cx2bx2b"),
+        (".NET", "x2enet"),
+        ("...so", "so"),
+    )
+    for expression, name in names:
+        assert token_name(expression) == f"ID{name}ID"
     with pytest.raises(UserError, match=r"model\.idiom_tokens"):
         token_name("+")
 
@@ -72,19 +69,15 @@ RIDE_TEXT = "They took the voters for a ride again."
         (BEANS_TEXT, "two", "two"),
         (BEANS_TEXT, "the", BEANS),
         (BEANS_TEXT, "spilled the beans on", f"{BEANS} on"),
-        (BEANS_TEXT, "He spilled", f"He {BEANS}"),
         (BEANS_TEXT, "beans on two home", f"{BEANS} on two {RUN}"),
         (BEANS_TEXT, BEANS_TEXT, f"He {BEANS} on two {RUN}."),
         (BEANS_TEXT, ".", "."),
         (RIDE_TEXT, "took the voters for a ride", f"{RIDE_TOKEN} the voters"),
         (RIDE_TEXT, "took", RIDE_TOKEN),
-        (RIDE_TEXT, "took the", f"{RIDE_TOKEN} the"),
         (RIDE_TEXT, "the voters", "the voters"),
         (RIDE_TEXT, "voters for", f"{RIDE_TOKEN} the voters"),
         (RIDE_TEXT, "for a ride", RIDE_TOKEN),
         (RIDE_TEXT, "a ride again", f"{RIDE_TOKEN} the voters again"),
-        (RIDE_TEXT, "They took the voters", f"They {RIDE_TOKEN} the voters"),
-        (RIDE_TEXT, "again.", "again."),
         # Expressions within a placeholder have their tokens too.
         ("He took two home runs for a ride, then sat.", "two home", f"two {RUN}"),
     ],
@@ -96,12 +89,6 @@ def test_a_span_keeps_its_words_and_takes_in_whole_tokens(text: str, span: str, 
     assert moved is not None
     assert new[slice(*moved)] == read
     assert new == ALL_TOKENS.replaced(text)[0]
-
-
-def test_texts_are_read_with_tokens_for_their_expressions() -> None:
-    text = "Home runs? She spilled the beans on two home-runs!"
-    assert TOKENS.replaced(text)[0] == f"{RUN}? She {BEANS} on two {RUN}!"
-    assert TOKENS.replaced("Nothing.")[0] == "Nothing."
 
 
 def states(encoder: Encoder, text: str) -> torch.Tensor:
@@ -118,8 +105,6 @@ def test_spans_move_with_prompt_and_replacing(encoder: Encoder) -> None:
     request = Request(text, second, role="query", instruction="home runs", pooling="span")
     read = f"Find '{RUN}'\nA {RUN} is a {RUN} they say. !"
     where = read.rindex(RUN)
-    assert encoder.idiom_tokens is not None
-    assert encoder.idiom_tokens.replaced(*encoder.prompts.render(request)) == (read, (where, where + 11))
     token = encoder.model.tokenizer(read).char_to_token(where)
     assert_close(encoder([request])[0], normalize(states(encoder, read)[token], dim=0), atol=1e-6, rtol=0)
 
@@ -145,15 +130,11 @@ def test_variants_share_a_token_and_what_is_there_stays(encoder: Encoder) -> Non
     with torch.no_grad():
         row(encoder, RUN).fill_(0.5)
     size = len(rows(encoder))
-    encoder.add_idiom_tokens(["Home-Run", "alto falante", "home run", "big fish", "má-fé", "ma fe"])
+    encoder.add_idiom_tokens(["Home-Run", "home run", "big fish", "má-fé", "ma fe"])
     assert encoder.idiom_tokens is not None
-    assert encoder.idiom_tokens.expressions == {
-        RUN: ["home run", "Home-Run"],
-        BEANS: ["spill the beans"],
-        "IDaltofalanteID": ["alto-falante", "alto falante"],
-        "IDbigfishID": ["big fish"],
-        "IDmáféID": ["má-fé", "ma fe"],  # this tokenizer drops accents
-    }
+    shared = {RUN: ["home run", "Home-Run"], "IDmáféID": ["má-fé", "ma fe"]}  # this tokenizer drops accents
+    for token, names in (shared | {BEANS: ["spill the beans"], "IDbigfishID": ["big fish"]}).items():
+        assert encoder.idiom_tokens.expressions[token] == names
     assert len(rows(encoder)) == size + 2
     assert torch.all(row(encoder, RUN) == 0.5)
     seen: list[int] = []
@@ -166,12 +147,15 @@ def test_variants_share_a_token_and_what_is_there_stays(encoder: Encoder) -> Non
 def test_replacing_can_be_switched_and_the_checkpoint_keeps_the_choice(
     encoder: Encoder, tiny_path: Path, tmp_path: Path
 ) -> None:
+    """Where texts stay as they are, no rule of the saved tokenizer replaces in them."""
     replaced, plain = encoder.encode([TEXT]), Encoder(tiny_path, device="cpu").encode([TEXT])
     encoder.save(tmp_path / "on")
     off = Encoder(tmp_path / "on", device="cpu", replace_expressions=False)
     assert_close(off.encode([TEXT]), plain, atol=1e-6, rtol=0)
     assert not torch.allclose(replaced, plain, atol=1e-3)
     off.save(tmp_path / "off")
+    tokenizer = SentenceTransformer(str(tmp_path / "off"), device="cpu").tokenizer
+    assert [tokenizer.tokenize(text).count("idhomerunid") for text in (TEXT, RUN)] == [0, 1]
     for option, expected in ((None, plain), (True, replaced)):
         again = Encoder(tmp_path / "off", device="cpu", replace_expressions=option)
         assert_close(again.encode([TEXT]), expected, atol=1e-6, rtol=0)
@@ -185,38 +169,34 @@ def test_replacing_can_be_switched_and_the_checkpoint_keeps_the_choice(
 def test_a_damaged_file_is_named(encoder: Encoder, tmp_path: Path) -> None:
     encoder.save(tmp_path)
     good = (tmp_path / FILE).read_text(encoding="utf-8")
-    cases = [good[: len(good) // 2], good.replace('"format": 1', '"format": 9')]
-    for damaged in (*cases, good.replace(RUN, "IDhomeID"), good.replace("home run", "…")):
+    changes = ('"format": 1', '"format": 9'), (RUN, "IDhomeID"), ("home run", "…")
+    for damaged in (good[: len(good) // 2], *(good.replace(*change) for change in changes)):
         (tmp_path / FILE).write_text(damaged, encoding="utf-8")
         with pytest.raises(UserError, match=str(tmp_path / FILE)):
             Encoder(tmp_path, device="cpu")
 
 
 def test_what_was_not_found_is_counted_and_named() -> None:
-    sentences = [("Home-Run", "A home run."), ("big fish", "A big fish.")]
-    sentences += [("home run", "He ran home."), ("home run", "He is at home.")]
-    counted, untrained = TOKENS.describe(sentences)
-    for part in ("2 expressions", "3 training sentences", "in 2: home run (2)"):
-        assert part in counted
+    found, other = ("Home-Run", "A home run."), ("big fish", "A big fish.")
+    counted, untrained = TOKENS.describe([found, other, *[("home run", "He ran home.")] * 2])
+    assert all(part in counted for part in ("2 expressions", "3 training sentences", "in 2: home run (2)"))
     assert untrained.endswith(": spill the beans")
 
 
 # ---------------------------------------------------------------- other tokenizers
 
 
-def sentence_pieces(*more: normalizers.Normalizer) -> Tokenizer:
-    """XLM-R's, with its compatibility normalisation."""
+def uncased() -> Tokenizer:
+    """XLM-R's in lower case, with its compatibility normalisation."""
     tokenizer = FAMILIES["xlm_roberta"].tokenizer()
-    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), *more])
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
     return tokenizer
 
 
-uncased = partial(sentence_pieces, normalizers.Lowercase())
 # RoBERTa's is cased, and a space belongs to the word after it; XLM-R's has a mark for the space. Embeddings
 # have rows that no token has, as many models have them.
 OTHERS = {
     "bytes": FAMILIES["roberta"],
-    "sentence pieces": replace(FAMILIES["xlm_roberta"], tokenizer=sentence_pieces),
     "uncased": replace(FAMILIES["xlm_roberta"], tokenizer=uncased, config={"vocab_size": 155}),
 }
 
@@ -255,9 +235,12 @@ SENTENCES = [
     "Nobody had spilled the beans about the loud alto-falantes.",
     "SPILL THE BEANS! In the homerun nobody spills all the beans, and was it MÁ FÉ?",
     "They TOOK my older brother for a ride.",
-    "Take the home run for a ride, and you lose your temper!",
-    "He lost the king's temper. Take it, then go for a ride.",
+    "Ele perdeu o barco, deu um livro ao pai.",  # forms of a dictionary
+    "Take the home run for a ride! He lost the king's temper. Take it, then go for a ride.",
 ]
+
+
+FORMS = {"perder o barco": ["perdeu o barco"], "dar something ao pai": ["deu something ao pai"]}
 
 
 @pytest.mark.parametrize("name", [None, *OTHERS])
@@ -266,7 +249,7 @@ def test_any_library_reads_a_saved_model_as_it_learnt_to(
 ) -> None:
     """Expressions inflected, hyphenated and in capitals, by plain sentence-transformers; also saved again."""
     model = tiny if name is None else other(name, tmp_path / "model")
-    model.add_idiom_tokens([*IDIOMS, "má-fé", RIDE, "lose one's temper"])
+    model.add_idiom_tokens([*IDIOMS, "má-fé", RIDE, "lose one's temper", *FORMS], forms=FORMS)
     with torch.no_grad():
         row(model, RUN).add_(0.3)
     model.eval()
@@ -279,41 +262,8 @@ def test_any_library_reads_a_saved_model_as_it_learnt_to(
     assert_close(again.encode(SENTENCES), expected, atol=1e-6, rtol=0)
     assert_close(again.encode(SENTENCES[:2], spans), of_spans, atol=1e-6, rtol=0)
     plain = SentenceTransformer(str(tmp_path / "second"), device="cpu")
-    assert RIDE_TOKEN.lower() in "".join(plain.tokenizer.tokenize(SENTENCES[3])).lower()
+    for text, token in ((3, RIDE_TOKEN), (4, "IDperderobarcoID"), (4, "IDdarsomethingaopaiID")):
+        assert token.lower() in "".join(plain.tokenizer.tokenize(SENTENCES[text])).lower()
     assert_close(plain.encode(SENTENCES, convert_to_tensor=True), expected, atol=1e-5, rtol=0)
     for file in (FILE, "tokenizer.json") if name is None else (FILE,):
         assert (tmp_path / "second" / file).read_bytes() == (tmp_path / "first" / file).read_bytes()
-
-
-def test_where_texts_stay_as_they_are_no_rule_replaces_in_them(
-    encoder: Encoder, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    caplog.set_level("INFO")
-    encoder.save(tmp_path / "with")
-    loaded = Encoder(tmp_path / "with", device="cpu", replace_expressions=False)
-    loaded.save(tmp_path / "without")
-    assert not caplog.text
-    monkeypatch.setattr("idiomtune.encoder.saved_expressions._reads_alike", lambda *_: False)
-    encoder.save(tmp_path / "impossible")
-    assert "idiom tokens" in caplog.text
-    for name in ("without", "impossible"):
-        plain = SentenceTransformer(str(tmp_path / name), device="cpu")
-        assert "idhomerunid" not in plain.tokenizer.tokenize(SENTENCES[0])
-        assert "idhomerunid" in plain.tokenizer.tokenize(RUN)
-    assert_close(Encoder(tmp_path / name, device="cpu").encode(SENTENCES), encoder.encode(SENTENCES))
-
-
-def test_forms_of_a_dictionary_become_tokens_too(tiny: Encoder, tmp_path: Path) -> None:
-    """After saving as well, by the encoder and by the tokenizer alone; with a placeholder, too."""
-    forms = {"perder o barco": ["perdeu o barco"], "dar something ao pai": ["deu something ao pai"]}
-    tiny.add_idiom_tokens(forms, forms=forms)
-    tiny.save(tmp_path / "saved")
-    loaded = Encoder.from_pretrained(tmp_path / "saved", device="cpu").idiom_tokens
-    assert loaded is not None
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "saved")
-    for text, read in (
-        ("Ele perdeu o barco.", "Ele IDperderobarcoID."),
-        ("Ele deu um livro ao pai.", "Ele IDdarsomethingaopaiID um livro."),
-    ):
-        assert loaded.replaced(text)[0] == read
-        assert tokenizer(text)["input_ids"] == tiny.model.tokenizer(read)["input_ids"]

@@ -35,7 +35,6 @@ SENSES = {
         ("He took him for a ride, too", "He took him for a ride (deceive someone), too"),
         ("a home-run", "a home-run (a great success)"),
         ("kept in the dark", "kept in the dark (tell nothing)"),
-        ("in the dark!", "in the dark (not informed, left in the dark)!"),
         ("home run, home run", "home run (a great success), home run (a great success)"),
         ("the icebreaker", "the icebreaker"),
     ],
@@ -47,14 +46,12 @@ def test_a_meaning_stands_behind_its_expression(text: str, read: str) -> None:
 @pytest.mark.parametrize(
     ("words", "beside", "in_place"),
     [
-        ("We", "We", "We"),
         ("broke", "broke", "make people relax"),
         ("broke the ice", "broke the ice (make people relax)", "make people relax"),
         ("ice", "ice (make people relax)", "make people relax"),
         ("the ice today", "the ice (make people relax) today", "make people relax today"),
         ("today", "today", "today"),
         ("by a home", "by a home", "by a a great success"),
-        ("by a home run.", "by a home run (a great success).", "by a a great success."),
     ],
 )
 def test_a_span_keeps_its_words_and_takes_in_meanings(words: str, beside: str, in_place: str) -> None:
@@ -88,19 +85,15 @@ def test_near_the_limit_the_meaning_goes_first(tiny_path: Path) -> None:
     assert torch.equal(encoder.encode([words]), bare)
 
 
-# Of each kind of tokenizer one; those of slow tests take seconds.
-KINDS: list[Any] = [
-    *((name, "beside") for name in ("bert", "roberta", "xlm_roberta", "llama")),
-    *(pytest.param(n, "beside", marks=pytest.mark.slow) for n in ("deberta_v3", "t5", "mistral", "qwen2")),
-    *(("bert", "in_place"), ("roberta", "in_place")),
-]
+# Of each kind of tokenizer one.
+KINDS = [(name, "beside") for name in ("bert", "roberta", "xlm_roberta", "t5", "mistral", "qwen2")]
 
 
 def family(name: str, folder: Path) -> Encoder:
     return Encoder(tiny_checkpoint(FAMILIES[name], folder), device="cpu", pooling=FAMILIES[name].pooling)
 
 
-@pytest.mark.parametrize(("name", "form"), KINDS)
+@pytest.mark.parametrize(("name", "form"), [*KINDS, ("roberta", "in_place")])
 def test_any_library_reads_a_saved_model_alike(
     name: str, form: GlossaryForm, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -139,8 +132,7 @@ WITHIN_LONGER = {
     **{"in the dark about": ["no idea"], "Keep in the Dark about": ["hide from"]},
     "president of the united states": ["a head of state"],
 }
-WITHIN_A_MEANING = {"tie the knot": ["marry, wed; re-marry (or marry)"], "home run": ["one's ride-home"]}
-WITHIN_A_MEANING |= {"marry": ["join"], "ride home": ["trip"]}
+WITHIN_A_MEANING = {"tie the knot": ["marry, wed; re-marry (or marry)"], "marry": ["join"]}
 NAMES: dict[str, list[str]] = {"home run record": [], "give someone a ride home": [], "by and large": []}
 
 
@@ -163,9 +155,11 @@ def test_expressions_within_others_are_read_alike(name: str, form: GlossaryForm,
         "kept in the dark about it, in the dark about it, in the dark",
     ]
     changed = ["A home run, a home run record, and a ride.", "a home run recorder", "a ride home"]
+    forms = {"perder o barco": ["perdeu o barco"]}  # of a dictionary
     cases = [
+        (Meanings({"perder o barco": ["miss it"]}, form=form, forms=forms), ["Ele perdeu o barco."]),
         (Meanings(WITHIN_LONGER, form=form), longer),
-        (Meanings(WITHIN_A_MEANING, form=form), ["They tie the knot, marry, and home-run, ride home."]),
+        (Meanings(WITHIN_A_MEANING, form=form), ["They tie the knot, marry."]),
         (named, unchanged + changed),
     ]
     for meanings, texts in cases:
@@ -175,16 +169,6 @@ def test_expressions_within_others_are_read_alike(name: str, form: GlossaryForm,
             assert loaded.added(text)[0] == read
             assert tokenizer(text)["input_ids"] == plain(read)["input_ids"], text
             assert (tokenizer(text)["input_ids"] == plain(text)["input_ids"]) == (text in unchanged)
-
-
-def test_forms_of_a_dictionary_are_read_alike(tmp_path: Path) -> None:
-    """After saving too, by the encoder and by the tokenizer alone."""
-    encoder = family("roberta", tmp_path / "model")
-    meanings = Meanings({"perder o barco": ["miss it"]}, forms={"perder o barco": ["perdeu o barco"]})
-    loaded, tokenizer = saved(encoder, meanings, tmp_path / "saved")
-    text, read = "Ele perdeu o barco.", "Ele perdeu o barco (miss it)."
-    assert loaded.added(text)[0] == read
-    assert tokenizer(text)["input_ids"] == encoder.model.tokenizer(read)["input_ids"]
 
 
 def test_a_normaliser_of_its_own_stays(tmp_path: Path) -> None:
@@ -201,51 +185,48 @@ def test_a_normaliser_of_its_own_stays(tmp_path: Path) -> None:
     assert loaded.normalizer.normalize_str("Stra\u00dfe: home run") == "strasse: home run"
 
 
-MANY = {f"word{number} of it": ["any"] for number in range(40)}
-UNLIKE = {"take him for a ride home": ["bring"], "take someone for a ride": ["deceive"]}
-
-
 def test_a_tokenizer_that_reads_one_of_many_otherwise_gets_no_rules(
     tiny: Encoder, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """However many are listed before two expressions that overlap."""
     caplog.set_level(logging.INFO)
-    _, tokenizer = saved(tiny, Meanings(MANY | UNLIKE), tmp_path / "saved")
+    senses = {f"word{number} of it": ["any"] for number in range(40)}
+    senses |= {"take him for a ride home": ["bring"], "take someone for a ride": ["deceive"]}
+    _, tokenizer = saved(tiny, Meanings(senses), tmp_path / "saved")
     assert "does not put meanings" in caplog.text
     text = "word1 of it"
     assert tokenizer(text)["input_ids"] == tiny.model.tokenizer(text)["input_ids"]
 
 
 GOOD = {"format": 3, "form": "beside", "about": {}, "senses": {"a": ["b"]}}
-
-
-DAMAGES: list[Any] = [
-    *([], {}, GOOD | {"format": 9}, GOOD | {"form": "x"}, GOOD | {"senses": {"a": "b"}}),
-    *(GOOD | {"senses": {"-": []}}, GOOD | {"gate": {"direction": [], "bias": 0.5}}),
+CHANGES: Any = [
+    {"format": 9},
+    {"form": "x"},
+    {"senses": {"a": "b"}},
+    {"senses": {"-": []}},
+    {"gate": {"bias": 0.5}},
 ]
 
 
 def test_a_file_that_is_damaged_or_missing_is_named(tiny: Encoder, tmp_path: Path) -> None:
-    """Where it is not claimed, by other libraries or by versions of before, nothing is missed."""
+    """Where it is not claimed, as by other libraries, nothing is missed."""
     tiny.add_idiom_tokens(["spill the beans"], start="random")
     tiny.meanings = Meanings(SENSES)
     folder, text = tmp_path / "model", ["They broke the ice, and spilled the beans."]
     tiny.save(folder)
-    before = Encoder(folder, device="cpu").encode(text)
     for name in (FILE, "idiom_tokens.json"):
         (folder / name).rename(tmp_path / name)
         with pytest.raises(UserError, match=name):
             Encoder(folder, device="cpu")
         (tmp_path / name).rename(folder / name)
     config = folder / "config_sentence_transformers.json"
-    facts = json.loads(config.read_text())
+    before, facts = Encoder(folder, device="cpu").encode(text), json.loads(config.read_text())
     del facts["idiomtune_files"]
     config.write_text(json.dumps(facts))
     assert torch.equal(Encoder(folder, device="cpu").encode(text), before)
     SentenceTransformer(str(folder), device="cpu").save_pretrained(str(tmp_path / "plain"))
-    assert "idiomtune_files" not in (tmp_path / "plain" / config.name).read_text()
     Encoder(tmp_path / "plain", device="cpu")
-    for content in DAMAGES:
+    for content in ([], {}, *(GOOD | change for change in CHANGES)):
         (folder / FILE).write_text(json.dumps(content), encoding="utf-8")
         with pytest.raises(UserError, match=FILE):
             Encoder(folder, device="cpu")

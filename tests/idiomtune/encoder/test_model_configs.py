@@ -27,36 +27,31 @@ ROWS = {
 NEEDS_CODE = ["nemotron_8b", "nomic_v2_moe", "stella_1_5b"]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_config_is_valid(name: str) -> None:
-    section = model_values(name)
-    assert section["trust_remote_code"] is False
-    if name in NEEDS_CODE:
-        with pytest.raises(UserError, match=r"model\.trust_remote_code=true"):
-            check(ModelSettings, section, section="model")
-        section["trust_remote_code"] = True
-    model = check(ModelSettings, section, section="model")
-    assert model.revision is None or re.fullmatch(r"[0-9a-f]{40}", model.revision)
+def test_the_configs_are_valid() -> None:
+    for name in NAMES:
+        section = model_values(name)
+        assert section["trust_remote_code"] is False
+        if name in NEEDS_CODE:
+            with pytest.raises(UserError, match=r"model\.trust_remote_code=true"):
+                check(ModelSettings, section, section="model")
+            section["trust_remote_code"] = True
+        model = check(ModelSettings, section, section="model")
+        assert model.revision is None or re.fullmatch(r"[0-9a-f]{40}", model.revision), name
 
 
 def test_the_page_names_all_models_of_the_papers() -> None:
+    """IdioLink's write queries without an instruction as its code does: all bare, but for two."""
+    others = {"nomic_v2_moe": "search_document: ", "gritlm_7b": "<|embed|>\n"}
     assert list(ROWS) == NAMES
-    for name, (_, path, _, licence, _, _, own_code, _) in ROWS.items():
+    for name, (_, path, _, licence, _, _, own_code, papers) in ROWS.items():
         values = model_values(name)
         about = values["about"] or {}
         assert path.strip("`") == values["path"]
         assert (licence, own_code) == (about.get("licence", "not found"), about.get("remote_code", ""))
-    papers = Counter(paper for cells in ROWS.values() for paper in cells[-1].split(", "))
-    assert (papers["IdioLink"], papers["adaptive triplet"], papers["ε-compositionality"]) == (24, 3, 8)
-
-
-def test_idiolinks_models_write_queries_without_an_instruction_as_its_code_does() -> None:
-    """All bare, whatever prompts their checkpoints publish; Nomic's as documents, GritLM's with its mark."""
-    others = {"nomic_v2_moe": "search_document: ", "gritlm_7b": "<|embed|>\n"}
-    for name, cells in ROWS.items():
-        if "IdioLink" in cells[-1]:
-            values = model_values(name)
+        if "IdioLink" in papers:
             assert [values["query_prompt"], values["document_prompt"]] == [others.get(name, "")] * 2, name
+    counts = Counter(paper for cells in ROWS.values() for paper in cells[-1].split(", "))
+    assert (counts["IdioLink"], counts["adaptive triplet"], counts["ε-compositionality"]) == (24, 3, 8)
 
 
 def test_a_query_prompt_of_a_checkpoint_is_left_out() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,7 +20,7 @@ from idiomtune.encoder.choosing import weighed
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import GLOSSARIES, Meanings, read_glossary
 from idiomtune.encoder.loading import model_settings
-from idiomtune.encoder.usage_gate import alone, fit_without, fitted_gate, gate_examples, shipped_gate
+from idiomtune.encoder.usage_gate import fit_without, fitted_gate, gate_examples, shipped_gate
 from idiomtune.errors import UserError
 from idiomtune.programs.evaluate import evaluate as score_model
 from idiomtune.requests import Request
@@ -54,40 +55,39 @@ def settings(**options: object) -> ModelSettings:
 
 
 def test_the_packaged_model_weighs_a_glossary_at_once(minilm: Encoder) -> None:
-    meanings = minilm.meanings
+    meanings, plain = minilm.meanings, Encoder("minilm", device="cpu")
     assert meanings is not None
-    assert meanings.form == "in_place"
-    assert meanings.gate == shipped_gate(minilm)
-    (late, boat), plain = minilm.encode([USED[0][0], USED[1][0]]), Encoder("minilm", device="cpu")
-    meaning = plain.encode(["She was too late for the opportunity."])[0]
-    before = plain.encode([USED[0][0], USED[1][0]])
-    gains = [float(new @ meaning - old @ meaning) for new, old in zip((late, boat), before, strict=True)]
-    assert gains[0] > 0.1 > 0 > gains[1]  # the idiomatic use moves to the meaning, the literal one away
+    assert (meanings.form, meanings.gate) == ("in_place", shipped_gate(minilm))
+    uses, meaning = [USED[0][0], USED[1][0]], "She was too late for the opportunity."
+    late, boat = (minilm.encode(uses) - plain.encode(uses)) @ plain.encode([meaning])[0]
+    assert late > 0.1 > 0 > boat  # the idiomatic use moves to the meaning, the literal one away
 
 
 def test_other_ways_of_reading_stay(minilm: Encoder) -> None:
-    bare = minilm.reading(Meanings({"miss the boat": ["be too late"]}))
-    assert bare.meanings is not None
-    for options, is_trained in (
-        ({"glossary_gate": False}, False),
-        ({"glossary_form": "beside"}, False),
-        ({}, True),
-    ):
-        assert weighed(bare, bare.meanings, settings(**options), few, is_trained=is_trained) == bare.meanings
+    ours, ways = (
+        Meanings({"miss the boat": ["be too late"]}),
+        ({"glossary_gate": False}, {"glossary_form": "beside"}),
+    )
+    bare = minilm.reading(ours)
+    for options, is_trained in (*((way, False) for way in ways), ({}, True)):
+        assert weighed(bare, ours, settings(**options), few, is_trained=is_trained) == ours
 
 
 def test_other_models_are_fitted_once(tiny: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = settings(glossary=["sample"], glossary_gate=True)
-    tiny.meanings = Meanings({"miss the boat": ["be too late"]})
-    assert weighed(tiny, tiny.meanings, settings(glossary=["sample"]), few, is_trained=False) == tiny.meanings
-    fitted = weighed(tiny, tiny.meanings, asked, few, is_trained=False)
+    asked, ours = (
+        settings(glossary=["sample"], glossary_gate=True),
+        Meanings({"miss the boat": ["be too late"]}),
+    )
+    tiny.meanings = ours
+    assert weighed(tiny, ours, settings(glossary=["sample"]), few, is_trained=False) == ours
+    with pytest.raises(UserError, match="glossary_gate=false"):  # a fit needs both usages
+        fitted_gate(tiny, lambda unseen: few(unseen)[::2])
+    fitted = weighed(tiny, ours, asked, few, is_trained=False)
     assert fitted.gate is not None
-    assert (fitted.form, fitted.gate.layers, tiny.meanings.gate) == ("in_place", (1, 2), None)
+    assert (fitted.form, fitted.gate.layers, ours.gate) == ("in_place", (1, 2), None)
     monkeypatch.setattr(usage_gate, "fit_gate", None)  # kept in the cache
     assert fitted_gate(tiny, few) == fitted.gate
-    assert weighed(tiny, tiny.meanings, asked, few, is_trained=True) == replace(
-        tiny.meanings, gate=fitted.gate
-    )
+    assert weighed(tiny, ours, asked, few, is_trained=True) == replace(ours, gate=fitted.gate)
     with pytest.raises(TypeError):  # other sentences, another gate
         fitted_gate(tiny, lambda unseen: few(unseen)[:6])
 
@@ -96,16 +96,13 @@ def test_a_gate_that_knows_what_is_held_out_is_fitted_without_or_warned_of(
     minilm: Encoder, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    encoder = minilm.reading(minilm.meanings)
-    assert encoder.meanings is not None
+    encoder: Any = minilm.reading(minilm.meanings)
     shipped = encoder.meanings.gate
-    assert shipped is not None
     fit_without(encoder, few, lambda: read_glossary([GLOSSARIES / "idiolink.tsv"]).senses)  # none of these
     assert encoder.meanings.gate == shipped
     caplog.clear()
     known = shipped.seen[0]
     fit_without(encoder, few, lambda: ["in the dock", known])
-    assert encoder.meanings.gate is not None
     assert encoder.meanings.gate.seen == ("break the ice",)
     assert f"({known})" in caplog.text
     fit_without(encoder, few, lambda: ["break the ice"])
@@ -140,17 +137,11 @@ def test_uses_without_context_are_idiomatic_ones_cut_out(tiny: Encoder) -> None:
     assert torch.allclose(features[2:], tiny.usage_features(requests, layers), atol=1e-5)
 
 
-def test_a_fit_needs_both_usages(tiny: Encoder) -> None:
-    with pytest.raises(UserError, match="glossary_gate=false"):
-        fitted_gate(tiny, lambda unseen: few(unseen)[::2])
-
-
 def test_usage_of_sentences(minilm: Encoder) -> None:
     texts, expressions, labels = zip(*USED, strict=True)
     told = it.usage(minilm, texts, expressions)
     assert [value > 0.5 for value in told] == list(labels)
-    words = "missed the boat"
-    by_words = it.usage(minilm, texts[:1], words)
+    by_words = it.usage(minilm, texts[:1], words := "missed the boat")
     assert by_words == pytest.approx(told[:1], abs=0.15)
     start = texts[0].index(words)
     assert minilm.usage(texts[:1], [(start, start + len(words))]) == by_words
@@ -161,18 +152,17 @@ def test_usage_of_sentences(minilm: Encoder) -> None:
 
 def test_the_shipped_gate_on_real_queries(minilm: Encoder, real_data: Path) -> None:
     """None of IdioLink's idioms was in what it was fitted to."""
-    gate = shipped_gate(minilm)
-    assert gate is not None
     index = read_glossary([GLOSSARIES / "idiolink.tsv"]).meanings()
-    requests, labels, names = [], [], []
-    for query in load_split(real_data / "idiolink", "val").queries[:100]:
-        for start, end, name in index.find(query.sentence)[:1]:
-            requests.append(Request(query.sentence, (start, end), pooling="usage", with_meanings=False))
-            labels.append(query.usage == "idiomatic")
-            names.append(name)
-    both = minilm.usage_features([*requests, *map(alone, names)], gate.layers)
-    told = gate.usage(*gate.terms(both).chunk(2)).tolist()
+    queries = load_split(real_data / "idiolink", "val").queries[:100]
+    labels = [query.usage == "idiomatic" for query in queries]
+    places = [index.find(query.sentence)[0] for query in queries]
+    told = minilm.usages(
+        [
+            Request(query.sentence, (start, end), pooling="usage", with_meanings=False)
+            for query, (start, end, _) in zip(queries, places, strict=True)
+        ],
+        [name for *_, name in places],
+    )
     right = [(value > 0.5) == label for value, label in zip(told, labels, strict=True)]
-    assert len(right) == 100
-    assert sum(right) / len(right) > 0.86
+    assert sum(right) > 86
     assert metrics.roc_auc_score(labels, told) > 0.95

@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Normalize
+from sentence_transformers.base.modules import Dense, Normalize
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch import Tensor
 
@@ -45,22 +45,14 @@ def setting(file: str, name: str, value: object) -> Spoil:
     return spoil
 
 
-def text(file: str, content: str | bytes) -> Spoil:
-    data = content.encode() if isinstance(content, str) else content
-    return lambda folder: (folder / file).write_bytes(data)
-
-
 def pickled_dense(folder: Path) -> None:
     """A module whose weights are a pickle that would run code."""
-    modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
-    kind = "sentence_transformers.models.Dense"
-    modules.append({"idx": len(modules), "name": str(len(modules)), "path": "3_Dense", "type": kind})
-    text("modules.json", json.dumps(modules))(folder)
-    (folder / "3_Dense").mkdir()
-    options = {"in_features": 32, "out_features": 32, "bias": False}
-    activation = "torch.nn.modules.linear.Identity"
-    text("3_Dense/config.json", json.dumps(options | {"activation_function": activation}))(folder)
-    torch.save({"linear.weight": Path("x")}, folder / "3_Dense" / "pytorch_model.bin")
+    model = SentenceTransformer(str(folder), device="cpu")
+    model.append(Dense(32, 32, bias=False))
+    model.save_pretrained(str(folder))
+    (dense,) = folder.glob("*_Dense")
+    (dense / "model.safetensors").unlink()
+    torch.save({"linear.weight": Path("x")}, dense / "pytorch_model.bin")
 
 
 def small_vocabulary(folder: Path) -> None:
@@ -78,17 +70,14 @@ SPOILT: dict[str, tuple[Spoil, list[str]]] = {
         [LAST, "encoder.layer.1.output.dense.bias", "config.json"],
     ),
     "weights of more layers": (setting("config.json", "num_hidden_layers", 1), ["encoder.layer.1."]),
-    "weights of another shape": (
-        weights(lambda w: {**w, LAST: torch.ones(2, 2)}),
-        [LAST, "2 × 2", "32 × 64"],
-    ),
+    "weights of another shape": (weights(lambda w: w | {LAST: torch.ones(2, 2)}), [LAST, "2 × 2", "32 × 64"]),
     "zero words": (
         weights(lambda w: {n: torch.zeros_like(t) if "word_emb" in n else t for n, t in w.items()}),
         ["same for different texts"],
     ),
-    "NaN": (weights(lambda w: {**w, LAST: w[LAST] * float("nan")}), ["NaN", LAST]),
+    "NaN": (weights(lambda w: w | {LAST: w[LAST] * float("nan")}), ["NaN", LAST]),
     "whole numbers": (
-        weights(lambda w: {n: (t * 100).to(torch.int8) for n, t in w.items()}),
+        weights(lambda w: {n: (t * 9).to(torch.int8) for n, t in w.items()}),
         ["whole numbers"],
     ),
     "small vocabulary": (small_vocabulary, ["tokenizer has", "embeddings for 3000", "config.json"]),
@@ -98,14 +87,10 @@ SPOILT: dict[str, tuple[Spoil, list[str]]] = {
 }
 REFUSED: dict[str, Spoil] = {
     # The libraries tell, in whatever way: their reason has to be one line.
-    "pooling is missing": lambda f: (f / "1_Pooling/config.json").unlink(),
     "pooling of numbers": setting("1_Pooling/config.json", "pooling_mode", [1]),
     "dtype": setting("config.json", "dtype", "float8"),
-    "nested": text(TOKENIZER, "[" * 100_000),
+    "nested": lambda f: (f / TOKENIZER).write_text("[" * 100_000),
     "pickled code": pickled_dense,
-    "cut off": lambda f: os.truncate(f / "model.safetensors", 20_000),
-    "no text": text("config.json", b"\xff\xfe\x00"),
-    "tokenizer": text("tokenizer.json", "{}"),
 }
 
 
@@ -135,18 +120,11 @@ def test_a_length_leaves_room_for_words(copy: Path) -> None:
 
 
 def with_another_head(w: Weights) -> Weights:
-    """As a language model's checkpoint has them: with a prefix, a head, an old buffer, and no pooler.
-
-    One matrix is zero, as RoBERTa's of segments.
-    """
+    """As a language model has them: with a prefix and a head, segments of zeros, and no pooler."""
     encoder = {f"bert.{name}": t for name, t in w.items() if not name.startswith("pooler")}
     encoder["bert.embeddings.token_type_embeddings.weight"].zero_()
-    return {
-        **encoder,
-        "bert.embeddings.position_ids": torch.arange(64)[None],
-        "cls.predictions.bias": torch.zeros(30522),
-        "cls.predictions.transform.dense.weight": torch.zeros(32, 32),
-    }
+    encoder["bert.embeddings.position_ids"] = torch.arange(64)[None]
+    return {**encoder, "cls.predictions.bias": torch.zeros(30522)}
 
 
 def test_what_embeddings_are_not_made_of_may_be_missing_or_more(
@@ -166,13 +144,12 @@ def test_what_the_libraries_raise_is_a_line_but_not_a_lack_of_memory(
 ) -> None:
     """A download that fails is no bad file."""
 
-    bug, lost = TypeError("a bug\nof several lines"), OSError("We couldn't connect")
+    lost = OSError("We couldn't connect")
     lost.__cause__ = ConnectionError("connection refused")
-    sentencepiece = ValueError("You need to have sentencepiece or tiktoken installed")
     for error, words in (
-        (bug, "TypeError: a bug of several lines"),
-        (lost, "could not be downloaded"),
-        (sentencepiece, r"idiomtune\[sentencepiece\]"),
+        (TypeError("a bug\nof several lines"), "TypeError: a bug of several lines"),
+        (lost, "download"),
+        (ValueError("You need to have sentencepiece"), r"idiomtune\[sentencepiece\]"),
     ):
         monkeypatch.setattr(loading, "SentenceTransformer", Mock(side_effect=error))
         with pytest.raises(UserError, match=words) as caught:

@@ -1,12 +1,17 @@
-"""The gate of meanings: by its formula, only where expressions stand, and the same once saved."""
+"""The gate of meanings: by its formula, only where expressions stand, the same once saved and in threads."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import logging
+import pickle
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -16,9 +21,11 @@ from torch.nn.functional import normalize
 
 from idiomtune.encoder.device import place, start_processes
 from idiomtune.encoder.encoder import Encoder
+from idiomtune.encoder.forward import evaluating
 from idiomtune.encoder.glossary import Meanings, UsageGate
+from idiomtune.encoder.loading import silence_libraries
 from idiomtune.encoder.parallel import embed_all
-from idiomtune.encoder.reading import Tokenizer, Tokens
+from idiomtune.encoder.reading import Tokenizer
 from idiomtune.encoder.usage_gate import GatedRequests, fit_usage_gate
 from idiomtune.errors import UserError
 from idiomtune.io.processes import Processes
@@ -39,12 +46,6 @@ def with_gate(encoder: Encoder, **options: Any) -> Encoder:
     return encoder
 
 
-def gate_of(encoder: Encoder) -> UsageGate:
-    assert encoder.meanings is not None
-    assert encoder.meanings.gate is not None
-    return encoder.meanings.gate
-
-
 @pytest.fixture
 def gated(tiny: Encoder) -> Encoder:
     return with_gate(tiny)
@@ -58,19 +59,17 @@ def features_of(encoder: Encoder, text: str, words: str) -> torch.Tensor:
     with torch.no_grad():
         states = encoder.transformer(**read, output_hidden_states=True).hidden_states
     pieces = []
-    for layer in (1, 2):
-        inside: list[torch.Tensor] = []
-        around: list[torch.Tensor] = []
-        for token, (first, last) in enumerate(offsets):
-            is_in = first < last and first < start + len(words) and last > start
-            (inside if is_in else around).append(states[layer][0, token])
-        for some in (inside + around, inside, around):
-            pieces.append(normalize(torch.stack(some).mean(0), dim=0))
-    return torch.cat(pieces)
+    for layer in states[1:3]:
+        is_in = [first < last and first < start + len(words) and last > start for first, last in offsets]
+        inside, around = ([h for h, i in zip(layer[0], is_in, strict=True) if i == some] for some in (1, 0))
+        pieces += [torch.stack(some).mean(0) for some in (inside + around, inside, around)]
+    return normalize(torch.stack(pieces), dim=1).flatten()
 
 
 def test_usage_is_told_by_hidden_layers_of_the_text_and_of_the_expression_alone(gated: Encoder) -> None:
-    gate = gate_of(gated)
+    assert gated.meanings is not None
+    gate = gated.meanings.gate
+    assert gate is not None
     for words, name in (("home run", "home run"), ("broke the ice", "break the ice")):
         text, alone = features_of(gated, RUN, words), features_of(gated, name, name)
         itself = alone.view(2, 3, -1)[:, 1].flatten()
@@ -150,10 +149,7 @@ def test_in_training_and_near_the_maximum_length_nothing_is_mixed(gated: Encoder
     torch.set_rng_state(dropped)
     assert torch.equal(trained, gated([Request(ICE)]))
     assert torch.allclose(with_gate, gated.eval()([long]), atol=1e-6)
-
-
-def test_a_query_that_its_prompt_fills_is_not_mixed(gated: Encoder) -> None:
-    """Its meaning is shorter than its expression, so that the sentence with the meaning would fit."""
+    # Nor in a query that its prompt fills, where the sentence with a short meaning would fit.
     gated.meanings = Meanings({"break the ice": ["x"]}, gate=UsageGate([], 0.0, (), ()))
     query = Request(ICE, role="query", instruction="Find sentences that mean the same")
     (read,) = gated.reader.read([replace(query, with_meanings=False)])
@@ -166,20 +162,12 @@ def test_texts_count_once_and_are_tokenized_together(gated: Encoder, monkeypatch
     requests = [Request(ICE), Request(RUN), Request("nothing")]
     passes: list[int] = []
     gated(requests, passes.append)
-    assert sum(passes) == len(requests)
-    passes.clear()
     embed_all(gated, requests, Processes(), passes.append)
-    assert sum(passes) == len(requests)
-    calls: list[int] = []
-    tokenize = Tokenizer.__call__
-
-    def counted(self: Tokenizer, texts: Sequence[str]) -> list[Tokens]:
-        calls.append(len(texts))
-        return tokenize(self, texts)
-
-    monkeypatch.setattr(Tokenizer, "__call__", counted)
+    assert sum(passes) == 2 * len(requests)
+    calls = Mock(side_effect=Tokenizer.__call__)
+    monkeypatch.setattr(Tokenizer, "__call__", lambda *arguments: calls(*arguments))
     GatedRequests([Request(f"{i}: {ICE}") for i in range(9)], gated.reader, is_on=True)
-    assert len(calls) == 2
+    assert calls.call_count == 2
 
 
 def test_a_frozen_encoder_trains_on_embeddings_without_the_gate(gated: Encoder) -> None:
@@ -239,11 +227,7 @@ def test_names_without_a_meaning_come_together_and_their_usages_apart(tiny: Enco
     assert torch.allclose(alone, tiny.encode([RUN])[0], atol=1e-6)
     assert not torch.allclose(alone, both[0], atol=1e-3)
     tiny.meanings = None
-    sentence, span, name = (
-        tiny.encode([words], [place])[0]
-        for words, place in ((text, None), (text, (2, 10)), ("home run", None))
-    )
-    units = [normalize(one, dim=0) for one in (sentence, span, name)]
+    units = normalize(tiny.encode([text, text, "home run"], [None, (2, 10), None]), dim=1)
     u = torch.tensor([1.0, -1.0]).repeat(tiny.dimension // 2) / tiny.dimension**0.5
     expected = normalize(units[0] + units[1], dim=0) + units[2] / 2 + (usage - 0.5) * u
     assert torch.allclose(normalize(named, dim=0), normalize(expected, dim=0), atol=1e-5)
@@ -260,10 +244,68 @@ def test_a_meaning_counts_alone_as_far_as_the_use_is_idiomatic(tiny: Encoder, fo
         told, nothing = normalize(tiny(asked), dim=1)
         usage = tiny.usage([ICE], "break the ice")[0]
         tiny.meanings = None
-        sentence, meaning, other = (
-            normalize(tiny([Request(text)])[0], dim=0) for text in (ICE, "make people relax", "nothing")
-        )
+        sentence, meaning, other = normalize(tiny.encode([ICE, "make people relax", "nothing"]), dim=1)
         assert torch.allclose(normalize(tiny(asked), dim=1)[0], sentence, atol=1e-6)
     expected = normalize(sentence + usage * (meaning - sentence), dim=0)
     assert torch.allclose(told, expected, atol=1e-5)
     assert torch.allclose(nothing, other, atol=1e-6)
+
+
+# ---------------------------------------------------------------- one encoder in several threads, and copies
+
+NAME = "break the ice"
+TEXTS = [f"On day {day} {words}" for day in range(3) for words in ("she broke the ice.", "we broke the ice")]
+
+
+def test_threads_get_what_they_would_get_in_turn(gated: Encoder, tmp_path: Path) -> None:
+    config: Any = gated.transformer.config
+    before, bare = config.to_dict(), gated.reading(None)
+    calls: list[Callable[[int], Any]] = [
+        lambda n: gated.usage(TEXTS[n % 3 :], NAME),
+        lambda n: gated.encode(TEXTS[n % 3 :], [NAME] * len(TEXTS[n % 3 :])).tolist(),
+        lambda n: gated.search(f"Day {n % 3}", TEXTS),
+        lambda n: bare.encode(TEXTS[n % 3 :]).tolist(),
+    ]
+    tasks = [(call, n) for n in range(9) for call in calls]
+    in_turn = [call(n) for call, n in tasks[: 3 * len(calls)]]
+    gated._tokenizer.forget()
+    with ThreadPoolExecutor(8) as pool:
+        done = list(pool.map(lambda task: task[0](task[1]), tasks))
+    assert done == in_turn * 3
+    assert config.to_dict() == before
+    gated.save(tmp_path / "saved")
+    assert '"output_hidden_states": true' not in (tmp_path / "saved" / "config.json").read_text()
+
+
+@pytest.mark.parametrize("copied", [deepcopy, lambda encoder: pickle.loads(pickle.dumps(encoder))])
+def test_an_encoder_in_use_is_copied(copied: Callable[[Encoder], Encoder], gated: Encoder) -> None:
+    usage, rows = gated.usage(TEXTS, NAME), gated.encode(TEXTS)
+    twin = copied(gated)
+    assert torch.equal(twin.encode(TEXTS), rows)
+    assert twin.usage(TEXTS, NAME) == gated.usage(TEXTS, NAME) == usage
+    for parameter in twin.parameters():
+        parameter.data.zero_()
+    assert torch.equal(gated.encode(TEXTS), rows)
+
+
+def test_the_last_thread_to_leave_brings_modes_back(tiny: Encoder) -> None:
+    tiny.train()
+    first, second = evaluating(tiny), evaluating(tiny)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert not tiny.training
+    second.__exit__(None, None, None)
+    assert tiny.training
+
+
+def test_models_load_in_threads(tiny_path: Path) -> None:
+    logger = logging.getLogger("sentence_transformers")
+    level = logger.level
+    with silence_libraries(), silence_libraries():
+        pass
+    with ThreadPoolExecutor(4) as pool:
+        encoders = list(pool.map(lambda _: Encoder(tiny_path, device="cpu"), range(4)))
+    assert logger.level == level
+    expected = encoders[0].encode(TEXTS)
+    assert all(torch.equal(encoder.encode(TEXTS), expected) for encoder in encoders)
