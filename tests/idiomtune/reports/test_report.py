@@ -307,7 +307,7 @@ def test_two_modes_are_compared_item_by_item(tmp_path: Path) -> None:
     values |= {"c": ("literal", 0.0, 0.5), "d": ("idiomatic", 1.0, 0.5)}
     for run in ("abc", "abd"):
         plant(tmp_path / run, scores=dict.fromkeys(keys, 0.5))
-        facts = {"split": "train_cv", "compound": "c"}
+        facts: dict[str, Any] = {"split": "train_cv", "compound": "c"}
         records = [
             facts | {"id": item, "mode": mode, "sense": values[item][0], "ndcg@5": values[item][number]}
             for item in run
