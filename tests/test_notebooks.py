@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import nbformat
 import pytest
@@ -107,29 +108,21 @@ def train(folder):
 
 
 def test_a_bar_in_a_notebook_is_one_output_that_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    states: list[str] = []
-    displays: list[tuple[str, bool]] = []
-
-    def publish(data: dict[str, str], *, transient: dict[str, str], update: bool) -> None:
-        states.append(data["text/plain"])
-        displays.append((transient["display_id"], update))
-
-    clock = {"now": 1000.0}
-    monkeypatch.setattr("tqdm.std.time", lambda: clock["now"])
+    publish, clock = Mock(), Mock(return_value=1000.0)
+    monkeypatch.setattr("tqdm.std.time", clock)
     monkeypatch.setattr("IPython.display.publish_display_data", publish)
     monkeypatch.setattr("IPython.get_ipython", lambda: SimpleNamespace(kernel=None))
     with progress_bar("training", 4) as advance:
         for _ in range(4):
-            clock["now"] += 3
+            clock.return_value += 3
             advance(1, note="loss 0.5")
-    assert all(part in states[1] for part in ("2/4", "loss 0.5"))
-    assert not states[-1]  # it vanishes
-    assert len({name for name, _ in displays}) == 1
-    assert [update for _, update in displays] == [False] + [True] * (len(displays) - 1)
-    count = len(states)
     with progress_bar("scoring", 4) as advance:  # too short to be shown
         advance(4)
-    assert len(states) == count
+    states = [call.args[0]["text/plain"] for call in publish.mock_calls]
+    assert all(part in states[1] for part in ("2/4", "loss 0.5"))
+    assert not states[-1]  # it vanishes
+    assert len({call.kwargs["transient"]["display_id"] for call in publish.mock_calls}) == 1
+    assert [call.kwargs["update"] for call in publish.mock_calls] == [False] + [True] * (len(states) - 1)
 
 
 def test_resume_without_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,18 +149,12 @@ def test_an_error_in_a_notebook_is_its_message() -> None:
 # ------------------------------------------------------------------------- a folder to start from
 
 
-@pytest.fixture(scope="module")
-def started(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("new") / "my idioms"
-    done = run("idiomtune", "new", str(folder), cwd=folder.parent)
-    assert done.returncode == 0, done.stderr
-    assert f"{folder}/sentences.csv" in done.stdout
-    return folder
-
-
 @pytest.mark.slow
-def test_a_new_folder_runs_as_it_is(started: Path, tiny_path: Path) -> None:
+def test_a_new_folder_runs_as_it_is_and_replaces_nothing(tmp_path: Path, tiny_path: Path) -> None:
     """Its commands with a tiny model; its notebook is run above."""
+    started = tmp_path / "my idioms"
+    done = run("idiomtune", "new", str(started), cwd=tmp_path)
+    assert f"{started}/sentences.csv" in done.stdout, done.stderr
     names = "config.yaml glossary.tsv new_sentences.csv notebook.ipynb sentences.csv"
     assert sorted(path.name for path in started.iterdir()) == names.split()
     given = ("+experiment=config.yaml", f"model={tiny_path}", "device=cpu")
@@ -181,9 +168,6 @@ def test_a_new_folder_runs_as_it_is(started: Path, tiny_path: Path) -> None:
     assert run("train", f"resume={folder}", cwd=started).returncode == 0
     scores = json.loads((folder / "scores.json").read_text(encoding="utf-8"))["scores"]
     assert "own_val/span/ndcg@10" in scores
-
-
-def test_a_new_folder_replaces_nothing(started: Path) -> None:
     before = (started / "config.yaml").stat().st_mtime_ns
     assert_explained(run("train.new", str(started)), "config.yaml")
     assert (started / "config.yaml").stat().st_mtime_ns == before
@@ -198,14 +182,13 @@ def test_a_new_folder_replaces_nothing(started: Path) -> None:
         ("mine.yaml", "seed: [1\n", "mine.yaml"),
         ("mine.yaml", "- 1\n", "mine.yaml"),
         ("mine.yaml", "traner: {max_epochs: 1}\n", "traner"),
-        ("missing.yaml", None, "missing.yaml"),
     ],
 )
-def test_an_experiments_file_that_is_none(name: str, content: str | None, named: str, tmp_path: Path) -> None:
-    if content is not None:
-        (tmp_path / name).write_text(content)
-    with pytest.raises(it.UserError, match=named):
-        it.check(str(tmp_path / name))
+def test_an_experiments_file_that_is_none(name: str, content: str, named: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(content)
+    for file, part in ((name, named), ("missing.yaml", "missing.yaml")):
+        with pytest.raises(it.UserError, match=part):
+            it.check(str(tmp_path / file))
 
 
 # ------------------------------------------------------------------------- parts in a cell, or a script
@@ -214,38 +197,30 @@ def test_an_experiments_file_that_is_none(name: str, content: str | None, named:
 PARTS = """
 from typing import Literal
 import torch, idiomtune as it
-from idiomtune.benchmarks import Result
-from idiomtune.declarations.benchmark import BenchmarkOptions
-from idiomtune.declarations.objective import ObjectiveOptions
-from idiomtune.declarations.registry import benchmark, objective
-from idiomtune.declarations.score import Metric, Score
-from idiomtune.objectives import Batch, ObjectiveLoss
-from idiomtune.requests import Request
+from idiomtune import extend
+from idiomtune.extend import Request
 
 TEXTS = [Request("He died."), Request("He left.")]
 
-class Nearer:
-    plain_requests, idiom_sentences, files, batch_size, seed = (), (), (), 2, 0
-    modules = torch.nn.Module()
-    name, without_gold = "nearer", ()
-    def describe(self): return "two texts"
-    def epoch_steps(self, epoch, shards): return [[[0, 1]]]
-    def batch(self, epoch, anchors): return Batch(TEXTS, ["a", "b"], None)
-    def loss(self, embeddings, batch): return ObjectiveLoss(torch.cosine_similarity(*embeddings, dim=0))
-    def score(self, embed):
-        near = torch.cosine_similarity(*embed(TEXTS), dim=0).item()
-        value = (1 - near) * VERSION
-        records = [{"id": name, "distance": value} for name in "abc"]
-        return Result([Score("nearer", "", "", "distance", value=value)], records)
+class Away(extend.BaseObjective):
+    def batch(self, epoch, anchors): return extend.Batch(TEXTS, ["a", "b"], None)
+    def loss(self, rows, batch): return extend.ObjectiveLoss(torch.cosine_similarity(*rows, dim=0))
 
-@objective("apart")
-class Apart(ObjectiveOptions):
+@extend.objective("apart")
+class Apart(extend.ObjectiveOptions):
     name: Literal["apart"] = "apart"
     strength: float = 1.0
-    def build(self, settings): return Nearer()
+    def build(self, settings): return Away(2, batch_size=2, seed=0)
 
-@benchmark("nearer", title="Nearer", metrics=[Metric("distance")])
-class NearerOptions(BenchmarkOptions):
+class Nearer:
+    name, without_gold, files = "nearer", (), ()
+    def score(self, embed):
+        value = (1 - torch.cosine_similarity(*embed(TEXTS), dim=0).item()) * VERSION
+        records = [{"id": name, "distance": value} for name in "abc"]
+        return extend.Result([extend.Score("nearer", "", "", "distance", value=value)], records)
+
+@extend.benchmark("nearer", title="Nearer", metrics=[extend.Metric("distance")])
+class NearerOptions(extend.BenchmarkOptions):
     name: Literal["nearer"] = "nearer"
     def build(self, settings): return Nearer()
 """
@@ -278,7 +253,6 @@ def test_parts_that_are_declared_in_a_script(tmp_path: Path, tiny_path: Path) ->
     elsewhere = ("train", "resume=run", "trainer.max_steps=4")
     assert_explained(run(*elsewhere, cwd=tmp_path), "extensions=")
     (tmp_path / "parts.py").write_text("VERSION = 1\n" + PARTS)
-    done = run(
-        *elsewhere, "extensions=[parts]", cwd=tmp_path, environment={"PYTHONPATH": f"{ROOT}:{tmp_path}"}
-    )
+    found = {"PYTHONPATH": f"{ROOT}:{tmp_path}"}
+    done = run(*elsewhere, "extensions=[parts]", cwd=tmp_path, environment=found)
     assert done.returncode == 0, done.stderr

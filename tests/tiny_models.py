@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
-from transformers import AutoTokenizer, BertModel, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, BertConfig, BertModel, PreTrainedTokenizerBase
 
 from idiomtune.data.idiolink import INSTRUCTION
 from idiomtune.data.sources import SAMPLE_ROOT
@@ -20,37 +19,6 @@ from idiomtune.encoder.reading import Prompts
 
 _TEXTS = {".json", ".csv"}
 _COMMON = 4000  # BERT's tokens stand in the order of their frequency, after signs and letters
-
-
-def tiny_transformer(
-    folder: Path,
-    kind: type[PreTrainedModel],
-    tokenizer: PreTrainedTokenizerBase,
-    *,
-    size: int = 32,
-    num_layers: int = 2,
-    num_free_rows: int = 0,
-) -> Transformer:
-    """A transformer of up to 64 tokens, its files in `folder`.
-
-    Args:
-        num_free_rows: of the embedding matrix, that no token has.
-    """
-    assert kind.config_class is not None
-    torch.manual_seed(0)
-    config: dict[str, Any] = {
-        "vocab_size": len(tokenizer) + num_free_rows,
-        "hidden_size": size,
-        "num_hidden_layers": num_layers,
-        "num_attention_heads": 2,
-        "intermediate_size": 2 * size,
-        "max_position_embeddings": 64,
-        "pad_token_id": 0,
-    }
-    kind(kind.config_class(**config)).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    transformer: Transformer = Transformer(str(folder), max_seq_length=64)
-    return transformer
 
 
 def small_tokenizer(folder: Path, tokenizer_of: str) -> PreTrainedTokenizerBase:
@@ -79,20 +47,22 @@ def small_tokenizer(folder: Path, tokenizer_of: str) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def tiny_sentence_transformer(
-    folder: Path, tokenizer_of: str, *, size: int = 32, all_tokens: bool = False
-) -> Path:
-    """A two-layer BERT with random weights and such a tokenizer, as a sentence-transformers folder.
-
-    Args:
-        all_tokens: the whole vocabulary, for other texts than the sample's.
-    """
-    tokenizer: PreTrainedTokenizerBase = (
-        AutoTokenizer.from_pretrained(tokenizer_of)
-        if all_tokens
-        else small_tokenizer(folder / "tokenizer", tokenizer_of)
+def tiny_sentence_transformer(folder: Path, tokenizer_of: str, *, size: int = 32) -> Path:
+    """A two-layer BERT of up to 64 tokens with such a tokenizer, as a sentence-transformers folder."""
+    tokenizer = small_tokenizer(folder / "tokenizer", tokenizer_of)
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=size,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=2 * size,
+        max_position_embeddings=64,
+        pad_token_id=0,
     )
-    transformer = tiny_transformer(folder / "bert", BertModel, tokenizer, size=size)
+    BertModel(config).save_pretrained(folder / "bert")
+    tokenizer.save_pretrained(folder / "bert")
+    transformer = Transformer(str(folder / "bert"), max_seq_length=64)
     model = SentenceTransformer(modules=[transformer, Pooling(size), Normalize()], device="cpu")
     model.save_pretrained(str(folder / "model"), create_model_card=False)
     return folder / "model"
