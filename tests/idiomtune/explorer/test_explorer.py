@@ -343,9 +343,7 @@ def test_the_page_works_in_a_browser(tiny_path: Path, tmp_path: Path, shown_by: 
 
 
 @pytest.mark.slow
-def test_two_models_are_compared_in_a_browser(
-    explorer: Explorer, tmp_path: Path, shown_by: Callable[[str], str]
-) -> None:
+def test_two_models_in_a_browser(explorer: Explorer, tmp_path: Path, shown_by: Callable[[str], str]) -> None:
     """Ranks that changed, and the switch by which a phone shows one model at a time."""
     (model,) = explorer.models
     turned = model.documents.flip(0)

@@ -8,10 +8,10 @@ import shutil
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from multiprocessing.context import ForkProcess
 from pathlib import Path
 
 import pytest
@@ -62,9 +62,7 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 
 @pytest.mark.parametrize(("text", "overwrite"), [("theirs", True), ("", False)])
 @pytest.mark.parametrize("is_folder", [False, True])
-def test_what_appears_meanwhile_stays(
-    tmp_path: Path, kind: Kind, is_folder: bool, text: str, overwrite: bool
-) -> None:
+def test_what_appears_stays(tmp_path: Path, kind: Kind, is_folder: bool, text: str, overwrite: bool) -> None:
     """The output gets the next free name, and the message gives it."""
     out = tmp_path / "out"
     (tmp_path / "out-2").mkdir()  # taken, too
@@ -121,39 +119,37 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     assert not names(tmp_path)
 
 
-class Child:
-    """A forked process that claims an output, and is killed before the `at`-th change to the file system."""
+EVENTS = ("os.rename", "os.mkdir", "os.rmdir", "os.remove", "open", "shutil.rmtree", "os.truncate")
 
-    EVENTS = ("os.rename", "os.mkdir", "os.rmdir", "os.remove", "open", "shutil.rmtree", "os.truncate")
 
-    def __init__(self, work: Callable[[], None], at: int | None = None) -> None:
-        self.pid = os.fork()
-        if self.pid:
-            return
-        status, seen = 1, 0
+def forked(work: Callable[[], None], at: int | None = None) -> ForkProcess:
+    """A process that claims an output, and is killed before the `at`-th change to the file system."""
+
+    def working() -> None:
+        seen = 0
 
         def count(event: str, _: object) -> None:
             nonlocal seen
-            if event in self.EVENTS:  # which the kill is not, an event itself
-                seen += 1
-                if seen == at:
-                    os.kill(os.getpid(), signal.SIGKILL)
+            seen += event in EVENTS  # which the kill is not, an event itself
+            if event in EVENTS and seen == at:
+                os.kill(os.getpid(), signal.SIGKILL)
 
-        if at is not None:
-            sys.addaudithook(count)
+        sys.addaudithook(count)
         try:
             work()
-            status = 0
         except UserError:
-            status = 2
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(status)
+            sys.exit(2)
 
-    def end(self) -> int:
-        """Exit status, or minus the signal."""
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+    process = ForkProcess(target=working)
+    process.start()
+    return process
+
+
+def ended(process: ForkProcess) -> int:
+    """Exit status, or minus the signal."""
+    process.join()
+    assert process.exitcode is not None
+    return process.exitcode
 
 
 @pytest.mark.parametrize(("kind", "replaces"), [("file", False), ("folder", True)], indirect=["kind"])
@@ -165,7 +161,7 @@ def test_killed_at_any_point(tmp_path: Path, kind: Kind, replaces: bool) -> None
         emptied(tmp_path)
         if replaces:
             kind.make(out, "old")
-        status = Child(partial(kind.make, out, "new", overwrite=replaces), at).end()
+        status = ended(forked(partial(kind.make, out, "new", overwrite=replaces), at))
         assert status in (0, -signal.SIGKILL)
         there, is_refused = content(out), False
         try:
@@ -191,9 +187,9 @@ def test_of_a_race_one_wins(tmp_path: Path, kind: Kind) -> None:
     for number in range(2):
         texts = [f"{number}-{i}" for i in range(5)]
         wait = partial(time.sleep, random.random() / 100)
-        children = [Child(partial(kind.make, tmp_path / "out", text, then=wait)) for text in texts]
-        ended = [child.end() for child in children]
-        assert sorted(ended) == [0, 2, 2, 2, 2]
-        assert content(tmp_path / "out") == kind.whole(texts[ended.index(0)])
+        processes = [forked(partial(kind.make, tmp_path / "out", text, then=wait)) for text in texts]
+        statuses = [ended(process) for process in processes]
+        assert sorted(statuses) == [0, 2, 2, 2, 2]
+        assert content(tmp_path / "out") == kind.whole(texts[statuses.index(0)])
         assert names(tmp_path) == ["out"]
         emptied(tmp_path)

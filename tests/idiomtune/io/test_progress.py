@@ -65,9 +65,7 @@ def test_on_a_terminal_a_bar_with_its_note_below_the_messages(monkeypatch: pytes
     assert all(part in after for part in ("training", "6/10", "loss 0.25", "scoring", "3/8"))
 
 
-def test_two_bars_leave_no_control_sequences_in_a_log_file(
-    clock: Clock, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_two_bars_leave_no_control_sequences_in_a_log(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     with progress_bar("training", 10) as advance, progress_bar("scoring", 4) as score:
         for _ in range(3):
             clock.now += 70

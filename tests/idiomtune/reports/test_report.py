@@ -212,9 +212,7 @@ def test_differences_are_shown_idiom_by_idiom(tmp_path: Path) -> None:
     assert "idiom by idiom" in (tmp_path / "ours" / "report.html").read_text(encoding="utf-8")
 
 
-def test_a_cross_validation_is_compared_fold_by_fold(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_cross_validations_are_compared_by_fold(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for fold, gain in enumerate((0.1, 0.3)):
         options: dict[str, Any] = {"data": {"fold": fold}}
         plant_queries(tmp_path / f"a{fold}", {f"a{fold}": 0.5 + gain}, **options)
