@@ -120,34 +120,34 @@ class _Handler(BaseHTTPRequestHandler):
         return None if is_hidden else repository
 
     def route(self, path: str, body: bytes) -> None:
-        parts = path.strip("/").split("/")
-        if path == "/api/whoami-v2":
-            if self.user is None:
+        match path.strip("/").split("/"):
+            case ["api", "whoami-v2"] if self.user is None:
                 self.answer(401, {"error": "Invalid credentials in Authorization header"})
-            else:
+            case ["api", "whoami-v2"]:
                 self.answer(200, {"type": "user", "name": self.user, "orgs": []})
-        elif path == "/api/validate-yaml":
-            self.answer(200, {"errors": [], "warnings": []})
-        elif path == "/api/repos/create":
-            self.create(json.loads(body))
-        elif parts[0] == "lfs":
-            right = hashlib.sha256(body).hexdigest() == parts[1]
-            self.hub.objects |= {parts[1]: body} if right else {}
-            self.answer(200 if right else 400, {})
-        elif parts[:2] == ["api", "models"]:
-            self.repository("/".join(parts[2:4]), parts[4:], body)
-        elif parts[0] == "api" and parts[1] in ("spaces", "datasets"):
-            self.repository("/".join(parts[1:4]), parts[4:], body)
-        elif "info/lfs/objects/batch" in path:
-            objects = json.loads(body)["objects"]
-            for missing in (object_ for object_ in objects if object_["oid"] not in self.hub.objects):
-                missing["actions"] = {"upload": {"href": f"{self.hub.url}/lfs/{missing['oid']}"}}
-            self.answer(200, {"transfer": "basic", "objects": objects})
-        elif "resolve" in parts[2:4]:
-            at = parts.index("resolve", 2)
-            self.resolve("/".join(parts[:at]), parts[at + 1], "/".join(parts[at + 2 :]))
-        else:
-            self.missing("EntryNotFound")
+            case ["api", "validate-yaml"]:
+                self.answer(200, {"errors": [], "warnings": []})
+            case ["api", "repos", "create"]:
+                self.create(json.loads(body))
+            case ["api", "models", owner, name, *rest]:
+                self.repository(f"{owner}/{name}", rest, body)
+            case ["api", "spaces" | "datasets" as kind, owner, name, *rest]:
+                self.repository(f"{kind}/{owner}/{name}", rest, body)
+            case [*_, "info", "lfs", "objects", "batch"]:
+                objects = json.loads(body)["objects"]
+                for missing in (object_ for object_ in objects if object_["oid"] not in self.hub.objects):
+                    missing["actions"] = {"upload": {"href": f"{self.hub.url}/lfs/{missing['oid']}"}}
+                self.answer(200, {"transfer": "basic", "objects": objects})
+            case ["lfs", oid]:
+                is_right = hashlib.sha256(body).hexdigest() == oid
+                self.hub.objects |= {oid: body} if is_right else {}
+                self.answer(200 if is_right else 400, {})
+            case [owner, name, "resolve", revision, *file]:
+                self.resolve(f"{owner}/{name}", revision, "/".join(file))
+            case [kind, owner, name, "resolve", revision, *file]:
+                self.resolve(f"{kind}/{owner}/{name}", revision, "/".join(file))
+            case _:
+                self.missing("EntryNotFound")
 
     def create(self, asked: dict[str, Any]) -> None:
         kind = "spaces/" if asked.get("type") == "space" else ""
@@ -164,8 +164,7 @@ class _Handler(BaseHTTPRequestHandler):
         if repository is None:
             self.missing("RepoNotFound")
             return
-        verb, revision = (rest[0], "/".join(rest[1:])) if rest else ("revision", "main")
-        revision = revision.partition("/")[0] if verb == "tree" else revision
+        verb, revision, *_ = [*rest, "main"] if rest else ("revision", "main")
         files = repository.files(revision)
         if verb in ("branch", "preupload", "commit") and not self.may_write(repo_id):
             self.answer(403, {"error": "no rights"})
