@@ -23,6 +23,7 @@ CORPUS = [
     "Instruct: Query: passage: Represent this sentence for searching relevant passages:",
 ]
 WIDTH = 32
+QUIET: Any = {"show_progress": False}
 
 
 def trained(tokenizer: Tokenizer, trainer: Any, before: Sequence[str], after: Sequence[str]) -> Tokenizer:
@@ -52,10 +53,7 @@ def byte_level(tokens: list[str], before: Sequence[str] = (), after: Sequence[st
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    options: dict[str, Any] = {
-        "initial_alphabet": pre_tokenizers.ByteLevel.alphabet(),
-        "show_progress": False,
-    }
+    options: dict[str, Any] = {"initial_alphabet": pre_tokenizers.ByteLevel.alphabet(), **QUIET}
     trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=tokens, **options)
     return trained(tokenizer, trainer, before, after)
 
@@ -65,8 +63,7 @@ def unigram(tokens: list[str], unk: str, before: Sequence[str], after: Sequence[
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer = normalizers.Strip(left=False, right=True)
     tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
-    options: dict[str, Any] = {"unk_token": unk, "show_progress": False}
-    trainer = trainers.UnigramTrainer(vocab_size=150, special_tokens=tokens, **options)
+    trainer = trainers.UnigramTrainer(vocab_size=150, special_tokens=tokens, unk_token=unk, **QUIET)
     return trained(tokenizer, trainer, before, after)
 
 
@@ -80,25 +77,15 @@ def metaspace_bpe(tokens: list[str], before: Sequence[str], after: Sequence[str]
 
 @dataclass(frozen=True)
 class Family:
-    """How a family's checkpoints are made, and how they pool.
+    """How a family's checkpoints are made, and how they pool."""
 
-    Attributes:
-        model: class in transformers.
-        tokenizer: builds its tokenizer.
-        special: tokens by their role, as `pad_token`.
-        pooling: what it is loaded with.
-        config: what the architecture needs beyond width, layers and heads.
-        side: on which the tokenizer pads.
-        promises_end: tokenizer_config.json says that an end token is added, and the tokenizer adds none.
-    """
-
-    model: str
+    model: str  # class in transformers
     tokenizer: Callable[[], Tokenizer]
-    special: dict[str, str]
+    special: dict[str, str]  # tokens by their role, as `pad_token`
     pooling: str
-    config: dict[str, Any] = field(default_factory=dict)
-    side: str = "right"
-    promises_end: bool = False
+    config: dict[str, Any] = field(default_factory=dict)  # besides width, layers and heads
+    side: str = "right"  # on which the tokenizer pads
+    promises_end: bool = False  # its configuration says that an end token is added, and it adds none
 
 
 def special(**tokens: str) -> dict[str, str]:
@@ -130,12 +117,9 @@ SLIDING = {**GROUPED, "sliding_window": 16}
 HEADS = {**GROUPED, "head_dim": 16}
 MODERN = {"local_attention": 16, "global_attn_every_n_layers": 2, "cls_token_id": 0, "sep_token_id": 2}
 DEBERTA = {
-    "position_buckets": 8,
-    "pos_att_type": ["p2c", "c2p"],
-    "position_biased_input": False,
-    "type_vocab_size": 0,
+    **{"position_buckets": 8, "pos_att_type": ["p2c", "c2p"], "position_biased_input": False},
+    **{"relative_attention": True, "share_att_key": True, "norm_rel_ebd": "layer_norm", "type_vocab_size": 0},
 }
-DEBERTA |= {"relative_attention": True, "share_att_key": True, "norm_rel_ebd": "layer_norm"}
 NEO = {"num_layers": 2, "attention_types": [[["global", "local"], 1]], "window_size": 16}
 NEO_TOKENS = special(bos=END, eos=END, unk=END, pad="[PAD]")
 T5 = {"d_model": WIDTH, "d_kv": 16, "d_ff": 64, "num_layers": 2, "num_heads": 2, "decoder_start_token_id": 0}
@@ -152,8 +136,7 @@ FAMILIES: dict[str, Family] = {
     "deberta_v3": Family("DebertaV2Model", deberta_pieces, BERT, "mean", DEBERTA),
     "gpt_neo": Family("GPTNeoModel", partial(byte_level, [END, "[PAD]"]), NEO_TOKENS, "weightedmean", NEO),
     "t5": Family("T5ForConditionalGeneration", t5_pieces, T5_TOKENS, "mean", T5),
-    # Its tokenizer promises an end token which its template does not add, as that of E5-Mistral.
-    "mistral": Family(
+    "mistral": Family(  # an end token is promised as in E5-Mistral's
         "MistralModel", mistral_pieces, LLAMA | special(unk="<unk>"), "lasttoken", SLIDING, "left", True
     ),
     "llama": Family("LlamaModel", llama_bytes, LLAMA, "lasttoken", GROUPED, "left"),
@@ -177,9 +160,7 @@ def tiny_checkpoint(family: Family, folder: Path) -> Path:
         "num_hidden_layers": 2,
         "num_attention_heads": 2,
         "intermediate_size": 2 * WIDTH,
-        "bos_token_id": tokenizer.bos_token_id,
-        "eos_token_id": tokenizer.eos_token_id,
-        "pad_token_id": tokenizer.pad_token_id,
+        **{f"{role}_token_id": getattr(tokenizer, f"{role}_token_id") for role in ("bos", "eos", "pad")},
     }
     if "T5" not in family.model:  # which counts none
         counts_from_two = family.model in ("MPNetModel", "RobertaModel", "XLMRobertaModel")

@@ -101,9 +101,10 @@ def test_freed_memory_is_kept_unless_the_user_says_otherwise(monkeypatch: pytest
         monkeypatch.delenv(name)
     keep_freed_memory()
     assert glibc(None).mallopt.mock_calls == [call(-1, 2**31 - 1), call(-4, 0)]
-    with monkeypatch.context() as chosen:
-        chosen.setenv("MALLOC_ARENA_MAX", "8")
-        keep_freed_memory()
+    for name in ("MALLOC_ARENA_MAX", "GLIBC_TUNABLES"):
+        with monkeypatch.context() as chosen:
+            chosen.setenv(name, "8")
+            keep_freed_memory()
     monkeypatch.setattr("platform.libc_ver", lambda: ("", ""))
     keep_freed_memory()
     assert len(glibc(None).mallopt.mock_calls) == 2

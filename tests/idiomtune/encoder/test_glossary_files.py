@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,6 +34,9 @@ def test_a_file_says_meanings_and_whose_they_are(tmp_path: Path) -> None:
         **{"files": ["mine.csv"], "sums": {"mine.csv": fingerprint(path)}},
         **{"expressions": 2, "meanings": 3, "sources": ["mine"], "licences": ["CC0"], "without_licence": 2},
     }
+    marked = ("a b,x,no", "A-B,y,", "c d,x,no", "c d,y,a knot", "e f,x,yes", "g h,x,")
+    path = written(tmp_path / "g.csv", *marked, header="expression,meaning,literal")
+    assert read_glossary([path]).never_literal == {"a b"}
     texts = ["He broke the ice."] * 2 + ["No.", "Break the ice!"]
     assert glossary.meanings().log_coverage(texts, "tests") == ({"break the ice"}, 2)
 
@@ -59,12 +63,6 @@ def test_rows_that_want_a_look_are_named(tmp_path: Path) -> None:
         strict=True,
     ):
         assert all(part in note for part in words)
-
-
-def test_what_is_never_literal_is_said_by_no_row_to_be(tmp_path: Path) -> None:
-    rows = "a b,x,no", "A-B,y,", "c d,x,no", "c d,y,a knot", "e f,x,yes", "g h,x,"
-    path = written(tmp_path / "g.csv", *rows, header="expression,meaning,literal")
-    assert read_glossary([path]).never_literal == {"a b"}
 
 
 def test_the_first_clause_of_a_definition() -> None:
@@ -149,8 +147,7 @@ def test_an_encoder_says_once_that_no_expression_occurs(
     tiny_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for text, warnings in (("Nothing of it.", ["WARNING"]), ("He missed the boat.", [])):
-        encoder = Encoder(tiny_path, glossary=[("miss the boat", "be late")])
-        assert encoder.meanings is not None
+        encoder: Any = Encoder(tiny_path, glossary=[("miss the boat", "be late")])
         assert encoder.meanings.senses == {"miss the boat": ["be late"]}
         caplog.clear()
         encoder.encode([text])

@@ -166,16 +166,6 @@ def test_replacing_can_be_switched_and_the_checkpoint_keeps_the_choice(
         Encoder(tiny_path, device="cpu", replace_expressions=True)
 
 
-def test_a_damaged_file_is_named(encoder: Encoder, tmp_path: Path) -> None:
-    encoder.save(tmp_path)
-    good = (tmp_path / FILE).read_text(encoding="utf-8")
-    changes = ('"format": 1', '"format": 9'), (RUN, "IDhomeID"), ("home run", "…")
-    for damaged in (good[: len(good) // 2], *(good.replace(*change) for change in changes)):
-        (tmp_path / FILE).write_text(damaged, encoding="utf-8")
-        with pytest.raises(UserError, match=str(tmp_path / FILE)):
-            Encoder(tmp_path, device="cpu")
-
-
 def test_what_was_not_found_is_counted_and_named() -> None:
     found, other = ("Home-Run", "A home run."), ("big fish", "A big fish.")
     counted, untrained = TOKENS.describe([found, other, *[("home run", "He ran home.")] * 2])

@@ -13,7 +13,7 @@ from sentence_transformers import SentenceTransformer
 from tokenizers import normalizers
 
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.glossary import FILE, GlossaryForm, Meanings
+from idiomtune.encoder.glossary import GlossaryForm, Meanings
 from idiomtune.encoder.saved_expressions import _charsmap
 from idiomtune.errors import UserError
 from idiomtune.requests import Request
@@ -198,14 +198,16 @@ def test_a_tokenizer_that_reads_one_of_many_otherwise_gets_no_rules(
     assert tokenizer(text)["input_ids"] == tiny.model.tokenizer(text)["input_ids"]
 
 
-GOOD = {"format": 3, "form": "beside", "about": {}, "senses": {"a": ["b"]}}
-CHANGES: Any = [
-    {"format": 9},
-    {"form": "x"},
-    {"senses": {"a": "b"}},
-    {"senses": {"-": []}},
-    {"gate": {"bias": 0.5}},
-]
+CHANGES: dict[str, list[Any]] = {
+    "glossary.json": [
+        *({"format": 9}, {"form": "x"}, {"senses": {"a": "b"}}, {"senses": {"-": []}}),
+        {"gate": {"direction": [], "bias": 0.5}},
+    ],
+    "idiom_tokens.json": [
+        {"format": 9},
+        *({"expressions": e} for e in ({"IDbeansID": ["beans"]}, {"IDspillthebeansID": ["…"]})),
+    ],
+}
 
 
 def test_a_file_that_is_damaged_or_missing_is_named(tiny: Encoder, tmp_path: Path) -> None:
@@ -214,7 +216,7 @@ def test_a_file_that_is_damaged_or_missing_is_named(tiny: Encoder, tmp_path: Pat
     tiny.meanings = Meanings(SENSES)
     folder, text = tmp_path / "model", ["They broke the ice, and spilled the beans."]
     tiny.save(folder)
-    for name in (FILE, "idiom_tokens.json"):
+    for name in CHANGES:
         (folder / name).rename(tmp_path / name)
         with pytest.raises(UserError, match=name):
             Encoder(folder, device="cpu")
@@ -226,7 +228,10 @@ def test_a_file_that_is_damaged_or_missing_is_named(tiny: Encoder, tmp_path: Pat
     assert torch.equal(Encoder(folder, device="cpu").encode(text), before)
     SentenceTransformer(str(folder), device="cpu").save_pretrained(str(tmp_path / "plain"))
     Encoder(tmp_path / "plain", device="cpu")
-    for content in ([], {}, *(GOOD | change for change in CHANGES)):
-        (folder / FILE).write_text(json.dumps(content), encoding="utf-8")
-        with pytest.raises(UserError, match=FILE):
-            Encoder(folder, device="cpu")
+    for name, changes in CHANGES.items():
+        good = json.loads((folder / name).read_text())
+        for content in ([], {}, *(good | change for change in changes)):
+            (folder / name).write_text(json.dumps(content), encoding="utf-8")
+            with pytest.raises(UserError, match=name):
+                Encoder(folder, device="cpu")
+        (folder / name).write_text(json.dumps(good))

@@ -37,7 +37,7 @@ SENSES = {"break the ice": ["make people relax"], "home run": ["a great success"
 ICE, RUN = "They broke the ice.", "A home run, and they broke the ice."
 
 
-def with_gate(encoder: Encoder, **options: Any) -> Encoder:
+def with_gate(encoder: Any, **options: Any) -> Any:
     """With a random gate of two layers."""
     width = 6 * encoder.dimension
     numbers = torch.randn(width * 4 // 3, generator=torch.Generator().manual_seed(0)).tolist()
@@ -47,7 +47,7 @@ def with_gate(encoder: Encoder, **options: Any) -> Encoder:
 
 
 @pytest.fixture
-def gated(tiny: Encoder) -> Encoder:
+def gated(tiny: Encoder) -> Any:
     return with_gate(tiny)
 
 
@@ -66,18 +66,15 @@ def features_of(encoder: Encoder, text: str, words: str) -> torch.Tensor:
     return normalize(torch.stack(pieces), dim=1).flatten()
 
 
-def test_usage_is_told_by_hidden_layers_of_the_text_and_of_the_expression_alone(gated: Encoder) -> None:
-    assert gated.meanings is not None
+def test_usage_is_told_by_hidden_layers_of_the_text_and_of_the_expression_alone(gated: Any) -> None:
     gate = gated.meanings.gate
-    assert gate is not None
     for words, name in (("home run", "home run"), ("broke the ice", "break the ice")):
         text, alone = features_of(gated, RUN, words), features_of(gated, name, name)
         itself = alone.view(2, 3, -1)[:, 1].flatten()
         scale = 6**0.5  # of six unit vectors
         logit = float(text @ torch.tensor(gate.direction) + itself @ torch.tensor(gate.alone)) / scale
         assert gated.usage([RUN], [name]) == pytest.approx([1 / (1 + np.exp(-(logit + gate.bias)))], abs=1e-5)
-    config: Any = gated.transformer.config
-    assert config.output_hidden_states is False
+    assert gated.transformer.config.output_hidden_states is False
 
 
 def span_of(text: str, words: str, **options: Any) -> Request:
@@ -95,7 +92,6 @@ def test_texts_are_mixed_by_their_usage(tiny: Encoder, form: str, weight: float,
         *(Request(ICE, with_meanings=False), Request("nothing")),
     ]
     meanings = gated.meanings
-    assert meanings is not None
     after = gated(requests)
     of_ice, of_run = gated.usage([RUN, RUN], ["break the ice", "home run"])
     usages = [gated.usage([ICE], "break the ice")[0], (of_ice + of_run) / 2, of_run]
@@ -136,8 +132,7 @@ def test_texts_are_mixed_by_their_usage(tiny: Encoder, form: str, weight: float,
         Encoder.from_pretrained(tmp_path / "saved")
 
 
-def test_in_training_and_near_the_maximum_length_nothing_is_mixed(gated: Encoder) -> None:
-    assert gated.meanings is not None
+def test_in_training_and_near_the_maximum_length_nothing_is_mixed(gated: Any) -> None:
     long = Request("word " * 600 + ICE)
     with_gate = gated([long])
     assert GatedRequests([Request(ICE)], gated.reader, is_on=False).requests == [Request(ICE)]
@@ -158,7 +153,7 @@ def test_in_training_and_near_the_maximum_length_nothing_is_mixed(gated: Encoder
     assert GatedRequests([query], gated.reader, is_on=True).requests == [query]
 
 
-def test_texts_count_once_and_are_tokenized_together(gated: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_count_once_and_are_tokenized_together(gated: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     requests = [Request(ICE), Request(RUN), Request("nothing")]
     passes: list[int] = []
     gated(requests, passes.append)
@@ -170,13 +165,12 @@ def test_texts_count_once_and_are_tokenized_together(gated: Encoder, monkeypatch
     assert calls.call_count == 2
 
 
-def test_a_frozen_encoder_trains_on_embeddings_without_the_gate(gated: Encoder) -> None:
+def test_a_frozen_encoder_trains_on_embeddings_without_the_gate(gated: Any) -> None:
     """The gate changes with each evaluation; a resumed run has another than the run had at that step."""
     accelerator, processes = start_processes(place("cpu", "fp32"))
     rows = FrozenEmbedder(gated, accelerator, processes)([Request(ICE)], 0).rows
     targets = Distillation(gated, [Request(ICE)], 1.0, processes)._embeddings
     assert torch.equal(targets, rows)  # a teacher's are likewise without
-    assert gated.meanings is not None
     assert not torch.allclose(rows, gated([Request(ICE)]))
     gated.meanings = replace(gated.meanings, gate=None)
     assert torch.allclose(rows, gated([Request(ICE)]), atol=1e-6)
@@ -215,7 +209,6 @@ def test_a_gate_compares_an_expression_with_itself_alone_and_trusts_a_glossary_w
 def test_names_without_a_meaning_come_together_and_their_usages_apart(tiny: Encoder, tmp_path: Path) -> None:
     """e + n / 2 + (g - 1/2) u by hand; where a text also has an expression with a meaning, that counts."""
     known = with_gate(tiny, form="in_place").meanings
-    assert known is not None
     both = tiny.encode([RUN])
     tiny.meanings = replace(known, senses={**SENSES, "home run": []})
     alone, text = tiny.encode([RUN])[0], "A home run."
@@ -237,7 +230,6 @@ def test_names_without_a_meaning_come_together_and_their_usages_apart(tiny: Enco
 def test_a_meaning_counts_alone_as_far_as_the_use_is_idiomatic(tiny: Encoder, form: str) -> None:
     """E + g (m - E); without a gate or an expression the sentence itself."""
     meanings = with_gate(tiny, form=form).meanings
-    assert meanings is not None
     tiny.meanings = replace(meanings, senses={**SENSES, "nothing": []})
     asked = [Request(text, pooling="meaning") for text in (ICE, "nothing")]
     with torch.no_grad():
@@ -257,7 +249,7 @@ NAME = "break the ice"
 TEXTS = [f"On day {day} {words}" for day in range(3) for words in ("she broke the ice.", "we broke the ice")]
 
 
-def test_threads_get_what_they_would_get_in_turn(gated: Encoder, tmp_path: Path) -> None:
+def test_threads_get_what_they_would_get_in_turn(gated: Any, tmp_path: Path) -> None:
     config: Any = gated.transformer.config
     before, bare = config.to_dict(), gated.reading(None)
     calls: list[Callable[[int], Any]] = [
@@ -278,7 +270,7 @@ def test_threads_get_what_they_would_get_in_turn(gated: Encoder, tmp_path: Path)
 
 
 @pytest.mark.parametrize("copied", [deepcopy, lambda encoder: pickle.loads(pickle.dumps(encoder))])
-def test_an_encoder_in_use_is_copied(copied: Callable[[Encoder], Encoder], gated: Encoder) -> None:
+def test_an_encoder_in_use_is_copied(copied: Callable[[Encoder], Encoder], gated: Any) -> None:
     usage, rows = gated.usage(TEXTS, NAME), gated.encode(TEXTS)
     twin = copied(gated)
     assert torch.equal(twin.encode(TEXTS), rows)
