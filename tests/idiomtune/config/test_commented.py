@@ -9,7 +9,6 @@ from omegaconf import DictConfig, OmegaConf
 
 from idiomtune.config.commented import commented
 from idiomtune.config.compose import config_names
-from idiomtune.config.words import without_cfg
 from idiomtune.programs.run import composed
 
 
@@ -43,19 +42,3 @@ def test_an_experiment_says_what_it_changes_and_why() -> None:
         "hard_weight: 5.0  # of the idiom in its other meaning" in text
     )  # of the experiment that it builds on
     assert "\n  max_epochs: 4\n" in text  # a file without a comment takes none of another's
-
-
-@pytest.mark.parametrize(
-    ("words", "rest"),
-    [
-        ("idiolink_ft --cfg job seed=3", "idiolink_ft seed=3"),
-        ("--cfg=job seed=3", "seed=3"),
-        ("-c job", ""),
-        ("--cfg hydra", None),
-        ("--cfg job --resolve", None),
-        ("-m --cfg job", None),
-        ("seed=3", None),
-    ],
-)
-def test_which_command_lines_ask_for_it(words: str, rest: str | None) -> None:
-    assert without_cfg(words.split()) == (None if rest is None else rest.split())

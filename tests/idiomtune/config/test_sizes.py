@@ -10,7 +10,6 @@ import pytest
 
 from idiomtune.config import TrainSettings, check
 from idiomtune.config.compose import compose_config, config_names, with_sizes_chosen
-from idiomtune.errors import UserError
 from tests.own_data import write, write_pairs
 
 FEW, MORE = (128, None, "end"), (64, 3, "epoch")  # batch size, patience, when a run is scored
@@ -58,10 +57,3 @@ def test_other_experiments_count_no_rows(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("idiomtune.config.compose._count_rows", lambda *_: pytest.fail("counted"))
     for name in set(config_names("experiment")) - {"own"}:
         compose_config("config", f"+experiment={name}", "data.train=mine.csv")
-
-
-def test_a_run_does_not_replace_the_model_that_it_starts_from(tmp_path: Path) -> None:
-    given = ("+experiment=own", "data.train=a.csv", "overwrite=true", f"run_dir={tmp_path / 'a'}")
-    with pytest.raises(UserError, match=r"would remove model\.path"):
-        check(TrainSettings, compose_config("config", *given, f"model.path={tmp_path / 'a' / 'best'}"))
-    check(TrainSettings, compose_config("config", *given, f"model.path={tmp_path / 'b' / 'best'}"))

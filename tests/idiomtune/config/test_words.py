@@ -1,0 +1,217 @@
+"""The words of a command line: what Hydra reads of them, and what is refused, by the option's name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from idiomtune.config.compose import chosen_by_default, compose_config
+from idiomtune.config.words import rewrite_arguments, without_cfg
+from idiomtune.errors import UserError
+from idiomtune.programs.run import PROGRAMS, read_settings
+
+TOKEN = "hf_" + "aB3" * 12
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The working folder, in which `mine` is a finished run."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SOME_API_KEY", "the-secret-value")
+    (tmp_path / "mine" / "best").mkdir(parents=True)
+    (tmp_path / "mine" / "run.json").write_text('{"status": "finished"}', encoding="utf-8")
+    (tmp_path / "unfinished").mkdir()
+    (tmp_path / "unfinished" / "run.json").write_text('{"status": "running"}', encoding="utf-8")
+
+
+PART = "objective.parts.p.data"
+# Program, words separated by ` | `, option → value.
+READ: list[tuple[str, str, dict[str, Any]]] = [
+    ("train", "model=unknown", {"model": "unknown"}),  # left to Hydra, which lists what there is
+    ("train", "model=mine", {"model": "pretrained", "model.path": "mine/best"}),
+    ("train", "model='a/b-v2' | seed=1", {"model": "pretrained", "model.path": "a/b-v2", "seed": 1}),
+    ("train", "model=/x/it's here", {"model": "pretrained", "model.path": "/x/it's here"}),
+    ("train", "run_dir=x=y", {"run_dir": "x=y"}),
+    ("train", "model.glossary=it's, mine.tsv", {"model.glossary": "it's, mine.tsv"}),
+    ("train", "model.glossary=[a.tsv,b.tsv]", {"model.glossary": ["a.tsv", "b.tsv"]}),
+    ("train", "data.root=null", {"data.root": None}),
+    ("train", "benchmark.own_sts.path={a:b.csv}", {"benchmark.own_sts.path": {"a": "b.csv"}}),
+    ("train", "trainer.monitor=a/b@1/dim=8", {"trainer.monitor": "a/b@1/dim=8"}),  # Hydra takes no second =
+    ("train", "trainer.monitor=[a/b,'a/dim=8',a/dim=9]", {"trainer.monitor": ["a/b", "a/dim=8", "a/dim=9"]}),
+    ("train", f"+{PART}.train=my (1).csv", {f"{PART}.train": "my (1).csv"}),
+    ("train", f"++{PART}.negatives.corpus=a=b.csv", {f"{PART}.negatives.corpus": "a=b.csv"}),
+    ("train", "own | seed=1", {"experiment": "own", "seed": 1}),
+    ("train", "benchmarks=[own_sts]", {"benchmark": ["own_sts"]}),
+    ("evaluate", "minilm", {"model": "minilm"}),
+    ("evaluate", "benchmarks=[idiolink]", {"benchmarks": ["idiolink"]}),  # of those that are there
+    ("evaluate", "benchmarks=null", {"benchmarks": None}),
+    ("evaluate", "benchmarks=own_sts", {"benchmark": "own_sts", "benchmarks": "own_sts"}),
+    (
+        "evaluate",
+        "benchmark=[admire] | benchmarks=own_sts",
+        {"benchmark": ["admire"], "benchmarks": "own_sts"},
+    ),
+    ("push", "mine | dry_run=true", {"checkpoint": "mine", "dry_run": True}),
+]
+
+
+@pytest.mark.parametrize(("program", "words", "expected"), READ)
+def test_what_hydra_reads(program: str, words: str, expected: dict[str, Any]) -> None:
+    rewritten = rewrite_arguments(words.split(" | "), PROGRAMS[program].config)
+    overrides = OverridesParser.create().parse_overrides(rewritten)
+    assert {override.key_or_group: override.value() for override in overrides} == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("-m model=a/b,c/d", "-m model=pretrained model.path='a/b','c/d'"),
+        ("-m model=minilm,pretrained", "-m model=minilm,pretrained"),
+        ("idiolink_ft,own seed=1,2 -m", "-m +experiment=idiolink_ft,own seed=1,2"),
+        ("-m hub.repo_id='me/idioms-${seed}'", "-m hub.repo_id='me/idioms-${seed}'"),
+        ("-m --config-dir mine --cfg job", "-m --config-dir mine --cfg job"),
+        ("--config-dir=mine -cn=x", "--config-dir=mine -cn=x"),
+    ],
+)
+def test_words_of_a_sweep_and_flags(words: str, expected: str) -> None:
+    assert rewrite_arguments(words.split()) == expected.split()
+
+
+TRIPLET, RELEASED = "+experiment=adaptive_triplet", "objective.tuples=released"
+FACTS = "admire/train/caption/rank_difference"
+# Words separated by ` | `, parts of the message separated by `|`.
+TRAIN = [
+    ("-m | model=minilm,a/b", "model=minilm,a/b"),
+    ("model=unfinished", "unfinished|best/"),
+    ("model=~nobody-here", "model=~nobody-here"),
+    ("-m | run_dir=run | seed=1,2", "run_dir|hydra.sweep.dir"),
+    ("-m | resume=run | seed=1,2", "resume|hydra.sweep.dir"),
+    ("-m | seed=1,2 | hub.repo_id=me/idioms", "hub.repo_id=me/idioms|${seed}"),
+    ("+sweep=x", "idiomtune train -m +sweep=x"),
+    ("run_dir=\udcff", "UTF-8"),
+    # Options with dashes, with the form that they have here
+    ("--experiment=own | data.train=a.csv", "--experiment|: +experiment=own"),  # a flag's beginning
+    ("+experiment=own | --data | sample", "--data|: data=…"),
+    ("-trainer.max-epochs=2", "-trainer.max-epochs|: trainer.max_epochs=2"),
+    ("--config_dir=mine", "--config_dir|--config-dir?"),
+    # Secrets
+    ("--hf-token=the-secret", "hf_token"),  # known by its name alone
+    *((f"{name}={TOKEN}", "HF_TOKEN") for name in ("+token", "hub.token", "HF_TOKEN", "seed")),
+    ("+hydra.job.env_set.ANYTHING=x", "hydra.job.env_set"),
+    ("model.path=https://me:pa55word@example.org/model", "model.path"),
+    ("hydra.sweeper.storage=mysql://me:pa55word@db/study", "hydra.sweeper.storage"),
+    ("+x=${oc.env:'WANDB_API_KEY'}", "x"),
+    ("tracking.wandb.project=the-secret-value", "tracking.wandb.project"),
+    # Misspelt
+    ("trainer.batchsize=3", "trainer.batch_size?"),
+    ("sed=3", "sed|seed?"),
+    ("lr=3", "trainer.learning_rate?"),
+    ("objective.querymode=span", "objective.query_mode?|objective has name, split,"),
+    ("trainer.batch_size.x=3", "trainer.batch_size.x"),
+    ("benchmark=[idiolnk]", "benchmark=idiolink?"),
+    ("model=minilmm", "model=minilm?|model has bert_base|<owner>/<name>"),
+    ("+experiment=zzz", "experiment=zzz|experiment has adaptive_triplet,"),
+    ("+objective.parts={p: {data: {train: my (1).csv}}}", "quotation marks"),
+    ("minilm | seed", "seed|name=value"),
+    ("seed=1,2", "seed=[1,2]"),
+    ("+data=sample", ": data=sample|override /data: sample"),
+    ("+nonsense=1", "nonsense"),
+    ("eval.benchmarks=[idiolnk]", "eval.benchmarks|'idiolnk'"),
+    ("trainer.monitor=idiolink/val/sentence/ndcg10", "trainer.monitor|idiolink/val/sentence/ndcg@10"),
+    # Of the wrong type or size
+    ("eval.every=sometimes", "  eval.every: |'epoch' or 'end', or "),
+    ("trainer.batch_size=0 | device=gpu", "2 settings|trainer.batch_size: |got 0|device: |'mps', got 'gpu'"),
+    ("trainer.learning_rate=3", "trainer.learning_rate: "),
+    ("seed=100000000000000000000", "seed: "),
+    ("split=['']", "  split: "),
+    ("data.semeval2022=''", "data.semeval2022: "),
+    ("model.instruction_prompt='{instruction}'", "model.instruction_prompt: |{query}"),
+    ("objective.loss.temperature=0", "objective.loss.temperature: |0.0001"),
+    ("objective.loss.temperature=inf", "objective.loss.temperature: "),
+    ("benchmark.epsilon.languages=[gl]", "benchmark.epsilon.languages"),
+    # What must fit together
+    ("trainer.accumulation=5", "batch_size=32|accumulation=5"),
+    ("split=test", "trainer.monitor: |'idiolink/val/sentence/ndcg@10'"),
+    (f"trainer.monitor={FACTS}", f"trainer.monitor={FACTS}"),
+    ("data.fold=0", "data.fold=<number>, split=cv"),
+    ("split=cv", "data.fold=<number>"),
+    ("data=sample | data.root=folder", "data=sample|data.root"),
+    ("objective.query_weights=[1,2]", "query_weights|query_mode"),
+    ("objective.tuples=batch", "tuples=batch|loss.in_batch=all"),
+    ("objective.idioms_per_batch=5", "objective.idioms_per_batch=5|trainer.batch_size=32"),
+    ("objective.positive_weights={idiomatic:0.0,simplification:0.0,sense:0.0}", "positive_weights"),
+    (f"{RELEASED} | objective.redraw=true", "redraw=true|tuples=drawn"),
+    (f"+protocol=cross_validation | data.fold=0 | {RELEASED}", RELEASED),
+    ("+experiment=idiolink_ft | objective.drop_last=true", "drop_last=true|idioms_per_batch"),
+    ("+experiment=idiolink_ft | trainer.accumulation=8", "trainer.accumulation=8|idioms_per_batch=8"),
+    ("benchmark.epsilon.versions=any_word", "phrases=compound"),
+    ("benchmark.idiolink={query_modes:[],bm25_modes:[]}", "query_modes|bm25_modes"),
+    (f"{TRIPLET} | objective.order=file | objective.groups_per_expression=2", "order=shuffled"),
+    (f"{TRIPLET} | objective.whole_groups=false", "order=file"),
+    (f"{TRIPLET} | +protocol=cross_validation", "objective.split"),
+    ("+experiment=joint | trainer.batch_size=60", "objective.parts.idiolink.options.idioms_per_batch=8"),
+    ("+experiment=joint | benchmark=[]", "benchmark: |benchmark=[idiolink, "),
+    (
+        "+experiment=own | data.train=a.csv | overwrite=true | run_dir=a | model.path=a/best",
+        "model.path=a/best",
+    ),
+]
+OTHERS = [
+    ("evaluate", "data.fold=1", "data.fold=<number>"),
+    ("evaluate", "benchmark=[admire] | split=dev_a", "split=dev_a|admire"),
+    ("evaluate", "benchmark=[idiolink] | benchmarks=[semeval2022]", "semeval2022|benchmark=[idiolink]"),
+    ("evaluate", "+benchmark.semeval.split=dev", "benchmark.semeval"),
+    ("evaluate", "split=[]", "split"),
+    ("learn", "seed=1 | minilm", "minilm|name=value"),
+    ("learn", "minilm", "glossary=<file>|remove="),
+    ("learn", "minilm | glossary=a.tsv | literal=2", "literal"),
+    ("learn", "minilm | glossary=a.tsv | steps=0", "steps"),
+    ("learn", "minilm | glossary=a.tsv | into=weights", "corpus=<text file>"),
+    ("learn", "minilm | glossary=a.tsv | into=weights | corpus=a.txt | remove=[miss the boat]", "remove"),
+    ("learn", "minilm | glossary=a.tsv | precision=bf16", "precision=bf16|fp32"),
+    ("learn", "minilm | glossary=a.tsv | model.glossary=b.tsv", "model.glossary"),
+    *(
+        ("learn", f"minilm | glossary=a.tsv | model.{option}", f"model.{option.partition('=')[0]}")
+        for option in ("glossary_gate=true", "glossary_dropout=0.25", "glossary_form=in_place")
+    ),
+]
+REFUSED = [*(("train", words, named) for words, named in TRAIN), *OTHERS]
+
+
+@pytest.mark.parametrize(("program", "words", "named"), REFUSED)
+def test_what_is_wrong_is_named(program: str, words: str, named: str) -> None:
+    """Without a token or password, neither on the screen nor in a log."""
+    with pytest.raises(UserError) as refused:
+        read_settings(program, words.split(" | "))
+    message = str(refused.value)
+    assert all(part in message for part in named.split("|")), message
+    assert not any(secret in message for secret in (TOKEN, "pa55word", "the-secret"))
+
+
+def test_what_looks_like_a_secret_passes() -> None:
+    words = ["model.tokenizer=x", "model.idiom_tokens=train", "run_dir=/a/token", "+x=${oc.env:HOME}"]
+    rewrite_arguments([*words, "model.path=https://example.org/model", "model.revision=" + "0a" * 20])
+
+
+def test_what_is_chosen_by_default_is_known() -> None:
+    for program in ("config", "evaluate"):
+        assert chosen_by_default(program, "benchmark") == list(compose_config(program)["benchmark"])
+    assert chosen_by_default("push", "benchmark") == []
+
+
+@pytest.mark.parametrize(
+    ("words", "rest"),
+    [
+        ("idiolink_ft --cfg job seed=3", "idiolink_ft seed=3"),
+        ("--cfg=job seed=3", "seed=3"),
+        ("-c job", ""),
+        ("--cfg hydra", None),
+        ("--cfg job --resolve", None),
+        ("-m --cfg job", None),
+    ],
+)
+def test_which_command_lines_ask_for_the_options_of_a_run(words: str, rest: str | None) -> None:
+    assert without_cfg(words.split()) == (None if rest is None else rest.split())
