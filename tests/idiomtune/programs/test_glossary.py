@@ -9,6 +9,7 @@ import tracemalloc
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,7 @@ from idiomtune.io.files import fingerprint
 from idiomtune.io.tables import read_rows
 from idiomtune.programs.run import run_program
 from tests.dictionaries import ENGLISH, many_words, sense, word, write_extract, write_wordnet
+from tests.own_data import write, write_lines
 
 
 def made(tmp_path: Path, *arguments: str, name: str = "idioms.tsv") -> Glossary:
@@ -29,9 +31,19 @@ def made(tmp_path: Path, *arguments: str, name: str = "idioms.tsv") -> Glossary:
     return read_glossary([tmp_path / name])
 
 
-@pytest.mark.parametrize("name", ["words.jsonl", "words.jsonl.gz"])
-def test_wiktionary(name: str, tmp_path: Path) -> None:
-    glossary = made(tmp_path, "from=wiktionary", f"path={write_extract(tmp_path / name)}")
+def refused(
+    match: str, sources: Any, tmp_path: Path, error: type[UserError] = UserError, **options: Any
+) -> str:
+    """The message of an error that names this; no file is written."""
+    with pytest.raises(error, match=match) as caught:
+        it.glossary(sources, tmp_path / "refused.tsv", **options)
+    assert not (tmp_path / "refused.tsv").exists()
+    return str(caught.value)
+
+
+def test_wiktionary(tmp_path: Path) -> None:
+    extract = write_extract(tmp_path / "words.jsonl.gz")
+    glossary = made(tmp_path, "from=wiktionary", f"path={extract}")
     assert glossary.senses == {
         "kick the bucket": ["die", "stop working"],
         "kick the pail": ["die", "stop working"],
@@ -45,18 +57,18 @@ def test_wiktionary(name: str, tmp_path: Path) -> None:
     }
     rows = [row.values for row in read_rows(tmp_path / "idioms.tsv")]
     assert [row["sense"] for row in rows][:2] == ["1", "2"]
-    assert {(row["language"], row["source"], row["licence"]) for row in rows} == {
-        ("en", "Wiktionary", "cc-by-sa-4.0")
-    }
+    about = {(row["language"], row["source"], row["licence"]) for row in rows}
+    assert about == {("en", "Wiktionary", "cc-by-sa-4.0")}
     assert glossary.describe()["licences"] == ["cc-by-sa-4.0"], "what runs, models and cards record"
+    every = made(tmp_path, "from=wiktionary", f"path={extract}", "all_senses=true")
+    assert every.senses["red planet"] == ["A planet that is red"]
+    assert len(every.senses["kick the bucket"]) == 3
 
 
 def test_forms_of_the_dictionary_and_only_those_that_occur(tmp_path: Path) -> None:
     """No rule of English knows that "perdeu" is a form of "perder"."""
-    texts = tmp_path / "texts.txt"
-    texts.write_text(
-        "Ele perdeu o barco.\nEu perco o barco!\nPerderam o barco.\nEla viu uma estrela.\n", encoding="utf-8"
-    )
+    content = "Ele perdeu o barco.\nEu perco o barco!\nPerderam o barco.\nEla viu uma estrela.\n"
+    texts = write(tmp_path / "texts.txt", content)
     extract = write_extract(tmp_path / "a.jsonl")
     glossary = made(tmp_path, "from=wiktionary", "language=pt", f"path={extract}", f"in={texts}")
     assert list(glossary.senses) == ["perder o barco"]
@@ -65,45 +77,19 @@ def test_forms_of_the_dictionary_and_only_those_that_occur(tmp_path: Path) -> No
     assert row["texts"] == "2"
     read = glossary.meanings().added("Ele perdeu o barco.")[0]
     assert read == "Ele perdeu o barco (miss the boat)."
-    with pytest.raises(UserError, match="occurs in="):
-        it.glossary("wiktionary", tmp_path / "b.tsv", texts=["Nothing of it."], path=extract)
+    refused("in=", "wiktionary", tmp_path, texts=["Nothing of it."], path=extract)
 
 
 def test_expressions_that_say_what_they_mean_are_left_out(tmp_path: Path) -> None:
-    source = tmp_path / "two.tsv"
-    rows = (
-        "expression\tmeaning",
-        "tie the knot\tget married",
-        "wedding anniversary\tanniversary of a wedding",
-    )
-    source.write_text("\n".join(rows), encoding="utf-8")
+    rows = "tie the knot\tget married\nwedding anniversary\tanniversary of a wedding"
+    source = write(tmp_path / "two.tsv", f"expression\tmeaning\n{rows}")
     assert list(made(tmp_path, f"from={source}", "max_similarity=0.6").senses) == ["tie the knot"]
-    with pytest.raises(UserError, match="max_similarity"):
-        made(tmp_path, f"from={source}", "max_similarity=0")
+    refused("max_similarity", source, tmp_path, max_similarity=0)
 
 
-def test_all_senses(tmp_path: Path) -> None:
-    extract = write_extract(tmp_path / "a.jsonl")
-    glossary = made(tmp_path, "from=wiktionary", f"path={extract}", "all_senses=true")
-    assert glossary.senses["red planet"] == ["A planet that is red"]
-    assert len(glossary.senses["kick the bucket"]) == 3
-
-
-@pytest.mark.parametrize(
-    ("text", "is_one"),
-    [
-        ("to the", False),
-        ("want to", False),
-        ("as well", False),
-        ("one's own", False),
-        ("bucket", False),
-        ("o que é", True),
-        ("red-handed", True),
-        ("in the bag", True),
-    ],
-)
-def test_phrases_of_function_words_are_left_out(text: str, is_one: bool) -> None:
-    assert is_expression(text) == is_one
+def test_phrases_of_function_words_are_left_out() -> None:
+    assert not any(map(is_expression, ("to the", "want to", "as well", "one's own", "bucket")))
+    assert all(map(is_expression, ("o que é", "red-handed", "in the bag")))
 
 
 def test_wordnet(tmp_path: Path) -> None:
@@ -130,22 +116,18 @@ def test_wordnet(tmp_path: Path) -> None:
 
 
 def test_several_sources_in_order_of_preference(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    table = tmp_path / "mine.csv"
-    table.write_text(
-        "idiom,definition\nKick the Bucket,stop living\nspill the beans,tell a secret\n,nothing\n"
-    )
+    rows = "Kick the Bucket,stop living\nspill the beans,tell a secret\n,nothing\nas well,x\n"
+    table = write(tmp_path / "mine.csv", f"idiom,definition\n{rows}")
     paths = f"path=[{table},{write_wordnet(tmp_path / 'dict')}]"
     columns = "columns={expression:idiom,meaning:definition}"
-    glossary = made(
-        tmp_path, "from=[files,wordnet]", paths, columns, "licence=cc0-1.0", name="idioms.parquet"
-    )
+    given = ("from=[files,wordnet]", paths, columns, "licence=cc0-1.0")
+    glossary = made(tmp_path, *given, name="idioms.parquet")
     assert glossary.senses["Kick the Bucket"] == ["stop living"]
     assert {"spill the beans", "red herring"} < glossary.senses.keys()
     assert "kick the bucket" not in glossary.senses
     assert glossary.describe()["licences"] == ["WordNet License", "cc0-1.0"]
-    assert "row 4 is skipped: field 'idiom': is empty" in caplog.text
-    with pytest.raises(UserError, match="2 sources"):
-        it.glossary(["wordnet", "files"], tmp_path / "b.tsv", path="x")
+    assert "row 4 is skipped: field 'idiom'" in caplog.text
+    refused("path", ["wordnet", "files"], tmp_path, path="x")
 
 
 def test_tables_and_data_sets_of_the_hub(tmp_path: Path) -> None:
@@ -156,31 +138,25 @@ def test_tables_and_data_sets_of_the_hub(tmp_path: Path) -> None:
     (entry,) = read_tables([data], columns, "cc0-1.0", lambda *bad: pytest.fail(str(bad)))
     assert entry.forms == ("spilt the beans",)
     assert (entry.source, entry.licence) == ("hf:someone/idioms:train@c0ffee", "cc0-1.0")
-    table = tmp_path / "mine.jsonl"
-    table.write_text(json.dumps(rows[0] | {"licence": "mit"}) + "\n")
+    table = write_lines(tmp_path / "mine.jsonl", [rows[0] | {"licence": "mit"}])
     made = it.glossary(str(table), tmp_path / "b.tsv", columns=columns, licence="cc0-1.0")
     assert read_glossary([made]).forms == {"spill the beans": ["spilt the beans"]}
     assert read_glossary([made]).describe()["licences"] == ["mit"]
 
 
 def test_bad_lines_are_named_and_there_is_a_limit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    bad = [
-        '{"word": "cut',
-        json.dumps(word("bite the bullet", sense("x", "slang")) | {"senses": "idiomatic"}),
-    ]
+    spoiled = json.dumps(word("bite the bullet", sense("x", "slang")) | {"senses": "idiomatic"})
+    bad = ['{"word": "cut', spoiled]
     extract = write_extract(tmp_path / "a.jsonl", [ENGLISH[0], *bad, ENGLISH[4]])
     glossary = made(tmp_path, "from=wiktionary", f"path={extract}", "bad_rows=2")
     assert list(glossary.senses) == ["kick the bucket", "buy the farm"]
     assert "line 2 is skipped" in caplog.text
     assert "line 3 is skipped: field 'senses'" in caplog.text
-    with pytest.raises(UserError, match="More than bad_rows=1") as caught:
-        it.glossary("wiktionary", tmp_path / "b.tsv", path=extract, bad_rows=1)
-    assert (caught.value.file, caught.value.row) == (extract, "line 3")
-    assert not (tmp_path / "b.tsv").exists()
+    message = refused("bad_rows=1", "wiktionary", tmp_path, path=extract, bad_rows=1)
+    assert f"{extract}, line 3" in message
     cut = write_extract(tmp_path / "cut.jsonl.gz")
     cut.write_bytes(cut.read_bytes()[:-20])
-    with pytest.raises(UserError, match="gzip"):
-        it.glossary("wiktionary", tmp_path / "b.tsv", path=cut)
+    refused("gzip", "wiktionary", tmp_path, path=cut)
 
 
 @pytest.mark.slow
@@ -275,9 +251,8 @@ def test_the_next_command_resumes_unless_the_file_was_changed(server: Server, tm
     """A command gives up once nothing more comes."""
     server.breaks = [500, 0, 500, 0]
     for _ in range(2):
-        with pytest.raises(DataMissingError) as caught:
-            it.glossary("wiktionary", tmp_path / "b.tsv", path=server.url)
-        assert all(part in str(caught.value) for part in (server.url, "path=<file>", "resume"))
+        message = refused("path=<file>", "wiktionary", tmp_path, DataMissingError, path=server.url)
+        assert server.url in message
     server.version, server.content = '"two"', server.content.replace(b"To die", b"To go")
     glossary = made(tmp_path, "from=wiktionary", f"path={server.url}")
     assert server.ranges == [None, *["bytes=500-"] * 2, *["bytes=1000-"] * 2]
@@ -286,13 +261,8 @@ def test_the_next_command_resumes_unless_the_file_was_changed(server: Server, tm
 
 def test_what_is_no_extract_is_refused(server: Server, tmp_path: Path) -> None:
     server.content = b"<!DOCTYPE html><html><body>Please log in.</body></html>"
-    with pytest.raises(DataMissingError, match="is a page"):
-        it.glossary("wiktionary", tmp_path / "b.tsv", path=server.url)
+    refused(server.url, "wiktionary", tmp_path, DataMissingError, path=server.url)
     assert not (tmp_path / "cache" / "wiktionary" / "words.jsonl").exists()
-    for options, part in (
-        ({"language": "xx"}, "language=xx"),
-        ({"path": "missing.jsonl"}, "no such file"),
-        ({"path": write_extract(tmp_path / "a.jsonl"), "language": "fi"}, "fi"),
-    ):
-        with pytest.raises(UserError, match=part):
-            it.glossary("wiktionary", tmp_path / "b.tsv", **options)
+    refused("language=xx", "wiktionary", tmp_path, language="xx")
+    refused("missing.jsonl", "wiktionary", tmp_path, path="missing.jsonl")
+    refused("fi", "wiktionary", tmp_path, path=write_extract(tmp_path / "a.jsonl"), language="fi")

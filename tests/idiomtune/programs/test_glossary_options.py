@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,7 +15,7 @@ from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import Meanings
 from idiomtune.errors import UserError
 from idiomtune.programs.check import gate_usages
-from tests.own_data import write
+from tests.own_data import write, write_lines
 from tests.tiny_models import constant_gate
 from tests.tiny_runs import composed
 
@@ -84,9 +83,8 @@ def test_options_without_a_glossary_are_refused(tiny_path: Path, trained: Path) 
     options = ["brief=true", "form=in_place", "gate=true", "dropout=0.25"]
     cases = [*((tiny_path, f"glossary_{option}") for option in options), (trained, "glossary_brief=false")]
     for path, option in cases:
-        with pytest.raises(UserError, match=rf"model\.{option}") as refused:
+        with pytest.raises(UserError, match=rf"(?s)model\.{option}.*model\.glossary="):
             built(path, option)
-        assert "model.glossary=" in str(refused.value)
 
 
 def test_a_gate_stays_with_its_model(trained: Path, glossary: Path, other: Path, tmp_path: Path) -> None:
@@ -120,12 +118,9 @@ def test_a_gate_needs_sentences_of_both_usages() -> None:
 
 
 def test_the_gate_of_a_run_is_fitted_to_magpie_and_our_own_sentences_too(tmp_path: Path) -> None:
-    lines = [
-        {"idiom": "tie the knot", "label": label, "sentence": f"{n} tied the knot", "offsets": [[2, 15]]}
-        for label in "il"
-        for n in range(3)
-    ]
-    (tmp_path / "magpie.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    use = {"idiom": "tie the knot", "offsets": [[2, 15]]}
+    lines = [use | {"label": label, "sentence": f"{n} tied the knot"} for label in "il" for n in range(3)]
+    write_lines(tmp_path / "magpie.jsonl", lines)
     options = ["+experiment=idiolink_glossary", f"data.magpie={tmp_path}"]
     settings = check(TrainSettings, composed("config", *options))
     usages = gate_usages(settings, cast(Any, SimpleNamespace()))
@@ -142,13 +137,7 @@ def test_a_meaning_may_not_hide_a_token(tiny_path: Path, glossary: Path) -> None
     built(tiny_path, *in_place[:1], expressions=("break the ice",))
 
 
-def test_what_is_not_learnt_is_refused(glossary: Path) -> None:
-    def model(option: str) -> Any:
-        named = (f"glossary={glossary}", f"model.{option}")
-        return check(LearnSettings, composed("learn", *named)).model
-
-    for option in ("glossary_gate=true", "glossary_dropout=0.25"):
-        with pytest.raises(UserError, match=option.partition("=")[0]):
-            model(option)
-    assert model("glossary_brief=true").glossary_brief is True
-    assert model("glossary_brief=null").glossary_brief is False
+@pytest.mark.parametrize(("given", "is_brief"), [("null", False), ("true", True)])
+def test_whole_meanings_are_learnt_unless_brief_ones_are_asked_for(given: str, is_brief: bool) -> None:
+    settings = check(LearnSettings, composed("learn", "glossary=a.tsv", f"model.glossary_brief={given}"))
+    assert settings.model.glossary_brief is is_brief
