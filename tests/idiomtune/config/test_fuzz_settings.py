@@ -126,7 +126,8 @@ def is_of_several(option: tuple[str, ...], message: str) -> bool:
 def test_sections_of_the_wrong_shape_are_named() -> None:
     kind, config = config_of("idiolink_ft")
     for section in ("model", "data", "benchmark", "objective", "trainer"):
-        for value in (None, 3, [], {}, [config[section]]):
+        values: list[Any] = [None, 3, [], {}, [config[section]]]
+        for value in values:
             assert section in (refusal(kind, changed(config, (section,), value)) or "")
         without = {key: value for key, value in config.items() if key != section}
         assert f"{section}: " in (refusal(kind, without) or "")

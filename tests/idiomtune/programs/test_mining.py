@@ -110,11 +110,11 @@ def test_options_leave_texts_out(mining: list[str], tiny: Encoder, tmp_path: Pat
 
 def test_of_groups_no_text_of_the_same_meaning_is_taken(mining: list[str], tmp_path: Path) -> None:
     rows = [
-        {"anchor": "It is pouring.", "positive": "Rain fell on the town.", "group": "rain", "meaning": "m"},
-        {"anchor": "It drizzles.", "positive": "It rains.", "group": "rain", "meaning": "m"},
-        {"anchor": "Rain check", "positive": "Later, then.", "group": "rain", "meaning": "other"},
+        {"anchor": "It is pouring.", "positive": "Rain fell on the town.", "meaning": "m"},
+        {"anchor": "It drizzles.", "positive": "It rains.", "meaning": "m"},
+        {"anchor": "Rain check", "positive": "Later, then.", "meaning": "other"},
     ]
-    write_lines(tmp_path / "pairs.jsonl", rows)
+    write_lines(tmp_path / "pairs.jsonl", [row | {"group": "rain"} for row in rows])
     found = candidates(build_objective(settings_of(*mining, "data.negatives.number=9"), tmp_path))
     same = {"It is pouring.", "Rain fell on the town.", "It drizzles.", "It rains."}
     assert all(negatives and not same & {*negatives} for _, _, negatives in found[:2])
@@ -151,15 +151,11 @@ def test_a_check_reads_the_corpus_and_loads_no_model(
     options = [*mining, model, "benchmark=[own_val]", "trainer.monitor=own_val/score"]
     if kind == "mixture":
         part = "data: {{train: {0}/pairs.jsonl, val: {0}/val.jsonl, negatives: {{number: 2, corpus: {1}}}}}"
-        options = [
-            *(
-                "+experiment=mixture",
-                f"+objective.parts.p={{{part.format(tmp_path, tmp_path / 'corpus.jsonl')}}}",
-            ),
-            *("model=pretrained", model, "trainer.batch_size=4"),
-        ]
+        given = part.format(tmp_path, tmp_path / "corpus.jsonl")
+        options = ["+experiment=mixture", f"+objective.parts.p={{{given}}}", "trainer.batch_size=4"]
+        options += ["model=pretrained", model]
     check_data(settings_of(*options))
-    assert "mined when training starts" in capsys.readouterr().out
+    assert "hard negatives" in capsys.readouterr().out
     write(tmp_path / "corpus.jsonl", '{"text": "A cat."}\n{"text": ""}\n')
     with pytest.raises(UserError, match=r"corpus\.jsonl[^\n]*\n.*row 2, field 'text'"):
         check_data(settings_of(*options))
@@ -168,10 +164,9 @@ def test_a_check_reads_the_corpus_and_loads_no_model(
 def test_what_cannot_be_mined_is_said(
     mining: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(UserError, match=r"data\.negatives: .*number=3"):
-        settings_of(*mining, "data.negatives.range_max=2")
-    with pytest.raises(UserError, match=r"data\.negatives: .*number"):
-        settings_of(*mining, "data.negatives.number=null")
+    for wrong in ("range_max=2", "number=null"):
+        with pytest.raises(UserError, match=r"data\.negatives: .*number"):
+            settings_of(*mining, f"data.negatives.{wrong}")
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "datasets", None)
         with pytest.raises(UserError, match=r"idiomtune\[data\]"):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,69 +15,53 @@ from idiomtune.io.claims import claimed
 from idiomtune.programs import new
 from idiomtune.programs.explore import explore, parse
 from tests.dictionaries import write_extract
+from tests.own_data import write
 from tests.planted_runs import plant
+from tests.tiny_runs import KEY
 
-QUICK = {
-    "data": "sample",
-    "benchmark.idiolink.bm25_modes": [],
-    "benchmark.idiolink.query_modes": ["sentence"],
-}
-Make = Callable[[Path], object]
+QUICK: dict[str, Any] = {"data": "sample", "overwrite": True, "benchmark.idiolink.bm25_modes": []}
+QUICK |= {"benchmark.idiolink.query_modes": ["sentence"]}
+EXTRACT: dict[str, Any] = {"path": "words.jsonl", "overwrite": True}
+Make = Callable[[Path, Path, Path], object]
 
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("planted") / "run"
-    plant(folder, scores={"idiolink/val/sentence/ndcg@10": 0.5}, baseline={})
+    plant(folder, scores={KEY: 0.5}, baseline={})
     return folder
 
 
-@pytest.fixture(
-    params=[
-        *("output.json", "queries.jsonl", "page.html", "index.html", "README.md"),
-        *("idioms.csv", "idioms.tsv", "idioms.parquet", "verdict.json"),
-        *("report.html", "table.md", "table.csv", "table.tex"),
-    ]
-)
-def kind(request: pytest.FixtureRequest, tiny_path: Path, planted: Path, tmp_path: Path) -> tuple[str, Make]:
-    """A file's name, and what writes it, over one of its own."""
-    name: str = request.param
-    extract = tmp_path / "words.jsonl"
-
-    def evaluate(option: str) -> Make:
-        return lambda folder: it.evaluate(
-            tiny_path, ["idiolink"], overwrite=True, **{option: folder / name}, **QUICK
-        )
-
-    def glossary(folder: Path) -> None:
-        write_extract(extract)
-        it.glossary("wiktionary", folder / name, path=str(extract), overwrite=True)
-
-    makers: dict[str, Make] = {
-        "output.json": evaluate("output"),
-        "queries.jsonl": evaluate("per_query"),
-        "page.html": lambda f: it.explore(tiny_path, corpus="sample", output=f / name, overwrite=True),
-        **dict.fromkeys(
-            ("index.html", "README.md"),
-            lambda f: explore(parse([f"{tiny_path}", "corpus=sample", f"space={f}", "overwrite=true"])),
-        ),
-        **dict.fromkeys(("idioms.csv", "idioms.tsv", "idioms.parquet"), glossary),
-        "verdict.json": lambda f: it.gate(
-            planted, floor="idiolink/val/sentence/ndcg@10:0.1", output=f / name
-        ),
-        **dict.fromkeys(
-            ("report.html", "table.md", "table.csv", "table.tex"), lambda f: it.report(planted, output=f)
-        ),
-    }
-    return name, makers[name]
+# A file's name → what writes it in a folder, of a model or a run, over one of its own.
+MAKERS: dict[str, Make] = {
+    "output.json": lambda f, m, _: it.evaluate(m, "idiolink", output=f / "output.json", **QUICK),
+    "queries.jsonl": lambda f, m, _: it.evaluate(m, "idiolink", per_query=f / "queries.jsonl", **QUICK),
+    "page.html": lambda f, m, _: it.explore(m, corpus="sample", output=f / "page.html", overwrite=True),
+    **dict.fromkeys(
+        ("index.html", "README.md"),
+        lambda f, m, _: explore(parse([f"{m}", "corpus=sample", f"space={f}", "overwrite=true"])),
+    ),
+    "idioms.tsv": lambda f, *_: it.glossary("wiktionary", f / "idioms.tsv", **EXTRACT),
+    "idioms.parquet": lambda f, *_: it.glossary("wiktionary", f / "idioms.parquet", **EXTRACT),
+    "verdict.json": lambda f, _, run: it.gate(run, floor=f"{KEY}:0.1", output=f / "verdict.json"),
+    **dict.fromkeys(
+        ("report.html", "table.md", "table.csv", "table.tex"), lambda f, _, run: it.report(run, output=f)
+    ),
+}
 
 
+@pytest.mark.parametrize("name", MAKERS)
 def test_a_file_of_its_own_alone_is_replaced(
-    kind: tuple[str, Make], tmp_path: Path, tiny_path: Path, planted: Path
+    name: str, tmp_path: Path, tiny_path: Path, planted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name, make = kind
+    monkeypatch.chdir(tmp_path)
+    write_extract(Path(EXTRACT["path"]))
     folder, precious = tmp_path / "out", tmp_path / "precious"
     folder.mkdir()
+
+    def make(folder: Path) -> object:
+        return MAKERS[name](folder, tiny_path, planted)
+
     make(folder)
     made = (folder / name).read_bytes()
     make(folder)
@@ -103,32 +89,21 @@ def test_a_file_of_its_own_alone_is_replaced(
     assert {path.name for path in folder.glob(".*")} == set()
 
 
-@pytest.mark.parametrize("stray", ["notes.txt", "new/out", "new/notes.txt", "out", ".out.partial/x"])
+@pytest.mark.parametrize(
+    "stray",
+    ["", "/notes.txt", "/new/out", "/new/notes.txt", "/out", "/.out.partial/x", "/../precious/x"],
+)
 @pytest.mark.parametrize("record", [None, "record.json"])
-def test_a_folder_of_the_users_with_the_hidden_name_is_left_alone(
-    stray: str, record: str | None, tmp_path: Path
-) -> None:
-    file = tmp_path / ".out.partial" / stray
-    file.parent.mkdir(parents=True)
-    file.write_text("mine")
-    with (
-        pytest.raises(UserError, match=r"output=.*\.out\.partial"),
-        claimed("output", tmp_path / "out", record=record, overwrite=True),
-    ):
+def test_what_has_the_hidden_name_is_left_alone(stray: str, record: str | None, tmp_path: Path) -> None:
+    """A file, a folder of the user's, or a link to one."""
+    file = write(Path(os.path.normpath(f"{tmp_path}/.out.partial{stray}")), "mine")
+    if "precious" in stray:
+        (tmp_path / ".out.partial").symlink_to(tmp_path / "precious")
+    output = claimed("output", tmp_path / "out", record=record, overwrite=True)
+    with pytest.raises(UserError, match=r"output=.*\.out\.partial"), output:
         pass
-    assert [path for path in (tmp_path / ".out.partial").rglob("*") if path.is_file()] == [file]
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [file]
     assert file.read_text() == "mine"
-
-
-def test_a_link_or_file_with_the_hidden_name_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "precious").mkdir()
-    (tmp_path / ".out.partial").symlink_to(tmp_path / "precious")
-    (tmp_path / ".other.partial").write_text("mine")
-    for name in ("out", "other"):
-        with pytest.raises(UserError, match="partial"), claimed("output", tmp_path / name):
-            pass
-    assert not any((tmp_path / "precious").iterdir())
-    assert (tmp_path / ".other.partial").read_text() == "mine"
 
 
 def test_what_a_block_leaves_to_resume_from_is_its_own(tmp_path: Path) -> None:
