@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import importlib
 import logging
 import os
 import random
@@ -13,11 +12,11 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,6 +25,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.singleton import Singleton
 
 import idiomtune as it
+from idiomtune.encoder.glossary import UsageGate
 from idiomtune.programs.process import alone
 from tests.programs import ROOT
 
@@ -75,83 +75,27 @@ def state() -> dict[str, Any]:
     }
 
 
-class Given(NamedTuple):
-    """What a function is called with.
-
-    Attributes:
-        run, tiny: a finished run, the folder of a model.
-        wrong: options that it refuses.
-    """
-
-    run: it.Run | Path
-    tiny: str
-    wrong: dict[str, Any]
-
-    def but(self, **options: Any) -> dict[str, Any]:
-        """These options, but for those that are wrong."""
-        return options | self.wrong
-
-
 ROWS = [{"anchor": f"He broke the ice {n}.", "positive": f"All {n} relaxed."} for n in range(4)]
 MEANINGS = {"broke the ice": "made people relax"}
-RUN = "idiomtune.encoder.encoder.Encoder._run"
-# Each function: how it is called, an option that is wrong, and what an interrupt comes in.
-CALLS: dict[str, tuple[Callable[[Given], Any], dict[str, Any], str]] = {
-    "train": (
-        lambda g: it.train(
-            data=ROWS, **g.but(model=g.tiny, device="cpu", trainer={"max_steps": 1, "batch_size": 2})
-        ),
-        {"trainer": {"batch_size": 0}},
-        RUN,
+
+
+Call = Callable[[Any, str], Any]  # of a finished run and the folder of a model
+CALLS: dict[str, Call] = {
+    "train": lambda _, tiny: it.train(
+        data=ROWS, model=tiny, device="cpu", trainer={"max_steps": 1, "batch_size": 2}
     ),
-    "resume": (
-        lambda g: it.resume(g.run, **g.but(trainer={"max_steps": 7})),
-        {"trainer": {"batch_size": 0}},
-        RUN,
+    "resume": lambda run, _: it.resume(run, trainer={"max_steps": 7}),
+    "check": lambda _, tiny: it.check("idiolink_ft", data="sample", model=tiny),
+    "evaluate": lambda _, tiny: it.evaluate(tiny, "idiolink", data="sample", device="cpu"),
+    "learn": lambda _, tiny: it.learn(
+        tiny, MEANINGS, corpus=TEXTS, output="mine", sentences=2, steps=2, device="cpu"
     ),
-    "check": (
-        lambda g: it.check("idiolink_ft", data="sample", model=g.tiny, **g.wrong),
-        {"trainer": {"batch_size": 0}},
-        "idiomtune.programs.check.check",
-    ),
-    "evaluate": (
-        lambda g: it.evaluate(g.tiny, "idiolink", **g.but(data="sample", device="cpu")),
-        {"device": "tpu"},
-        RUN,
-    ),
-    "learn": (
-        lambda g: it.learn(
-            g.tiny, MEANINGS, **g.but(corpus=TEXTS, output="mine", sentences=2, steps=2, device="cpu")
-        ),
-        {"steps": -1},
-        RUN,
-    ),
-    "glossary": (
-        lambda g: it.glossary(["table.tsv"], "new.tsv", texts=TEXTS, **g.wrong),
-        {"language": 3.5},
-        "idiomtune.programs.glossary.glossary",
-    ),
-    "push": (
-        lambda g: it.push(g.run, **g.but(repo_id="me/x", dry_run=True, license="mit", allow_sample=True)),
-        {"repo_id": "a/b/c"},
-        "idiomtune.programs.push.push",
-    ),
-    "report": (
-        lambda g: it.report(g.run, **g.wrong),
-        {"against": "nowhere"},
-        "idiomtune.reports.runs.read_runs",
-    ),
-    "gate": (
-        lambda g: it.gate(g.run, **g.but(against="baseline", margin=0.5)),
-        {"margin": -1},
-        "idiomtune.reports.checks.run_checks",
-    ),
-    "explore": (lambda g: it.explore(g.tiny, corpus=TEXTS, **g.but(device="cpu")), {"device": "tpu"}, RUN),
-    "usage": (
-        lambda g: it.usage(g.tiny, TEXTS[:1], **g.but(expressions="break the ice")),
-        {"expressions": "spill the beans"},
-        "idiomtune.encoder.encoder.Encoder.from_pretrained",
-    ),
+    "glossary": lambda *_: it.glossary(["table.tsv"], "new.tsv", texts=TEXTS),
+    "push": lambda run, _: it.push(run, "me/x", dry_run=True, license="mit", allow_sample=True),
+    "report": lambda run, _: it.report(run),
+    "gate": lambda run, _: it.gate(run, against="baseline", margin=0.5),
+    "explore": lambda _, tiny: it.explore(tiny, corpus=TEXTS, device="cpu"),
+    "usage": lambda _, tiny: it.usage(tiny, TEXTS[:1], "break the ice"),
 }
 
 
@@ -160,58 +104,45 @@ def test_every_function_is_tried() -> None:
     assert functions == CALLS.keys()
 
 
+@contextmanager
+def as_it_was() -> Iterator[None]:
+    """The process, once a function has been called."""
+    torch.manual_seed(5)
+    np.random.seed(6)
+    before = state()
+    yield
+    assert {part: value for part, value in state().items() if value != before[part]} == {}
+    with pytest.raises(it.UserError, match="margin"):
+        it.gate(Path.cwd())  # no lock is held
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("end", ["ok", "error", "interrupt"])
 @pytest.mark.parametrize("name", CALLS)
 def test_the_process_is_as_it_was(
     name: str,
-    end: str,
     whole_run: Callable[[list[str]], Path],
     options: list[str],
     tiny_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    call, wrong, place = CALLS[name]
     run = it.Run(shutil.copytree(whole_run(options), "run"))
     Path("table.tsv").write_text("expression\tmeaning\nbreak the ice\tmake people relax\n")
-    monkeypatch.setattr("idiomtune.encoder.usage_gate.fit_gate", _no_gate)
-    torch.manual_seed(5)
-    np.random.seed(6)
-    if end == "interrupt":
-        module, _, attribute = place.rpartition(".")
-        assert_there(module, attribute)
-        monkeypatch.setattr(place, _interrupted)
-    before = state()
-    expected = {"ok": None, "error": it.UserError, "interrupt": KeyboardInterrupt}[end]
-    if expected is None:
-        call(Given(run, str(tiny_path), {}))
-    else:
-        with pytest.raises(expected):
-            call(Given(run, str(tiny_path), wrong if end == "error" else {}))
-    after = state()
-    assert {part: value for part, value in after.items() if value != before[part]} == {}
-    with pytest.raises(it.UserError, match="margin"):
-        it.gate(run)  # no lock is held
+    gate = UsageGate([0.5] * 3 * 32, 0.0, (1,), (0.5,) * 32)
+    monkeypatch.setattr("idiomtune.encoder.usage_gate.fit_gate", lambda *_: gate)
+    with as_it_was():
+        CALLS[name](run, str(tiny_path))
 
 
-def assert_there(module: str, attribute: str) -> None:
-    owner: Any
-    try:
-        owner = importlib.import_module(module)
-    except ModuleNotFoundError:
-        package, _, name = module.rpartition(".")
-        owner = getattr(importlib.import_module(package), name)
-    assert hasattr(owner, attribute)
+@pytest.mark.parametrize(("device", "end"), [("tpu", it.UserError), ("cpu", KeyboardInterrupt)])
+def test_the_process_is_as_it_was_after_an_error_or_interrupt(
+    device: str, end: type[BaseException], tiny_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        signal.raise_signal(signal.SIGINT)
 
-
-def _interrupted(*_: Any, **__: Any) -> None:
-    signal.raise_signal(signal.SIGINT)
-
-
-def _no_gate(*_: Any) -> Any:
-    from idiomtune.encoder.glossary import UsageGate
-
-    return UsageGate([0.5] * 3 * 32, 0.0, (1,), (0.5,) * 32)
+    monkeypatch.setattr("idiomtune.encoder.encoder.Encoder._run", interrupted)
+    with as_it_was(), pytest.raises(end):
+        it.evaluate(tiny_path, "idiolink", data="sample", device=device)
 
 
 def vandal(end: str) -> None:
@@ -267,32 +198,13 @@ def test_a_second_program_is_refused_at_once() -> None:
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(alone(first))
         assert entered.wait(30)
-        for call, _, _ in CALLS.values():
+        for call in CALLS.values():
             with pytest.raises(it.UserError, match="in progress"):
-                call(Given(Path("run"), "tiny", {}))
+                call("run", "tiny")
         leave.set()
         assert running.result() == "done"
     with pytest.raises(it.UserError, match="models"):
         it.explore()
-
-
-@pytest.mark.slow
-def test_of_programs_in_threads_only_one_runs(tiny_path: Path) -> None:
-    """Whoever comes first ends as it would alone."""
-    start = threading.Barrier(6)
-
-    def call(number: int) -> str:
-        start.wait()
-        try:
-            it.check("idiolink_ft", data="sample", model=str(tiny_path), run_dir=f"runs/{number}")
-        except it.UserError as error:
-            return str(error)
-        return "done"
-
-    with ThreadPoolExecutor(6) as pool:
-        ends = sorted(pool.map(call, range(6)))
-    assert "done" in ends
-    assert all(end == "done" or "in progress" in end for end in ends)
 
 
 def test_an_interrupt_that_becomes_an_error_is_an_interrupt() -> None:
@@ -330,40 +242,41 @@ print(ends.count("interrupted"), *ends)
 """
 
 
+def python(code: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("start", [0.01, 0.9, 1.8])
-@pytest.mark.parametrize("what", ["check", "evaluate", "Encoder"])
-def test_after_an_interrupt_anywhere_the_next_call_works(what: str, start: float, tiny_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("call", "delays"),
+    [
+        ("it.check('idiolink_ft', data='sample', model={!r})", [0.9, *(0.02 * n for n in range(1, 25))]),
+        ("it.evaluate({!r}, 'idiolink', data='sample', device='cpu')", [0.01, 1.8]),
+        ("it.Encoder", [0.01, 0.9]),
+    ],
+)
+def test_after_an_interrupt_anywhere_the_next_call_works(
+    call: str, delays: list[float], tiny_path: Path
+) -> None:
     """In the first import of torch and others, in composing, and later."""
-    tiny = str(tiny_path)
-    call = {
-        "check": f"it.check('idiolink_ft', data='sample', model={tiny!r})",
-        "evaluate": f"it.evaluate({tiny!r}, 'idiolink', data='sample', device='cpu')",
-        "Encoder": "it.Encoder",
-    }[what]
-    delays = [start, *(0.02 * number for number in range(1, 25))] if what == "check" else [start, start / 2]
-    program = INTERRUPTED.format(delays=delays, call=call)
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = python(INTERRUPTED.format(delays=delays, call=call.format(str(tiny_path))))
     assert done.returncode == 0, done.stderr
-    if what == "check":
+    if "check" in call:
         assert int(done.stdout.splitlines()[-1].split()[0]) > 5
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("delay", [0.15, 0.3, 0.45, 0.8, 1.3])
-@pytest.mark.parametrize("program", ["check", "report"])
+@pytest.mark.parametrize(
+    ("program", "delay"), [("check", 0.15), ("check", 0.45), ("check", 1.3), ("report", 0.3)]
+)
 def test_a_program_that_is_interrupted_says_so(program: str, delay: float, tiny_path: Path) -> None:
-    arguments = {"check": ["idiolink_ft", "data=sample", f"model={tiny_path}"], "report": ["nowhere"]}[
-        program
-    ]
-    code = (
+    arguments, ended = {  # and the status if it ended before it was interrupted
+        "check": (["idiolink_ft", "data=sample", f"model={tiny_path}"], 0),
+        "report": (["nowhere"], 2),
+    }[program]
+    done = python(
         "import runpy, signal, sys\n"
         "signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))\n"
         f"import idiomtune\nsignal.setitimer(signal.ITIMER_REAL, {delay})\n"
@@ -371,15 +284,6 @@ def test_a_program_that_is_interrupted_says_so(program: str, delay: float, tiny_
         "try:\n    runpy.run_module('idiomtune', run_name='__main__')\n"
         "finally:\n    signal.setitimer(signal.ITIMER_REAL, 0)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    ended = {"check": 0, "report": 2}[program]  # before it was interrupted
     assert done.returncode in (130, ended), done.stderr
     assert "Traceback" not in done.stderr
     assert done.returncode == ended or "interrupted" in done.stderr
