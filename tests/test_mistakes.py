@@ -79,6 +79,10 @@ REFUSED = [
     ("keys", "", "keys.csv|data.columns={anchor:"),
     ("one_answer", "", "one text in all rows|data.columns={positive:"),
     ("one_text", "", "one_text.csv|one text"),
+    # What is not there
+    ("", f"{IDIOLINK} precision=fp16", "precision=fp16"),
+    ("", "+experiment=idiolink_ft data.root=missing", "data.root"),
+    ("", f"{IDIOLINK} split=tset trainer.monitor=idiolink/tset/sentence/ndcg@10", "tset|test, train, val"),
     # Nothing to learn from
     ("pairs", "trainer.batch_size=1", "trainer.batch_size"),
     ("pairs", "trainer.batch_size=4 trainer.accumulation=4", "trainer.batch_size|trainer.accumulation"),

@@ -60,53 +60,25 @@ class Options(BenchmarkOptions):
 DECLARED = [BenchmarkType(__name__, Options, lambda settings, options: exit())]
 """
 MODULES = {f"{name}.py": LEAVES for name in ("one", "two")} | {"exits.py": "raise SystemExit(0)"}
+ONE = "+benchmark.one={name:one}"
 STUDY = {"s/study.db": "", "s/0/run.json": FINISHED}
 SWEEP = {"s/0/run.json": FINISHED, "s/1/run.json": FINISHED, "s/0/.hydra/overrides.yaml": "- seed=7\n"}
-# Program, options, files that are there, exit status, parts of the message.
+# Program, options, files that are there, exit status, parts of the message. More that end in these ways are in
+# `tests/test_mistakes.py` and `tests/idiomtune/config/test_words.py`.
 WRONG: list[tuple[str, str, dict[str, str], int, str]] = [
-    ("train", "+experiment=nonsense", {}, 2, "nonsense|idiolink_ft"),
-    ("train", f"{OWN} run_dir=new trainer.epochs=3", {}, 2, "trainer.epochs: there is no such option"),
-    ("train", f"{OWN} trainer.batch_size=many", {}, 2, "trainer.batch_size|'many'"),
+    ("train", f"{OWN} run_dir=new trainer.epochs=3", {}, 2, "trainer.epochs"),
     ("train", f"{OWN} trainer.batch_size=1", {}, 2, "trainer.batch_size"),
     ("train", f"{OWN} trainer.max_steps=${{trainer.steps}}", {}, 2, "trainer.steps"),
-    ("train", f"{IDIOLINK} trainer.monitor=no/such/score", {}, 2, "no/such/score"),
-    ("train", f"{OWN} resume=no_such_folder", {}, 2, "no_such_folder|no run"),
-    ("train", f"{OWN} run_dir=train.csv/new", {}, 2, "train.csv/new|cannot be written"),
-    ("train", f"{OWN} run_dir=['']", {}, 2, "run_dir|string"),
+    ("train", f"{OWN} resume=no_such_folder", {}, 2, "resume=no_such_folder"),
+    ("train", f"{OWN} run_dir=train.csv/new", {}, 2, "train.csv/new"),
     ("train", f"{OWN} =3", {}, 2, "=3"),
     ("train", f"{OWN} +hub.token={SECRET}", {}, 2, "hub.token"),
-    ("train", f"{IDIOLINK} model=minilm model.path=train.csv", {}, 2, "not a folder"),
-    ("train", f"{IDIOLINK} model=nobody/nothing", {}, 2, "nobody/nothing|Hub did not give it"),
-    ("train", f"{IDIOLINK} device=cuda", {}, 2, "device=cuda|not available"),
-    ("train", f"{IDIOLINK} precision=fp16 device=cpu", {}, 2, "precision=fp16"),
-    ("train", "+experiment=idiolink_ft data.root=missing", {}, 2, "data.root|no such folder"),
-    (
-        "train",
-        f"{IDIOLINK} split=tset trainer.monitor=idiolink/tset/sentence/ndcg@10",
-        {},
-        2,
-        "tset|splits there: test, train, val",
-    ),
-    ("train", f"-m {OWN} run_dir=x seed=1,2", {}, 2, "run_dir|hydra.sweep.dir"),
-    ("train", f"-m {OWN} seed=1,2 hydra.sweep.dir=s", SWEEP, 2, "job 0|s/0 already contains a run|resume="),
+    ("train", f"-m {OWN} seed=1,2 hydra.sweep.dir=s", SWEEP, 2, "job 0|s/0|resume="),
     ("train", f"{SEARCH} hydra.sweep.dir=s", STUDY, 2, "s/study.db|hydra.sweep.dir="),
     ("train.check", "+experiment=own data.train='x\x1b[31m'", {}, 2, "x\\x1b[31m"),
     ("train.check", f"{OWN} extensions=[exits]", MODULES, 2, "extensions: exits|SystemExit"),
-    (
-        "train.check",
-        f"{OWN} extensions=[one] +benchmark.one={{name:one}}",
-        MODULES,
-        1,
-        "SystemExit",
-    ),
-    (
-        "train.check",
-        f"{OWN} extensions=[one,two] +benchmark.one={{name:one}} +benchmark.two={{name:two}}",
-        MODULES,
-        2,
-        "one and two|'one/a'",
-    ),
-    ("train.evaluate", "split=[]", {}, 2, "split"),
+    ("train.check", f"{OWN} extensions=[one] {ONE}", MODULES, 1, "SystemExit"),
+    ("train.check", f"{OWN} extensions=[one,two] {ONE} {ONE.replace('one', 'two')}", MODULES, 2, "'one/a'"),
 ]
 
 
@@ -125,10 +97,8 @@ def test_wrong_use_is_explained(
     (tmp_path / ".hydra").mkdir()  # of an old run
     for name, content in {"train.csv": PAIRS, **files}.items():
         write(tmp_path / name, content)
-    model = [] if "model" in options else ["model=pretrained", f"model.path={tiny_path}"]
-    done = run(
-        program, *options.split(), *model, cwd=tmp_path, environment=HERE | {"CUDA_VISIBLE_DEVICES": ""}
-    )
+    model = ["model=pretrained", f"model.path={tiny_path}"]
+    done = run(program, *options.split(), *model, cwd=tmp_path, environment=HERE)
     assert done.returncode == status, done.stderr
     assert_explained(done, *named.split("|"))
     assert ("unexpected" in done.stderr) == (status == 1)
@@ -211,13 +181,7 @@ def test_evaluating_best_gives_the_runs_scores(tmp_path: Path) -> None:
         key = f"idiolink/val/{mode}/ndcg@10"
         assert ours["scores"][key] > ours["baseline"][key] + 0.03
     margin = "margin=idiolink/val/span/ndcg@10:0.1"
-    done = run(
-        "train.gate",
-        str(output),
-        f"against={folder}",
-        margin,
-        f"output={tmp_path / 'gate.json'}",
-    )
+    done = run("train.gate", str(output), f"against={folder}", margin, f"output={tmp_path / 'gate.json'}")
     assert done.returncode == 3, done.stderr  # three idioms are too few
     (check,) = json.loads((tmp_path / "gate.json").read_text())["checks"]
     assert check["interval"] is None
@@ -246,16 +210,15 @@ def test_a_sweep_is_resumed_by_the_same_command(tmp_path: Path, tiny_path: Path)
     """What is finished is skipped, what was interrupted is resumed, what never started is run."""
     first = sweep(tmp_path, tiny_path, "seed=1,2", "+debug=smoke")
     assert first.returncode == 0, first.stderr
-    table = first.stdout[first.stdout.index("2 jobs by the mean of 4 monitored scores") :]
-    assert re.search(r"the best job: [01] \(seed=[12]\), model \S+/best", table)
-    assert f"idiomtune report {tmp_path}" in table
+    assert re.search(r"job: [01] \(seed=[12]\), model \S+/best", first.stdout)
+    assert f"idiomtune report {tmp_path}" in first.stdout
     jobs = [tmp_path / str(number) for number in range(3)]
     record = json.loads((jobs[1] / "run.json").read_text())
     (jobs[1] / "run.json").write_text(json.dumps(record | {"status": "running"}))
     before = (jobs[0] / "run.json").read_bytes()
     again = sweep(tmp_path, tiny_path, "seed=1,2,3", "+debug=smoke")
     assert again.returncode == 0, again.stderr
-    assert "0: this job is finished, and is skipped" in again.stderr
+    assert f"{jobs[0]}: " in again.stderr
     assert (jobs[0] / "run.json").read_bytes() == before
     ended = [json.loads((job / "run.json").read_text()) for job in jobs]
     assert [(run["seed"], run["status"]) for run in ended] == [(seed, "finished") for seed in (1, 2, 3)]
@@ -270,21 +233,6 @@ def test_a_failed_job_ends_a_sweep_of_several_processes(tmp_path: Path, tiny_pat
     assert_explained(done, "process 0: device=cuda")
     assert done.returncode == 2
     assert not (tmp_path / "1").exists()
-
-
-@pytest.mark.slow
-def test_cross_validation_scores_each_folds_own_idioms(tmp_path: Path, tiny_path: Path) -> None:
-    folds = ("+protocol=cross_validation", "data.fold=0,1", "data.folds=3", "eval.per_query=true")
-    done = sweep(tmp_path, tiny_path, *folds, "benchmark.idiolink.query_modes=[sentence,span]")
-    assert done.returncode == 0, done.stderr
-    scored = []
-    for job in ("0", "1"):
-        keys = json.loads((tmp_path / job / "scores.json").read_text())["scores"]
-        assert all(key.startswith("idiolink/cv/") for key in keys)
-        rows = (tmp_path / job / "per_query" / "idiolink.jsonl").read_text(encoding="utf-8").splitlines()
-        scored.append({json.loads(row)["idiom"] for row in rows})
-    assert [len(idioms) for idioms in scored] == [3, 3]
-    assert not scored[0] & scored[1]
 
 
 @pytest.mark.slow

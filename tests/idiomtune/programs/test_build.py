@@ -85,13 +85,17 @@ def test_batches_against_themselves() -> None:
 
 
 def test_a_fold_is_trained_on_the_others_idioms() -> None:
-    options = ("+protocol=cross_validation", "data.folds=3", "data.fold=1")
-    ((benchmark,), _) = build_benchmarks(settings(*options), ["idiolink"])
-    (scored,) = benchmark.splits  # type: ignore[attr-defined]
-    held_out = {q.idiom for q in scored.queries}
-    trained = {idiom for idiom, _ in objective(*options).idiom_sentences}
-    assert (len(held_out), len(trained)) == (3, 6)
-    assert not held_out & trained
+    every: set[str] = set()
+    for fold in range(3):
+        options = ("+protocol=cross_validation", "data.folds=3", f"data.fold={fold}")
+        ((benchmark,), _) = build_benchmarks(settings(*options), ["idiolink"])
+        (scored,) = benchmark.splits  # type: ignore[attr-defined]
+        held_out = {q.idiom for q in scored.queries}
+        trained = {idiom for idiom, _ in objective(*options).idiom_sentences}
+        assert (scored.name, len(held_out), len(trained)) == ("cv", 3, 6)
+        assert not held_out & (trained | every)
+        every |= held_out
+    assert len(every) == 9
 
 
 @pytest.mark.parametrize(

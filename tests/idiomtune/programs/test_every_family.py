@@ -1,4 +1,4 @@
-"""All that a user does with a model, on tiny ones of families that differ most: the steps of `make models`."""
+"""All that a user does with a model, on tiny ones that differ most: the steps of `make models`."""
 
 from __future__ import annotations
 
