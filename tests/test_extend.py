@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from torch.nn.functional import cosine_similarity
 import idiomtune as it
 from idiomtune import extend
 from idiomtune.testing import check_objective
+from tests.own_data import STS, write, write_collection
 from tests.programs import ROOT
 
 MODULE = """
@@ -39,29 +39,15 @@ DECLARED = [
 """
 
 
-def lines(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-
-
 def test_a_benchmark_of_a_kind_is_its_data_and_a_class(
     tmp_path: Path, tiny_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It scores as `own_sts` and `own_retrieval` score the same files; a split that is not there is named."""
     monkeypatch.chdir(tmp_path)
     Path("my_kinds.py").write_text(MODULE, encoding="utf-8")
-    lines(
-        Path("pairs/val.jsonl"),
-        [
-            {"sentence1": f"Cat {n} sat.", "sentence2": f"Cat {n * n % 7} lay.", "score": n % 5}
-            for n in range(9)
-        ],
-    )
-    lines(Path("found/val/corpus.jsonl"), [{"_id": f"d{n}", "text": f"It is at home {n}."} for n in range(9)])
-    lines(Path("found/val/queries.jsonl"), [{"_id": f"q{n}", "text": f"Where is {n}?"} for n in range(4)])
-    judged = "".join(f"q{n}\td{n}\t1\n" for n in range(4))
-    Path("found/val/qrels.tsv").write_text(f"query-id\tcorpus-id\tscore\n{judged}", encoding="utf-8")
-    own = {"own_sts": {"path": {"val": "pairs/val.jsonl"}}, "own_retrieval": {"path": {"val": "found/val"}}}
+    write(Path("pairs/val.csv"), STS)
+    write_collection(Path("found/val"))
+    own = {"own_sts": {"path": {"val": "pairs/val.csv"}}, "own_retrieval": {"path": {"val": "found/val"}}}
     same: dict[str, Any] = {"device": "cpu", "cache": False}
     expected = it.evaluate(tiny_path, [*own], benchmark=own, **same)
     ours: dict[str, Any] = {
@@ -70,11 +56,8 @@ def test_a_benchmark_of_a_kind_is_its_data_and_a_class(
     }
     arguments = ("extensions=[my_kinds]", "benchmark=[]")
     scores = it.evaluate(tiny_path, None, *arguments, **ours, **same)
-    renamed = {
-        key.replace("own_sts", "proverbs").replace("own_retrieval", "sayings"): v
-        for key, v in expected.items()
-    }
-    assert dict(scores) == renamed
+    names = {"proverbs": "own_sts", "sayings": "own_retrieval"}
+    assert {f"{names[key.split('/')[0]]}/{key.partition('/')[2]}": scores[key] for key in scores} == expected
     ours["benchmark"]["proverbs"]["split"] = ["test"]
     with pytest.raises(it.UserError, match=r"test.*proverbs|proverbs.*test"):
         it.evaluate(tiny_path, ["proverbs"], *arguments, **ours, **same)

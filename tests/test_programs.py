@@ -63,8 +63,8 @@ MODULES = {f"{name}.py": LEAVES for name in ("one", "two")} | {"exits.py": "rais
 ONE = "+benchmark.one={name:one}"
 STUDY = {"s/study.db": "", "s/0/run.json": FINISHED}
 SWEEP = {"s/0/run.json": FINISHED, "s/1/run.json": FINISHED, "s/0/.hydra/overrides.yaml": "- seed=7\n"}
-# Program, options, files that are there, exit status, parts of the message. More that end in these ways are in
-# `tests/test_mistakes.py` and `tests/idiomtune/config/test_words.py`.
+# Program, options, files that are there, exit status, parts of the message. More that end in these ways are
+# in `tests/test_mistakes.py` and `tests/idiomtune/config/test_words.py`.
 WRONG: list[tuple[str, str, dict[str, str], int, str]] = [
     ("train", f"{OWN} run_dir=new trainer.epochs=3", {}, 2, "trainer.epochs"),
     ("train", f"{OWN} trainer.batch_size=1", {}, 2, "trainer.batch_size"),

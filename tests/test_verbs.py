@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from hydra.core.global_hydra import GlobalHydra
 import idiomtune as it
 from idiomtune.testing import check_objective
 from tests.programs import ROOT, run
-from tests.tiny_runs import assert_same_run
+from tests.tiny_runs import KEY, assert_same_run
 
 PAIRS = [
     {"anchor": f"He {verb} the {noun}.", "positive": meaning, "span": f"{verb} the {noun}", "group": group}
@@ -33,7 +34,7 @@ def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["options", "triplet_options", "joint_options", "experts_options"])
+@pytest.mark.parametrize("kind", ["options", "experts_options"])
 def test_a_run_from_python_equals_the_commands(kind: str, request: pytest.FixtureRequest) -> None:
     """Weights, scores and steps bit for bit; and no state of Hydra's is left."""
     options: list[str] = request.getfixturevalue(kind)
@@ -55,10 +56,8 @@ def trained(whole_run: Callable[[list[str]], Path], options: list[str]) -> it.Ru
 
 @pytest.mark.slow
 def test_what_a_run_answers(trained: it.Run, tiny_path: Path) -> None:
-    key = "idiolink/val/sentence/ndcg@10"
-    frame = trained.scores.to_pandas().set_index("score")
-    assert frame.loc[key, "value"] == trained.scores[key]
-    assert frame.loc[key, "mode"] == "sentence"
+    frame, key = trained.scores.to_pandas().set_index("score"), KEY
+    assert [*frame.loc[key, ["value", "mode"]]] == [trained.scores[key], "sentence"]
     with pytest.raises(KeyError, match="nearest"):
         trained.scores["idiolink/val/sentence/ndcg"]
     compared = trained.compare()
@@ -82,21 +81,20 @@ def test_what_a_run_answers(trained: it.Run, tiny_path: Path) -> None:
 def test_a_run_is_resumed_evaluated_and_judged(options: list[str]) -> None:
     """One run after another in one process; an error of one leaves nothing to the next."""
     others = [option for option in options if not option.startswith("+experiment=")]
-    with pytest.raises(it.UserError, match="batch_size"):
-        it.train("idiolink_ft", *others, trainer={"batch_size": 0})
-    with pytest.raises(it.UserError, match="Did you mean experiment=idiolink_ft"):
-        it.train("idiolink_fd", *others)
+    for wrong in ({"trainer": {"batch_size": 0}}, {"trainer": {"batch": 3}}):
+        with pytest.raises(it.UserError, match="batch_size"):
+            it.train("idiolink_ft", *others, **wrong)
     assert not Path("checkpoints").exists()
     it.check("idiolink_ft", *others)
     first = it.train("idiolink_ft", *others, trainer={"max_epochs": 1}, run_dir=Path("runs/a (1)"))
     again = first.resume(trainer={"max_epochs": 2})
     assert (again.path, again.status) == (first.path, "finished")
-    chosen = ["benchmark.idiolink.split=val", "benchmark.idiolink.query_modes=[sentence]"]
-    scores = it.evaluate(again, ["idiolink"], *chosen, "benchmark.idiolink.bm25_modes=[]", data="sample")
-    assert scores["idiolink/val/sentence/ndcg@10"] == again.scores["idiolink/val/sentence/ndcg@10"]
-    encoder = it.evaluate(again.best, "idiolink", *chosen, "benchmark.idiolink.bm25_modes=[]", data="sample")
-    assert dict(encoder) == dict(scores)
-    assert it.gate(again, against="baseline", floor="idiolink/val/sentence/ndcg@10:2") == "fails"
+    chosen = ["split=val", "query_modes=[sentence]", "bm25_modes=[]"]
+    words = [f"benchmark.idiolink.{option}" for option in chosen]
+    scores = it.evaluate(again, ["idiolink"], *words, data="sample")
+    assert scores[KEY] == again.scores[KEY]
+    assert dict(it.evaluate(again.best, "idiolink", *words, data="sample")) == dict(scores)
+    assert it.gate(again, against="baseline", floor=f"{KEY}:2") == "fails"
     assert "idiolink" in it.report(again).path.read_text()
     page = it.explore(again, corpus=["He broke the ice.", "The ice broke."], device="cpu")
     assert "<iframe" in page._repr_html_()
@@ -131,20 +129,15 @@ class Frames(HTMLParser):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["rows", "pandas", "path"])
+@pytest.mark.parametrize("form", ["pandas", "path"])
 def test_own_data_in_memory(form: str, tiny_path: Path) -> None:
     """It lies next to the runs, by its digest, so that a run can be resumed."""
     path = Path("pairs.jsonl")
     path.write_text("".join(json.dumps(row) + "\n" for row in PAIRS))
-    data: Any = {"rows": PAIRS, "pandas": pd.DataFrame(PAIRS), "path": path}[form]
-    trained = it.train(
-        data=data,
-        val=PAIRS[:3],
-        model=str(tiny_path),
-        device="cpu",
-        eval={"cache": False},
-        trainer={"max_steps": 1, "batch_size": 3},
-    )
+    data: Any = {"pandas": pd.DataFrame(PAIRS), "path": path}[form]
+    short = {"max_steps": 1, "batch_size": 3}
+    same: dict[str, Any] = {"model": str(tiny_path), "device": "cpu", "eval": {"cache": False}}
+    trained = it.train(data=data, val=PAIRS[:3], trainer=short, **same)
     config = json.loads((trained.path / "run.json").read_text())
     inputs = sorted(Path("checkpoints/inputs").glob("*.jsonl"))
     assert len(inputs) == (1 if form == "path" else 2)
@@ -152,47 +145,15 @@ def test_own_data_in_memory(form: str, tiny_path: Path) -> None:
     assert trained.resume(trainer={"max_steps": 2}).status == "finished"
 
 
-@pytest.mark.parametrize("data", [[], {}, 3, [1], "rows of nothing"])
-def test_data_in_memory_that_is_none(data: Any) -> None:
-    with pytest.raises((it.UserError, TypeError)):
-        it.check("own", data=data)
-
-
-@pytest.mark.slow
-def test_meanings_in_memory(tiny_path: Path) -> None:
-    taught = it.learn(
-        str(tiny_path),
-        {"broke the ice": "made people relax"},
-        output="models/mine",
-        sentences=2,
-        steps=2,
-        device="cpu",
-        corpus=["He broke the ice.", "She went home."],
-    )
-    assert Path("models/mine/model.safetensors").is_file()
-    plain = it.Encoder(tiny_path, device="cpu")
-    texts = ["He broke the ice.", "She went home."]
-    changed = [not torch.equal(a, b) for a, b in zip(taught.encode(texts), plain.encode(texts), strict=True)]
-    assert changed == [True, False]
-
-
 def test_an_encoder_as_people_expect_it(tiny_path: Path) -> None:
     """By its name, with meanings in memory, spans by their dictionary form, texts compared and searched."""
-    plain = it.Encoder(tiny_path, device="cpu")
-    reads = it.Encoder(
-        tiny_path, device="cpu", glossary={"break the ice": "relax people"}, glossary_form="in_place"
-    )
+    make: Any = partial(it.Encoder, tiny_path, device="cpu")
+    plain = make()
+    reads = make(glossary={"break the ice": "relax people"}, glossary_form="in_place")
     assert not Path("checkpoints").exists()
-    own, both = (
-        it.Encoder(tiny_path, device="cpu", glossary=parts).meanings
-        for parts in ("sample", ["sample", {"no cap": "honestly", "Falcon": None}])
-    )
-    assert own is not None
-    assert both is not None
-    assert both.senses == own.senses | {"no cap": ["honestly"], "Falcon": []}
-    rows = it.Encoder(tiny_path, device="cpu", glossary=[{"expression": "no cap", "meaning": "honestly"}])
-    assert rows.meanings is not None
-    assert rows.meanings.senses == {"no cap": ["honestly"]}
+    own = make(glossary="sample").meanings.senses
+    both = make(glossary=["sample", {"no cap": "honestly", "Falcon": None}]).meanings.senses
+    assert both == own | {"no cap": ["honestly"], "Falcon": []}
     replaced = plain.encode(["He relax people there."])
     assert torch.allclose(reads.encode(["He broke the ice there."]), replaced, atol=1e-6)
     texts = ["He broke the ice.", "Nobody spoke.", "She broke it."]
@@ -204,7 +165,7 @@ def test_an_encoder_as_people_expect_it(tiny_path: Path) -> None:
     assert hits[0].similarity == pytest.approx(1, abs=1e-5)
     assert hits[0].similarity >= hits[1].similarity
     assert plain.search("x", []) == []
-    assert it.Encoder(tiny_path, device="cpu", tokens_per_forward=64).tokens_per_forward == 64
+    assert make(tokens_per_forward=64).tokens_per_forward == 64
     with pytest.raises(TypeError, match="raw_spans"):
         it.Encoder(tiny_path, raw_spans=True)
     with pytest.raises(TypeError, match="pooling"):
@@ -244,9 +205,8 @@ USES = [
 @pytest.mark.slow
 def test_queries_of_own_data_are_shown_by_sentence_and_idiom(tiny_path: Path) -> None:
     """Not by a hash and the name of a file that nobody made; the card says that training did not help."""
-    trained = it.train(
-        data=USES, model=str(tiny_path), device="cpu", eval={"cache": False}, trainer={"max_steps": 1}
-    )
+    short: dict[str, Any] = {"eval": {"cache": False}, "trainer": {"max_steps": 1}}
+    trained = it.train(data=USES, model=str(tiny_path), device="cpu", **short)
     examples = trained.examples(worst=5)
     assert set(examples["cluster"]) <= set(IDIOMS)
     assert set(examples["text"]) <= {row["text"] for row in USES}
@@ -259,10 +219,15 @@ def test_queries_of_own_data_are_shown_by_sentence_and_idiom(tiny_path: Path) ->
     assert helped or "8 queries of 2 groups" in card
 
 
-def test_a_check_writes_nothing(tiny_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_check_writes_nothing_and_says_what_is_held_out(
+    tiny_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     it.check(data=USES, model=str(tiny_path), device="cpu")
     assert not list(Path.cwd().iterdir())
     assert "rows in memory" in capfd.readouterr().out
+    assert "8 of 24 rows" in caplog.text
+    assert "data.val_share=0.1: whole groups" in caplog.text
     two_files = [USES, [{**row, "text": f"Well, {row['text']}"} for row in USES]]
     it.check("own", data={"train": two_files[0]}, val=two_files[1], model=str(tiny_path), device="cpu")
     assert not list(Path.cwd().iterdir())
@@ -270,9 +235,7 @@ def test_a_check_writes_nothing(tiny_path: Path, capfd: pytest.CaptureFixture[st
 
 def test_an_error_proposes_the_form_that_is_at_hand(tiny_path: Path) -> None:
     sentences = [{"example": row["text"], "phrase": row["idiom"]} for row in USES]
-    pairs = [
-        {"example": row["text"], "answer_text": f"It is said so {n} times."} for n, row in enumerate(USES)
-    ]
+    pairs = [{"example": row["text"], "answer_text": f"It is said {n} times."} for n, row in enumerate(USES)]
     for rows, roles in ((sentences, {"text"}), (pairs, {"anchor", "positive"})):
         with pytest.raises(it.UserError) as refused:
             it.check(data=rows, model=str(tiny_path), device="cpu")
@@ -280,39 +243,24 @@ def test_an_error_proposes_the_form_that_is_at_hand(tiny_path: Path) -> None:
         assert roles <= {part.partition(":")[0].strip() for part in proposed.split(",")}, refused.value
 
 
-def test_more_than_the_share_is_held_out_for_a_reason(
-    tiny_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO")
-    it.check("own", "data.val_share=0.1", data=USES, model=str(tiny_path), device="cpu")
-    printed = caplog.text
-    assert "8 of 24 rows" in printed
-    assert "data.val_share=0.1: whole groups" in printed
-
-
 @pytest.mark.slow
 def test_a_glossary_scores_first_what_it_touches(
     tiny_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """And all scores are those without this order."""
-    rows = [{"sentence1": "He broke the ice.", "sentence2": "He relaxed them.", "score": 1.0}]
-    pd.DataFrame([*rows, {**rows[0], "sentence2": "A fish.", "score": 0.0}]).to_csv("touched.csv")
-    pd.DataFrame(
-        [{**rows[0], "sentence1": "A cat."}, {**rows[0], "sentence1": "A dog.", "score": 0.0}]
-    ).to_csv("untouched.csv")
+    head, relaxed = "sentence1,sentence2,score\n", "He relaxed them."
+    Path("touched.csv").write_text(f"{head}He broke the ice.,{relaxed},1\nHe broke the ice.,A fish.,0\n")
+    Path("untouched.csv").write_text(f"{head}A cat.,{relaxed},1\nA dog.,{relaxed},0\n")
     places = {"own_sts": {"path": "touched.csv"}, "own_pairs": {"path": "untouched.csv"}}
     options: dict[str, Any] = {"model": str(tiny_path), "device": "cpu", "benchmark": places}
     caplog.set_level("INFO")
-    both = it.evaluate(glossary={"broke the ice": "relaxed"}, benchmarks=["own_sts", "own_pairs"], **options)
+    options["glossary"] = {"broke the ice": "relaxed"}
+    both = it.evaluate(benchmarks=["own_sts", "own_pairs"], **options)
     assert "own_pairs, 3 texts" in caplog.text
     assert capfd.readouterr().out.count("Own scored pairs") == 2  # first alone
-    alone = [
-        it.evaluate(
-            glossary={"broke the ice": "relaxed"}, benchmarks=name, **{**options, "benchmark": {name: place}}
-        )
-        for name, place in places.items()
-    ]
-    assert dict(both) == pytest.approx({**dict(alone[0]), **dict(alone[1])}, abs=1e-6)
+    for name, place in places.items():
+        alone = it.evaluate(benchmarks=name, **{**options, "benchmark": {name: place}})
+        assert dict(alone) == pytest.approx({key: both[key] for key in alone}, abs=1e-6)
 
 
 def test_an_interrupted_run_names_what_resumes_it_from_python(tiny_path: Path) -> None:
