@@ -224,6 +224,8 @@ def test_nothing_runs(kind: str, tiny_path: Path, tmp_path: Path) -> None:
     for name, program in PROGRAMS.items():
         if kind in CODELESS and name in ("evaluate", "learn"):
             continue
+        if kind.startswith("odd") and name == "resume":  # which trains
+            continue
         with contextlib.suppress(it.UserError):
             program(folder)
         assert not CANARY.exists(), name
