@@ -149,9 +149,8 @@ def minilm_path() -> str:
 def minilm(minilm_path: str) -> Encoder:
     from idiomtune.encoder.encoder import Encoder
 
-    return Encoder.from_pretrained(
-        minilm_path, device="cpu", tokens_per_forward=512
-    )  # what one core computes fastest
+    fastest = 512  # tokens, on one core
+    return Encoder.from_pretrained(minilm_path, device="cpu", tokens_per_forward=fastest)
 
 
 @pytest.fixture(scope="session")

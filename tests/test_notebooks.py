@@ -194,65 +194,36 @@ def test_an_experiments_file_that_is_none(name: str, content: str, named: str, t
 # ------------------------------------------------------------------------- parts in a cell, or a script
 
 
-PARTS = """
-from typing import Literal
-import torch, idiomtune as it
-from idiomtune import extend
-from idiomtune.extend import Request
-
-TEXTS = [Request("He died."), Request("He left.")]
-
-class Away(extend.BaseObjective):
-    def batch(self, epoch, anchors): return extend.Batch(TEXTS, ["a", "b"], None)
-    def loss(self, rows, batch): return extend.ObjectiveLoss(torch.cosine_similarity(*rows, dim=0))
-
-@extend.objective("apart")
-class Apart(extend.ObjectiveOptions):
-    name: Literal["apart"] = "apart"
-    strength: float = 1.0
-    def build(self, settings): return Away(2, batch_size=2, seed=0)
-
-class Nearer:
-    name, without_gold, files = "nearer", (), ()
-    def score(self, embed):
-        value = (1 - torch.cosine_similarity(*embed(TEXTS), dim=0).item()) * VERSION
-        records = [{"id": name, "distance": value} for name in "abc"]
-        return extend.Result([extend.Score("nearer", "", "", "distance", value=value)], records)
-
-@extend.benchmark("nearer", title="Nearer", metrics=[extend.Metric("distance")])
-class NearerOptions(extend.BenchmarkOptions):
-    name: Literal["nearer"] = "nearer"
-    def build(self, settings): return Nearer()
-"""
-TRAIN = """
-run = it.train(objective=Apart(strength=2.0), benchmark=[NearerOptions()], model=MODEL, device="cpu",
-               run_dir="run", trainer={"monitor": "nearer/distance", "max_steps": 2})
-first = it.evaluate(MODEL, [NearerOptions()], device="cpu")["nearer/distance"]
-"""
-AGAIN = """
-assert run.scores["nearer/distance"] > run.untrained["nearer/distance"] == first
-assert not run.compare().differences["nearer/distance"].problems
+SCRIPT = """
+run = it.train(objective=CloserOptions(temperature=0.2), benchmark=[NearerOptions()], run_dir="run",
+               trainer={"monitor": "nearer/margin", "max_steps": 2}, model=MODEL, device="cpu")
+first = it.evaluate(MODEL, [NearerOptions()], device="cpu")["nearer/margin"]
+assert run.scores["nearer/margin"] > run.untrained["nearer/margin"] == first
+assert not run.compare().differences["nearer/margin"].problems
 again = run.resume(trainer={"max_steps": 3})
 assert again.status == "finished"
-assert not again.compare().differences["nearer/distance"].problems  # not the old ones
-VERSION = 2
-exec(PARTS)  # as a cell that is run again
-assert it.evaluate(MODEL, [NearerOptions()], device="cpu")["nearer/distance"] == 2 * first
+assert not again.compare().differences["nearer/margin"].problems  # not the old ones
+exec(PARTS.replace('"margin": margin', '"margin": 2 * margin'))  # as a cell that is run again
+assert it.evaluate(MODEL, [NearerOptions()], device="cpu")["nearer/margin"] == 2 * first
 """
 
 
 @pytest.mark.slow
 def test_parts_that_are_declared_in_a_script(tmp_path: Path, tiny_path: Path) -> None:
-    """As in a notebook's cell; elsewhere the run is refused, until its parts are in a module."""
-    script = tmp_path / "script.py"
-    script.write_text(f"MODEL, VERSION, PARTS = {str(tiny_path)!r}, 1, {PARTS!r}\n{PARTS}{TRAIN}{AGAIN}")
+    """The notebook's; elsewhere the run is refused, until its parts are in a module."""
+    (path,) = (path for path in NOTEBOOKS if "parts" in path.name)
+    notebook: Any = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
+    cells = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+    parts = "\n".join(cells[: next(number for number, cell in enumerate(cells) if "it.train" in cell)])
+    parts, script = parts.replace('"minilm"', repr(str(tiny_path))), tmp_path / "script.py"
+    script.write_text(f"PARTS = {parts!r}\n{parts}\n{SCRIPT}")
     done = run(str(script), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     config = (tmp_path / "run" / "config.yaml").read_text(encoding="utf-8")
-    assert all(part in config for part in ("__main__", "strength: 2.0"))
+    assert all(part in config for part in ("__main__", "temperature: 0.2"))
     elsewhere = ("train", "resume=run", "trainer.max_steps=4")
     assert_explained(run(*elsewhere, cwd=tmp_path), "extensions=")
-    (tmp_path / "parts.py").write_text("VERSION = 1\n" + PARTS)
+    (tmp_path / "parts.py").write_text(parts)
     found = {"PYTHONPATH": f"{ROOT}:{tmp_path}"}
     done = run(*elsewhere, "extensions=[parts]", cwd=tmp_path, environment=found)
     assert done.returncode == 0, done.stderr

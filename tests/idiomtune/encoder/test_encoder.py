@@ -14,7 +14,6 @@ from sentence_transformers import SentenceTransformer
 from torch.nn.functional import normalize
 from torch.testing import assert_close
 
-from idiomtune.encoder.checks import check_special_token
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import Meanings
 from idiomtune.encoder.loading import model_settings
@@ -183,7 +182,7 @@ def test_prompts_of_the_checkpoint_are_read_and_kept(tiny: Encoder, tmp_path: Pa
     assert (encoder.prompts.query, encoder.prompts.document) == ("query: ", "passage: ")
     encoder.prompts = replace(encoder.prompts, instruction="{instruction} | {query}")
     encoder.save(tmp_path / "saved")
-    assert [file.name for file in (tmp_path / "saved").rglob("model.*")] == ["model.safetensors"]
+    assert [file.name for file in (tmp_path / "saved").rglob("*model.*")] == ["model.safetensors"]
     plain = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
     assert plain.prompts["s2s"] == "same: "
     again = load(tmp_path / "saved")
@@ -234,25 +233,15 @@ def test_a_prompt_is_left_out_of_the_mean_if_the_checkpoint_says_so(tiny: Encode
 
 
 def test_wrong_models_are_explained(tmp_path: Path, tiny_path: Path) -> None:
-    for path, expected in (
-        (tmp_path, r"modules\.json"),
-        (tmp_path / "missing", "missing"),
-        ("no/such", "no/such"),
-    ):
-        with pytest.raises(UserError, match=expected):
+    for path in (tmp_path, tmp_path / "missing", "no/such"):
+        with pytest.raises(UserError, match=str(path)):
             load(path)
     for option, value, most in (("max_length", 1000, 64), ("pooling", "last3", 2)):
         with pytest.raises(UserError, match=rf"model\.{option}={value}: .* {most} "):
             load(tiny_path, **{option: value})
 
 
-def test_special_tokens_that_a_model_lacks_are_refused(tiny: Encoder) -> None:
-    """A mask of another model; no padding token; a tokenizer without offsets."""
-    for words in ("[MASK]", "something"):
-        check_special_token(tiny.model.tokenizer, words, "mask")
-    for option in ("mask", "idiolink.mask"):
-        with pytest.raises(UserError, match=rf"objective\.{option}='\[MASK\]'"):
-            check_special_token(tiny.model.tokenizer, "<mask>", option)
+def test_a_tokenizer_without_padding_or_offsets_is_refused(tiny: Encoder) -> None:
     tiny.model.tokenizer.pad_token = None
     without: Any = SimpleNamespace(tokenizer=SimpleNamespace(pad_token_id=0))
     for model, file in ((tiny.model, "tokenizer_config.json"), (without, "tokenizer.json")):

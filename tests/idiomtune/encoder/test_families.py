@@ -138,6 +138,8 @@ def test_adapters_are_trained_and_reload_alone_and_merged(paths: Any, name: str,
     encoder = load(paths(name), FAMILIES[name].pooling)
     lora = LoraSettings(rank=2, alpha=4.0, dropout=0.0, target_modules=None)
     adapters = Adapters(encoder, lora, seed=0, base_model=str(paths(name)))
+    linear = [module for module in encoder.transformer.modules() if type(module) is torch.nn.Linear]
+    assert len(linear) == 3 * sum("lora_A" in name for name, _ in encoder.named_parameters())  # W, A and B
     base = encoder.encode(TEXTS)
     encoder([Request(text) for text in TEXTS]).sum().backward()
     torch.optim.AdamW([p for p in encoder.parameters() if p.requires_grad], lr=1e-2).step()

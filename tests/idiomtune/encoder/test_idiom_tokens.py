@@ -145,7 +145,7 @@ def test_variants_share_a_token_and_what_is_there_stays(encoder: Encoder) -> Non
 
 
 def test_replacing_can_be_switched_and_the_checkpoint_keeps_the_choice(
-    encoder: Encoder, tiny_path: Path, tmp_path: Path
+    encoder: Encoder, tiny_path: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Where texts stay as they are, no rule of the saved tokenizer replaces in them."""
     replaced, plain = encoder.encode([TEXT]), Encoder(tiny_path, device="cpu").encode([TEXT])
@@ -153,7 +153,9 @@ def test_replacing_can_be_switched_and_the_checkpoint_keeps_the_choice(
     off = Encoder(tmp_path / "on", device="cpu", replace_expressions=False)
     assert_close(off.encode([TEXT]), plain, atol=1e-6, rtol=0)
     assert not torch.allclose(replaced, plain, atol=1e-3)
+    caplog.set_level("INFO")
     off.save(tmp_path / "off")
+    assert not caplog.text
     tokenizer = SentenceTransformer(str(tmp_path / "off"), device="cpu").tokenizer
     assert [tokenizer.tokenize(text).count("idhomerunid") for text in (TEXT, RUN)] == [0, 1]
     for option, expected in ((None, plain), (True, replaced)):
