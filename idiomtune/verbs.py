@@ -600,13 +600,9 @@ def _in_memory(options: Mapping[str, Any], section: str = "") -> dict[str, Any]:
         if isinstance(value, Mapping) and name not in ("columns", "path"):
             value = _in_memory(value, f"{option}.")
         if value is not None or section:
-            *above, last = (
-                str(name).split(".") if isinstance(name, str) else [name]
-            )  # "trainer.batch_size": 8
-            nested = {last: value}
-            for part in reversed(above):
-                nested = {part: nested}
-            values = merged(values, nested)
+            for part in reversed(name.split(".") if isinstance(name, str) else [name]):
+                value = {part: value}  # of "trainer.batch_size": 8, section by section
+            values = merged(values, value)
     return values
 
 

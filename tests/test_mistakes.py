@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +41,8 @@ pytestmark = pytest.mark.usefixtures("shown")
 Files = Mapping[str, str]
 IN_BATCH, TRIPLET = "objective.infonce.in_batch", "objective.triplet.triplet"
 SPANS = "trainer.batch_size=8 objective.query_mode=span objective.document_mode=span"
-MIXTURE = (
-    "+experiment=mixture data.val_share=0.25 benchmark=[own_val] +objective.parts.faq.data.train={pairs}"
-)
+FAQ = "objective.parts.faq"
+MIXTURE = f"+experiment=mixture data.val_share=0.25 benchmark=[own_val] +{FAQ}.data.train={{pairs}}"
 IDIOLINK = "+experiment=idiolink_ft data=sample"
 # One of FILES, options separated by blanks, parts of the message separated by |.
 REFUSED = [
@@ -55,12 +54,8 @@ REFUSED = [
     ("pairs", "model.max_length=999", "model.max_length=999|64 positions"),
     ("pairs", "retain.lora.rank=4 retain.lora.target_modules=[zzz]", "lora.target_modules|'zzz'|query"),
     ("pairs", "retain.lora.rank=4 retain.lora.target_modules=[LayerNorm]", "lora.target_modules|LayerNorm"),
-    ("pairs", "model.glossary={words}", "words.csv|row 3|14 placeholders|may have 4"),
-    (
-        "pairs",
-        f"model.idiom_tokens=['{PLACEHOLDERS.replace(' ', '-')}']",
-        "model.idiom_tokens|14 placeholders",
-    ),
+    ("pairs", "model.glossary={words}", "words.csv|row 3|14"),
+    ("pairs", f"model.idiom_tokens=['{PLACEHOLDERS.replace(' ', '-')}']", "model.idiom_tokens|14"),
     # The data
     ("pairs", "data.train=~nosuch/f", "data.train=~nosuch/f"),
     ("heavy", "", "heavy.csv|row 2|'weight'"),
@@ -68,7 +63,6 @@ REFUSED = [
     ("rated", "", "'rating'|data.columns={score: rating}"),
     ("duplicates", "", "score: is_duplicate"),
     ("far.jsonl", f"{SPANS} data.val={{near}}", "'spill the beans'|model.max_length"),
-    ("near.jsonl", f"{SPANS} data.val={{far}}", "'spill the beans'|model.max_length"),
     ("pairs", "objective.query_mode=masked_span", "objective.query_mode=masked_span|no row of the data"),
     ("pairs", "objective.document_mode=masked_sentence", "objective.document_mode=masked_sentence|no row"),
     # Texts that a model cannot tell apart
@@ -100,23 +94,11 @@ REFUSED = [
     ("labelled", f"{TRIPLET}s=easy", f"{TRIPLET}s"),
     ("labelled", f"{TRIPLET}_weight=0", f"{TRIPLET}_weight"),
     ("one_group", "data.val={val_group}", "groups"),
-    (
-        "",
-        f"{IDIOLINK} objective.loss.hard_weight=0 objective.loss.soft_weight=0",
-        "objective.loss.hard_weight",
-    ),
+    ("", f"{IDIOLINK} objective.loss={{hard_weight:0,soft_weight:0}}", "objective.loss.hard_weight"),
     # Parts of a mixture
-    ("", f"{MIXTURE} +objective.parts.faq.batch_size=1", "objective.parts.faq.batch_size"),
-    (
-        "",
-        f"{MIXTURE} +objective.parts.faq.options.infonce.in_batch=none",
-        "parts.faq.options.infonce.in_batch",
-    ),
-    (
-        "",
-        f"{MIXTURE} +objective.parts.b.data.train={{pairs}} +objective.parts.b.proportion=1e-300",
-        "part b|proportion=1e-300|0.001",
-    ),
+    ("", f"{MIXTURE} +{FAQ}.batch_size=1", f"{FAQ}.batch_size"),
+    ("", f"{MIXTURE} +{FAQ}.options.infonce.in_batch=none", f"{FAQ}.options.infonce.in_batch"),
+    ("", f"{MIXTURE} +objective.parts.b={{data:{{train:pairs.csv}},proportion:1e-300}}", "part b|1e-300"),
 ]
 # The same of what is not refused: parts of one warning, or of one line of the output.
 REPORTED = [
@@ -169,22 +151,16 @@ MINE = {"out/thesis.txt": "all of it"}
 SCORES = {"scores.json": '{"scores": {"a/b/c/d": 0.5}, "baseline": {}, "meta": {}}'}
 # Program, options, files that are there, parts of the message.
 TAKEN: list[tuple[str, str, Files, str]] = [
-    ("learn", LEARN, MINE | GLOSSARY, "output=out|new folder"),
-    ("learn", f"{LEARN} model.glossary_form=in_place", GLOSSARY, "model.glossary_form"),
+    ("learn", LEARN, MINE | GLOSSARY, "output=out"),
     ("evaluate", "output=scores.json", SCORES, "output=scores.json|overwrite=true"),
     ("evaluate", "per_query=q.jsonl", {"q.jsonl": "{}\n"}, "per_query=q.jsonl|overwrite=true"),
-    ("evaluate", "predictions=out overwrite=true", MINE, "predictions=out|new folder"),
-    ("evaluate", "plots=out", MINE, "plots=out|new folder"),
-    ("evaluate", "output=a.json per_query=a.json", {}, "per_query=a.json: another process is working there"),
-    ("evaluate", "output=out", MINE, "output=out|new file"),
-    ("evaluate", "output=q/a.json", {"q": ""}, "output=q/a.json|Not a directory"),
+    ("evaluate", "predictions=out overwrite=true", MINE, "predictions=out"),
+    ("evaluate", "plots=out", MINE, "plots=out"),
+    ("evaluate", "output=a.json per_query=a.json", {}, "per_query=a.json"),
+    ("evaluate", "output=out", MINE, "output=out"),
+    ("evaluate", "output=q/a.json", {"q": ""}, "output=q/a.json"),
     ("evaluate", "output=~nosuch/f", {}, "output=~nosuch/f"),
-    (
-        "explore",
-        "minilm corpus=sample output=page.html",
-        {"page.html": "mine"},
-        "output=page.html|overwrite=true",
-    ),
+    ("explore", "minilm corpus=sample output=a.html", {"a.html": "mine"}, "output=a.html|overwrite=true"),
     (
         "explore",
         "minilm corpus=sample space=out",
@@ -192,38 +168,17 @@ TAKEN: list[tuple[str, str, Files, str]] = [
         "space=out/README.md|overwrite=true",
     ),
     ("explore", "minilm overwrite=perhaps", {}, "overwrite|perhaps"),
-    (
-        "report",
-        "scores.json output=out",
-        SCORES | {"out/table.md": "mine"},
-        "output=out/table.md|choose another",
-    ),
-    ("report", "~nosuch/r", {}, "there is no home folder for ~nosuch"),
+    ("report", "scores.json output=out", SCORES | {"out/table.md": "mine"}, "output=out/table.md"),
     ("report", "run split=x", {}, "split=x"),
-    ("gate", "~nosuch/r floor=a:0", {}, "there is no home folder for ~nosuch"),
+    ("gate", "~nosuch/r floor=a:0", {}, "~nosuch"),
 ]
 PROGRAMS: dict[str, Callable[[Any], Any]] = {
-    **{
-        "evaluate": lambda config: score_model(ready(EvaluateSettings, config)),
-        "learn": lambda config: learn(ready(LearnSettings, config)),
-    },
-    **{
-        "explore": idiomtune.programs.explore.main,
-        "report": idiomtune.programs.report.main,
-        "gate": idiomtune.programs.gate.main,
-    },
+    "evaluate": lambda config: score_model(ready(EvaluateSettings, config)),
+    "learn": lambda config: learn(ready(LearnSettings, config)),
+    "explore": idiomtune.programs.explore.main,
+    "report": idiomtune.programs.report.main,
+    "gate": idiomtune.programs.gate.main,
 }
-
-
-def run_program(program: str, tiny: Path, options: Sequence[str], errors: Callable[[], Any]) -> str:
-    """The error that the program ends with."""
-    if program in ("explore", "report", "gate"):  # have neither a configuration nor `model=`
-        assert PROGRAMS[program](options) == 2
-        return str(errors().err)
-    sample = EVALUATE if program == "evaluate" else ()
-    with pytest.raises(UserError) as refused:
-        PROGRAMS[program](composed(program, *sample, *options, "model=pretrained", f"model.path={tiny}"))
-    return str(refused.value)
 
 
 @pytest.mark.parametrize(("program", "options", "files", "named"), TAKEN)
@@ -242,7 +197,15 @@ def test_what_is_there_already_is_refused_first(
     for file, content in files.items():
         write(here / file, content)
     before = contents(here)
-    message = run_program(program, tiny_path, options.split(), capsys.readouterr)
+    if program in ("explore", "report", "gate"):  # have neither a configuration nor `model=`
+        assert PROGRAMS[program](options.split()) == 2
+        message = capsys.readouterr().err
+    else:
+        sample = EVALUATE if program == "evaluate" else ()
+        model = ("model=pretrained", f"model.path={tiny_path}")
+        with pytest.raises(UserError) as refused:
+            PROGRAMS[program](composed(program, *sample, *options.split(), *model))
+        message = str(refused.value)
     assert all(part in message for part in named.split("|")), message
     assert contents(here) == before
 
@@ -282,28 +245,20 @@ def test_a_damaged_record_of_what_a_model_learnt_is_named(here: Path, tiny_path:
 
 # ------------------------------------------------------------------ modules and records of runs
 
-EXTENSIONS = {
-    "raises": ("raise ValueError('boo')", "ValueError: boo"),
-    "exits": ("raise SystemExit(0)", "SystemExit: 0"),
-    "raises_no_exception": ("class E(BaseException): ...\nraise E('x')", "E: x"),
-}
 
-
-@pytest.mark.parametrize("name", EXTENSIONS)
 def test_an_extension_that_cannot_be_imported_is_named(
-    name: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    content, cause = EXTENSIONS[name]
-    write(here / f"ext_{name}.py", content)
     monkeypatch.syspath_prepend(str(here))
-    for program, check_ in (
-        (idiomtune.programs.report.main, []),
-        (idiomtune.programs.gate.main, ["floor=x/y:0"]),
+    write(here / "ext_exits.py", "raise SystemExit(0)")
+    write(here / "ext_raises.py", "class E(BaseException): ...\nraise E('x')")
+    for program, options in (
+        ("report", ["extensions=ext_exits"]),
+        ("gate", ["floor=x/y:0", "extensions=ext_raises"]),
     ):
-        assert program([str(here), f"extensions=ext_{name}", *check_]) == 2
-        printed = capsys.readouterr().err
-        assert printed.startswith(f"error: extensions: ext_{name} cannot be imported: ")
-        assert cause in printed
+        assert PROGRAMS[program]([str(here), *options]) == 2
+        printed, cause = capsys.readouterr().err, {"report": "SystemExit: 0", "gate": "E: x"}[program]
+        assert all(part in printed for part in ("error: extensions: ext_", cause))
 
 
 @pytest.mark.parametrize("name", ["run.json", "scores.json", "config.yaml"])
@@ -332,11 +287,8 @@ def test_a_record_that_is_nested_too_deep_is_damaged(
 def test_paths_are_printed_without_escapes(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run, nowhere = plant(here / "run\x1b[31m"), str(here / "none\x1b[31m")
     assert idiomtune.programs.report.main([str(run)]) == 0
-    assert (
-        idiomtune.programs.report.main([nowhere])
-        == idiomtune.programs.gate.main([nowhere, "floor=own_val/score:0"])
-        == 2
-    )
+    assert idiomtune.programs.report.main([nowhere]) == 2
+    assert idiomtune.programs.gate.main([nowhere, "floor=own_val/score:0"]) == 2
     printed = capsys.readouterr()
     assert "\x1b" not in printed.out + printed.err
     assert printed.out.count("\\x1b[31m") > 0 < printed.err.count("\\x1b[31m")
@@ -362,9 +314,8 @@ def test_a_line_that_would_fill_the_memory_is_refused_and_long_ones_are_read(nam
 
 
 def test_placeholders_are_limited_wherever_expressions_come_from(here: Path) -> None:
-    with pytest.raises(UserError) as refused:
+    with pytest.raises(UserError, match=r"idioms\.txt, line 2"):
         read_expressions(write(here / "idioms.txt", f"home run\n{PLACEHOLDERS}\n"))
-    assert refused.value.row == "line 2"
     saved = {"format": 3, "form": "beside", "about": {}, "senses": {PLACEHOLDERS: ["x"]}}
     with pytest.raises(ValueError, match="14 placeholders"):
         saved_meanings(saved, 0)

@@ -7,8 +7,8 @@ import logging
 import re
 import textwrap
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from itertools import islice
 from typing import Any
 
@@ -243,9 +243,17 @@ def compose_config(config_name: str, *overrides: str) -> dict[str, Any]:
         UserError: if an override is wrong.
     """
     register_resolvers()
+    with _composing():
+        return plain(hydra.compose(config_name, list(overrides)), throw_on_missing=False)
+
+
+@contextmanager
+def _composing() -> Iterator[None]:
+    """Hydra reads from where it reads now, else from `conf/`; its errors are explained."""
+    has_begun = GlobalHydra.instance().is_initialized()
     try:
-        with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-            return plain(hydra.compose(config_name, list(overrides)), throw_on_missing=False)
+        with nullcontext() if has_begun else hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+            yield
     except (HydraException, OmegaConfBaseException) as error:
         raise UserError(explained(error)) from error
 
@@ -269,12 +277,8 @@ def plain(config: DictConfig, *, throw_on_missing: bool) -> dict[str, Any]:
 
 def _composed_beside(override: str) -> dict[str, Any]:
     """Objective and model of the training configuration with this override, from where Hydra reads now."""
-    has_begun = GlobalHydra.instance().is_initialized()
-    try:
-        with nullcontext() if has_begun else hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-            config = hydra.compose("config", [override])
-    except (HydraException, OmegaConfBaseException) as error:
-        raise UserError(explained(error)) from error
+    with _composing():
+        config = hydra.compose("config", [override])
     sections = {name: OmegaConf.to_container(config[name], resolve=True) for name in ("objective", "model")}
     return {name: section for name, section in sections.items() if isinstance(section, dict)}
 
@@ -347,9 +351,11 @@ def explained(error: Exception) -> str:
     cause = error.__cause__
     if isinstance(cause, ConfigAttributeError | ConfigKeyError) and isinstance(cause.parent_node, DictConfig):
         section, _, name = str(cause.full_key).rpartition(".")
-        if not section and (options := _options_like(name, cause.parent_node)):
+        parent: Any = OmegaConf.to_container(cause.parent_node, resolve=False)
+        known = {str(key): value for key, value in parent.items() if key != "hydra"}
+        if not section and (options := options_called(name, known)):
             return f"{name}: there is no such option. Did you mean {' or '.join(options)}?"
-        return _unknown("option", section, name, [str(key) for key in cause.parent_node if key != "hydra"])
+        return _unknown("option", section, name, list(known))
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, name = str(error.missing_cfg_file).rpartition("/")
         if names := config_names(group):
@@ -386,12 +392,6 @@ def explained(error: Exception) -> str:
             "shell: \"data.train=['my (1).csv', other.csv]\""
         )
     return "\n".join(lines).strip()
-
-
-def _options_like(name: str, config: DictConfig) -> list[str]:
-    resolved = OmegaConf.to_container(config, resolve=False)
-    assert isinstance(resolved, dict)
-    return options_called(name, {str(key): value for key, value in resolved.items() if key != "hydra"})
 
 
 def _unknown(kind: str, place: str, name: str, choices: Sequence[str]) -> str:

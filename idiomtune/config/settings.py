@@ -338,12 +338,6 @@ def _is_branch(value: str) -> str:
     return value
 
 
-def _is_comparison(value: list[str]) -> list[str]:
-    if len(value) < 2:
-        raise ValueError("the page compares a sentence with others: give two sentences or more")
-    return value
-
-
 RepositoryName = Annotated[str, AfterValidator(_is_repository)]
 
 
@@ -372,12 +366,14 @@ class PushSettings(_Target):
     corpus: str | None
     texts_license: Annotated[str, AfterValidator(_is_identifier)] | None
     revision: Annotated[str, AfterValidator(_is_branch)] | None
-    examples: Annotated[list[str], AfterValidator(_is_comparison)] | None
+    examples: list[str] | None
     dry_run: bool
 
     def problems(self) -> Iterator[str]:
         if self.repo_id is None and self.space is None:
             yield "repo_id=<user/name> is needed, or space=<user/name> for only the page"
+        if self.examples is not None and len(self.examples) < 2:
+            yield "examples: the page compares a sentence with others: give two sentences or more"
         of_model = {"license": self.license, "revision": self.revision, "examples": self.examples}
         if self.repo_id is None and (
             given := [name for name, value in of_model.items() if value is not None]

@@ -103,10 +103,13 @@ def test_sentences_come_close_to_their_meaning(taught: Learn, glossary: Path, ti
 
 def test_what_is_no_weight_of_the_model_is_not_trained(taught: Learn, tiny_path: Path) -> None:
     """The mean of the last two layers stays their mean; and what else is on record of it."""
-    folder = taught("mine", **{"model.pooling": "last2", "epochs": 2, "learning_rate": "null"})
+    folder = taught(
+        "mine", **{"model.pooling": "last2", "epochs": 2, "sentences": 3, "learning_rate": "null"}
+    )
     layers: list[Any] = [e.model[1] for e in (loaded(tiny_path, pooling="last2"), loaded(folder))]
     assert torch.equal(*(module.layer_weights for module in layers))
-    assert [record(folder)[name] for name in ("sentences", "learning_rate", "epochs")] == [4, 4e-4, 2]
+    assert [record(folder)[name] for name in ("sentences", "learning_rate", "epochs")] == [3, 4e-4, 2]
+    assert record(folder)["sentences_found"] == {"tie the knot": 3}
     card = ModelCard.load(folder / "README.md")
     assert card.data.to_dict().get("license") is None  # the sentences' is not known
     assert "exactly as before" not in card.text

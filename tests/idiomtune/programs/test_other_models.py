@@ -10,14 +10,12 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
 from idiomtune.config import TrainSettings, check
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.parity import compare_loaded
 from idiomtune.errors import UserError
 from idiomtune.factory import build_objective
 from idiomtune.programs.check import check as check_data
@@ -136,13 +134,3 @@ def test_an_argument_that_would_be_ignored_is_refused(tiny_path: Path) -> None:
         with pytest.raises(UserError) as refused:
             Encoder.from_pretrained(tiny_path, **{argument: value})
         assert refused.value.option == argument
-
-
-def test_parity_prints_no_report_of_the_libraries(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    model = with_mask("mpnet", None, tmp_path / "model")
-    weights = load_file(model / "model.safetensors")
-    kept = {name: weight for name, weight in weights.items() if "pooler" not in name}
-    save_file(kept, model / "model.safetensors", {"format": "pt"})
-    settings = settings_of(model).model
-    compare_loaded(Encoder.from_pretrained(model, device="cpu"), settings)
-    assert "REPORT" not in capfd.readouterr().err
