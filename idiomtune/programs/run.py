@@ -149,7 +149,7 @@ def _run(name: str, config: DictConfig, values: Mapping[str, Any]) -> Any:
     given = plain_values(values)
     overrides = [*words, *given_options(values)]
     if program.settings is TrainSettings:
-        given["resume"] = find_run(overrides)
+        given |= plain_values({"resume": find_run(overrides)})
     config = started.config = with_values(config, given)
     options = _resolved(config, overrides)
     arguments: list[Any] = []
