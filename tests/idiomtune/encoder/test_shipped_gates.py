@@ -27,7 +27,7 @@ from idiomtune.requests import Request
 from tests.tiny_models import constant_gate
 from tests.tiny_runs import composed
 
-GLOSSARY = {"miss the boat": "be too late"}
+OURS = Meanings({"miss the boat": ["be too late"]})
 USED = [
     ("Investors who hesitated in the crisis missed the boat completely.", "miss the boat", True),
     ("They ran to the harbour but missed the boat to the island.", "miss the boat", False),
@@ -41,7 +41,7 @@ USED = [
 
 @pytest.fixture(scope="session")
 def minilm() -> Encoder:
-    return Encoder("minilm", glossary=GLOSSARY, device="cpu")
+    return Encoder("minilm", glossary=OURS.senses, device="cpu")
 
 
 def few(unseen: Iterable[str]) -> list[Usage]:
@@ -64,30 +64,23 @@ def test_the_packaged_model_weighs_a_glossary_at_once(minilm: Encoder) -> None:
 
 
 def test_other_ways_of_reading_stay(minilm: Encoder) -> None:
-    ours, ways = (
-        Meanings({"miss the boat": ["be too late"]}),
-        ({"glossary_gate": False}, {"glossary_form": "beside"}),
-    )
-    bare = minilm.reading(ours)
-    for options, is_trained in (*((way, False) for way in ways), ({}, True)):
-        assert weighed(bare, ours, settings(**options), few, is_trained=is_trained) == ours
+    bare = minilm.reading(OURS)
+    for options in ({"glossary_gate": False}, {"glossary_form": "beside"}):
+        assert weighed(bare, OURS, settings(**options), few, is_trained=False) == OURS
+    assert weighed(bare, OURS, settings(), few, is_trained=True) == OURS
 
 
 def test_other_models_are_fitted_once(tiny: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, ours = (
-        settings(glossary=["sample"], glossary_gate=True),
-        Meanings({"miss the boat": ["be too late"]}),
-    )
-    tiny.meanings = ours
-    assert weighed(tiny, ours, settings(glossary=["sample"]), few, is_trained=False) == ours
+    asked, tiny.meanings = settings(glossary=["sample"], glossary_gate=True), OURS
+    assert weighed(tiny, OURS, settings(glossary=["sample"]), few, is_trained=False) == OURS
     with pytest.raises(UserError, match="glossary_gate=false"):  # a fit needs both usages
         fitted_gate(tiny, lambda unseen: few(unseen)[::2])
-    fitted = weighed(tiny, ours, asked, few, is_trained=False)
+    fitted = weighed(tiny, OURS, asked, few, is_trained=False)
     assert fitted.gate is not None
-    assert (fitted.form, fitted.gate.layers, ours.gate) == ("in_place", (1, 2), None)
+    assert (fitted.form, fitted.gate.layers, OURS.gate) == ("in_place", (1, 2), None)
     monkeypatch.setattr(usage_gate, "fit_gate", None)  # kept in the cache
     assert fitted_gate(tiny, few) == fitted.gate
-    assert weighed(tiny, ours, asked, few, is_trained=True) == replace(ours, gate=fitted.gate)
+    assert weighed(tiny, OURS, asked, few, is_trained=True) == replace(OURS, gate=fitted.gate)
     with pytest.raises(TypeError):  # other sentences, another gate
         fitted_gate(tiny, lambda unseen: few(unseen)[:6])
 
@@ -114,7 +107,7 @@ def test_an_evaluation_tells_what_the_gate_knows_of_held_out_idioms(
 ) -> None:
     """Of those of val, which are scored; not of those that were trained on."""
     gate = constant_gate(tiny.dimension, 0.0)._replace(seen=("pull the plug", "tie the knot"))
-    tiny.meanings = Meanings({"miss the boat": ["be too late"]}, gate=gate)
+    tiny.meanings = replace(OURS, gate=gate)
     tiny.save(tmp_path / "gated")
     given = ["model=pretrained", f"model.path={tmp_path / 'gated'}", f"data.root={sample_root}"]
     config = composed("evaluate", "benchmarks=[idiolink]", "device=cpu", *given)

@@ -71,21 +71,15 @@ SPOILT: dict[str, tuple[Spoil, list[str]]] = {
     ),
     "weights of more layers": (setting("config.json", "num_hidden_layers", 1), ["encoder.layer.1."]),
     "weights of another shape": (weights(lambda w: w | {LAST: torch.ones(2, 2)}), [LAST, "2 × 2", "32 × 64"]),
-    "zero words": (
-        weights(lambda w: {n: torch.zeros_like(t) if "word_emb" in n else t for n, t in w.items()}),
-        ["same for different texts"],
-    ),
     "NaN": (weights(lambda w: w | {LAST: w[LAST] * float("nan")}), ["NaN", LAST]),
-    "whole numbers": (
-        weights(lambda w: {n: (t * 9).to(torch.int8) for n, t in w.items()}),
-        ["whole numbers"],
-    ),
-    "small vocabulary": (small_vocabulary, ["tokenizer has", "embeddings for 3000", "config.json"]),
+    "small vocabulary": (small_vocabulary, ["3000", "config.json"]),
     "length 2": (setting(LENGTHS, "max_seq_length", 2), [LENGTHS, "max_seq_length", "2"]),
     "length -5": (setting(TOKENIZER, "model_max_length", -5), [TOKENIZER, "model_max_length", "-5"]),
     "pooling of another width": (setting("1_Pooling/config.json", "embedding_dimension", 384), ["384", "32"]),
 }
 REFUSED: dict[str, Spoil] = {
+    "zero words": weights(lambda w: {n: t * 0 if "word_emb" in n else t for n, t in w.items()}),
+    "whole numbers": weights(lambda w: {n: (t * 9).to(torch.int8) for n, t in w.items()}),
     # The libraries tell, in whatever way: their reason has to be one line.
     "pooling of numbers": setting("1_Pooling/config.json", "pooling_mode", [1]),
     "dtype": setting("config.json", "dtype", "float8"),
