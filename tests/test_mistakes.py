@@ -27,11 +27,10 @@ from idiomtune.expressions import expression_pattern
 from idiomtune.io.files import parse_yaml
 from idiomtune.io.tables import read_rows
 from idiomtune.programs.check import check as check_data
-from idiomtune.programs.check import prepare
 from idiomtune.programs.evaluate import evaluate as score_model
 from idiomtune.programs.learn import learn
 from idiomtune.programs.run import ready
-from tests.mistakes import PLACEHOLDERS, configured, table
+from tests.mistakes import PLACEHOLDERS, configured
 from tests.own_data import write
 from tests.planted_runs import plant
 from tests.tiny_runs import composed
@@ -330,14 +329,3 @@ def test_a_glossarys_patterns_are_compiled_where_their_words_are_met(here: Path)
     glossary = read_glossary([write(here / "words.csv", f"expression,meaning\n{rows}")])
     assert len(glossary.senses) == 1200
     assert expression_pattern.cache_info().misses - before < 5
-
-
-def test_the_next_job_of_a_process_reads_its_files_again(here: Path, tiny_path: Path) -> None:
-    """So that a search holds no job's tables, and none is trained on rows that are gone."""
-    config = configured("pairs", "trainer.batch_size=32", tiny_path)
-    steps = []
-    for num_rows in (48, 24):
-        write(here / "pairs.csv", table("question,answer", lambda i: f"Where is {i}?,At home {i}.", num_rows))
-        settings = ready(TrainSettings, config)  # as each job begins
-        steps.append(len(prepare(settings).objective.epoch_steps(0, 1)))
-    assert steps == [2, 1]  # of 36 and 18 pairs, 32 a step
