@@ -79,7 +79,7 @@ SPOILT: dict[str, tuple[Spoil, list[str]]] = {
 }
 REFUSED: dict[str, Spoil] = {
     "zero words": weights(lambda w: {n: t * 0 if "word_emb" in n else t for n, t in w.items()}),
-    "whole numbers": weights(lambda w: {n: (t * 9).to(torch.int8) for n, t in w.items()}),
+    "whole numbers": weights(lambda w: {n: (t * 99).to(torch.int8) for n, t in w.items()}),
     # The libraries tell, in whatever way: their reason has to be one line.
     "pooling of numbers": setting("1_Pooling/config.json", "pooling_mode", [1]),
     "dtype": setting("config.json", "dtype", "float8"),
