@@ -1,6 +1,6 @@
 """Runs of a tiny model that are cut short where a test says: by SIGKILL, or by a disk that is full.
 
-Each is a fork of the tests' process, which does the real `fine_tune`. What the child does in its run folder,
+Each is a fork of the tests' process, which does the real `train`. What the child does in its run folder,
 and each forward pass, is a numbered point at which it can be ended; the same attempt passes the same points
 in the same order.
 """
