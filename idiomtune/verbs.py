@@ -552,6 +552,8 @@ def evaluation_options(
 
 def _declared(options: Mapping[str, Any]) -> Options:
     """The options, an objective and benchmarks that are given as objects among them as their values."""
+    from idiomtune.config.compose import merged
+    from idiomtune.config.words import split_choices
     from idiomtune.declarations.benchmark import BenchmarkOptions
     from idiomtune.declarations.objective import ObjectiveOptions
 
@@ -563,8 +565,11 @@ def _declared(options: Mapping[str, Any]) -> Options:
     for name in ("benchmark", "benchmarks"):
         chosen = values[name] if isinstance(values.get(name), list | tuple) else []
         if objects := [part for part in chosen if isinstance(part, BenchmarkOptions)]:
-            words.append(f"benchmark=[{','.join(part for part in values.pop(name) if part not in objects)}]")
-            values["benchmark"] = {part.name: part.model_dump() for part in objects}
+            words += split_choices({"benchmark": [part for part in values.pop(name) if part not in objects]})[
+                0
+            ]
+            declared = {part.name: part.model_dump() for part in objects}
+            values["benchmark"] = merged(values.get("benchmark") or {}, declared)
             own += objects
     if own:
         modules = values.get("extensions") or []

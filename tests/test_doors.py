@@ -18,10 +18,12 @@ import torch
 from omegaconf import OmegaConf
 
 import idiomtune as it
+from idiomtune.benchmarks.semeval2022 import SemEvalBenchmarkOptions
 from idiomtune.config.compose import compose_config, plain, plain_values, unquoted, with_values
 from idiomtune.config.words import word
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.io.tables import read_rows, written_table, written_tables, written_texts
+from idiomtune.verbs import evaluation_options
 
 TEXTS = ["He broke the ice.", "The ice broke."]
 ROWS = [
@@ -204,6 +206,19 @@ def test_an_odd_value_is_named_by_its_option(tiny_path: Path) -> None:
         with pytest.raises(it.UserError) as raised:
             it.check("idiolink_ft", data="sample", model=tiny_path, **{option: value})
         assert (raised.value.option or "").startswith(option)
+
+
+def test_options_beside_a_benchmark_that_is_an_object() -> None:
+    """They stay, and what is no name beside it is an error that names the option."""
+    beside = SemEvalBenchmarkOptions(name="semeval2022", split=["dev"], setting="fine_tune")
+    given = {"benchmark": {"own_pairs": {"path": "p.csv"}}}
+    words, values = evaluation_options("minilm", ["own_pairs", beside], [], given)
+    assert "benchmark=[own_pairs]" in words
+    assert values["benchmark"]["own_pairs"] == {"path": "p.csv"}
+    assert values["benchmark"]["semeval2022"]["split"] == ["dev"]
+    with pytest.raises(it.UserError) as raised:
+        evaluation_options("minilm", [beside, 5], [], {})
+    assert raised.value.option == "benchmark"
 
 
 def test_values_of_other_kinds_keep_them() -> None:

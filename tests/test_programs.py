@@ -177,6 +177,8 @@ def test_evaluating_best_gives_the_runs_scores(tmp_path: Path) -> None:
     ours, theirs = json.loads((folder / "scores.json").read_text()), json.loads(output.read_text())
     assert theirs["scores"] == pytest.approx(ours["scores"], abs=1e-9)
     assert theirs["baseline"] == {}
+    options = theirs["meta"]["config"]["benchmark"]["idiolink"]  # of what the scores are
+    assert (options["split"], options["query_modes"]) == (["val"], ["sentence", "span"])
     for mode in ("sentence", "span"):
         key = f"idiolink/val/{mode}/ndcg@10"
         assert ours["scores"][key] > ours["baseline"][key] + 0.03
@@ -227,6 +229,7 @@ def test_a_sweep_is_resumed_by_the_same_command(tmp_path: Path, tiny_path: Path)
     assert again.returncode == 0, again.stderr
     assert f"{jobs[0]}: " in again.stderr
     assert (jobs[0] / "run.json").read_bytes() == before
+    assert [line for line in again.stdout.splitlines() if line in map(str, jobs)] == [*map(str, jobs[1:])]
     ended = [json.loads((job / "run.json").read_text()) for job in jobs]
     assert [(run["seed"], run["status"]) for run in ended] == [(seed, "finished") for seed in (1, 2, 3)]
     assert ["resumed" in run for run in ended] == [False, True, False]

@@ -133,6 +133,7 @@ def composed(
         config = deepcopy(config)  # Hydra's own options are read from the other one
         with read_write(config), open_dict(config):
             del config["hydra"]
+        started.config = config
         log_to_stderr()
         return task(config)
     except Exception as error:
@@ -148,7 +149,8 @@ def _run(name: str, config: DictConfig, values: Mapping[str, Any]) -> Any:
     program, words = PROGRAMS[name], list(HydraConfig.get().overrides.task)
     given = plain_values(values)
     overrides = [*words, *given_options(values)]
-    if program.settings is TrainSettings:
+    started.run = None  # of an earlier job of a sweep
+    if program.settings is TrainSettings and any(option.startswith("resume=") for option in overrides):
         given |= plain_values({"resume": find_run(overrides)})
     config = started.config = with_values(config, given)
     options = _resolved(config, overrides)

@@ -403,10 +403,12 @@ def _first_not_finite(encoder: Encoder, batch: Batch) -> str | None:
             found.append(names[module])
 
     hook = register_module_forward_hook(look)
-    with torch.no_grad(), evaluating(encoder):
-        for requests in encoder.forward_batches(batch.requests)[:1]:
-            encoder.embed(requests)
-    hook.remove()
+    try:
+        with torch.no_grad(), evaluating(encoder):
+            for requests in encoder.forward_batches(batch.requests)[:1]:
+                encoder.embed(requests)
+    finally:
+        hook.remove()
     return next(iter(found), None)
 
 

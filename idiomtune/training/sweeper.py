@@ -171,8 +171,9 @@ class OptunaSweeper(Sweeper):
             told.append(study.tell(trial, value, state))
             outcome = told[-1].value or trial.user_attrs
             log.info("trial %d %s: %s", trial.number, told[-1].state.name.lower(), outcome)
-        if told and all(trial.state == TrialState.FAIL for trial in told):
-            raise UserError(f"all {len(told)} trials failed. The first: {told[0].user_attrs}")
+        if told and num_finished() == before:  # of no worker
+            first = told[0]
+            raise UserError(f"all {len(told)} trials failed. The first, {first.number}: {first.user_attrs}")
 
     def _value(self, trial: optuna.Trial) -> float:
         """Run a trial's job; the monitored score of its best checkpoint. Raises what the run does."""
