@@ -13,7 +13,8 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_every_step_works(name: str, tmp_path: Path) -> None:
+def test_every_step_works(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("idiomtune.reports.plots.draw_figures", lambda _: None)  # alike for all
     family = FAMILIES[name]
     model = tiny_checkpoint(family, tmp_path / "model")
     options = [f"pooling={family.pooling}"]
