@@ -206,6 +206,10 @@ def test_an_odd_value_is_named_by_its_option(tiny_path: Path) -> None:
         with pytest.raises(it.UserError) as raised:
             it.check("idiolink_ft", data="sample", model=tiny_path, **{option: value})
         assert (raised.value.option or "").startswith(option)
+    for group, section in (("benchmark", "own_sts"), ("tracking", "wandb")):
+        with pytest.raises(it.UserError) as raised:
+            it.check("idiolink_ft", data="sample", model=tiny_path, **{group: {section: 5}})
+        assert raised.value.option == f"{group}.{section}"
 
 
 def test_options_beside_a_benchmark_that_is_an_object() -> None:
@@ -357,8 +361,9 @@ def test_other_columns_are_the_same_error_in_a_file_and_in_memory(tiny_path: Pat
     ]
     for glossary in (OTHER, "other.jsonl", [pd.DataFrame(OTHER)]):
         for function in functions:
-            with pytest.raises(it.UserError, match="headword, definition"):
+            with pytest.raises(it.UserError, match="headword, definition") as raised:
                 function(glossary)
+            assert glossary == "other.jsonl" or "rows in memory" in str(raised.value)
 
 
 def test_a_usage_takes_texts_that_can_be_read_once(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:

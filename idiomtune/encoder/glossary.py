@@ -38,7 +38,7 @@ from idiomtune.expressions import (
     rewrite,
 )
 from idiomtune.io.files import expanded, fingerprints, first_of, is_file, is_folder, printable, write_json
-from idiomtune.io.tables import is_from_memory
+from idiomtune.io.tables import shown_path
 
 log = logging.getLogger(__name__)
 
@@ -287,7 +287,7 @@ class Glossary(NamedTuple):
         licences = sorted({entry.licence for entry in self.entries if entry.licence})
         without_licence = sum(not entry.licence for entry in self.entries)
         facts: dict[str, Any] = {
-            "files": ["rows in memory" if is_from_memory(path) else path.name for path in self.files],
+            "files": [Path(shown_path(path)).name for path in self.files],
             "sums": {Path(path).name: sum_ for path, sum_ in fingerprints(self.files).items()},
             "expressions": len(self.senses),
             "meanings": len(self.entries),

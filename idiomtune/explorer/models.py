@@ -28,6 +28,7 @@ from idiomtune.hub.card import base_model
 from idiomtune.hub.push import run_and_model
 from idiomtune.io.files import expanded, is_file, is_folder
 from idiomtune.io.records import LEARNT, check_recorded_files, refuse_recorded_code
+from idiomtune.io.tables import shown_path
 from idiomtune.training.run_folder import read_config
 
 log = logging.getLogger(__name__)
@@ -163,7 +164,7 @@ def find_corpus(options: ExploreSettings) -> Corpus:
         if own := as_list(data.get(option) or []):  # one file is no list in a run's config.yaml
             sources = find_sources(own, f"data.{option}")
             check_recorded_files([source.path for source in sources if source.path], trained[0])
-            name = Path(own[0]).name + " (training data)" * (option == "train")
+            name = Path(shown_path(Path(own[0]))).name + " (training data)" * (option == "train")
             return training_corpus(sources, name, data.get("columns"), data.get("form"))
     sample = bool(data.get("sample"))
     try:

@@ -32,7 +32,7 @@ from idiomtune.encoder.encoder import Encoder
 from idiomtune.errors import UserError
 from idiomtune.io.files import is_file, is_folder, read_text, text_lines
 from idiomtune.io.processes import Processes
-from idiomtune.io.tables import is_table
+from idiomtune.io.tables import is_table, shown_path
 from idiomtune.io.terminal import progress_bar
 from idiomtune.requests import Request
 
@@ -114,7 +114,7 @@ def own_corpus(path: Path) -> Corpus:
     if not is_file(path):
         raise UserError(f"corpus={path}: there is no such file or folder")
     if is_table(path):
-        source = Source(str(path), path)
+        source = Source(shown_path(path), path)
         table = Table(source, TRAINED)
         try:
             next(table.read(lambda record: record.number))
@@ -123,13 +123,13 @@ def own_corpus(path: Path) -> Corpus:
         else:
             # Single sentences are texts, too, if some rows do not say what they mean.
             with suppress(UserError) if table.form.name == "sentences" else nullcontext():
-                return training_corpus([source], path.name)
+                return training_corpus([source], Path(shown_path(path)).name)
         documents = list(Table(source, [TEXTS]).read(_text))
     else:
         documents = [Passage(line.strip()) for line in text_lines(read_text(path)) if line.strip()]
     if not documents:
         raise UserError(f"corpus={path}: contains no text; one per line is expected")
-    return Corpus(path.name, documents, [])
+    return Corpus(Path(shown_path(path)).name, documents, [])
 
 
 def _text(record: Record) -> Passage:

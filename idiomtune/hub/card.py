@@ -31,6 +31,7 @@ from idiomtune.declarations.registry import benchmark_of, dataset_types, objecti
 from idiomtune.encoder.glossary import Glossary
 from idiomtune.io.files import expanded, one_line, parse_yaml
 from idiomtune.io.pages import template
+from idiomtune.io.tables import shown_path
 from idiomtune.reports import runs
 from idiomtune.reports.compare import beats_untrained, monitored
 from idiomtune.reports.frames import group_runs
@@ -147,7 +148,8 @@ def _own_data(options: Sequence[Any]) -> list[Source]:
     """The user's own data: the names of its files, without their folders; each data set of the Hub."""
     places = [place for option in options for place in as_list(option or [])]
     on_hub = [re.sub(r"^hf:([^/:@]+/[^/:@]+).*", r"\1", place) for place in places if place.startswith("hf:")]
-    files = dict.fromkeys(Path(place).name for place in places if not place.startswith("hf:"))
+    local = [Path(place) for place in places if not place.startswith("hf:")]
+    files = dict.fromkeys(Path(shown_path(place)).name for place in local)
     sources = [Source(f"the user's own data ({', '.join(files)})")] if files else []
     return sources + [Source(repo, None, repo) for repo in on_hub]
 
@@ -314,6 +316,10 @@ def in_code(text: object) -> str:
     return one_line(" ".join(str(text).splitlines())).replace("`", "'").replace("|", "\\|")
 
 
+# An absolute path, also in a list or between quotation marks.
+_PATH = re.compile(r"""(?<![^\[{,:\s'"])(?:[/~]|[A-Za-z]:[\\/])[^,\[\]{}'"]*""")
+
+
 def command(run: Path) -> str:
     """The command line that started a run, as Hydra recorded it; without what decides nothing.
 
@@ -333,7 +339,9 @@ def command(run: Path) -> str:
             key, equals, value = override.partition("=")
             value = re.sub(r"^'([\w./:@+-]+)'$", r"\1", value)
             short = shortened_paths(value.strip("'\""))
-            typed[key] = equals + (short if short != value.strip("'\"") else value)
+            if short == value.strip("'\""):  # no path, or a list of them
+                short = _PATH.sub(lambda match: shortened_paths(match[0]), value)
+            typed[key] = equals + short
     if typed.get("model") == "=pretrained" and "/" in typed.get("model.path", ""):
         typed["model"] = typed.pop("model.path")
     return " ".join(["idiomtune train", *(shlex.quote(key + value) for key, value in typed.items())])

@@ -203,6 +203,11 @@ def is_from_memory(path: Path) -> bool:
     return path.name.startswith(_FROM_MEMORY)
 
 
+def shown_path(path: Path) -> str:
+    """A table's path in messages; a file of rows in memory says nothing to whoever has given them."""
+    return "rows in memory" if is_from_memory(path) else str(path)
+
+
 def _input_file(lines: Iterable[str], suffix: str) -> str:
     content = "".join(f"{line}\n" for line in lines)
     digest = hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()

@@ -26,7 +26,7 @@ from idiomtune.encoder.reading import Rendered, is_truncated
 from idiomtune.errors import UserError
 from idiomtune.factory import build_objective, mines_negatives
 from idiomtune.io.files import first_of, printable
-from idiomtune.io.tables import is_from_memory
+from idiomtune.io.tables import shown_path
 from idiomtune.objectives import Batch, Objective
 from idiomtune.objectives.mixture import MixtureObjective, in_section
 from idiomtune.training.loop import check_monitor
@@ -66,8 +66,7 @@ def check(settings: TrainSettings) -> None:
     objective, benchmarks = prepared.objective, prepared.benchmarks
     steps = objective.epoch_steps(0, 1)
     paths = dict.fromkeys([*objective.files, *(path for b in benchmarks for path in b.files)])
-    files = [str(path) for path in paths if not is_from_memory(path)]
-    files += ["rows in memory"] * (len(files) < len(paths))
+    files = list(dict.fromkeys(map(shown_path, paths)))
     print(printable(f"files: {first_of(files) or 'none'}"))
     print(printable(f"objective {settings.objective.name}: {objective.describe()}"))
     print(printable(f"{len(steps)} steps an epoch, {settings.trainer.max_epochs} epochs"))

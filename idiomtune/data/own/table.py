@@ -18,7 +18,7 @@ from idiomtune.data.own.forms import SPAN_OF, SPAN_PARTS, Form, normalised
 from idiomtune.data.own.source import Source
 from idiomtune.errors import UserError
 from idiomtune.io.files import first_of, made, one_line, parse_json, parse_list
-from idiomtune.io.tables import Row, has_header, name_row
+from idiomtune.io.tables import Row, has_header, name_row, shown_path
 from idiomtune.requests import find_span
 
 log = logging.getLogger(__name__)
@@ -248,7 +248,7 @@ class Table:
         chosen: Mapping[str, str] | None = None,
         option: str = "",
     ) -> None:
-        self.source = Source(str(source), source) if isinstance(source, Path) else source
+        self.source = Source(shown_path(source), source) if isinstance(source, Path) else source
         self._forms, self._chosen, self._option = forms, chosen or {}, option
         self.kinds: dict[tuple[str, ...], dict[str, list[str]]] = {}
         self.left_out: set[str] = set()

@@ -28,6 +28,17 @@ def test_quotation_marks_that_nothing_needs_are_left_out(tmp_path: Path) -> None
     ):
         overrides.write_text(yaml.safe_dump(["+experiment=own", *recorded]), encoding="utf-8")
         assert command(run) == f"idiomtune train +experiment=own {expected}"
+    for option in (
+        "data.train=[/home/me/secret/a.csv,'/home/me/secret/b c.csv', \"/home/me/secret/c.csv\"]",
+        "+objective.parts={a: {data: {train: /home/me/secret/a.csv}}, b: {data: {train: ~/home/secret/b.csv}}}",
+        "benchmark.own_sts.path={mine: C:\\\\home\\\\me\\\\secret\\\\a.csv}",
+    ):  # no folder of this machine is published
+        overrides.write_text(yaml.safe_dump([option]), encoding="utf-8")
+        assert "home" not in command(run)
+        assert command(run).count("…/secret/") == option.count("secret")
+    for option in ("model=intfloat/e5-base-v2", "trainer.monitor=[idiolink/val/span/ndcg@10]"):
+        overrides.write_text(yaml.safe_dump([option]), encoding="utf-8")
+        assert option in command(run)
     overrides.write_bytes(b"\xad +experiment=own\n")  # damaged: what else is known has to do
     assert command(run).startswith("idiomtune train +experiment=own")
 
