@@ -6,7 +6,7 @@ import csv
 import io
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -27,6 +27,7 @@ __all__ = [
     "Result",
     "Score",
     "requests_of",
+    "texts_of",
 ]
 
 log = logging.getLogger(__name__)
@@ -103,19 +104,30 @@ def announced(benchmark: Benchmark) -> Sequence[Request]:
 
 def requests_of(benchmark: Benchmark) -> Sequence[Request]:
     """The requests that a benchmark will ask for: announced, or found by a rehearsal on random numbers."""
-    if found := announced(benchmark):
-        return found
+    if requests := announced(benchmark):
+        return requests
     import torch
 
     generator = torch.Generator().manual_seed(0)
-    asked: dict[Request, Tensor] = defaultdict(lambda: torch.randn(_REHEARSAL_WIDTH, generator=generator))
+    embeddings: dict[Request, Tensor] = defaultdict(
+        lambda: torch.randn(_REHEARSAL_WIDTH, generator=generator)
+    )
 
     def embed(requests: Sequence[Request]) -> Tensor:
-        rows = [asked[request] for request in requests]
+        rows = [embeddings[request] for request in requests]
         return torch.stack(rows) if rows else torch.zeros(0, _REHEARSAL_WIDTH)
 
     benchmark.score(embed)
-    return list(asked)
+    return list(embeddings)
+
+
+def texts_of(benchmarks: Sequence[Benchmark]) -> dict[str, Iterator[str]]:
+    """Benchmark → the texts that it embeds, found (by a rehearsal, maybe) only if they are read."""
+
+    def texts(benchmark: Benchmark) -> Iterator[str]:
+        yield from (request.text for request in requests_of(benchmark))
+
+    return {benchmark.name: texts(benchmark) for benchmark in benchmarks}
 
 
 def build_benchmarks(

@@ -49,13 +49,14 @@ class PairsOptions(_Kind):
         from idiomtune.benchmarks.own.pairs import OwnPairBenchmark, read_pairs
         from idiomtune.io.tables import is_table
 
-        folder, files = self._folder(settings), {}
+        folder, files = self._folder(settings), dict[str, Path]()
         for split in settings.splits(self.name):
-            files[split] = next((p for p in sorted(folder.glob(f"{split}.*")) if is_table(p)), None)
-            if files[split] is None:
+            tables = filter(is_table, sorted(folder.glob(f"{split}.*")))
+            if (table := next(tables, None)) is None:
                 raise DataMissingError(f"there is no {split}.csv in data.{self.name}={folder}")
-        data = {split: read_pairs(file) for split, file in files.items() if file is not None}
-        return OwnPairBenchmark(self.name, data, [file for file in files.values() if file is not None])
+            files[split] = table
+        pairs = {split: read_pairs(table, self.name) for split, table in files.items()}
+        return OwnPairBenchmark(self.name, pairs, [*files.values()])
 
 
 class RetrievalOptions(_Kind):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import logging
 import re
 import textwrap
@@ -183,7 +184,7 @@ def with_values(config: DictConfig, values: Mapping[str, Any]) -> DictConfig:
     """
     for group in ("benchmark", "tracking"):
         for name, section in (values.get(group) or {}).items():
-            if name not in config.get(group, {}) and "name" not in section:
+            if name not in config.get(group, {}) and not (isinstance(section, Mapping) and "name" in section):
                 raise UserError(f"is not chosen: give its name too, {group}={name}", option=f"{group}.{name}")
     filled: DictConfig = OmegaConf.create(merged(OmegaConf.to_container(config), values))
     return filled
@@ -232,7 +233,8 @@ def given_options(values: Mapping[str, Any], section: str = "") -> list[str]:
         if isinstance(value, Mapping):
             lines += given_options(value, f"{section}{name}.")
         else:
-            lines.append(f"{section}{name}={quoted(literal(value)) if isinstance(value, str) else value}")
+            text = quoted(literal(value)) if isinstance(value, str) else json.dumps(value, default=str)
+            lines.append(f"{section}{name}={text}")
     return lines
 
 
@@ -352,10 +354,10 @@ def explained(error: Exception) -> str:
     if isinstance(cause, ConfigAttributeError | ConfigKeyError) and isinstance(cause.parent_node, DictConfig):
         section, _, name = str(cause.full_key).rpartition(".")
         parent: Any = OmegaConf.to_container(cause.parent_node, resolve=False)
-        known = {str(key): value for key, value in parent.items() if key != "hydra"}
-        if not section and (options := options_called(name, known)):
+        siblings = {str(key): value for key, value in parent.items() if key != "hydra"}
+        if not section and (options := options_called(name, siblings)):
             return f"{name}: there is no such option. Did you mean {' or '.join(options)}?"
-        return _unknown("option", section, name, list(known))
+        return _unknown("option", section, name, list(siblings))
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, name = str(error.missing_cfg_file).rpartition("/")
         if names := config_names(group):

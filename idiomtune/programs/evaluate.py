@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from idiomtune.benchmarks import announced, build_benchmarks
+from idiomtune.benchmarks import announced, build_benchmarks, texts_of
 from idiomtune.benchmarks.suite import Scorecard, Suite, check_dimensions
 from idiomtune.config import EvaluateSettings
 from idiomtune.data.places import held_out_idioms, labelled_usages
@@ -37,7 +37,6 @@ from idiomtune.io.files import (
     write_text,
 )
 from idiomtune.programs.check import check_pooling
-from idiomtune.programs.outcome import benchmark_texts
 from idiomtune.reports.runs import SAMPLE_NOTE
 
 log = logging.getLogger(__name__)
@@ -86,7 +85,7 @@ def evaluate(settings: EvaluateSettings) -> dict[str, float]:
             labelled = partial(labelled_usages, settings=settings)
             encoder = build_encoder(settings.model, placement, expressions=expressions, labelled=labelled)
             fit_without(encoder, labelled, partial(held_out_idioms, settings))
-        glossary = describe_glossary(settings.model, encoder, benchmark_texts(suite.benchmarks))
+        glossary = describe_glossary(settings.model, encoder, texts_of(suite.benchmarks))
         with placement.autocast():
             if settings.model.glossary and glossary is not None and processes.count == 1:
                 _score_touched(settings, suite, encoder, glossary)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from idiomtune.benchmarks import Benchmark, requests_of
+from idiomtune.benchmarks import Benchmark
 from idiomtune.benchmarks.suite import Scorecard, Suite
 from idiomtune.config import TrainSettings
 from idiomtune.encoder.building import build_encoder
@@ -44,15 +44,6 @@ def suite_of(context: RunContext, benchmarks: list[Benchmark], modules: nn.Modul
     if modules is not None:
         benchmarks = [*benchmarks, *module_benchmarks(settings, modules, benchmarks)]
     return Suite(benchmarks, context.processes, settings.cut_dimensions)
-
-
-def benchmark_texts(benchmarks: Sequence[Benchmark]) -> dict[str, Iterable[str]]:
-    """Benchmark → the texts that it has embedded, found (by a rehearsal, maybe) only if they are read."""
-
-    def texts(benchmark: Benchmark) -> Iterable[str]:
-        yield from (request.text for request in requests_of(benchmark))
-
-    return {benchmark.name: texts(benchmark) for benchmark in benchmarks}
 
 
 def check_model(context: RunContext, prepared: Prepared, retention: Retention, *, resumed: bool) -> None:

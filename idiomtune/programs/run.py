@@ -106,20 +106,15 @@ def run_program(name: str, words: Sequence[str] = (), values: Mapping[str, Any] 
 def read_settings(name: str, words: Sequence[str] = (), values: Mapping[str, Any] | None = None) -> Any:
     """The checked settings of a program, which does not run; see :func:`run_program`."""
     chosen, others = split_choices(values or {})
-    kind = PROGRAMS[name]
+    program = PROGRAMS[name]
+    return composed(
+        program.config,
+        lambda config: ready(program.settings, _options(program, config, others)[1]),
+        [*words, *chosen],
+    )
 
-    def read(config: DictConfig) -> Section:
-        overrides = [*HydraConfig.get().overrides.task, *given_options(others)]
-        return ready(kind.settings, _resolved(with_values(config, plain_values(others)), overrides))
 
-    return composed(kind.config, read, [*words, *chosen])
-
-
-def composed(
-    config_name: str,
-    task: Callable[[DictConfig], Any],
-    words: Sequence[str],
-) -> Any:
+def composed(config_name: str, task: Callable[[DictConfig], Any], words: Sequence[str]) -> Any:
     """The task's result for `conf/<config_name>.yaml` with words as of a command line, from Python."""
     before = Singleton.get_state()
     try:
@@ -146,14 +141,10 @@ def composed(
 
 def _run(name: str, config: DictConfig, values: Mapping[str, Any]) -> Any:
     """The program with the composed configuration, in which values are put; nothing of a finished job."""
-    program, words = PROGRAMS[name], list(HydraConfig.get().overrides.task)
-    given = plain_values(values)
-    overrides = [*words, *given_options(values)]
+    program = PROGRAMS[name]
     started.run = None  # of an earlier job of a sweep
-    if program.settings is TrainSettings and any(option.startswith("resume=") for option in overrides):
-        given |= plain_values({"resume": find_run(overrides)})
-    config = started.config = with_values(config, given)
-    options = _resolved(config, overrides)
+    config, options, overrides = _options(program, config, values)
+    started.config = config
     arguments: list[Any] = []
     if name == "train":
         if (call := call_of(options, config, overrides)) is None:
@@ -161,6 +152,18 @@ def _run(name: str, config: DictConfig, values: Mapping[str, Any]) -> Any:
         options, arguments = call.config, [call]
     settings = ready(program.settings, options) if program.has_torch else check(program.settings, options)
     return getattr(import_module(f"idiomtune.programs.{name}"), name)(settings, *arguments)
+
+
+def _options(
+    program: Program, config: DictConfig, values: Mapping[str, Any]
+) -> tuple[DictConfig, dict[str, Any], list[str]]:
+    """The composed configuration with the values; the same resolved; and what was given, for the record."""
+    given = plain_values(values)
+    overrides = [*HydraConfig.get().overrides.task, *given_options(values)]
+    if program.settings is TrainSettings and any(o.lstrip("+").startswith("resume=") for o in overrides):
+        given |= plain_values({"resume": find_run(overrides)})
+    config = with_values(config, given)
+    return config, _resolved(config, overrides), overrides
 
 
 def ready(kind: type[Settings], config: dict[str, Any]) -> Settings:
@@ -228,7 +231,7 @@ def main(name: str, words: Sequence[str]) -> None:
         _main(name, config_name, list(words))
 
 
-def _main(name: str, config_name: str, words: list[str]) -> Any:
+def _main(name: str, config_name: str, words: list[str]) -> None:
     wants_traceback = os.environ.get(TRACEBACKS) == "1"
     os.environ[TRACEBACKS] = "1"  # makes Hydra raise errors instead of printing a traceback
     logging.raiseExceptions = False  # a full disk is reported once, not again for each log line
@@ -259,9 +262,8 @@ def _main(name: str, config_name: str, words: list[str]) -> Any:
 
     try:
         if (options := without_cfg(words)) is not None:
-            return _show_options(
-                composed(config_name, lambda config: _commented(config, config_name), options)
-            )
+            _show_options(composed(config_name, lambda config: _commented(config, config_name), options))
+            return
         words = rewrite_arguments(words, config_name)
         if rank_of_launch():
             words += follower_arguments()

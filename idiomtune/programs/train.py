@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from idiomtune.benchmarks import texts_of
 from idiomtune.config import TrainSettings
 from idiomtune.encoder.building import idiom_expressions
 from idiomtune.encoder.device import log_placement, place, start_processes
@@ -19,7 +20,6 @@ from idiomtune.io.files import fingerprints
 from idiomtune.programs.call import Call
 from idiomtune.programs.check import prepare, what_takes_less
 from idiomtune.programs.outcome import (
-    benchmark_texts,
     check_model,
     current_card,
     have_changed,
@@ -94,7 +94,7 @@ def train(settings: TrainSettings, call: Call) -> float:
             objective.modules.to(placement.device)
             check_model(context, prepared, retention, resumed=checkpoint is not None)
             texts: dict[str, Iterable[str]] = {"training": [text for _, text in objective.idiom_sentences]}
-            texts |= benchmark_texts(suite.benchmarks)
+            texts |= texts_of(suite.benchmarks)
             run.update(glossary=describe_glossary(settings.model, encoder, texts))
             new_modules = sample_weights(objective.modules)  # before they have the checkpoint's weights
             tokens = encoder.idiom_tokens is not None

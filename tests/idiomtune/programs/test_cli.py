@@ -12,7 +12,7 @@ from idiomtune.config.compose import plain
 from idiomtune.errors import UserError
 from idiomtune.programs.call import call_of
 from idiomtune.programs.ending import run_plain
-from idiomtune.programs.run import composed
+from idiomtune.programs.run import composed, read_settings
 from idiomtune.training.resume import find_run
 from tests.own_data import write
 
@@ -23,6 +23,13 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "mine" / "run.json", '{"status": "finished"}')
     return tmp_path
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("option", ["resume", "++resume"])
+def test_resume_is_found_however_it_is_written(option: str) -> None:
+    """`auto` is the newest unfinished run; there is none."""
+    assert read_settings("train", ["data=sample", f"{option}=auto"]).resume is None
 
 
 def folder_of(config: DictConfig) -> Path:
