@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -55,9 +56,12 @@ def test_a_benchmark_of_a_kind_is_its_data_and_a_class(
         "data": {"proverbs": "pairs", "sayings": "found"},
     }
     arguments = ("extensions=[my_kinds]", "benchmark=[]")
-    scores = it.evaluate(tiny_path, None, *arguments, **ours, **same)
+    scores = it.evaluate(tiny_path, None, *arguments, "output=scores.json", **ours, **same)
     names = {"proverbs": "own_sts", "sayings": "own_retrieval"}
     assert {f"{names[key.split('/')[0]]}/{key.partition('/')[2]}": scores[key] for key in scores} == expected
+    files = {*map(Path, json.loads(Path("scores.json").read_text())["meta"]["files"])}
+    read = {Path("pairs/val.csv"), *(path for path in Path("found/val").rglob("*") if path.is_file())}
+    assert {path.resolve() for path in files} == {path.resolve() for path in read}
     ours["benchmark"]["proverbs"]["split"] = ["test"]
     with pytest.raises(it.UserError, match=r"test.*proverbs|proverbs.*test"):
         it.evaluate(tiny_path, ["proverbs"], *arguments, **ours, **same)

@@ -222,17 +222,18 @@ def test_a_sweep_is_resumed_by_the_same_command(tmp_path: Path, tiny_path: Path)
     assert re.search(r"job: [01] \(seed=[12]\), model \S+/best", first.stdout)
     assert f"idiomtune report {tmp_path}" in first.stdout
     jobs = [tmp_path / str(number) for number in range(3)]
-    record = json.loads((jobs[1] / "run.json").read_text())
-    (jobs[1] / "run.json").write_text(json.dumps(record | {"status": "running"}))
-    before = (jobs[0] / "run.json").read_bytes()
+    record = json.loads((jobs[0] / "run.json").read_text())
+    (jobs[0] / "run.json").write_text(json.dumps(record | {"status": "running"}))
+    before = (jobs[1] / "run.json").read_bytes()
     again = sweep(tmp_path, tiny_path, "seed=1,2,3", "+debug=smoke")
     assert again.returncode == 0, again.stderr
-    assert f"{jobs[0]}: " in again.stderr
-    assert (jobs[0] / "run.json").read_bytes() == before
-    assert [line for line in again.stdout.splitlines() if line in map(str, jobs)] == [*map(str, jobs[1:])]
+    assert f"{jobs[1]}: " in again.stderr
+    assert (jobs[1] / "run.json").read_bytes() == before
+    printed = [line for line in again.stdout.splitlines() if line in map(str, jobs)]
+    assert printed == [str(jobs[0]), str(jobs[2])]  # not the one before again for the one that is skipped
     ended = [json.loads((job / "run.json").read_text()) for job in jobs]
     assert [(run["seed"], run["status"]) for run in ended] == [(seed, "finished") for seed in (1, 2, 3)]
-    assert ["resumed" in run for run in ended] == [False, True, False]
+    assert ["resumed" in run for run in ended] == [True, False, False]
     assert all((job / "best" / "model.safetensors").is_file() for job in jobs)
 
 

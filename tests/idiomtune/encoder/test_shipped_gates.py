@@ -16,7 +16,7 @@ from idiomtune.config import EvaluateSettings, ModelSettings, check
 from idiomtune.data.astitch import Usage
 from idiomtune.data.idiolink import load_split
 from idiomtune.encoder import usage_gate
-from idiomtune.encoder.choosing import weighed
+from idiomtune.encoder.choosing import choose_meanings, weighed
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import GLOSSARIES, Meanings, read_glossary
 from idiomtune.encoder.loading import model_settings
@@ -68,6 +68,22 @@ def test_other_ways_of_reading_stay(minilm: Encoder) -> None:
     for options in ({"glossary_gate": False}, {"glossary_form": "beside"}):
         assert weighed(bare, OURS, settings(**options), few, is_trained=False) == OURS
     assert weighed(bare, OURS, settings(), few, is_trained=True) == OURS
+
+
+@pytest.mark.parametrize(("own", "form"), [(None, "in_place"), (OURS, "beside")])
+def test_a_model_keeps_the_form_that_it_was_trained_to_read(
+    own: Meanings | None, form: str, tiny: Encoder
+) -> None:
+    """With a gate that is fitted to it, too."""
+    tiny.meanings = own
+    options = settings(glossary=["sample"], glossary_gate=True)
+    chosen = choose_meanings(tiny, options, labelled=few)
+    assert chosen is not None
+    assert chosen.gate is not None
+    assert chosen.form == form
+    read_as_saved = choose_meanings(tiny, options)  # in training no gate is fitted
+    assert read_as_saved is not None
+    assert read_as_saved.gate is None
 
 
 def test_other_models_are_fitted_once(tiny: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:

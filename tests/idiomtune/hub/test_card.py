@@ -30,7 +30,7 @@ def test_quotation_marks_that_nothing_needs_are_left_out(tmp_path: Path) -> None
         assert command(run) == f"idiomtune train +experiment=own {expected}"
     for option in (
         "data.train=[/home/me/secret/a.csv,'/home/me/secret/b c.csv', \"/home/me/secret/c.csv\"]",
-        "+objective.parts={a: {data: {train: /home/me/secret/a.csv}}, b: {data: {train: ~/home/secret/b.csv}}}",
+        "+objective.parts={a: {data: {train: /home/secret/a.csv}}, b: {data: {train: ~/home/secret/b.csv}}}",
         "benchmark.own_sts.path={mine: C:\\\\home\\\\me\\\\secret\\\\a.csv}",
     ):  # no folder of this machine is published
         overrides.write_text(yaml.safe_dump([option]), encoding="utf-8")
