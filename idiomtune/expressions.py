@@ -104,6 +104,7 @@ _APOSTROPHES = "'\u2019\u2018\u02bc"
 IN_A_WORD = r"[\w\u0300-\u036f]"  # accents may be characters of their own
 # Spaces, or one hyphen. A dash between spaces divides a sentence, not an expression.
 _GAP = rf"(?:\s+|[{_HYPHENS}])"
+_GAPS = re.compile(_GAP)
 
 # Placeholders in a dictionary's entries, and what fills them in running text.
 Filled = Literal["phrase", "owner", "reflexive"]
@@ -579,7 +580,7 @@ class ExpressionIndex:
         for number in dict.fromkeys(having):
             if self._expressions[number] == apart:
                 continue
-            beginnings, further = _landmarks(*self._key(number))
+            beginnings, further, _ = _landmarks(*self._key(number))
             words = iter([word for word, *_ in found])
             # In their order: no pattern is compiled for others.
             if all(any(word in letters for word in words) for letters in further):
@@ -588,16 +589,34 @@ class ExpressionIndex:
                         candidates.setdefault(place, []).append((number, lead))
         after = start
         for place in sorted(candidates):
-            matches = []
-            for number, lead in sorted(candidates[place]):
-                at = found[place][1] - lead
-                if at >= after and (match := expression_pattern(*self._key(number)).match(text, at, end)):
-                    runs = [match.span(group) for group in range(1, len(match.groups()) + 1)]
-                    matches.append((runs, self._expressions[number]))
+            matches = [
+                (runs, self._expressions[number])
+                for number, lead in sorted(candidates[place])
+                if found[place][1] - lead >= after
+                and (runs := self._runs_at(number, text, found, place, lead, end))
+            ]
             if matches:
                 longest = max(matches, key=lambda match: (match[0][-1][1], -match[0][0][0]))
                 after = longest[0][-1][1]
                 yield longest
+
+    def _runs_at(
+        self, number: int, text: str, words: list[tuple[str, int, int]], place: int, lead: int, end: int
+    ) -> list[Span] | None:
+        """The runs of an expression that begins with a word of a text, or with the signs before it."""
+        _, further, is_plain = _landmarks(*self._key(number))
+        (_, first, last), *others = words[place : place + 1 + len(further)]
+        if not is_plain:
+            match = expression_pattern(*self._key(number)).match(text, first - lead, end)
+            return match and [match.span(group) for group in range(1, len(match.groups()) + 1)]
+        # Without its pattern, which takes a millisecond to compile.
+        if len(others) < len(further) or text[first - 1 : first] == "\u02bc":
+            return None
+        for (word, behind, stop), forms in zip(others, further, strict=True):
+            if word not in forms or not _GAPS.fullmatch(text, last, behind):
+                return None
+            last = stop
+        return None if text[last : min(last + 1, end)] == "\u02bc" else [(first, last)]
 
     def _key(self, number: int) -> tuple[str, tuple[str, ...]]:
         name = self._expressions[number]
@@ -611,15 +630,18 @@ def _pieces(words: Sequence[str]) -> Iterator[tuple[tuple[str, ...], int]]:
 
 
 @lru_cache(maxsize=100_000)
-def _landmarks(expression: str, forms: tuple[str, ...]) -> tuple[list[tuple[str, int]], list[frozenset[str]]]:
+def _landmarks(
+    expression: str, forms: tuple[str, ...]
+) -> tuple[list[tuple[str, int]], list[frozenset[str]], bool]:
     """By which an expression is seen in a text before its pattern is tried.
 
     Letters that its first word may begin with, and the number of signs before them (one in ".NET"); those
-    that each further fixed word may begin with.
+    that each further fixed word may begin with; whether all words are letters, and none is a placeholder.
     """
-    first, *others = expression_words(expression, forms)
+    first, *others = words = expression_words(expression, forms)
     further = [_beginnings(word.forms)[0] for word in others if word.stands_for is None]
-    return _beginnings(first.forms)[1], [letters for letters in further if letters]
+    is_plain = all(word.stands_for is None and all(map(str.isalpha, word.forms)) for word in words)
+    return _beginnings(first.forms)[1], [letters for letters in further if letters], is_plain
 
 
 def contained(expressions: Iterable[str], forms: Forms = MappingProxyType({})) -> dict[str, list[str]]:
