@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import logging
 import re
@@ -19,7 +18,7 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
-from idiomtune.config.validation import options_called
+from idiomtune.config.validation import nearest, options_called
 from idiomtune.declarations.models import CONF
 from idiomtune.declarations.options import as_list
 from idiomtune.errors import UserError
@@ -402,7 +401,7 @@ def _unknown(kind: str, place: str, name: str, choices: Sequence[str]) -> str:
         given, sign, there = f"{place}.{name}".lstrip("."), ".", place or "the configuration"
     else:
         given, sign, there = f"{place}={name}", "=", place
-    near = difflib.get_close_matches(name, choices, n=1)
+    near = nearest(name, choices)
     guess = f" Did you mean {place}{sign if place else ''}{near[0]}?" if near else ""
     # What has a slash, or is a folder, was taken as such before.
     addition = "; it also takes a folder, or <owner>/<name> on the Hub" if given.startswith("model=") else ""

@@ -62,8 +62,7 @@ def _no_such_option(option: str, config: dict[str, Any]) -> str:
     for part in sections:
         section = section.get(part) if isinstance(section, dict) else None
     others = [str(key) for key in section if key != name] if isinstance(section, dict) else []
-    named = _CALLED.get(name, name)
-    if near := [named] if named in others else difflib.get_close_matches(name, others, n=1):
+    if near := nearest(name, others):
         return f"there is no such option. Did you mean {'.'.join([*sections, *near])}?"
     elsewhere = [key for key in options_called(name, config) if key != option] if not sections else []
     return "there is no such option" + (f". Did you mean {' or '.join(elsewhere)}?" if elsewhere else "")
@@ -76,6 +75,12 @@ _CALLED = {
     "num_train_epochs": "max_epochs",
     "steps": "max_steps",
 }
+
+
+def nearest(name: str, names: Sequence[str]) -> list[str]:
+    """The option that is likely meant by a name that there is not, if any is."""
+    named = _CALLED.get(name, name)
+    return [named] if named in names else difflib.get_close_matches(name, names, n=1)
 
 
 def options_called(name: str, config: Mapping[str, Any]) -> list[str]:

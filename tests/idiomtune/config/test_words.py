@@ -109,6 +109,7 @@ TRAIN = [
     ("trainer.batchsize=3", "trainer.batch_size?"),
     ("sed=3", "sed|seed?"),
     ("lr=3", "trainer.learning_rate?"),
+    ("trainer.lr=3", "trainer.learning_rate?"),
     ("objective.querymode=span", "objective.query_mode?|objective has name, split,"),
     ("trainer.batch_size.x=3", "trainer.batch_size.x"),
     ("benchmark=[idiolnk]", "benchmark=idiolink?"),
