@@ -15,8 +15,8 @@ from idiomtune.config import TrainSettings
 from idiomtune.encoder.building import build_encoder
 from idiomtune.encoder.device import place, start_processes
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.factory import build_objective
 from idiomtune.training.loop import train_loop
+from idiomtune.training.objective import build_objective
 from idiomtune.training.regularization import Retention
 from idiomtune.training.run_folder import RunFolder
 from idiomtune.training.step import RunContext, Training

@@ -20,9 +20,9 @@ from idiomtune.data.names import QueryMode
 from idiomtune.data.own.load import own_splits
 from idiomtune.data.places import idiolink_folder
 from idiomtune.encoder.device import has_bf16_instructions
-from idiomtune.factory import build_objective
 from idiomtune.objectives.idiolink import IdioLinkOptions
 from idiomtune.objectives.own import OwnOptions
+from idiomtune.training.objective import build_objective
 from tests.tiny_runs import composed
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -1,4 +1,4 @@
-"""Requests for embeddings, as objectives and benchmarks state them."""
+"""Requests for embeddings, as objectives and benchmarks state them; sentences whose usage is known."""
 
 import re
 import unicodedata
@@ -35,6 +35,23 @@ class Request:
     pooling: Pooling = "sentence"
     with_meanings: bool = True
     view: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True)
+class Usage:
+    """A sentence that uses an expression, and how.
+
+    Attributes:
+        id: file and row.
+        phrase: the expression, as the table names it.
+        span: its offsets in the sentence; None if it was not found.
+    """
+
+    id: str
+    phrase: str
+    sentence: str
+    span: tuple[int, int] | None
+    is_idiomatic: bool
 
 
 def symmetric(text: str, span: tuple[int, int] | None = None, pooling: Pooling = "sentence") -> Request:

@@ -35,7 +35,6 @@ from idiomtune.declarations.registry import benchmark_type, score_of
 from idiomtune.encoder.device import place, start_processes
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.errors import UserError
-from idiomtune.factory import build_objective
 from idiomtune.io.hub import first_line
 from idiomtune.objectives import Batch, Objective, ObjectiveLoss
 from idiomtune.objectives.steps import repeated, repeated_anchors
@@ -45,6 +44,7 @@ from idiomtune.requests import Request
 from idiomtune.statistics import statistic_of
 from idiomtune.training.embedder import TrainableEmbedder, seed_everything
 from idiomtune.training.invariants import describe, slopes
+from idiomtune.training.objective import build_objective
 from idiomtune.verbs import evaluation_options, training_options
 
 _WIDTH = 32  # of embeddings

@@ -28,12 +28,13 @@ from pathlib import Path
 from typing import Any
 
 from idiomtune.data import astitch, magpie
-from idiomtune.data.astitch import Usage, read_senses, read_usages
+from idiomtune.data.astitch import read_senses, read_usages
 from idiomtune.data.names import ASTITCH, MAGPIE
 from idiomtune.data.sources import DataFiles, GitHubData, dataset_folder
 from idiomtune.encoder.glossary import GLOSSARIES, read_glossary
 from idiomtune.expressions import is_among, plain_expression
 from idiomtune.io.terminal import log_to_stderr
+from idiomtune.requests import Usage
 
 Row = dict[str, Any]
 _NO_SPACE_BEFORE = re.compile(r"[.,!?;:%)\]…]+|n['’]t|['’](s|re|ve|ll|d|m)?", re.IGNORECASE)

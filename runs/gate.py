@@ -16,7 +16,7 @@ import sys
 import numpy as np
 from scipy.stats import rankdata
 
-from idiomtune.data.places import labelled_usages
+from idiomtune.data.usages import labelled_usages
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import GLOSSARIES, read_glossary
 from idiomtune.encoder.usage_gate import GATES, fit_usage_gate, gate_examples

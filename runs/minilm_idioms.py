@@ -30,15 +30,14 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity, normalize
 
 from idiomtune.config.sections import LoraSettings
-from idiomtune.data.astitch import Usage
-from idiomtune.data.places import labelled_usages
+from idiomtune.data.usages import labelled_usages
 from idiomtune.encoder.device import place
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import GLOSSARIES, Meanings, read_glossary
 from idiomtune.encoder.trained_parts import Adapters
 from idiomtune.encoder.usage_gate import apply_gate, cut_out
 from idiomtune.io.terminal import log_to_stderr, progress_bar
-from idiomtune.requests import Request
+from idiomtune.requests import Request, Usage
 
 log = logging.getLogger(__name__)
 OUTPUT = Path("idiomtune/encoder/adapters/minilm_idioms")

@@ -23,7 +23,6 @@ from idiomtune.encoder.device import place, start_processes
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.sharding import local_shard, shard
 from idiomtune.errors import UserError
-from idiomtune.factory import build_objective
 from idiomtune.io.processes import Processes
 from idiomtune.objectives import Objective, StepLog
 from idiomtune.objectives.contrastive import ContrastiveObjective
@@ -33,6 +32,7 @@ from idiomtune.programs.evaluate import evaluate as score_model
 from idiomtune.programs.run import _in_our_words
 from idiomtune.requests import Request
 from idiomtune.training.embedder import TrainableEmbedder
+from idiomtune.training.objective import build_objective
 from idiomtune.training.step import Training, parameter_groups
 from tests.tiny_families import CORPUS
 from tests.tiny_runs import composed, resume, train

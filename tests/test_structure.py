@@ -39,16 +39,13 @@ def touches(path: Path, *packages: str) -> set[str]:
 
 # The plan of the house: each package and module right in idiomtune/ may import what stands on a lower line.
 FLOORS = """
-__init__ __main__ testing extend                 the doors; checks, and the one import, for those who plug in
-verbs                                            the programs as functions
+__init__ testing                                 the doors; checks for those who plug in
+__main__ verbs                                   the programs as words and as functions
 programs                                         the command line, whole programs
-explorer                                         what models find in a corpus: a page and its server
-admire hub integrations                          AdMIRe, an extension; publishing; other frameworks
-training factory                                 the loop, runs, searches; settings → objects
-benchmarks                                       scores from embeddings; all benchmarks on one checkpoint
-encoder objectives                               text → embedding; a batch and its loss
-data reports                                     data sets, readers of tables; tables and pages of runs
-config                                           conf/ → settings
+training admire explorer extend integrations     the loop, runs, searches; what stands aside
+benchmarks hub                                   scores from embeddings, of one checkpoint; publishing
+encoder objectives reports                       text → embedding; batches and losses; tables and pages of runs
+config data                                      conf/ → settings; data sets, readers of tables
 io declarations                                  files, network, processes; what a configuration can name
 errors requests expressions version statistics idiomloss   the ground
 """
@@ -62,6 +59,7 @@ FLOOR = {
 LIGHT = ("gate", "report", "new", "explore", "push")  # programs that import what is heavy once they need it
 _MODELS = ["sentence_transformers", "transformers", "accelerate"]
 _HEAVY = ["torch", *_MODELS, "numpy", "scipy", "matplotlib"]
+DATA_SETS = ("admire", "astitch", "idiolink", "magpie", "ncimp", "places", "semeval2022")
 WALLS = {
     "idiomloss": ["idiomtune", "transformers", "sentence_transformers", "hydra", "accelerate", "pydantic"],
     "objectives": ["idiomtune.encoder", "idiomtune.config", *_MODELS],
@@ -69,6 +67,7 @@ WALLS = {
     "reports": ["idiomtune.encoder", "idiomtune.benchmarks", "torch", *_MODELS],
     "integrations": ["idiomtune.programs.run"],
     "config": _HEAVY,
+    "encoder": [f"idiomtune.data.{name}" for name in DATA_SETS],
     **{f"programs/{name}.py": _HEAVY for name in ("run", "ending", "call", *LIGHT)},
 }
 # What embeds for the benchmarks; and what is imported once the settings are checked.
@@ -156,7 +155,7 @@ def test_libraries_are_used_in_few_places() -> None:
     )
     assert set(hydra) <= TOUCH_HYDRA
     assert matplotlib == ["reports/plots.py"]
-    assert mteb == ["data/own/source.py", "factory.py", "integrations/mteb.py"]
+    assert mteb == ["data/own/source.py", "integrations/mteb.py", "training/negatives.py"]
     on_demand = ("idiomtune.integrations.mteb", "idiomloss.sentence_transformers")
     assert not [inside(path) for path in SOURCES if touches(path, *on_demand)]
 

@@ -22,10 +22,11 @@ from idiomtune.config import TrainerSettings, TrainSettings, check
 from idiomtune.config.compose import compose_config
 from idiomtune.data.own.load import forget_own_data
 from idiomtune.errors import Interrupted
+from idiomtune.io.runs import checkpoints
 from idiomtune.programs.call import Call
 from idiomtune.programs.train import train as run
 from idiomtune.training import step
-from idiomtune.training.checkpoint import checkpoints, read_state
+from idiomtune.training.checkpoint import read_state
 from idiomtune.training.resume import saved_config
 from idiomtune.training.run_folder import RunFolder
 

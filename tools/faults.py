@@ -35,8 +35,8 @@ from typing import TypeVar
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.loading import resolve_model_path
 from idiomtune.errors import UserError
+from idiomtune.io.runs import checkpoints, verify
 from idiomtune.requests import Role
-from idiomtune.training.checkpoint import checkpoints, verify
 from tests import fake_hub
 from tests.launches import launch
 from tests.programs import ROOT, run

@@ -20,7 +20,7 @@ from unittest.mock import patch
 import torch
 
 import idiomtune as it
-from idiomtune.data.places import labelled_usages
+from idiomtune.data.usages import labelled_usages
 from idiomtune.encoder import encoder as encoder_module
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.loading import model_settings, resolve_model_path

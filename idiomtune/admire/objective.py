@@ -17,7 +17,7 @@ from idiomtune.admire.scorer import Scorer, routed, usage_of
 from idiomtune.config import TrainSettings
 from idiomtune.data import astitch
 from idiomtune.data.admire import Item
-from idiomtune.data.astitch import Usage, read_senses, read_usages
+from idiomtune.data.astitch import read_senses, read_usages
 from idiomtune.data.names import ADMIRE_SENSES
 from idiomtune.data.places import admire_split, data_files
 from idiomtune.encoder.building import empty_encoder
@@ -26,7 +26,7 @@ from idiomtune.errors import UserError
 from idiomtune.expressions import plain_expression
 from idiomtune.objectives import Batch, Mean, ObjectiveLoss
 from idiomtune.objectives.steps import in_shards, shuffled_steps
-from idiomtune.requests import Request
+from idiomtune.requests import Request, Usage
 
 
 class AdmireObjective:

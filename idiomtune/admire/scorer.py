@@ -24,7 +24,7 @@ from idiomtune.benchmarks.admire import GOLD_SENSE, MAJORITY, AdmireBenchmark, a
 from idiomtune.config import Common
 from idiomtune.data import astitch
 from idiomtune.data.admire import NUM_IMAGES, Item, ItemSplit
-from idiomtune.data.astitch import Usage, UsageCorpus, read_usages
+from idiomtune.data.astitch import UsageCorpus, read_usages
 from idiomtune.data.names import ADMIRE_SENSES, AdmireSplit, AStitchFile, AStitchSplit, unseen_astitch
 from idiomtune.data.places import admire_split, data_files
 from idiomtune.encoder.device import Placement
@@ -33,7 +33,7 @@ from idiomtune.errors import DataMissingError, UserError
 from idiomtune.expressions import expression_pattern
 from idiomtune.io.files import read_json, write_json
 from idiomtune.io.hub import first_line
-from idiomtune.requests import Request
+from idiomtune.requests import Request, Usage
 
 log = logging.getLogger(__name__)
 

@@ -19,6 +19,7 @@ from idiomtune.data.names import ASTITCH, AStitchFile
 from idiomtune.data.sources import DataFiles, published
 from idiomtune.expressions import find_expression, plain_expression
 from idiomtune.io.tables import Row, read_made, read_table
+from idiomtune.requests import Usage
 
 log = logging.getLogger(__name__)
 
@@ -32,23 +33,6 @@ _SENSES_COLUMNS = (
     *(f"Non-Literal Meaning {i}" for i in (1, 2, 3)),
 )
 FILES = published(ASTITCH)
-
-
-@dataclass(frozen=True)
-class Usage:
-    """A sentence with a compound.
-
-    Attributes:
-        id: file and row.
-        phrase: the compound, as the table names it.
-        span: its offsets in the sentence; None if it was not found.
-    """
-
-    id: str
-    phrase: str
-    sentence: str
-    span: tuple[int, int] | None
-    is_idiomatic: bool
 
 
 @dataclass(frozen=True)

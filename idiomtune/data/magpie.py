@@ -16,13 +16,13 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from idiomtune.data.astitch import Usage
 from idiomtune.data.fields import TableRow, Worded, WordedCell
 from idiomtune.data.names import MAGPIE
 from idiomtune.data.sources import DataFiles, published
 from idiomtune.expressions import ExpressionIndex, is_among
 from idiomtune.io.files import first_of
 from idiomtune.io.tables import read_table
+from idiomtune.requests import Usage
 
 log = logging.getLogger(__name__)
 

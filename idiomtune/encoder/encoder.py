@@ -24,7 +24,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import Tensor, nn
 
 from idiomtune.config import ModelSettings
-from idiomtune.data.places import labelled_usages
+from idiomtune.data.usages import labelled_usages
 from idiomtune.encoder.arguments import Spans, listed, requests_for, type_error, usage_requests
 from idiomtune.encoder.checks import check_embeddings
 from idiomtune.encoder.choosing import choose_meanings

@@ -24,7 +24,7 @@ from torch.nn.functional import normalize
 
 from idiomtune.config import ModelSettings
 from idiomtune.data.notation import Printed, read_printed, split_senses
-from idiomtune.data.own.forms import ASTITCH_SENSES, GLOSSARY, PIE_SENSES
+from idiomtune.data.own.forms import GLOSSARY, PUBLISHED_GLOSSARIES
 from idiomtune.data.own.table import Record, Table
 from idiomtune.errors import UserError
 from idiomtune.expressions import (
@@ -225,7 +225,6 @@ _OWNER = re.compile(r"\b(some)?one's\b")  # without its apostrophe, plain
 _LONG = 50  # words of a meaning; WordNet's have 33 at most
 _YES_OR_NO = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
 _NO_MEANING = ("", "None")  # of a published table: a compound that only means what its words say
-_LICENCES = {PIE_SENSES: None, ASTITCH_SENSES: "gpl-3.0"}  # of published tables
 _FACTS = ("source", "licence")
 
 
@@ -375,7 +374,7 @@ def read_glossary(paths: Sequence[Path]) -> Glossary:
     notes: list[str] = []
     read_as: dict[str, Printed] = {}
     for path in paths:
-        table = Table(path, [GLOSSARY, *_LICENCES])
+        table = Table(path, [GLOSSARY, *PUBLISHED_GLOSSARIES])
         for number, entry in (row for rows in table.read(partial(_entries, table, read_as)) for row in rows):
             key = plain_expression(entry.expression), entry.meaning.casefold()
             place = f"{path.name}, row {number}"
@@ -441,7 +440,7 @@ def _entries(table: Table, read_as: dict[str, Printed], record: Record) -> list[
         ]
     cells = [record.values[column] for column in record.names["meaning"]]
     senses = dict.fromkeys(str(cell or "").strip(" ,") for cell in cells)  # PIE's senses end in commas
-    licence = _LICENCES[table.form]
+    licence = PUBLISHED_GLOSSARIES[table.form]
     return [
         (record.number, Entry(form, _one_line(meaning), source=table.form.name, licence=licence))
         for form in printed.forms

@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, normalize
 
-from idiomtune.data.astitch import Usage
 from idiomtune.encoder.glossary import GLOSSARIES, Meanings, UsageGate, of_expression, read_glossary
 from idiomtune.encoder.reading import Reader
 from idiomtune.errors import UserError
@@ -27,7 +26,7 @@ from idiomtune.expressions import is_among
 from idiomtune.io.cache import get
 from idiomtune.io.files import first_of, read_json, write_json
 from idiomtune.io.terminal import progress_bar
-from idiomtune.requests import Request
+from idiomtune.requests import Request, Usage
 
 log = logging.getLogger(__name__)
 

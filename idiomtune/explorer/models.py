@@ -15,7 +15,7 @@ from idiomtune.config.sections import named_model
 from idiomtune.data.idiolink import available_splits, idiolink_root, load_split
 from idiomtune.data.names import CV_SPLIT
 from idiomtune.data.own.source import find_sources
-from idiomtune.data.places import labelled_usages
+from idiomtune.data.usages import labelled_usages
 from idiomtune.declarations.options import as_list
 from idiomtune.encoder.building import build_encoder
 from idiomtune.encoder.device import Placement, place
@@ -25,11 +25,10 @@ from idiomtune.encoder.glossary_record import describe_glossary, glossary_files,
 from idiomtune.errors import UserError
 from idiomtune.explorer.search import Corpus, Explorer, Model, idiolink_corpus, own_corpus, training_corpus
 from idiomtune.hub.card import base_model
-from idiomtune.hub.push import run_and_model
 from idiomtune.io.files import expanded, is_file, is_folder
 from idiomtune.io.records import LEARNT, check_recorded_files, refuse_recorded_code
+from idiomtune.io.runs import read_config, run_and_model
 from idiomtune.io.tables import shown_path
-from idiomtune.training.run_folder import read_config
 
 log = logging.getLogger(__name__)
 

@@ -31,12 +31,12 @@ from idiomtune.declarations.registry import benchmark_of, dataset_types, objecti
 from idiomtune.encoder.glossary import Glossary
 from idiomtune.io.files import expanded, one_line, parse_yaml
 from idiomtune.io.pages import template
+from idiomtune.io.runs import read_config, read_run_record
 from idiomtune.io.tables import shown_path
 from idiomtune.reports import runs
 from idiomtune.reports.compare import beats_untrained, monitored
 from idiomtune.reports.frames import group_runs
 from idiomtune.reports.score_tables import changes
-from idiomtune.training.run_folder import read_config, read_run
 
 # Whoever publishes what was made of these may put it under another licence.
 _PERMISSIVE = frozenset({"apache-2.0", "mit", "bsd-2-clause", "bsd-3-clause", "cc0-1.0", "unlicense"})
@@ -223,7 +223,7 @@ def model_card(
     Raises:
         UserError: if the run's record is damaged.
     """
-    config, record = read_config(run), read_run(run)
+    config, record = read_config(run), read_run_record(run)
     base, *data = sources_of(config)
     objective = objective_types().get(config["objective"]["name"])
     datasets = None if objective is None else objective.datasets
@@ -326,7 +326,7 @@ def command(run: Path) -> str:
     Quotation marks that nothing needs, and `model=pretrained` next to a path, were added for Hydra; of paths
     the last two parts are left.
     """
-    experiment = read_run(run)["experiment"]
+    experiment = read_run_record(run)["experiment"]
     try:
         recorded = parse_yaml((run / ".hydra" / "overrides.yaml").read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError, yaml.YAMLError):

@@ -31,12 +31,11 @@ from idiomtune.hub.card import (
     sources_of,
     telling,
 )
-from idiomtune.io.files import expanded, fingerprint, first_of, is_file, is_folder, printable
+from idiomtune.io.files import expanded, fingerprint, first_of, printable
 from idiomtune.io.hub import CLIENT_ERRORS, is_network_error, reason_for, without_secrets
 from idiomtune.io.records import readable_record
+from idiomtune.io.runs import CHECKSUMS, NOT_OF_THE_MODEL, read_config, read_run_record, run_and_model, verify
 from idiomtune.io.secrets import refuse_files
-from idiomtune.training.checkpoint import CHECKSUMS, NOT_OF_THE_MODEL, verify
-from idiomtune.training.run_folder import read_config, read_run
 from idiomtune.version import __version__
 
 log = logging.getLogger(__name__)
@@ -210,20 +209,6 @@ def _json(content: Any) -> bytes:
     return (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
-def run_and_model(path: Path) -> tuple[Path, Path] | None:
-    """The run that a path refers to, and the folder of the model (`best/` by default); None for others.
-
-    Raises:
-        UserError: for a folder of several runs.
-    """
-    if is_file(path / "run.json"):
-        return path, path / "best"
-    if is_folder(path) and (several := sorted(path.glob("*/run.json"))):
-        raise UserError(f"{path}: has {len(several)} runs: choose one of them, such as {several[0].parent}")
-    is_part = path.name == "best" or path.name.removeprefix("step_").isdigit()
-    return (path.parent, path) if is_part and is_file(path.parent / "run.json") else None
-
-
 def _finished(checkpoint: str) -> tuple[Path, Path, dict[str, Any], Collection[str]]:
     """The run folder, in it the folder of the model, the run's record, and the files that were saved.
 
@@ -238,7 +223,7 @@ def _finished(checkpoint: str) -> tuple[Path, Path, dict[str, Any], Collection[s
             f"checkpoint={checkpoint}: there is no run in that folder; give a run folder (with run.json, "
             "which a model's card is written from), its best/ or one of its step_<n>/"
         )
-    record = read_run(run)
+    record = read_run_record(run)
     if folder.name == "best" and record.get("status") != "finished":
         raise UserError(
             f"the run in {run} has not ended ({record.get('status')}), so its best model is not chosen "

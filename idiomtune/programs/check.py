@@ -14,9 +14,8 @@ import numpy as np
 from idiomtune.benchmarks import Benchmark, announced, build_benchmarks, requests_of
 from idiomtune.benchmarks.suite import check_dimensions
 from idiomtune.config import ModelSettings, TrainerSettings, TrainSettings
-from idiomtune.data.astitch import Usage
 from idiomtune.data.own.load import own_splits
-from idiomtune.data.places import labelled_usages
+from idiomtune.data.usages import labelled_usages
 from idiomtune.declarations.models import model_names, model_values
 from idiomtune.encoder.building import check_model_options, empty_encoder, saved_pooling
 from idiomtune.encoder.device import Placement, log_placement, place
@@ -24,12 +23,14 @@ from idiomtune.encoder.glossary import GLOSSARIES, read_glossary
 from idiomtune.encoder.glossary_record import glossary_files
 from idiomtune.encoder.reading import Rendered, is_truncated
 from idiomtune.errors import UserError
-from idiomtune.factory import build_objective, mines_negatives
 from idiomtune.io.files import first_of, printable
 from idiomtune.io.tables import shown_path
 from idiomtune.objectives import Batch, Objective
 from idiomtune.objectives.mixture import MixtureObjective, in_section
+from idiomtune.requests import Usage
 from idiomtune.training.loop import check_monitor
+from idiomtune.training.negatives import mines_negatives
+from idiomtune.training.objective import build_objective
 from idiomtune.training.regularization import check_remedies
 
 log = logging.getLogger(__name__)

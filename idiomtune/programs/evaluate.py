@@ -12,7 +12,8 @@ from typing import Any
 from idiomtune.benchmarks import announced, build_benchmarks, texts_of
 from idiomtune.benchmarks.suite import Scorecard, Suite, check_dimensions
 from idiomtune.config import EvaluateSettings
-from idiomtune.data.places import held_out_idioms, labelled_usages
+from idiomtune.data.places import held_out_idioms
+from idiomtune.data.usages import labelled_usages
 from idiomtune.encoder.building import build_encoder, idiom_expressions
 from idiomtune.encoder.device import log_placement, place, start_processes
 from idiomtune.encoder.encoder import Encoder
@@ -24,7 +25,6 @@ from idiomtune.encoder.glossary_record import (
 )
 from idiomtune.encoder.usage_gate import fit_without
 from idiomtune.errors import UserError
-from idiomtune.factory import module_benchmarks, own_revisions, saved_modules
 from idiomtune.hub.card import base_model
 from idiomtune.io.claims import claimed
 from idiomtune.io.files import (
@@ -38,6 +38,7 @@ from idiomtune.io.files import (
 )
 from idiomtune.programs.check import check_pooling
 from idiomtune.reports.runs import SAMPLE_NOTE
+from idiomtune.training.objective import module_benchmarks, own_revisions, saved_modules
 
 log = logging.getLogger(__name__)
 

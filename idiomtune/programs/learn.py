@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, normalize
 
 from idiomtune.config import LearnSettings, ModelSettings
-from idiomtune.data.places import labelled_usages
+from idiomtune.data.usages import labelled_usages
 from idiomtune.encoder.building import build_encoder
 from idiomtune.encoder.choosing import weighed
 from idiomtune.encoder.device import log_placement, place

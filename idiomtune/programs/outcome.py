@@ -20,13 +20,13 @@ from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary_record import glossary_note, learnt_glossaries
 from idiomtune.encoder.parity import compare_loaded
 from idiomtune.errors import InvariantError, UserError
-from idiomtune.factory import module_benchmarks, saved_modules
 from idiomtune.hub.card import model_card
 from idiomtune.io.files import write_json, write_jsonl, write_text
 from idiomtune.programs.check import Prepared
 from idiomtune.reports.runs import SAMPLE_NOTE, read_run
 from idiomtune.training.checkpoint import TrainerState
 from idiomtune.training.loop import monitor_name, monitored
+from idiomtune.training.objective import module_benchmarks, saved_modules
 from idiomtune.training.regularization import Retention
 from idiomtune.training.run_folder import BASELINE
 from idiomtune.training.step import RunContext, num_warmup_steps

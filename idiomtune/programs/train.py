@@ -14,7 +14,6 @@ from idiomtune.encoder.building import idiom_expressions
 from idiomtune.encoder.device import log_placement, place, start_processes
 from idiomtune.encoder.glossary import named_glossary
 from idiomtune.encoder.glossary_record import describe_glossary, glossary_files
-from idiomtune.factory import own_revisions
 from idiomtune.hub.push import check_can_push, push_or_warn
 from idiomtune.io.files import fingerprints
 from idiomtune.programs.call import Call
@@ -32,6 +31,7 @@ from idiomtune.programs.outcome import (
 from idiomtune.training.checkpoint import read_state
 from idiomtune.training.ending import recorded_end, stopped_by_sigterm, system_errors_explained
 from idiomtune.training.loop import train_loop
+from idiomtune.training.objective import own_revisions
 from idiomtune.training.regularization import build_retention
 from idiomtune.training.resume import check_same_data, saved_record, start_or_resume
 from idiomtune.training.step import RunContext, Training

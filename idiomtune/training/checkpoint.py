@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -15,16 +14,9 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from idiomtune.errors import UserError
 from idiomtune.io.files import copy_file, fingerprint, seal, sync, write_json, write_text
-from idiomtune.io.records import readable_record
+from idiomtune.io.runs import CHECKSUMS, NOT_OF_THE_MODEL, RECORD, checkpoints, step_of, verify
 
 log = logging.getLogger(__name__)
-
-CHECKSUMS = "checksums.json"  # file → SHA-256
-RECORD = "record.json"  # the run's `config.yaml`, `run.json` and `metrics.jsonl` as of then
-OPTIMIZER, OBJECTIVE = "optimizer.safetensors", "objective.safetensors"
-TRAINED = "trained.safetensors"  # the weights to train on, if the model is exported with others
-_OWN = (OPTIMIZER, OBJECTIVE, TRAINED, "state.json", "scores.json", RECORD, CHECKSUMS)
-NOT_OF_THE_MODEL = (*_OWN, "README.md")
 
 
 @dataclass
@@ -72,15 +64,6 @@ class TrainerState:
 # ------------------------------------------------------------------ reading
 
 
-def checkpoints(run: Path) -> list[Path]:
-    """`step_<n>/` of a run, oldest first."""
-    return sorted((p for p in run.glob("step_*") if re.fullmatch("step_[0-9]+", p.name)), key=_step)
-
-
-def _step(checkpoint: Path) -> int:
-    return int(checkpoint.name.removeprefix("step_"))
-
-
 def read_state(checkpoint: Path) -> TrainerState:
     """The run's progress at a checkpoint.
 
@@ -95,26 +78,6 @@ def read_state(checkpoint: Path) -> TrainerState:
         raise UserError(f"damaged, or of another version ({fields})", file=path) from None
     except OSError as error:
         raise UserError(f"cannot be read: {error.strerror}", file=path) from None
-
-
-def verify(checkpoint: Path, *, model_in: Path | None = None) -> str | None:
-    """What is wrong with a checkpoint's files, or None.
-
-    Args:
-        model_in: check only the model's files, in this folder (the checkpoint's or `best/`).
-    """
-    sums = readable_record(checkpoint / CHECKSUMS)
-    if "state.json" not in sums:
-        return f"{CHECKSUMS} is missing or damaged"
-    for name, expected in sums.items():
-        path = (model_in or checkpoint) / name
-        if model_in is not None and name in NOT_OF_THE_MODEL:
-            continue
-        if not path.is_file():
-            return f"{name} is missing"
-        if fingerprint(path) != expected:
-            return f"{name} is damaged"
-    return None
 
 
 def latest_checkpoint(run: Path) -> Path | None:
@@ -244,7 +207,7 @@ def prune(run: Path, keep: int, best_step: int | None) -> None:
         with suppress(UserError):  # damaged: it cannot be resumed from
             best.add(read_state(path).best_step)
     for path in saved[:-keep]:
-        if _step(path) not in best:
+        if step_of(path) not in best:
             _remove(path)
     for leftover in run.glob(".step_*"):  # from a save that was killed
         shutil.rmtree(leftover, ignore_errors=True)
@@ -253,7 +216,7 @@ def prune(run: Path, keep: int, best_step: int | None) -> None:
 def drop_after(run: Path, step: int) -> None:
     """Remove the checkpoints after `step`, which a run that is resumed there will write again."""
     for path in checkpoints(run):
-        if _step(path) > step:
+        if step_of(path) > step:
             _remove(path)
 
 

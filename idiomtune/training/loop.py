@@ -18,18 +18,10 @@ from idiomtune.encoder.usage_gate import fit_gate
 from idiomtune.errors import Interrupted, UserError, resume_command
 from idiomtune.io.files import as_os_errors
 from idiomtune.io.hub import first_line
+from idiomtune.io.runs import OBJECTIVE, OPTIMIZER, checkpoints
 from idiomtune.io.terminal import progress_bar
 from idiomtune.objectives import Batch, Publishes
-from idiomtune.training.checkpoint import (
-    OBJECTIVE,
-    OPTIMIZER,
-    TrainerState,
-    checkpoints,
-    finish_save,
-    new_checkpoint,
-    prune,
-    write_best,
-)
+from idiomtune.training.checkpoint import TrainerState, finish_save, new_checkpoint, prune, write_best
 from idiomtune.training.ending import is_out_of_memory, stop_requests
 from idiomtune.training.step import (
     Training,

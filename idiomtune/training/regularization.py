@@ -25,10 +25,10 @@ from idiomtune.encoder.sharding import local_shard, shard_like
 from idiomtune.encoder.trained_parts import Adapters, check_peft
 from idiomtune.errors import UserError
 from idiomtune.io.processes import Processes
+from idiomtune.io.runs import TRAINED
 from idiomtune.io.terminal import progress_bar
 from idiomtune.objectives import Batch, Mean, Objective, ObjectiveLoss
 from idiomtune.requests import Request
-from idiomtune.training.checkpoint import TRAINED
 
 log = logging.getLogger(__name__)
 

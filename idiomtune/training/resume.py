@@ -13,18 +13,9 @@ from idiomtune.declarations.registry import is_place
 from idiomtune.errors import UserError
 from idiomtune.io.files import expanded, fingerprint, is_file
 from idiomtune.io.records import check_resumed, readable_record, refuse_recorded_code, runs_started_here
-from idiomtune.training.checkpoint import (
-    CHECKSUMS,
-    RECORD,
-    TrainerState,
-    checkpoints,
-    drop_after,
-    latest_checkpoint,
-    read_state,
-    recover,
-    verify,
-)
-from idiomtune.training.run_folder import RunFolder, is_unfinished, read_config, read_run
+from idiomtune.io.runs import CHECKSUMS, RECORD, checkpoints, read_config, read_run_record, verify
+from idiomtune.training.checkpoint import TrainerState, drop_after, latest_checkpoint, read_state, recover
+from idiomtune.training.run_folder import RunFolder, is_unfinished
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +110,7 @@ def saved_record(run: Path, checkpoint: Path | None = None) -> dict[str, Any]:
         sums = readable_record(each / CHECKSUMS)
         if RECORD in sums and is_file(each / RECORD) and fingerprint(each / RECORD) == sums[RECORD]:
             return readable_record(each / RECORD)
-    return {"config": read_config(run), "run": read_run(run)}
+    return {"config": read_config(run), "run": read_run_record(run)}
 
 
 def saved_config(
@@ -223,7 +214,7 @@ def start_or_resume(
     if checkpoint is None:
         if settings.resume is not None:
             log.warning("no checkpoint to resume from: starting again from step 0")
-            experiment = read_run(run.path)["experiment"]
+            experiment = read_run_record(run.path)["experiment"]
         run.start(config, experiment=experiment, seed=settings.seed, **facts)
         return None
     saved, state = saved_record(run.path, checkpoint), read_state(checkpoint)

@@ -33,8 +33,8 @@ from idiomtune.io.files import (
 )
 from idiomtune.io.hub import without_secrets
 from idiomtune.io.records import readable_record, remember_start
+from idiomtune.io.runs import CHECKSUMS, checkpoints
 from idiomtune.io.terminal import logged_to
-from idiomtune.training.checkpoint import CHECKSUMS, checkpoints
 
 log = logging.getLogger(__name__)
 
@@ -68,35 +68,6 @@ def is_unfinished(folder: Path) -> bool:
     """Whether there is something to resume; a run that failed before its first checkpoint has nothing."""
     status = readable_record(folder / "run.json").get("status")
     return status != "finished" and (status != "failed" or bool(checkpoints(folder)))
-
-
-def read_config(folder: Path) -> dict[str, Any]:
-    """The configuration of a run, its `config.yaml`.
-
-    Raises:
-        UserError: if it is damaged.
-    """
-    return _read(folder / "config.yaml", needed={"model", "data", "trainer"})
-
-
-def read_run(folder: Path) -> dict[str, Any]:
-    """The record of a run, its `run.json`.
-
-    Raises:
-        UserError: if it is damaged.
-    """
-    return _read(folder / "run.json", needed={"experiment"})
-
-
-def _read(path: Path, needed: set[str]) -> dict[str, Any]:
-    content = readable_record(path)
-    if not needed <= {name for name, value in content.items() if value is not None}:
-        raise UserError(
-            f"{path} is damaged or missing. If there is a complete checkpoint, {resume_command(path.parent)} "
-            "makes it again. A checkpoint, step_*, can be evaluated too: "
-            "idiomtune evaluate model=<checkpoint>"
-        )
-    return content
 
 
 # ------------------------------------------------------------------ the folder

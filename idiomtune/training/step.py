@@ -19,7 +19,6 @@ from torch.nn.modules.module import register_module_forward_hook
 
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.config import TrainerSettings, TrainSettings
-from idiomtune.data.astitch import Usage
 from idiomtune.encoder.device import Placement
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.forward import evaluating, use_byte_dropout
@@ -28,9 +27,11 @@ from idiomtune.encoder.trained_parts import IdiomTokenRows
 from idiomtune.errors import UserError
 from idiomtune.io.files import write_json
 from idiomtune.io.processes import Processes
+from idiomtune.io.runs import OBJECTIVE, OPTIMIZER
 from idiomtune.objectives import Batch, Objective, ObjectiveLoss, PartlyPretrained, StepLog, matryoshka_loss
 from idiomtune.objectives.mixture import MixtureObjective, in_section
-from idiomtune.training.checkpoint import OBJECTIVE, OPTIMIZER, TrainerState, last_saved, read_state
+from idiomtune.requests import Usage
+from idiomtune.training.checkpoint import TrainerState, last_saved, read_state
 from idiomtune.training.embedder import FrozenEmbedder, TrainableEmbedder
 from idiomtune.training.invariants import Invariants
 from idiomtune.training.regularization import Retention

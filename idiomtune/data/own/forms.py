@@ -135,3 +135,4 @@ CORPUS = Form("corpus", _roles("corpus"), ("text",))
 GLOSSARY = Form("glossary", _roles("glossary"), ("expression", "meaning"))
 PIE_SENSES = Form("PIE", _roles("PIE"), ("expression", "meaning", "sentence"))
 ASTITCH_SENSES = Form("AStitchInLanguageModels", _roles("AStitch"), ("expression", "meaning"), ("meaning",))
+PUBLISHED_GLOSSARIES = {PIE_SENSES: None, ASTITCH_SENSES: "gpl-3.0"}  # and their licences

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from idiomtune.config import TrainSettings, check
-from idiomtune.factory import build_objective
+from idiomtune.training.objective import build_objective
 from tests.tiny_bart import save_tiny_bart
 from tests.tiny_clip import save_tiny_clip
 from tests.tiny_runs import composed

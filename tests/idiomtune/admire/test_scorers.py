@@ -20,16 +20,16 @@ from idiomtune.benchmarks.admire import experts_keys
 from idiomtune.config import TrainSettings, check
 from idiomtune.data import astitch
 from idiomtune.data.admire import fold_items, read_items
-from idiomtune.data.astitch import Meanings, Usage, UsageCorpus, read_usages
+from idiomtune.data.astitch import Meanings, UsageCorpus, read_usages
 from idiomtune.data.sources import SAMPLE_ROOT, DataFiles
 from idiomtune.encoder.device import place
 from idiomtune.errors import UserError
 from idiomtune.expressions import plain_expression
-from idiomtune.factory import module_benchmarks
 from idiomtune.reports.page import examples_of
 from idiomtune.reports.runs import Run
-from idiomtune.requests import Request
+from idiomtune.requests import Request, Usage
 from idiomtune.testing import check_objective
+from idiomtune.training.objective import module_benchmarks
 from tests.benchmarks import in_turn
 from tests.idiomtune.admire.conftest import Build
 from tests.planted_runs import write_lines

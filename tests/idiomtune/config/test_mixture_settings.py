@@ -11,7 +11,7 @@ from idiomtune.config import TrainSettings, check
 from idiomtune.config.compose import config_names
 from idiomtune.declarations.registry import objective_types
 from idiomtune.errors import UserError
-from idiomtune.factory import build_objective
+from idiomtune.training.objective import build_objective
 from tests.own_data import mixture_options, write_pairs
 from tests.tiny_runs import composed
 

@@ -13,8 +13,8 @@ import pytest
 
 from idiomtune.data.magpie import FILES, read_magpie, read_own_uses
 from idiomtune.data.names import MAGPIE
-from idiomtune.data.places import labelled_usages
 from idiomtune.data.sources import DataFiles, dataset_folder
+from idiomtune.data.usages import labelled_usages
 from idiomtune.errors import DataMissingError, UserError
 from idiomtune.expressions import find_expression
 

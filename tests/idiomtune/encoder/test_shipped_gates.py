@@ -13,7 +13,6 @@ from sklearn import metrics  # type: ignore[import-untyped]
 
 import idiomtune as it
 from idiomtune.config import EvaluateSettings, ModelSettings, check
-from idiomtune.data.astitch import Usage
 from idiomtune.data.idiolink import load_split
 from idiomtune.encoder import usage_gate
 from idiomtune.encoder.choosing import choose_meanings, weighed
@@ -23,7 +22,7 @@ from idiomtune.encoder.loading import model_settings
 from idiomtune.encoder.usage_gate import fit_without, fitted_gate, gate_examples, shipped_gate
 from idiomtune.errors import UserError
 from idiomtune.programs.evaluate import evaluate as score_model
-from idiomtune.requests import Request
+from idiomtune.requests import Request, Usage
 from tests.tiny_models import constant_gate
 from tests.tiny_runs import composed
 

@@ -15,8 +15,8 @@ from idiomtune.config import TrainSettings, check
 from idiomtune.data.semeval2022 import ONE_SHOT_FILE, TRAIN_FILE, Group, read_groups
 from idiomtune.data.sources import DataFiles
 from idiomtune.errors import UserError
-from idiomtune.factory import build_objective
 from idiomtune.objectives.triplets import TripletObjective
+from idiomtune.training.objective import build_objective
 from tests.tiny_objectives import triplets as build
 from tests.tiny_runs import composed
 

@@ -24,10 +24,10 @@ from idiomtune.data.semeval2022 import read_groups
 from idiomtune.declarations.dataset import OwnData
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.errors import UserError
-from idiomtune.factory import build_objective
 from idiomtune.objectives import Batch, Objective
 from idiomtune.objectives.own import LabelledObjective
 from idiomtune.requests import Request
+from idiomtune.training.objective import build_objective
 from tests.own_data import write_lines
 from tests.tiny_objectives import idiolink, options, own_pairs, triplets
 from tests.tiny_runs import composed

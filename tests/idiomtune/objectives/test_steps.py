@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from idiomtune.config import TrainSettings, check
-from idiomtune.factory import build_objective
 from idiomtune.objectives.steps import balanced_steps
+from idiomtune.training.objective import build_objective
 from tests.own_data import write_lines
 from tests.tiny_runs import composed
 

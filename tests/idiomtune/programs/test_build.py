@@ -18,8 +18,8 @@ from idiomtune.benchmarks import build_benchmarks
 from idiomtune.config import TrainSettings, check
 from idiomtune.encoder.loading import resolve_model_path
 from idiomtune.errors import UserError
-from idiomtune.factory import build_objective
 from idiomtune.objectives.contrastive import ContrastiveObjective
+from idiomtune.training.objective import build_objective
 from tests.tiny_runs import composed
 
 

@@ -13,10 +13,10 @@ import torch
 from idiomtune.config import TrainSettings, check
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.errors import Interrupted, UserError
-from idiomtune.factory import build_objective
 from idiomtune.objectives.own import OwnContrastiveObjective
 from idiomtune.programs.check import check as check_data
 from idiomtune.requests import Request
+from idiomtune.training.objective import build_objective
 from tests.own_data import write, write_lines
 from tests.tiny_runs import at_loss, composed, metrics, resume, terminate, train, weights
 

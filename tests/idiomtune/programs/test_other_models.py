@@ -17,10 +17,10 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from idiomtune.config import TrainSettings, check
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.errors import UserError
-from idiomtune.factory import build_objective
 from idiomtune.programs.check import check as check_data
 from idiomtune.programs.check import prepare
 from idiomtune.requests import Request
+from idiomtune.training.objective import build_objective
 from tests.tiny_families import FAMILIES, WIDTH, tiny_checkpoint
 from tests.tiny_runs import composed, resume, train
 from tools.model_runs import ModelRun

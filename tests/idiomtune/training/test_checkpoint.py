@@ -12,10 +12,9 @@ import pytest
 
 from idiomtune.errors import UserError
 from idiomtune.io.files import write_json
+from idiomtune.io.runs import OPTIMIZER, checkpoints, verify
 from idiomtune.training.checkpoint import (
-    OPTIMIZER,
     TrainerState,
-    checkpoints,
     drop_after,
     finish_save,
     last_saved,
@@ -24,7 +23,6 @@ from idiomtune.training.checkpoint import (
     prune,
     read_state,
     recover,
-    verify,
     write_best,
 )
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from idiomtune.training.checkpoint import TrainerState, checkpoints, verify
+from idiomtune.io.runs import checkpoints, verify
+from idiomtune.training.checkpoint import TrainerState
 from idiomtune.training.run_folder import holds_a_run
 from tests.tiny_runs import assert_same_run, at_loss, die, resume, train
 

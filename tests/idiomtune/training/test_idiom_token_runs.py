@@ -19,7 +19,7 @@ from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.idiom_tokens import FILE
 from idiomtune.encoder.trained_parts import IdiomTokenRows
 from idiomtune.errors import UserError
-from idiomtune.factory import build_objective
+from idiomtune.training.objective import build_objective
 from tests.idiomtune.encoder.test_idiom_tokens import row, rows
 from tests.tiny_runs import WholeRun, composed, metrics, train
 

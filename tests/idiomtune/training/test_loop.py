@@ -16,9 +16,9 @@ from sentence_transformers import SentenceTransformer
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.errors import UserError
+from idiomtune.io.runs import checkpoints
 from idiomtune.objectives import ObjectiveLoss
 from idiomtune.objectives.contrastive import ContrastiveObjective
-from idiomtune.training.checkpoint import checkpoints
 from tests.tiny_runs import KEY, WholeRun, metrics, train, weights
 
 

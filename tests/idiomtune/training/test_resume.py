@@ -23,7 +23,8 @@ from idiomtune.errors import Interrupted, UserError
 from idiomtune.hub.card import ask_for_licence, common_licence, sources_of
 from idiomtune.io.files import fingerprint, write_json
 from idiomtune.io.records import remember_start
-from idiomtune.training.checkpoint import TrainerState, checkpoints, new_checkpoint, verify
+from idiomtune.io.runs import checkpoints, read_config, verify
+from idiomtune.training.checkpoint import TrainerState, new_checkpoint
 from idiomtune.training.resume import (
     _check_length,
     _checkpoint_to_resume,
@@ -34,7 +35,6 @@ from idiomtune.training.resume import (
     saved_config,
     saved_record,
 )
-from idiomtune.training.run_folder import read_config
 from tests.attempts import Attempt, How, Outcome, attempted
 from tests.own_data import mixture_options, write_pairs
 from tests.tiny_models import tiny_sentence_transformer

@@ -22,9 +22,9 @@ from idiomtune.declarations.models import CONF
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.trained_parts import Adapters
 from idiomtune.errors import UserError
+from idiomtune.io.runs import verify
 from idiomtune.objectives import Batch, Mean, ObjectiveLoss, StepLog
 from idiomtune.requests import Request
-from idiomtune.training.checkpoint import verify
 from idiomtune.training.regularization import Distillation, Retention
 from tests.tiny_models import tiny_sentence_transformer
 from tests.tiny_runs import WholeRun, composed, metrics, train, weights

@@ -13,7 +13,8 @@ import pytest
 from idiomtune.benchmarks import Embed, Result
 from idiomtune.benchmarks.idiolink.scoring import IdioLinkBenchmark
 from idiomtune.errors import UserError
-from idiomtune.training.checkpoint import TrainerState, checkpoints, verify
+from idiomtune.io.runs import checkpoints, verify
+from idiomtune.training.checkpoint import TrainerState
 from idiomtune.training.loop import monitored, out_of_patience, update_best
 from tests.tiny_runs import KEY, metrics, resume, train, trainer
 

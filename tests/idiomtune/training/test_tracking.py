@@ -22,7 +22,7 @@ from idiomtune.config import TrainSettings, check
 from idiomtune.config.sections import TrackingSettings
 from idiomtune.declarations.registry import score_of
 from idiomtune.errors import UserError
-from idiomtune.training.checkpoint import checkpoints
+from idiomtune.io.runs import checkpoints
 from idiomtune.training.run_folder import RunFolder
 from idiomtune.training.tracking import TensorBoardTracker, has_key, tracked
 from tests.test_structure import ROOT

@@ -13,13 +13,11 @@ from accelerate import Accelerator
 
 from idiomtune.config import EvaluateSettings, TrainSettings, check
 from idiomtune.data import sources
-from idiomtune.data.astitch import Usage
 from idiomtune.data.sources import SAMPLE_ROOT
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import Meanings
 from idiomtune.encoder.usage_gate import fit_gate
 from idiomtune.errors import Interrupted, UserError
-from idiomtune.factory import build_objective
 from idiomtune.io.processes import Processes
 from idiomtune.objectives.idiolink import IdioLinkObjective
 from idiomtune.objectives.triplets import TripletObjective
@@ -27,8 +25,9 @@ from idiomtune.programs.evaluate import evaluate as score_model
 from idiomtune.reports.compare import compare
 from idiomtune.reports.frames import group_runs
 from idiomtune.reports.runs import read_runs
-from idiomtune.requests import Request
+from idiomtune.requests import Request, Usage
 from idiomtune.training.embedder import TrainableEmbedder
+from idiomtune.training.objective import build_objective
 from tests.own_data import STS, write, write_collection, write_lines
 from tests.tiny_runs import KEY, WholeRun, at_loss, composed, metrics, resume, terminate, train
 

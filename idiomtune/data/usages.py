@@ -1,0 +1,51 @@
+"""Sentences that say how they use an expression, for gates to be fitted to."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+from idiomtune.data import magpie
+from idiomtune.data.idiolink import available_splits, idiolink_root, load_split
+from idiomtune.data.names import MAGPIE
+from idiomtune.data.sources import DataFiles, dataset_folder
+from idiomtune.errors import DataMissingError
+from idiomtune.io.hub import first_line
+from idiomtune.requests import Usage
+
+log = logging.getLogger(__name__)
+
+
+def labelled_usages(unseen: Iterable[str], settings: Any = None, *, whole: bool = False) -> list[Usage]:
+    """The sentences that a gate is fitted to, without IdioLink's idioms: MAGPIE's and the project's own.
+
+    Where MAGPIE cannot be downloaded, the project's own alone, unless the `whole` is needed.
+
+    Args:
+        unseen: idioms of IdioLink's that are left out; those of all splits on disk are, too.
+        settings: None: `$IDIOM_DATA` or the download.
+
+    Raises:
+        DataMissingError: if the `whole` is needed, and MAGPIE cannot be downloaded.
+        UserError: if MAGPIE is damaged, or not where `settings` say.
+    """
+    named, root = ("", "") if settings is None else map(settings.data.place, ("magpie", "idiolink"))
+    files = DataFiles(magpie.FILES, dataset_folder(MAGPIE, named or None, root or None, sample=False))
+    idioms = set(unseen)
+    with suppress(DataMissingError):  # IdioLink is neither here nor scored
+        if root or os.environ.get("IDIOM_DATA") or (settings is not None and settings.splits("idiolink")):
+            folder = idiolink_root(root or None, sample=False)
+            for name in available_splits(folder):
+                idioms |= {document.idiom for document in load_split(folder, name).documents}
+    own = magpie.read_own_uses(idioms)
+    try:
+        return magpie.read_magpie(files, idioms) + own
+    except DataMissingError as error:
+        if whole:
+            raise
+        message = "the gate of meanings learns from the project's own %d sentences alone: %s"
+        log.warning(message, len(own), first_line(error))
+        return own
