@@ -12,6 +12,8 @@ from bench.workload import Workload, without_dropout
 from idiomtune.benchmarks import build_benchmarks
 from idiomtune.benchmarks.suite import Scorecard, Suite
 from idiomtune.config import TrainSettings
+from idiomtune.declarations.registry import declared
+from idiomtune.declarations.score import read_scores
 from idiomtune.encoder.building import build_encoder
 from idiomtune.encoder.device import place, start_processes
 from idiomtune.encoder.encoder import Encoder
@@ -30,7 +32,7 @@ class _TimedSuite(Suite):
 
     def run(self, encoder: Encoder, only: Sequence[str] | None = None, *, keep: bool = False) -> Scorecard:
         if not self.benchmarks:
-            return Scorecard(dict.fromkeys(self.monitor, 0.0))
+            return Scorecard(declared(read_scores(dict.fromkeys(self.monitor, 0.0), ())))
         start = Time.now()
         card = super().run(encoder, only, keep=keep)
         self.seconds = Time.now() - start

@@ -31,7 +31,8 @@ from idiomtune.benchmarks.suite import Suite
 from idiomtune.declarations.benchmark import BenchmarkOptions
 from idiomtune.declarations.dataset import DatasetType
 from idiomtune.declarations.objective import ObjectiveOptions
-from idiomtune.declarations.registry import benchmark_type, score_of
+from idiomtune.declarations.registry import benchmark_type, declared
+from idiomtune.declarations.score import Score
 from idiomtune.encoder.device import place, start_processes
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.errors import UserError
@@ -396,14 +397,16 @@ class _ObjectiveChecks:
 class _BenchmarkChecks:
     def __init__(self, benchmark: Benchmark, given: Mapping[str, Any]) -> None:
         self._benchmark, self._given = benchmark, given
+        self._parts: dict[str, Score] = {}
         self._random = defaultdict(list)  # score → its values for random models
         for number in range(_NUM_MODELS):
             for key, value in self._scores(partial(_rows, model=number)).items():
                 self._random[key].append(value)
 
     def _scores(self, embed: Embed, of: Benchmark | None = None) -> dict[str, float]:
-        values = (of or self._benchmark).score(embed).by_key
-        return {key: float(value) for key, value in values.items() if math.isfinite(value)}
+        table = declared((of or self._benchmark).score(embed).scores)
+        self._parts |= table.parts
+        return {key: float(value) for key, value in table.items() if math.isfinite(value)}
 
     def _differ(self, embed: Embed, other: Embed, of: Benchmark | None = None) -> list[Any]:
         """The first score that is another for the other model."""
@@ -425,11 +428,10 @@ class _BenchmarkChecks:
         return None
 
     def keys(self) -> object:
-        """Keys must be <name>/<split>/<mode>/<metric>, as Score makes them, one of a declared metric, and the
-        same for every model."""
+        """Scores must be of this benchmark, one of a declared metric, and the same for every model."""
         name, metrics = self._benchmark.name, {m.name for m in benchmark_type(self._benchmark.name).metrics}
-        wrong = [key for key in self._random if not key.startswith(f"{name}/") or str(score_of(key)) != key]
-        is_declared = not metrics or metrics & {score_of(key).metric for key in self._random}
+        wrong = [key for key, score in self._parts.items() if score.benchmark != name or not score.metric]
+        is_declared = not metrics or metrics & {score.metric for score in self._parts.values()}
         some = [key for key, values in self._random.items() if len(values) < _NUM_MODELS]
         return wrong or some or (not is_declared and metrics)
 
@@ -451,9 +453,9 @@ class _BenchmarkChecks:
 
     def records(self) -> object:
         """A score is not what its records by query say, or two of them have one id: comparisons use these."""
-        result, declared = self._benchmark.score(_rows), benchmark_type(self._benchmark.name)
+        result, of_type = self._benchmark.score(_rows), benchmark_type(self._benchmark.name)
         by_key = defaultdict(list)
-        for each in chain.from_iterable(map(declared.results, result.per_query)):
+        for each in chain.from_iterable(map(of_type.results, result.per_query)):
             by_key[each.key].append(each)
         for key, found in by_key.items():
             pairs = np.array([each.pair or (each.value, 0.0) for each in found], dtype=float)
@@ -469,7 +471,7 @@ class _BenchmarkChecks:
         for key, value in self._scores(_equal).items():
             values = self._random.get(key, [value])
             bound = min(float(np.mean(values) + 5 * np.std(values)), max(1.0, *values) - 1e-9)
-            if score_of(key).better == "higher" and value > bound and max(values) > min(values):
+            if self._parts[key].better == "higher" and value > bound and max(values) > min(values):
                 return f"{key}: {value:.3g}, by chance {np.mean(values):.3g}"
         return None
 
@@ -484,7 +486,7 @@ class _BenchmarkChecks:
         is counted as wrong?"""
         vector = self._given["perfect"]
         for key, value in self._scores(lambda texts: torch.tensor([*map(vector, texts)]).float()).items():
-            score, mean = score_of(key), float(np.mean(self._random[key]))
+            score, mean = self._parts[key], float(np.mean(self._random[key]))
             is_best = (_near(value, 1.0) and value > mean) if score.better == "higher" else value < mean
             if score.is_headline and score.better and not is_best:
                 return f"{key}, better={score.better!r}: {value:.6g}, by chance {mean:.3g}"
@@ -494,7 +496,7 @@ class _BenchmarkChecks:
         """Random models do not score what chance gives: what tells them the answer?"""
         for key, values in self._random.items():
             mean, error = np.mean(values), np.std(values) / math.sqrt(_NUM_MODELS)
-            if abs(mean - self._given["chance"].get(score_of(key).metric, mean)) > 4 * error + 0.01:
+            if abs(mean - self._given["chance"].get(self._parts[key].metric, mean)) > 4 * error + 0.01:
                 return f"{key}: {mean:.3g}"
         return None
 

@@ -303,7 +303,11 @@ class Scores(_Shown, Mapping[str, float]):
     def __init__(self, values: Mapping[str, float], model: str = "model") -> None:
         if not isinstance(values, Mapping) or not all(isinstance(key, str) for key in values):
             raise UserError(f"must be score → value, got {described(values)}", option="values")
-        self._values, self._model = dict(values), model
+        from idiomtune.declarations.registry import declared
+        from idiomtune.declarations.score import ScoreTable, read_scores
+
+        self._values = values if isinstance(values, ScoreTable) else declared(read_scores(values, ()))
+        self._model = model
 
     def __getitem__(self, key: str) -> float:
         if not isinstance(key, str) or key not in self._values:
@@ -322,11 +326,10 @@ class Scores(_Shown, Mapping[str, float]):
         """A row a score: its key and value, and the parts of the key."""
         import pandas as pd
 
-        from idiomtune.declarations.registry import score_of
-
         parts = ("benchmark", "split", "mode", "metric", "slice", "dimension", "better")
         rows = [
-            (key, value, *(getattr(score_of(key), part) for part in parts)) for key, value in self.items()
+            (key, self[key], *(getattr(score, part) for part in parts))
+            for key, score in self._values.parts.items()
         ]
         return pd.DataFrame(rows, columns=["score", "value", *parts])
 
@@ -479,7 +482,7 @@ class Run(_Shown, os.PathLike[str]):
         from idiomtune.reports.score_tables import changeable, changes
 
         run = self._read
-        scores = {key: run.scores[key] for key in run.monitor if key in run.scores} or changeable(run.scores)
+        scores = run.scores.only(run.monitor) or changeable(run.scores)
         return [changes(scores, run.baseline, f"{self.path.name} ({run.status})", (UNTRAINED, "trained"))]
 
 

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from idiomtune.declarations.registry import score_of
 from idiomtune.reports.frames import Group
 from idiomtune.reports.runs import find_runs, read_runs
 from idiomtune.statistics import mean_interval, permutation_p
@@ -22,8 +21,7 @@ from idiomtune.statistics import mean_interval, permutation_p
 def compared(folder: str, ours: str, theirs: str, split: str = "train_cv") -> Iterator[str]:
     """A line for each score that is a mean over items, and that both modes have."""
     group = Group("", read_runs(find_runs([Path(folder)])[0]), {})
-    for key in group.keys:
-        score = score_of(key)
+    for key, score in group.parts.items():
         sides = [group.queries.get((False, str(replace(score, mode=mode)))) for mode in (ours, theirs)]
         a, b = sides
         if (score.split, score.mode) != (split, ours) or a is None or b is None:

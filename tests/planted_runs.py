@@ -4,16 +4,39 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from idiomtune.declarations.registry import benchmark_type, declared
+from idiomtune.declarations.score import Score, ScoreTable, score_card
 
 SCORES = {
     "idiolink/val/sentence/r_precision": 0.5,
     "idiolink/val/sentence/ndcg@10": 0.6,
     "idiolink/val/sentence/ndcg@10/literal": 0.7,
 }
+
+
+def table_of(scores: Mapping[str, float]) -> ScoreTable:
+    """Scores as their benchmarks give them, by their keys."""
+    return declared(replace(score_at(key), value=value) for key, value in scores.items())
+
+
+def score_at(key: str) -> Score:
+    """What a benchmark's key says, as its benchmark would: the only reader of keys, for what tests plant."""
+    whole, _, size = key.partition("/dim=")
+    name, *parts = whole.split("/")
+    names = {metric.name for metric in benchmark_type(name).metrics}
+    has_splits = name not in ("epsilon", "own_val")
+    unlisted = min(2 if has_splits else 1, len(parts) - 1)
+    at = max((number for number, part in enumerate(parts) if part in names), default=unlisted)
+    split = parts[:1] if has_splits and at else []
+    mode, slice_ = parts[len(split) : at], parts[at + 1 :]
+    score = Score(name, "".join(split), "/".join(mode), parts[at], "/".join(slice_))
+    return replace(score, dimension=int(size) if size else None)
 
 
 def plant(
@@ -33,11 +56,9 @@ def plant(
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     run = {"status": status, "experiment": experiment, "seed": seed, "data": dict(files or {})}
     (folder / "run.json").write_text(json.dumps(run))
-    card = {
-        "scores": SCORES if scores is None else scores,
-        "baseline": baseline if baseline is not None else dict.fromkeys(SCORES, 0.25),
-        "meta": {"monitor": ["idiolink/val/sentence/ndcg@10"], "model": "base"},
-    }
+    meta = {"monitor": ["idiolink/val/sentence/ndcg@10"], "model": "base"}
+    before = baseline if baseline is not None else dict.fromkeys(SCORES, 0.25)
+    card = score_card(table_of(SCORES if scores is None else scores), before, meta)
     if status == "finished":
         (folder / "scores.json").write_text(json.dumps(card))
     steps: list[dict[str, Any]] = [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0}]

@@ -52,10 +52,11 @@ FINISHED = '{"status": "finished", "experiment": "own"}'
 SECRET = "hf_" + "aB3" * 12
 LEAVES = """
 from idiomtune.declarations.benchmark import BenchmarkOptions, BenchmarkType
+from idiomtune.declarations.score import Score
 
 class Options(BenchmarkOptions):
-    def score_keys(self, splits):
-        return ["one/a"]
+    def possible_scores(self, splits):
+        return [Score("one", "", "", "a")]
 
 DECLARED = [BenchmarkType(__name__, Options, lambda settings, options: exit())]
 """

@@ -44,7 +44,7 @@ __main__ verbs                                   the programs as words and as fu
 programs                                         the command line, whole programs
 training admire explorer extend integrations     the loop, runs, searches; what stands aside
 benchmarks hub                                   scores from embeddings, of one checkpoint; publishing
-encoder objectives reports                       text → embedding; batches and losses; tables and pages of runs
+encoder objectives reports                       text → embedding; batches, losses; tables and pages of runs
 config data                                      conf/ → settings; data sets, readers of tables
 io declarations                                  files, network, processes; what a configuration can name
 errors requests expressions version statistics idiomloss   the ground

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from idiomtune.benchmarks.admire import experts_keys
+from idiomtune.benchmarks.admire import experts_scores
 from idiomtune.data.names import ADMIRE_CV_SPLIT, AStitchFile, ExpertsMode, unseen_astitch
 from idiomtune.declarations.objective import ObjectiveOptions, ObjectiveType
 from idiomtune.declarations.options import (
@@ -23,6 +23,7 @@ from idiomtune.declarations.options import (
     Weight,
     as_list,
 )
+from idiomtune.declarations.score import Score
 
 FOLDER = "experts"  # of the trained scorer, in a checkpoint and in best/
 FILES = (f"{FOLDER}/experts.json", f"{FOLDER}/experts.safetensors")
@@ -113,9 +114,9 @@ class AdmireOptions(ObjectiveOptions):
     def fold_split(self) -> str | None:
         return self.split if self.split == ADMIRE_CV_SPLIT else None
 
-    def score_keys(self, splits: Callable[[str], Sequence[str]]) -> list[str]:
+    def possible_scores(self, splits: Callable[[str], Sequence[str]]) -> list[Score]:
         admire = splits("admire")
-        return experts_keys([*admire, *unseen_astitch(self.astitch)], self.mode) if admire else []
+        return experts_scores([*admire, *unseen_astitch(self.astitch)], self.mode) if admire else []
 
     def check_with(self, settings: Any, section: str = "objective") -> None:
         super().check_with(settings, section)

@@ -6,11 +6,13 @@ import csv
 import io
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from idiomtune.declarations.benchmark import QueryResult
 from idiomtune.declarations.examples import Distributions
 from idiomtune.declarations.registry import benchmark_type, resolve
 from idiomtune.declarations.score import Score
@@ -87,6 +89,25 @@ class Benchmark(Protocol):
 
     def score(self, embed: Embed, /) -> Result:
         """A :class:`Result`, from what `embed` (an :data:`Embed`) gives when it is asked."""
+
+
+def scores_of(records: Iterable[Mapping[str, Any]], benchmark: str) -> list[Score]:
+    """The scores that a benchmark's records give; NaN where a statistic has no value."""
+    import numpy as np
+
+    from idiomtune.statistics import statistic_of
+
+    results: dict[str, dict[str, QueryResult]] = {}
+    for result in chain.from_iterable(map(benchmark_type(benchmark).results, records)):
+        if result.pair or result.value is not None:
+            results.setdefault(result.key, {})[result.query] = result
+    scores = []
+    for of_score in results.values():
+        first, *_ = of_score.values()
+        pairs = np.array([result.pair or (result.value, 0.0) for result in of_score.values()], dtype=float)
+        value = statistic_of(first.statistic if first.pair else "mean", *pairs.T)
+        scores.append(replace(first.score, value=value))
+    return scores
 
 
 def table_text(header: Sequence[str], rows: Iterable[Sequence[str]], **form: str) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, cast,
 
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
-from idiomtune.benchmarks import Embed, Result, table_text
+from idiomtune.benchmarks import Embed, Result, scores_of, table_text
 from idiomtune.data.admire import FOLDER, Item, ItemSplit, find_image, folder_of, read_items
 from idiomtune.data.names import ADMIRE_CV_SPLIT, ADMIRE_SENSES, AdmireSplit, AStitchSplit, ExpertsMode
 from idiomtune.data.places import admire_split
@@ -39,25 +39,28 @@ _METRICS = [
 ]
 
 
-def admire_keys(splits: Iterable[str], modes: Sequence[str]) -> list[str]:
-    """Every key that the benchmark `admire` can give for these splits and modes."""
-    return _keys(splits, modes, _RANK_METRICS, ("", *ADMIRE_SENSES))
+def admire_scores(splits: Iterable[str], modes: Sequence[str]) -> list[Score]:
+    """Every score that the benchmark `admire` can give for these splits and modes."""
+    return _scores(splits, modes, _RANK_METRICS, ("", *ADMIRE_SENSES))
 
 
-def _keys(*parts: Iterable[str]) -> list[str]:
-    return ["/".join(filter(None, ("admire", *of_score))) for of_score in product(*parts)]
+def _scores(
+    splits: Iterable[str], modes: Iterable[str], metrics: Iterable[str], slices: Iterable[str] = ("",)
+) -> list[Score]:
+    parts = product(splits, modes, metrics, slices)
+    return [Score("admire", split, mode, metric, slice_) for split, mode, metric, slice_ in parts]
 
 
-def experts_keys(splits: Iterable[str], mode: ExpertsMode) -> list[str]:
-    """Every key that AdMIRe's experts can give for these splits, of either dataset."""
-    keys: list[str] = []
+def experts_scores(splits: Iterable[str], mode: ExpertsMode) -> list[Score]:
+    """Every score that AdMIRe's experts can give for these splits, of either dataset."""
+    scores: list[Score] = []
     for split in splits:
         if split in get_args(AStitchSplit):
-            keys += _keys([split], (mode, MAJORITY), ["sense_macro_f1"])
+            scores += _scores([split], (mode, MAJORITY), ["sense_macro_f1"])
         else:
-            keys += admire_keys([split], [mode, f"{mode}_{GOLD_SENSE}"])
-        keys += _keys([split], (mode, MAJORITY), ["sense_accuracy"], ("", *ADMIRE_SENSES))
-    return keys
+            scores += admire_scores([split], [mode, f"{mode}_{GOLD_SENSE}"])
+        scores += _scores([split], (mode, MAJORITY), ["sense_accuracy"], ("", *ADMIRE_SENSES))
+    return scores
 
 
 def _refined(score: Score) -> Score:
@@ -174,8 +177,8 @@ class AdmireBenchmarkOptions(BenchmarkOptions):
     split: Annotated[list[AdmireSplit], BeforeValidator(as_list), Field(min_length=1)]
     modes: Annotated[list[AdmireMode], BeforeValidator(as_list), Field(min_length=1)]
 
-    def score_keys(self, splits: Sequence[str]) -> list[str]:
-        return admire_keys(splits, self.modes)
+    def possible_scores(self, splits: Sequence[str]) -> list[Score]:
+        return admire_scores(splits, self.modes)
 
     def build(self, settings: Any) -> AdmireBenchmark:
         wanted = settings.splits("admire")
@@ -293,7 +296,4 @@ def order_metrics(order: Tensor, gold: Tensor) -> dict[str, Tensor]:
 
 def add_scores(result: Result) -> None:
     """Add the scores that the records give: the mean, or the macro-F1 of predicted and gold."""
-    from idiomtune.reports.frames import scores_of
-
-    for key, value in scores_of(result.per_query, "admire").items():
-        result.scores.append(replace(AdmireBenchmarkOptions.declared.score(key), value=value))
+    result.scores.extend(scores_of(result.per_query, "admire"))

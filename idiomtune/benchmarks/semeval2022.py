@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BeforeValidator, Field
 
-from idiomtune.benchmarks import Embed, Result, table_text
+from idiomtune.benchmarks import Embed, Result, scores_of, table_text
 from idiomtune.data.names import LANGUAGE_NAMES, SemEvalSplit
 from idiomtune.data.places import data_files
 from idiomtune.data.semeval2022 import FILES, PairSplit, read_pairs
@@ -127,8 +127,6 @@ class SemEvalBenchmark:
 
 
 def _score_split(split: PairSplit, predicted: Mapping[str, float], result: Result) -> None:
-    from idiomtune.reports.frames import scores_of
-
     pairs_by_id = {pair.id: pair for pair in split.pairs}
     items: list[dict[str, Any]] = []
     for item in split.gold or ():
@@ -147,7 +145,7 @@ def _score_split(split: PairSplit, predicted: Mapping[str, float], result: Resul
             }
         )
     result.per_query.extend(items)
-    values = scores_of(items, "semeval2022")
+    values = {str(score): score.value for score in scores_of(items, "semeval2022")}
     scores = (Score("semeval2022", split.name, mode, "spearman") for mode in _MODES)
     scores = (replace(score, value=values.get(str(score), math.nan)) for score in scores)
     result.scores.extend(score for score in scores if math.isfinite(score.value))

@@ -15,8 +15,8 @@ import torch
 from idiomtune.benchmarks import Benchmark, Distributions, Embed, Result, announced
 from idiomtune.benchmarks.embeddings import Remembered
 from idiomtune.config import ModelSettings
-from idiomtune.declarations.registry import score_of
-from idiomtune.declarations.score import at_dimension
+from idiomtune.declarations.registry import declared
+from idiomtune.declarations.score import Score, ScoreTable
 from idiomtune.encoder.building import empty_encoder
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.forward import evaluating
@@ -32,7 +32,7 @@ class Scorecard:
     """Scores of one checkpoint on all benchmarks.
 
     Attributes:
-        scores: flat key → finite number; see :class:`idiomtune.declarations.score.Score`.
+        scores: finite ones by key, as their benchmarks declare them.
         per_query: benchmark → one record a query and mode, as JSON can hold it.
         maps: benchmark → one record for each group of texts: their places in two dimensions.
         predictions: file name → text, in a task's submission format.
@@ -44,7 +44,7 @@ class Scorecard:
             numbers, and no comparison with them means anything, so they are kept out of `scores`.
     """
 
-    scores: dict[str, float]
+    scores: ScoreTable
     per_query: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     maps: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     predictions: dict[str, str] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Scorecard:
     seconds: float = 0.0
     encoder_seconds: float = 0.0
     num_texts: int = 0
-    undefined: dict[str, float] = field(default_factory=dict)
+    undefined: ScoreTable = field(default_factory=ScoreTable)
 
 
 class Suite:
@@ -126,40 +126,43 @@ class Suite:
 
     def _score(self, chosen: Sequence[Benchmark], embed: Remembered) -> Scorecard:
         _check_width(self.dimensions, embed.dimension)
-        card = Scorecard({})
+        card = Scorecard(ScoreTable())
+        scores: dict[str, Score] = {}
         given_by: dict[str, str] = {}
         times = []
         for benchmark in chosen:
             began = time.perf_counter()
             result = benchmark.score(embed)
-            values = _checked(benchmark, result, given_by) | self._scores_when_cut(benchmark, embed)
-            given_by |= dict.fromkeys(values, benchmark.name)
+            found = _checked(benchmark, result, given_by) | self._scores_when_cut(benchmark, embed)
+            given_by |= dict.fromkeys(found, benchmark.name)
             for gathered, records in ((card.per_query, result.per_query), (card.maps, result.maps)):
                 gathered.setdefault(benchmark.name, []).extend(_as_json(benchmark.name, records))
             card.predictions.update(result.predictions)
             card.plots.update(result.plots)
             card.notes.extend(result.notes)
-            for key, value in values.items():
-                (card.scores if math.isfinite(value) else card.undefined)[key] = value
+            scores |= found
             times.append(f"{benchmark.name} {time.perf_counter() - began:.1f} s")
         seconds, num_texts = embed.seconds, embed.num_texts
         log.info("%d texts embedded in %.1f s, then scored: %s", num_texts, seconds, ", ".join(times))
         card.notes[:0] = embed.remarks()
-        for key, value in card.undefined.items():
+        undefined = ScoreTable(score for score in scores.values() if not math.isfinite(score.value))
+        for key, value in undefined.items():
             log.warning("benchmark %s: %s is %s, which is not a score: left out", given_by[key], key, value)
             card.notes.append(f"{key} is {value}, which is not a score: left out.")
-        return replace(card, encoder_seconds=seconds, num_texts=num_texts)
+        table = ScoreTable(score for score in scores.values() if math.isfinite(score.value))
+        return replace(card, scores=table, undefined=undefined, encoder_seconds=seconds, num_texts=num_texts)
 
-    def _scores_when_cut(self, benchmark: Benchmark, embed: Remembered) -> dict[str, float]:
+    def _scores_when_cut(self, benchmark: Benchmark, embed: Remembered) -> dict[str, Score]:
         """Its scores on the first dimensions, at each size."""
         if getattr(benchmark, "takes_whole_embeddings", False):
             return {}
-        return {
-            at_dimension(key, size): value
+        varying = [
+            replace(score, dimension=size)
             for size in self.dimensions
-            for key, value in _checked(benchmark, benchmark.score(_cut(embed, size)), {}).items()
-            if not score_of(key).is_constant
-        }
+            for score in _checked(benchmark, benchmark.score(_cut(embed, size)), {}).values()
+            if not score.is_constant
+        ]
+        return declared(varying).parts
 
 
 def _cut(embed: Embed, size: int) -> Embed:
@@ -186,22 +189,21 @@ def _check_width(dimensions: Sequence[int], width: int) -> None:
         )
 
 
-def _checked(benchmark: Benchmark, result: Result, given_by: Mapping[str, str]) -> dict[str, float]:
-    """A benchmark's scores by key, as plain numbers, which may not be finite.
+def _checked(benchmark: Benchmark, result: Result, given_by: Mapping[str, str]) -> dict[str, Score]:
+    """A benchmark's scores by key, as it declares them; their values may not be finite.
 
     Args:
         given_by: key → benchmark, of earlier scores.
 
     Raises:
-        UserError: if a key is not one, or not new, or a value is not a number.
+        UserError: if a score has no metric, or is not new, or a value is not a number.
     """
     name = benchmark.name
-    values: dict[str, float] = {}
-    for key, value in result.by_key.items():
-        if not isinstance(key, str) or "/" not in key:
-            raise UserError(
-                f"benchmark {name}: the key {key!r} of a score is not of the form {name}/accuracy"
-            )
+    scores: list[Score] = []
+    for score in result.scores:
+        key, value = str(score), score.value
+        if not score.metric:
+            raise UserError(f"benchmark {name}: the score {key!r} has no metric, such as accuracy")
         if key in given_by:
             other = "another benchmark of this name" if given_by[key] == name else given_by[key]
             raise UserError(
@@ -213,8 +215,8 @@ def _checked(benchmark: Benchmark, result: Result, given_by: Mapping[str, str]) 
                 f"benchmark {name}: the score {key!r} is {value!r}, a {type(value).__name__}: give a number, "
                 "of a tensor its .item()"
             )
-        values[key] = number
-    return values
+        scores.append(replace(score, value=number))
+    return declared(scores).parts
 
 
 def _as_json(name: str, value: Any) -> Any:

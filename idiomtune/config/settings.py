@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -27,8 +29,8 @@ from idiomtune.config.sections import (
 )
 from idiomtune.config.validation import no_such_score
 from idiomtune.declarations.options import Count, Dimensions, Factor, Names, Ratio, Section, Text, as_list
-from idiomtune.declarations.registry import ObjectiveSettings, load_extensions, score_of
-from idiomtune.declarations.score import at_dimension
+from idiomtune.declarations.registry import ObjectiveSettings, declared, load_extensions
+from idiomtune.declarations.score import ScoreTable
 from idiomtune.io.files import expanded
 
 ABOUT_FOLDS = (
@@ -74,7 +76,7 @@ class Common(Section):
                 yield (f"split={split}: none of the benchmarks {', '.join(self.benchmark)} has that split")
         given_by: dict[str, str] = {}
         for name, options in self.benchmark.items():
-            for key in options.score_keys(self.splits(name)):
+            for key in map(str, options.possible_scores(self.splits(name))):
                 if given_by.setdefault(key, name) != name:
                     yield (f"benchmark: {given_by[key]} and {name} both give the score {key!r}: rename one")
         if (self.data.fold is not None) != bool(self.scored_folds):
@@ -112,16 +114,14 @@ class Common(Section):
         """To how many leading dimensions embeddings are cut, to be scored so too."""
         return []
 
-    def score_keys(self, benchmarks: Sequence[str] | None) -> list[str]:
-        """Every score key that these settings can give."""
-        keys = [
-            key
-            for name, options in self.benchmark.items()
-            if benchmarks is None or name in benchmarks
-            for key in options.score_keys(self.splits(name))
-        ]
-        varying = [key for key in keys if not score_of(key).is_constant]
-        return keys + [at_dimension(key, n) for n in self.cut_dimensions for key in varying]
+    def possible_scores(self, benchmarks: Sequence[str] | None) -> ScoreTable:
+        """Every score that these settings can give."""
+        names = [name for name in self.benchmark if benchmarks is None or name in benchmarks]
+        scores = (self.benchmark[name].possible_scores(self.splits(name)) for name in names)
+        full = declared(chain.from_iterable(scores))
+        varying = [score for score in full.parts.values() if not score.is_constant]
+        cut = [replace(score, dimension=number) for number in self.cut_dimensions for score in varying]
+        return declared([*full.parts.values(), *cut])
 
 
 # All settings of a training run, and what must fit together in them.
@@ -145,14 +145,15 @@ class TrainSettings(Common):
         brought = self.objective.splits(benchmark) if benchmark in self.benchmark else []
         return brought or super().splits(benchmark)
 
-    def score_keys(self, benchmarks: Sequence[str] | None) -> list[str]:
-        """Every score key that these settings can give, including those of an objective's modules."""
+    def possible_scores(self, benchmarks: Sequence[str] | None) -> ScoreTable:
+        """Every score that these settings can give, including those of an objective's modules."""
 
         def splits(benchmark: str) -> list[str]:
             is_left_out = benchmarks is not None and benchmark not in benchmarks
             return [] if is_left_out else self.splits(benchmark)
 
-        return [*super().score_keys(benchmarks), *self.objective.score_keys(splits)]
+        of_modules = self.objective.possible_scores(splits)
+        return declared([*super().possible_scores(benchmarks).parts.values(), *of_modules])
 
     @property
     def checkpoint_benchmarks(self) -> list[str] | None:
@@ -213,15 +214,15 @@ class TrainSettings(Common):
         self.objective.check_with(self)
         names = self.eval.benchmarks if isinstance(self.eval.benchmarks, list) else None
         self.check_named("eval.benchmarks", names)
-        keys = self.score_keys(names)
+        scores = self.possible_scores(names)
         for key in self.trainer.monitor:
-            if key not in keys:
+            if key not in scores:
                 yield (
-                    f"trainer.monitor: {no_such_score(key, keys)}. This run scores "
+                    f"trainer.monitor: {no_such_score(key, list(scores))}. This run scores "
                     + "; ".join(self._scored_on(name) for name in self.benchmark)
                     + ": with split= set trainer.monitor= too"
                 )
-            if score_of(key).better == "lower":
+            elif scores.parts[key].better == "lower":
                 yield (
                     f"trainer.monitor={key}: the greatest is taken as the best, and of this score the "
                     "smallest is; choose another, as top1_accuracy or ndcg@5"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import product
 from typing import Any, ClassVar
 
@@ -43,12 +42,12 @@ class BenchmarkOptions(Section, ABC):
         """The modes in which it is scored, as in its keys."""
         return [""]
 
-    def score_keys(self, splits: Sequence[str]) -> list[str]:
+    def possible_scores(self, splits: Sequence[str]) -> list[Score]:
         """Every score that it can give on these splits, and that can be monitored; facts cannot."""
         declared = getattr(self, "declared", None)
         names = [metric.name for metric in declared.metrics if metric.better] if declared else []
         parts = product(splits or [""], self.score_modes, names)
-        return [str(Score(self.name, *of_score)) for of_score in parts]
+        return [Score(self.name, *of_score) for of_score in parts]
 
     def build(self, settings: Any) -> Any:
         """The :class:`idiomtune.benchmarks.Benchmark`, its data read and checked.
@@ -76,7 +75,7 @@ class QueryResult:
     """What a record of a per-query file says of one score.
 
     Attributes:
-        key: of the score.
+        score: without its value.
         query: which query, pair or item it is of, unique in the score.
         cluster: what belongs together in a resample: its idiom, compound or expression; None if it is alone.
         value: the score is the mean of these, …
@@ -85,13 +84,18 @@ class QueryResult:
         text: of the query, for people.
     """
 
-    key: str
+    score: Score
     query: str
     cluster: str | None
     value: float | None = None
     pair: tuple[float, float] | None = None
     statistic: str = "spearman"
     text: str = ""
+
+    @property
+    def key(self) -> str:
+        """Of the score."""
+        return str(self.score)
 
 
 Place = tuple[str, str, str]  # in a table: the row, the heading above the column, the column
@@ -101,8 +105,8 @@ Place = tuple[str, str, str]  # in a table: the row, the heading above the colum
 class BenchmarkType:
     """A benchmark: its options, its metrics, and how its scores and records are read.
 
-    The grammar of keys is the same for all: `<benchmark>/<split>/<mode>/<metric>/<slice>`, without empty
-    parts. What a score is follows from its metric; `refine` has the exceptions.
+    What a score is follows from its metric; `refine` has the exceptions. Its key is the same for all
+    benchmarks: `<benchmark>/<split>/<mode>/<metric>/<slice>`, without empty parts.
 
     Attributes:
         name: first part of its score keys, and its name in `benchmark=[...]`.
@@ -111,7 +115,6 @@ class BenchmarkType:
         title: for people.
         metrics: in the order of its table. Scores of other metrics are details; if none is listed, every
             score is a headline.
-        has_splits: whether the second part of its keys is a split.
         refine: a score as its metric has it → as it is.
         percent: tables show 100 times the score.
         rows: what a row of its table is.
@@ -130,7 +133,6 @@ class BenchmarkType:
     options: type[BenchmarkOptions]
     build: Callable[[Any, Any], Any] | str = lambda settings, options: options.build(settings)
     title: str = ""
-    has_splits: bool = True
     metrics: Sequence[Metric] = ()
     refine: Callable[[Score], Score] = lambda score: score
     percent: bool = False
@@ -144,9 +146,18 @@ class BenchmarkType:
     hub_dataset: str = ""
     hub_task: str = "feature-extraction"
 
-    def score(self, key: str) -> Score:
-        """What a key says, and what its score is."""
-        return _score(self, key)
+    def declared(self, score: Score) -> Score:
+        """A score as its metric has it: whether more is better, where it is shown."""
+        metrics = {metric.name: metric for metric in self.metrics}
+        unlisted = Metric(score.metric, role="detail" if metrics else "headline", is_drawn=not metrics)
+        metric = metrics.get(score.metric, unlisted)
+        is_detail = bool(score.slice and metrics)
+        role: Role = "detail" if is_detail else metric.role
+        is_drawn = metric.is_drawn and not is_detail
+        score = self.refine(replace(score, better=metric.better, role=role, is_drawn=is_drawn))
+        if score.dimension is not None:
+            return replace(score, role="detail", is_drawn=False)
+        return replace(score, is_drawn=False) if score.is_constant else score
 
     def results(self, record: Mapping[str, Any]) -> Iterable[QueryResult]:
         """What a record of the per-query file says of each score."""
@@ -165,31 +176,6 @@ class BenchmarkType:
             return place
         title = (metric and metric.title) or score.metric
         return *place[:2], f"{title} ↓" if score.better == "lower" else title
-
-
-@lru_cache(maxsize=65536)
-def _score(benchmark: BenchmarkType, key: str) -> Score:
-    whole, _, size = key.partition("/dim=")
-    if not size.isdecimal():
-        whole, size = key, ""
-    name, *parts = whole.split("/")
-    parts = parts or [name]  # as in a damaged file: any key can be shown
-    metrics = {metric.name: metric for metric in benchmark.metrics}
-    # A metric that is not listed comes after split and mode, as far as there are any.
-    unlisted = min(2 if benchmark.has_splits else 1, len(parts) - 1)
-    at = max((place for place, part in enumerate(parts) if part in metrics), default=unlisted)
-    metric = metrics.get(
-        parts[at], Metric(parts[at], role="detail" if metrics else "headline", is_drawn=not metrics)
-    )
-    before, slice_ = parts[:at], "/".join(parts[at + 1 :])
-    split = before.pop(0) if benchmark.has_splits and before else ""
-    score = Score(name, split, "/".join(before), metric.name, slice_, better=metric.better)
-    is_detail = bool(slice_ and metrics)
-    role: Role = "detail" if is_detail else metric.role
-    score = benchmark.refine(replace(score, role=role, is_drawn=metric.is_drawn and not is_detail))
-    if size:
-        score = replace(score, dimension=int(size), role="detail")
-    return replace(score, is_drawn=False) if size or score.is_constant else score
 
 
 def results_of(
@@ -213,9 +199,9 @@ def results_of(
     for metric in metrics:
         if metric.statistic and "gold" in record:
             pair = float(record["predicted"]), float(record["gold"])
-            key = str(Score(*place, metric.name))
-            yield QueryResult(key, record["id"], pair=pair, statistic=metric.statistic, **about)
+            score = Score(*place, metric.name)
+            yield QueryResult(score, record["id"], pair=pair, statistic=metric.statistic, **about)
         elif not metric.statistic and (value := record.get(metric.column or metric.name)) is not None:
             for slice_ in dict.fromkeys(("", record.get(slices) or "")):
-                key = str(Score(*place, metric.name, slice_))
-                yield QueryResult(key, record["id"], value=float(value), **about)
+                score = Score(*place, metric.name, slice_)
+                yield QueryResult(score, record["id"], value=float(value), **about)

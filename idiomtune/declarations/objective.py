@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from idiomtune.declarations.options import Section
+from idiomtune.declarations.score import Score
 
 
 class ObjectiveOptions(Section, ABC):
@@ -35,7 +36,7 @@ class ObjectiveOptions(Section, ABC):
         del benchmark
         return []
 
-    def score_keys(self, splits: Callable[[str], Sequence[str]]) -> list[str]:
+    def possible_scores(self, splits: Callable[[str], Sequence[str]]) -> list[Score]:
         """Scores of what it trains in addition to the encoder.
 
         Args:

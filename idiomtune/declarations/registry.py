@@ -5,22 +5,21 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import chain
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BeforeValidator
 
 from idiomtune.declarations.benchmark import BenchmarkOptions, BenchmarkType
 from idiomtune.declarations.dataset import PLACE, DatasetType
 from idiomtune.declarations.objective import ObjectiveOptions, ObjectiveType
-from idiomtune.declarations.score import Score
+from idiomtune.declarations.score import Score, ScoreTable
 from idiomtune.errors import UserError
 
 Declaration = BenchmarkType | ObjectiveType | DatasetType
-Verdict = Literal["better", "worse", ""]
 
 # Modules with a list DECLARED each. They import nothing heavy.
 _OURS = (
@@ -133,22 +132,9 @@ def _unknown(name: str) -> BenchmarkType:
     return BenchmarkType(name, BenchmarkOptions, build, title=name, refine=refine)
 
 
-def benchmark_of(key: str) -> BenchmarkType:
-    """The benchmark that a score is of."""
-    return benchmark_type(key.partition("/")[0])
-
-
-def score_of(key: str) -> Score:
-    """What a score's key says, and what its benchmark declares of it. It has no value."""
-    return benchmark_of(key).score(key)
-
-
-def judge(key: str, change: float) -> Verdict:
-    """Whether a change of a score is for the better; "" for a fact, or if nothing changed."""
-    better = score_of(key).better
-    if not change or not better:
-        return ""
-    return "better" if (change > 0) == (better == "higher") else "worse"
+def declared(scores: Iterable[Score]) -> ScoreTable:
+    """Scores, and what their benchmarks declare of them."""
+    return ScoreTable(benchmark_type(score.benchmark).declared(score) for score in scores)
 
 
 def is_place(option: str) -> bool:

@@ -1,13 +1,18 @@
-"""A score says what it is: of which benchmark and what, whether more is better, where it is shown."""
+"""A score says what it is: of which benchmark and what, whether more is better, where it is shown.
+
+Its key is for people: nothing reads a key to learn what its score is.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 Better = Literal["higher", "lower", ""]
 Role = Literal["headline", "compared", "detail", "constant"]
+Verdict = Literal["better", "worse", ""]
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,7 @@ class Score:
         slice: of which part of the items; "" for all.
         dimension: how many leading dimensions of the embeddings were scored; None for all.
         better, role, is_drawn: as of its :class:`Metric`. They come from the benchmark's declaration
-            (:func:`idiomtune.declarations.registry.score_of`), not from the benchmark when it scores.
+            (:func:`idiomtune.declarations.registry.declared`), not from the benchmark when it scores.
     """
 
     benchmark: str
@@ -65,6 +70,12 @@ class Score:
         size = "" if self.dimension is None else f"dim={self.dimension}"
         return "/".join(filter(None, (self.benchmark, self.split, self.mode, self.metric, self.slice, size)))
 
+    def verdict(self, change: float) -> Verdict:
+        """Whether a change is for the better; "" for a fact, or if nothing changed."""
+        if not change or not self.better:
+            return ""
+        return "better" if (change > 0) == (self.better == "higher") else "worse"
+
     @property
     def is_headline(self) -> bool:
         """Whether it is in the model card."""
@@ -81,11 +92,45 @@ class Score:
         return self.role == "constant"
 
 
-def at_dimension(key: str, dimension: int) -> str:
-    """The key of a score of this many leading dimensions: `<key>/dim=128`."""
-    return f"{key}/dim={dimension}"
+_PARTS = ("benchmark", "split", "mode", "metric", "slice", "dimension")
 
 
-def full_key(key: str) -> str:
-    """The key of the same score of the full embeddings."""
-    return key.partition("/dim=")[0]
+class ScoreTable(dict[str, float]):
+    """Scores by their keys, and the parts of each.
+
+    Attributes:
+        parts: key → the score.
+    """
+
+    def __init__(self, scores: Iterable[Score] = ()) -> None:
+        self.parts = {str(score): score for score in scores}
+        super().__init__({key: score.value for key, score in self.parts.items()})
+
+    def only(self, keys: Iterable[str]) -> ScoreTable:
+        """These scores, as far as there are such."""
+        return ScoreTable(self.parts[key] for key in keys if key in self)
+
+
+def score_card(scores: ScoreTable, baseline: Mapping[str, float], meta: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of a `scores.json`: scores by key, and a record of the parts of each for programs.
+
+    Args:
+        baseline: scores of the untrained model.
+    """
+    records = [
+        {name: getattr(score, name) for name in _PARTS} | {"value": value, "untrained": baseline.get(key)}
+        for key, value in scores.items()
+        for score in [scores.parts[key]]
+    ]
+    return {"scores": dict(scores), "baseline": dict(baseline), "meta": meta, "records": records}
+
+
+def read_scores(values: Mapping[str, float], records: Iterable[Mapping[str, Any]]) -> list[Score]:
+    """Scores of a `scores.json`; of one without a record its key is all that is known of it."""
+    parts = {str(score): score for score in (Score(**{n: r[n] for n in _PARTS}) for r in records)}
+    scores = []
+    for key, value in values.items():
+        benchmark, _, metric = key.partition("/")
+        unknown = Score(benchmark, "", "", metric) if benchmark and metric else Score("", "", "", key)
+        scores.append(replace(parts.get(key, unknown), value=value))
+    return scores

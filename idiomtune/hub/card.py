@@ -27,7 +27,8 @@ from huggingface_hub import (
 from idiomtune.data.names import IDIOLINK, MAGPIE
 from idiomtune.declarations.dataset import OWN
 from idiomtune.declarations.options import as_list
-from idiomtune.declarations.registry import benchmark_of, dataset_types, objective_types, score_of
+from idiomtune.declarations.registry import benchmark_type, dataset_types, declared, objective_types
+from idiomtune.declarations.score import Score, ScoreTable, read_scores
 from idiomtune.encoder.glossary import Glossary
 from idiomtune.io.files import expanded, one_line, parse_yaml
 from idiomtune.io.pages import template
@@ -241,7 +242,8 @@ def model_card(
         "eval_results": results or None,
         "widget": [{"source_sentence": examples[0], "sentences": list(examples[1:])}] if examples else None,
     }
-    rows = [] if scores is None else changes(scores["scores"], scores.get("baseline") or {}).rows
+    table = ScoreTable() if scores is None else scores_in(scores)
+    rows = changes(table, (scores or {}).get("baseline") or {}).rows
     meta = (scores or {}).get("meta", {})
     glossary = record.get("glossary") or {}
     reading = {"after": ["Normalize"], "has_default_prompt": False, "raw_spans": False}
@@ -261,7 +263,7 @@ def model_card(
         about=about if glossary else "",
         objective=objective,
         is_own=is_own,
-        scores=None if scores is None else [row[:3] for row in rows if score_of(row[0]).is_headline],
+        scores=None if scores is None else [row[:3] for row in rows if table.parts[row[0]].is_headline],
         warnings=[*meta.get("warnings", []), *(outcome(run, scores) if scores and rows else [])],
         trained_on=record.get("trained_on") or meta.get("trained_on"),
         versions=_versions(record),
@@ -347,14 +349,19 @@ def command(run: Path) -> str:
     return " ".join(["idiomtune train", *(shlex.quote(key + value) for key, value in typed.items())])
 
 
-def telling(scores: Mapping[str, Any]) -> dict[str, float]:
+def scores_in(content: Mapping[str, Any]) -> ScoreTable:
+    """The scores of a `scores.json`, as their benchmarks declare them."""
+    return declared(read_scores(content["scores"], content.get("records") or ()))
+
+
+def telling(scores: Mapping[str, Any]) -> ScoreTable:
     """The scores by which models can be told apart: not those that the untrained model has in full, too.
 
     Args:
         scores: the content of a `scores.json`.
     """
-    before = scores.get("baseline") or {}
-    return {key: value for key, value in scores["scores"].items() if min(value, before.get(key, 0.0)) < 1.0}
+    before, after = scores.get("baseline") or {}, scores_in(scores)
+    return after.only(key for key, value in after.items() if min(value, before.get(key, 0.0)) < 1.0)
 
 
 def outcome(run: Path, scores: Mapping[str, Any]) -> list[str]:
@@ -376,28 +383,28 @@ def outcome(run: Path, scores: Mapping[str, Any]) -> list[str]:
     return [f"on {num_queries} queries{groups}, this model {verdict}"]
 
 
-def eval_results(scores: Mapping[str, float]) -> list[EvalResult]:
+def eval_results(scores: ScoreTable) -> list[EvalResult]:
     """The scorecard's headline as the Hub's `model-index` has it; scores in [0, 1], as everywhere here."""
-    finite = {key: value for key, value in scores.items() if math.isfinite(value)}
-    return [_eval_result(key, value) for key, value in finite.items() if score_of(key).is_headline]
+    headline = [score for score in scores.parts.values() if score.is_headline]
+    return [_eval_result(score) for score in headline if math.isfinite(score.value)]
 
 
-def _eval_result(key: str, value: float) -> EvalResult:
-    benchmark, split = benchmark_of(key), score_of(key).split or None
-    *middle, metric = key.split("/")[2 if split else 1 :]
+def _eval_result(score: Score) -> EvalResult:
+    benchmark = benchmark_type(score.benchmark)
+    title = benchmark.title or benchmark.name
     return EvalResult(
         task_type=benchmark.hub_task,
         dataset_type=benchmark.hub_dataset or benchmark.name,
-        dataset_name=" ".join(filter(None, [benchmark.title or benchmark.name, split, *middle])),
-        dataset_config="/".join(middle),
-        dataset_split=split,
-        metric_type=metric.replace("@", "_at_"),
-        metric_name=key,
-        metric_value=value,
+        dataset_name=" ".join(filter(None, [title, score.split, *score.mode.split("/")])),
+        dataset_config=score.mode,
+        dataset_split=score.split or None,
+        metric_type=score.metric.replace("@", "_at_"),
+        metric_name=str(score),
+        metric_value=score.value,
     )
 
 
-def eval_result_files(scores: Mapping[str, float]) -> dict[str, bytes]:
+def eval_result_files(scores: ScoreTable) -> dict[str, bytes]:
     """The same in the form that the Hub's own leaderboards read: `.eval_results/<benchmark>.yaml`.
 
     Only of benchmarks whose data set is on the Hub. A score's `task_id` is its key without the benchmark.

@@ -16,7 +16,6 @@ from idiomtune.benchmarks import Benchmark, build_benchmarks
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.config import EvaluateSettings, check
 from idiomtune.config.compose import compose_config
-from idiomtune.declarations.registry import score_of
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.forward import evaluating
 from idiomtune.errors import UserError
@@ -36,6 +35,7 @@ class SuiteEvaluator(BaseEvaluator):
         name: put before each key with `_`, if a model has several such evaluators.
         tokens_per_forward: see :class:`~idiomtune.encoder.encoder.Encoder`.
         dimensions: see :class:`~idiomtune.benchmarks.suite.Suite`.
+        greater_is_better: whether the greatest value of the primary metric is the best.
 
     A call with an output folder appends a line to its `idiom_benchmarks.jsonl`.
 
@@ -55,12 +55,14 @@ class SuiteEvaluator(BaseEvaluator):
         name: str = "",
         tokens_per_forward: int = 8192,
         dimensions: Sequence[int] = (),
+        greater_is_better: bool = True,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.suite = Suite(benchmarks, dimensions=dimensions)
         self.name = name
         self.tokens_per_forward = tokens_per_forward
-        self.greater_is_better = score_of(primary_metric).better != "lower"
+        self.greater_is_better = greater_is_better
+        self._key = primary_metric
         self.primary_metric = f"{name}_{primary_metric}" if name else primary_metric
 
     @classmethod
@@ -75,7 +77,8 @@ class SuiteEvaluator(BaseEvaluator):
             UserError: if an override is wrong, data is missing, or no benchmark gives the primary metric.
         """
         settings: EvaluateSettings = check(EvaluateSettings, compose_config("evaluate", *overrides))
-        keys = settings.score_keys(settings.benchmarks)
+        possible = settings.possible_scores(settings.benchmarks).parts
+        keys = list(possible)
         if primary_metric not in keys:
             last = primary_metric.rpartition("/")[2]
             alike = [key for key in keys if key.endswith(last)] or keys
@@ -84,7 +87,14 @@ class SuiteEvaluator(BaseEvaluator):
                 f"{', '.join(alike[:5])}, …"
             )
         benchmarks, _ = build_benchmarks(settings, settings.benchmarks)
-        return cls(benchmarks, primary_metric, name=name, dimensions=settings.cut_dimensions)
+        is_better = possible[primary_metric].better != "lower"
+        return cls(
+            benchmarks,
+            primary_metric,
+            name=name,
+            dimensions=settings.cut_dimensions,
+            greater_is_better=is_better,
+        )
 
     def __call__(
         self, model: BaseModel, output_path: str | None = None, epoch: float = -1, steps: int = -1
@@ -112,6 +122,10 @@ class SuiteEvaluator(BaseEvaluator):
             raise UserError(
                 f"primary_metric={self.primary_metric} is not among the scores, which are {', '.join(named)}"
             )
+        score = (scorecard.scores.parts | scorecard.undefined.parts).get(self._key)
+        if score is not None and self.greater_is_better != (score.better != "lower"):
+            message = f"of {score}, the smallest is the best: give greater_is_better=False"
+            raise UserError(message, option="greater_is_better")
         self.store_metrics_in_model_card_data(model, named, epoch, steps)  # type: ignore[arg-type]
         if output_path is not None:
             Path(output_path).mkdir(parents=True, exist_ok=True)

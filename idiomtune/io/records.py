@@ -107,10 +107,20 @@ class _Meta(_Record):
     notes: list[str] = []
 
 
+class _Score(_Record):
+    benchmark: str
+    split: str
+    mode: str
+    metric: str
+    slice: str
+    dimension: int | None
+
+
 class _Scores(_Record):
     scores: dict[str, float]
     baseline: dict[str, float] | None
     meta: _Meta
+    records: list[_Score] = []
 
 
 class _Glossary(_RecordedGlossary):

@@ -12,6 +12,7 @@ from idiomtune.declarations.dataset import HELD_OUT, OwnData
 from idiomtune.declarations.objective import ObjectiveOptions
 from idiomtune.declarations.options import Count, Factor, Section, Text
 from idiomtune.declarations.registry import ObjectiveSettings, build_objective, objective, objective_types
+from idiomtune.declarations.score import Score
 from idiomtune.errors import UserError
 from idiomtune.objectives import Batch, Objective, ObjectiveLoss
 
@@ -107,8 +108,8 @@ class MixtureOptions(ObjectiveOptions):
         """Of what is held out of the user's own data: the parts on such data."""
         return [name for name, part in self.parts.items() if part.is_own] if benchmark == HELD_OUT else []
 
-    def score_keys(self, splits: Callable[[str], Sequence[str]]) -> list[str]:
-        return [key for part in self.parts.values() for key in part.options.score_keys(splits)]
+    def possible_scores(self, splits: Callable[[str], Sequence[str]]) -> list[Score]:
+        return [score for part in self.parts.values() for score in part.options.possible_scores(splits)]
 
     def check_with(self, settings: Any, section: str = "objective") -> None:
         if settings.data.train or settings.data.val:

@@ -14,6 +14,7 @@ from idiomtune.benchmarks.suite import Scorecard, Suite, check_dimensions
 from idiomtune.config import EvaluateSettings
 from idiomtune.data.places import held_out_idioms
 from idiomtune.data.usages import labelled_usages
+from idiomtune.declarations.score import score_card
 from idiomtune.encoder.building import build_encoder, idiom_expressions
 from idiomtune.encoder.device import log_placement, place, start_processes
 from idiomtune.encoder.encoder import Encoder
@@ -173,7 +174,7 @@ def _report(
             "seconds": round(card.seconds, 3),
             "encoder_seconds": round(card.encoder_seconds, 3),
         }
-        write_json(outputs["output"], {"scores": card.scores, "baseline": {}, "meta": meta})
+        write_json(outputs["output"], score_card(card.scores, {}, meta))
     if "per_query" in outputs:
         rows = [{"benchmark": name, **row} for name, rows in card.per_query.items() for row in rows]
         write_jsonl(outputs["per_query"], rows)

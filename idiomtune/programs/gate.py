@@ -145,7 +145,7 @@ def gate(arguments: Arguments) -> Verdict:
             "status": checking.STATUS[verdict],
             "run": list(map(str, paths)),
             "against": _BASELINE if arguments.untrained else list(map(str, others)),
-            "checks": [asdict(check) for check in checks],
+            "checks": [asdict(check) | {"score": check.key} for check in checks],
             "notes": notes,
         }
         with claimed("output", arguments.output, begins=_BEGINS, overwrite=True) as file:

@@ -15,6 +15,7 @@ from torch import nn
 from idiomtune.benchmarks import Benchmark
 from idiomtune.benchmarks.suite import Scorecard, Suite
 from idiomtune.config import TrainSettings
+from idiomtune.declarations.score import score_card
 from idiomtune.encoder.building import build_encoder
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary_record import glossary_note, learnt_glossaries
@@ -246,7 +247,7 @@ def report(
         "seconds": round(best.seconds, 3),
         "encoder_seconds": round(best.encoder_seconds, 3),
     }
-    write_json(run.path / "scores.json", {"scores": best.scores, "baseline": baseline, "meta": meta})
+    write_json(run.path / "scores.json", score_card(best.scores, baseline, meta))
     run.track(lambda tracker: tracker.summarise(best.scores, state.best_step or 0))
     if settings.eval.per_query:
         _write_per_query(run.path / "per_query", best)

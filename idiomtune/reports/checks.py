@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from idiomtune.config.validation import no_such_score
-from idiomtune.declarations.registry import score_of
+from idiomtune.declarations.score import Score
 from idiomtune.errors import UserError
 from idiomtune.io.files import first_of, one_line
 from idiomtune.reports.compare import Difference, compare, comparison_notes
@@ -59,7 +59,7 @@ class Check:
 
     check: str
     kind: str
-    key: str
+    score: Score
     limit: float
     before: float | None
     after: float
@@ -70,6 +70,11 @@ class Check:
     num_queries: int
     num_clusters: int
     clusters: Sequence[ClusterChange] = ()
+
+    @property
+    def key(self) -> str:
+        """Of the score."""
+        return str(self.score)
 
 
 def run_checks(
@@ -100,14 +105,14 @@ def run_checks(
         raise UserError(f"cluster_margin={named}: {_NO_CLUSTERS}; use margin=")
     checks += [_cluster_margin(d, cluster_margin[k]) for k, d in by_cluster.items() if k not in without]
     for kind in margins:
-        others = [key for key in before if score_of(key).is_compared and key not in margins[kind]]
+        others = [key for key in before if ours.parts[key].is_compared and key not in margins[kind]]
         if EVERY in limits[kind] and others:
             every = f"{kind}={limits[kind][EVERY]:g}"
             notes.append(f"not checked by {every}, in units of their own: {', '.join(others)}")
     if without:
         notes.append(f"left out of cluster_margin, since {_NO_CLUSTERS}: {', '.join(without)}")
     if theirs and any(EVERY in limits[kind] for kind in margins):
-        missing = [key for key in theirs.keys if score_of(key).is_compared and key not in before]
+        missing = [key for key, score in theirs.parts.items() if score.is_compared and key not in before]
         notes += [f"not compared, since {ours.name} lacks them: {', '.join(missing)}"] if missing else []
     if not checks:
         raise UserError(f"cluster_margin: nothing to check, since {_NO_CLUSTERS}")
@@ -125,8 +130,8 @@ def summary(checks: Sequence[Check]) -> str:
     decisive = [check for check in checks if check.verdict == verdict]
     if verdict == "passes":
         return f"passes ({len(checks)} check{'s' * (len(checks) > 1)})"
-    first = max(decisive, key=lambda check: max(_loss(check.key, end) for end in check.interval or (0.0,)))
-    said = f"{verdict} in {len(decisive)} of {len(checks)} checks, at worst {first.key} ({first.reason})"
+    first = max(decisive, key=lambda check: max(_loss(check.score, end) for end in check.interval or (0.0,)))
+    said = f"{verdict} in {len(decisive)} of {len(checks)} checks, at worst {first.score} ({first.reason})"
     remedy = "; score more queries or several seeds, or check the scores that count: margin=<score>:<margin>"
     return said + remedy * (verdict == "cannot tell")
 
@@ -149,9 +154,9 @@ def _by_key(kind: str, limits: Limits, ours: Group, before: Limits) -> dict[str,
         if key != EVERY and key not in before:
             who = ours.name if key not in ours.keys else "what it is compared with"
             raise UserError(f"{kind}: {no_such_score(key, list(before), who)}")
-        if key != EVERY and not score_of(key).better:
+        if key != EVERY and not ours.parts[key].better:
             raise UserError(f"{kind}={key}: a change of it is neither better nor worse; use floor=")
-    main = [key for key in before if EVERY in limits and _is_share(key)]
+    main = [key for key in before if EVERY in limits and _is_share(ours.parts[key])]
     if EVERY in limits and not main:
         raise UserError(
             f"{kind}={limits[EVERY]:g}: both sides have no score in common that is better when higher; "
@@ -161,28 +166,29 @@ def _by_key(kind: str, limits: Limits, ours: Group, before: Limits) -> dict[str,
     return every | {key: limit for key, limit in limits.items() if key != EVERY}
 
 
-def _is_share(key: str) -> bool:
+def _is_share(score: Score) -> bool:
     """Whether the margin for all applies: to shares and correlations, not to ranks or errors."""
-    return score_of(key).is_compared and score_of(key).better == "higher"
+    return score.is_compared and score.better == "higher"
 
 
 def _floor(ours: Group, key: str, floor: float, before: float | None) -> Check:
     mean, queries = ours.mean(key), ours.queries.get((False, key))
     if mean is None:
         raise UserError(f"floor: {no_such_score(key, ours.keys, ours.name)}")
-    check = f"{key} {'≤' if score_of(key).better == 'lower' else '≥'} {floor:g}"
+    score = ours.parts[key]
+    check = f"{key} {'≤' if score.better == 'lower' else '≥'} {floor:g}"
     change = None if before is None else mean.mean - before
-    missing = _loss(key, mean.mean - floor)
+    missing = _loss(score, mean.mean - floor)
     judged: tuple[Verdict, str] = ("fails", f"misses it by {missing:.4f}") if missing > 0 else ("passes", "")
     counts = (0, 0) if queries is None else (len(queries), queries.cluster.nunique(dropna=False))
-    return Check(check, "floor", key, floor, before, mean.mean, change, None, *judged, *counts)
+    return Check(check, "floor", score, floor, before, mean.mean, change, None, *judged, *counts)
 
 
 def _margin(d: Difference, margin: float) -> Check:
     check = f"{d.key}: worse by at most {margin:g}"
     change = d.theirs, d.ours, d.difference, d.by_cluster
     verdict, reason = _within(d, d.by_cluster, margin, d.num_clusters)
-    return Check(check, "margin", d.key, margin, *change, verdict, reason, d.num_queries, d.num_clusters)
+    return Check(check, "margin", d.score, margin, *change, verdict, reason, d.num_queries, d.num_clusters)
 
 
 def _cluster_margin(d: Difference, margin: float) -> Check:
@@ -190,10 +196,10 @@ def _cluster_margin(d: Difference, margin: float) -> Check:
     clusters = []
     for name, changes in (d.changes.iloc[:0] if d.in_ranks else d.changes).groupby(level=0, sort=False):
         mean, ends, num = float(changes.mean()), mean_interval(changes), len(changes)
-        is_judged = num >= MIN_ITEMS or _loss(d.key, mean) > margin
+        is_judged = num >= MIN_ITEMS or _loss(d.score, mean) > margin
         verdict = _within(d, ends, margin, num)[0] if is_judged else None
         clusters.append(ClusterChange(str(name), mean, ends, num, verdict))
-    clusters.sort(key=lambda cluster: -_loss(d.key, cluster.difference))
+    clusters.sort(key=lambda cluster: -_loss(d.score, cluster.difference))
     text = f"{d.key}: each cluster worse by at most {margin:g}"
     check = replace(_margin(d, margin), check=text, kind="cluster_margin", clusters=clusters)
     check = replace(check, difference=None, interval=None)  # those of all clusters together
@@ -219,7 +225,7 @@ def _within(
         return "cannot tell", f"fewer than {MIN_ITEMS} clusters"
     if ends is None:
         return "cannot tell", f"no interval ({'; '.join(dict.fromkeys(reason for reason, _ in d.problems))})"
-    least, most = sorted(_loss(d.key, end) for end in ends)
+    least, most = sorted(_loss(d.score, end) for end in ends)
     if most <= margin:
         return "passes", ""
     if least > margin:
@@ -227,6 +233,6 @@ def _within(
     return "cannot tell", f"may be worse by {most:.4f}"
 
 
-def _loss(key: str, change: float) -> float:
+def _loss(score: Score, change: float) -> float:
     """By how much a change makes a score worse; negative for a gain."""
-    return change if score_of(key).better == "lower" else -change
+    return change if score.better == "lower" else -change

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from idiomtune.declarations.registry import Verdict, judge, score_of
+from idiomtune.declarations.score import Score, Verdict
 from idiomtune.io.files import first_of
 from idiomtune.reports.frames import NUM_NAMED, Group, read_items
 from idiomtune.statistics import (
@@ -50,7 +50,7 @@ class Difference:
         folds: fold of a cross-validation → the difference there; empty if `data.folds` differ.
     """
 
-    key: str
+    score: Score
     ours: float
     theirs: float
     num_queries: int = 0
@@ -63,6 +63,10 @@ class Difference:
     changes: pd.Series = field(default_factory=lambda: _NO_CHANGES)
     in_ranks: bool = False
     folds: pd.Series = field(default_factory=lambda: _NO_CHANGES)
+
+    @property
+    def key(self) -> str:
+        return str(self.score)
 
     @property
     def difference(self) -> float:
@@ -79,7 +83,7 @@ class Difference:
         """`better`, `worse`, or "" if the interval over queries contains 0 or is unknown."""
         if self.by_query is None or self.by_query[0] <= 0 <= self.by_query[1]:
             return ""
-        return judge(self.key, self.difference)
+        return self.score.verdict(self.difference)
 
     @property
     def in_words(self) -> str:
@@ -115,7 +119,8 @@ def compare(ours: Group, theirs: Group | None = None, keys: Sequence[str] | None
     other, untrained = theirs or ours, theirs is None
     differences = []
     for key in ours.keys if keys is None else keys:
-        if keys is None and not score_of(key).is_compared:
+        score = ours.parts.get(key)
+        if score is None or (keys is None and not score.is_compared):
             continue
         a, b = ours.mean(key), other.mean(key, untrained=untrained)
         if a is None or b is None:
@@ -124,16 +129,16 @@ def compare(ours: Group, theirs: Group | None = None, keys: Sequence[str] | None
         # Fold 0 of 4 has other idioms than fold 0 of 8.
         if ours.runs[0].config.get("data.folds") == other.runs[0].config.get("data.folds"):
             facts["folds"] = (ours.by_fold(key) - other.by_fold(key, untrained=untrained)).dropna()
-        problems = [*_problems(key, ours), *_problems(key, other, untrained=untrained)]
+        problems = [*_problems(score, ours), *_problems(score, other, untrained=untrained)]
         facts |= {"problems": problems} if problems else _by_query(key, ours, other, untrained)
-        differences.append(Difference(key, **facts))
+        differences.append(Difference(score, **facts))
     return Comparison(ours.name, UNTRAINED if theirs is None else theirs.name, differences)
 
 
-def _problems(key: str, group: Group, *, untrained: bool = False) -> list[tuple[str, str]]:
+def _problems(score: Score, group: Group, *, untrained: bool = False) -> list[tuple[str, str]]:
     """What is wrong with the results of each query, and of which run."""
     problems = []
-    of, benchmark = " of the untrained model" if untrained else "", score_of(key).benchmark
+    of, benchmark, key = " of the untrained model" if untrained else "", score.benchmark, str(score)
     for run in group.runs:
         scores, where = run.baseline if untrained else run.scores, f"run {run.name}"
         if key not in scores:
@@ -252,7 +257,7 @@ def comparison_notes(compared: Iterable[Comparison]) -> list[str]:
     for comparison in compared:
         for d in comparison.differences:
             for reason, where in d.problems:
-                row = reason, score_of(d.key).benchmark, where or comparison.title
+                row = reason, d.score.benchmark, where or comparison.title
                 by_kind[reason.partition(" (")[0]].append(row)
     notes = []
     for rows in by_kind.values():

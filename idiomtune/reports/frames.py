@@ -14,10 +14,10 @@ import pandas as pd
 
 from idiomtune.declarations.models import model_names, model_values
 from idiomtune.declarations.registry import benchmark_type, is_place
+from idiomtune.declarations.score import Score
 from idiomtune.errors import UserError
 from idiomtune.io.files import first_of
 from idiomtune.reports.runs import SAMPLE_NOTE, Run, flat, read_records
-from idiomtune.statistics import statistic_of
 
 # A run's seed and fold, where it ran, where its data was and what it wrote do not make it another run.
 _REPETITION = ("seed", "data.fold")
@@ -97,9 +97,14 @@ class Group:
         in_folds = table[(table.fold >= 0) & (table.key == key) & (table.untrained == untrained)]
         return in_folds.groupby("fold")["value"].mean()
 
+    @cached_property
+    def parts(self) -> dict[str, Score]:
+        """Every score that a run of it has, by key."""
+        return {key: score for run in reversed(self.runs) for key, score in run.scores.parts.items()}
+
     @property
     def keys(self) -> list[str]:
-        """Every score that a run of it has."""
+        """Their keys."""
         return list(dict.fromkeys(key for run in self.runs for key in run.scores))
 
     @cached_property
@@ -108,7 +113,7 @@ class Group:
         frames = []
         for run in self.runs:
             for untrained, scores in ((False, run.scores), (True, run.baseline)):
-                for name in dict.fromkeys(key.partition("/")[0] for key in scores):
+                for name in dict.fromkeys(score.benchmark for score in scores.parts.values()):
                     items, _ = read_items(run.per_query_file(name, untrained=untrained), name)
                     scored = [items[key] for key in items if key in scores]
                     frames += [of_score.assign(untrained=untrained, run=run.name) for of_score in scored]
@@ -192,15 +197,6 @@ def items_of(records: Iterable[Mapping[str, Any]], benchmark: str) -> tuple[pd.D
             damaged += 1
     items = pd.DataFrame(rows, columns=ITEMS).astype(_TYPES)
     return items.drop_duplicates(["key", "query"], keep="last"), damaged
-
-
-def scores_of(records: Iterable[Mapping[str, Any]], benchmark: str) -> dict[str, float]:
-    """The scores, by key, that a benchmark's records give; NaN where the statistic has no value."""
-    items, _ = items_of(records, benchmark)
-    return {
-        key: statistic_of(of_key.statistic.iloc[0], of_key.value, of_key.gold)
-        for key, of_key in items.groupby("key", sort=False)
-    }
 
 
 def group_runs(runs: Sequence[Run], *, by_seed: bool = True) -> list[Group]:

@@ -11,7 +11,7 @@ from typing import Any
 from PIL import Image
 
 from idiomtune.declarations.examples import Examples
-from idiomtune.declarations.registry import benchmark_types, resolve, score_of
+from idiomtune.declarations.registry import benchmark_types, resolve
 from idiomtune.io.pages import template
 from idiomtune.io.secrets import OPTION, secret_in
 from idiomtune.reports.compare import Comparison, comparison_notes, head_verdicts
@@ -71,7 +71,7 @@ def page(
 def _bars(compared: Comparison) -> list[list[float]]:
     """Each difference's interval and middle in pixels, empty if untested; one scale for all of a metric."""
     rows = [(*d.by_query, d.difference) if d.by_query else () for d in compared.differences]
-    metrics = [d.key.rpartition("/")[2] for d in compared.differences]
+    metrics = [d.score.metric for d in compared.differences]
     widest: dict[str, float] = {}
     for metric, values in zip(metrics, rows, strict=True):
         widest[metric] = max([widest.get(metric, 0.0), *map(abs, values)])
@@ -89,8 +89,8 @@ def _view(run: Run, *, with_examples: bool) -> dict[str, Any]:
         notes.append(f"metrics.jsonl: {damaged} lines are damaged")
     if run.path.is_dir() and not metrics:
         notes.append("metrics.jsonl is missing or empty: no learning curves")
-    drawn = {score_of(key).benchmark for key in scored_while_training(run)}
-    without = dict.fromkeys(name for key in run.scores if (name := score_of(key).benchmark) not in drawn)
+    drawn = {score.benchmark for score in run.scores.only(scored_while_training(run)).parts.values()}
+    without = dict.fromkeys(s.benchmark for s in run.scores.parts.values() if s.benchmark not in drawn)
     if drawn and without:
         when = "scored only untrained and at the best checkpoint"
         notes.append(f"{when}, so without curves: {', '.join(without)}")

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from idiomtune.declarations.examples import Distributions, Figures, Gain, Gains, Maps, Panel
-from idiomtune.declarations.registry import benchmark_types, resolve, score_of
+from idiomtune.declarations.registry import benchmark_types, resolve
 from idiomtune.reports.frames import Group
 from idiomtune.reports.runs import RecordsOfRun, Run
 from idiomtune.statistics import mean_interval
@@ -122,10 +122,10 @@ class Curves:
 def run_curves(run: Run) -> list[Curves]:
     """A run's training loss, and the scores of each benchmark that are drawn over its steps."""
     by_benchmark: dict[str, list[Line]] = {}
-    for key in scored_while_training(run):
-        if key in run.scores and score_of(key).is_drawn:
-            lines = by_benchmark.setdefault(score_of(key).benchmark, [])
-            lines.append(Line(key.partition("/")[2], _scores(run, [key]), len(lines)))
+    for key, score in run.scores.only(scored_while_training(run)).parts.items():
+        if score.is_drawn:
+            lines = by_benchmark.setdefault(score.benchmark, [])
+            lines.append(Line(key.removeprefix(f"{score.benchmark}/"), _scores(run, [key]), len(lines)))
     losses = Curves("Training loss", [Line("training loss", _losses(run), 0)], "loss", from_untrained=False)
     return _drawable([losses, *(Curves(name, lines, "score") for name, lines in by_benchmark.items())])
 

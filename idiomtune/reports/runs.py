@@ -15,6 +15,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from idiomtune.declarations.examples import Record
+from idiomtune.declarations.registry import declared
+from idiomtune.declarations.score import ScoreTable, read_scores
 from idiomtune.errors import UserError
 from idiomtune.io.files import UNREADABLE, changed_files, is_file
 from idiomtune.io.records import readable_record
@@ -48,8 +50,8 @@ class Run:
     status: str
     config: Mapping[str, Any] = field(default_factory=dict)
     record: Mapping[str, Any] = field(default_factory=dict)
-    scores: Mapping[str, float] = field(default_factory=dict)
-    baseline: Mapping[str, float] = field(default_factory=dict)
+    scores: ScoreTable = field(default_factory=ScoreTable)
+    baseline: ScoreTable = field(default_factory=ScoreTable)
     meta: Mapping[str, Any] = field(default_factory=dict)
     notes: Sequence[str] = ()
 
@@ -223,7 +225,8 @@ def read_run(path: Path, name: str) -> Run:
         status = str(record.get("status", "damaged"))
         has_scores = status == "finished" or (path / "scores.json").is_file()
         card = _mapping(path / "scores.json", notes) if has_scores else {}
-    scores, baseline = (_numbers(card.get(key)) for key in ("scores", "baseline"))
+    records = card.get("records") or []
+    scores, baseline = (declared(read_scores(_numbers(card.get(k)), records)) for k in ("scores", "baseline"))
     meta = _dict(card.get("meta"))
     if status == "scored" and not scores:
         raise UserError(

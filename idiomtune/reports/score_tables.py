@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 
-from idiomtune.declarations.registry import benchmark_type, benchmark_types, judge, score_of
-from idiomtune.declarations.score import Score, at_dimension, full_key
+from idiomtune.declarations.registry import benchmark_type, benchmark_types
+from idiomtune.declarations.score import Score, ScoreTable
 from idiomtune.reports.compare import UNTRAINED, Comparison, Difference
 from idiomtune.reports.frames import Group, Mean, group_runs
 from idiomtune.reports.runs import Run
@@ -47,7 +48,7 @@ def _p(p: float | None) -> str:
 
 
 def changes(
-    after: Mapping[str, float],
+    after: ScoreTable,
     before: Mapping[str, float],
     title: str = "",
     heads: Sequence[str] = (UNTRAINED, "trained"),
@@ -57,13 +58,13 @@ def changes(
     for key, value in after.items():
         change = value - before[key] if key in before else None
         rows.append([key, decimals(before.get(key)), decimals(value), decimals(change, "+")])
-        verdicts.append(judge(key, change or 0.0))
+        verdicts.append(after.parts[key].verdict(change or 0.0))
     return Table(title, ["score", *heads, "difference"], rows, verdicts=verdicts)
 
 
-def changeable(scores: Mapping[str, float]) -> dict[str, float]:
+def changeable(scores: ScoreTable) -> ScoreTable:
     """Those of scores that training can change."""
-    return {key: value for key, value in scores.items() if not score_of(key).is_constant}
+    return ScoreTable(score for score in scores.parts.values() if not score.is_constant)
 
 
 # ----------------------------------------------------------------------------------- of groups of runs
@@ -72,7 +73,7 @@ def changeable(scores: Mapping[str, float]) -> dict[str, float]:
 def score_frame(groups: Sequence[Group], compared: Sequence[Comparison] = ()) -> pd.DataFrame:
     """Every score of every group, with its comparison to the untrained model: the report's CSV file."""
     tested = {(c.ours, d.key): d for c in compared if c.theirs == UNTRAINED for d in c.differences}
-    none = Difference("", 0, 0)
+    none = Difference(Score("", "", "", ""), 0, 0)
     rows = []
     for group in groups:
         runs = " ".join(run.name for run in group.runs)
@@ -89,7 +90,8 @@ def group_table(group: Group) -> Table:
     frame = score_frame([group])
     texts = [frame[name].map(decimals) for name in ("untrained", "mean", "std")]
     columns = [frame.score, *texts, frame.seeds.map(str), frame.difference.map(lambda d: decimals(d, "+"))]
-    verdicts = list(map(judge, frame.score, frame.difference.astype(float).fillna(0)))
+    changes = frame.difference.astype(float).fillna(0)
+    verdicts = [group.parts[key].verdict(change) for key, change in zip(frame.score, changes, strict=True)]
     names = ["score", UNTRAINED, "mean", "± std", "seeds", "difference"]
     rows = list(zip(*columns, strict=True))
     return Table(f"{group.name}: {group.summary}", names, rows, verdicts=verdicts)
@@ -100,18 +102,18 @@ def paper_tables(groups: Sequence[Group]) -> list[Table]:
 
     Each has the rows that are the same whatever was trained, the untrained models, then the groups.
     """
-    keys = dict.fromkeys(key for group in groups for key in group.keys)
-    scores = [score for key in keys if (score := score_of(key)).dimension is None]
+    parts = {key: group.parts[key] for group in groups for key in group.keys}
     by_place: dict[tuple[str, str], list[Score]] = {}
-    for score in scores:
-        by_place.setdefault((score.benchmark, score.split), []).append(score)
+    for score in parts.values():
+        if score.dimension is None:
+            by_place.setdefault((score.benchmark, score.split), []).append(score)
     known = list(benchmark_types())
     ordered = sorted(by_place, key=lambda one: known.index(one[0]) if one[0] in known else len(known))
     tables = [_benchmark_table(*place, by_place[place], groups) for place in ordered]
-    return [table for table in [*tables, _by_dimension(list(keys), groups)] if table.rows]
+    return [table for table in [*tables, _by_dimension(parts, groups)] if table.rows]
 
 
-def scorecard_tables(scores: Mapping[str, float], model: str) -> list[Table]:
+def scorecard_tables(scores: ScoreTable, model: str) -> list[Table]:
     """The same of one model's scores."""
     return paper_tables(group_runs([Run(Path(), model, "scored", scores=scores, meta={"model": model})]))
 
@@ -139,17 +141,22 @@ def _benchmark_table(name: str, split: str, scores: Sequence[Score], groups: Seq
     return pivot(title, ["model", benchmark.rows], columns, cells, name=name, factor=factor, digits=digits)
 
 
-def _by_dimension(keys: Sequence[str], groups: Sequence[Group]) -> Table:
-    """What models are compared by, at each size that embeddings were cut to, if any."""
-    cut = [score for score in map(score_of, keys) if score.dimension is not None]
+def _by_dimension(parts: Mapping[str, Score], groups: Sequence[Group]) -> Table:
+    """What models are compared by, at each size that embeddings were cut to, if any.
+
+    Args:
+        parts: every score of the groups, by key.
+    """
+    cut = [score for score in parts.values() if score.dimension is not None]
     sizes = sorted({score.dimension for score in cut if score.dimension is not None}, reverse=True)
+    full = dict.fromkeys(str(replace(score, dimension=None)) for score in cut)
     cells: list[Cell] = []
     for side, group, untrained in _models(groups):
-        for key in dict.fromkeys(full_key(str(score)) for score in cut):
-            if score_of(key).is_compared:
+        for key in full:
+            if key in parts and parts[key].is_compared:
                 cells.append(((side, key), ("", "full"), _mean(group, key, untrained)))
                 for size in sizes:
-                    mean = _mean(group, at_dimension(key, size), untrained)
+                    mean = _mean(group, str(replace(parts[key], dimension=size)), untrained)
                     cells.append(((side, key), ("dimensions", str(size)), mean))
     columns = [("", "full"), *(("dimensions", str(size)) for size in sizes)]
     return pivot("By dimension", ["model", "score"], columns, cells, name="by-dimension", digits=4)
@@ -247,7 +254,7 @@ def detail_tables(compared: Comparison) -> list[Table]:
     The greatest gain is first; gains of correlations, which are in ranks, have a table of their own.
     """
     tables = []
-    headline = [d for d in compared.differences if score_of(d.key).is_headline]
+    headline = [d for d in compared.differences if d.score.is_headline]
     clustered = [d for d in headline if len(d.changes)]
     for heading, gains in (
         ("fold by fold, difference", {d.key: d.folds for d in headline if len(d.folds)}),

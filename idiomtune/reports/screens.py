@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from idiomtune.declarations.score import ScoreTable
 from idiomtune.errors import UserError
 from idiomtune.io.files import first_of, printable, write_text
 from idiomtune.reports.compare import UNTRAINED, Difference, beats_untrained, compare, monitored
@@ -72,9 +73,10 @@ def show_finished_run(folder: Path, *, all_scores: bool) -> None:
 
 def _monitored_table(run: Run, differences: Sequence[Difference]) -> Table:
     """The scores that chose the checkpoint; those that only a trained model has are without a difference."""
-    scores = changes({k: run.scores[k] for k in run.monitor if k in run.scores}, run.baseline)
+    monitored = run.scores.only(run.monitor)
+    scores = changes(monitored, run.baseline)
     tested = {d.key: d for d in differences}
-    known = [tested.get(row[0], Difference(row[0], 0, 0)) for row in scores.rows]
+    known = [tested.get(key, Difference(score, 0, 0)) for key, score in monitored.parts.items()]
     step = str(run.meta.get("checkpoint", "")).removeprefix("step_")
     return Table(
         f"monitored, untrained → best checkpoint (step {step})",
@@ -84,7 +86,7 @@ def _monitored_table(run: Run, differences: Sequence[Difference]) -> Table:
     )
 
 
-def show_scores(scores: Mapping[str, float], model: str, notes: Sequence[str], *, all_scores: bool) -> None:
+def show_scores(scores: ScoreTable, model: str, notes: Sequence[str], *, all_scores: bool) -> None:
     """The scores of an evaluation: a table a benchmark, or every score."""
     if all_scores:
         rows = [[key, decimals(value)] for key, value in scores.items()]

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from idiomtune.declarations.registry import Verdict
+from idiomtune.declarations.score import Verdict
 from idiomtune.io.files import printable
 
 _COLOURS: dict[Verdict, str] = {"better": "green", "worse": "red", "": ""}

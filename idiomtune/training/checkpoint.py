@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from idiomtune.declarations.score import ScoreTable, score_card
 from idiomtune.errors import UserError
 from idiomtune.io.files import copy_file, fingerprint, seal, sync, write_json, write_text
 from idiomtune.io.runs import CHECKSUMS, NOT_OF_THE_MODEL, RECORD, checkpoints, step_of, verify
@@ -119,7 +120,7 @@ def _best_model(run: Path, best_step: int) -> Path | None:
 def new_checkpoint(
     run: Path,
     state: TrainerState,
-    scores: Mapping[str, float] | None,
+    scores: ScoreTable | None,
     record: Mapping[str, Any],
     num_bytes: int = 0,
 ) -> Iterator[Path]:
@@ -143,8 +144,7 @@ def new_checkpoint(
         yield partial
         write_json(partial / "state.json", asdict(state))
         if scores is not None:
-            card = {"scores": scores, "baseline": {}, "meta": {"step": state.step}}
-            write_json(partial / "scores.json", card)
+            write_json(partial / "scores.json", score_card(scores, {}, {"step": state.step}))
         write_json(partial / RECORD, record)
         files = sorted(path for path in partial.rglob("*") if path.is_file())
         write_json(partial / CHECKSUMS, {str(p.relative_to(partial)): fingerprint(p) for p in files})

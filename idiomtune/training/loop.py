@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from idiomtune.config import TrainerSettings
+from idiomtune.declarations.score import ScoreTable
 from idiomtune.encoder.forward import evaluating
 from idiomtune.encoder.parity import compare_saved, compared_texts
 from idiomtune.encoder.sharding import full_state, is_sharded
@@ -243,7 +244,7 @@ def _num_bytes(training: Training) -> int:
     return sum(t.numel() * t.element_size() for t in tensors if isinstance(t, torch.Tensor))
 
 
-def _save(training: Training, scores: dict[str, float] | None, *, is_best: bool = False) -> None:
+def _save(training: Training, scores: ScoreTable | None, *, is_best: bool = False) -> None:
     """Save a checkpoint, which is also a sentence-transformers model, so that it can be scored.
 
     Args:
@@ -340,7 +341,7 @@ def _no_best(training: Training) -> UserError:
     """The error for a run in which no checkpoint had a finite monitored score."""
     run, undefined = training.run.path, training.undefined
     lines = [
-        f"  - {key} (benchmark {key.partition('/')[0]}): {undefined[key]} at the last evaluation"
+        f"  - {key} (benchmark {undefined.parts[key].benchmark}): {undefined[key]} at the last evaluation"
         for key in training.trainer.monitor
         if key in undefined
     ]

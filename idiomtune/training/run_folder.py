@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import yaml
 
+from idiomtune.declarations.score import ScoreTable
 from idiomtune.errors import UserError, resume_command
 from idiomtune.io.claims import LOCK, TakenError, locked
 from idiomtune.io.files import (
@@ -84,9 +85,9 @@ class Tracker(Protocol):
 
     def log(self, record: Mapping[str, Any]) -> None: ...
 
-    def summarise(self, scores: Mapping[str, float], step: int) -> None: ...
+    def summarise(self, scores: ScoreTable, step: int) -> None: ...
 
-    def keep_model(self, folder: Path, scores: Mapping[str, float]) -> None: ...
+    def keep_model(self, folder: Path, scores: ScoreTable) -> None: ...
 
     def close(self, *, succeeded: bool) -> None: ...
 

@@ -19,6 +19,7 @@ from torch.nn.modules.module import register_module_forward_hook
 
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.config import TrainerSettings, TrainSettings
+from idiomtune.declarations.score import ScoreTable
 from idiomtune.encoder.device import Placement
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.forward import evaluating, use_byte_dropout
@@ -195,7 +196,7 @@ class Training:
     embed: TrainableEmbedder | FrozenEmbedder = field(init=False)
     optimizer: AcceleratedOptimizer = field(init=False)
     state: TrainerState = field(default_factory=TrainerState, init=False)
-    undefined: Mapping[str, float] = field(default_factory=dict)
+    undefined: ScoreTable = field(default_factory=ScoreTable)
 
     def __post_init__(self) -> None:
         self.settings, self.run = self.context.settings, self.context.run

@@ -14,7 +14,7 @@ from typing import Any
 
 from idiomtune.config.sections import TrackingSettings, WandbSettings
 from idiomtune.declarations.options import as_list
-from idiomtune.declarations.registry import score_of
+from idiomtune.declarations.score import ScoreTable
 from idiomtune.errors import Pruned
 from idiomtune.io.files import write_json
 from idiomtune.io.hub import without_secrets
@@ -84,17 +84,18 @@ class TensorBoardTracker:
         step = record["step"]
         for key, value in _values(record).items():
             self._writer.add_scalar(f"training/{key}", value, step)
-        for key, value in record.get("scores", {}).items():
-            if self._monitor is None or key in self._monitor or score_of(key).is_headline:
+        scores = record.get("scores", ScoreTable())
+        for key, value in scores.items():
+            if self._monitor is None or key in self._monitor or scores.parts[key].is_headline:
                 self._with_curve.add(key)
                 self._writer.add_scalar(key, value, step)
 
-    def summarise(self, scores: Mapping[str, float], step: int) -> None:
+    def summarise(self, scores: ScoreTable, step: int) -> None:
         """One point for each score that has no curve, as it was not scored while training."""
-        rest = {key: value for key, value in scores.items() if key not in self._with_curve}
+        rest = scores.only(key for key in scores if key not in self._with_curve)
         self.log({"step": step, "scores": rest})
 
-    def keep_model(self, folder: Path, scores: Mapping[str, float]) -> None:
+    def keep_model(self, folder: Path, scores: ScoreTable) -> None:
         """Nothing: these are files of figures."""
 
     def close(self, *, succeeded: bool) -> None:  # noqa: ARG002
@@ -169,16 +170,16 @@ class WandbTracker:
             self._last_step = step
             self._write()
 
-    def summarise(self, scores: Mapping[str, float], step: int) -> None:  # noqa: ARG002
+    def summarise(self, scores: ScoreTable, step: int) -> None:  # noqa: ARG002
         self._run.summary.update(dict(scores))
 
-    def keep_model(self, folder: Path, scores: Mapping[str, float]) -> None:
+    def keep_model(self, folder: Path, scores: ScoreTable) -> None:
         """The model as an artifact with its headline scores; in the registry if that is an option."""
         if self._settings.log_model is None:
             return
         import wandb
 
-        headline = {key: value for key, value in scores.items() if score_of(key).is_headline}
+        headline = {key: value for key, value in scores.items() if scores.parts[key].is_headline}
         name = f"{self._experiment}-{self._run.id}".replace("/", "-")  # of an experiment in a subfolder
         registry = self._settings.registry
         try:

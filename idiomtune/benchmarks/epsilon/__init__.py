@@ -80,7 +80,6 @@ def _place(score: Score) -> Place | None:
         Metric("p_value", "", title="p"),
         *(Metric(name, "", "detail") for name in (*_OF_PAIRS[2:], *_FACTS)),
     ],
-    has_splits=False,
     rows="language",
     place=_place,
     hub_dataset="ncimp",
@@ -100,14 +99,14 @@ class EpsilonBenchmarkOptions(BenchmarkOptions):
             raise ValueError("versions=any_word compares whole compounds: it needs phrases=compound")
         return self
 
-    def score_keys(self, splits: Sequence[str]) -> list[str]:  # noqa: ARG002
+    def possible_scores(self, splits: Sequence[str]) -> list[Score]:  # noqa: ARG002
         scores = []
         for language in dict.fromkeys(self.languages):
             words = ("", *WORDS) if self.versions == "same_word" and language == "en" else ("",)
             names = [*product(EPSILON_CLASSES, _OF_PAIRS, words), (ALL, "num_pairs", "")]
             names += product([*EPSILON_CLASSES, ALL], _FACTS, [""])
             scores += [epsilon_score(language, class_, metric, word) for class_, metric, word in names]
-        return list(map(str, scores))
+        return scores
 
     def build(self, settings: Any) -> EpsilonBenchmark:
         from idiomtune.benchmarks.epsilon.scoring import EpsilonBenchmark

@@ -281,12 +281,10 @@ class IdioLinkBenchmarkOptions(BenchmarkOptions):
             raise ValueError("query_modes and bm25_modes are both empty: nothing is scored")
         return self
 
-    def score_keys(self, splits: Sequence[str]) -> list[str]:
+    def possible_scores(self, splits: Sequence[str]) -> list[Score]:
         modes = [*self.query_modes, *self.bm25_modes]
         parts = [*product(METRICS, ("", *SLICES)), *product(["recall_at_r"], RELEVANT_USAGES)]
-        return [
-            str(Score("idiolink", split, mode, *part)) for split in splits for mode in modes for part in parts
-        ]
+        return [Score("idiolink", split, mode, *part) for split in splits for mode in modes for part in parts]
 
     def build(self, settings: Any) -> IdioLinkBenchmark:
         from idiomtune.benchmarks.idiolink.scoring import IdioLinkBenchmark

@@ -45,6 +45,11 @@ def own_score(benchmark: str, name: str, mode: Mode, metric: str, value: float =
     return Score(benchmark, name, "span" if mode == "span" else "", metric, value=value)
 
 
+def held_out_score(score: Score) -> Score:
+    """A score of what is held out, in one table for all parts of a mixture: a part's name is of its mode."""
+    return replace(score, split="", mode="/".join(filter(None, (score.split, score.mode))))
+
+
 def _metrics(names: Sequence[str], compared: Sequence[str], drawn: str = "") -> list[Metric]:
     """Metrics of a table in its order."""
     return [
@@ -97,8 +102,8 @@ def _reader(benchmark: str, metrics: Sequence[Metric]) -> _Reader:
 def _read_held_out(record: Mapping[str, Any]) -> Iterator[QueryResult]:
     for result in _reader(HELD_OUT, _HELD_OUT[1:])(record):
         yield result
-        if record.get("is_main") and result.key.rpartition("/")[2] in ("ndcg@10", "spearman"):
-            yield replace(result, key=str(own_score(HELD_OUT, record["name"], "sentence", "score")))
+        if record.get("is_main") and result.score.metric in ("ndcg@10", "spearman"):
+            yield replace(result, score=Score(HELD_OUT, record["name"], "", "score"))
 
 
 class _Found(BaseModel, strict=True):
@@ -243,7 +248,6 @@ class OwnRetrievalOptions(OwnOptions):
     HELD_OUT,
     title="Held out of the training data",
     metrics=_HELD_OUT,
-    has_splits=False,
     rows="part and mode",
     place=_place_held_out,
     read_record=_read_held_out,
@@ -263,8 +267,9 @@ class OwnValOptions(BenchmarkOptions):
     max_queries: Count
     max_documents: Count
 
-    def score_keys(self, splits: Sequence[str]) -> list[str]:
+    def possible_scores(self, splits: Sequence[str]) -> list[Score]:
         metrics = (*RETRIEVAL_METRICS, *STS_METRICS)
         parts = product(splits or [""], MODES, metrics)
-        keys = [str(own_score(HELD_OUT, *of_score)) for of_score in parts]
-        return [f"{HELD_OUT}/score", *(f"{HELD_OUT}/{part}/score" for part in splits), *keys]
+        means = [Score(HELD_OUT, part, "", "score") for part in ("", *splits)]
+        scores = [own_score(HELD_OUT, *of_score) for of_score in parts]
+        return list(map(held_out_score, [*means, *scores]))

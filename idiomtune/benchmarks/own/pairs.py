@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 from statistics import median
@@ -19,6 +20,7 @@ from idiomtune.benchmarks.own import (
     OwnPairsOptions,
     OwnStsOptions,
     OwnValOptions,
+    held_out_score,
     own_score,
 )
 from idiomtune.benchmarks.own.collections import (
@@ -248,7 +250,7 @@ class OwnValBenchmark:
         if [name for name, _, _ in self._parts] != [""]:
             mean = float(np.mean([score.value for score in main_scores]))
             result.scores.append(Score(HELD_OUT, "", "", "score", value=mean))
-        return result
+        return replace(result, scores=list(map(held_out_score, result.scores)))
 
 
 def _benchmark(

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from idiomtune.admire.objective import AdmireObjective
-from idiomtune.benchmarks.admire import experts_keys
+from idiomtune.benchmarks.admire import experts_scores
 from idiomtune.config import EvaluateSettings, check
 from idiomtune.data.admire import read_items
 from idiomtune.data.names import ExpertsMode
@@ -95,7 +95,7 @@ def test_what_a_run_leaves_and_reloads(tmp_path: Path, options: Options, name: s
     mode: ExpertsMode = "experts_text" if system == "admire" else "experts_image"
     given = {key: value for key, value in card["scores"].items() if "/caption" not in key}
     assert {f"admire/{split}/{mode}/{m}" for m in ("rank_difference", "sense_accuracy")} <= given.keys()
-    assert given.keys() <= set(experts_keys([split, "astitch_dev", "astitch_test"], mode))
+    assert given.keys() <= set(map(str, experts_scores([split, "astitch_dev", "astitch_test"], mode)))
     assert not [key for key in card["baseline"] if "experts" in key]
     assert f"admire/{split}/caption/ndcg@5" in card["baseline"]
     reloaded = evaluated(tmp_path, *(FOLD if split == "train_cv" else ()))

@@ -16,7 +16,7 @@ from idiomloss import PairwiseHingeLoss
 from idiomtune.admire.objective import contrast_loss, meaning_loss
 from idiomtune.admire.scorer import ExpertsBenchmark, RankingNetwork, load, routed
 from idiomtune.benchmarks import build_benchmarks
-from idiomtune.benchmarks.admire import experts_keys
+from idiomtune.benchmarks.admire import experts_scores
 from idiomtune.config import TrainSettings, check
 from idiomtune.data import astitch
 from idiomtune.data.admire import fold_items, read_items
@@ -341,7 +341,7 @@ def test_no_compound_is_scored_that_a_file_of_astitch_taught(
     (benchmark,) = module_benchmarks(settings, objective.modules, benchmarks)
     assert isinstance(benchmark, ExpertsBenchmark)
     assert list(benchmark.usages) == scored
-    keys = settings.objective.score_keys(lambda name: settings.splits(name))
+    keys = list(map(str, settings.objective.possible_scores(lambda name: settings.splits(name))))
     assert {key.split("/")[1] for key in keys if "astitch" in key} == set(scored)
     seen = {plain_expression(phrase) for phrase, _ in objective.idiom_sentences[len(ITEMS) :]}
     for corpus in benchmark.usages.values():
@@ -379,7 +379,7 @@ def test_the_benchmark_routes_by_the_predicted_sense(build: Build, tmp_path: Pat
         "astitch_dev/experts_text/sense_macro_f1": (0 + 2 / 4) / 2,
     }
     assert {key: scores[f"admire/{key}"] for key in expected} == pytest.approx(expected)
-    assert set(scores) == set(experts_keys(["train", "astitch_dev"], "experts_text"))
+    assert set(scores) == set(map(str, experts_scores(["train", "astitch_dev"], "experts_text")))
     # A report's page finds no record damaged, whether of an item or of a sense alone.
     write_lines(tmp_path / "per_query" / "admire.jsonl", result.per_query)
     (shown,), notes = examples_of(Run(tmp_path, "run", "finished"))

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from idiomtune.benchmarks import build_benchmarks
-from idiomtune.benchmarks.admire import AdmireBenchmark, AdmireMode, admire_keys, order_metrics
+from idiomtune.benchmarks.admire import AdmireBenchmark, AdmireMode, admire_scores, order_metrics
 from idiomtune.benchmarks.retrieval import rank
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.config import EvaluateSettings, check
@@ -41,7 +41,7 @@ def test_scores_by_hand() -> None:
     # Degrees of sentence, span and five captions, of both items; lengths make no difference.
     degrees = torch.tensor([0, 350, 349, 5, 40, 60, 80, 0, 0, 80, 60, 40, 20, 5.0]).deg2rad()
     result = benchmark.score(in_turn(torch.stack([degrees.cos(), degrees.sin()], 1) * 3))
-    assert set(result.by_key) == set(admire_keys(["train"], MODES))
+    assert set(result.by_key) == set(map(str, admire_scores(["train"], MODES)))
     expected = {
         **{"caption/top1_accuracy": 0.5, "caption/top1_accuracy/idiomatic": 0.0},
         **{"caption/top1_accuracy/literal": 1.0, "caption/rank_difference": 1.0},  # 2 and 0
@@ -68,7 +68,7 @@ def test_metrics_of_an_order_by_hand() -> None:
 def test_without_gold_there_are_predictions_only(tiny: Encoder) -> None:
     splits = [read_items(SAMPLE_ROOT / "admire", name) for name in ("train", "dev")]
     scorecard = Suite([AdmireBenchmark(splits, MODES)]).run(tiny)
-    assert set(scorecard.scores) == set(admire_keys(["train"], MODES))
+    assert set(scorecard.scores) == set(map(str, admire_scores(["train"], MODES)))
     files = {f"admire_{split}_{mode}.tsv" for split in ("train", "dev") for mode in MODES}
     assert scorecard.predictions.keys() == files
     rows = csv.DictReader(io.StringIO(scorecard.predictions["admire_dev_caption.tsv"]), delimiter="\t")
@@ -100,7 +100,7 @@ def test_splits_are_scored_where_their_tables_are(
         (tmp_path / table).write_bytes((SAMPLE_ROOT / "admire" / "subtask_a_train.tsv").read_bytes())
     later = settings_of(f"data.admire={tmp_path}", "split=[extended_pt,test]")
     scores = Suite(build_benchmarks(later, ["admire"])[0]).run(tiny).scores
-    assert set(scores) == set(admire_keys(["test", "extended_pt"], MODES))
+    assert set(scores) == set(map(str, admire_scores(["test", "extended_pt"], MODES)))
     others, missing = build_benchmarks(
         settings_of("data=sample", "benchmark=[admire,semeval2022]", "split=test")
     )

@@ -159,5 +159,5 @@ def test_keys_are_the_announced_ones(sample_root: Path, tiny: Encoder) -> None:
     splits = [load_split(sample_root, name) for name in ("val", "val+train")]
     benchmark = idiolink(splits, *modes, bm25_modes=["bm25_sentence", "bm25_span"])
     scores = Suite([benchmark]).run(tiny).scores
-    assert set(scores) == set(benchmark.options.score_keys(["val", "val+train"]))
+    assert set(scores) == set(map(str, benchmark.options.possible_scores(["val", "val+train"])))
     assert all(0 <= value <= 1 for value in scores.values())

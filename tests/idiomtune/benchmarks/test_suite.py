@@ -89,14 +89,6 @@ def test_scoring_is_in_evaluation_mode_and_leaves_training_mode(tiny: Encoder) -
     assert not probe.got.requires_grad
 
 
-@dataclass(frozen=True)
-class Keyed(Result):
-    """A result whose keys and values may be anything."""
-
-    keyed: dict[Any, Any] = field(default_factory=dict)
-    by_key = property(lambda self: self.keyed)
-
-
 class Own(Probe):
     """Somebody's own benchmark, which gives whatever it is told to."""
 
@@ -105,7 +97,10 @@ class Own(Probe):
         self.scores, self.records = scores, list(records)
 
     def score(self, embed: Embed) -> Result:  # noqa: ARG002
-        return Keyed([], self.records, keyed=self.scores)
+        parts = ((*key.split("/"), "")[:2] for key in self.scores)
+        scores = [Score(name, "", "", metric) for name, metric in parts]
+        values = self.scores.values()
+        return Result([replace(s, value=v) for s, v in zip(scores, values, strict=True)], self.records)
 
 
 @pytest.mark.parametrize("value", [-math.inf, np.float32("nan")])
@@ -124,10 +119,9 @@ def test_a_score_that_is_not_finite_is_said_and_left_out(
     [
         ([Own("mine", {"mine/x": torch.tensor(0.5)})], ("mine/x", ".item()")),
         ([Own("mine", {"mine/x": True})], ("mine/x", "True")),
-        ([Own("mine", {3: 0.5})], ("benchmark mine", "3")),
         ([Own("mine", {"m/x": 1.0}), Own("theirs", {"m/x": 2.0})], ("mine", "theirs", "'m/x'")),
         ([Own("mine", {"m/x": 1.0}), Own("mine", {"m/x": 2.0})], ("mine", "'m/x'")),
-        ([Own("mine", {"x": 1.0})], ("'x'", "mine/accuracy")),
+        ([Own("mine", {"x": 1.0})], ("benchmark mine", "'x'")),
         ([Own("mine", {"mine/x": 1.0}, {"id": torch.zeros(2)})], ("benchmark mine", "Tensor")),
     ],
 )

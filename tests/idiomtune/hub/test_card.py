@@ -11,7 +11,7 @@ import yaml
 
 from idiomtune.encoder.glossary import Entry, Glossary
 from idiomtune.hub.card import card, command, escaped, eval_results, in_code, learnt_card, outcome, telling
-from tests.planted_runs import plant, plant_queries
+from tests.planted_runs import plant, plant_queries, table_of
 
 NEEDED = "'data.train='\"'\"'my (1).csv'\"'\"''"  # once more for the shell
 
@@ -47,7 +47,7 @@ def test_figures_that_cannot_tell_models_apart_are_left_out() -> None:
     scores = {"scores": {"a": 1.0, "b": 1.0, "c": 0.5}, "baseline": {"a": 1.0, "b": 0.9, "c": 0.5}}
     assert telling(scores) == {"b": 1.0, "c": 0.5}
     assert telling({"scores": {"a": 1.0}}) == {"a": 1.0}
-    (result,) = eval_results({"mybench/accuracy": 0.5})
+    (result,) = eval_results(table_of({"mybench/accuracy": 0.5}))
     assert (result.dataset_split, result.metric_type, result.dataset_type) == (None, "accuracy", "mybench")
 
 

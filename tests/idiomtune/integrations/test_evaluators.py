@@ -44,11 +44,13 @@ def test_scores_are_those_of_the_suite(model: SentenceTransformer, tiny_path: Pa
 
 def test_a_name_stands_before_every_key(model: SentenceTransformer) -> None:
     plain = SuiteEvaluator.from_overrides("data=sample", "benchmark=[admire]", primary_metric=RANKS)
-    evaluator = SuiteEvaluator(plain.suite.benchmarks, RANKS, name="captions")
+    with pytest.raises(UserError, match="greater_is_better"):
+        SuiteEvaluator(plain.suite.benchmarks, RANKS)(model)
+    evaluator = SuiteEvaluator(plain.suite.benchmarks, RANKS, name="captions", greater_is_better=False)
     scores = evaluator(model)
     assert evaluator.primary_metric == f"captions_{RANKS}"
     assert evaluator.primary_metric in scores
-    assert not evaluator.greater_is_better
+    assert not plain.greater_is_better
     assert all(key.startswith("captions_admire/") for key in scores)
 
 
@@ -87,7 +89,8 @@ class Broken:
 
 def test_a_primary_metric_that_is_nan_is_the_worst(model: SentenceTransformer, tmp_path: Path) -> None:
     for metric, worst in (("mine/accuracy", -math.inf), ("mine/median_rank", math.inf)):
-        scores = SuiteEvaluator([Broken()], metric)(model, output_path=str(tmp_path))
+        evaluator = SuiteEvaluator([Broken()], metric, greater_is_better=worst < 0)
+        scores = evaluator(model, output_path=str(tmp_path))
         assert scores == {metric: worst, "mine/size": 1.0}
     for line in (tmp_path / SCORES_FILE).read_text(encoding="utf-8").splitlines():
         assert json.loads(line)["scores"] == {"mine/size": 1.0}

@@ -10,13 +10,13 @@ from pydantic import BaseModel
 from idiomtune.declarations import registry
 from idiomtune.declarations.benchmark import BenchmarkOptions, BenchmarkType
 from idiomtune.declarations.examples import Answer, Example, Examples, QueryRecords
-from idiomtune.declarations.registry import judge
-from idiomtune.declarations.score import Metric
+from idiomtune.declarations.score import Metric, Score, ScoreTable, score_card
+from idiomtune.io.files import write_json
 from idiomtune.reports.frames import group_runs
 from idiomtune.reports.runs import read_runs
 from idiomtune.reports.score_tables import changeable, changes, paper_tables
 from idiomtune.reports.screens import show_finished_run
-from tests.planted_runs import plant, write_lines
+from tests.planted_runs import plant, score_at, table_of, write_lines
 
 
 class Record(BaseModel):
@@ -45,18 +45,18 @@ def somebodys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_facts_are_not_judged() -> None:
-    table = changes({"epsilon/C/p_value": 0.5}, {"epsilon/C/p_value": 0.25})
+    table = changes(table_of({"epsilon/C/p_value": 0.5}), {"epsilon/C/p_value": 0.25})
     assert (table.rows, table.verdicts) == ([["epsilon/C/p_value", "0.2500", "0.5000", "+0.2500"]], [""])
-    assert judge("idiolink/val/sentence/ndcg@10", 0.1) == "better"
-    assert judge("own_val/median_rank", 0.1) == "worse"
-    assert judge("idiolink/val/sentence/ndcg@10", 0.0) == ""
+    scores = table_of({"idiolink/val/sentence/ndcg@10": 0.5, "own_val/median_rank": 1}).parts
+    assert [score.verdict(0.1) for score in scores.values()] == ["better", "worse"]
+    assert [score.verdict(0.0) for score in scores.values()] == ["", ""]
 
 
 @pytest.mark.usefixtures("somebodys")
 def test_what_training_cannot_change_is_left_out() -> None:
     constant = ("idiolink/val/bm25_span/ndcg@10", "admire/dev/majority/sense_accuracy")
     scores = dict.fromkeys([*constant, "rewording/val/chance", "rewording/val/accuracy"], 0.5)
-    assert list(changeable(scores)) == ["rewording/val/accuracy"]
+    assert list(changeable(table_of(scores))) == ["rewording/val/accuracy"]
 
 
 @pytest.mark.usefixtures("somebodys")
@@ -87,9 +87,10 @@ def test_what_is_held_out_has_a_table(tmp_path: Path) -> None:
 
 
 def test_a_benchmark_without_splits_has_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    declared = BenchmarkType("rewording", BenchmarkOptions, has_splits=False)
-    monkeypatch.setitem(registry._added, "outside", [declared])
-    plant(tmp_path / "run", scores={"rewording/accuracy": 0.5, "rewording/word/accuracy": 0.25}, baseline={})
+    monkeypatch.setitem(registry._added, "outside", [BenchmarkType("rewording", BenchmarkOptions)])
+    folder = plant(tmp_path / "run", baseline={})
+    scores = [Score("rewording", "", mode, "accuracy", value=v) for mode, v in (("", 0.5), ("word", 0.25))]
+    write_json(folder / "scores.json", score_card(ScoreTable(scores), {}, {}))
     (table,) = paper_tables(group_runs(read_runs([tmp_path / "run"])))
     assert (table.columns, table.title) == (["model", "mode", "accuracy"], "rewording")
     assert [row[1:] for row in table.rows] == [["", "0.500"], ["word", "0.250"]]
@@ -112,6 +113,6 @@ def test_a_score_says_what_it_is() -> None:
         "theirs/val/fast/rank_difference": ("val", "fast", "", "lower", "headline", True),
     }
     for key, parts in expected.items():
-        score = registry.score_of(key)
+        (score,) = registry.declared([score_at(key)]).parts.values()
         assert str(score) == key
         assert (score.split, score.mode, score.slice, score.better, score.role, score.is_drawn) == parts, key

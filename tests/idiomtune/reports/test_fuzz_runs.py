@@ -58,7 +58,9 @@ def put(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 
 @pytest.mark.parametrize("key", ["idiolink", "x/dim=²", "", "/"])
 def test_keys_that_name_no_score_are_shown(key: str, tmp_path: Path) -> None:
-    runs = read_runs(find_runs([plant(tmp_path / "run", scores={key: 0.5})])[0])
+    run = plant(tmp_path / "run")
+    (run / "scores.json").write_text(json.dumps({"scores": {key: 0.5}, "baseline": {}, "meta": {}}))
+    runs = read_runs(find_runs([run])[0])
     assert key in as_csv(group_runs(runs))
 
 

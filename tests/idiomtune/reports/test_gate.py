@@ -10,10 +10,11 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
+from idiomtune.declarations.score import score_card
 from idiomtune.errors import UserError
 from idiomtune.programs.gate import main, parse
 from idiomtune.statistics import statistic_of
-from tests.planted_runs import SCORES, plant, plant_queries, query, write_lines
+from tests.planted_runs import SCORES, plant, plant_queries, query, table_of, write_lines
 
 NDCG = "idiolink/val/sentence/ndcg@10"
 STS = "semeval2022/dev/all/sts/spearman"
@@ -182,7 +183,7 @@ def test_a_slice_has_an_interval_of_its_own(tmp_path: Path) -> None:
     base = [tmp_path / "0.2", f"against={tmp_path / '0.0'}", "margin=0.02"]
     assert gated(tmp_path, *base)[0] == 0
     status, checks = gated(tmp_path, *base, f"margin={key}:0.05")
-    verdicts = [(c["key"], c["verdict"], c["num_queries"]) for c in checks]
+    verdicts = [(c["score"], c["verdict"], c["num_queries"]) for c in checks]
     assert (status, verdicts) == (1, [(NDCG, "passes", 200), (key, "fails", 100)])
 
 
@@ -191,7 +192,7 @@ def evaluation(folder: Path, queries: dict[str, float]) -> Path:
     folder.mkdir()
     config = {"model": {"path": folder.name}, "per_query": "elsewhere/queries.jsonl"}
     mean = sum(queries.values()) / len(queries)
-    card = {"scores": {NDCG: mean}, "baseline": {}, "meta": {"model": folder.name, "config": config}}
+    card = score_card(table_of({NDCG: mean}), {}, {"model": folder.name, "config": config})
     (folder / "scores.json").write_text(json.dumps(card), encoding="utf-8")
     records = [{"benchmark": "idiolink", **query(i, v)} for i, v in queries.items()]
     others = [{"benchmark": "semeval2022", **record} for record in sts_records(0.5, 0, 10)]

@@ -16,6 +16,7 @@ import yaml
 from scipy.stats import spearmanr
 
 from idiomtune.declarations.models import model_values
+from idiomtune.declarations.score import score_card
 from idiomtune.errors import UserError
 from idiomtune.hub.card import eval_results
 from idiomtune.programs.report import main, parse
@@ -24,7 +25,7 @@ from idiomtune.reports.frames import Group, Mean, group_runs
 from idiomtune.reports.runs import find_runs, read_runs
 from idiomtune.reports.score_tables import as_csv, as_markdown, detail_tables, paired_table, paper_tables
 from idiomtune.reports.tables import latex, latex_document, markdown
-from tests.planted_runs import SCORES, plant, plant_queries, query, write_lines
+from tests.planted_runs import SCORES, plant, plant_queries, query, table_of, write_lines
 from tests.programs import ROOT
 
 R_PRECISION, NDCG = "idiolink/val/sentence/r_precision", "idiolink/val/sentence/ndcg@10"
@@ -166,7 +167,7 @@ def test_scores_of_cut_embeddings_are_a_table_of_their_own(tmp_path: Path) -> No
     ]
     assert "dim=" not in "".join(markdown(table) for table in others)
     assert not any("dim=" in d.key for d in compare(groups[0]).differences)
-    assert not any("dim=" in str(result.metric_name) for result in eval_results(scores))
+    assert not any("dim=" in str(result.metric_name) for result in eval_results(table_of(scores)))
 
 
 @pytest.mark.parametrize("name", ["=1+1", "+1", "@SUM(A1)", " =1+1"])
@@ -384,7 +385,7 @@ def test_the_report_of_several_is_beside_the_first(
     for seed, name in enumerate(("a/x", "a/z", "b/y")):
         plant(tmp_path / name, seed=seed)
     scorecard = tmp_path / "zero.json"
-    card = {"scores": SCORES, "meta": {"model": "other", "config": {"model": {"path": "other"}}}}
+    card = score_card(table_of(SCORES), {}, {"model": "other", "config": {"model": {"path": "other"}}})
     scorecard.write_text(json.dumps(card))
     monkeypatch.chdir(tmp_path)
     before = {path for path in tmp_path.rglob("*") if path.is_dir()}

@@ -10,7 +10,7 @@ import pytest
 from idiomtune.reports.compare import Difference, beats_untrained
 from idiomtune.reports.screens import show_finished_run, show_finished_sweep, show_scores
 from idiomtune.reports.tables import Table, plain_text
-from tests.planted_runs import SCORES, plant, plant_queries
+from tests.planted_runs import SCORES, plant, plant_queries, score_at, table_of
 
 NDCG = "idiolink/val/sentence/ndcg@10"
 BEFORE = {f"{idiom}{number}": 0.5 + 0.01 * number for idiom in "abcdefgh" for number in range(6)}
@@ -32,7 +32,9 @@ def test_only_the_paired_test_beats_the_untrained_model(
     after: float, before: float, interval: tuple[float, float] | None, num: int, beats: str, can_choose: bool
 ) -> None:
     """A score that is 1 for both, or of one query, cannot choose a checkpoint."""
-    verdict = beats_untrained([Difference(NDCG, after, before, num, num, interval, interval, 0.5, 0.5)])
+    verdict = beats_untrained(
+        [Difference(score_at(NDCG), after, before, num, num, interval, interval, 0.5, 0.5)]
+    )
     assert verdict.startswith(beats)
     assert ("cannot choose" in verdict) != can_choose
 
@@ -66,7 +68,9 @@ def test_all_scores_are_shown_on_request(tmp_path: Path, capsys: pytest.CaptureF
     show_finished_run(plant(tmp_path / "run"), all_scores=True)
     assert f"{NDCG}/literal" in capsys.readouterr().out
     for all_scores in (True, False):
-        show_scores({NDCG: 0.5, f"{NDCG}/literal": 0.4}, "somebody/model", [], all_scores=all_scores)
+        show_scores(
+            table_of({NDCG: 0.5, f"{NDCG}/literal": 0.4}), "somebody/model", [], all_scores=all_scores
+        )
         shown = capsys.readouterr().out
         assert ("0.5000" if all_scores else "50.00") in shown
         assert ("literal" in shown) == all_scores

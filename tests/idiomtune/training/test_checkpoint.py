@@ -25,6 +25,7 @@ from idiomtune.training.checkpoint import (
     recover,
     write_best,
 )
+from tests.planted_runs import table_of
 
 MODEL = "model.safetensors"
 
@@ -32,7 +33,8 @@ MODEL = "model.safetensors"
 def save(run: Path, step: int, best_step: int | None = None, scores: Any = None) -> Path:
     run.mkdir(exist_ok=True)
     state = TrainerState(step=step, best_step=best_step)
-    with new_checkpoint(run, state, scores, {"config": {"seed": step}}) as folder:
+    table = None if scores is None else table_of(scores)
+    with new_checkpoint(run, state, table, {"config": {"seed": step}}) as folder:
         (folder / MODEL).write_text(f"model of {step}")
         (folder / OPTIMIZER).write_text(f"optimizer of {step}")
     return run / f"step_{step}"
@@ -44,7 +46,7 @@ def contents(folder: Path) -> dict[str, str]:
 
 def test_what_is_saved(tmp_path: Path) -> None:
     """Without scores if the run was only asked to stop; nothing else is left in the run's folder."""
-    stopped, scored = save(tmp_path, 2), save(tmp_path, 4, scores={"score": 0.5})
+    stopped, scored = save(tmp_path, 2), save(tmp_path, 4, scores={"mine/score": 0.5})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step_2", "step_4"]
     assert read_state(scored) == TrainerState(step=4)
     files = {MODEL, OPTIMIZER, "state.json", "record.json", "checksums.json"}

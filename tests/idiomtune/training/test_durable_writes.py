@@ -10,6 +10,7 @@ import pytest
 
 from idiomtune.io.files import write_json
 from idiomtune.training.checkpoint import TrainerState, new_checkpoint, prune, write_best
+from tests.planted_runs import table_of
 
 
 class Disk:
@@ -64,7 +65,7 @@ def test_checkpoints_are_on_the_disk_before_their_names_and_these_before_older_o
 ) -> None:
     for step in (1, 2, 3, 3):  # the last twice, as where a stop's checkpoint is saved again with scores
         state = TrainerState(step=step, best_step=1)
-        with new_checkpoint(tmp_path, state, {"x": 0.5}, {"run": {}}) as folder:
+        with new_checkpoint(tmp_path, state, table_of({"mine/x": 0.5}), {"run": {}}) as folder:
             (folder / "1_Pooling").mkdir()
             (folder / "1_Pooling" / "config.json").write_text("{}")
             (folder / "model.safetensors").write_bytes(b"weights")

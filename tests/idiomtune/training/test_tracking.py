@@ -20,11 +20,11 @@ from tensorboard.backend.event_processing.event_accumulator import (  # type: ig
 
 from idiomtune.config import TrainSettings, check
 from idiomtune.config.sections import TrackingSettings
-from idiomtune.declarations.registry import score_of
 from idiomtune.errors import UserError
 from idiomtune.io.runs import checkpoints
 from idiomtune.training.run_folder import RunFolder
 from idiomtune.training.tracking import TensorBoardTracker, has_key, tracked
+from tests.planted_runs import table_of
 from tests.test_structure import ROOT
 from tests.tiny_runs import KEY, WholeRun, assert_same_run, at_loss, composed, metrics, resume, train
 
@@ -66,7 +66,8 @@ def expected_curves(folder: Path) -> dict[str, list[tuple[int, Any]]]:
     expected: dict[str, list[tuple[int, Any]]] = {}
     for record in map(json.loads, (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()):
         values = {f"training/{k}": v for k, v in record.items() if k not in ("step", "scores")}
-        values |= {key: value for key, value in record.get("scores", {}).items() if score_of(key).is_headline}
+        scores = table_of(record.get("scores", {}))
+        values |= {key: value for key, value in scores.items() if scores.parts[key].is_headline}
         for key, value in values.items():
             if value is not None:
                 expected.setdefault(key, []).append((record["step"], pytest.approx(value, rel=1e-6)))
@@ -112,7 +113,7 @@ def test_trackers_get_what_metrics_jsonl_holds_and_change_nothing(
     assert [call.kwargs["exit_code"] for call in run.finish.call_args_list] == [1, 0]
     scores = json.loads((tmp_path / "scores.json").read_text())["scores"]
     assert run.summary == scores
-    headlines = {key: value for key, value in scores.items() if score_of(key).is_headline}
+    headlines = {key: value for key, value in scores.items() if table_of(scores).parts[key].is_headline}
     assert artifact.call_args.kwargs == {"type": "model", "metadata": headlines}
     artifact.return_value.add_dir.assert_called_once_with(str(tmp_path / "best"))
     run.log_artifact.assert_called_once_with(artifact.return_value, aliases=["best"])
@@ -120,10 +121,10 @@ def test_trackers_get_what_metrics_jsonl_holds_and_change_nothing(
 
 
 def test_tensorboard_has_all_scores_on_request_and_those_of_the_end(tmp_path: Path) -> None:
-    scores = {KEY: 0.5, f"{KEY}/literal": 0.4}
+    scores = table_of({KEY: 0.5, f"{KEY}/literal": 0.4})
     for name, monitor, expected in (("main", [KEY], {KEY}), ("all", None, set(scores))):
         tracker = TensorBoardTracker(tmp_path / name / "tensorboard", 0, monitor)
-        tracker.log({"step": 3, "loss": 1.0, "scores": {KEY: 0.5}})
+        tracker.log({"step": 3, "loss": 1.0, "scores": scores.only([KEY])})
         tracker.summarise(scores, 2)
         tracker.close(succeeded=True)
         points = curves(tmp_path / name)
@@ -147,7 +148,7 @@ def test_wandb_gets_the_best_model_and_closes_without(
     run.log_artifact.side_effect = OSError("no space left") if is_full else None
     folder = RunFolder(tmp_path)
     with tracked(folder, settings, {}, "mine/short", 0):
-        folder.trackers[0].keep_model(tmp_path, {KEY: 0.5})
+        folder.trackers[0].keep_model(tmp_path, table_of({KEY: 0.5}))
     run.finish.assert_called_once_with(exit_code=0)
     assert ("no space left" in caplog.text) == is_full
     assert wandb.Artifact.call_args.args == ("mine-short-id0",)
@@ -241,5 +242,5 @@ def test_the_sweep_in_the_documentation_starts_runs_that_are_right() -> None:
         values = {k: choose(v.get("values") or [v["min"], v["max"]]) for k, v in sweep["parameters"].items()}
         arguments = [f"{option}={value}" for option, value in values.items()]
         settings: TrainSettings = check(TrainSettings, composed(name, *options, *arguments))
-        assert sweep["metric"]["name"] in settings.score_keys(settings.checkpoint_benchmarks)
+        assert sweep["metric"]["name"] in settings.possible_scores(settings.checkpoint_benchmarks)
         assert settings.trainer.learning_rate == values["trainer.learning_rate"]

@@ -274,7 +274,7 @@ def test_a_run_is_scored_and_compared_on_own_files(
     assert expected | {"own_pairs/labels/f1_threshold"} <= scores.keys()
     known = check(TrainSettings, composed("config", *chosen, "trainer.monitor=own_sts/mine/pearson"))
     thresholds = {"own_pairs/labels/f1_threshold", "own_pairs/labels/accuracy_threshold"}
-    assert set(scores) - thresholds <= set(known.score_keys(None))
+    assert set(scores) - thresholds <= set(known.possible_scores(None))
 
     paired = compare(group_runs(read_runs([tmp_path / "run"]))[0])
     problems = {why for d in paired.differences for why, _ in d.problems}
