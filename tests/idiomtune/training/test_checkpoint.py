@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from idiomtune.declarations.score import score_card
 from idiomtune.errors import UserError
 from idiomtune.io.files import write_json
 from idiomtune.io.runs import OPTIMIZER, checkpoints, verify
@@ -52,7 +53,7 @@ def test_what_is_saved(tmp_path: Path) -> None:
     files = {MODEL, OPTIMIZER, "state.json", "record.json", "checksums.json"}
     assert contents(stopped).keys() == files
     assert contents(scored).keys() == files | {"scores.json"}
-    expected = {"scores": {"score": 0.5}, "baseline": {}, "meta": {"step": 4}}
+    expected = score_card(table_of({"mine/score": 0.5}), {}, {"step": 4})
     assert json.loads(contents(scored)["scores.json"]) == expected
     assert json.loads(contents(scored)["record.json"]) == {"config": {"seed": 4}}
 
