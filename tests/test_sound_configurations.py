@@ -125,7 +125,7 @@ def test_it_learns(
     quick = "trainer.max_steps=2 trainer.warmup_ratio=0 trainer.learning_rate=1e-3"
     config = configured(file, f"{small(file, options)} {quick}", tiny_path)
     with patch("idiomtune.reports.plots.draw_figures"):
-        train(check(TrainSettings, config), Call(config, RunFolder(tmp_path / "run"), "own"))
+        train(check(TrainSettings, config), Call(RunFolder(tmp_path / "run"), "own"))
     meta = json.loads((tmp_path / "run" / "scores.json").read_text(encoding="utf-8"))["meta"]
     assert not any("weights" in warning for warning in meta["warnings"])
     assert not any("learnt nothing" in note for note in meta["notes"])

@@ -62,22 +62,20 @@ def trainer(*overrides: str) -> TrainerSettings:
 def train(folder: Path, options: list[str], *, draws: bool = False) -> float:
     """A new run; its figures, a quarter of its time, are drawn only where that is asked for."""
     config = composed("config", *options)
-    return _run(check(TrainSettings, config), config, "idiolink_ft", folder, draws)
+    return _run(check(TrainSettings, config), "idiolink_ft", folder, draws)
 
 
 def resume(folder: Path, *options: str, draws: bool = False) -> float:
     config = saved_config(folder, composed("config", *options), "default", options)
-    return _run(check(TrainSettings, config), config, "default", folder, draws)
+    return _run(check(TrainSettings, config), "default", folder, draws)
 
 
-def _run(
-    settings: TrainSettings, config: dict[str, Any], experiment: str, folder: Path, draws: bool
-) -> float:
+def _run(settings: TrainSettings, experiment: str, folder: Path, draws: bool) -> float:
     forget_own_data()  # as the command does
     with ExitStack() as held:
         if not draws:
             held.enter_context(patch("idiomtune.reports.plots.draw_figures"))
-        return run(settings, Call(config, RunFolder(folder), experiment))
+        return run(settings, Call(RunFolder(folder), experiment))
 
 
 def metrics(folder: Path) -> list[dict[str, Any]]:

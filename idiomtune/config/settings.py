@@ -114,6 +114,11 @@ class Common(Section):
         """To how many leading dimensions embeddings are cut, to be scored so too."""
         return []
 
+    @property
+    def record(self) -> dict[str, Any]:
+        """The settings as a file can hold them."""
+        return self.model_dump(mode="json", serialize_as_any=True)
+
     def possible_scores(self, benchmarks: Sequence[str] | None) -> ScoreTable:
         """Every score that these settings can give."""
         names = [name for name in self.benchmark if benchmarks is None or name in benchmarks]

@@ -18,7 +18,7 @@ import yaml
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, get_session
 from huggingface_hub.errors import OfflineModeIsEnabled, RepositoryNotFoundError
 
-from idiomtune.config import HubSettings, PushSettings, check
+from idiomtune.config import HubSettings, PushSettings, TrainSettings, check
 from idiomtune.errors import UserError, resume_command
 from idiomtune.hub.card import (
     ask_for_licence,
@@ -295,9 +295,7 @@ def _model_files(run: Path, folder: Path, saved: Collection[str]) -> tuple[dict[
 # ------------------------------------------------------------------------------------------- sending
 
 
-def check_can_push(
-    hub: HubSettings, config: dict[str, Any], glossary: Mapping[str, Any] | None = None
-) -> None:
+def check_can_push(settings: TrainSettings, glossary: Mapping[str, Any] | None = None) -> None:
     """At the start of a training that is to push: what would fail at its end for certain.
 
     Args:
@@ -306,9 +304,10 @@ def check_can_push(
     Raises:
         UserError: if the licence is unknown, there is no token, or the Hub rejects it.
     """
+    hub = settings.hub
     if hub.push is None:
         return
-    sources = sources_of(config, glossary)
+    sources = sources_of(settings.record, glossary)
     if hub.license is None and common_licence(sources) is None:
         raise UserError(f"hub.push={hub.push}: {ask_for_licence(sources, 'hub.license')}")
     _check_token(f"hub.push={hub.push}", may_be_silent=True)

@@ -70,7 +70,6 @@ class Call:
     """How a run was called, and the folder that it then has.
 
     Attributes:
-        config: the configuration, resolved, for the record.
         run: the folder of the run that is started or resumed, not yet claimed; a new one is not made yet.
         experiment: the `+experiment=`, or `default`.
         overrides: what was given, as on the command line.
@@ -78,7 +77,6 @@ class Call:
         on_score: gets the monitored score of each evaluation except the last (of a search's trial).
     """
 
-    config: dict[str, Any]
     run: RunFolder
     experiment: str = "default"
     overrides: Sequence[str] = ()
@@ -91,10 +89,12 @@ class Call:
             write_text(folder / START / name, text)
 
 
-def call_of(config: dict[str, Any], composed: DictConfig, overrides: Sequence[str]) -> Call | None:
-    """The call of the run that Hydra has composed a configuration for; None if it is a job that is finished.
+def call_of(
+    config: dict[str, Any], composed: DictConfig, overrides: Sequence[str]
+) -> tuple[dict[str, Any], Call] | None:
+    """The options of the run that Hydra has composed a configuration for, and its call.
 
-    A job of a sweep whose folder holds the same job is resumed.
+    A job of a sweep whose folder holds the same job is resumed; if it is finished, there is nothing to run.
 
     Args:
         config: resolved.
@@ -125,7 +125,7 @@ def call_of(config: dict[str, Any], composed: DictConfig, overrides: Sequence[st
         "hydra.yaml": OmegaConf.to_yaml(HydraConfig.instance().cfg),
         "overrides.yaml": told,
     }
-    return Call(config, run, experiment, overrides, start_files, score_reporter())
+    return config, Call(run, experiment, overrides, start_files, score_reporter())
 
 
 def _run_folder(config: dict[str, Any], hydra: Any, name: str, experiment: str) -> RunFolder:

@@ -103,7 +103,7 @@ def evaluate(settings: EvaluateSettings) -> dict[str, float]:
                 "files": fingerprints(files) | own_revisions(settings) if "output" in outputs else {},
                 "device": placement.device,
                 "precision": placement.precision,
-                "config": settings.model_dump(mode="json", serialize_as_any=True),
+                "config": settings.record,
             }
             _report(settings, card, outputs, facts)
         return card.scores

@@ -147,9 +147,9 @@ def _run(name: str, config: DictConfig, values: Mapping[str, Any]) -> Any:
     started.config = config
     arguments: list[Any] = []
     if name == "train":
-        if (call := call_of(options, config, overrides)) is None:
+        if (of_run := call_of(options, config, overrides)) is None:
             return float("nan")
-        options, arguments = call.config, [call]
+        options, *arguments = of_run
     settings = ready(program.settings, options) if program.has_torch else check(program.settings, options)
     return getattr(import_module(f"idiomtune.programs.{name}"), name)(settings, *arguments)
 

@@ -61,7 +61,8 @@ def train(settings: TrainSettings, call: Call) -> float:
     context = RunContext(settings, call.run, placement, accelerator, processes)
     run = call.run
     with _reserved(context, call) as checkpoint:
-        with recorded_end(run), _tracked(context, call, checkpoint):
+        step = read_state(checkpoint).step if checkpoint else 0
+        with recorded_end(run), tracked(run, settings, run.record["experiment"], step):
             # ---- all data: objective, benchmarks
             with accelerator.local_main_process_first():  # so that each file is downloaded once
                 prepared = prepare(settings, run.path)
@@ -152,18 +153,10 @@ def _reserved(context: RunContext, call: Call) -> Iterator[Path | None]:
             held.enter_context(claim)
             log_placement(context.placement)
             glossary = named_glossary(settings.model) if settings.hub.push is not None else None
-            check_can_push(settings.hub, call.config, None if glossary is None else glossary.describe())
+            check_can_push(settings, None if glossary is None else glossary.describe())
             placed = {name: getattr(context.placement, name) for name in ("device", "precision", "reason")}
-            checkpoint = start_or_resume(settings, call.config, call.experiment, run, **placed)
+            checkpoint = start_or_resume(settings, call.experiment, run, **placed)
             return run.path, checkpoint, dict(run.record)
 
         run.path, checkpoint, run.record = processes.from_main(start)
         yield checkpoint
-
-
-def _tracked(
-    context: RunContext, call: Call, checkpoint: Path | None
-) -> contextlib.AbstractContextManager[None]:
-    """What is logged also goes to the trackers, from the step of the checkpoint on."""
-    run, step = context.run, read_state(checkpoint).step if checkpoint else 0
-    return tracked(run, context.settings.tracking, call.config, run.record["experiment"], step)

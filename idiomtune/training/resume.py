@@ -140,23 +140,23 @@ def saved_config(
     if experiment not in ("default", recorded):
         differences.append(f"experiment: {experiment}, but the run has {recorded}")
     for override, key in zip(overrides, keys, strict=True):
-        now, then = _get(composed, key), _get(saved, key)
+        now, then = _as_recorded(_get(composed, key)), _as_recorded(_get(saved, key))
         if key in ("experiment", "resume") or key.startswith("hydra."):
             continue
         if key.partition(".")[0] == "tracking":
             saved["tracking"] = composed.get("tracking", {})
         elif may_change(key) or (key == _GLOSSARY and _names(now) == _names(then)):
-            _set(saved, key, now)
+            _set(saved, key, _get(composed, key))
         elif key in ("debug", "protocol"):
             differences.append(f"{override}: it changes what the run was started with")
         elif key == "run_dir":
             if (other := expanded(composed["run_dir"], "run_dir")).resolve() != folder.resolve():
                 differences.append(f"run_dir: {other}, but the run is in {folder}")
         elif key in _GROUPS:  # options of the group may have overrides of their own
-            then = saved.get(key) or {}
+            then = then or {}
             differences += [
                 f"{key}.{name}: {value}, but the run has {then.get(name)}"
-                for name, value in now.items()
+                for name, value in (now or {}).items()
                 if value != then.get(name) and f"{key}.{name}" not in keys
             ]
         elif now != then:
@@ -169,6 +169,13 @@ def saved_config(
         )
     check_resumed(folder, saved, composed)
     return saved | {"resume": str(folder)}
+
+
+def _as_recorded(value: Any) -> Any:
+    """An option as a run records it: what may be a list is one, and no columns are an empty mapping."""
+    if isinstance(value, dict):
+        return {name: _as_recorded(part) for name, part in value.items()} or None
+    return [value] if isinstance(value, str) else value
 
 
 def _names(glossary: str | Sequence[str] | None) -> list[str]:
@@ -193,9 +200,7 @@ def _set(config: dict[str, Any], key: str, value: Any) -> None:
 # ------------------------------------------------------------------ resuming it
 
 
-def start_or_resume(
-    settings: TrainSettings, config: dict[str, Any], experiment: str, run: RunFolder, **facts: Any
-) -> Path | None:
+def start_or_resume(settings: TrainSettings, experiment: str, run: RunFolder, **facts: Any) -> Path | None:
     """Open a new run's record, or continue that of the run in the folder.
 
     Args:
@@ -209,7 +214,7 @@ def start_or_resume(
     """
     if experiment == "default" and settings.resume is None:
         log.info("no +experiment= given: training with the defaults of conf/config.yaml")
-    config = config | {"resume": None}
+    config = settings.record | {"resume": None}
     checkpoint = None if settings.resume is None else _checkpoint_to_resume(run.path)
     if checkpoint is None:
         if settings.resume is not None:

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from idiomtune.config.sections import TrackingSettings, WandbSettings
-from idiomtune.declarations.options import as_list
+from idiomtune.config import TrainSettings
+from idiomtune.config.sections import WandbSettings
 from idiomtune.declarations.score import ScoreTable
 from idiomtune.errors import Pruned
 from idiomtune.io.files import write_json
@@ -27,22 +27,19 @@ _FINISH_SECONDS = 120.0  # for uploading at the end of a run; `wandb sync` uploa
 
 
 @contextmanager
-def tracked(
-    run: RunFolder, tracking: TrackingSettings, config: Mapping[str, Any], experiment: str, step: int
-) -> Iterator[None]:
+def tracked(run: RunFolder, settings: TrainSettings, experiment: str, step: int) -> Iterator[None]:
     """Also send what `run` logs to the trackers, until the block ends.
 
     Args:
-        config: the run's configuration, for the record.
-        experiment: its name.
+        experiment: the run's.
         step: the step that the run is resumed from; 0 for a new run.
     """
-    wandb, tensorboard = tracking.wandb, tracking.tensorboard
+    wandb, tensorboard = settings.tracking.wandb, settings.tracking.tensorboard
     if run.writes and wandb is not None:  # of several processes one tracks
         with run.unharmed_by("wandb"):
-            run.trackers.append(WandbTracker(run.path, wandb, config, experiment))
+            run.trackers.append(WandbTracker(run.path, wandb, settings.record, experiment))
     if run.writes and tensorboard is not None:
-        monitor = None if tensorboard.scores == "all" else as_list(config["trainer"]["monitor"])
+        monitor = None if tensorboard.scores == "all" else settings.trainer.monitor
         with run.unharmed_by("tensorboard"):
             run.trackers.append(TensorBoardTracker(run.path / "tensorboard", step, monitor))
     succeeded = False

@@ -33,9 +33,9 @@ def test_resume_is_found_however_it_is_written(option: str) -> None:
 
 
 def folder_of(config: DictConfig) -> Path:
-    call = call_of(plain(config, throw_on_missing=True), config, [])
-    assert call is not None
-    return call.run.path
+    of_run = call_of(plain(config, throw_on_missing=True), config, [])
+    assert of_run is not None
+    return of_run[1].run.path
 
 
 def test_a_new_run_takes_no_folder_of_another(here: Path) -> None:

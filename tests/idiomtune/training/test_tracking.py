@@ -19,7 +19,6 @@ from tensorboard.backend.event_processing.event_accumulator import (  # type: ig
 )
 
 from idiomtune.config import TrainSettings, check
-from idiomtune.config.sections import TrackingSettings
 from idiomtune.errors import UserError
 from idiomtune.io.runs import checkpoints
 from idiomtune.training.run_folder import RunFolder
@@ -138,16 +137,15 @@ def test_wandb_gets_the_best_model_and_closes_without(
     tmp_path: Path, wandb: MagicMock, caplog: pytest.LogCaptureFixture, is_full: bool
 ) -> None:
     """The main process alone tracks."""
-    chosen = composed("config", "tracking=wandb")["tracking"]["wandb"]
-    online = chosen | {"mode": "online", "log_model": "best", "registry": "idioms"}
-    settings = TrackingSettings.model_validate({"wandb": online})
-    with tracked(RunFolder(tmp_path, writes=False), settings, {}, "x", 0):
+    online = [f"tracking.wandb.{o}" for o in ("mode=online", "log_model=best", "registry=idioms")]
+    settings = check(TrainSettings, composed("config", "data=sample", "tracking=wandb", *online))
+    with tracked(RunFolder(tmp_path, writes=False), settings, "x", 0):
         wandb.init.assert_not_called()
     run = wandb.init.return_value
     run.offline = False
     run.log_artifact.side_effect = OSError("no space left") if is_full else None
     folder = RunFolder(tmp_path)
-    with tracked(folder, settings, {}, "mine/short", 0):
+    with tracked(folder, settings, "mine/short", 0):
         folder.trackers[0].keep_model(tmp_path, table_of({KEY: 0.5}))
     run.finish.assert_called_once_with(exit_code=0)
     assert ("no space left" in caplog.text) == is_full
