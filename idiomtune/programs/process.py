@@ -136,7 +136,7 @@ def _keep(state: ExitStack) -> None:
         keep(torch.set_deterministic_debug_mode, torch.get_deterministic_debug_mode())
     for logger in [logging.root, *logging.root.manager.loggerDict.copy().values()]:
         if isinstance(logger, logging.Logger):
-            keep(logger.setLevel, logger.level)
+            keep(_set_level, logger, logger.level)
             names = ("handlers", "filters", "propagate", "disabled")
             keep(vars(logger).update, {name: copy(getattr(logger, name)) for name in names})
     keep(logging.disable, logging.root.manager.disable)
@@ -152,6 +152,11 @@ def _keep(state: ExitStack) -> None:
     keep(gc.enable if gc.isenabled() else gc.disable)
     if _is_main_thread() and (handler := signal.getsignal(signal.SIGTERM)) is not None:
         keep(signal.signal, signal.SIGTERM, handler)  # that of SIGINT is put back where it is replaced
+
+
+def _set_level(logger: logging.Logger, level: int) -> None:
+    if logger.level != level:  # each call empties the caches of all loggers
+        logger.setLevel(level)
 
 
 def _generators() -> list[Any]:
