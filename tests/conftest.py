@@ -105,12 +105,12 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _no_page() -> Iterator[Callable[..., object]]:
-    """A finished run's page and its last screen take a third of the time of a run."""
+    """A finished run's last screen takes a third of the time of a run; a program's figures as long."""
     from idiomtune.reports import screens
 
     show = screens.show_finished_run
     with patch.object(screens, "show_finished_run"):
-        forks.in_child[:] = [lambda: setattr(screens, "show_finished_run", show)]
+        forks.in_child[:] = [lambda: patch("idiomtune.reports.plots.draw_figures").start()]
         yield show
 
 
@@ -118,6 +118,13 @@ def _no_page() -> Iterator[Callable[..., object]]:
 def shown(_no_page: Callable[..., object], monkeypatch: pytest.MonkeyPatch) -> None:
     """With these, for tests that look at them."""
     monkeypatch.setattr("idiomtune.reports.screens.show_finished_run", _no_page)
+
+
+@pytest.fixture
+def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder, which is empty."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 @pytest.fixture(scope="session")

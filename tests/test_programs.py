@@ -7,15 +7,18 @@ import re
 import resource
 import subprocess
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from idiomtune import __version__
 from idiomtune.__main__ import PROGRAMS
 from idiomtune.config.compose import config_names
+from idiomtune.programs.run import run_program
 from tests.mistakes import PAIRS
 from tests.own_data import mixture_options, write, write_pairs
 from tests.programs import ROOT, assert_explained, run
+from tests.tiny_clip import save_tiny_clip
 from tests.tiny_runs import WIDE
 
 EXPERIMENTS = config_names("experiment")
@@ -84,17 +87,12 @@ WRONG: list[tuple[str, str, dict[str, str], int, str]] = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("program", "options", "files", "status", "named"), WRONG)
+@pytest.mark.parametrize("case", WRONG)
 def test_wrong_use_is_explained(
-    program: str,
-    options: str,
-    files: dict[str, str],
-    status: int,
-    named: str,
-    tmp_path: Path,
-    tiny_path: Path,
+    case: tuple[str, str, dict[str, str], int, str], tmp_path: Path, tiny_path: Path
 ) -> None:
     """By a message, without a traceback; what is there stays, and no new folder is left."""
+    program, options, files, status, named = case
     (tmp_path / ".hydra").mkdir()  # of an old run
     for name, content in {"train.csv": PAIRS, **files}.items():
         write(tmp_path / name, content)
@@ -128,30 +126,24 @@ def test_wrong_use_is_explained_before_torch_is_imported(tmp_path: Path) -> None
 @pytest.mark.slow
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_every_experiment_runs_in_smoke(experiment: str, tmp_path: Path, tiny_path: Path) -> None:
-    """As a user types it, with a model as small as can be."""
+    """With a model as small as can be."""
     folder = tmp_path / "run"
-    model: tuple[str, ...] = (f"model.path={tiny_path}", "model.max_length=64", WIDE)
+    options = [f"+experiment={experiment}", "+debug=smoke", f"run_dir={folder}", f"model.path={tiny_path}"]
+    options += ["model.max_length=64", WIDE]
     if experiment == "admire_aima":
-        from tests.tiny_clip import save_tiny_clip
-
-        clip = f"objective.clip.path={save_tiny_clip(tmp_path / 'clip')}"
-        sense = f"objective.sense_encoder.path={tiny_path}"
-        model += (clip, sense, "objective.sense_encoder.epochs=1", "objective.captions.summariser=null")
-    if experiment == "own":
-        model += (f"data.train={write_pairs(tmp_path / 'pairs.csv')}",)
-    if experiment == "mixture":
-        model += tuple(mixture_options(tmp_path)[1:])
-    done = run("train", f"+experiment={experiment}", "+debug=smoke", f"run_dir={folder}", *model, timeout=300)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == str(folder)
-    assert (folder / ".hydra" / "overrides.yaml").is_file()
+        options += [f"objective.clip.path={save_tiny_clip(tmp_path / 'clip')}"]
+        options += [f"objective.sense_encoder.path={tiny_path}", "objective.sense_encoder.epochs=1"]
+        options += ["objective.captions.summariser=null"]
+    options += [f"data.train={write_pairs(tmp_path / 'pairs.csv')}"] * (experiment == "own")
+    options += mixture_options(tmp_path)[1:] * (experiment == "mixture")
+    with patch("idiomtune.reports.plots.draw_figures"):
+        run_program("train", options)
     assert (folder / "best" / "model.safetensors").is_file()
     scores = json.loads((folder / "scores.json").read_text())
     # Experts are there since training alone.
     expert_keys = {key for key in scores["scores"] if "/experts_" in key or "/majority/" in key}
     assert bool(expert_keys) == (experiment in ("admire_experts", "admire_aima"))
     assert scores["scores"].keys() - expert_keys == scores["baseline"].keys()
-    assert "SAMPLE" in done.stdout
 
 
 @pytest.mark.slow
@@ -167,6 +159,9 @@ def test_evaluating_best_gives_the_runs_scores(tmp_path: Path) -> None:
         environment={"IDIOM_DATA": "/nonexistent"},
     )
     assert trained.returncode == 0, trained.stderr
+    assert trained.stdout.splitlines()[-1] == str(folder)
+    assert "SAMPLE" in trained.stdout
+    assert (folder / ".hydra" / "overrides.yaml").is_file()
     output = tmp_path / "scores.json"
     done = run(
         *("train.evaluate", f"model={folder / 'best'}", "data=sample"),
@@ -196,7 +191,8 @@ def test_evaluating_best_gives_the_runs_scores(tmp_path: Path) -> None:
 
 def sweep(folder: Path, tiny: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Of runs of two steps; a run with debug= cannot be resumed."""
-    named = (*IDIOLINK.split(), "trainer.max_steps=2", "benchmark=[idiolink]", f"model={tiny}", "device=cpu")
+    named = (*IDIOLINK.split(), "trainer.max_steps=2", "device=cpu", f"model={tiny}")
+    named += ("benchmark=[idiolink]", "benchmark.idiolink.bm25_modes=[]")
     env = {"CUDA_VISIBLE_DEVICES": "", **environment}
     return run("train", "-m", *named, f"hydra.sweep.dir={folder}", *options, environment=env)
 
