@@ -29,26 +29,15 @@ from idiomtune.encoder.glossary import UsageGate
 from idiomtune.programs.process import alone
 from tests.programs import ROOT
 
+pytestmark = pytest.mark.usefixtures("in_folder")
+
 TEXTS = ["He broke the ice.", "She went home."]
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+LIBRARIES = "transformers sentence_transformers huggingface_hub httpx mteb matplotlib hydra"
 
 
 def state() -> dict[str, Any]:
     """What a program has to leave as it is."""
-    names = (
-        "transformers",
-        "sentence_transformers",
-        "huggingface_hub",
-        "httpx",
-        "mteb",
-        "matplotlib",
-        "hydra",
-    )
-    loggers = [logging.getLogger(), *map(logging.getLogger, names)]
+    loggers = [logging.getLogger(), *map(logging.getLogger, LIBRARIES.split())]
     mask = os.umask(0)
     os.umask(mask)
     hydra = {kind.__name__ for kind in Singleton._instances if kind.__name__ != "Plugins"}
@@ -80,16 +69,13 @@ MEANINGS = {"broke the ice": "made people relax"}
 
 
 Call = Callable[[Any, str], Any]  # of a finished run and the folder of a model
+STEP = {"max_steps": 1, "batch_size": 2}
 CALLS: dict[str, Call] = {
-    "train": lambda _, tiny: it.train(
-        data=ROWS, model=tiny, device="cpu", trainer={"max_steps": 1, "batch_size": 2}
-    ),
+    "train": lambda _, tiny: it.train(data=ROWS, model=tiny, device="cpu", trainer=STEP),
     "resume": lambda run, _: it.resume(run, trainer={"max_steps": 7}),
     "check": lambda _, tiny: it.check("idiolink_ft", data="sample", model=tiny),
     "evaluate": lambda _, tiny: it.evaluate(tiny, "idiolink", data="sample", device="cpu"),
-    "learn": lambda _, tiny: it.learn(
-        tiny, MEANINGS, corpus=TEXTS, output="mine", sentences=2, steps=2, device="cpu"
-    ),
+    "learn": lambda _, tiny: it.learn(tiny, MEANINGS, corpus=TEXTS, output="mine", sentences=2, steps=2),
     "glossary": lambda *_: it.glossary(["table.tsv"], "new.tsv", texts=TEXTS),
     "push": lambda run, _: it.push(run, "me/x", dry_run=True, license="mit", allow_sample=True),
     "report": lambda run, _: it.report(run),
@@ -252,9 +238,9 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("call", "delays"),
     [
-        ("it.check('idiolink_ft', data='sample', model={!r})", [0.9, *(0.02 * n for n in range(1, 25))]),
+        ("it.check('idiolink_ft', data='sample', model={!r})", [0.9, *(0.02 * n for n in range(1, 13))]),
         ("it.evaluate({!r}, 'idiolink', data='sample', device='cpu')", [0.01, 1.8]),
-        ("it.Encoder", [0.01, 0.9]),
+        ("it.Encoder", [0.9]),
     ],
 )
 def test_after_an_interrupt_anywhere_the_next_call_works(
@@ -268,9 +254,7 @@ def test_after_an_interrupt_anywhere_the_next_call_works(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("program", "delay"), [("check", 0.15), ("check", 0.45), ("check", 1.3), ("report", 0.3)]
-)
+@pytest.mark.parametrize(("program", "delay"), [("check", 0.15), ("check", 0.45), ("report", 0.3)])
 def test_a_program_that_is_interrupted_says_so(program: str, delay: float, tiny_path: Path) -> None:
     arguments, ended = {  # and the status if it ended before it was interrupted
         "check": (["idiolink_ft", "data=sample", f"model={tiny_path}"], 0),
