@@ -50,6 +50,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.usefixtures("shown")
 def test_a_users_own_package(package: Path, tiny_path: Path) -> None:
     """Its tests pass; with the same checks, tables, comparisons and card as what comes with the project."""
     python(package, "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "tests")
@@ -126,6 +127,7 @@ def commands(folder: Path, name: str, model: Path) -> list[list[str]]:
     return found
 
 
+@pytest.mark.usefixtures("shown")
 def test_the_tutorial_from_the_list_to_the_dry_run(tmp_path: Path, tiny_path: Path) -> None:
     shutil.copytree(TEMPLATES, tmp_path, dirs_exist_ok=True)
     said = {
