@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from idiomtune.data.places import labelled_usages
+from idiomtune.data.usages import labelled_usages
 from tests.tiny_families import FAMILIES, tiny_checkpoint
 from tools.model_runs import ModelRun, steps_of
 
