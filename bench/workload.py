@@ -21,7 +21,7 @@ from idiomtune.data.own.load import own_splits
 from idiomtune.data.places import idiolink_folder
 from idiomtune.encoder.device import has_bf16_instructions
 from idiomtune.objectives.idiolink import IdioLinkOptions
-from idiomtune.objectives.own import OwnOptions
+from idiomtune.objectives.own import OwnObjectiveOptions
 from idiomtune.training.objective import build_objective
 from tests.tiny_runs import composed
 
@@ -156,7 +156,7 @@ def file_rows(settings: TrainSettings) -> list[Texts]:
 
 def batches(settings: TrainSettings) -> list[list[Texts]]:
     """The texts of each step, in our own order, so that all ways train on the same."""
-    is_own = isinstance(settings.objective, OwnOptions)
+    is_own = isinstance(settings.objective, OwnObjectiveOptions)
     rows = file_rows(settings) if is_own else released_tuples(settings)
     objective = build_objective(settings)
     steps = itertools.chain.from_iterable(objective.epoch_steps(epoch, 1) for epoch in itertools.count())
@@ -177,7 +177,7 @@ def optimizer_and_schedule(
 
 
 def temperature(settings: TrainSettings) -> float:
-    if isinstance(settings.objective, OwnOptions):  # of both its losses, by default
+    if isinstance(settings.objective, OwnObjectiveOptions):  # of both its losses, by default
         return settings.objective.infonce.temperature
     assert isinstance(settings.objective, IdioLinkOptions)
     return settings.objective.loss.temperature

@@ -348,7 +348,7 @@ class Comparison(_Shown):
     """
 
     def __init__(
-        self, compared: compare.Comparison, ours: frames.Group, theirs: frames.Group | None = None
+        self, compared: compare.GroupComparison, ours: frames.Group, theirs: frames.Group | None = None
     ) -> None:
         if not hasattr(compared, "differences"):
             raise UserError(f"must be of two models, got {described(compared)}", option="compared")
@@ -409,7 +409,7 @@ class Run(_Shown, os.PathLike[str]):
         return str(self.path)
 
     @property
-    def _read(self) -> runs.Run:
+    def _read(self) -> runs.RunRecord:
         from idiomtune.reports.runs import read_run
 
         return read_run(self.path, self.path.name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -199,3 +200,13 @@ def test_every_module_says_what_it_is_for_and_pickles_nothing() -> None:
     for path in SOURCES:
         assert ast.get_docstring(parsed(path)), path
         assert not re.search(r"torch\.(load|save)\(|import pickle|pickle\.", path.read_text()), path
+
+
+def test_no_class_name_exists_twice() -> None:
+    classes = [
+        node.name.lstrip("_")
+        for path in SOURCES
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.ClassDef)
+    ]
+    assert sorted(name for name, number in Counter(classes).items() if number > 1) == []

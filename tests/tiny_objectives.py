@@ -7,7 +7,7 @@ from typing import Any
 
 from idiomtune.data.idiolink import Document, Split, TrainingTuple
 from idiomtune.data.own.load import OwnSplits
-from idiomtune.data.semeval2022 import Group
+from idiomtune.data.semeval2022 import SentenceGroup
 from idiomtune.declarations.registry import objective_types
 from idiomtune.objectives.idiolink import IdioLinkObjective
 from idiomtune.objectives.own import OwnContrastiveObjective
@@ -53,7 +53,7 @@ def own_pairs(
 
 
 def triplets(
-    groups: Sequence[Group], *, batch_size: int = 16, seed: int = 0, **changes: Any
+    groups: Sequence[SentenceGroup], *, batch_size: int = 16, seed: int = 0, **changes: Any
 ) -> AdaptiveTripletObjective:
     """The adaptive triplet objective's defaults on these groups (`groups_`: the option of that name)."""
     chosen = options("adaptive_triplet", **{name.rstrip("_"): value for name, value in changes.items()})

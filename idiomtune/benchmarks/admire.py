@@ -87,7 +87,7 @@ def _read_record(record: Mapping[str, Any]) -> Iterator[QueryResult]:
 
 def _examples(run: QueryRecords) -> Examples | None:
     """Items that were ordered worst and best, with their images; None without gold."""
-    items = [item for item in run.read(_Record) if item.gold]
+    items = [item for item in run.read(_ItemRecord) if item.gold]
     if not items:
         return None
     scored = list(dict.fromkeys((item.split, item.mode) for item in items))
@@ -105,7 +105,7 @@ def _examples(run: QueryRecords) -> Examples | None:
     return Examples("Images it orders", subtitle, lists, notes, as_pictures=True)
 
 
-class _Record(BaseModel, strict=True):
+class _ItemRecord(BaseModel, strict=True):
     """A record of the per-query file."""
 
     id: str
@@ -138,7 +138,7 @@ def _captions(
 
 
 def _example(
-    item: _Record, split: str, captions: Mapping[tuple[str, str], str], folder: Path | None
+    item: _ItemRecord, split: str, captions: Mapping[tuple[str, str], str], folder: Path | None
 ) -> Example:
     gold = item.gold or []
     answers = []

@@ -44,7 +44,7 @@ class UsageCorpus:
 
 
 @dataclass(frozen=True)
-class Meanings:
+class CompoundMeanings:
     """What a compound may mean.
 
     Attributes:
@@ -91,16 +91,16 @@ def read_usages(
     return UsageCorpus(tuple(usages.values()), tuple(paths))
 
 
-def read_senses(path: Path) -> dict[str, Meanings]:
+def read_senses(path: Path) -> dict[str, CompoundMeanings]:
     """Meanings by compound, as :func:`~idiomtune.expressions.plain_expression` spells it.
 
     Raises:
         UserError: naming file, row and field of an empty compound.
     """
 
-    def meanings(row: Row) -> tuple[str, Meanings]:
+    def meanings(row: Row) -> tuple[str, CompoundMeanings]:
         compound, literal, *others = (row.values[column].strip() for column in _SENSES_COLUMNS)
         non_literal = tuple(dict.fromkeys(meaning for meaning in others if meaning not in _NO_MEANING))
-        return plain_expression(compound), Meanings(compound, literal, non_literal)
+        return plain_expression(compound), CompoundMeanings(compound, literal, non_literal)
 
     return dict(read_made(path, _SENSES_COLUMNS, meanings))

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ValidationError
 
 from idiomtune.data.own.forms import GLOSSARY
 from idiomtune.data.own.source import Source
-from idiomtune.data.own.table import FieldError, Record, Table
+from idiomtune.data.own.table import FieldError, UserRecord, UserTable
 from idiomtune.data.sources import download
 from idiomtune.errors import DataMissingError, UserError
 from idiomtune.expressions import ONE_FORM, word_list
@@ -90,12 +90,12 @@ class _Sense(BaseModel):
     form_of: list[_Reference] = []
 
 
-class _Form(BaseModel):
+class _WordForm(BaseModel):
     form: str
     tags: list[str] = []
 
 
-class _Word(BaseModel):
+class _DictionaryWord(BaseModel):
     """A line of the extract; one of a redirect has no word."""
 
     word: str = ""
@@ -104,7 +104,7 @@ class _Word(BaseModel):
     pos: str = ""
     tags: list[str] = []
     senses: list[_Sense] = []
-    forms: list[_Form] = []
+    forms: list[_WordForm] = []
 
 
 def wiktionary_file(place: str | None, language: str) -> tuple[Path, str]:
@@ -160,7 +160,7 @@ def read_wiktionary(
         if is_whole and not (line.strip() and (all_senses or any(part in line for part in _WORTH))):
             continue
         try:
-            entry = _Word.model_validate_json(line)
+            entry = _DictionaryWord.model_validate_json(line)
         except ValidationError as error:
             problem = error.errors()[0]
             where = ".".join(map(str, problem["loc"]))
@@ -314,7 +314,7 @@ def read_tables(
     for source in sources:
         name = source.name + (f"@{source.revision}" if source.revision else "")
 
-        def made(record: Record, name: str = name) -> DictionaryEntry | None:
+        def made(record: UserRecord, name: str = name) -> DictionaryEntry | None:
             try:
                 pos, forms, own_source, own_licence = (
                     record.optional_text(role) or ""
@@ -327,4 +327,4 @@ def read_tables(
                 report(name, f"row {record.number}", str(error))
                 return None
 
-        yield from filter(None, Table(source, [GLOSSARY], columns, "columns").read(made))
+        yield from filter(None, UserTable(source, [GLOSSARY], columns, "columns").read(made))

@@ -34,7 +34,7 @@ _MAX_WORDS = 60
 _MIN, _MAX = 3, 30  # sentences of each usage of an expression
 
 
-class _Row(TableRow):
+class _MagpieRow(TableRow):
     idiom: WordedCell
     label: Literal["i", "l"]
     offsets: Annotated[list[tuple[int, int]], Field(min_length=1)]
@@ -66,7 +66,7 @@ def read_magpie(files: DataFiles, unseen: Iterable[str]) -> list[Usage]:
     scored, left_out = ExpressionIndex(names), dict[str, None]()
     uses: dict[str, dict[bool, list[Usage]]] = {}
     num_outside = num_scored = 0
-    for number, row in read_table(path, _Row):
+    for number, row in read_table(path, _MagpieRow):
         sentence = row.sentence or row.context[len(row.context) // 2]
         if row.idiom in left_out or (row.idiom not in uses and is_among(row.idiom, names)):
             left_out[row.idiom] = None

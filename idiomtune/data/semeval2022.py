@@ -29,7 +29,7 @@ FILES = published(SEMEVAL2022)
 
 
 @dataclass(frozen=True)
-class Group:
+class SentenceGroup:
     """A sentence with an idiom, and its paraphrases.
 
     Attributes:
@@ -59,7 +59,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Pair:
+class SentencePair:
     """Two sentences whose similarity is asked for.
 
     Attributes:
@@ -88,13 +88,13 @@ class PairSplit:
     """Pairs to score; `gold` is None where it is not public."""
 
     name: SemEvalSplit
-    pairs: tuple[Pair, ...]
+    pairs: tuple[SentencePair, ...]
     gold: tuple[Gold, ...] | None
     form: tuple[tuple[str, str, str], ...]  # (ID, Language, Setting), the rows of a submission
     files: tuple[Path, ...]
 
 
-def read_groups(path: Path) -> list[Group]:
+def read_groups(path: Path) -> list[SentenceGroup]:
     """Training pairs as groups, one a distinct `sentence_1`, in the order of the file.
 
     `sim` is `1` for a correct paraphrase and the string `None` for an incorrect one.
@@ -103,12 +103,12 @@ def read_groups(path: Path) -> list[Group]:
         UserError: if it cannot be read, or has another `sim`.
     """
     columns = ("ID", "MWE1", "Language", "sentence_1", "sentence_2", "sim")
-    groups: dict[str, Group] = {}
+    groups: dict[str, SentenceGroup] = {}
     for number, cells in read_rows(path, columns=columns):
         id_, expression, language, sentence, paraphrase, sim = (cells[column] for column in columns)
         if sim not in ("1", "None"):
             raise UserError(f"must be 1 or None, got {sim!r}", file=path, row=number, field="sim")
-        group = groups.get(sentence) or Group(id_, expression, language, sentence, (), ())
+        group = groups.get(sentence) or SentenceGroup(id_, expression, language, sentence, (), ())
         if sim == "1":
             group = replace(group, correct=(*dict.fromkeys((*group.correct, paraphrase)),))
         else:
@@ -131,7 +131,7 @@ def read_pairs(files: DataFiles, split: SemEvalSplit) -> PairSplit:
     gold_name = f"{_PATHS[name]}.gold.csv"
     gold_path = files(gold_name) if name in _PUBLIC_GOLD else files.optional(gold_name)
     pairs = [
-        Pair(id_, language, None if expression in _NO_EXPRESSION else expression, *sentences)
+        SentencePair(id_, language, None if expression in _NO_EXPRESSION else expression, *sentences)
         for id_, language, expression, *sentences in _cells(path, *_PAIR_COLUMNS)
     ]
     by_id = {pair.id: pair for pair in pairs}
@@ -150,7 +150,7 @@ def _cells(path: Path, *columns: str) -> Iterator[list[str]]:
     return ([row.values[column] for column in columns] for row in read_rows(path, columns=columns))
 
 
-def _read_gold(path: Path, pairs: Mapping[str, Pair]) -> tuple[Gold, ...]:
+def _read_gold(path: Path, pairs: Mapping[str, SentencePair]) -> tuple[Gold, ...]:
     def item(row: Row) -> Gold:
         cells = row.values
         similarity = float(cells["sim"]) if cells["sim"] else None
@@ -165,7 +165,7 @@ def _read_gold(path: Path, pairs: Mapping[str, Pair]) -> tuple[Gold, ...]:
     return tuple(gold.values())
 
 
-def _half(pairs: Mapping[str, Pair], gold: Sequence[Gold], split: SemEvalSplit) -> tuple[Gold, ...]:
+def _half(pairs: Mapping[str, SentencePair], gold: Sequence[Gold], split: SemEvalSplit) -> tuple[Gold, ...]:
     """Half of the expressions, and of the STS pairs, language by language."""
 
     def group(item: Gold) -> tuple[str, bool]:

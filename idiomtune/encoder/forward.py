@@ -150,7 +150,7 @@ def byte_dropout(x: Tensor, p: float) -> Tensor:
     threshold = round(_LEVELS * p)
     if x.device.type != "cpu" or not 0 < threshold < _LEVELS:
         return nn.functional.dropout(x, p)
-    dropped: Tensor = _ByteDropout.apply(x, random_bytes(x.shape), threshold)  # type: ignore[no-untyped-call]
+    dropped: Tensor = _MaskedByBytes.apply(x, random_bytes(x.shape), threshold)  # type: ignore[no-untyped-call]
     return dropped
 
 
@@ -161,7 +161,7 @@ def random_bytes(shape: torch.Size) -> Tensor:
     return words.view(torch.uint8)[:size].view(shape)
 
 
-class _ByteDropout(torch.autograd.Function):
+class _MaskedByBytes(torch.autograd.Function):
     """Keeps of the forward pass a byte a value."""
 
     @staticmethod

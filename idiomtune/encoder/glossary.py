@@ -25,7 +25,7 @@ from torch.nn.functional import normalize
 from idiomtune.config import ModelSettings
 from idiomtune.data.notation import Printed, read_printed, split_senses
 from idiomtune.data.own.forms import GLOSSARY, PUBLISHED_GLOSSARIES
-from idiomtune.data.own.table import Record, Table
+from idiomtune.data.own.table import UserRecord, UserTable
 from idiomtune.errors import UserError
 from idiomtune.expressions import (
     Edit,
@@ -374,7 +374,7 @@ def read_glossary(paths: Sequence[Path]) -> Glossary:
     notes: list[str] = []
     read_as: dict[str, Printed] = {}
     for path in paths:
-        table = Table(path, [GLOSSARY, *PUBLISHED_GLOSSARIES])
+        table = UserTable(path, [GLOSSARY, *PUBLISHED_GLOSSARIES])
         for number, entry in (row for rows in table.read(partial(_entries, table, read_as)) for row in rows):
             key = plain_expression(entry.expression), entry.meaning.casefold()
             place = f"{path.name}, row {number}"
@@ -413,7 +413,7 @@ def read_glossary(paths: Sequence[Path]) -> Glossary:
     return Glossary(senses, tuple(entries.values()), tuple(paths), tuple(notes))
 
 
-def _entries(table: Table, read_as: dict[str, Printed], record: Record) -> list[tuple[int, Entry]]:
+def _entries(table: UserTable, read_as: dict[str, Printed], record: UserRecord) -> list[tuple[int, Entry]]:
     """A row's forms and senses with its number. Raises FieldError.
 
     Args:
@@ -467,14 +467,14 @@ def _one_line(text: str) -> str:
     return printable(" ".join(text.split()))
 
 
-def _line(record: Record, role: str) -> str:
+def _line(record: UserRecord, role: str) -> str:
     line = _one_line(record.text(role))
     if not any(c.isalnum() for c in line):
         raise record.error(role, f"{line!r} contains no letter or digit")
     return line
 
 
-def _forms(record: Record) -> tuple[str, ...]:
+def _forms(record: UserRecord) -> tuple[str, ...]:
     forms = record.list_in("forms") if record.has("forms") else []
     if not all(isinstance(form, str) for form in forms):
         raise record.error("forms", f"must be texts, got {forms!r}")
@@ -482,7 +482,7 @@ def _forms(record: Record) -> tuple[str, ...]:
     return tuple(form for form in split if any(c.isalnum() for c in form))
 
 
-def _literal(record: Record) -> bool | str | None:
+def _literal(record: UserRecord) -> bool | str | None:
     """Yes, no, or the literal meaning."""
     if not record.has("literal"):
         return None

@@ -23,7 +23,14 @@ from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import glossary_path
 from idiomtune.encoder.glossary_record import describe_glossary, glossary_files, taught_from
 from idiomtune.errors import UserError
-from idiomtune.explorer.search import Corpus, Explorer, Model, idiolink_corpus, own_corpus, training_corpus
+from idiomtune.explorer.search import (
+    Corpus,
+    Explorer,
+    SearchedModel,
+    idiolink_corpus,
+    own_corpus,
+    training_corpus,
+)
 from idiomtune.hub.card import base_model
 from idiomtune.io.files import expanded, is_file, is_folder
 from idiomtune.io.records import LEARNT, check_recorded_files, refuse_recorded_code
@@ -66,7 +73,7 @@ def explorer_of(options: ExploreSettings) -> tuple[Explorer, str]:
             describe_glossary(
                 model.settings, encoder, {corpus.name: (text.text for text in corpus.documents)}
             )
-            embedded.append(Model.embedding(model.name, model.about, encoder, corpus))
+            embedded.append(SearchedModel.embedding(model.name, model.about, encoder, corpus))
     name = options.name or " and ".join(dict.fromkeys(Path(name).name for name in options.models))
     return Explorer(corpus, embedded, options.neighbours), f"{name} on {corpus.name}"
 

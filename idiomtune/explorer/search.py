@@ -26,7 +26,7 @@ from idiomtune.data.idiolink import Split
 from idiomtune.data.own.examples import OwnTable
 from idiomtune.data.own.forms import TEXTS, TRAINED
 from idiomtune.data.own.source import Source
-from idiomtune.data.own.table import Record, Table
+from idiomtune.data.own.table import UserRecord, UserTable
 from idiomtune.declarations.dataset import Form
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.errors import UserError
@@ -115,7 +115,7 @@ def own_corpus(path: Path) -> Corpus:
         raise UserError(f"corpus={path}: there is no such file or folder")
     if is_table(path):
         source = Source(shown_path(path), path)
-        table = Table(source, TRAINED)
+        table = UserTable(source, TRAINED)
         try:
             next(table.read(lambda record: record.number))
         except UserError:
@@ -124,7 +124,7 @@ def own_corpus(path: Path) -> Corpus:
             # Single sentences are texts, too, if some rows do not say what they mean.
             with suppress(UserError) if table.form.name == "sentences" else nullcontext():
                 return training_corpus([source], Path(shown_path(path)).name)
-        documents = list(Table(source, [TEXTS]).read(_text))
+        documents = list(UserTable(source, [TEXTS]).read(_text))
     else:
         documents = [Passage(line.strip()) for line in text_lines(read_text(path)) if line.strip()]
     if not documents:
@@ -132,7 +132,7 @@ def own_corpus(path: Path) -> Corpus:
     return Corpus(Path(shown_path(path)).name, documents, [])
 
 
-def _text(record: Record) -> Passage:
+def _text(record: UserRecord) -> Passage:
     text, span = record.marked()
     return Passage(text, span, record.optional_name("usage") or "", record.optional_name("group") or "")
 
@@ -184,7 +184,7 @@ _DIGITS = 4
 
 
 @dataclass(frozen=True)
-class Model:
+class SearchedModel:
     """A model with the corpus embedded.
 
     Attributes:
@@ -201,7 +201,7 @@ class Model:
     queries: dict[Mode, Tensor]
 
     @classmethod
-    def embedding(cls, name: str, about: str, encoder: Encoder, corpus: Corpus) -> Model:
+    def embedding(cls, name: str, about: str, encoder: Encoder, corpus: Corpus) -> SearchedModel:
         """Embed a corpus, unless that was done before: embeddings are cached as those of runs."""
 
         def embedded(requests: Sequence[Request], what: str) -> Tensor:
@@ -224,7 +224,7 @@ class Explorer:
         num_shown: documents that are shown of a query.
     """
 
-    def __init__(self, corpus: Corpus, models: Sequence[Model], num_shown: int) -> None:
+    def __init__(self, corpus: Corpus, models: Sequence[SearchedModel], num_shown: int) -> None:
         self.corpus, self.models = corpus, models
         self._num_shown = min(num_shown, len(corpus.documents))
 
@@ -259,7 +259,7 @@ class Explorer:
         number = torch.tensor([len(relevant.get(i, ())) for i in range(num_queries)])
         ties = tie_break(document.text for document in self.corpus.documents)
 
-        def of_model(model: Model, mode: Mode) -> list[float]:
+        def of_model(model: SearchedModel, mode: Mode) -> list[float]:
             vectors, queries = model.queries[mode], self.corpus.queries
             ranking, _ = rank_in_blocks(partial(_cosines, model, vectors, queries), num_queries, _NDCG, ties)
             hits = [[d in relevant.get(i, ()) for d in first] for i, first in enumerate(ranking.tolist())]
@@ -317,7 +317,7 @@ class Explorer:
         return {"models": columns, "num_relevant": len(relevant or ())}
 
     def _add_shares(
-        self, model: Model, asked: Mapping[int, Sequence[tuple[dict[str, Any], Tensor]]]
+        self, model: SearchedModel, asked: Mapping[int, Sequence[tuple[dict[str, Any], Tensor]]]
     ) -> dict[int, list[str]]:
         """Add its words' shares to each row of an answer; gives each document's words.
 
@@ -343,7 +343,9 @@ def _request(text: Passage, mode: Mode) -> Request:
     return Request(text.text, text.span, role="query", pooling=mode)
 
 
-def _cosines(model: Model, vectors: Tensor, queries: Sequence[Passage], chunk: slice = slice(None)) -> Tensor:
+def _cosines(
+    model: SearchedModel, vectors: Tensor, queries: Sequence[Passage], chunk: slice = slice(None)
+) -> Tensor:
     """(Q, N), of some of the queries' vectors and the documents; a query does not find itself."""
     values = vectors[chunk] @ model.documents.T
     for row, query in zip(values, queries[chunk], strict=True):

@@ -52,7 +52,7 @@ _PACKAGED = {  # all of MiniLM's weights, some with adapters
 
 
 @dataclass(frozen=True)
-class Source:
+class LicensedSource:
     """What a model was made of.
 
     Attributes:
@@ -69,10 +69,10 @@ class Source:
         return f"{self.name} ({self.licence or 'licence not known here'})"
 
 
-_SAMPLE = Source("the project's own sample data", "apache-2.0")
+_SAMPLE = LicensedSource("the project's own sample data", "apache-2.0")
 
 
-def sources_of(config: Mapping[str, Any], glossary: Mapping[str, Any] | None = None) -> list[Source]:
+def sources_of(config: Mapping[str, Any], glossary: Mapping[str, Any] | None = None) -> list[LicensedSource]:
     """What a run's model is made of: the base model, then its data, then the glossary that it reads.
 
     Args:
@@ -82,7 +82,7 @@ def sources_of(config: Mapping[str, Any], glossary: Mapping[str, Any] | None = N
     return [base_model(config), *training_data(config), *glossary_sources(glossary)]
 
 
-def base_model(config: Mapping[str, Any]) -> Source:
+def base_model(config: Mapping[str, Any]) -> LicensedSource:
     """The base model of a run.
 
     Its licence is in the card of its folder, or in the model's configuration (`model.about.licence`).
@@ -92,22 +92,22 @@ def base_model(config: Mapping[str, Any]) -> Source:
     local = expanded(path, "model.path")
     licence = _identifier((model.get("about") or {}).get("licence"))
     if path in _PACKAGED:
-        return Source(_PACKAGED[path], licence, _MINILM)
+        return LicensedSource(_PACKAGED[path], licence, _MINILM)
     if not local.is_dir() and re.fullmatch(r"[\w.-]+/[\w.-]+", path):
-        return Source(path, licence, path)
+        return LicensedSource(path, licence, path)
     try:
         of_card = (metadata_load(local / "README.md") or {}).get("license")
     except (OSError, ValueError, RecursionError, yaml.YAMLError):
         of_card = None
-    return Source(local.name, _identifier(of_card) or licence)
+    return LicensedSource(local.name, _identifier(of_card) or licence)
 
 
-def training_data(config: Mapping[str, Any]) -> list[Source]:
+def training_data(config: Mapping[str, Any]) -> list[LicensedSource]:
     """The data sets that a run was trained on, as its objective declares them."""
     data, objective = config["data"], config["objective"]
     declared = objective_types().get(objective["name"])
     if declared is None or declared.datasets is None:
-        sources = [Source(f"the data of the objective {objective['name']}")]
+        sources = [LicensedSource(f"the data of the objective {objective['name']}")]
     else:
         sources = [s for name in declared.datasets(objective) for s in _datasets(name, config)]
     if config["model"].get("glossary_gate") and not data["sample"]:
@@ -115,7 +115,7 @@ def training_data(config: Mapping[str, Any]) -> list[Source]:
     return list(dict.fromkeys(sources))
 
 
-def glossary_sources(glossary: Mapping[str, Any] | None) -> list[Source]:
+def glossary_sources(glossary: Mapping[str, Any] | None) -> list[LicensedSource]:
     """The glossary that a model reads or has learnt, once for each licence that its rows state.
 
     Args:
@@ -126,49 +126,49 @@ def glossary_sources(glossary: Mapping[str, Any] | None) -> list[Source]:
     name = f"the glossary {', '.join(glossary.get('files', []))}".strip()
     licences = [_identifier(licence) for licence in glossary.get("licences", [])]
     licences += [None] if glossary.get("without_licence") or not licences else []
-    return [Source(name, licence) for licence in dict.fromkeys(licences)]
+    return [LicensedSource(name, licence) for licence in dict.fromkeys(licences)]
 
 
-def _datasets(name: str, config: Mapping[str, Any]) -> list[Source]:
+def _datasets(name: str, config: Mapping[str, Any]) -> list[LicensedSource]:
     """A data set's sources: itself, except that the user's own data may be several."""
     if name == OWN:
         parts = config["objective"].get("parts", {}).values()
         return _own_data([config["data"].get("train"), *(part["data"].get("train") for part in parts)])
     data, known = config["data"], dataset_types().get(name)
     if known is None:
-        return [Source(name)]
+        return [LicensedSource(name)]
     if data["sample"] and known.in_sample:
         return [_SAMPLE]
     place = data.get(known.option or known.name)
     if place and known.allows_custom:
-        return [Source(f"the idioms in {Path(place).name}")]
-    return [Source(known.title or known.name, known.licence, known.hub)]
+        return [LicensedSource(f"the idioms in {Path(place).name}")]
+    return [LicensedSource(known.title or known.name, known.licence, known.hub)]
 
 
-def _own_data(options: Sequence[Any]) -> list[Source]:
+def _own_data(options: Sequence[Any]) -> list[LicensedSource]:
     """The user's own data: the names of its files, without their folders; each data set of the Hub."""
     places = [place for option in options for place in as_list(option or [])]
     on_hub = [re.sub(r"^hf:([^/:@]+/[^/:@]+).*", r"\1", place) for place in places if place.startswith("hf:")]
     local = [Path(place) for place in places if not place.startswith("hf:")]
     files = dict.fromkeys(Path(shown_path(place)).name for place in local)
-    sources = [Source(f"the user's own data ({', '.join(files)})")] if files else []
-    return sources + [Source(repo, None, repo) for repo in on_hub]
+    sources = [LicensedSource(f"the user's own data ({', '.join(files)})")] if files else []
+    return sources + [LicensedSource(repo, None, repo) for repo in on_hub]
 
 
-def shown_texts(config: Mapping[str, Any], corpus: str | None) -> list[Source]:
+def shown_texts(config: Mapping[str, Any], corpus: str | None) -> list[LicensedSource]:
     """The sources of the texts that `idiomtune explore` shows of a run: `corpus`, or what it was scored on.
 
     The licence of a corpus of the user's own is unknown.
     """
     if corpus is not None:
-        return [_SAMPLE if corpus == "sample" else Source(Path(corpus).name)]
+        return [_SAMPLE if corpus == "sample" else LicensedSource(Path(corpus).name)]
     data = config["data"]
     if own := data.get("val") or data.get("train"):
         return _own_data([own])
     return _datasets(IDIOLINK.name, config)
 
 
-def common_licence(sources: Sequence[Source]) -> str | None:
+def common_licence(sources: Sequence[LicensedSource]) -> str | None:
     """The licence that all sources together allow, or None if only a person can tell.
 
     Permissive licences give way to the one that is not; nothing follows from two that are not, from one that
@@ -181,7 +181,7 @@ def common_licence(sources: Sequence[Source]) -> str | None:
     return binding.pop() if len(binding) == 1 else None
 
 
-def ask_for_licence(sources: Sequence[Source], option: str) -> str:
+def ask_for_licence(sources: Sequence[LicensedSource], option: str) -> str:
     """What to say if :func:`common_licence` finds none."""
     return (
         f"the model's licence does not follow from what it is made of: {'; '.join(map(str, sources))}. "
@@ -282,7 +282,7 @@ def learnt_card(model: Mapping[str, Any], glossary: Glossary, into: str = "token
     base, facts = base_model({"model": model}), glossary.describe()
     sources = [base, *glossary_sources(facts if glossary.senses else None)]
     if into == "weights":  # trained on them, as by `+experiment=own`
-        sources.append(Source("the user's own sentences", None))
+        sources.append(LicensedSource("the user's own sentences", None))
     return card(
         "learnt",
         {"license": common_licence(sources), "base_model": base.repo_id},

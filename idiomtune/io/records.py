@@ -57,18 +57,18 @@ Sums = dict[Inside, str]  # file → SHA-256
 _Section = dict[str, Any] | None
 
 
-class _Record(BaseModel):
+class _Fields(BaseModel):
     model_config = ConfigDict(extra="allow", strict=True, protected_namespaces=())
 
 
-class _Model(_Record):
+class _ModelSection(_Fields):
     path: str = ""
     trust_remote_code: bool = False
     about: dict[str, Any] | None = None
 
 
-class _Configuration(_Record):
-    model: _Model = _Model()
+class _Configuration(_Fields):
+    model: _ModelSection = _ModelSection()
     extensions: list[str] = []
     benchmark: dict[str, _Section] | None = None
     data: _Section = None
@@ -80,12 +80,12 @@ class _Configuration(_Record):
     trainer: _Section = None
 
 
-class _RecordedGlossary(_Record):
+class _RecordedGlossary(_Fields):
     files: list[str] = []
     sums: dict[str, str] = {}
 
 
-class _Run(_Record):
+class _RunFile(_Fields):
     status: str | None = None
     experiment: str | None = None
     best_step: int | None = None
@@ -94,20 +94,20 @@ class _Run(_Record):
     sums: Sums = {}
 
 
-class _Snapshot(_Record):
+class _Snapshot(_Fields):
     config: _Configuration
-    run: _Run
+    run: _RunFile
     metrics: list[dict[str, Any]] = []
 
 
-class _Meta(_Record):
+class _Meta(_Fields):
     monitor: str | list[str] = []
     glossary: _RecordedGlossary | None = None
     glossary_learnt: list[_RecordedGlossary] = []
     notes: list[str] = []
 
 
-class _Score(_Record):
+class _ScoreRecord(_Fields):
     benchmark: str
     split: str
     mode: str
@@ -116,31 +116,31 @@ class _Score(_Record):
     dimension: int | None
 
 
-class _Scores(_Record):
+class _ScoreFile(_Fields):
     scores: dict[str, float]
     baseline: dict[str, float] | None
     meta: _Meta
-    records: list[_Score] = []
+    records: list[_ScoreRecord] = []
 
 
-class _Glossary(_RecordedGlossary):
+class _LearnedGlossary(_RecordedGlossary):
     files: list[str]
 
 
-class _Learnt(_Record):
+class _Learnt(_Fields):
     model: str
     options: dict[str, Any]
-    glossary: _Glossary
-    taught_before: list[_Glossary] = []
+    glossary: _LearnedGlossary
+    taught_before: list[_LearnedGlossary] = []
 
 
-class _Adapter(_Record):
+class _Adapter(_Fields):
     base_model_name_or_path: str
     r: PositiveInt
     lora_alpha: Annotated[float, Field(allow_inf_nan=False)]
 
 
-class _Module(_Record):
+class _Module(_Fields):
     path: Inside
     type: str
 
@@ -154,7 +154,7 @@ def _reads_no_file(options: dict[str, Any]) -> dict[str, Any]:
 _Options = Annotated[dict[str, Any], AfterValidator(_reads_no_file)]
 
 
-class _Transformer(_Record):  # sentence-transformers' arguments, of earlier versions too
+class _Transformer(_Fields):  # sentence-transformers' arguments, of earlier versions too
     tokenizer_name_or_path: None = None
     model_kwargs: _Options = {}
     processor_kwargs: _Options = {}
@@ -164,16 +164,16 @@ class _Transformer(_Record):  # sentence-transformers' arguments, of earlier ver
     config_args: _Options = {}
 
 
-class _Shards(_Record):
+class _Shards(_Fields):
     weight_map: dict[str, Inside]
 
 
 _SHAPES: dict[str, Any] = {
     "config.yaml": _Configuration,
-    "run.json": _Run,
+    "run.json": _RunFile,
     "record.json": _Snapshot,
     "checksums.json": Sums,
-    "scores.json": _Scores,
+    "scores.json": _ScoreFile,
     "baseline.json": dict[str, float],
     LEARNT: _Learnt,
     ADAPTER_CONFIG: _Adapter,

@@ -43,7 +43,7 @@ class GradedSection(Section):
 
 
 @objective("own", datasets=lambda _: [OWN])
-class OwnOptions(ContrastiveOptions):
+class OwnObjectiveOptions(ContrastiveOptions):
     loss_option: ClassVar[str] = "infonce"
     groups_option: ClassVar[str] = "groups_per_batch"
     chooses_groups: ClassVar[bool] = True
@@ -103,7 +103,7 @@ class OwnOptions(ContrastiveOptions):
         kind = kinds.get(loss, ScoredPairsObjective)
         return kind(options, splits, batch_size=settings.trainer.batch_size, seed=settings.seed)  # type: ignore[no-any-return]
 
-    def _with_modes(self, *, has_spans: bool, resumes: bool) -> OwnOptions:
+    def _with_modes(self, *, has_spans: bool, resumes: bool) -> OwnObjectiveOptions:
         """With the modes in which texts are read: without spans only one."""
         names, default = ("query_mode", "document_mode"), ["span" if has_spans else "sentence"]
         modes = {name: getattr(self, name) or default for name in names}
@@ -124,9 +124,11 @@ class OwnContrastiveObjective(ContrastiveObjective):
     anchor whose row has no instruction gets the one of the options.
     """
 
-    options: OwnOptions
+    options: OwnObjectiveOptions
 
-    def __init__(self, options: OwnOptions, splits: OwnSplits, *, batch_size: int, seed: int) -> None:
+    def __init__(
+        self, options: OwnObjectiveOptions, splits: OwnSplits, *, batch_size: int, seed: int
+    ) -> None:
         self.examples, self.store = splits.train, splits.train.store
         weights = self.store.weights[self.examples.rows]
         self._limits = options.num_positives, options.num_negatives
@@ -205,7 +207,9 @@ class LabelledObjective(TripletObjective):
 
     loss_section = "objective.triplet"
 
-    def __init__(self, options: OwnOptions, splits: OwnSplits, *, batch_size: int, seed: int) -> None:
+    def __init__(
+        self, options: OwnObjectiveOptions, splits: OwnSplits, *, batch_size: int, seed: int
+    ) -> None:
         import numpy as np
 
         self.files = splits.files
@@ -257,7 +261,9 @@ class ScoredPairsObjective:
     plain_requests: Sequence[Request] = ()
     idiom_sentences: Sequence[tuple[str, str]] = ()
 
-    def __init__(self, options: OwnOptions, splits: OwnSplits, *, batch_size: int, seed: int) -> None:
+    def __init__(
+        self, options: OwnObjectiveOptions, splits: OwnSplits, *, batch_size: int, seed: int
+    ) -> None:
         import numpy as np
         from torch import nn
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from idiomtune.data.places import data_files
-from idiomtune.data.semeval2022 import FILES, ONE_SHOT_FILE, TRAIN_FILE, Group, read_groups
+from idiomtune.data.semeval2022 import FILES, ONE_SHOT_FILE, TRAIN_FILE, SentenceGroup, read_groups
 from idiomtune.declarations.objective import ObjectiveOptions
 from idiomtune.declarations.options import Count, Factor, Section, Weight
 from idiomtune.declarations.registry import objective
@@ -273,7 +273,7 @@ class AdaptiveTripletObjective(TripletObjective):
     def __init__(
         self,
         options: AdaptiveTripletOptions,
-        groups: Sequence[Group],
+        groups: Sequence[SentenceGroup],
         files: Sequence[Path],
         *,
         batch_size: int,

@@ -41,7 +41,7 @@ _BEGINS = rb'\{\s*"verdict": "[a-z ]+",\s*"status": \d'  # the table of an earli
 
 
 @dataclass(frozen=True)
-class Arguments:
+class GateArguments:
     """The command line.
 
     Attributes:
@@ -56,7 +56,7 @@ class Arguments:
     extensions: list[str]
 
 
-def parse(arguments: Sequence[str]) -> Arguments:
+def parse(arguments: Sequence[str]) -> GateArguments:
     """The command line, checked.
 
     Raises:
@@ -79,7 +79,7 @@ def parse(arguments: Sequence[str]) -> Arguments:
         raise UserError("margin= and cluster_margin= need against=<run>, or against=baseline")
     if _BASELINE in against and len(against) > 1:
         raise UserError("against=baseline: the untrained model and a run at once; name one of them")
-    return Arguments(
+    return GateArguments(
         folders=[expanded(folder, "run") for folder in folders],
         against=[expanded(path, "against") for path in against if path != _BASELINE],
         untrained=_BASELINE in against,
@@ -103,7 +103,7 @@ def _limit(kind: str, value: str) -> tuple[str, float]:
     return key, limit
 
 
-def gate(arguments: Arguments) -> Verdict:
+def gate(arguments: GateArguments) -> Verdict:
     """Check, print the table, and write the file.
 
     Returns:

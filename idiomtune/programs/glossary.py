@@ -24,7 +24,7 @@ from idiomtune.data.dictionaries import (
 )
 from idiomtune.data.own.forms import CORPUS
 from idiomtune.data.own.source import find_sources
-from idiomtune.data.own.table import Table
+from idiomtune.data.own.table import UserTable
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import first_clause, is_findable
 from idiomtune.errors import UserError
@@ -179,4 +179,4 @@ def _texts(place: str) -> Iterator[str]:
         yield from filter(None, map(str.strip, text_lines(read_text(path))))
     else:
         for source in find_sources([place], "in"):
-            yield from Table(source, [CORPUS]).read(lambda record: record.marked()[0])
+            yield from UserTable(source, [CORPUS]).read(lambda record: record.marked()[0])

@@ -35,7 +35,7 @@ _VALUES = {"group": ("seeds", "none"), "scores": ("main", "all")}  # the first i
 
 
 @dataclass(frozen=True)
-class Arguments:
+class ReportArguments:
     """The command line.
 
     Attributes:
@@ -50,7 +50,7 @@ class Arguments:
         return expanded(self.options[option], option) if self.options.get(option) else None
 
 
-def parse(arguments: Sequence[str]) -> Arguments:
+def parse(arguments: Sequence[str]) -> ReportArguments:
     """The command line, checked.
 
     Raises:
@@ -63,10 +63,10 @@ def parse(arguments: Sequence[str]) -> Arguments:
             raise UserError(f"{option}={options[option]}: must be {' or '.join(allowed)}")
     if not folders:
         raise UserError("give at least one run folder, or a folder of runs (see --help)")
-    return Arguments([expanded(folder, "run") for folder in folders], options)
+    return ReportArguments([expanded(folder, "run") for folder in folders], options)
 
 
-def report(arguments: Arguments) -> Path:
+def report(arguments: ReportArguments) -> Path:
     """Print the tables, and write the files.
 
     Returns:

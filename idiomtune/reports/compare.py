@@ -92,7 +92,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class GroupComparison:
     """All differences between two sides."""
 
     ours: str
@@ -109,7 +109,7 @@ class Comparison:
         return f"{self.ours} − {self.theirs}"
 
 
-def compare(ours: Group, theirs: Group | None = None, keys: Sequence[str] | None = None) -> Comparison:
+def compare(ours: Group, theirs: Group | None = None, keys: Sequence[str] | None = None) -> GroupComparison:
     """Two groups, or a group and the models that its runs started from.
 
     Args:
@@ -132,7 +132,7 @@ def compare(ours: Group, theirs: Group | None = None, keys: Sequence[str] | None
         problems = [*_problems(score, ours), *_problems(score, other, untrained=untrained)]
         facts |= {"problems": problems} if problems else _by_query(key, ours, other, untrained)
         differences.append(Difference(score, **facts))
-    return Comparison(ours.name, UNTRAINED if theirs is None else theirs.name, differences)
+    return GroupComparison(ours.name, UNTRAINED if theirs is None else theirs.name, differences)
 
 
 def _problems(score: Score, group: Group, *, untrained: bool = False) -> list[tuple[str, str]]:
@@ -206,7 +206,7 @@ def _by_query(key: str, ours: Group, theirs: Group, untrained: bool) -> dict[str
 # -------------------------------------------------------------------------------------------- in words
 
 
-def monitored(group: Group, compared: Sequence[Comparison]) -> list[Difference]:
+def monitored(group: Group, compared: Sequence[GroupComparison]) -> list[Difference]:
     """The monitored scores against the untrained models', as far as both have them.
 
     Args:
@@ -236,7 +236,7 @@ def beats_untrained(differences: Sequence[Difference]) -> str:
     return f"{beats} the untrained model: {name} {ours:.4f}, was {theirs:.4f}{no_choice}"
 
 
-def head_verdicts(groups: Sequence[Group], compared: Sequence[Comparison]) -> list[str]:
+def head_verdicts(groups: Sequence[Group], compared: Sequence[GroupComparison]) -> list[str]:
     """A sentence for each group, the best first if all monitor the same scores; of many groups a few."""
     verdicts = []
     for group in groups:
@@ -251,7 +251,7 @@ def head_verdicts(groups: Sequence[Group], compared: Sequence[Comparison]) -> li
     return sentences[:NUM_NAMED] + ([f"{more} more in the tables below"] if more > 0 else [])
 
 
-def comparison_notes(compared: Iterable[Comparison]) -> list[str]:
+def comparison_notes(compared: Iterable[GroupComparison]) -> list[str]:
     """A sentence for each reason why scores are not compared query by query, whichever runs have it."""
     by_kind: dict[str, list[tuple[str, str, str]]] = defaultdict(list)
     for comparison in compared:
@@ -267,7 +267,7 @@ def comparison_notes(compared: Iterable[Comparison]) -> list[str]:
 
 
 def without_common_scores(
-    groups: Sequence[Group], reference: Group, compared: Sequence[Comparison]
+    groups: Sequence[Group], reference: Group, compared: Sequence[GroupComparison]
 ) -> list[str]:
     """The groups that have no score in common with the one that all are compared with, in one sentence."""
     seen = {reference.name} | {one.ours for one in compared if one.theirs == reference.name}

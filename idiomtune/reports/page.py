@@ -14,7 +14,7 @@ from idiomtune.declarations.examples import Examples
 from idiomtune.declarations.registry import benchmark_types, resolve
 from idiomtune.io.pages import template
 from idiomtune.io.secrets import OPTION, secret_in
-from idiomtune.reports.compare import Comparison, comparison_notes, head_verdicts
+from idiomtune.reports.compare import GroupComparison, comparison_notes, head_verdicts
 from idiomtune.reports.frames import Group, show
 from idiomtune.reports.plots import (
     curves_svg,
@@ -24,7 +24,7 @@ from idiomtune.reports.plots import (
     run_curves,
     scored_while_training,
 )
-from idiomtune.reports.runs import RecordsOfRun, Run, flat
+from idiomtune.reports.runs import RecordsOfRun, RunRecord, flat
 from idiomtune.reports.score_tables import changes, detail_tables, paired_table, paper_tables, untested_table
 from idiomtune.reports.tables import Table
 
@@ -35,7 +35,10 @@ _SHOWN_ELSEWHERE = ("data", "files", "config", "notes", "warnings", "not_scored"
 
 
 def page(
-    groups: Sequence[Group], runs: Sequence[Run], compared: Sequence[Comparison], notes: Sequence[str]
+    groups: Sequence[Group],
+    runs: Sequence[RunRecord],
+    compared: Sequence[GroupComparison],
+    notes: Sequence[str],
 ) -> str:
     """The page as HTML.
 
@@ -68,7 +71,7 @@ def page(
     )
 
 
-def _bars(compared: Comparison) -> list[list[float]]:
+def _bars(compared: GroupComparison) -> list[list[float]]:
     """Each difference's interval and middle in pixels, empty if untested; one scale for all of a metric."""
     rows = [(*d.by_query, d.difference) if d.by_query else () for d in compared.differences]
     metrics = [d.score.metric for d in compared.differences]
@@ -81,7 +84,7 @@ def _bars(compared: Comparison) -> list[list[float]]:
     ]
 
 
-def _view(run: Run, *, with_examples: bool) -> dict[str, Any]:
+def _view(run: RunRecord, *, with_examples: bool) -> dict[str, Any]:
     """What the page shows of a run; `sections` are closed ones of names and values."""
     metrics, damaged = run.metrics
     notes = list(run.notes)
@@ -128,13 +131,13 @@ def _home(text: str) -> str:
     return text.replace(home, "~") if len(home) > 1 else text
 
 
-def _plots(run: Run) -> list[tuple[str, str]]:
+def _plots(run: RunRecord) -> list[tuple[str, str]]:
     """The benchmarks' own plots; the learning curve is drawn again."""
     paths = sorted({*(run.path / "plots").glob("*.png")} - {run.path / "plots" / "learning_curve.png"})
     return [(path.stem.replace("_", " "), data_uri(path.read_bytes(), "image/png")) for path in paths]
 
 
-def examples_of(run: Run) -> tuple[list[Examples], list[str]]:
+def examples_of(run: RunRecord) -> tuple[list[Examples], list[str]]:
     """Examples of each benchmark that has any, and notes on damaged records."""
     examples, notes = [], []
     for benchmark in benchmark_types().values():

@@ -10,13 +10,13 @@ import pandas as pd
 
 from idiomtune.declarations.registry import benchmark_type, benchmark_types
 from idiomtune.declarations.score import Score, ScoreTable
-from idiomtune.reports.compare import UNTRAINED, Comparison, Difference
-from idiomtune.reports.frames import Group, Mean, group_runs
-from idiomtune.reports.runs import Run
+from idiomtune.reports.compare import UNTRAINED, Difference, GroupComparison
+from idiomtune.reports.frames import Group, ScoreMean, group_runs
+from idiomtune.reports.runs import RunRecord
 from idiomtune.reports.tables import Table, cell, markdown
 
 Column = tuple[str, str]  # heading, name
-Cell = tuple[tuple[str, ...], Column, Mean | None]  # labels of the row, column, score
+Cell = tuple[tuple[str, ...], Column, ScoreMean | None]  # labels of the row, column, score
 
 READING = (
     "Means over seeds ± sample standard deviation (n − 1). Comparisons are query by query, each query's "
@@ -70,7 +70,7 @@ def changeable(scores: ScoreTable) -> ScoreTable:
 # ----------------------------------------------------------------------------------- of groups of runs
 
 
-def score_frame(groups: Sequence[Group], compared: Sequence[Comparison] = ()) -> pd.DataFrame:
+def score_frame(groups: Sequence[Group], compared: Sequence[GroupComparison] = ()) -> pd.DataFrame:
     """Every score of every group, with its comparison to the untrained model: the report's CSV file."""
     tested = {(c.ours, d.key): d for c in compared if c.theirs == UNTRAINED for d in c.differences}
     none = Difference(Score("", "", "", ""), 0, 0)
@@ -115,7 +115,9 @@ def paper_tables(groups: Sequence[Group]) -> list[Table]:
 
 def scorecard_tables(scores: ScoreTable, model: str) -> list[Table]:
     """The same of one model's scores."""
-    return paper_tables(group_runs([Run(Path(), model, "scored", scores=scores, meta={"model": model})]))
+    return paper_tables(
+        group_runs([RunRecord(Path(), model, "scored", scores=scores, meta={"model": model})])
+    )
 
 
 def _benchmark_table(name: str, split: str, scores: Sequence[Score], groups: Sequence[Group]) -> Table:
@@ -128,7 +130,7 @@ def _benchmark_table(name: str, split: str, scores: Sequence[Score], groups: Seq
     for score, (row, above, metric) in placed:
         if score.is_constant:
             mean = next((mean for group in groups if (mean := group.mean(str(score)))), None)
-            cells.append(((row, ""), (above, metric), mean and Mean(mean.mean)))
+            cells.append(((row, ""), (above, metric), mean and ScoreMean(mean.mean)))
     for side, group, untrained in _models(groups):
         for score, (row, above, metric) in placed:
             if not score.is_constant:
@@ -162,9 +164,9 @@ def _by_dimension(parts: Mapping[str, Score], groups: Sequence[Group]) -> Table:
     return pivot("By dimension", ["model", "score"], columns, cells, name="by-dimension", digits=4)
 
 
-def _mean(group: Group, key: str, untrained: bool) -> Mean | None:
+def _mean(group: Group, key: str, untrained: bool) -> ScoreMean | None:
     mean = group.mean(key, untrained=untrained)
-    return Mean(mean.mean) if mean and untrained else mean  # an untrained model has no seed
+    return ScoreMean(mean.mean) if mean and untrained else mean  # an untrained model has no seed
 
 
 def pivot(
@@ -186,11 +188,11 @@ def pivot(
         factor, digits: how scores are shown: times `factor`, with this many digits.
     """
 
-    def text(mean: Mean | None) -> str:
+    def text(mean: ScoreMean | None) -> str:
         numbers = [] if mean is None else [mean.mean] if mean.std is None else [mean.mean, mean.std]
         return " ± ".join(f"{number * factor:.{digits}f}" for number in numbers) or "–"
 
-    rows: dict[tuple[str, ...], dict[Column, Mean]] = {}
+    rows: dict[tuple[str, ...], dict[Column, ScoreMean]] = {}
     for row, column, mean in cells:
         if mean is not None:
             rows.setdefault(row, {})[column] = mean
@@ -221,7 +223,7 @@ def _models(groups: Sequence[Group]) -> list[tuple[str, Group, bool]]:
 # ------------------------------------------------------------------------------------- of comparisons
 
 
-def paired_table(compared: Comparison) -> Table:
+def paired_table(compared: GroupComparison) -> Table:
     """A comparison, a line a score."""
     rows = []
     for d in compared.differences:
@@ -239,7 +241,7 @@ def _sides(d: Difference) -> list[str]:
     return [d.key, decimals(d.ours), decimals(d.theirs), decimals(d.difference, "+")]
 
 
-def untested_table(compared: Sequence[Comparison]) -> Table:
+def untested_table(compared: Sequence[GroupComparison]) -> Table:
     """All comparisons by means alone."""
     rows = []
     for comparison in compared:
@@ -248,7 +250,7 @@ def untested_table(compared: Sequence[Comparison]) -> Table:
     return Table("Compared only by their means", ["groups", "score", "ours", "theirs", "difference"], rows, 2)
 
 
-def detail_tables(compared: Comparison) -> list[Table]:
+def detail_tables(compared: GroupComparison) -> list[Table]:
     """What each fold of a cross-validation, then each idiom, gains in the headline scores.
 
     The greatest gain is first; gains of correlations, which are in ranks, have a table of their own.
@@ -272,7 +274,10 @@ def detail_tables(compared: Comparison) -> list[Table]:
 
 
 def as_markdown(
-    groups: Sequence[Group], tables: Sequence[Table], compared: Sequence[Comparison], notes: Sequence[str]
+    groups: Sequence[Group],
+    tables: Sequence[Table],
+    compared: Sequence[GroupComparison],
+    notes: Sequence[str],
 ) -> str:
     """What is compared, the papers' tables, the comparisons, every score."""
     lines = ["# Report", "", READING, ""]
@@ -284,7 +289,7 @@ def as_markdown(
     return "\n".join(lines) + "\n"
 
 
-def as_csv(groups: Sequence[Group], compared: Sequence[Comparison] = ()) -> str:
+def as_csv(groups: Sequence[Group], compared: Sequence[GroupComparison] = ()) -> str:
     """Every score of every group, a line each, as fractions under its flat key."""
     frame = score_frame(groups, compared)
     texts = {name: frame[name].map(spreadsheet_text) for name in ("group", "runs", "score")}

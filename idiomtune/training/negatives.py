@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from idiomtune.config import TrainSettings
 from idiomtune.data.own.load import own_splits, read_corpus
-from idiomtune.data.own.store import Examples
+from idiomtune.data.own.store import UserExamples
 from idiomtune.declarations.dataset import OwnData
 from idiomtune.encoder.device import place
 from idiomtune.encoder.encoder import Encoder
@@ -82,7 +82,7 @@ def _mine(settings: TrainSettings, data: OwnData, file: Path | None) -> None:
     write_jsonl(file, ({"anchor": anchor, "negatives": texts} for anchor, texts in negatives.items()))
 
 
-def _not_negatives(examples: Examples, corpus: Sequence[str]) -> list[tuple[str, str]]:
+def _not_negatives(examples: UserExamples, corpus: Sequence[str]) -> list[tuple[str, str]]:
     """Each anchor with what can be found of its positives in any row, and of its group and meaning."""
     store, read = examples.store, examples.store.read_text
     alike: dict[bytes, dict[str, None]] = defaultdict(dict)  # group and meaning → texts

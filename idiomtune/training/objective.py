@@ -23,7 +23,7 @@ from idiomtune.encoder.loading import fetch_file, locate_checkpoint
 from idiomtune.errors import UserError
 from idiomtune.objectives import Objective, Scored
 from idiomtune.objectives.mixture import MixtureOptions
-from idiomtune.objectives.own import OwnOptions
+from idiomtune.objectives.own import OwnObjectiveOptions
 from idiomtune.training.negatives import with_negatives
 
 S = TypeVar("S", bound=Section)
@@ -84,7 +84,9 @@ def _own_tokens(settings: TrainSettings) -> dict[str, str]:
 def own_revisions(settings: Common) -> dict[str, str]:
     """Data set of the Hub → its commit, of those of the user's own data that are read."""
     objective = getattr(settings, "objective", None)
-    reading = [settings] if isinstance(objective, OwnOptions) or HELD_OUT in settings.benchmark else []
+    reading = (
+        [settings] if isinstance(objective, OwnObjectiveOptions) or HELD_OUT in settings.benchmark else []
+    )
     if isinstance(objective, MixtureOptions):
         reading = [part.seen_by(settings) for part in objective.parts.values() if part.is_own]
     found: dict[str, str] = {}

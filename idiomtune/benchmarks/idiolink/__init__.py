@@ -60,13 +60,13 @@ def _place(score: Score) -> Place | None:
     return "BM25" if score.is_constant else "", score.mode.removeprefix(_BM25), score.metric
 
 
-class _Document(BaseModel, strict=True):
+class _FoundDocument(BaseModel, strict=True):
     id: str
     usage: str
     relevant: bool
 
 
-class _Query(BaseModel, strict=True):
+class _QueryRecord(BaseModel, strict=True):
     """A record of `idiolink.jsonl`: a query in one mode."""
 
     id: str
@@ -78,7 +78,7 @@ class _Query(BaseModel, strict=True):
     ndcg: float = Field(alias="ndcg@10")
     r_precision: float
     recall_at_r: dict[str, float] = {}
-    top: list[_Document]
+    top: list[_FoundDocument]
 
     @property
     def keys_begin(self) -> str:
@@ -109,15 +109,15 @@ class _Map(BaseModel, strict=True):
 
 
 _Texts = Mapping[str, tuple[str, str]]  # id of a document → sentence, idiom
-_Pairs = Sequence[tuple[_Query, _Query]]  # a query's record before and after training
+_Pairs = Sequence[tuple[_QueryRecord, _QueryRecord]]  # a query's record before and after training
 
 
-def _shown(run: QueryRecords) -> tuple[list[_Query], dict[str, _Query]]:
+def _shown(run: QueryRecords) -> tuple[list[_QueryRecord], dict[str, _QueryRecord]]:
     """The queries of one split and mode, and those of the untrained model by id.
 
     It is the split and mode that picked the best checkpoint, else the first that was scored.
     """
-    after, before = run.read(_Query), run.read(_Query, untrained=True)
+    after, before = run.read(_QueryRecord), run.read(_QueryRecord, untrained=True)
     scored = dict.fromkeys(query.keys_begin for query in after)
     monitored = [start for key in run.monitor for start in scored if key.startswith(start)]
     chosen = next(iter([*monitored, *scored]), "")
@@ -157,7 +157,7 @@ def _documents(files: Mapping[str, str]) -> tuple[_Texts, list[str]]:
     return texts, [f"documents are shown by their ids: {', '.join(missing)}"] if missing else []
 
 
-def _example(query: _Query, before: _Query | None, texts: _Texts) -> Example:
+def _example(query: _QueryRecord, before: _QueryRecord | None, texts: _Texts) -> Example:
     answers = []
     for document in query.top:
         text, idiom = texts.get(document.id, (document.id, query.idiom))
@@ -175,7 +175,7 @@ def _example(query: _Query, before: _Query | None, texts: _Texts) -> Example:
     )
 
 
-def _shares(queries: Sequence[_Query], texts: _Texts) -> Shares:
+def _shares(queries: Sequence[_QueryRecord], texts: _Texts) -> Shares:
     kinds = [*RELEVANT_USAGES, "literal", *([_OTHER] if texts else [])]
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for query in queries:

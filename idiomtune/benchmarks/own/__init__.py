@@ -112,7 +112,7 @@ class _Found(BaseModel, strict=True):
     grade: float
 
 
-class _Query(BaseModel, strict=True):
+class _HeldOutQuery(BaseModel, strict=True):
     """A record of a query in one mode; of scored pairs, which have none, without `top`."""
 
     name: str
@@ -126,16 +126,16 @@ class _Query(BaseModel, strict=True):
 
 def _examples(run: QueryRecords) -> Examples | None:
     """Worst and best queries by nDCG@10, and those that training changed most; None without any."""
-    queries = [query for query in run.read(_Query) if query.top]
+    queries = [query for query in run.read(_HeldOutQuery) if query.top]
     if not queries:
         return None
     shown = [q for q in queries if q.is_main] or [q for q in queries if q.mode == queries[0].mode]
-    before = {(q.name, q.mode, q.id): q for q in run.read(_Query, untrained=True) if q.top}
+    before = {(q.name, q.mode, q.id): q for q in run.read(_HeldOutQuery, untrained=True) if q.top}
     pairs = [(query, before.get((query.name, query.mode, query.id))) for query in shown]
     return Examples("What it finds", "", worst_and_best(pairs, lambda query: query.ndcg, _example))
 
 
-def _example(query: _Query, before: _Query | None) -> Example:
+def _example(query: _HeldOutQuery, before: _HeldOutQuery | None) -> Example:
     marks = ("✗ not relevant", "✓ relevant")
     answers = [Answer(d.text or d.id, marks[d.grade > 0], d.grade > 0) for d in query.top]
     remark = "" if before is None else f", untrained {before.ndcg:.3f}"
@@ -162,7 +162,7 @@ def _declared(name: str, title: str, build: str, facts: Mapping[str, Any]) -> An
     return benchmark(name, title=title, build=f"idiomtune.benchmarks.own.{build}", **facts)
 
 
-class OwnOptions(BenchmarkOptions):
+class OwnBenchmarkOptions(BenchmarkOptions):
     """Options of a benchmark on the user's own data."""
 
     places: ClassVar[tuple[str, ...]] = ("path",)
@@ -204,7 +204,7 @@ class OwnOptions(BenchmarkOptions):
         return ["", "span"]
 
 
-class OwnTableOptions(OwnOptions):
+class OwnTableOptions(OwnBenchmarkOptions):
     """Options of a benchmark on a table.
 
     Attributes:
@@ -237,7 +237,7 @@ class OwnRankingOptions(OwnTableOptions):
 
 
 @_declared("own_retrieval", "Own retrieval", "retrieval:build", retrieval_facts("own_retrieval"))
-class OwnRetrievalOptions(OwnOptions):
+class OwnRetrievalOptions(OwnBenchmarkOptions):
     name: Literal["own_retrieval"]
     judgements: Text | None
     exclude_self: bool

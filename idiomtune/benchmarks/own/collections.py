@@ -15,7 +15,7 @@ from torch import Tensor
 from idiomtune.benchmarks.own import Mode
 from idiomtune.benchmarks.retrieval import tie_break
 from idiomtune.data.own.forms import DOCUMENTS, JUDGEMENTS, QUERIES, Form, normalised
-from idiomtune.data.own.table import Record, Table, unique
+from idiomtune.data.own.table import UserRecord, UserTable, unique
 from idiomtune.errors import UserError
 from idiomtune.io.files import first_of, is_file, is_folder, raise_problems
 from idiomtune.io.tables import Row, read_rows, text_lines_of
@@ -23,7 +23,7 @@ from idiomtune.requests import Request, Role
 
 
 @dataclass(frozen=True)
-class Query:
+class UserQuery:
     """A query, and the documents or candidates that were judged for it.
 
     Attributes:
@@ -42,7 +42,7 @@ class Query:
 
 
 def request_of(
-    record: Record,
+    record: UserRecord,
     text: str = "text",
     span: str = "span",
     instruction: str | None = None,
@@ -100,7 +100,7 @@ class Collection:
     name: str
     ids: Sequence[str]
     documents: Sequence[Request]
-    queries: list[Query]
+    queries: list[UserQuery]
     num_left_out: int
     files: list[Path]
 
@@ -150,13 +150,13 @@ def read_collection(
 
     check, check_query = unique(), unique()
 
-    def document(record: Record) -> tuple[str, Request]:
+    def document(record: UserRecord) -> tuple[str, Request]:
         return check(record, record.name("id")), request_of(record, role="document")
 
-    def query(record: Record) -> tuple[str, Query]:
+    def query(record: UserRecord) -> tuple[str, UserQuery]:
         id_ = check_query(record, record.name("id"))
         request = request_of(record, instruction=instruction)
-        return id_, Query(id_, request, {}, record.optional_name("group"))
+        return id_, UserQuery(id_, request, {}, record.optional_name("group"))
 
     documents = dict(_read(corpus, DOCUMENTS, ("id text", "id title text"), document))
     positions = {id_: position for position, id_ in enumerate(documents)}
@@ -164,7 +164,7 @@ def read_collection(
 
     ignored: dict[str, None] = {}
 
-    def judge(record: Record) -> None:
+    def judge(record: UserRecord) -> None:
         query, document = record.name("query"), record.name("document")
         grade = record.number_in("relevance") if "relevance" in record.names else 1.0
         position = positions.get(document)
@@ -237,7 +237,7 @@ def _judged(folder: Path, split: str | None) -> list[Path]:
 
 
 def _read(
-    paths: Sequence[Path], form: Form, layouts: Sequence[str], make: Callable[[Record], T]
+    paths: Sequence[Path], form: Form, layouts: Sequence[str], make: Callable[[UserRecord], T]
 ) -> Iterator[T]:
     """What `make` returns for each row.
 
@@ -250,7 +250,7 @@ def _read(
     for path in paths:
         is_plain = _unpacked(path).suffix.lower() in (*_PLAIN, "")
         rows = _plain_rows(path, form, {layout.count(" ") + 1: layout.split() for layout in layouts})
-        yield from Table(path, [form]).read(make, rows if is_plain else None)
+        yield from UserTable(path, [form]).read(make, rows if is_plain else None)
 
 
 def _plain_rows(path: Path, form: Form, layouts: dict[int, list[str]]) -> Iterator[Row]:

@@ -25,7 +25,7 @@ from idiomtune.benchmarks.own import (
 )
 from idiomtune.benchmarks.own.collections import (
     Collection,
-    Query,
+    UserQuery,
     in_mode,
     modes_of,
     request_of,
@@ -35,8 +35,8 @@ from idiomtune.benchmarks.own.retrieval import OwnRetrievalBenchmark
 from idiomtune.benchmarks.pairs import best_accuracy, best_f1, cosines
 from idiomtune.data.own.forms import LABELLED_PAIRS, SPAN_PARTS, STS
 from idiomtune.data.own.load import own_splits
-from idiomtune.data.own.store import Examples
-from idiomtune.data.own.table import Record, Table, as_number, unique
+from idiomtune.data.own.store import UserExamples
+from idiomtune.data.own.table import UserRecord, UserTable, as_number, unique
 from idiomtune.declarations.dataset import HELD_OUT
 from idiomtune.errors import UserError
 from idiomtune.requests import Request, symmetric
@@ -93,7 +93,7 @@ def read_pairs(
     """
     are_labelled, check = benchmark == "own_pairs", unique()
 
-    def pair(record: Record) -> Pair:
+    def pair(record: UserRecord) -> Pair:
         for role in SPAN_PARTS:
             if record.has(role):
                 raise record.error(role, "of which sentence? Name the column as span1 or span2")
@@ -103,7 +103,7 @@ def read_pairs(
         return Pair(id_, first, second, gold, record.optional_name("group"))
 
     form = LABELLED_PAIRS if are_labelled else STS
-    pairs = list(Table(path, [form], columns, f"benchmark.{benchmark}.columns").read(pair))
+    pairs = list(UserTable(path, [form], columns, f"benchmark.{benchmark}.columns").read(pair))
     golds = sorted({pair.gold for pair in pairs})
     if are_labelled and golds not in ([0, 1], [-1, 1]):
         raise UserError(
@@ -114,7 +114,7 @@ def read_pairs(
     return [pair._replace(gold=float(pair.gold == 1)) for pair in pairs] if are_labelled else pairs
 
 
-def _label(record: Record) -> float:
+def _label(record: UserRecord) -> float:
     value = record.cell("label")
     number = as_number(int(value) if isinstance(value, bool) else value)
     if number in (0, -1, 1):
@@ -218,7 +218,7 @@ class OwnValBenchmark:
     name = HELD_OUT
     without_gold: Sequence[str] = ()
 
-    def __init__(self, parts: dict[str, Examples], files: Sequence[Path], options: OwnValOptions) -> None:
+    def __init__(self, parts: dict[str, UserExamples], files: Sequence[Path], options: OwnValOptions) -> None:
         self.files = list(files)
         self._parts = [
             (name, examples.store.has_spans, _benchmark(name, examples, options))
@@ -254,7 +254,7 @@ class OwnValBenchmark:
 
 
 def _benchmark(
-    name: str, examples: Examples, options: OwnValOptions
+    name: str, examples: UserExamples, options: OwnValOptions
 ) -> OwnRetrievalBenchmark | OwnPairBenchmark:
     section = f"objective.parts.{name}.data" if name else "data"
     if examples.form == "scored":
@@ -277,7 +277,7 @@ def _benchmark(
     return OwnRetrievalBenchmark([collection], name=HELD_OUT)
 
 
-def _pairs(examples: Examples) -> list[Pair]:
+def _pairs(examples: UserExamples) -> list[Pair]:
     store, pairs = examples.store, []
     for row, first in enumerate(examples.anchors.tolist()):
         (name,) = examples.names([row])
@@ -286,7 +286,7 @@ def _pairs(examples: Examples) -> list[Pair]:
     return pairs
 
 
-def _query(examples: Examples, row: int, relevant: Sequence[int], ids: NDArray[Any]) -> Query:
+def _query(examples: UserExamples, row: int, relevant: Sequence[int], ids: NDArray[Any]) -> UserQuery:
     """The anchor of a row.
 
     Args:
@@ -299,7 +299,7 @@ def _query(examples: Examples, row: int, relevant: Sequence[int], ids: NDArray[A
     grades: dict[Any, float] = dict.fromkeys(relevant, 1.0)
     same = np.flatnonzero(ids == store.text_ids[anchor]).tolist()
     left_out = [position for position in same if position not in grades]
-    return Query(store.name(number), request, grades, store.group(number), left_out=left_out)
+    return UserQuery(store.name(number), request, grades, store.group(number), left_out=left_out)
 
 
 def _sampled(numbers: NDArray[Any], limit: int) -> NDArray[Any]:
@@ -309,7 +309,7 @@ def _sampled(numbers: NDArray[Any], limit: int) -> NDArray[Any]:
     return np.sort(np.random.default_rng(0).choice(numbers, limit, replace=False))
 
 
-def _of_pairs(part: str, examples: Examples, options: OwnValOptions) -> Collection:
+def _of_pairs(part: str, examples: UserExamples, options: OwnValOptions) -> Collection:
     """Queries are the distinct anchors; documents all distinct positives and negatives."""
     store = examples.store
     ids = store.text_ids
@@ -337,10 +337,10 @@ def _of_pairs(part: str, examples: Examples, options: OwnValOptions) -> Collecti
     return _collection(part, examples, texts, queries)
 
 
-def _of_sentences(part: str, examples: Examples, options: OwnValOptions) -> Collection:
+def _of_sentences(part: str, examples: UserExamples, options: OwnValOptions) -> Collection:
     """Every sentence is a document, and each one with another of its label is a query."""
     rows = _sampled(np.arange(len(examples)), options.max_documents)
-    examples = Examples(examples.store, examples.rows[rows])
+    examples = UserExamples(examples.store, examples.rows[rows])
     store, anchors = examples.store, examples.anchors
     labels = store.label_ids[examples.rows] if store.has_labels else store.labels[anchors]
     label = np.unique(labels, axis=0, return_inverse=True)[1].ravel()
@@ -353,7 +353,7 @@ def _of_sentences(part: str, examples: Examples, options: OwnValOptions) -> Coll
 
 
 def _collection(
-    part: str, examples: Examples, texts: Sequence[int], queries: list[Query], num_left_out: int = 0
+    part: str, examples: UserExamples, texts: Sequence[int], queries: list[UserQuery], num_left_out: int = 0
 ) -> Collection:
     """Documents are called by text and span, so that ties do not depend on the order of rows."""
     store = examples.store

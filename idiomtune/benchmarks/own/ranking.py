@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 from idiomloss import cosine_similarity
 from idiomtune.benchmarks import Embed, Result
 from idiomtune.benchmarks.own import RANKING_METRICS, Mode, OwnRankingOptions, own_score
-from idiomtune.benchmarks.own.collections import Query, in_mode, modes_of, request_of, span_note
+from idiomtune.benchmarks.own.collections import UserQuery, in_mode, modes_of, request_of, span_note
 from idiomtune.benchmarks.retrieval import (
     average_precision,
     ndcg_of_gains,
@@ -26,7 +26,7 @@ from idiomtune.benchmarks.retrieval import (
     tie_break,
 )
 from idiomtune.data.own.forms import RANKINGS
-from idiomtune.data.own.table import Record, Table, as_number, unique
+from idiomtune.data.own.table import UserRecord, UserTable, as_number, unique
 from idiomtune.errors import UserError
 from idiomtune.requests import Request
 from idiomtune.statistics import statistic_of
@@ -43,7 +43,7 @@ def build(_settings: Any, options: OwnRankingOptions) -> OwnRankingBenchmark:
 
 def read_ranking(
     path: Path, columns: Mapping[str, str] | None = None, instruction: str | None = None
-) -> list[Query]:
+) -> list[UserQuery]:
     """Queries with candidates, in one of four forms, recognized by the columns.
 
     - `query`, `candidates` (a list), `grades` (a list of as many numbers)
@@ -63,28 +63,28 @@ def read_ranking(
     Raises:
         UserError: naming file, row and field of all problems.
     """
-    queries: dict[str, Query] = {}
+    queries: dict[str, UserQuery] = {}
     check = unique()
 
-    def add(record: Record) -> None:
+    def add(record: UserRecord) -> None:
         text, group = request_of(record, "query", instruction=instruction), record.optional_name("group")
         if table.form.name != "by pair":
             ids = [record.name(role) for role in ("id", "row_id") if role in record.names]
             id_ = check(record, ids[0] if ids else str(record.number))
             grades = _grades(record, table.form.name)
             above = len(grades) - 2.0 if table.form.name == "ordered" else 0.0
-            queries[id_] = Query(id_, text, grades, group, above)
+            queries[id_] = UserQuery(id_, text, grades, group, above)
             return
         id_ = record.name("id") if "id" in record.names else text.text
         candidate, grade = record.text("candidate"), record.number_in("grade")
-        query = queries.setdefault(id_, Query(id_, text, {}, group))
+        query = queries.setdefault(id_, UserQuery(id_, text, {}, group))
         if (query.text, query.group) != (text, group):
             raise record.error("query", f"is not that of the first row of {id_!r} (query, span, group)")
         if candidate in query.grades:
             raise record.error("candidate", f"{candidate!r} occurs twice for the query {id_!r}")
         query.grades[candidate] = grade
 
-    table = Table(path, RANKINGS, columns, "benchmark.own_ranking.columns")
+    table = UserTable(path, RANKINGS, columns, "benchmark.own_ranking.columns")
     for _ in table.read(add):
         pass
     if not any(map(_can_be_scored, queries.values())):
@@ -93,7 +93,7 @@ def read_ranking(
     return [replace(query, grades=dict(sorted(query.grades.items()))) for query in queries.values()]
 
 
-def _grades(record: Record, form: str) -> dict[str, float]:
+def _grades(record: UserRecord, form: str) -> dict[str, float]:
     """The grade of each candidate of a row that has all of a query."""
     role = "positives" if form == "relevant" else "candidates"
     candidates = _texts(record, role)
@@ -116,7 +116,7 @@ def _grades(record: Record, form: str) -> dict[str, float]:
     return dict(zip(candidates, grades, strict=True))
 
 
-def _texts(record: Record, role: str) -> list[str]:
+def _texts(record: UserRecord, role: str) -> list[str]:
     texts = record.list_in(role)
     for text in texts:
         if not isinstance(text, str) or not text.strip():
@@ -124,7 +124,7 @@ def _texts(record: Record, role: str) -> list[str]:
     return texts
 
 
-def _can_be_scored(query: Query) -> bool:
+def _can_be_scored(query: UserQuery) -> bool:
     return len(query.grades) > 1 and max(query.grades.values()) > 0
 
 
@@ -145,7 +145,7 @@ class OwnRankingBenchmark:
     name = "own_ranking"
     without_gold: Sequence[str] = ()
 
-    def __init__(self, data: Mapping[str, Sequence[Query]], files: Sequence[Path] = ()) -> None:
+    def __init__(self, data: Mapping[str, Sequence[UserQuery]], files: Sequence[Path] = ()) -> None:
         self.data = {name: list(filter(_can_be_scored, queries)) for name, queries in data.items()}
         self.files = files
         self._num_queries = {name: len(queries) for name, queries in data.items()}
@@ -182,7 +182,7 @@ class OwnRankingBenchmark:
 
 
 def _score_mode(
-    name: str, queries: Sequence[Query], mode: Mode, cosines: Sequence[Tensor], result: Result
+    name: str, queries: Sequence[UserQuery], mode: Mode, cosines: Sequence[Tensor], result: Result
 ) -> None:
     ranked: list[list[str]] = []
     correlations: list[float | None] = []
@@ -208,7 +208,7 @@ def add_rankings(
     result: Result,
     place: tuple[str, str, Mode],
     names: Sequence[str],
-    queries: Sequence[Query],
+    queries: Sequence[UserQuery],
     ranked: Sequence[Sequence[Any]],
     shown: Callable[[Any], Mapping[str, str]],
     columns: Mapping[str, Sequence[float | None]] | None = None,

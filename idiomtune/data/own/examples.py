@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from idiomtune.data.own.columns import ColumnValues, condition, value_key
 from idiomtune.data.own.forms import TRAINED, UNREAD, normalised
 from idiomtune.data.own.source import Source
-from idiomtune.data.own.table import Record, Span, Table
+from idiomtune.data.own.table import Span, UserRecord, UserTable
 from idiomtune.errors import UserError
 from idiomtune.io.files import first_of
 from idiomtune.io.tables import Row
@@ -42,7 +42,7 @@ class Sentence:
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class UserExample:
     """A row.
 
     Attributes:
@@ -64,7 +64,7 @@ class Example:
     instruction: str | None = None
 
 
-class OwnTable(Table):
+class OwnTable(UserTable):
     """A table to train on.
 
     Args:
@@ -97,7 +97,7 @@ class OwnTable(Table):
         self._is_chosen = form is not None
         self._values: dict[str, ColumnValues] = defaultdict(ColumnValues)  # of columns without a role
 
-    def examples(self, rows: Iterator[Row] | None = None) -> Iterator[Example]:
+    def examples(self, rows: Iterator[Row] | None = None) -> Iterator[UserExample]:
         """As :meth:`read`, of the rows for which the user's conditions hold."""
         rows = iter(self.source.rows() if rows is None else rows)
         yield from self.read(self._example, self._selected(rows) if self._conditions else rows)
@@ -256,7 +256,7 @@ class OwnTable(Table):
         form = {"scored": "scored pairs"}.get(self.form.name, self.form.name)
         return f"{self.source.name}: {form} ({about})"
 
-    def _example(self, record: Record) -> Example:
+    def _example(self, record: UserRecord) -> UserExample:
         """A row. Raises FieldError."""
         form = self.form.name
         group, meaning = self._name(record, "group"), self._name(record, "meaning")
@@ -291,7 +291,7 @@ class OwnTable(Table):
         weight = record.number_in("weight") if record.has("weight") else 1.0
         if not 0 <= weight <= _MAX_WEIGHT:
             raise record.error("weight", f"must be from 0 to {_MAX_WEIGHT:g}, got {weight:g}")
-        return Example(
+        return UserExample(
             record.number,
             tuple(sentences),
             num_positives,
@@ -302,7 +302,7 @@ class OwnTable(Table):
             instruction=record.optional_text("instruction"),
         )
 
-    def _sentence(self, entry: Record, group: str | None, meaning: str | None = None) -> Sentence:
+    def _sentence(self, entry: UserRecord, group: str | None, meaning: str | None = None) -> Sentence:
         """A text of a row; an object's own labels take precedence over those of its row."""
         text, span = entry.marked()
         if span is not None:
@@ -314,7 +314,7 @@ class OwnTable(Table):
         group = self._name(entry, "group") or group
         return Sentence(text, span, group, self._name(entry, "meaning") or meaning)
 
-    def _name(self, record: Record, role: str) -> str | None:
+    def _name(self, record: UserRecord, role: str) -> str | None:
         """The first name that differs from it only as :func:`value_key` says."""
         if (name := record.optional_name(role)) is None:
             return None

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from idiomtune.data.own.examples import Example, OwnTable, Sentence
+from idiomtune.data.own.examples import OwnTable, Sentence, UserExample
 from idiomtune.data.own.forms import CORPUS
 from idiomtune.data.own.source import Source, find_sources
-from idiomtune.data.own.store import MAX_IN_MEMORY, Examples, Store
-from idiomtune.data.own.table import Table
+from idiomtune.data.own.store import MAX_IN_MEMORY, Store, UserExamples
+from idiomtune.data.own.table import UserTable
 from idiomtune.declarations.dataset import NO_DATA, OwnData
 from idiomtune.errors import UserError
 from idiomtune.io.files import first_of
@@ -43,11 +43,11 @@ def read_corpus(names: Sequence[str]) -> list[str]:
     Raises:
         UserError: naming file, row and field of a problem, or the option.
     """
-    tables = [Table(source, [CORPUS]) for source in find_sources(names, "data.negatives.corpus")]
+    tables = [UserTable(source, [CORPUS]) for source in find_sources(names, "data.negatives.corpus")]
     return list(dict.fromkeys(text for t in tables for text in t.read(lambda row: row.marked()[0])))
 
 
-def with_negatives(example: Example, mined: Mined) -> Example:
+def with_negatives(example: UserExample, mined: Mined) -> UserExample:
     """A pair with the negatives that were mined for its anchor, after its own."""
     own = {sentence.text for sentence in example.sentences}
     more = [Sentence(text) for text in mined.get(example.sentences[0].text, ()) if text not in own]
@@ -65,8 +65,8 @@ class OwnSplits:
         notes: what a user should know of the data, a line each.
     """
 
-    train: Examples
-    val: Examples
+    train: UserExamples
+    val: UserExamples
     files: Sequence[Path]
     revisions: Mapping[str, str] = field(default_factory=dict)
     notes: Sequence[str] = ()
@@ -158,7 +158,7 @@ def load_own(data: OwnData, mined: Mined = MappingProxyType({})) -> OwnSplits:
 
 def _read(
     sources: Sequence[Source], data: OwnData, notes: list[str], mined: Mined, spellings: dict[str, str]
-) -> Examples:
+) -> UserExamples:
     """All rows of some tables, which must be of one form."""
     store: Store | None = None
     with SpooledTemporaryFile(MAX_IN_MEMORY) as file:
@@ -185,10 +185,10 @@ def _read(
     unlabelled = np.flatnonzero(store.label_ids == 0)
     if store.has_labels and len(unlabelled):
         raise UserError(f"{store.name(unlabelled[0])}: has a group but no label, while others have labels")
-    return _with_meanings(Examples(store, np.arange(len(store.numbers))))
+    return _with_meanings(UserExamples(store, np.arange(len(store.numbers))))
 
 
-def _with_meanings(examples: Examples) -> Examples:
+def _with_meanings(examples: UserExamples) -> UserExamples:
     """Without sentences that have no meaning if others have one; rows without a group or span are named."""
     store, first = examples.store, examples.anchors
     has_group = store.groups != store.text_ids[first]
@@ -201,7 +201,7 @@ def _with_meanings(examples: Examples) -> Examples:
         if rows.any():
             log.warning("without a %s, while others have one: %s", role, _rows(examples, rows))
     if store.form == "sentences" and not store.has_labels:
-        return Examples(store, examples.rows[~lacks["meaning"]])
+        return UserExamples(store, examples.rows[~lacks["meaning"]])
     return examples
 
 
@@ -218,7 +218,7 @@ def _check_text_columns(store: Store, source: str) -> None:
             raise UserError(problem, file=source)
 
 
-def _split(examples: Examples, share: float, notes: list[str]) -> tuple[Examples, Examples]:
+def _split(examples: UserExamples, share: float, notes: list[str]) -> tuple[UserExamples, UserExamples]:
     """Hold out whole groups, the same in every run: those of the smallest numbers, which are hashes."""
     store, rows = examples.store, examples.rows
     what = "groups" if store.has_groups else "labels" if store.has_labels else "anchors"
@@ -241,10 +241,10 @@ def _split(examples: Examples, share: float, notes: list[str]) -> tuple[Examples
     num_rows = f"{int(is_held_out.sum())} of {len(is_held_out)} rows"
     num_groups = f"{len(fitting)} of {len(distinct)} {what} (data.val_share={share:g}{more})"
     notes.append(f"held out: {num_rows}, {num_groups}{_named(store, distinct[fitting])}")
-    return Examples(store, rows[~is_held_out]), Examples(store, rows[is_held_out])
+    return UserExamples(store, rows[~is_held_out]), UserExamples(store, rows[is_held_out])
 
 
-def _without_held_out(train: Examples, val: Examples, notes: list[str]) -> Examples:
+def _without_held_out(train: UserExamples, val: UserExamples, notes: list[str]) -> UserExamples:
     """Rows of which the anchor (of scored pairs: both sentences) is not held out."""
     is_in_both = np.isin(_keys(train), _keys(val))
     if is_in_both.any():
@@ -256,7 +256,7 @@ def _without_held_out(train: Examples, val: Examples, notes: list[str]) -> Examp
             known = f"{len(groups) - len(new)} of {len(groups)} held-out groups are trained on too"
             others = _named(val.store, new, "; not trained on: ")
             notes.append(f"{known}, so the scores are of new rows of known groups{others}")
-    train = Examples(train.store, train.rows[~is_in_both])
+    train = UserExamples(train.store, train.rows[~is_in_both])
     if train.form == "pairs":
         trained = train.store.text_ids[[text for row in range(len(train)) for text in train.texts(row)]]
         is_trained = np.isin(val.store.text_ids[val.anchors + 1], trained)
@@ -271,7 +271,7 @@ def _named(store: Store, groups: NDArray[np.int64], before: str = ": ") -> str:
     return f"{before}{first_of(names)}" if names else ""
 
 
-def _keys(examples: Examples) -> Any:
+def _keys(examples: UserExamples) -> Any:
     """int64 (R,), equal for rows that are the same: by the anchor, or the two sentences of a scored pair."""
     ids = examples.store.text_ids
     anchors = ids[examples.anchors]
@@ -281,7 +281,7 @@ def _keys(examples: Examples) -> Any:
     return np.minimum(anchors, others) * _HASH + np.maximum(anchors, others)
 
 
-def _oddities(train: Examples) -> Iterator[str]:
+def _oddities(train: UserExamples) -> Iterator[str]:
     """What a user may not have meant, a line each; it is trained on nevertheless."""
     store, first = train.store, train.anchors
     ids = store.text_ids[first]
@@ -307,7 +307,7 @@ def _oddities(train: Examples) -> Iterator[str]:
             yield f"{share} have one meaning, and no hard negative: {_rows(train, is_one_sided)}"
 
 
-def _rows(examples: Examples, chosen: NDArray[np.bool_]) -> str:
+def _rows(examples: UserExamples, chosen: NDArray[np.bool_]) -> str:
     """`12 rows (pairs.csv row 3, pairs.csv row 9, …)`."""
     rows = np.flatnonzero(chosen)
     names = ", ".join(examples.names(rows[:_MAX_NAMED].tolist())) + ", …" * (len(rows) > _MAX_NAMED)

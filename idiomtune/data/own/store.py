@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from idiomtune.data.own.examples import MAX_NAMES, Example
+from idiomtune.data.own.examples import MAX_NAMES, UserExample
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -77,7 +77,7 @@ class Store:
         self.names: dict[int, str] = {}
         self.has_groups = self.has_meanings = self.has_labels = self.has_spans = False
 
-    def add(self, source: str, example: Example) -> None:
+    def add(self, source: str, example: UserExample) -> None:
         """One row of a table."""
         self._sources.setdefault(source, len(self._rows) // _ROW.itemsize)
         anchor = example.sentences[0]
@@ -112,7 +112,7 @@ class Store:
         self._num_texts += len(example.sentences)
         self.has_labels |= example.label is not None
 
-    def _labels(self, example: Example, place: int, text_id: int, row_group: int) -> tuple[int, int]:
+    def _labels(self, example: UserExample, place: int, text_id: int, row_group: int) -> tuple[int, int]:
         """Group and meaning of a text: its own, else those of its row."""
         sentence = example.sentences[place]
         if example.label is not None and sentence.group is None:
@@ -170,7 +170,7 @@ class Store:
 
 
 @dataclass(frozen=True)
-class Examples:
+class UserExamples:
     """Some rows of a store: the training data, or the held-out data.
 
     Attributes:

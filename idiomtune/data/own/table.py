@@ -41,7 +41,7 @@ class FieldError(ValueError):
     """A problem of a row, which names the field."""
 
 
-class Record:
+class UserRecord:
     """A row, by the roles of its columns. All methods raise FieldError for a cell that is wrong.
 
     Args:
@@ -184,7 +184,7 @@ class Record:
             raise self.error(role, f'is a list that cannot be read ({cell:.60}): write JSON, ["…", "…"]')
         return [cell]
 
-    def entries(self, role: str, span: str, *, several: bool = True) -> list[Record]:
+    def entries(self, role: str, span: str, *, several: bool = True) -> list[UserRecord]:
         """The texts of a role, each as a record: a text, or an object.
 
         An object has `text` or `title`, and perhaps `span`, `group` and `meaning`.
@@ -210,9 +210,11 @@ class Record:
             if isinstance(entry, dict):
                 own = {key: [key] for key in entry if key in _ENTRY}
                 names = own if own.keys() & set(SPAN_PARTS) else {**marks, **own}
-                records.append(Record(self.number, {**around, **entry}, names, column))
+                records.append(UserRecord(self.number, {**around, **entry}, names, column))
             else:
-                records.append(Record(self.number, {**around, column: entry}, {**marks, "text": [column]}))
+                records.append(
+                    UserRecord(self.number, {**around, column: entry}, {**marks, "text": [column]})
+                )
         return records
 
 
@@ -222,7 +224,7 @@ def _is_text(cells: Sequence[Any]) -> bool:
     return len({*texts}) > len(cells) / 2
 
 
-class Table:
+class UserTable:
     """A table's rows, in the first form that its columns make.
 
     Args:
@@ -269,7 +271,11 @@ class Table:
         return self._forms[0]
 
     def read(
-        self, make: Callable[[Record], T], rows: Iterator[Row] | None = None, *, may_be_empty: bool = False
+        self,
+        make: Callable[[UserRecord], T],
+        rows: Iterator[Row] | None = None,
+        *,
+        may_be_empty: bool = False,
     ) -> Iterator[T]:
         """What `make` returns for each row; it raises FieldError for a problem.
 
@@ -286,7 +292,7 @@ class Table:
         self._num_texts = sum(_is_text([row.values.get(column) for row in head]) for column in header)
         self._look_at(head, header)
         numbered = map(self._without_marks, chain(head, numbered)) if self._marks else chain(head, numbered)
-        records = (Record(row.number, row.values, self._names(tuple(row.values))) for row in numbered)
+        records = (UserRecord(row.number, row.values, self._names(tuple(row.values))) for row in numbered)
         yield from made(records, make, self.source.name, _place)
         if not (self.kinds or may_be_empty):
             raise UserError("there is no row", file=self.source.name)
@@ -403,7 +409,7 @@ class Table:
                 raise UserError(problem, file=self.source.name)
 
 
-def _place(record: Record) -> str:
+def _place(record: UserRecord) -> str:
     named_by = next((record.names[role][0] for role in _NAMING if role in record.names), "")
     return name_row(record.number, record.values, named_by)
 
@@ -424,11 +430,11 @@ def as_number(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def unique() -> Callable[[Record, str], str]:
+def unique() -> Callable[[UserRecord, str], str]:
     """A check of ids, each of which only one row may have; it returns the id."""
     rows: dict[str, int] = {}
 
-    def check(record: Record, id_: str) -> str:
+    def check(record: UserRecord, id_: str) -> str:
         if id_ in rows:
             raise record.error("id", f"{id_!r} occurs twice (first in row {rows[id_]})")
         rows[id_] = record.number

@@ -20,13 +20,13 @@ from idiomtune.benchmarks.admire import experts_scores
 from idiomtune.config import TrainSettings, check
 from idiomtune.data import astitch
 from idiomtune.data.admire import fold_items, read_items
-from idiomtune.data.astitch import Meanings, UsageCorpus, read_usages
+from idiomtune.data.astitch import CompoundMeanings, UsageCorpus, read_usages
 from idiomtune.data.sources import SAMPLE_ROOT, DataFiles
 from idiomtune.encoder.device import place
 from idiomtune.errors import UserError
 from idiomtune.expressions import plain_expression
 from idiomtune.reports.page import examples_of
-from idiomtune.reports.runs import Run
+from idiomtune.reports.runs import RunRecord
 from idiomtune.requests import Request, Usage
 from idiomtune.testing import check_objective
 from idiomtune.training.objective import module_benchmarks
@@ -234,7 +234,7 @@ def test_usages_take_turns(build: Build) -> None:
 
 def test_data_that_cannot_be_learnt_from(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     """Items without gold are refused; a compound with meanings of one sense alone has none."""
-    senses = {plain_expression(ITEMS[0].compound): Meanings("paper tiger", "a toy", ())}
+    senses = {plain_expression(ITEMS[0].compound): CompoundMeanings("paper tiger", "a toy", ())}
     monkeypatch.setattr("idiomtune.admire.objective.read_senses", lambda _: senses)
     objective = build()
     assert not any(map(any, map(objective._meanings, objective._sentences)))
@@ -382,7 +382,7 @@ def test_the_benchmark_routes_by_the_predicted_sense(build: Build, tmp_path: Pat
     assert set(scores) == set(map(str, experts_scores(["train", "astitch_dev"], "experts_text")))
     # A report's page finds no record damaged, whether of an item or of a sense alone.
     write_lines(tmp_path / "per_query" / "admire.jsonl", result.per_query)
-    (shown,), notes = examples_of(Run(tmp_path, "run", "finished"))
+    (shown,), notes = examples_of(RunRecord(tmp_path, "run", "finished"))
     assert shown.lists["Worst"]
     assert not notes
     same = "admire/train/experts_text{}/ndcg@5/literal"

@@ -11,7 +11,7 @@ import torch
 from scipy.stats import spearmanr
 
 from idiomtune.benchmarks import Result
-from idiomtune.benchmarks.own.collections import Query
+from idiomtune.benchmarks.own.collections import UserQuery
 from idiomtune.benchmarks.own.ranking import OwnRankingBenchmark, add_rankings, read_ranking
 from idiomtune.requests import Request
 from tests.benchmarks import in_turn
@@ -31,7 +31,7 @@ def test_forms(tmp_path: Path) -> None:
     pairs = write(tmp_path / "pairs.csv", "query_id,query,candidate,grade\n7,q,c,0\n7,q,a,2\n7,q,b,1\n")
     lists = '7,q,"[""c"", ""a"", ""b""]","[0, 2, 1]"'
     table = write(tmp_path / "lists.csv", f"id,query,candidates,grades\n{lists}\n")
-    expected = Query("7", ASKED, {"a": 2.0, "b": 1.0, "c": 0.0})
+    expected = UserQuery("7", ASKED, {"a": 2.0, "b": 1.0, "c": 0.0})
     for path in (graded, pairs, table):
         assert read_ranking(path) == [expected], path
         assert list(read_ranking(path)[0].grades) == ["a", "b", "c"], path
@@ -88,7 +88,7 @@ def test_queries_without_an_order_to_find(tmp_path: Path) -> None:
 
 
 def test_a_document_without_a_grade_has_the_grade_0_in_records() -> None:
-    result, queries = Result(), [Query("7", ASKED, {"judged": 1.0})]
+    result, queries = Result(), [UserQuery("7", ASKED, {"judged": 1.0})]
     place = ("own_ranking", "mine", "sentence")
     add_rankings(result, place, ["mrr"], queries, [["other", "judged"]], lambda text: {"text": text})  # type: ignore[arg-type]
     assert result.per_query[0]["top"] == [{"text": "other", "grade": 0.0}, {"text": "judged", "grade": 1.0}]
@@ -122,7 +122,7 @@ def test_equal_to_others() -> None:
         grades[0] = 1
         names = tuple(f"d{n:02d}" for n in range(size))
         queries.append(
-            Query(str(number), ASKED, dict(zip(names, grades.double().tolist(), strict=True)), "g")
+            UserQuery(str(number), ASKED, dict(zip(names, grades.double().tolist(), strict=True)), "g")
         )
         parts.append(torch.randn(size, 6, generator=g))
     asked = torch.randn(15, 6, generator=g)

@@ -13,7 +13,7 @@ import torch
 
 from idiomtune.benchmarks import retrieval
 from idiomtune.benchmarks.own import RETRIEVAL_METRICS
-from idiomtune.benchmarks.own.collections import Collection, Query, read_collection
+from idiomtune.benchmarks.own.collections import Collection, UserQuery, read_collection
 from idiomtune.benchmarks.own.retrieval import OwnRetrievalBenchmark
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.data.idiolink import load_split
@@ -120,7 +120,7 @@ def test_equal_to_pytrec_eval(monkeypatch: pytest.MonkeyPatch) -> None:
     grades = torch.randint(0, 4, (20, 150), generator=g) * (torch.rand(20, 150, generator=g) < 0.2)
     grades[:, 100] = 1
     asked = [
-        Query(
+        UserQuery(
             ids[n] if n < 10 else f"q{n}",
             Request("x", role="query"),
             {d: float(grade) for d, grade in enumerate(row) if grade and (d != n or n >= 10)},

@@ -16,7 +16,7 @@ from idiomtune.benchmarks.own.pairs import OwnPairBenchmark
 from idiomtune.benchmarks.own.pairs import read_pairs as read_own_pairs
 from idiomtune.benchmarks.semeval2022 import SemEvalBenchmark
 from idiomtune.benchmarks.suite import Suite
-from idiomtune.data.semeval2022 import Gold, Pair, PairSplit, read_pairs
+from idiomtune.data.semeval2022 import Gold, PairSplit, SentencePair, read_pairs
 from idiomtune.data.sources import DataFiles
 from idiomtune.declarations.registry import benchmark_types
 from idiomtune.encoder.encoder import Encoder
@@ -26,7 +26,7 @@ from tests.benchmarks import with_cosines as embedded
 
 def split(gold: list[Gold] | None, num: int = 5, name: str = "dev") -> PairSplit:
     """Pairs 0, 1, … of English, the last of Portuguese."""
-    pairs = [Pair(str(i), "EN" if i < num - 1 else "PT", "x", f"a{i}", f"b{i}") for i in range(num)]
+    pairs = [SentencePair(str(i), "EN" if i < num - 1 else "PT", "x", f"a{i}", f"b{i}") for i in range(num)]
     form = tuple((pair.id, pair.language, s) for s in ("pre_train", "fine_tune") for pair in pairs)
     return PairSplit(name, tuple(pairs), tuple(gold) if gold is not None else None, form, ())  # type: ignore[arg-type]
 

@@ -19,10 +19,10 @@ import pytest
 from bench.own_data import read as load_pairs
 from bench.own_data import write_pairs
 from idiomtune.data.own import store
-from idiomtune.data.own.examples import Example, OwnTable, Sentence
+from idiomtune.data.own.examples import OwnTable, Sentence, UserExample
 from idiomtune.data.own.load import OwnSplits
 from idiomtune.data.own.source import Source
-from idiomtune.data.own.store import Examples
+from idiomtune.data.own.store import UserExamples
 from idiomtune.errors import UserError
 from tests.idiomtune.data.test_own_tables import read
 from tests.own_data import write, write_lines
@@ -33,8 +33,8 @@ def texts(splits: OwnSplits, row: int) -> list[str]:
     return [splits.train.store.read_text(text) for text in splits.train.texts(row)]
 
 
-def pair(*texts: str, num_positives: int = 1, **more: Any) -> Example:
-    return Example(1, tuple(Sentence(text) for text in texts), num_positives, **more)
+def pair(*texts: str, num_positives: int = 1, **more: Any) -> UserExample:
+    return UserExample(1, tuple(Sentence(text) for text in texts), num_positives, **more)
 
 
 LABELLED_LISTS = {
@@ -60,7 +60,7 @@ TEVATRON = {
 ENDS = {"positive_span": "dog", "anchor_span_start": "0", "anchor_span_end": "1"}
 SCORED_ENDS = {"similarity": 0, "span1": "cat", "span2_start": 0.0, "span2_end": 1.0}
 IN_USE = {"sentence": "a cat", "idiom": " g ", "sense": "m", "usage": "literal", "span": "cat"}
-FORMS: list[tuple[dict[str, Any], Example]] = [
+FORMS: list[tuple[dict[str, Any], UserExample]] = [
     # sentence-transformers: triplets, several negatives
     ({"anchor": "a", "positive": "p", "negative": "n"}, pair("a", "p", "n")),
     ({"anchor": "a", "positive": "p", "negative_1": "m", "negative_2": "", "neg-3": "n"}, pair(*"apmn")),
@@ -79,10 +79,10 @@ FORMS: list[tuple[dict[str, Any], Example]] = [
     ),
     ({"query": "a", "pos": "[1, 2]"}, pair("a", "[1, 2]")),
     # spans, groups and meanings
-    (LABELLED_LISTS, Example(1, LABELLED_SENTENCES, 1)),
+    (LABELLED_LISTS, UserExample(1, LABELLED_SENTENCES, 1)),
     (
         {"anchor": "a", "positive": "a dog"} | ENDS,
-        Example(1, (Sentence("a", (0, 1)), Sentence("a dog", (2, 5))), 1),
+        UserExample(1, (Sentence("a", (0, 1)), Sentence("a dog", (2, 5))), 1),
     ),
     # pandas puts an index before the columns
     ({"": "3", "anchor": "a", "positive": "p", "weight": "0.5"}, pair("a", "p", weight=0.5)),
@@ -90,17 +90,17 @@ FORMS: list[tuple[dict[str, Any], Example]] = [
     ({"sentence1": "a", "sentence2": "b", "label": 1}, pair("a", "b", score=1.0)),
     (
         {"text1": "a cat", "text2": "b"} | SCORED_ENDS,
-        Example(1, (Sentence("a cat", (2, 5)), Sentence("b", (0, 1))), 1, score=0.0),
+        UserExample(1, (Sentence("a cat", (2, 5)), Sentence("b", (0, 1))), 1, score=0.0),
     ),
     # sentences
     ({"text": "a", "label": 3.0}, pair("a", num_positives=0, label="3")),
-    (IN_USE, Example(1, (Sentence("a cat", (2, 5), "g", "m"),), usage="literal")),
-    ({"text": "a", "label": "x", "group": "g"}, Example(1, (Sentence("a", None, "g"),), label="x")),
+    (IN_USE, UserExample(1, (Sentence("a cat", (2, 5), "g", "m"),), usage="literal")),
+    ({"text": "a", "label": "x", "group": "g"}, UserExample(1, (Sentence("a", None, "g"),), label="x")),
 ]
 
 
 @pytest.mark.parametrize(("row", "expected"), FORMS, ids=[str(n) for n in range(len(FORMS))])
-def test_a_row_of_every_form(row: dict[str, Any], expected: Example) -> None:
+def test_a_row_of_every_form(row: dict[str, Any], expected: UserExample) -> None:
     (made,) = OwnTable(Source("a row", hub=[row]), None).examples()
     assert made == expected
 
@@ -112,7 +112,7 @@ def test_columns_are_mapped() -> None:
     mapping = dict(zip(roles, ("title", "abstract", "wrong", "worse", "idiom in it"), strict=True))
     table = OwnTable(Source("a row", hub=[row]), mapping)
     (made,) = table.examples()
-    assert made == Example(1, (Sentence("a", (0, 1)), *map(Sentence, "pnm")), 1)
+    assert made == UserExample(1, (Sentence("a", (0, 1)), *map(Sentence, "pnm")), 1)
     assert "left out: query)" in table.about()
 
 
@@ -177,7 +177,7 @@ def test_rows_of_json_lines_may_have_other_fields(tmp_path: Path) -> None:
     assert all(part in splits.notes[0] for part in named)
 
 
-def groups_of(examples: Examples) -> set[int]:
+def groups_of(examples: UserExamples) -> set[int]:
     return set(examples.store.groups[examples.rows].tolist())
 
 

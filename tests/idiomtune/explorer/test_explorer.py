@@ -30,8 +30,8 @@ from idiomtune.explorer import server
 from idiomtune.explorer.models import find_corpus, find_models
 from idiomtune.explorer.search import (
     Explorer,
-    Model,
     Passage,
+    SearchedModel,
     idiolink_corpus,
     own_corpus,
     word_rows,
@@ -50,7 +50,7 @@ SENTENCES = ["He broke the ice with a joke.", "The ship broke the ice.", "Nobody
 @pytest.fixture
 def explorer(tiny: Encoder, sample_root: Path) -> Explorer:
     corpus = idiolink_corpus(load_split(sample_root, "val"), "the sample, val")
-    return Explorer(corpus, [Model.embedding("tiny", "", tiny, corpus)], 10)
+    return Explorer(corpus, [SearchedModel.embedding("tiny", "", tiny, corpus)], 10)
 
 
 def data_of(page: str) -> dict[str, Any]:
@@ -131,7 +131,7 @@ def test_of_ones_own_sentences_it_is_known_what_is_right(tiny: Encoder, tmp_path
     assert (corpus.documents[1].usage, corpus.documents[1].group) == ("literal", "break the ice")
     some = corpus.with_queries(10)
     assert [query.position for query in some.queries] == [0, 2, 4]
-    model = Model.embedding("tiny", "", tiny, some)
+    model = SearchedModel.embedding("tiny", "", tiny, some)
     model.documents[:] = torch.eye(5, model.documents.shape[1])
     model.queries["sentence"][:] = torch.stack([model.documents[[0, 2, 4]].sum(0)] * 3)  # all alike
     model.queries["sentence"][0] += 0.1 * model.documents[1] - 0.95 * model.documents[2]

@@ -24,7 +24,7 @@ from idiomtune.declarations.models import model_values
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.errors import UserError
 from idiomtune.hub.card import (
-    Source,
+    LicensedSource,
     base_model,
     common_licence,
     glossary_sources,
@@ -503,36 +503,36 @@ def test_options_are_checked(tmp_path: Path, options: dict[str, Any], named: str
     ],
 )
 def test_the_strictest_licence_counts(licences: list[str | None], common: str | None) -> None:
-    assert common_licence([Source("", licence) for licence in licences]) == common
+    assert common_licence([LicensedSource("", licence) for licence in licences]) == common
 
 
 def test_whose_models_glossaries_data_and_texts_are(tmp_path: Path) -> None:
     """Licences are the Hub's identifiers, or not known."""
     config = composed("config")
     minilm = "sentence-transformers/all-MiniLM-L6-v2"
-    assert base_model(config) == Source(minilm, "apache-2.0", minilm)
+    assert base_model(config) == LicensedSource(minilm, "apache-2.0", minilm)
     adapted = base_model({"model": model_values("minilm_idioms")})
-    assert adapted == Source("minilm_idioms", "cc-by-4.0", minilm)
+    assert adapted == LicensedSource("minilm_idioms", "cc-by-4.0", minilm)
     for name, licence in (("Gemma", "gemma"), ("Other", None), ("see there", None)):
         about = {"path": "org/name", "about": {"licence": name}}
-        assert base_model({"model": about}) == Source("org/name", licence, "org/name")
+        assert base_model({"model": about}) == LicensedSource("org/name", licence, "org/name")
         (tmp_path / "README.md").write_text(f"---\nlicense: {name}\n---\n", encoding="utf-8")
-        assert base_model({"model": {"path": str(tmp_path)}}) == Source(tmp_path.name, licence)
+        assert base_model({"model": {"path": str(tmp_path)}}) == LicensedSource(tmp_path.name, licence)
     for facts, licence in (({}, "cc0-1.0"), ({"without_licence": 1}, None), ({"licences": []}, None)):
         sources = glossary_sources({"files": ["mine.tsv"], "licences": ["CC0-1.0"], **facts})
-        assert sources[-1] == Source("the glossary mine.tsv", licence)
-    sample = Source("the project's own sample data", "apache-2.0")
-    idiolink = Source("IdioLink", "cc-by-nc-sa-4.0", "Intellexus/IdioLink")
+        assert sources[-1] == LicensedSource("the glossary mine.tsv", licence)
+    sample = LicensedSource("the project's own sample data", "apache-2.0")
+    idiolink = LicensedSource("IdioLink", "cc-by-nc-sa-4.0", "Intellexus/IdioLink")
     joint = training_data(composed("config", "+experiment=joint"))
     assert [source.name for source in joint] == ["IdioLink", "SemEval-2022 Task 2B"]
     assert training_data(composed("config", "+experiment=joint", "data=sample")) == [sample]
     for corpus, option, source in (
         (None, "seed=1", idiolink),
-        ("/my/texts.txt", "seed=1", Source("texts.txt", None)),
-        (None, "data.train=[/my/own.csv]", Source("the user's own data (own.csv)", None)),
+        ("/my/texts.txt", "seed=1", LicensedSource("texts.txt", None)),
+        (None, "data.train=[/my/own.csv]", LicensedSource("the user's own data (own.csv)", None)),
         ("sample", "seed=1", sample),
         (None, "data=sample", sample),
-        (None, "data.root=/my/idioms", Source("the idioms in idioms", None)),
+        (None, "data.root=/my/idioms", LicensedSource("the idioms in idioms", None)),
     ):
         assert shown_texts(composed("config", option), corpus) == [source]
 

@@ -12,7 +12,7 @@ import torch
 
 from idiomloss import label_groups
 from idiomtune.config import TrainSettings, check
-from idiomtune.data.semeval2022 import ONE_SHOT_FILE, TRAIN_FILE, Group, read_groups
+from idiomtune.data.semeval2022 import ONE_SHOT_FILE, TRAIN_FILE, SentenceGroup, read_groups
 from idiomtune.data.sources import DataFiles
 from idiomtune.errors import UserError
 from idiomtune.objectives.triplets import TripletObjective
@@ -22,7 +22,7 @@ from tests.tiny_runs import composed
 
 
 @pytest.fixture(scope="module")
-def groups(semeval_sample: DataFiles) -> list[Group]:
+def groups(semeval_sample: DataFiles) -> list[SentenceGroup]:
     return read_groups(semeval_sample(TRAIN_FILE))
 
 
@@ -36,7 +36,7 @@ def texts_of(built: TripletObjective, anchors: list[int]) -> list[str]:
 
 @pytest.mark.parametrize(("order", "shards"), [("shuffled", 3), ("file", 1)])
 def test_groups_are_never_cut_and_every_sentence_comes_once(
-    groups: list[Group], order: str, shards: int
+    groups: list[SentenceGroup], order: str, shards: int
 ) -> None:
     built = build(groups, order=order)
     usable = [group for group in groups if group.correct and group.incorrect]
@@ -56,7 +56,7 @@ def test_groups_are_never_cut_and_every_sentence_comes_once(
     assert not whole
 
 
-def test_cut_groups_give_full_steps_in_the_files_order(groups: list[Group]) -> None:
+def test_cut_groups_give_full_steps_in_the_files_order(groups: list[SentenceGroup]) -> None:
     """And of a group in two steps, each has what the whole group's labels say of its part."""
     built = build(groups, order="file", groups_="all", whole_groups=False, batch_size=7)
     all_texts = [text for group in groups for text in group.texts]
@@ -77,14 +77,14 @@ def test_cut_groups_give_full_steps_in_the_files_order(groups: list[Group]) -> N
         assert result.counts["triplets_possible"] == num >= result.counts["triplets_within"]
 
 
-def test_groups_that_cannot_be_trained_on_are_refused(groups: list[Group]) -> None:
+def test_groups_that_cannot_be_trained_on_are_refused(groups: list[SentenceGroup]) -> None:
     with pytest.raises(UserError, match=r"trainer\.batch_size=3 "):
         build(groups, batch_size=3)
     with pytest.raises(UserError, match="training groups"):
         build([group for group in groups if not group.incorrect])
 
 
-def test_plain_rows_are_the_paraphrases(groups: list[Group]) -> None:
+def test_plain_rows_are_the_paraphrases(groups: list[SentenceGroup]) -> None:
     built = build(groups)
     anchors = built.epoch_steps(0, 1)[0][0]
     batch = built.batch(0, anchors)
@@ -96,7 +96,7 @@ def test_plain_rows_are_the_paraphrases(groups: list[Group]) -> None:
 
 @pytest.mark.parametrize(("batch_size", "limit"), [(16, 2), (6, 1), (64, 3)])
 def test_frequent_expressions_give_no_more_groups_than_rare_ones(
-    groups: list[Group], batch_size: int, limit: int
+    groups: list[SentenceGroup], batch_size: int, limit: int
 ) -> None:
     """In every epoch equally many steps, whichever groups it has."""
     usable = [group for group in groups if group.num_triplets]

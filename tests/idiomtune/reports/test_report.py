@@ -21,7 +21,7 @@ from idiomtune.errors import UserError
 from idiomtune.hub.card import eval_results
 from idiomtune.programs.report import main, parse
 from idiomtune.reports.compare import compare, comparison_notes
-from idiomtune.reports.frames import Group, Mean, group_runs
+from idiomtune.reports.frames import Group, ScoreMean, group_runs
 from idiomtune.reports.runs import find_runs, read_runs
 from idiomtune.reports.score_tables import as_csv, as_markdown, detail_tables, paired_table, paper_tables
 from idiomtune.reports.tables import latex, latex_document, markdown
@@ -49,10 +49,10 @@ def test_runs_that_differ_in_seed_alone_are_one_group(tmp_path: Path) -> None:
     assert first.summary == "3 seeds (42, 43, 44)"
     mean = first.means[False, NDCG]
     assert (mean.mean, mean.std, mean.seeds) == pytest.approx((0.6, 0.1, 3))  # sample std
-    assert second.mean(NDCG) == Mean(0.2, None, 1)
+    assert second.mean(NDCG) == ScoreMean(0.2, None, 1)
     assert len(groups_of(tmp_path, by_seed=False)) == 4
     (group,) = groups_of(plant(tmp_path / "again", scores={NDCG: 0.8}, seed=42), tmp_path / "0")
-    assert group.mean(NDCG) == Mean(0.5, None, 1)
+    assert group.mean(NDCG) == ScoreMean(0.5, None, 1)
     assert "given 2 times" in "".join(group.notes())
 
 
