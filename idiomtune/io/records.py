@@ -221,6 +221,15 @@ def _checked(path: Path, text: str, parse: Callable[[str], Any]) -> Any:
     return content
 
 
+def score_records(card: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The parts of each score of a scorecard, of any file's name; none if they are damaged."""
+    try:
+        records = TypeAdapter(list[_ScoreRecord]).validate_python(card.get("records", []))
+    except ValidationError:
+        return []
+    return [record.model_dump() for record in records]
+
+
 # ------------------------------------------------------------------ models
 
 

@@ -19,7 +19,7 @@ from idiomtune.declarations.registry import declared
 from idiomtune.declarations.score import ScoreTable, read_scores
 from idiomtune.errors import UserError
 from idiomtune.io.files import UNREADABLE, changed_files, is_file
-from idiomtune.io.records import readable_record
+from idiomtune.io.records import readable_record, score_records
 
 SAMPLE_NOTE = "on the project's small SAMPLE data: says nothing about a model's quality"
 
@@ -225,7 +225,10 @@ def read_run(path: Path, name: str) -> RunRecord:
         status = str(record.get("status", "damaged"))
         has_scores = status == "finished" or (path / "scores.json").is_file()
         card = _mapping(path / "scores.json", notes) if has_scores else {}
-    records = card.get("records") or []
+    records = score_records(card)
+    notes += ["the parts of its scores are damaged: shown by their keys"] * bool(
+        card.get("records") and not records
+    )
     scores, baseline = (declared(read_scores(_numbers(card.get(k)), records)) for k in ("scores", "baseline"))
     meta = _dict(card.get("meta"))
     if status == "scored" and not scores:

@@ -64,6 +64,16 @@ def test_keys_that_name_no_score_are_shown(key: str, tmp_path: Path) -> None:
     assert key in as_csv(group_runs(runs))
 
 
+@pytest.mark.parametrize(
+    "records", [[1], "x", {"a": 1}, [{"benchmark": "idiolink"}], [{"dimension": []}], None]
+)
+@pytest.mark.parametrize("name", ["scores.json", "mine.json"])
+def test_damaged_parts_of_scores_are_said_whatever_the_file(name: str, records: Any, tmp_path: Path) -> None:
+    card = {"scores": {NDCG: 0.5}, "baseline": {}, "meta": {}, "records": records}
+    (tmp_path / name).write_text(json.dumps(card), encoding="utf-8")
+    reported_or_refused(tmp_path / name)
+
+
 def test_a_model_that_is_no_text_is_shown(tmp_path: Path) -> None:
     runs = [plant(tmp_path / name, scores={NDCG: 0.5}) for name in ("one", "two")]
     for run, model in zip(runs, ({"path": ["a"]}, []), strict=True):
