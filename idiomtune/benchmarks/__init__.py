@@ -93,8 +93,6 @@ class Benchmark(Protocol):
 
 def scores_of(records: Iterable[Mapping[str, Any]], benchmark: str) -> list[Score]:
     """The scores that a benchmark's records give; NaN where a statistic has no value."""
-    import numpy as np
-
     from idiomtune.statistics import statistic_of
 
     results: dict[str, dict[str, QueryResult]] = {}
@@ -104,8 +102,8 @@ def scores_of(records: Iterable[Mapping[str, Any]], benchmark: str) -> list[Scor
     scores = []
     for of_score in results.values():
         first, *_ = of_score.values()
-        pairs = np.array([result.pair or (result.value, 0.0) for result in of_score.values()], dtype=float)
-        value = statistic_of(first.statistic if first.pair else "mean", *pairs.T)
+        pairs = (result.pair or (result.value, 0.0) for result in of_score.values())
+        value = statistic_of(first.statistic if first.pair else "mean", *zip(*pairs, strict=True))
         scores.append(replace(first.score, value=value))
     return scores
 
