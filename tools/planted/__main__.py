@@ -13,16 +13,21 @@ import sys
 import tempfile
 import time
 import traceback
+import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
+
+import torch
 
 from tools.planted import ERRORS, RUNS, Planted
 from tools.planted.honest import honest_run
 
 ROOT = Path(__file__).resolve().parents[2]
 _LIMIT = 120  # seconds of a run
+_SEED = 67280421310721  # torch's, in a process that has not set one
 _STEPS = ["trainer.max_steps=5", "eval.every=2", "trainer.keep_checkpoints=1"]
 _FOUND = re.compile(r"trainer\.invariants=\[(-[\w,-]+)\]")
 
@@ -36,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--first", type=int, default=0, help="number of the first of them")
     parser.add_argument("--out", type=Path, help="a table of what was found, as JSON")
     options = parser.parse_args(arguments)
+    _import_all()
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         _forked(lambda: _make_models(place), place)
@@ -77,6 +83,12 @@ def _planted(place: Path, error: Planted) -> list[str]:
 
 def _honest(place: Path, num: int, first: int) -> int:
     """Honest runs: those of `RUNS` on the sample, and own data of all kinds."""
+    if num > 1:  # what takes long the first time is done here, once, and not in each fork
+        from tests.tiny_runs import composed
+
+        _train(place / "first", [*_options(place, "joint"), "trainer.max_steps=1"])
+        for options in (["+experiment=own", "model=pretrained"], _options(place, "plain")):
+            composed("config", *options)
     kinds, counts, start = list(RUNS), Counter[str](), time.monotonic()
     for i in range(first, first + num):
         if i % 4 == 0:
@@ -157,13 +169,15 @@ def _options(place: Path, kind: str) -> list[str]:
 def _train(folder: Path, options: list[str]) -> None:
     from tests.tiny_runs import train  # with the code that is changed
 
-    train(folder, options)
+    with patch("idiomtune.reports.screens.show_finished_run"):  # a third of the time
+        train(folder, options)
 
 
 def _resume(folder: Path, option: str) -> None:
     from tests.tiny_runs import resume
 
-    resume(folder, option)
+    with patch("idiomtune.reports.screens.show_finished_run"):
+        resume(folder, option)
 
 
 def _make_models(place: Path) -> None:
@@ -190,14 +204,17 @@ def _forked(work: Callable[[], None], place: Path, code: Path = ROOT, count: int
             output = os.open(place / f"output_{rank}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             os.dup2(output, 1)
             os.dup2(output, 2)
+            warnings.resetwarnings()  # which are errors in tests
+            torch.manual_seed(_SEED)
             if count > 1:
                 names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
                 os.environ |= {name: str(value) for name, value in names.items()}
                 os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
             sys.path[:] = [str(code), *(path for path in sys.path if path != str(code))]
-            ours = ("idiomtune", "idiomloss", "tests.tiny", "tests.own", "tests.dict")
-            for name in [name for name in sys.modules if name.startswith(ours)]:
-                del sys.modules[name]  # of the process that was forked: with the code as it is
+            if code != ROOT:  # what the process that was forked has imported is the code as it is
+                ours = ("idiomtune", "idiomloss", "tests.tiny", "tests.own", "tests.dict")
+                for name in [name for name in sys.modules if name.startswith(ours)]:
+                    del sys.modules[name]
             try:
                 work()
                 status = 0
@@ -225,11 +242,8 @@ def _forked(work: Callable[[], None], place: Path, code: Path = ROOT, count: int
     return said or ("ended by a signal" if any(statuses.values()) else "")
 
 
-if __name__ == "__main__":
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # of whose threads a fork knows nothing
-    # All that a run imports, but the code that is changed.
+def _import_all() -> None:
+    """All that a run imports, and what it composes: a fork has it already."""
     import accelerate  # noqa: F401
     import datasets  # noqa: F401
     import hydra  # noqa: F401
@@ -237,8 +251,19 @@ if __name__ == "__main__":
     import pandas  # noqa: F401
     import peft  # noqa: F401
     import sentence_transformers  # noqa: F401
-    import torch
     import transformers.models.bert  # noqa: F401
 
+    import tests.tiny_families
+    import tests.tiny_runs  # noqa: F401
+
     torch.set_num_threads(1)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # of whose threads a fork knows nothing
+    from tests.kept_configs import keep_configs
+
+    keep_configs()
     sys.exit(main())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,11 @@ from idiomtune.errors import InvariantError, UserError
 from idiomtune.objectives import Batch, ObjectiveLoss
 from idiomtune.objectives.contrastive import ContrastiveObjective
 from idiomtune.training.invariants import Invariants
-from tests.programs import run
 from tests.tiny_families import FAMILIES, tiny_checkpoint
 from tests.tiny_runs import WholeRun, composed, metrics, train
+from tools.planted import __main__ as planted
 
+Plants = Callable[..., str]
 OFF = "trainer.invariants=false"
 
 
@@ -123,19 +125,30 @@ def test_loaded_models_that_libraries_read_otherwise_are_compared_as_they_are_re
     assert compare_loaded(Encoder.load(settings, device="cpu"), settings) < 1e-5
 
 
+@pytest.fixture
+def plants(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Plants:
+    """`python -m tools.planted` with such options: what it prints, if it finds all to be right."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    def printed(*options: str) -> str:
+        status = planted.main(options)
+        text = capsys.readouterr().out
+        assert status == 0, text
+        return text
+
+    return printed
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("first", "number"), [(0, 30), (30, 30), (519, 1)])
-def test_no_check_ends_a_sound_run(first: int, number: int) -> None:
+@pytest.mark.parametrize(("first", "number", "trained"), [(0, 30, 21), (30, 30, 24), (519, 1, 1)])
+def test_no_check_ends_a_sound_run(plants: Plants, first: int, number: int, trained: int) -> None:
     """Those that `make honest` makes; of 519 rounding decides the gradient, at a temperature of .001."""
-    arguments = ("tools.planted", "--honest", str(number), "--first", str(first))
-    done = run(*arguments, environment={"OMP_NUM_THREADS": "1"})
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert f"0 alarms in {number} honest runs" in done.stdout
+    printed = plants("--honest", str(number), "--first", str(first))
+    assert f"0 alarms in {number} honest runs" in printed
+    assert f"'trained': {trained}" in printed
 
 
 @pytest.mark.slow
-def test_planted_errors_are_named() -> None:
+def test_planted_errors_are_named(plants: Plants) -> None:
     """A share of them; `make planted` plants all."""
-    done = run("tools.planted", "--every", "20", environment={"OMP_NUM_THREADS": "1"})
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "3 of 3 errors were named" in done.stdout
+    assert "3 of 3 errors were named" in plants("--every", "20")
