@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import re
@@ -16,6 +17,7 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -83,12 +85,6 @@ def _planted(place: Path, error: Planted) -> list[str]:
 
 def _honest(place: Path, num: int, first: int) -> int:
     """Honest runs: those of `RUNS` on the sample, and own data of all kinds."""
-    if num > 1:  # what takes long the first time is done here, once, and not in each fork
-        from tests.tiny_runs import composed
-
-        _train(place / "first", [*_options(place, "joint"), "trainer.max_steps=1"])
-        for options in (["+experiment=own", "model=pretrained"], _options(place, "plain")):
-            composed("config", *options)
     kinds, counts, start = list(RUNS), Counter[str](), time.monotonic()
     for i in range(first, first + num):
         if i % 4 == 0:
@@ -191,8 +187,23 @@ def _make_models(place: Path) -> None:
     tiny_checkpoint(FAMILIES["t5"], place / "t5" / "model")
 
 
+def _outcome(work: Callable[[], None]) -> str:
+    with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        warnings.resetwarnings()  # which are errors in tests
+        try:
+            work()
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+    return ""
+
+
 def _forked(work: Callable[[], None], place: Path, code: Path = ROOT, count: int = 1) -> str:
-    """Do something in forked processes, with this code; what they end with, "" if all is well."""
+    """Do something in forked processes, with this code; what they end with, "" if all is well.
+
+    One process with the code as it is needs no fork, where all that is slow the first time would be slow again.
+    """
+    if code == ROOT and count == 1:
+        return _outcome(work)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -211,10 +222,9 @@ def _forked(work: Callable[[], None], place: Path, code: Path = ROOT, count: int
                 os.environ |= {name: str(value) for name, value in names.items()}
                 os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
             sys.path[:] = [str(code), *(path for path in sys.path if path != str(code))]
-            if code != ROOT:  # what the process that was forked has imported is the code as it is
-                ours = ("idiomtune", "idiomloss", "tests.tiny", "tests.own", "tests.dict")
-                for name in [name for name in sys.modules if name.startswith(ours)]:
-                    del sys.modules[name]
+            ours = ("idiomtune", "idiomloss", "tests.tiny", "tests.own", "tests.dict")
+            for name in [name for name in sys.modules if code != ROOT and name.startswith(ours)]:
+                del sys.modules[name]  # of the process that was forked: with the code as it is
             try:
                 work()
                 status = 0
