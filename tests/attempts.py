@@ -91,6 +91,7 @@ def _run(attempt: Attempt) -> int:
     from idiomtune.errors import UserError
     from tests.tiny_runs import resume, train
 
+    patch("idiomtune.reports.screens.show_finished_run").start()
     if attempt.what != "report":
         patch("idiomtune.reports.plots.learning_curve", _sketch).start()
     logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)

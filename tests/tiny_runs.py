@@ -40,6 +40,8 @@ DRAWN = [
 # A forward batch a step: what a tiny model's run costs is the number of its passes. Several of them are for
 # the tests of processes, gradient caching and mixtures.
 WIDE = "model.tokens_per_forward=8192"
+# All other checks take a third of a run's time; what they look at is the same without, bit for bit.
+FEW_CHECKS = "trainer.invariants=[plan,resumed]"
 VOLATILE = {"texts_per_second"}
 
 
@@ -148,7 +150,7 @@ def assert_resumed_equals_whole(whole: Path, cut: Path, options: list[str]) -> N
     with pytest.MonkeyPatch.context() as patch:
         at_loss(patch, 2, terminate)
         with pytest.raises(Interrupted):
-            train(cut, options)
+            train(cut, [*options, FEW_CHECKS])
     with pytest.MonkeyPatch.context() as patch:
         at_loss(patch, 3, die)
         with pytest.raises(SystemExit):

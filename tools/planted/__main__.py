@@ -200,7 +200,7 @@ def _outcome(work: Callable[[], None]) -> str:
 def _forked(work: Callable[[], None], place: Path, code: Path = ROOT, count: int = 1) -> str:
     """Do something in forked processes, with this code; what they end with, "" if all is well.
 
-    One process with the code as it is needs no fork, where all that is slow the first time would be slow again.
+    One process with the code as it is needs no fork, where all that is slow the first time is slow again.
     """
     if code == ROOT and count == 1:
         return _outcome(work)

@@ -39,6 +39,7 @@ from tests.attempts import Attempt, How, Outcome, attempted
 from tests.own_data import mixture_options, write_pairs
 from tests.tiny_models import tiny_sentence_transformer
 from tests.tiny_runs import (
+    FEW_CHECKS,
     KEY,
     WholeRun,
     assert_resumed_equals_whole,
@@ -173,7 +174,7 @@ class Whole:
 def whole(options: list[str], tmp_path_factory: pytest.TempPathFactory) -> Whole:
     """Three evaluations in six steps, the first of which is no longer kept at the end."""
     folder = tmp_path_factory.mktemp("whole") / "run"
-    run_options = [*options, "eval.every=2"]
+    run_options = [*options, "eval.every=2", FEW_CHECKS]
     outcome = attempted(Attempt(str(folder), run_options))
     assert outcome.status == 0, outcome.output
     assert set(outcome.points) == {part for what, _, then, _ in CUT for part in (what, then)}

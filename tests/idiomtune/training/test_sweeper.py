@@ -26,7 +26,7 @@ from idiomtune.errors import Pruned
 from idiomtune.programs.call import Call
 from idiomtune.programs.run import main
 from idiomtune.training.sweeper import reporter, split_overrides
-from tests.tiny_runs import KEY, composed, resume
+from tests.tiny_runs import FEW_CHECKS, KEY, composed, resume
 
 LR = "trainer.learning_rate"
 SPACE = f"{LR}=tag(log,interval(1e-5,1e-1))"
@@ -111,7 +111,7 @@ def test_real_runs_are_searched_and_pruned(
     # With this seed the sampler draws 3e-3, 3e-3, 1e-9.
     options = ["n_trials=3", "sampler=RandomSampler", "seed=6", "pruner=MedianPruner"]
     chosen = [f"hydra.sweeper.{option}" for option in options]
-    chosen.append("+hydra.sweeper.pruner_options.n_startup_trials=2")
+    chosen += ["+hydra.sweeper.pruner_options.n_startup_trials=2", FEW_CHECKS]
     assert search(f"{LR}=choice(3e-3,1e-9)", *chosen) == 0
     assert states(tmp_path) == ["complete", "complete", "pruned"]
     given_up = tmp_path / "sweep" / "2"
