@@ -93,7 +93,8 @@ def _run(attempt: Attempt) -> int:
 
     patch("idiomtune.reports.screens.show_finished_run").start()
     if attempt.what != "report":
-        patch("idiomtune.reports.plots.learning_curve", _sketch).start()
+        for figure in ("learning_curve", "gains_chart", "sentence_maps"):
+            patch(f"idiomtune.reports.plots.{figure}", _sketch).start()
     logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
     Points(attempt).watch()
     try:
@@ -111,7 +112,7 @@ def _run(attempt: Attempt) -> int:
 
 
 def _sketch(*arguments: Any) -> None:
-    """A file in place of the learning curve, which takes longer to draw than the run to train."""
+    """A file in place of a figure, which takes longer to draw than the run to train."""
     path: Path = arguments[-1]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(bytes(10_000))
