@@ -1,7 +1,5 @@
 """What every loss is compared by."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Every loss as its docstring's formula says it: a pair or a triple at a time."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable, Sequence

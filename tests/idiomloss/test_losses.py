@@ -1,7 +1,5 @@
 """All losses in one harness: values and gradients of the loops, half types, wrong use, their docstrings."""
 
-from __future__ import annotations
-
 import doctest
 import importlib
 import subprocess

@@ -1,7 +1,5 @@
 """The losses in pytorch-metric-learning's form, against the plain ones and a loop."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

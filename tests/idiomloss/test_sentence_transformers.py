@@ -1,8 +1,6 @@
 """The losses as the trainer of sentence-transformers calls them, against the plain ones; whole groups in
 batches."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

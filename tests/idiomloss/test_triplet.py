@@ -1,7 +1,5 @@
 """The adaptive triplet loss: its signs, when a batch teaches nothing, and batches of whole groups."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

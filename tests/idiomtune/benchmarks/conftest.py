@@ -1,7 +1,5 @@
 """Where the embeddings of the real data stay from one test run to the next."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.programs import ROOT

@@ -1,7 +1,5 @@
 """AdMIRe by captions: scores by hand, the real zero-shot figures, predictions, and missing data."""
 
-from __future__ import annotations
-
 import ast
 import csv
 import io

@@ -1,7 +1,5 @@
 """BM25 by hand and against rank_bm25."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

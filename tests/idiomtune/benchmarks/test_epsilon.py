@@ -1,7 +1,5 @@
 """ε-compositionality: computed by hand, against naive loops, and the published figures."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Ties, and queries that find themselves: scores of the user's own data that prove something."""
 
-from __future__ import annotations
-
 import json
 from itertools import permutations
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The IdioLink benchmark: a case computed by hand, and its maps."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Embeddings that an earlier run kept: the same scores without a pass, and never those of anything else."""
 
-from __future__ import annotations
-
 import os
 import platform
 from pathlib import Path

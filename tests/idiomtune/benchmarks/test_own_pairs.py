@@ -1,7 +1,5 @@
 """The user's own scored and labelled pairs: forms of files, spans, scores by hand, SemEval's as a CSV."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The user's own rankings: four forms of a file, and scores by hand and against pytrec_eval."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The user's own collections: layouts, spans, scores by hand and others', IdioLink as BEIR has it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

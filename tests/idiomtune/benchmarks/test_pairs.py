@@ -1,7 +1,5 @@
 """Cosines of pairs and their best thresholds: by hand, and against scikit-learn's metrics."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

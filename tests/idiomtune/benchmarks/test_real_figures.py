@@ -1,7 +1,5 @@
 """IdioLink's figures of untrained MiniLM, and of what ships, on the real data."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Retrieval metrics: by hand, and against pytrec_eval."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given

@@ -1,7 +1,5 @@
 """SemEval-2022 Task 2B: scores by hand, submissions in the task's form, the published untrained figures."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 from typing import Any

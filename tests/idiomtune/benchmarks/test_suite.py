@@ -1,7 +1,5 @@
 """The evaluation hook: several benchmarks share one embedding of each text."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Sequence

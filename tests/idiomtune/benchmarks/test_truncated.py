@@ -1,7 +1,5 @@
 """Truncated texts are counted once, beside the scores, and warned of from Python; prompts of pairs."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from pathlib import Path

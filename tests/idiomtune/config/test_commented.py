@@ -1,7 +1,5 @@
 """`--cfg job`: the options of a run, each with what `conf/` says of it."""
 
-from __future__ import annotations
-
 import pytest
 import yaml
 from hydra.core.hydra_config import HydraConfig

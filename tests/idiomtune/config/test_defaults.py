@@ -1,7 +1,5 @@
 """Defaults of objectives are in `conf/` alone: in Python there is none that could say otherwise."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

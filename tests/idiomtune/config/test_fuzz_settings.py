@@ -1,7 +1,5 @@
 """Whatever an option is given: it is accepted with sense, or refused by its full name."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import math

@@ -1,7 +1,5 @@
 """A mixture's parts: what is filled in, and what is wrong with one, by its name."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Wrong settings are refused with the option's name; every config of the project is sound."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

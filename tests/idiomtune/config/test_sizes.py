@@ -1,7 +1,5 @@
 """Defaults that depend on how many rows there are to train on."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The words of a command line: what Hydra reads of them, and what is refused, by the option's name."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """AdMIRe's tables and images: what is read, where images are found, and what is wrong is named."""
 
-from __future__ import annotations
-
 import csv
 import shutil
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """AStitchInLanguageModels: sentences, and meanings of compounds."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Sequence
 from pathlib import Path

@@ -3,8 +3,6 @@
 A local server stands in for GitHub and for the Hub.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

@@ -3,8 +3,6 @@
 `test_own_tables.py` has the cells of each form of users' data.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """IdioLink: what is wrong with a file is named by record and field; training tuples, released and drawn."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -152,9 +150,6 @@ def test_folds_hold_out_every_idiom_once(sample_root: Path) -> None:
     for fold, folds in ((4, 4), (0, 99)):
         with pytest.raises(UserError, match=rf"data\.fold={fold} of data\.folds={folds}: .* 9 idioms"):
             fold_splits(sample_root, fold, folds)
-
-
-# ---------------------------------------------------------------- training tuples
 
 
 @pytest.fixture(scope="module")

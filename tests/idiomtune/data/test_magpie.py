@@ -1,7 +1,5 @@
 """MAGPIE: both published forms, what is left out, what a spoiled file says; the real one, if it is here."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections import Counter

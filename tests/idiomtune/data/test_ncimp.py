@@ -1,7 +1,5 @@
 """NCIMP: what is read, and what is left out and counted."""
 
-from __future__ import annotations
-
 import csv
 import shutil
 from collections import Counter

@@ -1,7 +1,5 @@
 """Expressions as dictionaries print them, and what is looked for in texts."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The commands of docs/other-data.md read what they name: small files of our own in the published layouts."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import re

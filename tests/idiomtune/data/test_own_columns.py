@@ -1,7 +1,5 @@
 """What columns of strangers' tables mean is seen from their values; nothing is silently misread."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

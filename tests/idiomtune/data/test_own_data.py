@@ -1,7 +1,5 @@
 """Users' own training data: every form is read as it is meant, and split by group; what is wrong is told."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import json

@@ -1,7 +1,5 @@
 """Data sets of the Hugging Face Hub as one's own data: at a commit, from the cache without a network."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Users' tables of every form: an error names file, row and field, whatever the cells hold."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """SemEval-2022 Task 2B's files: groups, pairs and gold."""
 
-from __future__ import annotations
-
 import csv
 import shutil
 from pathlib import Path

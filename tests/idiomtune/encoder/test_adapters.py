@@ -1,7 +1,5 @@
 """Folders with adapters (peft's files): loaded as their base model, with the adapters in its weights."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Device and precision: what `auto` becomes on each kind of machine, and what is refused."""
 
-from __future__ import annotations
-
 import os
 from unittest.mock import Mock, call
 

@@ -1,7 +1,5 @@
 """The encoder: pooling, invariances, one pass a text, loading and saving."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Every model family of conf/model, as a tiny checkpoint: pooling, spans, saving, attention, LoRA."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from functools import cache

@@ -1,7 +1,5 @@
 """What is read of a request, forward batches and pooling, by hand."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

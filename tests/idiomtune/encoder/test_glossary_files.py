@@ -1,7 +1,5 @@
 """Glossary files: what is read of them, and what is said of their rows."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable
@@ -130,9 +128,6 @@ def test_reading_grows_no_faster_than_the_file(kind: str, tmp_path: Path) -> Non
         return time.process_time() - start
 
     assert seconds(1600) < 12 * max(seconds(400), 0.02)
-
-
-# ------------------------------------------------------------------ whether its expressions occur
 
 
 def test_scripts_without_blanks_are_searched_without_them() -> None:

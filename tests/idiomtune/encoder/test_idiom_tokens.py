@@ -1,7 +1,5 @@
 """Idiom tokens: replacing, spans, embeddings, saving, tokenizers of three kinds."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -175,9 +173,6 @@ def test_what_was_not_found_is_counted_and_named() -> None:
     assert untrained.endswith(": spill the beans")
 
 
-# ---------------------------------------------------------------- other tokenizers
-
-
 def uncased() -> Tokenizer:
     """XLM-R's in lower case, with its compatibility normalisation."""
     tokenizer = FAMILIES["xlm_roberta"].tokenizer()
@@ -219,8 +214,6 @@ def test_tokens_in_other_tokenizers(name: str, tmp_path: Path) -> None:
     assert_close(normalize(span, dim=0), normalize(hidden[at], dim=0), atol=1e-5, rtol=0)
     assert not torch.allclose(words, both, atol=1e-4)
 
-
-# ---------------------------------------------------------------- rules of a saved tokenizer
 
 SENTENCES = [
     "He hit a Home-Run, then two home runs (home run).",

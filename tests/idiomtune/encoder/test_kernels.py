@@ -1,7 +1,5 @@
 """How a CPU trains: attention of short texts and dropout with eight-bit masks, against PyTorch's own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Meanings beside expressions: where they are written, what spans select, and what a saved model reads."""
 
-from __future__ import annotations
-
 import json
 import logging
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The models by name: each config is valid, the help lists them, docs/models.md says what they are."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """Shipped gates and fitted ones: which model gets which, and how well the shipped one tells usages."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Checkpoints that are damaged, incomplete or pickled are refused in words; static ones are read alone."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

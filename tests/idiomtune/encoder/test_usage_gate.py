@@ -1,7 +1,5 @@
 """The gate of meanings: by its formula, only where expressions stand, the same once saved and in threads."""
 
-from __future__ import annotations
-
 import json
 import logging
 import pickle
@@ -242,8 +240,6 @@ def test_a_meaning_counts_alone_as_far_as_the_use_is_idiomatic(tiny: Encoder, fo
     assert torch.allclose(told, expected, atol=1e-5)
     assert torch.allclose(nothing, other, atol=1e-6)
 
-
-# ---------------------------------------------------------------- one encoder in several threads, and copies
 
 NAME = "break the ice"
 TEXTS = [f"On day {day} {words}" for day in range(3) for words in ("she broke the ice.", "we broke the ice")]

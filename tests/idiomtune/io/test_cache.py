@@ -1,7 +1,5 @@
 """Tensors in a cache folder: bounded, and never in a program's way."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from unittest.mock import Mock

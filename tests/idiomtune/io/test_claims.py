@@ -1,7 +1,5 @@
 """One output, in all ways its making can end: nothing of the user's is lost, and none is there in part."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

@@ -1,7 +1,5 @@
 """Progress: a bar on a terminal, a line every minute elsewhere, nothing from other processes."""
 
-from __future__ import annotations
-
 import io
 import logging
 import sys

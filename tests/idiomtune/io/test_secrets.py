@@ -1,7 +1,5 @@
 """Secrets: what is one, who refuses it, and that none is shown, recorded or published."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

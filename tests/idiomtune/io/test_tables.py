@@ -1,7 +1,5 @@
 """Tables of users' own: what is read of each kind of file, and what is said of one that is damaged."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

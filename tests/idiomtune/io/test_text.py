@@ -1,7 +1,5 @@
 """Text from data: its lines, and how it is shown."""
 
-from __future__ import annotations
-
 import logging
 import logging.config
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The adaptive triplet objective: whole groups, every sentence once, the same number of steps every epoch."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The IdioLink objective: its steps, its batches, and its loss against one computed record by record."""
 
-from __future__ import annotations
-
 import math
 from itertools import product
 from pathlib import Path

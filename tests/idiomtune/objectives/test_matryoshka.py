@@ -1,7 +1,5 @@
 """The loss on leading dimensions: against sentence-transformers' and a naive loop, and in runs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

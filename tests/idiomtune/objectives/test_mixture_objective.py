@@ -1,7 +1,5 @@
 """The mixture of objectives: whose turn it is, that no data is left out, and that it can be resumed."""
 
-from __future__ import annotations
-
 import pickle
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Objectives on a user's own data: the same losses as those that they generalise, bit for bit."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
@@ -276,9 +274,6 @@ def test_pairs_and_negatives_are_rows_of_a_batch(tmp_path: Path) -> None:
         assert batch.pairs == [(0, 2), (1, 3)]
         negatives = None if batch.negatives is None else batch.negatives.tolist()
         assert negatives == (None if kept else [[0, 3], [0, 4], [1, 2], [1, 4]])
-
-
-# ------------------------------------------------------------------ batches that teach
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """The plan of an epoch, of every objective; idioms even in a step, usages in proportion."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import chain
 from pathlib import Path

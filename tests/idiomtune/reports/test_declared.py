@@ -1,7 +1,5 @@
 """Reports ask a benchmark's declaration: what is a fact, what no training changes, which queries to show."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

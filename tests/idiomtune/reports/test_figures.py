@@ -1,7 +1,5 @@
 """What training changed, as figures: chosen from what a run left, and drawn."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Run folders: whatever is in their files, a report has them, with a note, or refuses them by name."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`idiomtune gate` on planted runs: what passes, what fails, what cannot be told, and what is no command."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

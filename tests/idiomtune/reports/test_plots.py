@@ -1,7 +1,5 @@
 """Plots are drawn from what benchmarks give, also where there is little to draw."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

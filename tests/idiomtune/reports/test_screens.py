@@ -1,7 +1,5 @@
 """The end of a run, a sweep or an evaluation on one screen: verdicts, tables, where things are."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 

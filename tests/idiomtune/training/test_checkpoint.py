@@ -1,7 +1,5 @@
 """Checkpoints as files: what is saved, what is damaged, which is the latest; without training."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Damaged files: the run resumes from a checkpoint that is whole, reports it, and ends as it would have."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

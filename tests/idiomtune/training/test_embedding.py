@@ -1,7 +1,5 @@
 """Gradient caching: the same gradient, dropout included, in the memory of one pass."""
 
-from __future__ import annotations
-
 from typing import Any
 from unittest.mock import patch
 

@@ -1,7 +1,5 @@
 """Idiom tokens in runs: which expressions, how they are trained: with the rest, at their own rate, alone."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path
@@ -22,8 +20,6 @@ from idiomtune.errors import UserError
 from idiomtune.training.objective import build_objective
 from tests.idiomtune.encoder.test_idiom_tokens import row, rows
 from tests.tiny_runs import WholeRun, composed, metrics, train
-
-# ------------------------------------------------------------------ which expressions
 
 
 @pytest.mark.parametrize(
@@ -102,9 +98,6 @@ def test_expressions_of_a_list_and_of_a_file(tmp_path: Path) -> None:
         expressions("data=sample", f"model.idiom_tokens={tmp_path / 'none.txt'}")
 
 
-# ------------------------------------------------------------------ runs
-
-
 def test_a_run_with_tokens_trains_and_saves_them(
     options: list[str], whole_run: WholeRun, tiny_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -146,8 +139,6 @@ def test_triplets_are_read_with_tokens(
         assert list(saved["expressions"]) == ["IDhomerunID", "IDcasestudyID"]
     assert losses[0] != losses[1]
 
-
-# ------------------------------------------------------------------ a rate of their own, or alone
 
 TOKENS = ["model.idiom_tokens=train", "trainer.max_steps=4", "retain.distillation=0"]
 

@@ -1,7 +1,5 @@
 """What must hold in every training: the checks change nothing, and name what is wrong."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

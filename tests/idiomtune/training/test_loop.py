@@ -1,7 +1,5 @@
 """The training loop: learning, what a run leaves, best, patience, failures."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

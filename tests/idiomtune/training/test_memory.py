@@ -1,7 +1,5 @@
 """A step's memory: the longest batch is tried before the first step."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

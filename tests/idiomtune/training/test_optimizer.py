@@ -1,7 +1,5 @@
 """The learning rate by step and which parameters decay, against transformers; what is drawn."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Several processes compute what one computes, with whole and with sharded weights, and end together."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -30,9 +28,6 @@ SHORTER = "model.tokens_per_forward=128"  # also of a few short texts
 def succeeded(ended: list[tuple[int, str]]) -> list[tuple[int, str]]:
     assert [status for status, _ in ended] == [0] * len(ended), ended
     return ended
-
-
-# ------------------------------------------------------------------ gradients
 
 
 def own_pairs(tiny_path: Path) -> Path:
@@ -146,9 +141,6 @@ def test_every_architecture_can_be_sharded(tmp_path: Path) -> None:
     succeeded(launch(2, "tests.process_jobs:families", folders=folders))
 
 
-# ------------------------------------------------------------------ whole runs
-
-
 def test_a_run_of_two_processes_is_that_of_one_and_goes_on_after_kills(
     tmp_path: Path, options: list[str], whole_run: WholeRun
 ) -> None:
@@ -209,9 +201,6 @@ def test_an_error_of_one_process_ends_all(
     assert [status for status, _ in ended] == [1, 1]
     assert own in ended[rank][1]
     assert others in ended[1 - rank][1]
-
-
-# ------------------------------------------------------------------ how the work is divided
 
 
 def test_forward_batches_are_divided_by_their_size() -> None:

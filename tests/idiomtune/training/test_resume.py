@@ -1,7 +1,5 @@
 """Stop here, resume there: a run that was cut short ends as if it had not been; another run is refused."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -54,8 +52,6 @@ from tests.tiny_runs import (
 )
 
 DISTILLATION = ["retain.distillation=0.5"]
-
-# ------------------------------------------------------------------ every kind of state, cut twice
 
 # Fixture with the options of a run → what is added to them, for each kind of state that a run has.
 RESUMED: dict[str, dict[str, list[str]]] = {
@@ -121,9 +117,6 @@ def test_resumed_equals_uninterrupted(
     assert_resumed_equals_whole(whole, tmp_path / "cut", options)
     if base == "mixture_of_three":
         assert_parts_are_scored_and_recorded(whole)
-
-
-# ------------------------------------------------------------------ one run, cut wherever it stands
 
 
 @pytest.mark.parametrize("step", [0, 2, 3])
@@ -232,9 +225,6 @@ def test_killed_anywhere_torn_or_out_of_space(
     assert files_of(whole.folder) == files_of(folder), history
 
 
-# ------------------------------------------------------------------ runs with no steps left
-
-
 def test_after_its_patience_ran_out_a_run_trains_no_further(tmp_path: Path, options: list[str]) -> None:
     """Whole or resumed, in the middle of an epoch; `best/`, if lost, is made again.
 
@@ -265,9 +255,6 @@ def test_resumed_with_no_steps_left_it_is_scored(
     card = json.loads((tmp_path / "scores.json").read_text())
     assert card["meta"]["checkpoint"] == "step_1"
     assert KEY in card["scores"]
-
-
-# ------------------------------------------------------------------ what a resumed run keeps, and may change
 
 
 def test_a_run_keeps_the_precision_that_was_measured_at_its_start(
@@ -383,8 +370,6 @@ def test_a_folder_holds_one_run(tmp_path: Path, options: list[str]) -> None:
         if path.is_file() and path.name != ".lock":
             assert path.stat().st_mode & 0o777 == 0o666 & ~mask, path
 
-
-# ------------------------------------------------------------------ which run, with which options
 
 THEN: dict[str, Any] = {
     "seed": 0,

@@ -1,7 +1,5 @@
 """Remedies against forgetting: what is published, what is trained, and that runs with them can be resumed."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 from collections.abc import Mapping
@@ -54,9 +52,6 @@ def same(a: Mapping[str, torch.Tensor], b: Mapping[str, torch.Tensor]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
-# ------------------------------------------------------------------ interpolation
-
-
 def test_published_weights_are_the_interpolation_and_the_trained_ones_come_back(
     tiny: Encoder, tiny_path: Path, tmp_path: Path
 ) -> None:
@@ -80,9 +75,6 @@ def test_published_weights_are_the_interpolation_and_the_trained_ones_come_back(
     again = Retention(Encoder.from_pretrained(tiny_path, device="cpu"), interpolation=0.25)
     again.load(tmp_path)
     assert same(dict(again.encoder.named_parameters()), trained)
-
-
-# ------------------------------------------------------------------ distillation
 
 
 def test_the_term_is_the_mean_over_plain_rows(tiny: Encoder, tiny_path: Path) -> None:
@@ -116,9 +108,6 @@ def test_what_is_logged_of_a_step_in_parts_is_the_mean_over_its_plain_sentences(
     for value, num in ((1.0, 1), (4.0, 2), (0.0, 0)):
         log.add(ObjectiveLoss(torch.zeros(()), {"n": 1.0}, {"distillation": Mean(value, num)}))
     assert log.values() == {"n": 3.0, "distillation": 3.0}
-
-
-# ------------------------------------------------------------------ another teacher
 
 
 def test_of_a_teacher_of_another_width_the_similarities_are_followed(
@@ -156,9 +145,6 @@ def test_a_teacher_by_name_is_the_model_of_that_name(name: str) -> None:
         return
     settings = named_model(name)
     assert settings.model_copy(update={"trust_remote_code": True}) == ModelSettings.model_validate(config)
-
-
-# ------------------------------------------------------------------ adapters
 
 
 def adapted(encoder: Encoder, seed: int = 1, **options: Any) -> tuple[Retention, Adapters]:
@@ -233,9 +219,6 @@ def test_a_run_without_peft_ends_at_once(
     with pytest.raises(UserError, match=r"retain\.lora\.rank.*peft"):
         train(tmp_path / "run", [*options, *LORA])
     assert not (tmp_path / "run" / "baseline.json").exists()
-
-
-# ------------------------------------------------------------------ whole runs
 
 
 @pytest.mark.parametrize("remedy", REMEDIES, ids=" ".join)

@@ -1,7 +1,5 @@
 """Whose a run folder is, what it is called, and how runs end: nobody writes into it without its lock."""
 
-from __future__ import annotations
-
 import itertools
 import logging
 import os
@@ -21,8 +19,6 @@ from idiomtune.training.ending import stop_requests
 from idiomtune.training.run_folder import RunFolder
 from tests.programs import ROOT, run
 from tests.tiny_runs import train
-
-# ------------------------------------------------------------------ whose it is
 
 
 def test_who_loses_a_folder_leaves_it_as_it_is(tmp_path: Path) -> None:
@@ -149,9 +145,6 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, options: list[
         train(tmp_path / "file" / "run", options)
 
 
-# ------------------------------------------------------------------ how runs end
-
-
 def test_requests_to_stop_are_noted_until_the_step_is_finished() -> None:
     """SIGTERM to every process, and again by the launcher that got it too; a second SIGINT stops at once."""
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
@@ -203,9 +196,6 @@ def test_damaged_lines_of_the_log_are_left_out(tmp_path: Path, caplog: pytest.Lo
     (tmp_path / "metrics.jsonl").write_bytes(b'{"step": 1}\n{"st\n\xff\n[2]\n{"step": 3}\n{"step": 4')
     assert RunFolder(tmp_path).metrics() == [{"step": 1}, {"step": 3}]
     assert "metrics.jsonl" in caplog.text
-
-
-# ------------------------------------------------------------------ names: short, and never with a path
 
 
 OPTIONS = "_o_0-value_0_o_1-value_1_o_2-value_2_o_3-value_3"

@@ -1,7 +1,5 @@
 """The best checkpoint is scored as it was saved; if it is the last one, its embeddings are at hand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Best checkpoint and patience, by hand."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

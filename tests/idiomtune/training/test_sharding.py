@@ -1,7 +1,5 @@
 """Sharded weights: two processes with half a model each compute, score and save what one computes."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -26,8 +24,6 @@ from tests.launches import launch
 from tests.process_jobs import FSDP
 from tests.programs import ROOT
 from tests.tiny_runs import FEW_CHECKS, assert_same_run, files_of, resume, train, weights
-
-# ------------------------------------------------------------------ whole runs
 
 
 @pytest.fixture(scope="module")
@@ -136,9 +132,6 @@ def test_what_else_is_trained(
     ours, theirs = (json.loads((tmp_path / n / "scores.json").read_text()) for n in ("one", "two"))
     assert ours["scores"] == pytest.approx(theirs["scores"], abs=SCORE_TOLERANCE)
     assert weights(tmp_path / "two" / "best").keys() == weights(tmp_path / "one" / "best").keys()
-
-
-# ------------------------------------------------------------------ how it is asked for
 
 
 def test_the_configuration_in_the_docs_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,5 @@
 """Searches: what a study asks for is run, each trial in a folder of its own, whatever fails."""
 
-from __future__ import annotations
-
 import json
 import math
 import sys

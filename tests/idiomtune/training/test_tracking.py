@@ -1,7 +1,5 @@
 """Trackers: the figures of metrics.jsonl, one run at wandb however often it is resumed, and no harm."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re

@@ -1,7 +1,5 @@
 """Runs that learnt nothing say so, wherever their scores are; what was not tested is not called better."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What runs of single kinds leave: of triplets, parts, a glossary, and a user's own benchmarks."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable
@@ -55,9 +53,6 @@ def scores_of(tiny_path: Path) -> Scores:
 
 def steps_of(folder: Path) -> list[dict[str, float]]:
     return [line for line in metrics(folder) if "loss" in line]
-
-
-# ------------------------------------------------------------------ triplets, and both objectives
 
 
 def test_a_joint_run_is_scored_and_logged_by_part(joint_options: list[str], whole_run: WholeRun) -> None:
@@ -149,9 +144,6 @@ def test_predictions_are_written_in_the_form_of_the_task(
     assert numbers[0] == pytest.approx(numbers[1], abs=1e-6)
 
 
-# ------------------------------------------------------------------ without data
-
-
 @pytest.fixture
 def without_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sample_root: Path, options: list[str]
@@ -187,8 +179,6 @@ def test_what_is_monitored_or_asked_for_must_have_its_data(
     with pytest.raises(UserError, match=r"data\.semeval2022="):
         scores_of(SEMEVAL, data="data=public")
 
-
-# ------------------------------------------------------------------ a glossary
 
 GLOSSARY = ["model.glossary=sample", "model.glossary_dropout=0.5", "model.glossary_gate=true"]
 
@@ -240,8 +230,6 @@ def test_meanings_are_left_out_of_the_share_of_texts_that_is_asked_for(tiny: Enc
     twice = embed._drop_meanings([requests[0], requests[0]], step=1, micro=0)
     assert twice[0] == twice[1]
 
-
-# ------------------------------------------------------------------ a user's own benchmarks
 
 OWN = "benchmark=[own_retrieval,own_sts,own_pairs,own_ranking]"
 
