@@ -21,8 +21,8 @@ from tests.tiny_families import FAMILIES, tiny_checkpoint
 from tests.tiny_runs import DRAWN, FEW_CHECKS, WholeRun, assert_same_run, files_of, metrics, weights
 
 RUN = "tests.process_jobs:whole_run"
-SHORT = "model.tokens_per_forward=256"  # several passes for each process
-SHORTER = "model.tokens_per_forward=128"  # also of a few short texts
+# Several passes for each process, also of fewer texts, and of a few short ones.
+SEVERAL, SHORT, SHORTER = (f"model.tokens_per_forward={number}" for number in (512, 256, 128))
 
 
 def succeeded(ended: list[tuple[int, str]]) -> list[tuple[int, str]]:
@@ -49,12 +49,12 @@ def experiment_options(name: str, tiny_path: Path) -> list[str]:
     if name == "aima" and not clip.is_dir():
         save_tiny_clip(clip)
     # 144 anchors in steps of 60: the last is shorter; in-batch false negatives are masked
-    idiolink = [*DRAWN, "objective.loss.false_negatives=mask", "trainer.batch_size=60", *common]
+    idiolink = [*DRAWN, "objective.loss.false_negatives=mask", "trainer.batch_size=60", *common[:-1], SEVERAL]
     return {
         "idiolink": idiolink,
         "checkpointed": [*idiolink, "trainer.activation_checkpointing=true"],
         "few texts": [*idiolink[:-1], "model.tokens_per_forward=100000", "trainer.batch_size=2"],
-        "idiolink_ft": ["+experiment=idiolink_ft", "trainer.batch_size=48", *common],
+        "idiolink_ft": ["+experiment=idiolink_ft", "trainer.batch_size=48", *common[:-1], SEVERAL],
         "adaptive_triplet": ["+experiment=adaptive_triplet", "trainer.batch_size=40", *common],
         "joint": ["+experiment=joint", "trainer.batch_size=48", *common],
         "own": [
@@ -64,7 +64,7 @@ def experiment_options(name: str, tiny_path: Path) -> list[str]:
         # seven steps of three parts, in batches of 22, 12 (the last shorter) and 48
         "mixture": [*mixture_options(tiny_path.parent), "trainer.batch_size=48", *common],
         **{
-            rank: ["+experiment=admire_experts", f"objective.loss.rank={rank}", *common, SHORTER]
+            rank: ["+experiment=admire_experts", f"objective.loss.rank={rank}", *common]
             for rank in ("pairwise", "listwise", "top1")
         },
         # steps of both kinds: those that rank embed nothing
@@ -144,7 +144,7 @@ def test_every_architecture_can_be_sharded(tmp_path: Path) -> None:
 def test_a_run_of_two_processes_is_that_of_one_and_goes_on_after_kills(
     tmp_path: Path, options: list[str], whole_run: WholeRun
 ) -> None:
-    run_options = [*options, "eval.cache=true", SHORT]
+    run_options = [*options, "eval.cache=true", SEVERAL]
     alone, two = whole_run(run_options), tmp_path / "two"
     succeeded(launch(2, RUN, folder=str(two), options=run_options))
     assert not Path("not_the_main_one").exists()

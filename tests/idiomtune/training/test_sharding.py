@@ -19,7 +19,7 @@ from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.sharding import Sharding, sharding_of_launch
 from idiomtune.errors import UserError
 from tests.doc_pages import blocks
-from tests.idiomtune.training.test_processes import RUN, SHORT, experiment_options, succeeded
+from tests.idiomtune.training.test_processes import RUN, SEVERAL, experiment_options, succeeded
 from tests.launches import launch
 from tests.process_jobs import FSDP
 from tests.programs import ROOT
@@ -28,7 +28,7 @@ from tests.tiny_runs import FEW_CHECKS, assert_same_run, files_of, resume, train
 
 @pytest.fixture(scope="module")
 def run_options(options: list[str]) -> list[str]:
-    return [*options, SHORT]
+    return [*options, SEVERAL]
 
 
 @pytest.fixture(scope="module")
