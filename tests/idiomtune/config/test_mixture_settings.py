@@ -82,62 +82,63 @@ def test_data_sets_of_all_parts() -> None:
 OWN = "data: {train: x.csv}"
 
 
+TRIPLET, BOTH = "{experiment: adaptive_triplet}", "+objective.parts.q.experiment=adaptive_triplet"
+EXPERTS = "{experiment: admire_experts} | +objective.parts.q.experiment=admire_experts"
+FEW = f"{{{OWN}, batch_size: 9, options: {{groups_per_batch: 2}}}}"
+
+
+# The part and other words, separated by ` | `; parts of the message besides its name, separated by `|`.
 @pytest.mark.parametrize(
-    ("part", "others", "named"),
+    ("words", "named"),
     [
-        (None, [], ["parts", "+objective.parts."]),
-        ("3", [], ["objective.parts.p"]),
-        ("{weight: 2.0}", [], ["objective.parts.p", "data.train="]),
-        ("{experiment: idiolinkft}", [], ["objective.parts.p", "experiment=idiolink_ft?"]),
-        ("{objective: owns}", [], ["objective.parts.p", "objective=own?"]),
-        ("{experiment: joint}", [], ["objective.parts.p", "joint"]),
-        ("{experiment: idiolink_ft, objective: own}", [], ["objective.parts.p", "idiolink", "own"]),
-        ("{experiment: idiolink_ft, data: {train: x.csv}}", [], ["objective.parts.p", "data.train"]),
-        ("{experiment: idiolink_ft}", [], ["own_val", "benchmark="]),
-        (f"{{{OWN}, proportion: 0}}", [], ["objective.parts.p.proportion"]),
-        (f"{{{OWN}, weight: 0}}", [], ["objective.parts.p.weight"]),
-        (f"{{{OWN}, wieght: 2}}", [], ["objective.parts.p.wieght"]),
-        (f"{{{OWN}, options: {{los: cosent}}}}", [], ["objective.parts.p.options.los"]),
-        (f"{{{OWN}, batch_size: 7}}", ["trainer.accumulation=2"], ["objective.parts.p.batch_size=7"]),
-        (
-            f"{{{OWN}, batch_size: 9, options: {{groups_per_batch: 2}}}}",
-            [],
-            ["objective.parts.p.options.groups_per_batch=2", "objective.parts.p.batch_size=9"],
-        ),
-        ("{experiment: idiolink_ft, batch_size: 12}", [], ["objective.parts.p.options.idioms_per_batch=8"]),
-        (f"{{{OWN}}}", ["data.train=y.csv"], ["data.train", "objective.parts.<name>.data.train"]),
-        ("{experiment: adaptive_triplet}", [], ["objective.parts.p", "model.idiom_tokens=train/p"]),
-        (
-            "{experiment: adaptive_triplet}",
-            ["+objective.parts.q.experiment=adaptive_triplet", "model.idiom_tokens=train/p"],
-            ["objective.parts.q", "model.idiom_tokens=train,"],
-        ),
-        (
-            "{experiment: adaptive_triplet}",
-            ["+objective.parts.q.experiment=adaptive_triplet_paper", "model.idiom_tokens=train"],
-            ["objective.parts.p", "objective.parts.q", "model.idiom_tokens_start"],
-        ),
-        (
-            "{experiment: admire_experts}",
-            ["+objective.parts.q.experiment=admire_experts"],
-            ["p and q", "experts"],
-        ),
+        ("3", ""),
+        ("{weight: 2.0}", "data.train="),
+        ("{experiment: idiolinkft}", "experiment=idiolink_ft?"),
+        ("{objective: owns}", "objective=own?"),
+        ("{experiment: joint}", "joint"),
+        ("{experiment: idiolink_ft, objective: own}", "idiolink|own"),
+        ("{experiment: idiolink_ft, data: {train: x.csv}}", "data.train"),
+        (f"{{{OWN}, proportion: 0}}", "p.proportion"),
+        (f"{{{OWN}, weight: 0}}", "p.weight"),
+        (f"{{{OWN}, wieght: 2}}", "p.wieght"),
+        (f"{{{OWN}, options: {{los: cosent}}}}", "p.options.los"),
+        (f"{{{OWN}, batch_size: 7}} | trainer.accumulation=2", "p.batch_size=7"),
+        (FEW, "p.options.groups_per_batch=2|p.batch_size=9"),
+        ("{experiment: idiolink_ft, batch_size: 12}", "p.options.idioms_per_batch=8"),
+        (TRIPLET, "model.idiom_tokens=train/p"),
+        (f"{TRIPLET} | {BOTH}_paper | model.idiom_tokens=train", "parts.q|model.idiom_tokens_start"),
     ],
 )
-def test_what_is_wrong_with_a_part_is_named(part: str | None, others: list[str], named: list[str]) -> None:
+def test_what_is_wrong_with_a_part_is_named(words: str, named: str) -> None:
+    with pytest.raises(UserError, match=r"objective\.parts\.p") as caught:
+        settings(*f"+objective.parts.p={words}".split(" | "))
+    assert all(text in str(caught.value) for text in named.split("|")), caught.value
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("seed=1", "parts|+objective.parts."),
+        ("+objective.parts.p={experiment: idiolink_ft}", "own_val|benchmark="),
+        (f"+objective.parts.p={{{OWN}}} | data.train=y.csv", "data.train|objective.parts.<name>.data.train"),
+        (
+            f"+objective.parts.p={TRIPLET} | {BOTH} | model.idiom_tokens=train/p",
+            "parts.q|tokens=train,",
+        ),
+        (f"+objective.parts.p={EXPERTS}", "p and q|experts"),
+    ],
+)
+def test_what_is_wrong_with_a_mixture_is_named(words: str, named: str) -> None:
     with pytest.raises(UserError) as caught:
-        settings(*([] if part is None else [f"+objective.parts.p={part}"]), *others)
-    assert all(text in str(caught.value) for text in named), caught.value
+        settings(*words.split(" | "))
+    assert all(text in str(caught.value) for text in named.split("|")), caught.value
 
 
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ("data: {train: pairs.csv}, options: {loss: cosent}", "objective.parts.p.options.loss"),
-        (
-            "data: {train: pairs.csv}, batch_size: 64, options: {drop_last: true}",
-            "objective.parts.p.batch_size",
-        ),
+        ("options: {loss: cosent}", "objective.parts.p.options.loss"),
+        ("batch_size: 64, options: {drop_last: true}", "objective.parts.p.batch_size"),
     ],
 )
 def test_what_is_wrong_with_a_parts_data_is_named(
@@ -146,7 +147,7 @@ def test_what_is_wrong_with_a_parts_data_is_named(
     monkeypatch.chdir(tmp_path)
     write_pairs(tmp_path / "pairs.csv")
     with pytest.raises(UserError) as caught:
-        build_objective(settings(f"+objective.parts.p={{{options}}}"))
+        build_objective(settings(f"+objective.parts.p={{data: {{train: pairs.csv}}, {options}}}"))
     assert named in str(caught.value)
 
 

@@ -78,6 +78,8 @@ def test_words_of_a_sweep_and_flags(words: str, expected: str) -> None:
     assert rewrite_arguments(words.split()) == expected.split()
 
 
+OWN = "+experiment=own | data.train=a.csv"
+STS, LABELS = (f"benchmark=[{b}] | benchmark.{b}.path=a.csv" for b in ("own_sts", "own_pairs"))
 TRIPLET, RELEASED = "+experiment=adaptive_triplet", "objective.tuples=released"
 FACTS = "admire/train/caption/rank_difference"
 # Words separated by ` | `, parts of the message separated by `|`.
@@ -153,12 +155,27 @@ TRAIN = [
     (f"{TRIPLET} | +protocol=cross_validation", "objective.split"),
     ("+experiment=joint | trainer.batch_size=60", "objective.parts.idiolink.options.idioms_per_batch=8"),
     ("+experiment=joint | benchmark=[]", "benchmark: |benchmark=[idiolink, "),
-    (
-        "+experiment=own | data.train=a.csv | overwrite=true | run_dir=a | model.path=a/best",
-        "model.path=a/best",
-    ),
+    (f"{OWN} | overwrite=true | run_dir=a | model.path=a/best", "model.path=a/best"),
+    ("benchmark=[own_sts]", "benchmark.own_sts"),
+    ("benchmark=[own_sts] | benchmark.own_sts.path={a/b:x.csv}", "'a/b'"),
+    (f"{STS} | trainer.monitor=own_sts/theirs/spearman", "own_sts/theirs/spearman"),
+    (f"{LABELS} | trainer.monitor=own_pairs/a/f1_threshold", "own_pairs/a/f1_threshold"),
+    ("trainer.invariants=[los]", "trainer.invariants|parity"),
+    ("trainer.no_decay=[embeddings]", "trainer.no_decay"),
+    ("retain.interpolation=1.5", "retain.interpolation"),
+    ("retain.teacher=minilm", "distillation"),
+    ("retain.distillation=0.5 | retain.teacher=minilmm", "minilmm"),
+    ("retain.distillation=0.5 | retain.teacher_texts=all", "teacher_texts"),
+    ("retain.lora.rank=4 | retain.interpolation=0.7", "lora.rank=4 and interpolation=0.7"),
+    ("retain.lora.rank=4 | model.idiom_tokens=train", "tokens"),
+    (f"{TRIPLET} | model.idiom_tokens=[]", "model.idiom_tokens: must be train"),
+    (f"{TRIPLET} | model.idiom_tokens=[home run,'...']", "'...' contains no letter"),
+    (f"{TRIPLET} | model.idiom_tokens_start=mean", "model.idiom_tokens_start"),
+    (f"{TRIPLET} | trainer.only_idiom_tokens=true | retain.distillation=1", "has no effect"),
+    (f"{TRIPLET} | trainer.only_idiom_tokens=true | trainer.freeze_encoder=true", "give one of them"),
 ]
 OTHERS = [
+    ("evaluate", "model.idiom_tokens=train", "idiom_tokens=train: there is no training data"),
     ("evaluate", "data.fold=1", "data.fold=<number>"),
     ("evaluate", "benchmark=[admire] | split=dev_a", "split=dev_a|admire"),
     ("evaluate", "benchmark=[idiolink] | benchmarks=[semeval2022]", "semeval2022|benchmark=[idiolink]"),

@@ -95,12 +95,7 @@ def test_multiidiom(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [
         {
             **{"language": "English", "idiom_id": f"en_{idiom}", "idiom": idiom, "meaning_id": f"m{start}"},
-            **{
-                "sense_number": 1,
-                "idiomaticity": usage,
-                "register": ["neutral"],
-                "region": ["Global English"],
-            },
+            **{"sense_number": 1, "idiomaticity": usage, "register": ["neutral"], "region": ["Global"]},
             **{"sentence": f"{start} {words} today.", "span_start": len(start) + 1, "matched_span": words},
             "span_end": len(start) + 1 + len(words),
         }
@@ -145,11 +140,8 @@ def test_idiomx(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fifth of the idioms is asked for, by idiomatic sentences, among all of them."""
     rows = [
         {
-            **{
-                "idiom_canonical": f"idiom {idiom}",
-                "example_normalized": f"sentence {idiom} {number} {usage}",
-            },
-            **{"example_usage_label": usage, "meaning_paraphrases_en": '["a", "b"]'},
+            **{"idiom_canonical": f"idiom {idiom}", "meaning_paraphrases_en": '["a", "b"]'},
+            **{"example_normalized": f"sentence {idiom} {number} {usage}", "example_usage_label": usage},
             "idiom_canonical_meaning": None if number == 0 else f"meaning  {number}",
             "idiom_level_explanation_en": "why",
         }

@@ -11,17 +11,8 @@ from idiomtune.data.semeval2022 import FILES, TRAIN_FILE, read_groups, read_pair
 from idiomtune.data.sources import DataFiles
 from idiomtune.errors import UserError
 
-HEADER = [
-    "ID",
-    "MWE1",
-    "MWE2",
-    "Language",
-    "sentence_1",
-    "sentence_2",
-    "sim",
-    "alternative_1",
-    "alternative_2",
-]
+HEADER = ["ID", "MWE1", "MWE2", "Language", "sentence_1", "sentence_2", "sim"]
+HEADER += ["alternative_1", "alternative_2"]
 GOOD = [
     ["a.1", "cold feet", "None", "EN", "He got Cold-Feet.", "He had doubts.", "1", "", ""],
     ["a.2", "cold feet", "None", "EN", "He got Cold-Feet.", "He got icy toes.", "None", "", ""],

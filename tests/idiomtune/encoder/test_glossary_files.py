@@ -48,18 +48,12 @@ def test_rows_that_want_a_look_are_named(tmp_path: Path) -> None:
     # Rows that few texts will match.
     rows = "take (someone) for a ride,cheat", f"go ghost,{'vanish ' * 60}", "tie the knot,get married"
     notes = [*glossary.notes, *sorted(read_glossary([written(tmp_path / "c.csv", *rows)]).notes)]
-    for note, *words in zip(
-        notes,
-        ("b.csv, row 2", "(a.csv, row 4): 2", "a.csv, row 3", "c.csv, row 3", "'take (someone) for a ride'"),
-        (
-            "a.csv, row 4",
-            "'Home-Run'",
-            "'keep in the dark' (a.csv, row 2)",
-            "60",
-            "'take someone for a ride'",
-        ),
-        strict=True,
-    ):
+    expected = (
+        *(("b.csv, row 2", "a.csv, row 4"), ("(a.csv, row 4): 2", "'Home-Run'")),
+        *(("a.csv, row 3", "'keep in the dark' (a.csv, row 2)"), ("c.csv, row 3", "60")),
+        ("'take (someone) for a ride'", "'take someone for a ride'"),
+    )
+    for note, words in zip(notes, expected, strict=True):
         assert all(part in note for part in words)
 
 

@@ -9,7 +9,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch.nn import functional
 
-from idiomtune.config import EvaluateSettings, TrainSettings, check
+from idiomtune.config import TrainSettings, check
 from idiomtune.data.idiolink import load_split
 from idiomtune.data.semeval2022 import TRAIN_FILE
 from idiomtune.encoder.building import idiom_expressions
@@ -20,26 +20,6 @@ from idiomtune.errors import UserError
 from idiomtune.training.objective import build_objective
 from tests.idiomtune.encoder.test_idiom_tokens import row, rows
 from tests.tiny_runs import WholeRun, composed, metrics, train
-
-
-@pytest.mark.parametrize(
-    ("overrides", "names"),
-    [
-        (["model.idiom_tokens=[]"], "model.idiom_tokens: must be train"),
-        (["model.idiom_tokens=[home run,'...']"], "'...' contains no letter"),
-        (["model.idiom_tokens_start=mean"], "model.idiom_tokens_start"),
-        (["trainer.only_idiom_tokens=true", "retain.distillation=1"], "has no effect"),
-        (["trainer.only_idiom_tokens=true", "trainer.freeze_encoder=true"], "give one of them"),
-    ],
-)
-def test_wrong_settings_are_named(overrides: list[str], names: str) -> None:
-    with pytest.raises(UserError, match=names):
-        check(TrainSettings, composed("config", "+experiment=adaptive_triplet", *overrides))
-
-
-def test_an_evaluation_has_no_training_data() -> None:
-    with pytest.raises(UserError, match="idiom_tokens=train: there is no training data"):
-        check(EvaluateSettings, composed("evaluate", "model.idiom_tokens=train"))
 
 
 def expressions(*overrides: str) -> tuple[list[str], list[Path]]:

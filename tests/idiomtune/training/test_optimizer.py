@@ -9,7 +9,6 @@ from torch import nn
 from transformers import Trainer, get_cosine_schedule_with_warmup, get_linear_schedule_with_warmup
 
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.errors import UserError
 from idiomtune.training.embedder import seed_everything
 from idiomtune.training.step import num_warmup_steps, parameter_groups, schedule
 from tests.tiny_runs import trainer
@@ -69,5 +68,3 @@ def test_by_default_all_decay_in_one_group(tiny: Encoder) -> None:
     (group,) = parameter_groups(tiny, nn.Module(), trainer())
     assert [id(p) for p in group["params"]] == [id(p) for p in tiny.parameters()]
     assert set(group) == {"params", "lr_scale"}
-    with pytest.raises(UserError, match=r"trainer\.no_decay"):
-        trainer("trainer.no_decay=[embeddings]")

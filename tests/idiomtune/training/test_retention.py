@@ -255,19 +255,3 @@ def test_interpolation_only_moves_what_is_published(
         assert torch.equal(published[name], base[name] + 0.7 * (tensor - base[name])), name
     losses = [[line["loss"] for line in metrics(run) if "loss" in line] for run in (without, held)]
     assert losses[0] == losses[1]
-
-
-@pytest.mark.parametrize(
-    ("wrong", "option"),
-    [
-        (["retain.interpolation=1.5"], "retain.interpolation"),
-        (["retain.teacher=minilm"], "distillation"),
-        ([*DISTILLATION, "retain.teacher=minilmm"], "minilmm"),
-        ([*DISTILLATION, "retain.teacher_texts=all"], "teacher_texts"),
-        (["retain.lora.rank=4", *INTERPOLATION], "lora.rank=4 and interpolation=0.7"),
-        (["retain.lora.rank=4", "model.idiom_tokens=train"], "tokens"),
-    ],
-)
-def test_wrong_settings_are_named(options: list[str], wrong: list[str], option: str) -> None:
-    with pytest.raises(UserError, match=option):
-        check(TrainSettings, composed("config", *options, *wrong))

@@ -272,20 +272,3 @@ def test_a_run_is_scored_and_compared_on_own_files(
     assert compared["own_retrieval/log/ndcg@10"].p_query is not None
     assert compared["own_retrieval/log/ndcg@10"].clusters.empty, "queries without a group are by themselves"
     assert "own_retrieval/log/ndcg@10" in (tmp_path / "run" / "best" / "README.md").read_text("utf-8")
-
-
-@pytest.mark.parametrize(
-    ("overrides", "named"),
-    [
-        (["trainer.monitor=own_sts/theirs/spearman"], "own_sts/theirs/spearman"),
-        (["trainer.monitor=own_pairs/labels/f1_threshold"], "own_pairs/labels/f1_threshold"),
-        (["benchmark=[own_sts]"], r"benchmark\.own_sts"),
-        (["benchmark=[own_sts]", "benchmark.own_sts.path={a/b:x.csv}"], "'a/b'"),
-    ],
-)
-def test_a_mistake_in_the_options_is_named_before_any_file_is_read(
-    own_data: list[str], overrides: list[str], named: str
-) -> None:
-    given = [OWN, *own_data] if "monitor" in overrides[0] else []
-    with pytest.raises(UserError, match=named):
-        check(TrainSettings, composed("config", *given, *overrides))
