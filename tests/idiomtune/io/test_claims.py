@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing.context import ForkProcess
 from pathlib import Path
 
 import pytest
@@ -120,34 +119,32 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 EVENTS = ("os.rename", "os.mkdir", "os.rmdir", "os.remove", "open", "shutil.rmtree", "os.truncate")
 
 
-def forked(work: Callable[[], None], at: int | None = None) -> ForkProcess:
+def forked(work: Callable[[], None], at: int | None = None) -> int:
     """A process that claims an output, and is killed before the `at`-th change to the file system."""
+    pid = os.fork()
+    if pid:
+        return pid
+    seen, status = 0, 1
 
-    def working() -> None:
-        seen = 0
+    def count(event: str, _: object) -> None:
+        nonlocal seen
+        seen += event in EVENTS  # which the kill is not, an event itself
+        if event in EVENTS and seen == at:
+            os.kill(os.getpid(), signal.SIGKILL)
 
-        def count(event: str, _: object) -> None:
-            nonlocal seen
-            seen += event in EVENTS  # which the kill is not, an event itself
-            if event in EVENTS and seen == at:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-        sys.addaudithook(count)
-        try:
-            work()
-        except UserError:
-            sys.exit(2)
-
-    process = ForkProcess(target=working)
-    process.start()
-    return process
+    sys.addaudithook(count)
+    try:
+        work()
+        status = 0
+    except UserError:
+        status = 2
+    finally:
+        os._exit(status)
 
 
-def ended(process: ForkProcess) -> int:
+def ended(pid: int) -> int:
     """Exit status, or minus the signal."""
-    process.join()
-    assert process.exitcode is not None
-    return process.exitcode
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 @pytest.mark.parametrize(("kind", "replaces"), [("file", False), ("folder", True)], indirect=["kind"])
