@@ -564,6 +564,8 @@ class ExpressionIndex:
     def _matches_of_words(
         self, text: str, start: int, end: int, apart: str | None
     ) -> Iterator[tuple[list[Span], str]]:
+        if not self._expressions:
+            return
         plain = str.lower if text.isascii() else lower_case
         found = [(plain(run.group()), *run.span()) for run in _RUN.finditer(text, start, end)]
         places: dict[str, list[int]] = {}
