@@ -24,5 +24,4 @@ def assert_nothing_learnt(loss: Tensor, *inputs: Tensor) -> None:
 
 
 def randn(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
-    """Random numbers that take a gradient."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype).requires_grad_()

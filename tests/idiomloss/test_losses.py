@@ -149,7 +149,6 @@ def test_value_and_gradient_are_those_of_the_loop(
     ],
 )
 def test_adaptive_triplets_are_those_of_the_loops(kind: Any, scope: Any, distance: Any, weights: Any) -> None:
-    """Value, gradient, and the numbers of mined triplets."""
     x = randn(len(ROWS), 6)
     loss = AdaptiveTripletLoss(*MARGINS, distance, kind, scope, *weights)
     result = loss(x, label_groups(SIZES))

@@ -179,8 +179,6 @@ def test_a_benchmark_asks_when_it_needs_embeddings(tiny: Encoder) -> None:
 
 @dataclass(frozen=True)
 class Peer(Processes):
-    """A process that is a thread."""
-
     barrier: Barrier = field(default_factory=lambda: Barrier(1))
     board: dict[int, Any] = field(default_factory=dict)
 

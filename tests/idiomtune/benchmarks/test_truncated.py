@@ -21,8 +21,6 @@ LONG = "the quick brown fox jumps over the lazy dog and then comes back for one 
 
 
 class Texts:
-    """A benchmark that only embeds."""
-
     name = "texts"
     files: Sequence[Path] = ()
     without_gold: Sequence[str] = ()

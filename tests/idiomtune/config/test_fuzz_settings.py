@@ -62,7 +62,6 @@ def changed(config: dict[str, Any], option: tuple[str, ...], value: Any) -> dict
 
 
 def assert_sensible(option: tuple[str, ...], value: Any) -> None:
-    """Of what was accepted."""
     if isinstance(value, bool) or value is None:
         return
     if isinstance(value, int | float):

@@ -21,8 +21,6 @@ RECORD = "record.json"
 
 @dataclass
 class Kind:
-    """A file, or a folder of two files, that is claimed, written and read."""
-
     is_folder: bool
 
     def make(
@@ -39,7 +37,6 @@ class Kind:
 
 
 def content(path: Path) -> list[str]:
-    """Of a file, or of a folder's files; [] where there is nothing."""
     return [file.read_text() for file in ([path] if path.is_file() else sorted(path.glob("*")))]
 
 
@@ -143,7 +140,6 @@ def forked(work: Callable[[], None], at: int | None = None) -> int:
 
 
 def ended(pid: int) -> int:
-    """Exit status, or minus the signal."""
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 

@@ -53,7 +53,6 @@ def labelled(folder: Path, rows: Rows, *, batch_size: int, order: str = "shuffle
 
 
 def embedded(batch: Batch) -> torch.Tensor:
-    """A vector for what each request embeds: the same for the same text, span and pooling."""
     rows = []
     for request in batch.requests:
         span = request.span if request.pooling == "span" else None
@@ -63,7 +62,6 @@ def embedded(batch: Batch) -> torch.Tensor:
 
 
 def losses(objective: Objective, epochs: int = 2) -> list[tuple[float, torch.Tensor]]:
-    """Loss and gradient of every step."""
     every_step = []
     for epoch in range(epochs):
         for step in objective.epoch_steps(epoch, 1):

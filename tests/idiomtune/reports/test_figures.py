@@ -22,7 +22,6 @@ def a_map(idiom: str) -> dict[str, Any]:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """A query of each idiom; the literal ones have no recall by the usage of documents."""
     folder = plant_queries(tmp_path / "run", {"a": 0.5})
     for side, change in (("per_query_baseline", 0.0), ("per_query", 1.0)):
         records = []

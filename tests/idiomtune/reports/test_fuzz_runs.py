@@ -38,7 +38,6 @@ def reported_or_refused(path: Path) -> None:
 
 
 def places(value: Any, above: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The path of everything in a record."""
     keys = value.keys() if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
     return [above, *(path for key in keys for path in places(value[key], (*above, key)))]
 

@@ -57,7 +57,6 @@ def plant_sts(folder: Path, spearman: float, *, before: float | None = None, **o
 
 
 def gated(tmp_path: Path, *arguments: object) -> tuple[int, list[dict[str, Any]]]:
-    """Exit status, and the checks in the file."""
     file = tmp_path / "gate.json"
     status = main([*map(str, arguments), f"output={file}"])
     content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))

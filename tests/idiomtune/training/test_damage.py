@@ -60,7 +60,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory, options: list[str]) -> Path:
 
 @pytest.fixture
 def run(whole: Path, tmp_path: Path) -> Path:
-    """A copy of it, to be damaged."""
     return Path(shutil.copytree(whole, tmp_path / "run"))
 
 

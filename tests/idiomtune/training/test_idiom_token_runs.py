@@ -124,14 +124,12 @@ TOKENS = ["model.idiom_tokens=train", "trainer.max_steps=4", "retain.distillatio
 
 
 def with_tokens(tiny_path: Path, *expressions: str) -> Encoder:
-    """Untrained."""
     encoder = Encoder.from_pretrained(tiny_path, device="cpu", pooling="last2")
     encoder.add_idiom_tokens(expressions)
     return encoder
 
 
 def steps(encoder: Encoder, factor: float | None, learning_rate: float) -> torch.Tensor:
-    """The embedding matrix after three steps; without a factor, of an optimizer of all."""
     weight = dict(encoder.model.named_parameters())["0.model.embeddings.word_embeddings.weight"]
     optimizer = torch.optim.AdamW([weight], lr=learning_rate, weight_decay=0.1)
     if factor is not None:

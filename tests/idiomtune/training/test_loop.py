@@ -99,7 +99,6 @@ def test_accumulation_gives_the_gradient_of_the_whole_batch(
 
 @pytest.mark.slow
 def test_lower_precision_learns_and_saves_float32_weights(tmp_path: Path, options: list[str]) -> None:
-    """Scored at its end alone, if that is asked for."""
     train(tmp_path / "run", [*options, "precision=bf16", "eval.every=end"])
     lines = metrics(tmp_path / "run")
     losses = [line["loss"] for line in lines if "loss" in line]

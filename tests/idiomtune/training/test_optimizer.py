@@ -38,7 +38,6 @@ def test_what_is_drawn_is_what_torch_draws_with_that_seed() -> None:
 
 
 def undecayed(encoder: nn.Module, modules: nn.Module, no_decay: str) -> set[str]:
-    """The names of what one step without a gradient leaves as it was."""
     groups = parameter_groups(encoder, modules, trainer(f"trainer.no_decay={no_decay}"))
     both = nn.ModuleList([encoder, modules])
     with torch.no_grad():

@@ -79,7 +79,6 @@ RESUMED: dict[str, dict[str, list[str]]] = {
 
 @pytest.fixture
 def taught_options(options: list[str], tmp_path: Path, minilm_path: str) -> list[str]:
-    """By a teacher of another width."""
     teacher = tiny_sentence_transformer(tmp_path / "teacher", minilm_path, size=48)
     return [*options, *DISTILLATION, f"retain.teacher='{teacher}'"]
 
@@ -92,7 +91,6 @@ def mixture_of_three(tmp_path: Path, tiny_path: Path) -> list[str]:
 
 
 def assert_parts_are_scored_and_recorded(folder: Path) -> None:
-    """Of the mixture above."""
     parts = {key.partition("/")[0] for line in metrics(folder) for key in line if key.endswith("/loss")}
     assert parts == {"faq", "rated", "idioms"}
     scores = json.loads((folder / "scores.json").read_text())["scores"]
@@ -391,7 +389,6 @@ def save(run: Path, step: int, record: Any = None, best_step: int | None = None)
 
 
 def start(run: Path, status: str, written: int) -> Path:
-    """A run whose record was written at some second."""
     write_json(run / "run.json", {"status": status, "experiment": "x"})
     os.utime(run / "run.json", (written, written))
     return run
@@ -459,7 +456,6 @@ def test_the_newest_unfinished_run_by_what_it_wrote_last(
 
 
 def changed(**sections: Any) -> dict[str, Any]:
-    """The configuration of a new command line."""
     return {
         name: value | sections.get(name, {}) if isinstance(value, dict) else sections.get(name, value)
         for name, value in (THEN | {key: None for key in sections if key not in THEN}).items()

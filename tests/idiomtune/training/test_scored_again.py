@@ -18,7 +18,6 @@ LAST = ["trainer.max_steps=2", "eval.every=end", "eval.cache=false"]
 
 @pytest.fixture
 def embedded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many texts each call embeds."""
     counts: list[int] = []
     real = embed_all
 

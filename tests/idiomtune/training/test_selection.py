@@ -77,8 +77,6 @@ def breaks(monkeypatch: pytest.MonkeyPatch, *evaluations: int) -> None:
 
 
 def no_nan(path: Path) -> Any:
-    """What a JSON file says, which must be JSON."""
-
     def refuse(constant: str) -> None:
         raise AssertionError(f"{path.name}: {constant}")
 

@@ -42,12 +42,10 @@ def wandb(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MagicMock:
 
 
 def inits(wandb: MagicMock, name: str) -> list[Any]:
-    """What each start of the run gave for an option."""
     return [call.kwargs[name] for call in wandb.init.call_args_list]
 
 
 def steps(wandb: MagicMock, key: str) -> list[int]:
-    """Where a value was logged."""
     calls = wandb.init.return_value.log.call_args_list
     return [call.kwargs["step"] for call in calls if key in call.args[0]]
 

@@ -13,7 +13,6 @@ pytestmark = pytest.mark.usefixtures("shown")
 
 
 def own_run(folder: Path, tiny_path: Path, *options: str) -> Path:
-    """A run of one epoch on 36 pairs, with a high learning rate."""
     data = write(folder / "train.csv", PAIRS)
     defaults = ["+experiment=own", "device=cpu", f"data.train={data}", "data.val_share=0.25"]
     defaults += ["model=pretrained", f"model.path={tiny_path}", "eval.cache=false"]
@@ -23,7 +22,6 @@ def own_run(folder: Path, tiny_path: Path, *options: str) -> Path:
 
 
 def warning_of(run: Path) -> str:
-    """The only one."""
     (warning,) = json.loads((run / "scores.json").read_text(encoding="utf-8"))["meta"]["warnings"]
     return str(warning)
 
@@ -52,7 +50,6 @@ def test_unmoved_weights_are_reported_with_what_causes_it(
 
 @pytest.mark.slow
 def test_scores_that_are_equal_in_all_digits_are_reported(tmp_path: Path, tiny_path: Path) -> None:
-    """The weights have moved, by weight decay alone."""
     warning = warning_of(own_run(tmp_path, tiny_path, "trainer.clip_norm=1e-30", "trainer.weight_decay=0.01"))
     assert "every score" in warning
     assert "trainer.clip_norm" in warning

@@ -39,8 +39,6 @@ def read(path: Path) -> dict[str, Any]:
 
 @pytest.fixture
 def scores_of(tiny_path: Path) -> Scores:
-    """What `idiomtune evaluate` gives a model."""
-
     def scores(*overrides: str, model: Path = tiny_path, data: str = "data=sample") -> dict[str, float]:
         config = composed(
             *("evaluate", data, "device=cpu", "model=pretrained", f"model.path={model}"),
