@@ -14,7 +14,7 @@ from idiomtune.errors import UserError
 from idiomtune.io.runs import checkpoints, verify
 from idiomtune.training.checkpoint import TrainerState
 from idiomtune.training.loop import monitored, out_of_patience, update_best
-from tests.tiny_runs import KEY, metrics, resume, train, trainer
+from tests.tiny_runs import FEW_CHECKS, KEY, metrics, resume, train, trainer
 
 KEYS = ["idiolink/val/sentence/ndcg@10", "idiolink/val/span/ndcg@10"]
 
@@ -88,7 +88,7 @@ def test_a_run_goes_on_over_a_score_that_is_nan(
 ) -> None:
     breaks(monkeypatch, 1, 2)  # untrained, and the first of two checkpoints
     folder = tmp_path / "run"
-    best = train(folder, options)
+    best = train(folder, [*options, FEW_CHECKS])
     assert math.isfinite(best)
     card = no_nan(folder / "scores.json")
     assert card["meta"]["checkpoint"] == "step_6"
@@ -106,7 +106,7 @@ def test_a_run_without_any_finite_score_ends_with_its_checkpoints_and_goes_on_on
     with monkeypatch.context() as broken:
         breaks(broken)
         with pytest.raises(UserError) as ended:
-            train(folder, [*options, "trainer.patience=1", "eval.every=2"])
+            train(folder, [*options, FEW_CHECKS, "trainer.patience=1", "eval.every=2"])
     message = str(ended.value)
     assert all(part in message for part in (KEY, "benchmark idiolink", "nan", "step_2", f"resume={folder}"))
     assert no_nan(folder / "run.json")["status"] == "failed"
