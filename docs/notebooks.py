@@ -24,17 +24,22 @@ _OF_THIS_MACHINE = re.compile(
 _MAX_HTML = 100_000  # characters; a page to be explored has more
 
 
-def executed(path: Path, folder: Path, **parameters: object) -> Any:
-    """The notebook with its outputs, run in a folder with other values in its cell tagged `parameters`.
-
-    Raises:
-        CellExecutionError: if a cell fails.
-    """
+def read(path: Path, **parameters: object) -> Any:
+    """A notebook, with other values in its cell tagged `parameters`."""
     notebook: Any = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
     for name, value in parameters.items():
         (cell,) = (c for c in notebook.cells if "parameters" in c.metadata.get("tags", ()))
         cell.source, count = re.subn(rf"^{name} = .*", f"{name} = {value!r}", cell.source, flags=re.MULTILINE)
         assert count == 1, name
+    return notebook
+
+
+def execute(notebook: Any, folder: Path) -> None:
+    """Run a notebook in a folder: its cells get their outputs.
+
+    Raises:
+        CellExecutionError: if a cell fails.
+    """
     # The checkout's packages, and nobody's profile or history.
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "IPYTHONDIR": str(folder / ".ipython")}
     client = NotebookClient(
@@ -45,7 +50,6 @@ def executed(path: Path, folder: Path, **parameters: object) -> Any:
         resources={"metadata": {"path": str(folder)}},
     )
     client.execute(env=environment)
-    return notebook
 
 
 def clean(notebook: Any, folder: Path) -> None:
@@ -69,7 +73,8 @@ def _without(folder: Path, text: str) -> str:
 def main(names: list[str]) -> None:
     for name in names:
         with tempfile.TemporaryDirectory() as folder:
-            notebook = executed(Path(name), Path(folder))
+            notebook = read(Path(name))
+            execute(notebook, Path(folder))
             clean(notebook, Path(folder))
         nbformat.write(notebook, name)  # type: ignore[no-untyped-call]
 

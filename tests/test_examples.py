@@ -55,6 +55,7 @@ def test_trainer_examples(
         assert [json.loads(line)["epoch"] for line in lines] == ([1.0] if name == "infonce" else [1.0, 2.0])
 
 
+@pytest.mark.slow
 def test_a_plug_in_trains_is_scored_and_reported(tiny_path: Path, tmp_path: Path) -> None:
     """The command of its docstring, with a tiny model; a report of the run knows what it declares."""
     folder = ROOT / "examples"

@@ -35,10 +35,9 @@ AUTO = {"AutoConfig": "payload.Config", "AutoModel": "payload.Model", "AutoToken
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs work in a folder of their own, which they also search for modules."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
+def here(in_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs also search for modules in the folder that they work in."""
+    monkeypatch.syspath_prepend(str(in_folder))
     Path("secret.txt").write_bytes(SECRET)
 
 
@@ -195,7 +194,7 @@ PROGRAMS: dict[str, Callable[[Path], Any]] = {
     "gate": lambda folder: it.gate(folder, floor="idiolink/val/span/ndcg@10:0.1"),
     "learn": lambda folder: it.learn(folder, {"cold feet": "fear"}, output="taught", sentences=2, steps=1),
     "push": lambda folder: it.push(folder, "me/it", dry_run=True, allow_sample=True, license="mit"),
-    "train": lambda folder: it.check("idiolink_ft", data="sample", model=folder),
+    "train": lambda folder: it.check("idiolink_ft", "benchmark=[idiolink]", data="sample", model=folder),
     "resume": lambda folder: it.resume(folder, trainer={"max_steps": 1}),
     "Encoder": lambda folder: it.Encoder(folder).encode(["a"]),
 }
@@ -293,6 +292,7 @@ def test_what_a_strangers_run_names_is_neither_read_nor_published(tiny_path: Pat
     assert refused(lambda: it.resume(other), "evil/repo").option == "hub.push=best"
 
 
+@pytest.mark.slow
 def test_the_current_folder_has_no_packages(tmp_path: Path) -> None:
     """A module there that has the name of one is not imported, unless `extensions=` names it."""
     (tmp_path / "hydra_plugins").mkdir()

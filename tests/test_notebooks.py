@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import time
+from copy import copy
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,7 @@ import pytest
 from jupyter_client.manager import start_new_kernel
 
 import idiomtune as it
-from docs.notebooks import NOTEBOOKS, executed
+from docs.notebooks import NOTEBOOKS, execute, read
 from idiomtune.io.terminal import progress_bar
 from idiomtune.programs.new import TEMPLATES
 from tests.programs import ROOT, assert_explained, run
@@ -38,21 +39,24 @@ def text_of(notebook: Any) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", [*NOTEBOOKS, TEMPLATES / "notebook.ipynb"], ids=lambda path: path.name)
-def test_a_notebook_runs(path: Path, tmp_path: Path, tiny_path: Path) -> None:
-    """Every cell, with a tiny model, in a folder of its own."""
+def test_notebooks_run(tmp_path: Path, tiny_path: Path) -> None:
+    """Every cell, with a tiny model, in a folder of its own; one notebook after another, in one kernel."""
     shutil.copytree(TEMPLATES, tmp_path, dirs_exist_ok=True)
-    parameters: dict[str, Any] = json.loads(json.dumps(SMALLER[path.name]).replace(MODEL, str(tiny_path)))
-    shown = text_of(executed(path, tmp_path, **parameters))
-    assert "<table" in shown
-    assert "Warning" not in shown.replace("**Warning:** on ", "")  # a card's: this training did not help
-    assert "\\u001b[A" not in shown  # no bar that moves the cursor, which a notebook cannot
+    smaller = json.loads(json.dumps(SMALLER).replace(MODEL, str(tiny_path)))
+    notebooks = [read(path, **smaller[path.name]) for path in (*NOTEBOOKS, TEMPLATES / "notebook.ipynb")]
+    together = copy(notebooks[0])
+    together.cells = [cell for notebook in notebooks for cell in notebook.cells]
+    execute(together, tmp_path)
+    for shown in map(text_of, notebooks):
+        assert "<table" in shown
+        assert "Warning" not in shown.replace("**Warning:** on ", "")  # a card's: this training did not help
+        assert "\\u001b[A" not in shown  # no bar that moves the cursor, which a notebook cannot
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
 def test_the_outputs_that_are_shipped_are_of_a_whole_run(path: Path) -> None:
     """In order, without errors, without paths or times of the machine that ran it."""
-    notebook: Any = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
+    notebook = read(path)
     nbformat.validate(notebook)
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in cells] == list(range(1, 1 + len(cells)))
@@ -88,7 +92,7 @@ def train(folder):
 
     try:
         assert status_of(start) == "ok"
-        message = client.execute("train('a')")
+        message = client.execute("train('a')", stop_on_error=False)  # of what comes next
         steps = tmp_path / "a" / "metrics.jsonl"
         deadline = time.monotonic() + 200
         while not (steps.is_file() and steps.stat().st_size):  # its first step
@@ -125,9 +129,9 @@ def test_a_bar_in_a_notebook_is_one_output_that_changes(monkeypatch: pytest.Monk
     assert [call.kwargs["update"] for call in publish.mock_calls] == [False] + [True] * (len(states) - 1)
 
 
-def test_resume_without_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("in_folder")
+def test_resume_without_a_name() -> None:
     """The newest unfinished run of any experiment; never a new run."""
-    monkeypatch.chdir(tmp_path)
     with pytest.raises(it.UserError):
         it.resume()
     run_folder = Path("checkpoints", "own", "first")
@@ -212,7 +216,7 @@ assert it.evaluate(MODEL, [NearerOptions()], device="cpu")["nearer/margin"] == 2
 def test_parts_that_are_declared_in_a_script(tmp_path: Path, tiny_path: Path) -> None:
     """The notebook's; elsewhere the run is refused, until its parts are in a module."""
     (path,) = (path for path in NOTEBOOKS if "parts" in path.name)
-    notebook: Any = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
+    notebook = read(path)
     cells = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
     parts = "\n".join(cells[: next(number for number, cell in enumerate(cells) if "it.train" in cell)])
     parts, script = parts.replace('"minilm"', repr(str(tiny_path))), tmp_path / "script.py"

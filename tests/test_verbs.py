@@ -21,16 +21,13 @@ from idiomtune.testing import check_objective
 from tests.programs import ROOT, run
 from tests.tiny_runs import KEY, assert_same_run
 
+pytestmark = pytest.mark.usefixtures("in_folder")
+
 PAIRS = [
     {"anchor": f"He {verb} the {noun}.", "positive": meaning, "span": f"{verb} the {noun}", "group": group}
     for group, (verb, noun) in enumerate([("missed", "boat"), ("broke", "ice"), ("spilled", "beans")])
     for meaning in ("He was late.", "He was too late for it.", "It was over.")
 ]
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.slow
@@ -249,14 +246,15 @@ def test_a_glossary_scores_first_what_it_touches(
         assert dict(alone) == pytest.approx({key: both[key] for key in alone}, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_names_what_resumes_it_from_python(tiny_path: Path) -> None:
     """In Python's words, and without our insides in its traceback."""
     code = f"""
-import os, signal, threading, traceback, idiomtune as it
+import os, signal, threading, time, traceback, idiomtune as it
 from pathlib import Path
 def stop():
     while not Path("runs/a/metrics.jsonl").exists():
-        pass
+        time.sleep(0.02)
     os.kill(os.getpid(), signal.SIGINT)
 threading.Thread(target=stop, daemon=True).start()
 try:

@@ -69,6 +69,7 @@ def test_a_model_without_a_mask_is_refused_where_a_mode_hides_spans_and_only_the
     check_data(settings_of(model, MASKED, "objective.mask=something"))
 
 
+@pytest.mark.slow
 def test_a_masked_run_is_resumed_as_the_whole_one_also_if_the_base_model_is_gone(tmp_path: Path) -> None:
     model = with_mask("roberta", "<mask>", tmp_path / "model")
     options = ["model=pretrained", f"model.path={model}", *IDIOLINK, MASKED, "trainer.max_steps=4"]
@@ -80,6 +81,7 @@ def test_a_masked_run_is_resumed_as_the_whole_one_also_if_the_base_model_is_gone
     assert record["status"] == "finished"
 
 
+@pytest.mark.slow
 def test_the_cards_snippets_pass_spans_through_what_follows_the_pooling(tmp_path: Path) -> None:
     """A dense layer, and a prompt that is written before every text unless another one is named."""
     checkpoint = tiny_checkpoint(FAMILIES["t5"], tmp_path / "checkpoint")
