@@ -40,6 +40,7 @@ from idiomtune.declarations.options import Section
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.training.resume import find_run, saved_config
 from tests.doc_pages import PAGES, blocks, inline, messages, page_files, shell_lines
+from tests.own_data import write
 from tests.programs import ROOT
 from tests.tiny_families import FAMILIES, tiny_checkpoint
 from tests.tiny_runs import train
@@ -90,15 +91,14 @@ def read(name: str) -> str:
 
 
 @pytest.fixture
-def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folders(in_folder: Path) -> Path:
     """A working directory with a finished run, for `<run>`, in which data may be named."""
-    monkeypatch.chdir(tmp_path)
     config = composed("config", ("+experiment=idiolink_ft", "data=sample"))
-    (tmp_path / "run" / "best").mkdir(parents=True)
-    (tmp_path / "run" / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
     record = {"status": "interrupted", "experiment": "idiolink_ft"}
-    (tmp_path / "run" / "run.json").write_text(json.dumps(record), encoding="utf-8")
-    return tmp_path
+    write(in_folder / "run" / "config.yaml", yaml.safe_dump(config))
+    write(in_folder / "run" / "run.json", json.dumps(record))
+    (in_folder / "run" / "best").mkdir()
+    return in_folder
 
 
 def filled(command: str) -> str:
@@ -186,14 +186,13 @@ def test_commands_are_understood() -> None:
             except (Exception, SystemExit) as error:
                 pytest.fail(f"{name}: {line}\n{error}")
         if target := re.match(r"make ([a-z0-9-]+)", line):
-            assert target[1] in targets, f"{name}: {line}"
+            is_there = target[1] in targets
         elif script := re.match(script_at, line):
-            path = script[1].removesuffix(".py").replace(".", "/")
-            assert (ROOT / f"{path}.py").is_file() or (ROOT / path / "__main__.py").is_file(), (
-                f"{name}: {line}"
-            )
+            path = ROOT / script[1].removesuffix(".py").replace(".", "/")
+            is_there = path.with_suffix(".py").is_file() or (path / "__main__.py").is_file()
         else:
-            assert programs or OTHERS.match(line), f"{name}: unknown: {line}"
+            is_there = bool(programs or OTHERS.match(line))
+        assert is_there, f"{name}: {line}"
 
 
 @pytest.mark.parametrize(
@@ -328,9 +327,8 @@ def test_both_ways_to_a_span_embedding_agree(tiny_path: Path) -> None:
     assert ours["sentences"].shape == (2, Encoder.from_pretrained(tiny_path).dimension)
 
 
-def test_ways_to_deploy_a_model(tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    page, best = ROOT / "docs" / "using.md", tmp_path / "best"
+def test_ways_to_deploy_a_model(tiny_path: Path, in_folder: Path) -> None:
+    page, best = ROOT / "docs" / "using.md", in_folder / "best"
     shutil.copytree(tiny_path, best)
     for name in re.findall(r"`([\w/]+\.(?:json|safetensors))`", page.read_text(encoding="utf-8")):
         assert (best / name).is_file()
@@ -353,9 +351,9 @@ def test_a_glossary_turns_the_model_around_as_the_readme_says(tmp_path: Path) ->
     assert names["usage"] == pytest.approx([0.10, 0.94], abs=0.01)
 
 
-def test_snippets_of_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("in_folder")
+def test_snippets_of_python(tmp_path: Path) -> None:
     """With MiniLM, as printed: a run of own rows, and a model that knows better once it is told a meaning."""
-    monkeypatch.chdir(tmp_path)
     run, names = run_snippets("docs/python.md", tmp_path)
     assert run["run"].status == "finished"
     assert run["hits"][0].text == "The boss was too late."
@@ -363,28 +361,19 @@ def test_snippets_of_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert names["spans"].shape == (1, 384)
 
 
-def test_snippets_of_the_ecosystem(tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    alone, *_, names = run_snippets("docs/ecosystem.md", tiny_path, slice(4))
+def test_snippets_of_the_ecosystem(tiny_path: Path, in_folder: Path) -> None:
+    alone, *_, trained, _, scored = run_snippets("docs/ecosystem.md", tiny_path)
     assert alone["masks"].num_false_negatives == 2  # the first two anchors share idiom and meaning
-    assert names["trainer"].state.global_step == 1
-    assert all(loss.isfinite() for loss in (alone["loss"], names["infonce"], names["triplet"]))
-    assert len(names["mined"][0]) > 0
+    assert trained["trainer"].state.global_step == 1
+    assert all(loss.isfinite() for loss in (alone["loss"], trained["infonce"], trained["triplet"]))
+    assert len(trained["mined"][0]) > 0
+    metric = scored["evaluator"].primary_metric
+    assert scored["scores"].keys() >= {metric, "semeval2022/dev/all/sts/spearman"}
+    assert list((in_folder / "out" / "mteb").rglob("IdioLink.json"))
 
 
-def test_snippets_of_mteb(tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from idiomtune.integrations.mteb import IdioLinkRetrieval  # mteb takes seconds to import
-
-    monkeypatch.chdir(tmp_path)
-    *_, names = run_snippets("docs/ecosystem.md", tiny_path, slice(4, None))
-    assert names["scores"].keys() >= {names["evaluator"].primary_metric, "semeval2022/dev/all/sts/spearman"}
-    assert list((tmp_path / "out" / "mteb").rglob(f"{IdioLinkRetrieval.metadata.name}.json"))
-
-
-def test_snippets_of_large_corpora(
-    tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("in_folder")
+def test_snippets_of_large_corpora(tiny_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (names,) = run_snippets("docs/using.md", tiny_path, slice(5, None))
     assert len(names["index"]) == len(names["texts"])
     assert f"{names['texts'][42]} 1.00" in capsys.readouterr().out
@@ -395,9 +384,7 @@ def test_every_block_is_checked_by_some_test() -> None:
         text = page.read_text(encoding="utf-8")
         languages = set(re.findall(r"^```(\S+)", text, re.MULTILINE))
         assert languages <= {"sh", "python", "json", "yaml", "diff", "csv", "tsv"}, page
-        assert page.stem in WITH_SNIPPETS or not blocks(page, "python"), (
-            f"{page}: a snippet that no test runs"
-        )
+        assert page.stem in WITH_SNIPPETS or not blocks(page, "python"), f"{page}: a snippet without a test"
         for block in blocks(page, "yaml"):
             yaml.safe_load(block)
         assert not blocks(page, "diff", "csv"), f"{page}: a change of no named file"
