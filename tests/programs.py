@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import pytest
+
+from idiomtune.errors import UserError
 from tests import forks
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -51,6 +54,14 @@ def run(
         check=False,
         stdin=subprocess.DEVNULL,
     )
+
+
+def refused(call: Callable[[], object], *named: str, error: type[UserError] = UserError) -> UserError:
+    """The error of what is refused, whose message names these."""
+    with pytest.raises(error) as caught:
+        call()
+    assert not [part for part in named if part not in str(caught.value)], caught.value
+    return caught.value
 
 
 def assert_explained(done: subprocess.CompletedProcess[str], *parts: str) -> None:

@@ -24,6 +24,7 @@ from idiomtune.config.words import word
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.io.tables import read_rows, written_table, written_tables, written_texts
 from idiomtune.verbs import evaluation_options
+from tests.programs import refused
 
 pytestmark = pytest.mark.usefixtures("in_folder")
 
@@ -111,12 +112,6 @@ DOORS: dict[str, tuple[Callable[[Any, Any], Any], str, str]] = {
     "Encoder pooling": (lambda v, m: it.Encoder(m, pooling=v), "pooling", "None"),
     "Encoder max_length": (lambda v, m: it.Encoder(m, max_length=v), "max_length", "None 5"),
 }
-
-
-def refused(call: Callable[[], object]) -> it.UserError:
-    with pytest.raises(it.UserError) as caught:
-        call()
-    return caught.value
 
 
 def assert_named(name: str, function: Callable[[Any], Any], values: Iterable[Any]) -> None:

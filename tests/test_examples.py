@@ -118,20 +118,12 @@ def test_the_trainer_lowers_each_loss(name: str, tiny_path: Path, tmp_path: Path
     torch.manual_seed(0)
     model = SentenceTransformer(str(tiny_path), device="cpu")
     data = Dataset.from_dict(ROWS[name])
+    options: dict[str, Any] = {"max_steps": 3, "learning_rate": 2e-3, "lr_scheduler_type": "constant"}
+    options |= {"save_strategy": "no", "report_to": "none", "disable_tqdm": True, "use_cpu": True}
+    options["batch_sampler"] = GroupBatchSampler if name == "triplet" else "batch_sampler"
     trainer = SentenceTransformerTrainer(
         model=model,
-        args=SentenceTransformerTrainingArguments(
-            output_dir=str(tmp_path),
-            max_steps=3,
-            per_device_train_batch_size=12,
-            learning_rate=2e-3,
-            lr_scheduler_type="constant",
-            batch_sampler=GroupBatchSampler if name == "triplet" else "batch_sampler",  # type: ignore[arg-type]
-            save_strategy="no",
-            report_to="none",
-            disable_tqdm=True,
-            use_cpu=True,
-        ),
+        args=SentenceTransformerTrainingArguments(str(tmp_path), per_device_train_batch_size=12, **options),
         train_dataset=data,
         eval_dataset=data,
         loss=LOSSES[name](model),

@@ -40,11 +40,9 @@ DECLARED = [
 """
 
 
-def test_a_benchmark_of_a_kind_is_its_data_and_a_class(
-    tmp_path: Path, tiny_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("in_folder")
+def test_a_benchmark_of_a_kind_is_its_data_and_a_class(tiny_path: Path) -> None:
     """It scores as `own_sts` and `own_retrieval` score the same files; a split that is not there is named."""
-    monkeypatch.chdir(tmp_path)
     Path("my_kinds.py").write_text(MODULE, encoding="utf-8")
     write(Path("pairs/val.csv"), STS)
     write_collection(Path("found/val"))

@@ -20,7 +20,7 @@ import idiomtune as it
 from idiomtune.io.files import cache_folder
 from idiomtune.io.records import check_extensions, remember_start
 from tests.planted_runs import plant
-from tests.programs import program_env
+from tests.programs import program_env, refused
 from tests.tiny_runs import composed
 
 CANARY = Path("canary")
@@ -43,14 +43,6 @@ def here(in_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def rewrite(path: Path, change: Callable[[Any], Any]) -> None:
     path.write_text(json.dumps(change(json.loads(path.read_text()))))
-
-
-def refused(program: Callable[[], object], *named: str) -> it.UserError:
-    """The error of a program that is refused, which names these."""
-    with pytest.raises(it.UserError) as caught:
-        program()
-    assert not [part for part in named if part not in str(caught.value)]
-    return caught.value
 
 
 def with_code(model: Path) -> Path:
@@ -214,6 +206,7 @@ REFUSED = {  # a folder → what loading it names
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", FOLDERS)
 def test_nothing_runs(kind: str, tiny_path: Path, tmp_path: Path) -> None:
     """Whatever the program, it works without the code, or names what is wrong; and a second time."""

@@ -22,7 +22,6 @@ import idiomtune.programs.report
 from idiomtune.config import EvaluateSettings, LearnSettings, TrainSettings
 from idiomtune.encoder.glossary import read_glossary, saved_meanings
 from idiomtune.encoder.idiom_tokens import read_expressions
-from idiomtune.errors import UserError
 from idiomtune.expressions import expression_pattern
 from idiomtune.io.files import parse_yaml
 from idiomtune.io.tables import read_rows
@@ -33,11 +32,13 @@ from idiomtune.programs.run import ready
 from tests.mistakes import PLACEHOLDERS, configured
 from tests.own_data import write
 from tests.planted_runs import plant
+from tests.programs import refused
 from tests.tiny_runs import composed
 
 pytestmark = pytest.mark.usefixtures("shown")
 
-Files = Mapping[str, str]
+Log, Captured = pytest.LogCaptureFixture, pytest.CaptureFixture[str]
+Taken = tuple[str, str, Mapping[str, str], str]
 IN_BATCH, TRIPLET = "objective.infonce.in_batch", "objective.triplet.triplet"
 SPANS = "trainer.batch_size=8 objective.query_mode=span objective.document_mode=span"
 FAQ = "objective.parts.faq"
@@ -85,11 +86,7 @@ REFUSED = [
     ("scored", "trainer.batch_size=1", "trainer.batch_size"),
     ("level", "", "different scores"),
     ("scored", "objective.loss=cosine", "objective.graded.low=0|high=1|scores from 0 to 5"),
-    (
-        "sorted",
-        "data.val={val_labelled} objective.order=file trainer.batch_size=12",
-        "objective.order=shuffled",
-    ),
+    ("sorted", "data.val={val_labelled} objective.order=file trainer.batch_size=12", "order=shuffled"),
     ("labelled", f"{TRIPLET}s=easy", f"{TRIPLET}s"),
     ("labelled", f"{TRIPLET}_weight=0", f"{TRIPLET}_weight"),
     ("one_group", "data.val={val_group}", "groups"),
@@ -112,28 +109,20 @@ REPORTED = [
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(in_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working folder; on a processor without instructions for bfloat16."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("idiomtune.encoder.device.has_bf16_instructions", lambda: False)
-    return tmp_path
+    return in_folder
 
 
 @pytest.mark.parametrize(("file", "options", "named"), REFUSED)
 def test_a_mistake_is_refused(file: str, options: str, named: str, tiny_path: Path) -> None:
-    with pytest.raises(UserError) as refused:
-        check_data(ready(TrainSettings, configured(file, options, tiny_path)))
-    assert all(part in str(refused.value) for part in named.split("|")), refused.value
+    refused(lambda: check_data(ready(TrainSettings, configured(file, options, tiny_path))), *named.split("|"))
 
 
 @pytest.mark.parametrize(("file", "options", "named"), REPORTED)
 def test_a_doubtful_choice_is_reported(
-    file: str,
-    options: str,
-    named: str,
-    tiny_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    capsys: pytest.CaptureFixture[str],
+    file: str, options: str, named: str, tiny_path: Path, caplog: Log, capsys: Captured
 ) -> None:
     caplog.set_level("INFO")
     check_data(ready(TrainSettings, configured(file, options, tiny_path)))
@@ -149,7 +138,7 @@ GLOSSARY = {"mine.tsv": "expression\tmeaning\nmiss the boat\tbe too late\ntie th
 MINE = {"out/thesis.txt": "all of it"}
 SCORES = {"scores.json": '{"scores": {"a/b/c/d": 0.5}, "baseline": {}, "meta": {}}'}
 # Program, options, files that are there, parts of the message.
-TAKEN: list[tuple[str, str, Files, str]] = [
+TAKEN: list[Taken] = [
     ("learn", LEARN, MINE | GLOSSARY, "output=out"),
     ("evaluate", "output=scores.json", SCORES, "output=scores.json|overwrite=true"),
     ("evaluate", "per_query=q.jsonl", {"q.jsonl": "{}\n"}, "per_query=q.jsonl|overwrite=true"),
@@ -160,12 +149,7 @@ TAKEN: list[tuple[str, str, Files, str]] = [
     ("evaluate", "output=q/a.json", {"q": ""}, "output=q/a.json"),
     ("evaluate", "output=~nosuch/f", {}, "output=~nosuch/f"),
     ("explore", "minilm corpus=sample output=a.html", {"a.html": "mine"}, "output=a.html|overwrite=true"),
-    (
-        "explore",
-        "minilm corpus=sample space=out",
-        {"out/README.md": "mine"},
-        "space=out/README.md|overwrite=true",
-    ),
+    ("explore", "minilm corpus=sample space=out", {"out/README.md": "mine"}, "space=out/README.md|overwrite"),
     ("explore", "minilm overwrite=perhaps", {}, "overwrite|perhaps"),
     ("report", "scores.json output=out", SCORES | {"out/table.md": "mine"}, "output=out/table.md"),
     ("report", "run split=x", {}, "split=x"),
@@ -180,18 +164,12 @@ PROGRAMS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize(("program", "options", "files", "named"), TAKEN)
+@pytest.mark.parametrize("case", TAKEN)
 def test_what_is_there_already_is_refused_first(
-    program: str,
-    options: str,
-    files: Files,
-    named: str,
-    here: Path,
-    tiny_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    case: Taken, here: Path, tiny_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is computed, and no file is changed, made or removed."""
+    program, options, files, named = case
     monkeypatch.setattr("idiomtune.encoder.encoder.Encoder.embed", None)
     for file, content in files.items():
         write(here / file, content)
@@ -202,9 +180,8 @@ def test_what_is_there_already_is_refused_first(
     else:
         sample = EVALUATE if program == "evaluate" else ()
         model = ("model=pretrained", f"model.path={tiny_path}")
-        with pytest.raises(UserError) as refused:
-            PROGRAMS[program](composed(program, *sample, *options.split(), *model))
-        message = str(refused.value)
+        words = (*sample, *options.split(), *model)
+        message = str(refused(lambda: PROGRAMS[program](composed(program, *words))))
     assert all(part in message for part in named.split("|")), message
     assert contents(here) == before
 
@@ -238,8 +215,7 @@ def test_what_may_be_written_is(here: Path, tiny_path: Path) -> None:
 def test_a_damaged_record_of_what_a_model_learnt_is_named(here: Path, tiny_path: Path) -> None:
     shutil.copytree(tiny_path, here / "m")
     write(here / "m" / "learnt.json", "{}")
-    with pytest.raises(UserError, match=r"learnt\.json, field 'model'"):
-        evaluate(here / "m", *EVALUATE)
+    refused(lambda: evaluate(here / "m", *EVALUATE), "learnt.json, field 'model'")
 
 
 # ------------------------------------------------------------------ modules and records of runs
@@ -261,9 +237,7 @@ def test_an_extension_that_cannot_be_imported_is_named(
 
 
 @pytest.mark.parametrize("name", ["run.json", "scores.json", "config.yaml"])
-def test_a_record_that_is_nested_too_deep_is_damaged(
-    name: str, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_record_that_is_nested_too_deep_is_damaged(name: str, here: Path, capsys: Captured) -> None:
     """No recursion without end; what configurations are like is read."""
     run = plant(here / "run")
     write(run / name, "[" * 100_000)
@@ -304,17 +278,15 @@ def test_a_line_that_would_fill_the_memory_is_refused_and_long_ones_are_read(nam
     head, tail = ("id,text\n1,", "\n") if ".csv" in name else ('{"id": 1, "text": "', '"}\n')
     pack = gzip.compress if name.endswith(".gz") else bytes
     (here / name).write_bytes(pack((head + "a" * 3 * LIMIT + tail).encode()))
-    with pytest.raises(UserError) as refused:
-        list(read_rows(here / name))
-    assert refused.value.row in ("line 1", "line 2")
+    assert refused(lambda: list(read_rows(here / name))).row in ("line 1", "line 2")
     (here / name).write_bytes(pack((head + "a" * 500_000 + tail).encode()))
     (row,) = read_rows(here / name)
     assert len(row.values["text"]) == 500_000
 
 
 def test_placeholders_are_limited_wherever_expressions_come_from(here: Path) -> None:
-    with pytest.raises(UserError, match=r"idioms\.txt, line 2"):
-        read_expressions(write(here / "idioms.txt", f"home run\n{PLACEHOLDERS}\n"))
+    path = write(here / "idioms.txt", f"home run\n{PLACEHOLDERS}\n")
+    refused(lambda: read_expressions(path), "idioms.txt, line 2")
     saved = {"format": 3, "form": "beside", "about": {}, "senses": {PLACEHOLDERS: ["x"]}}
     with pytest.raises(ValueError, match="14 placeholders"):
         saved_meanings(saved, 0)

@@ -17,6 +17,9 @@ from idiomtune.programs.train import train
 from idiomtune.training.run_folder import RunFolder
 from tests.mistakes import configured
 
+pytestmark = pytest.mark.usefixtures("in_folder")
+
+Log, Captured = pytest.LogCaptureFixture, pytest.CaptureFixture[str]
 INFONCE, TRIPLET = "objective.infonce", "objective.triplet"
 MIXTURE = "+experiment=mixture +objective.parts.faq.data.train={pairs}"
 FAR = "objective.query_mode=span objective.document_mode=span trainer.batch_size=8"
@@ -100,16 +103,7 @@ def small(file: str, options: str) -> str:
 
 
 @pytest.mark.parametrize(("file", "options"), SOUND)
-def test_it_is_in_order(
-    file: str,
-    options: str,
-    tmp_path: Path,
-    tiny_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_it_is_in_order(file: str, options: str, tiny_path: Path, caplog: Log, capsys: Captured) -> None:
     check_data(ready(TrainSettings, configured(file, small(file, options), tiny_path)))
     assert "in order" in capsys.readouterr().out
     assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []
@@ -117,15 +111,12 @@ def test_it_is_in_order(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("file", "options"), LEARNS)
-def test_it_learns(
-    file: str, options: str, tmp_path: Path, tiny_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_learns(file: str, options: str, tiny_path: Path, in_folder: Path) -> None:
     """Two steps move the weights, and none is empty."""
-    monkeypatch.chdir(tmp_path)
     quick = "trainer.max_steps=2 trainer.warmup_ratio=0 trainer.learning_rate=1e-3"
     config = configured(file, f"{small(file, options)} {quick}", tiny_path)
     with patch("idiomtune.reports.plots.draw_figures"):
-        train(check(TrainSettings, config), Call(RunFolder(tmp_path / "run"), "own"))
-    meta = json.loads((tmp_path / "run" / "scores.json").read_text(encoding="utf-8"))["meta"]
+        train(check(TrainSettings, config), Call(RunFolder(in_folder / "run"), "own"))
+    meta = json.loads((in_folder / "run" / "scores.json").read_text(encoding="utf-8"))["meta"]
     assert not any("weights" in warning for warning in meta["warnings"])
     assert not any("learnt nothing" in note for note in meta["notes"])

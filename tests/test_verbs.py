@@ -18,7 +18,7 @@ from hydra.core.global_hydra import GlobalHydra
 
 import idiomtune as it
 from idiomtune.testing import check_objective
-from tests.programs import ROOT, run
+from tests.programs import ROOT, refused, run
 from tests.tiny_runs import KEY, assert_same_run
 
 pytestmark = pytest.mark.usefixtures("in_folder")
@@ -102,8 +102,7 @@ def test_a_page_of_models_shows_itself_and_replaces_no_file(tiny_path: Path) -> 
     """In the current folder; only a run's own page is replaced."""
     texts = ["He broke the ice.", "The ice broke.", "Nobody spoke."]
     Path("explore.html").write_text("mine")
-    with pytest.raises(it.UserError, match=r"explore\.html.*exists"):
-        it.explore(tiny_path, corpus=texts, device="cpu")
+    refused(lambda: it.explore(tiny_path, corpus=texts, device="cpu"), "explore.html")
     assert Path("explore.html").read_text() == "mine"
     Path("explore.html").unlink()
     page = it.explore(tiny_path, corpus=texts, device="cpu", neighbours=2)
@@ -157,26 +156,18 @@ def test_an_encoder_as_people_expect_it(tiny_path: Path) -> None:
 
 def test_the_package_shows_what_is_public_and_imports_fast() -> None:
     """No heavy library before it is used, though a module of the same name as a function is imported."""
-    code = (
-        "import sys, idiomtune.programs.report, idiomtune as it; "
-        "assert callable(it.report) and callable(it.train), it.report; "
-        "assert not {'torch', 'pandas', 'hydra', 'matplotlib'} & sys.modules.keys(); "
-        "print(*dir(it))"
-    )
+    code = """
+import sys, idiomtune.programs.report, idiomtune as it
+assert callable(it.report) and callable(it.train), it.report
+assert not {'torch', 'pandas', 'hydra', 'matplotlib'} & sys.modules.keys()
+print(*dir(it))"""
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.split() == sorted(it.__all__)
-    for name in it.__all__:
-        assert getattr(it, name)
+    assert all(getattr(it, name) for name in it.__all__)
 
 
-IDIOMS = [
-    "kick the bucket",
-    "spill the beans",
-    "break the ice",
-    "hit the sack",
-    "cut corners",
-    "miss the boat",
-]
+IDIOMS = ["kick the bucket", "spill the beans", "break the ice", "hit the sack", "cut corners"]
+IDIOMS += ["miss the boat"]
 USES = [
     {"idiom": idiom, "text": f"{who} {idiom} {end}.", "sense": sense}
     for idiom in IDIOMS
@@ -220,10 +211,9 @@ def test_an_error_proposes_the_form_that_is_at_hand(tiny_path: Path) -> None:
     sentences = [{"example": row["text"], "phrase": row["idiom"]} for row in USES]
     pairs = [{"example": row["text"], "answer_text": f"It is said {n} times."} for n, row in enumerate(USES)]
     for rows, roles in ((sentences, {"text"}), (pairs, {"anchor", "positive"})):
-        with pytest.raises(it.UserError) as refused:
-            it.check(data=rows, model=str(tiny_path), device="cpu")
-        proposed = str(refused.value).partition("'data.columns={")[2].partition("}")[0]
-        assert roles <= {part.partition(":")[0].strip() for part in proposed.split(",")}, refused.value
+        error = refused(lambda: it.check(data=rows, model=str(tiny_path), device="cpu"))  # noqa: B023
+        proposed = str(error).partition("'data.columns={")[2].partition("}")[0]
+        assert roles <= {part.partition(":")[0].strip() for part in proposed.split(",")}, error
 
 
 @pytest.mark.slow

@@ -119,22 +119,17 @@ def test_found_as_people_write_it(expression: str) -> None:
 
 
 def test_of_several_expressions_the_first_and_there_the_longest_counts() -> None:
+    """Matches do not overlap, neither by a word that ends with the match before, nor by a sign in it."""
     index = ExpressionIndex(["big fish", "fish story", "big fish story", "home run"])
     text = "A big fish story, a fish story, two home-runs and a Big Fish."
     names = [expression for _, _, expression in index.find(text)]
     assert names == ["big fish story", "fish story", "home run", "big fish"]
     assert pickle.loads(pickle.dumps(index)).find(text) == index.find(text)
-
-
-def test_matches_do_not_overlap() -> None:
-    """Neither by a word that ends with the match before, nor by a sign within that."""
     assert ExpressionIndex(["in the bag", "bag"]).find("in the bag") == [(0, 10, "in the bag")]
     assert ExpressionIndex(["plan .x", ".x"]).find("plan .x") == [(0, 7, "plan .x")]
     index = ExpressionIndex(["画蛇添足", "添足", "多此一举"])
     assert index.find("画蛇添足多此一举") == [(0, 4, "画蛇添足"), (4, 8, "多此一举")]
-
-
-def test_a_form_with_an_apostrophe_beside_one_without() -> None:
+    # A form with an apostrophe beside one without.
     index = ExpressionIndex(["cant win"], {"cant win": ["can't win"]})
     assert index.find("You can't win, you cant win.") == [(4, 13, "cant win"), (19, 27, "cant win")]
 
@@ -179,9 +174,7 @@ def test_forms_by_rules() -> None:
     assert {word: " ".join(inflections(word.upper())) for word in RULES} == {
         word: f"{word} {forms}" for word, forms in RULES.items()
     }
-
-
-def test_after_an_article_stands_no_verb() -> None:
+    # After an article stands no verb.
     assert "bucketed" not in expression_words("kick the bucket")[2].forms
     assert "kicking" in expression_words("kick the bucket")[0].forms
     assert has_placeholder("take someone for a ride")
@@ -211,22 +204,15 @@ def test_every_expression_of_the_real_training_rows_is_found(real_data: Path) ->
 
 
 def test_a_placeholder_is_not_what_an_expression_is_looked_for_by() -> None:
-    """Even if it is the rarest word of all that are looked for."""
+    """Even if it is the rarest word of all that are looked for; runs are what is between placeholders."""
     index = ExpressionIndex(["lose one's temper", "lose the temper", "the temper"])
     assert index.find("She lost her temper.") == [(4, 19, "lose one's temper")]
     index = ExpressionIndex(["give someone the slip", "give the slip"])
     assert index.find("They gave him the slip.") == [(5, 22, "give someone the slip")]
-
-
-def test_runs_of_an_expression_and_what_is_between_them() -> None:
-    index = ExpressionIndex(["take someone for a ride", "big fish"])
-    text = "They took the big fish for a ride, big fish."
-    found = [([text[slice(*run)] for run in runs], name) for runs, name in index.find_runs(text)]
-    assert found == [
-        (["took", "for a ride"], "take someone for a ride"),
-        (["big fish"], "big fish"),
-        (["big fish"], "big fish"),
-    ]
+    text, fish = "They took the big fish for a ride, big fish.", (["big fish"], "big fish")
+    runs = ExpressionIndex([RIDE, "big fish"]).find_runs(text)
+    found = [([text[slice(*run)] for run in of_one], name) for of_one, name in runs]
+    assert found == [(["took", "for a ride"], RIDE), fish, fish]
 
 
 def test_an_expression_without_placeholder_is_looked_for_as_it_was() -> None:

