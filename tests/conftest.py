@@ -121,6 +121,12 @@ def shown(_no_page: Callable[..., object], monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs draw no figures."""
+    monkeypatch.setattr("idiomtune.reports.plots.draw_figures", lambda *_: None)
+
+
+@pytest.fixture
 def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working folder, which is empty."""
     monkeypatch.chdir(tmp_path)

@@ -26,7 +26,7 @@ from idiomtune.io.tables import read_rows, written_table, written_tables, writte
 from idiomtune.verbs import evaluation_options
 from tests.programs import refused
 
-pytestmark = pytest.mark.usefixtures("in_folder")
+pytestmark = pytest.mark.usefixtures("in_folder", "undrawn")
 
 TEXTS = ["He broke the ice.", "The ice broke."]
 ROWS = [

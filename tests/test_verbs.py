@@ -21,7 +21,7 @@ from idiomtune.testing import check_objective
 from tests.programs import ROOT, refused, run
 from tests.tiny_runs import KEY, assert_same_run
 
-pytestmark = pytest.mark.usefixtures("in_folder")
+pytestmark = pytest.mark.usefixtures("in_folder", "undrawn")
 
 PAIRS = [
     {"anchor": f"He {verb} the {noun}.", "positive": meaning, "span": f"{verb} the {noun}", "group": group}

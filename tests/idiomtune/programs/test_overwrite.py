@@ -48,6 +48,7 @@ MAKERS: dict[str, Make] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", MAKERS)
 def test_a_file_of_its_own_alone_is_replaced(
     names: str, in_folder: Path, tiny_path: Path, planted: Path

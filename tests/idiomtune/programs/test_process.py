@@ -29,7 +29,7 @@ from idiomtune.encoder.glossary import UsageGate
 from idiomtune.programs.process import alone
 from tests.programs import ROOT
 
-pytestmark = pytest.mark.usefixtures("in_folder")
+pytestmark = pytest.mark.usefixtures("in_folder", "undrawn")
 
 TEXTS = ["He broke the ice.", "She went home."]
 LIBRARIES = "transformers sentence_transformers huggingface_hub httpx mteb matplotlib hydra"
@@ -136,6 +136,7 @@ def vandal(end: str) -> None:
     logging.getLogger().addHandler(logging.NullHandler())
     logging.getLogger().setLevel(logging.DEBUG)
     logging.getLogger("transformers").handlers.clear()
+    logging.getLogger("mteb").setLevel(logging.CRITICAL)
     logging.getLogger("huggingface_hub").propagate = False
     logging.disable(logging.ERROR)
     random.seed(0)
