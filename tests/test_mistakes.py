@@ -37,7 +37,8 @@ from tests.tiny_runs import composed
 
 pytestmark = pytest.mark.usefixtures("shown")
 
-Log, Captured = pytest.LogCaptureFixture, pytest.CaptureFixture[str]
+Captured = pytest.CaptureFixture[str]
+Log = pytest.LogCaptureFixture
 Taken = tuple[str, str, Mapping[str, str], str]
 IN_BATCH, TRIPLET = "objective.infonce.in_batch", "objective.triplet.triplet"
 SPANS = "trainer.batch_size=8 objective.query_mode=span objective.document_mode=span"

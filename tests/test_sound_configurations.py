@@ -19,7 +19,8 @@ from tests.mistakes import configured
 
 pytestmark = pytest.mark.usefixtures("in_folder")
 
-Log, Captured = pytest.LogCaptureFixture, pytest.CaptureFixture[str]
+Captured = pytest.CaptureFixture[str]
+Log = pytest.LogCaptureFixture
 INFONCE, TRIPLET = "objective.infonce", "objective.triplet"
 MIXTURE = "+experiment=mixture +objective.parts.faq.data.train={pairs}"
 FAR = "objective.query_mode=span objective.document_mode=span trainer.batch_size=8"

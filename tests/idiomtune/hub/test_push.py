@@ -37,7 +37,9 @@ from tests.fake_hub import Failure, FakeHub, Repository, serve
 from tests.programs import refused
 from tests.tiny_runs import KEY, composed, train
 
-Captured, Log, Patch = pytest.CaptureFixture[str], pytest.LogCaptureFixture, pytest.MonkeyPatch
+Captured = pytest.CaptureFixture[str]
+Log = pytest.LogCaptureFixture
+Patch = pytest.MonkeyPatch
 TOKEN = "hf_averysecrettokenofmine"
 REPO = "me/idioms"
 
