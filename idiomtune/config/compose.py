@@ -263,13 +263,15 @@ def plain(config: DictConfig, *, throw_on_missing: bool) -> dict[str, Any]:
     """A composed configuration as plain, resolved containers: parts of a mixture filled in, sizes chosen.
 
     Args:
-        throw_on_missing: refuse options that must be given and are not, by an error of OmegaConf's.
+        throw_on_missing: refuse options that must be given and are not.
 
     Raises:
-        UserError: if a part is wrong, or an option is a secret.
+        UserError: if a part is wrong, an option is missing, or it is a secret.
     """
     refuse_values(OmegaConf.to_container(config))  # by the names of variables; then by their values
-    resolved = OmegaConf.to_container(config, resolve=True, throw_on_missing=throw_on_missing)
+    if throw_on_missing and (missing := sorted(OmegaConf.missing_keys(config))):
+        raise UserError("must be given", option=", ".join(missing))
+    resolved = OmegaConf.to_container(config, resolve=True)
     assert isinstance(resolved, dict)
     refuse_values(resolved)
     filled = with_parts_filled({str(key): value for key, value in resolved.items()}, _composed_beside)

@@ -15,11 +15,14 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import QuotedString
 from hydra.errors import HydraException
+from pydantic_core import to_jsonable_python
 from yaml import MarkedYAMLError, YAMLError
 
 from idiomtune.config.compose import chosen_by_default, config_names, literal, quoted, unquoted
+from idiomtune.declarations.benchmark import BenchmarkType
+from idiomtune.declarations.dataset import DatasetType
 from idiomtune.declarations.models import CONF
-from idiomtune.declarations.registry import is_place
+from idiomtune.declarations.registry import declarations_of, is_place, load_extensions
 from idiomtune.errors import UserError
 from idiomtune.io.files import checked_text, described, expanded, has_lone_surrogate, is_folder, parse_yaml
 from idiomtune.io.records import model_folder
@@ -76,9 +79,10 @@ def rewrite_arguments(arguments: Sequence[str], program: str = "config") -> list
         raise UserError(f"{broken!a}: is not UTF-8 text, so it cannot be recorded with the run")
     _refuse_dashes(arguments)
     _check_config_folder(arguments)
-    arguments = sorted(arguments, key=lambda one: one not in _SWEEP_FLAGS)  # Hydra refuses it behind options
-    arguments = _with_subject(arguments, program)
-    arguments = [_named_experiment(argument) for argument in arguments]
+    flags, options = _flags_and_options(arguments)
+    options = _with_subject(options, program)
+    register_extensions(options)
+    arguments = [*flags, *map(_named_experiment, options)]
     several = is_sweep(arguments)
     if several:
         _check_sweep(arguments)
@@ -102,13 +106,54 @@ def rewrite_arguments(arguments: Sequence[str], program: str = "config") -> list
     return rewritten
 
 
-def _with_subject(arguments: Sequence[str], program: str) -> list[str]:
-    """The arguments, their first word with the option that it is the value of."""
-    first = 1 if is_sweep(arguments[:1]) else 0
-    words = list(arguments)
-    if program in _SUBJECT and first < len(words) and re.match(r"[^-+=~][^=]*$", words[first]):
-        words[first] = f"{_SUBJECT[program]}={words[first]}"
+def _flags_and_options(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Hydra's flags with their values, which its parser does not take behind options, and all other words."""
+    actions = get_args_parser()._option_string_actions  # there is no other list of Hydra's own
+    flags: list[str] = []
+    options: list[str] = []
+    value_of = None  # the flag whose value may come next
+    for argument in arguments:
+        name, sign, _ = argument.partition("=")
+        is_value = value_of is not None and (value_of.choices is None or argument in value_of.choices)
+        is_flag = name in actions or name == "--"
+        (flags if is_flag or is_value else options).append(argument)
+        takes_value = is_flag and not is_value and not sign and name in actions and actions[name].nargs != 0
+        value_of = actions[name] if takes_value else None
+    flags.sort(key=lambda flag: flag not in _SWEEP_FLAGS)
+    return flags, options
+
+
+def _with_subject(options: Sequence[str], program: str) -> list[str]:
+    """The words, the first with the option that it is the value of."""
+    words = list(options)
+    if program in _SUBJECT and words and re.match(r"[^-+=~][^=]*$", words[0]):
+        words[0] = f"{_SUBJECT[program]}={words[0]}"
     return words
+
+
+def register_extensions(words: Sequence[str]) -> None:
+    """Make what a user's own modules declare a choice by its name, where no file in `conf/` does.
+
+    Raises:
+        UserError: if a module cannot be imported, or declares nothing.
+    """
+    listed = [value for key, _, value in (word.partition("=") for word in words) if key == "extensions"]
+    modules = [name.strip("'\" ") for value in listed for name in unquoted(value).strip("[]").split(",")]
+    for module in filter(None, modules):
+        load_extensions([module])
+        types = declarations_of(module)
+        places = dict.fromkeys(t.setting.removeprefix("data.") for t in types if isinstance(t, DatasetType))
+        for declared in types:
+            if not isinstance(declared, DatasetType):
+                section = {
+                    name: "???" if field.is_required() else field.get_default(call_default_factory=True)
+                    for name, field in declared.options.model_fields.items()
+                }
+                section = to_jsonable_python(section | {"name": declared.name})
+                is_benchmark = isinstance(declared, BenchmarkType)
+                group = "benchmark" if is_benchmark else "objective"
+                node = {group: {declared.name: section} if is_benchmark else section, "data": places}
+                ConfigStore.instance().store(declared.name, node, group=group, package="_global_")
 
 
 def _named_experiment(argument: str) -> str:
@@ -241,7 +286,8 @@ def split_choices(values: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]
     """
     words, others = [], {}
     for group, value in values.items():
-        if group not in {*_groups(), "benchmarks"} or isinstance(value, Mapping):
+        is_named = group in {*_groups(), "benchmarks", "extensions"}
+        if not is_named or isinstance(value, Mapping):
             others[group] = value
             continue
         parts = value if isinstance(value, list | tuple) else [value]

@@ -178,6 +178,11 @@ def load_extensions(modules: Sequence[str]) -> None:
         _added[module] = declared
 
 
+def declarations_of(module: str) -> list[Declaration]:
+    """What one of the user's own modules, which is loaded, declares."""
+    return _added[module]
+
+
 def resolve(declared: Any) -> Any:
     """What a declaration has, or names as "module:name", such as a function."""
     if not isinstance(declared, str):

@@ -36,6 +36,7 @@ _MAY_CHANGE = (
     "trainer.memory_check",
 )
 _GLOSSARY = "model.glossary"
+_SECTIONS = ("model", "data", "trainer", "retain", "eval", "hub")  # with the same options in every run
 _GROUPS = ("model", "data", "objective", "trainer", "benchmark")
 
 
@@ -168,7 +169,14 @@ def saved_config(
             "without resume="
         )
     check_resumed(folder, saved, composed)
-    return saved | {"resume": str(folder)}
+    return _with_new_options(saved, composed) | {"resume": str(folder)}
+
+
+def _with_new_options(saved: dict[str, Any], composed: Mapping[str, Any]) -> dict[str, Any]:
+    """A recorded configuration, with the defaults of options that the project has got since."""
+    options = {name: value for name, value in composed.items() if not isinstance(value, dict)}
+    sections = {name: composed.get(name, {}) | saved[name] for name in _SECTIONS if name in saved}
+    return options | saved | sections
 
 
 def _as_recorded(value: Any) -> Any:

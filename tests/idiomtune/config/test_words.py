@@ -72,6 +72,11 @@ def test_what_hydra_reads(program: str, words: str, expected: dict[str, Any]) ->
         ("-m hub.repo_id='me/idioms-${seed}'", "-m hub.repo_id='me/idioms-${seed}'"),
         ("-m --config-dir mine --cfg job", "-m --config-dir mine --cfg job"),
         ("--config-dir=mine -cn=x", "--config-dir=mine -cn=x"),
+        (
+            "idiolink_ft --config-dir mine seed=1 --info plugins",
+            "--config-dir mine --info plugins +experiment=idiolink_ft seed=1",
+        ),
+        ("--config-dir mine own --info seed=1", "--config-dir mine --info +experiment=own seed=1"),
     ],
 )
 def test_words_of_a_sweep_and_flags(words: str, expected: str) -> None:

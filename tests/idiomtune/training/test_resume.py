@@ -499,6 +499,13 @@ def test_what_may_not_change_is_named(tmp_path: Path, overrides: str) -> None:
     assert str(caught.value).count(named) == 1
 
 
+def test_an_option_that_the_project_has_got_since_has_its_default(tmp_path: Path) -> None:
+    save(tmp_path, 2, RECORDED)
+    found = saved_config(tmp_path, changed(trainer={"newer": 1}, newest=2), "x", [])
+    assert (found["trainer"]["newer"], found["newest"]) == (1, 2)
+    assert found["trainer"] == THEN["trainer"] | {"newer": 1}
+
+
 def test_the_runs_own_configuration_is_the_newest_if_it_is_whole(tmp_path: Path) -> None:
     """It has what was changed by a resumed run that saved no checkpoint."""
     save(tmp_path, 2, RECORDED)
