@@ -24,7 +24,15 @@ from idiomtune.declarations.dataset import DatasetType
 from idiomtune.declarations.models import CONF
 from idiomtune.declarations.registry import declarations_of, is_place, load_extensions
 from idiomtune.errors import UserError
-from idiomtune.io.files import checked_text, described, expanded, has_lone_surrogate, is_folder, parse_yaml
+from idiomtune.io.files import (
+    checked_text,
+    described,
+    expanded,
+    has_lone_surrogate,
+    is_file,
+    is_folder,
+    parse_yaml,
+)
 from idiomtune.io.records import model_folder
 from idiomtune.io.secrets import refuse_arguments, refuse_values
 
@@ -81,7 +89,7 @@ def rewrite_arguments(arguments: Sequence[str], program: str = "config") -> list
     _check_config_folder(arguments)
     flags, options = _flags_and_options(arguments)
     options = _with_subject(options, program)
-    register_extensions(options)
+    _register_extensions(options, flags)
     arguments = [*flags, *map(_named_experiment, options)]
     several = is_sweep(arguments)
     if several:
@@ -131,29 +139,39 @@ def _with_subject(options: Sequence[str], program: str) -> list[str]:
     return words
 
 
-def register_extensions(words: Sequence[str]) -> None:
-    """Make what a user's own modules declare a choice by its name, where no file in `conf/` does.
+def _register_extensions(options: Sequence[str], flags: Sequence[str]) -> None:
+    """Make what a user's own modules declare a choice by its name, where no file does.
 
     Raises:
         UserError: if a module cannot be imported, or declares nothing.
     """
-    listed = [value for key, _, value in (word.partition("=") for word in words) if key == "extensions"]
+    listed = [value for key, _, value in (word.partition("=") for word in options) if key == "extensions"]
     modules = [name.strip("'\" ") for value in listed for name in unquoted(value).strip("[]").split(",")]
     for module in filter(None, modules):
         load_extensions([module])
         types = declarations_of(module)
         places = dict.fromkeys(t.setting.removeprefix("data.") for t in types if isinstance(t, DatasetType))
         for declared in types:
-            if not isinstance(declared, DatasetType):
+            group = "benchmark" if isinstance(declared, BenchmarkType) else "objective"
+            files = (folder / group / f"{declared.name}.yaml" for folder in _config_folders(flags))
+            if not isinstance(declared, DatasetType) and not any(map(is_file, files)):
                 section = {
                     name: "???" if field.is_required() else field.get_default(call_default_factory=True)
                     for name, field in declared.options.model_fields.items()
                 }
                 section = to_jsonable_python(section | {"name": declared.name})
-                is_benchmark = isinstance(declared, BenchmarkType)
-                group = "benchmark" if is_benchmark else "objective"
-                node = {group: {declared.name: section} if is_benchmark else section, "data": places}
-                ConfigStore.instance().store(declared.name, node, group=group, package="_global_")
+                node = {"benchmark": {declared.name: section}} if group == "benchmark" else {group: section}
+                store = ConfigStore.instance().store
+                store(declared.name, node | {"data": places}, group=group, package="_global_")
+
+
+def _config_folders(flags: Sequence[str]) -> list[Path]:
+    """The folders of options that flags name."""
+    return [
+        Path(folder or value)
+        for (flag, _, folder), value in ((a.partition("="), b) for a, b in pairwise([*flags, ""]))
+        if flag in ("--config-dir", "-cd", "--config-path", "-cp")
+    ]
 
 
 def _named_experiment(argument: str) -> str:
@@ -175,15 +193,12 @@ def _named_experiment(argument: str) -> str:
 
 def _check_config_folder(arguments: Sequence[str]) -> None:
     """Refuse a folder of `--config-dir` with a file that Hydra, which writes every alias out, cannot hold."""
-    for flag, value in pairwise([*arguments, ""]):
-        flag, _, folder = flag.partition("=")
-        if flag in ("--config-dir", "-cd", "--config-path", "-cp"):
-            for path in sorted(Path(folder or value).rglob("*.yaml")):
-                try:
-                    with suppress(MarkedYAMLError):  # which Hydra reports if it reads the file
-                        parse_yaml(path.read_text(encoding="utf-8", errors="replace"))
-                except (OSError, YAMLError) as error:
-                    raise UserError(f"cannot be read: {error}", option=flag, file=path) from None
+    for path in (file for folder in _config_folders(arguments) for file in sorted(folder.rglob("*.yaml"))):
+        try:
+            with suppress(MarkedYAMLError):  # which Hydra reports if it reads the file
+                parse_yaml(path.read_text(encoding="utf-8", errors="replace"))
+        except (OSError, YAMLError) as error:
+            raise UserError(f"cannot be read: {error}", option="--config-dir", file=path) from None
 
 
 def _refuse_dashes(arguments: Sequence[str]) -> None:
