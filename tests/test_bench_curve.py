@@ -15,15 +15,7 @@ from safetensors.torch import load_file
 from bench import curve as program
 from bench.curve import curve
 from bench.curve_report import best, draw, first_to_reach, key_of, table, times_as_soon
-from bench.curve_ways import (
-    KEYS,
-    WAYS,
-    Clock,
-    Task,
-    drawn_triplets,
-    predecessor,
-    sentence_transformers,
-)
+from bench.curve_ways import KEYS, WAYS, Clock, Task, drawn_triplets, predecessor, sentence_transformers
 from idiomtune.data.idiolink import load_split
 from idiomtune.data.sources import SAMPLE_ROOT
 

@@ -195,22 +195,19 @@ def test_commands_are_understood() -> None:
         assert is_there, f"{name}: {line}"
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
+@pytest.mark.usefixtures("folders")
+def test_a_wrong_command_would_be_noticed() -> None:
+    for line in (
         "accelerate launch -m train +experiment=idiolink_ft trainer.batchsize=3",
         "idiomtune train -m +experiment=idiolink_ft run_dir=<folder> seed=1,2",
         "idiomtune train resume=<run> trainer.learning_rate=1",
         "idiomtune train -m +sweep=idiolink_ft +experiment=idiolink_ft hydra.sweeper.pruners=best",
         "idiomtune push checkpoint=<run> repo_id=idioms",
         "idiomtune gate <run> margin=0.02",
-    ],
-)
-@pytest.mark.usefixtures("folders")
-def test_a_wrong_command_would_be_noticed(line: str) -> None:
-    ((program, arguments),) = programs_in(line)
-    with pytest.raises((Exception, SystemExit)):
-        check_program(program, arguments)
+    ):
+        ((program, arguments),) = programs_in(line)
+        with pytest.raises((Exception, SystemExit)):
+            check_program(program, arguments)
 
 
 def test_the_commands_for_larger_models_run_on_tiny_ones_of_their_families(tmp_path: Path) -> None:

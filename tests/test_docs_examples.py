@@ -78,25 +78,21 @@ def test_a_users_own_package(package: Path, tiny_path: Path) -> None:
     assert list(read(package / "scores.json")["scores"]) == ["rewording/val/accuracy"]
 
 
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ("trainer.monitor=rewording/val/acuracy", ("rewording/val/acuracy", "rewording/val/accuracy")),
+def test_a_slip_is_named(package: Path, tiny_path: Path) -> None:
+    for options, named in (
+        ("trainer.monitor=rewording/val/acuracy", "rewording/val/acuracy rewording/val/accuracy"),
         (
             "benchmark.rewording.split=[] objective.loss.temperature=0",
-            ("benchmark.rewording.split", "objective.loss.temperature"),
+            "benchmark.rewording.split objective.loss.temperature",
         ),
-        ("extensions=[no_such_module]", ("extensions", "no_such_module")),
-        ("extensions=[json]", ("extensions", "json", "DECLARED")),
-    ],
-)
-def test_a_slip_is_named(package: Path, tiny_path: Path, options: str, named: tuple[str, ...]) -> None:
-    given = [option for option in PACKAGE if "extensions" not in options or "extensions" not in option]
-    output = python(
-        package, "train", *given, "+experiment=contrast", f"model={tiny_path}", *options.split(), status=2
-    )
-    assert all(part in output for part in named), output
-    assert "Traceback" not in output
+        ("extensions=[no_such_module]", "extensions no_such_module"),
+        ("extensions=[json]", "extensions json DECLARED"),
+    ):
+        given = [option for option in PACKAGE if "extensions" not in options or "extensions" not in option]
+        given += ["+experiment=contrast", f"model={tiny_path}", *options.split()]
+        output = python(package, "train", *given, status=2)
+        assert all(part in output for part in named.split()), output
+        assert "Traceback" not in output
 
 
 def commands(folder: Path, name: str, model: Path) -> list[list[str]]:
@@ -130,17 +126,15 @@ def commands(folder: Path, name: str, model: Path) -> list[list[str]]:
 @pytest.mark.usefixtures("shown")
 def test_the_tutorial_from_the_list_to_the_dry_run(tmp_path: Path, tiny_path: Path) -> None:
     shutil.copytree(TEMPLATES, tmp_path, dirs_exist_ok=True)
-    said = {
-        command[0]: python(tmp_path, *command) for command in commands(tmp_path, "tutorial.md", tiny_path)
-    }
+    found = commands(tmp_path, "tutorial.md", tiny_path)
+    said = {command[0]: python(tmp_path, *command) for command in found}
     assert "in order" in said["train.check"]
     assert (tmp_path / "runs" / "idioms" / "report.html").is_file()
     assert all(part in said["train.push"] for part in ("model.safetensors", "cc-by-4.0", "me/name"))
     assert "spilled the beans" not in said["train.push"]  # the card quotes no sentence
     assert "on held-out rows of the user's own data" in said["train.push"]  # its limits are not IdioLink's
-    trained, learnt = (
-        read(tmp_path / "runs" / name)["scores"] for name in ("idioms/scores.json", "learnt.json")
-    )
+    names = ("idioms/scores.json", "learnt.json")
+    trained, learnt = (read(tmp_path / "runs" / name)["scores"] for name in names)
     assert trained.keys() == learnt.keys()
     assert learnt != trained
     assert 1 <= trained["own_val/span/median_rank"] <= 29

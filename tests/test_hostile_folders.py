@@ -224,10 +224,8 @@ def test_nothing_runs(kind: str, tiny_path: Path, tmp_path: Path) -> None:
         assert not any(module == "evil" or module.startswith("evil.") for module in sys.modules), name
     if kind in REFUSED:
         refused(lambda: it.Encoder(folder), *REFUSED[kind])
-
-
-def test_sums_of_a_damaged_record_are_not_compared(tiny_path: Path, tmp_path: Path) -> None:
-    it.Encoder(FOLDERS["run's sums"](tmp_path / "stranger", tiny_path))
+    if kind == "run's sums":  # those of a damaged record are not compared
+        it.Encoder(folder)
 
 
 @pytest.mark.parametrize("kind", ["learnt with code", "run with code"])

@@ -21,7 +21,8 @@ import idiomtune as it
 from docs.notebooks import NOTEBOOKS, execute, read
 from idiomtune.io.terminal import progress_bar
 from idiomtune.programs.new import TEMPLATES
-from tests.programs import ROOT, assert_explained, run
+from tests.own_data import write
+from tests.programs import ROOT, assert_explained, refused, run
 
 pytestmark = pytest.mark.filterwarnings("ignore:zmq.eventloop:Warning")  # theirs
 MODEL = "<a tiny model>"
@@ -132,20 +133,14 @@ def test_a_bar_in_a_notebook_is_one_output_that_changes(monkeypatch: pytest.Monk
 @pytest.mark.usefixtures("in_folder")
 def test_resume_without_a_name() -> None:
     """The newest unfinished run of any experiment; never a new run."""
-    with pytest.raises(it.UserError):
-        it.resume()
-    run_folder = Path("checkpoints", "own", "first")
-    run_folder.mkdir(parents=True)
+    refused(it.resume)
     record = {"status": "interrupted", "experiment": "own"}
-    (run_folder / "run.json").write_text(json.dumps(record), encoding="utf-8")
-    with pytest.raises(it.UserError, match=r"own/first/config\.yaml"):
-        it.resume()
+    write(Path("checkpoints/own/first/run.json"), json.dumps(record))
+    refused(it.resume, "own/first/config.yaml")
 
 
 def test_an_error_in_a_notebook_is_its_message() -> None:
-    with pytest.raises(it.UserError) as caught:
-        it.check("idiolink_ft", seed=1.5)
-    (line,) = caught.value._render_traceback_()
+    (line,) = refused(lambda: it.check("idiolink_ft", seed=1.5))._render_traceback_()
     assert line.startswith("UserError: ")
     assert "seed" in line
 
@@ -179,20 +174,16 @@ def test_a_new_folder_runs_as_it_is_and_replaces_nothing(tmp_path: Path, tiny_pa
     assert_explained(run("train.new", str(started / "config.yaml" / "inside")), "config.yaml/inside")
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "named"),
-    [
+def test_an_experiments_file_that_is_none(tmp_path: Path) -> None:
+    for name, content, named in (
         ("own.yaml", "seed: 1\n", "own"),  # there is an experiment of this name
         ("mine.yaml", "seed: [1\n", "mine.yaml"),
         ("mine.yaml", "- 1\n", "mine.yaml"),
         ("mine.yaml", "traner: {max_epochs: 1}\n", "traner"),
-    ],
-)
-def test_an_experiments_file_that_is_none(name: str, content: str, named: str, tmp_path: Path) -> None:
-    (tmp_path / name).write_text(content)
-    for file, part in ((name, named), ("missing.yaml", "missing.yaml")):
-        with pytest.raises(it.UserError, match=part):
-            it.check(str(tmp_path / file))
+    ):
+        file = write(tmp_path / name, content)
+        refused(lambda file=file: it.check(file), named)  # type: ignore[misc]
+    refused(lambda: it.check(tmp_path / "missing.yaml"), "missing.yaml")
 
 
 # ------------------------------------------------------------------------- parts in a cell, or a script

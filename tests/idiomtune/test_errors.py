@@ -10,22 +10,19 @@ import pytest
 
 from idiomtune.errors import UserError
 
+PLACES: dict[str, dict[str, Any]] = {
+    "data.train": {"option": "data.train"},
+    "a.csv": {"file": Path("a.csv")},
+    "data.train=a.csv": {"option": "data.train", "file": "a.csv"},
+    "a.csv, row 3, field 'x'": {"file": "a.csv", "row": 3, "field": "x"},
+    "line 3": {"row": "line 3"},
+}
 
-@pytest.mark.parametrize(
-    ("where", "expected"),
-    [
-        ({"option": "data.train"}, "data.train: is empty"),
-        ({"file": Path("a.csv")}, "a.csv: is empty"),
-        ({"option": "data.train", "file": "a.csv"}, "data.train=a.csv: is empty"),
-        ({"file": "a.csv", "row": 3, "field": "x"}, "a.csv, row 3, field 'x': is empty"),
-        ({"row": "line 3"}, "line 3: is empty"),
-    ],
-)
-def test_place_precedes_message(where: dict[str, Any], expected: str) -> None:
-    error = UserError("is empty", **where)
-    sent = pickle.loads(pickle.dumps(error))
-    for one in (error, sent):
-        assert str(one) == expected
-        assert {name: getattr(one, name) for name in ("option", "file", "row", "field")} == {
-            name: where.get(name) for name in ("option", "file", "row", "field")
-        }
+
+@pytest.mark.parametrize("place", PLACES)
+def test_place_precedes_message(place: str) -> None:
+    error = UserError("is empty", **PLACES[place])
+    for copy in (error, pickle.loads(pickle.dumps(error))):
+        assert str(copy) == f"{place}: is empty"
+        named = {name: getattr(copy, name) for name in ("option", "file", "row", "field")}
+        assert {name: value for name, value in named.items() if value is not None} == PLACES[place]

@@ -318,18 +318,14 @@ def test_printed_all_sentences_are_learnt_from(
 
 
 @pytest.mark.parametrize(
-    ("taught", "scored"),
-    [
-        (["train_zero_shot"], ["astitch_dev", "astitch_test"]),
-        (["train_zero_shot", "dev"], ["astitch_test"]),
-        (["train_zero_shot", "train_one_shot"], []),
-    ],
+    "taught", ["train_zero_shot", "train_zero_shot,dev", "train_zero_shot,train_one_shot"]
 )
-def test_no_compound_is_scored_that_a_file_of_astitch_taught(
-    build: Build, taught: list[str], scored: list[str]
-) -> None:
+def test_no_compound_is_scored_that_a_file_of_astitch_taught(build: Build, taught: str) -> None:
     """The sample's files share compounds as the published ones do. What AdMIRe's items taught is scored."""
-    chosen = f"objective.astitch=[{','.join(taught)}]"
+    scored = {"dev": ["astitch_test"], "train_one_shot": []}.get(
+        taught.partition(",")[2], ["astitch_dev", "astitch_test"]
+    )
+    chosen = f"objective.astitch=[{taught}]"
     settings = check(TrainSettings, composed("config", "+experiment=admire_experts", "data=sample", chosen))
     objective = build(chosen)
     benchmarks, _ = build_benchmarks(settings)
