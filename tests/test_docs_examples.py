@@ -78,6 +78,16 @@ def test_a_users_own_package(package: Path, tiny_path: Path) -> None:
     assert list(read(package / "scores.json")["scores"]) == ["rewording/val/accuracy"]
 
 
+def test_what_an_extension_declares_is_chosen_without_a_file(package: Path, tiny_path: Path) -> None:
+    split = "benchmark.rewording.split=val"
+    chosen = (*PACKAGE[2:-1], f"model={tiny_path}", "benchmark=[rewording]", "objective=contrast")
+    options = ("objective.loss.temperature=0.1", "trainer.monitor=rewording/val/accuracy")
+    python(package, "train.check", *chosen, split, *options)
+    for missing in (split, options[0]):
+        given = [option for option in (*chosen, split, *options) if option != missing]
+        assert missing.partition("=")[0] in python(package, "train.check", *given, status=2)
+
+
 def test_a_slip_is_named(package: Path, tiny_path: Path) -> None:
     for options, named in (
         ("trainer.monitor=rewording/val/acuracy", "rewording/val/acuracy rewording/val/accuracy"),

@@ -22,6 +22,7 @@ from idiomtune.config.compose import chosen_by_default, config_names, literal, q
 from idiomtune.declarations.benchmark import BenchmarkType
 from idiomtune.declarations.dataset import DatasetType
 from idiomtune.declarations.models import CONF
+from idiomtune.declarations.options import Section
 from idiomtune.declarations.registry import declarations_of, is_place, load_extensions
 from idiomtune.errors import UserError
 from idiomtune.io.files import (
@@ -155,14 +156,24 @@ def _register_extensions(options: Sequence[str], flags: Sequence[str]) -> None:
             group = "benchmark" if isinstance(declared, BenchmarkType) else "objective"
             files = (folder / group / f"{declared.name}.yaml" for folder in _config_folders(flags))
             if not isinstance(declared, DatasetType) and not any(map(is_file, files)):
-                section = {
-                    name: "???" if field.is_required() else field.get_default(call_default_factory=True)
-                    for name, field in declared.options.model_fields.items()
-                }
-                section = to_jsonable_python(section | {"name": declared.name})
+                section = _defaults(declared.options) | {"name": declared.name}
                 node = {"benchmark": {declared.name: section}} if group == "benchmark" else {group: section}
                 store = ConfigStore.instance().store
                 store(declared.name, node | {"data": places}, group=group, package="_global_")
+
+
+def _defaults(options: type[Section]) -> dict[str, Any]:
+    """Option → its default, as OmegaConf has it; "???" where there is none."""
+    section: dict[str, Any] = {}
+    for name, field in options.model_fields.items():
+        kind = field.annotation
+        if not field.is_required():
+            section[name] = to_jsonable_python(field.get_default(call_default_factory=True))
+        elif isinstance(kind, type) and issubclass(kind, Section):
+            section[name] = _defaults(kind)
+        else:
+            section[name] = "???"
+    return section
 
 
 def _config_folders(flags: Sequence[str]) -> list[Path]:
