@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 from unittest.mock import patch
 
-from tests.forks import Child
+from tests import forks
 
 POINT = "\x01"  # before a line that names a point; all other lines are the run's own
 _WHAT = {  # the first part of a path in the run folder, without its dots → what is being done there
@@ -71,7 +71,8 @@ def attempted(attempt: Attempt) -> Outcome:
     from tests.tiny_runs import composed
 
     composed("config", *attempt.options)  # kept here, so that it is there in the children
-    child = Child(lambda: sys.exit(_run(attempt)))
+    with patch.object(forks, "in_child", forks.in_whole_child):
+        child = forks.Child(lambda: sys.exit(_run(attempt)))
     status = child.wait(300)
     lines = child.said()[1].splitlines()
     return Outcome(

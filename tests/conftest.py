@@ -111,6 +111,7 @@ def _no_page() -> Iterator[Callable[..., object]]:
     show = screens.show_finished_run
     with patch.object(screens, "show_finished_run"):
         forks.in_child[:] = [lambda: patch("idiomtune.reports.plots.draw_figures").start()]
+        forks.in_whole_child[:] = [lambda: setattr(screens, "show_finished_run", show)]
         yield show
 
 

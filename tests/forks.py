@@ -31,7 +31,8 @@ _READ_AT_IMPORT = (
 )
 # But these the Hub's client reads again in a fork for which they differ.
 _READ_AGAIN = {"HF_ENDPOINT", "HF_HOME", "HF_TOKEN", "HF_HUB_OFFLINE", "HF_HUB_DISABLE_XET"}
-in_child: list[Callable[[], object]] = []  # what a child does first, such as to undo patches of the tests
+in_child: list[Callable[[], object]] = []  # what a child does first, to leave out what takes long
+in_whole_child: list[Callable[[], object]] = []  # the same of one that leaves nothing out
 
 
 class Child:
