@@ -226,8 +226,8 @@ def test_a_glossary_scores_first_what_it_touches(
     Path("untouched.csv").write_text(f"{head}A cat.,{relaxed},1\nA dog.,{relaxed},0\n")
     places = {"own_sts": {"path": "touched.csv"}, "own_pairs": {"path": "untouched.csv"}}
     options: dict[str, Any] = {"model": str(tiny_path), "device": "cpu", "benchmark": places}
-    caplog.set_level("INFO")
     options["glossary"] = {"broke the ice": "relaxed"}
+    caplog.set_level("INFO")
     both = it.evaluate(benchmarks=["own_sts", "own_pairs"], **options)
     assert "own_pairs, 3 texts" in caplog.text
     assert capfd.readouterr().out.count("Own scored pairs") == 2  # first alone

@@ -35,6 +35,7 @@ from idiomtune.io.records import LEARNT
 from idiomtune.programs.explore import main, parse
 from idiomtune.requests import Request
 from tests.benchmarks import idiolink
+from tests.own_data import write_collection
 from tests.planted_runs import plant
 
 SENTENCES = ["He broke the ice with a joke.", "The ship broke the ice.", "Nobody spoke.", "ice"]
@@ -188,11 +189,8 @@ def test_a_wrong_question_is_answered_with_what_is_wrong(client: TestClient) -> 
 
 
 def test_another_page_may_not_ask(client: TestClient) -> None:
-    for origin, status in (
-        ("http://127.0.0.1", 200),
-        ("http://127.0.0.1:1234", 400),
-        ("null", 400),  # of a file, or of a frame without rights
-    ):
+    own, other, file = "http://127.0.0.1", "http://127.0.0.1:1234", "null"  # or of a frame without rights
+    for origin, status in ((own, 200), (other, 400), (file, 400)):
         answer = client.post("/search", json={"text": "ice"}, headers={"Origin": origin})
         assert answer.status_code == status
     assert client.get("/", headers={"Host": "elsewhere.example"}).status_code == 400
@@ -445,12 +443,7 @@ def test_tables_and_folders_are_corpora(tmp_path: Path, tiny_path: Path, sample_
         assert find_corpus(ExploreSettings(models=[str(run)])).documents == found.documents
     for name in (sample_root, sample_root / "val"):
         assert find_corpus(ExploreSettings(models=["x"], corpus=str(name))).name.endswith("val")
-    folder = tmp_path / "beir"
-    folder.mkdir()
-    (folder / "corpus.jsonl").write_text('{"_id": "1", "text": "one"}\n{"_id": "2", "text": "two"}\n')
-    (folder / "queries.jsonl").write_text('{"_id": "q", "text": "a pair"}\n')
-    (folder / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq\t2\t1\n")
-    assert own_corpus(folder).relevant == {0: frozenset({1})}
+    assert own_corpus(write_collection(tmp_path / "beir")).relevant == {0: {0, 2}, 1: {2}}
 
 
 # ------------------------------------------------------------------ what is told

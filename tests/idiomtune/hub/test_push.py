@@ -104,8 +104,11 @@ def configured(run: Path, *, sample: bool = False, **sections: dict[str, Any]) -
 
 def recorded(run: Path, **facts: Any) -> None:
     """Let `run.json` say something else."""
-    record = json.loads((run / "run.json").read_text(encoding="utf-8"))
-    (run / "run.json").write_text(json.dumps(record | facts), encoding="utf-8")
+    (run / "run.json").write_text(json.dumps(read(run / "run.json") | facts), encoding="utf-8")
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
@@ -138,8 +141,7 @@ def test_what_arrives_is_the_model_and_its_cards_code_runs(
     stored = hub.repositories[REPO].branches["trial"]
     assert {"README.md", "scores.json", "config.yaml", "model.safetensors", MANIFEST} <= stored.keys()
     assert not [name for name in stored if "optimizer" in name or "state" in name]
-    scores = json.loads((finished / "scores.json").read_text(encoding="utf-8"))
-    assert json.loads(stored["scores.json"])["scores"] == scores["scores"]
+    assert json.loads(stored["scores.json"])["scores"] == read(finished / "scores.json")["scores"]
     assert yaml.safe_load(stored["config.yaml"])["seed"] == 42
     blocks = re.findall(r"```python\n(.*?)```", stored["README.md"].decode(), flags=re.DOTALL)
     assert len(blocks) == 2
@@ -161,7 +163,7 @@ def test_the_card_says_what_the_model_is(finished: Path) -> None:
     card: Any = ModelCard(upload.card).data
     assert card.license == upload.licence == "cc-by-nc-sa-4.0"  # the data's: the base allows it
     assert (card.base_model, card.datasets) == ("someone/base", ["Intellexus/IdioLink"])
-    scores = json.loads((finished / "scores.json").read_text(encoding="utf-8"))
+    scores = read(finished / "scores.json")
     results = {result.metric_name: result for result in card.eval_results}
     assert results[KEY].metric_value == scores["scores"][KEY]
     assert (results[KEY].dataset_split, results[KEY].metric_type) == ("val", "ndcg_at_10")
@@ -192,7 +194,7 @@ def test_neither_training_texts_nor_folders_of_this_machine_are_told(finished: P
     texts |= {n: bytes(f).decode() for n, f in upload.files.items() if isinstance(f, bytes)}
     folders = ("/home/me", *(str(folder.parent) for folder in (finished, tiny_path, SAMPLE_ROOT)))
     assert not [(name, folder) for name, text in texts.items() for folder in folders if folder in text]
-    queries = json.loads((SAMPLE_ROOT / "idiolink" / "train" / "queries.json").read_text(encoding="utf-8"))
+    queries = read(SAMPLE_ROOT / "idiolink" / "train" / "queries.json")
     assert not [query for query in queries if query["sentence"] in upload.card]
     examples = ["He broke the ice.", "He made them relax.", "It froze."]
     data: Any = ModelCard(collect_model(asked(finished, examples=examples)).card).data
@@ -458,9 +460,8 @@ def test_a_password_in_the_hubs_address_is_not_shown(
 # ---- settings and licences
 
 
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
+def test_options_are_checked(tmp_path: Path) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"repo_id": "idioms"}, "repo_id"),
         ({"repo_id": None}, "space=<user/name>"),
         ({"space": "page"}, "space"),
@@ -471,10 +472,9 @@ def test_a_password_in_the_hubs_address_is_not_shown(
         ({"license": "My own"}, "license"),
         ({"examples": ["one"]}, "examples"),
         ({"token": TOKEN}, "token"),
-    ],
-)
-def test_options_are_checked(tmp_path: Path, options: dict[str, Any], named: str) -> None:
-    assert TOKEN not in str(refused(lambda: asked(tmp_path, **options), named))
+    ]
+    for options, named in cases:
+        assert TOKEN not in str(refused(lambda: asked(tmp_path, **options), named))  # noqa: B023
 
 
 def test_the_strictest_licence_counts() -> None:
@@ -553,7 +553,7 @@ def test_each_checkpoint_is_pushed_and_a_failure_does_not_harm_the_run(
     run = tmp_path / "run"
     hub.failures = [Failure("/api/whoami-v2", 503, times=1), Failure("/commit/step_1", 409)]
     train(run, [*options, *TRAINED, "hub.push=every", "hub.allow_sample=true"])
-    assert json.loads((run / "run.json").read_text(encoding="utf-8"))["status"] == "finished"
+    assert read(run / "run.json")["status"] == "finished"
     assert hub.url not in capsys.readouterr().out  # the last line is the run folder's
     (command,) = re.findall(r"idiomtune push (.*)", caplog.text)
     assert "Traceback" not in caplog.text
@@ -565,8 +565,8 @@ def test_each_checkpoint_is_pushed_and_a_failure_does_not_harm_the_run(
     for branch, name in (("main", "best"), ("step_1", "step_1"), ("step_2", "step_2")):
         assert branches[branch]["model.safetensors"] == (run / name / "model.safetensors").read_bytes()
     for name in ("step_1", "step_2"):
-        scores = json.loads((run / name / "scores.json").read_text(encoding="utf-8"))
-        assert json.loads(branches[name]["scores.json"])["scores"] == scores["scores"]
+        scores = read(run / name / "scores.json")["scores"]
+        assert json.loads(branches[name]["scores.json"])["scores"] == scores
         assert f'revision="{name}"' in branches[name]["README.md"].decode()
 
 
