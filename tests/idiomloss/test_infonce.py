@@ -81,20 +81,17 @@ def test_flatten_tuples_drops_padding_and_keeps_owners() -> None:
     assert is_positive.all()
 
 
-@pytest.mark.parametrize(
-    ("argument", "change"),
-    [
+def test_wrong_masks_are_refused() -> None:
+    for argument, change in (
         ("anchor_labels", {"anchor_labels": None}),
         ("candidate_ids", {"candidate_ids": None}),
         ("anchor_labels", {"anchor_labels": torch.zeros(5, 2)}),
         ("is_positive", {"is_positive": torch.zeros(1).bool()}),
         ("in_batch", {"in_batch": "some"}),
         ("false_negatives", {"false_negatives": "drop"}),
-    ],
-)
-def test_wrong_masks_are_refused(argument: str, change: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=argument):
-        candidate_masks(8, **(random_labels(1) | change))
+    ):
+        with pytest.raises(ValueError, match=argument):
+            candidate_masks(8, **(random_labels(1) | change))
 
 
 def test_anchor_weights_are_those_of_a_mean() -> None:

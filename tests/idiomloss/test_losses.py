@@ -256,9 +256,8 @@ PAIRS = torch.ones(6, 2), torch.ones(23, 2), ragged_masks()
 ZEROS, RANKS = torch.zeros(1, 3), torch.arange(3)[None]
 
 
-@pytest.mark.parametrize(
-    ("wrong", "named"),
-    [
+def test_wrong_use_is_refused() -> None:
+    for wrong, named in (
         (lambda: CoSENTLoss(0.0), "temperature"),
         (lambda: CosineMSELoss(1, 1), "low"),
         (lambda: cosine_similarity(torch.zeros(2, 3), torch.zeros(2, 4)), "got"),
@@ -279,11 +278,9 @@ ZEROS, RANKS = torch.zeros(1, 3), torch.arange(3)[None]
         (lambda: pairwise_printed(ZEROS, RANKS, margin=-1.0), "margin"),
         (lambda: top1_printed(ZEROS, RANKS, sum_weight=-0.1), "sum_weight"),
         (lambda: listwise_softmax(ZEROS, RANKS, gold_temperature=0.0), "gold_temperature"),
-    ],
-)
-def test_wrong_use_is_refused(wrong: Callable[[], object], named: str) -> None:
-    with pytest.raises(ValueError, match=named):
-        wrong()
+    ):
+        with pytest.raises(ValueError, match=named):
+            wrong()
 
 
 @pytest.mark.slow

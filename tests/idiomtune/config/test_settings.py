@@ -38,40 +38,32 @@ def test_a_fold_is_scored() -> None:
     assert [scored.splits(name) for name in ("idiolink", "semeval2022")] == [["cv"], ["dev"]]
 
 
-@pytest.mark.parametrize(
-    ("split", "expected"),
-    [
+def test_a_split_goes_to_each_benchmark_that_has_it() -> None:
+    for split, expected in (
         ("null", {"idiolink": ["val"], "semeval2022": ["dev"], "admire": ["train"]}),
         ("dev", {"idiolink": ["val"], "semeval2022": ["dev"], "admire": ["dev"]}),
         (
             "[val+train,dev_a,own,dev]",
             {"idiolink": ["val+train", "own"], "semeval2022": ["dev_a", "dev"], "admire": ["dev"]},
         ),
-    ],
-)
-def test_a_split_goes_to_each_benchmark_that_has_it(split: str, expected: dict[str, list[str]]) -> None:
-    checked = check(EvaluateSettings, composed("evaluate", f"split={split}"))
-    assert {name: checked.splits(name) for name in expected} == expected
+    ):
+        checked = check(EvaluateSettings, composed("evaluate", f"split={split}"))
+        assert {name: checked.splits(name) for name in expected} == expected
 
 
-@pytest.mark.parametrize(
-    ("experiment", "chosen", "monitor"),
-    [
+def test_what_an_experiment_says_of_a_benchmark_that_is_left_out_does_not_count() -> None:
+    for experiment, chosen, monitor in (
         ("joint", "semeval2022", "semeval2022/dev_a/en/idiom/spearman"),
         ("adaptive_triplet", "idiolink", "idiolink/val/span/ndcg@10"),
         ("idiolink_ft", "semeval2022", "semeval2022/dev/all/all/spearman"),
-    ],
-)
-def test_what_an_experiment_says_of_a_benchmark_that_is_left_out_does_not_count(
-    experiment: str, chosen: str, monitor: str
-) -> None:
-    experiment_options = (f"+experiment={experiment}", f"benchmark=[{chosen}]")
-    left_out = "idiolink" if chosen == "semeval2022" else "semeval2022"
-    checked = check(TrainSettings, composed("config", *experiment_options, f"trainer.monitor={monitor}"))
-    assert list(checked.benchmark) == [chosen]
-    assert checked.splits(left_out) == []
-    with pytest.raises(UserError, match=rf"no score '{left_out}/.*This run scores {chosen} on"):
-        check(
-            TrainSettings,
-            composed("config", *experiment_options, f"trainer.monitor={left_out}/val/span/ndcg@10"),
-        )
+    ):
+        experiment_options = (f"+experiment={experiment}", f"benchmark=[{chosen}]")
+        left_out = "idiolink" if chosen == "semeval2022" else "semeval2022"
+        checked = check(TrainSettings, composed("config", *experiment_options, f"trainer.monitor={monitor}"))
+        assert list(checked.benchmark) == [chosen]
+        assert checked.splits(left_out) == []
+        with pytest.raises(UserError, match=rf"no score '{left_out}/.*This run scores {chosen} on"):
+            check(
+                TrainSettings,
+                composed("config", *experiment_options, f"trainer.monitor={left_out}/val/span/ndcg@10"),
+            )

@@ -63,9 +63,8 @@ def test_what_hydra_reads(program: str, words: str, expected: dict[str, Any]) ->
     assert {override.key_or_group: override.value() for override in overrides} == expected
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
+def test_words_of_a_sweep_and_flags() -> None:
+    for words, expected in (
         ("-m model=a/b,c/d", "-m model=pretrained model.path='a/b','c/d'"),
         ("-m model=minilm,pretrained", "-m model=minilm,pretrained"),
         ("idiolink_ft,own seed=1,2 -m", "-m +experiment=idiolink_ft,own seed=1,2"),
@@ -77,10 +76,8 @@ def test_what_hydra_reads(program: str, words: str, expected: dict[str, Any]) ->
             "--config-dir mine --info plugins +experiment=idiolink_ft seed=1",
         ),
         ("--config-dir mine own --info seed=1", "--config-dir mine --info +experiment=own seed=1"),
-    ],
-)
-def test_words_of_a_sweep_and_flags(words: str, expected: str) -> None:
-    assert rewrite_arguments(words.split()) == expected.split()
+    ):
+        assert rewrite_arguments(words.split()) == expected.split()
 
 
 OWN = "+experiment=own | data.train=a.csv"
@@ -223,16 +220,13 @@ def test_what_is_chosen_by_default_is_known() -> None:
     assert chosen_by_default("push", "benchmark") == []
 
 
-@pytest.mark.parametrize(
-    ("words", "rest"),
-    [
+def test_which_command_lines_ask_for_the_options_of_a_run() -> None:
+    for words, rest in (
         ("idiolink_ft --cfg job seed=3", "idiolink_ft seed=3"),
         ("--cfg=job seed=3", "seed=3"),
         ("-c job", ""),
         ("--cfg hydra", None),
         ("--cfg job --resolve", None),
         ("-m --cfg job", None),
-    ],
-)
-def test_which_command_lines_ask_for_the_options_of_a_run(words: str, rest: str | None) -> None:
-    assert without_cfg(words.split()) == (None if rest is None else rest.split())
+    ):
+        assert without_cfg(words.split()) == (None if rest is None else rest.split())

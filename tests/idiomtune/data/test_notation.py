@@ -55,18 +55,15 @@ def test_what_is_not_understood_is_named() -> None:
     assert not read_printed("break the ice").unread
 
 
-@pytest.mark.parametrize(
-    ("meaning", "senses"),
-    [
+def test_numbered_senses_are_apart() -> None:
+    for meaning, senses in (
         ("1. to die 2. to stop working", ["to die", "to stop working"]),
         ("(1) to die; (2) to stop", ["to die", "to stop"]),
         ("1. to die", ["to die"]),
         ("version 2. of it", ["version 2. of it"]),
         ("7", ["7"]),
-    ],
-)
-def test_numbered_senses_are_apart(meaning: str, senses: list[str]) -> None:
-    assert split_senses(meaning) == senses
+    ):
+        assert split_senses(meaning) == senses
 
 
 def test_a_published_list_is_found_in_sentences(tmp_path: Path) -> None:

@@ -10,18 +10,15 @@ from idiomtune.requests import Request, find_span
 INSTRUCTION = "Find the meaning of 'broke the ice' in {braces} and {query}."
 
 
-@pytest.mark.parametrize(
-    ("prompts", "instruction", "read"),
-    [
+def test_the_span_is_the_one_in_the_query() -> None:
+    for prompts, instruction, read in (
         (Prompts(query="query: "), None, "query: He broke the ice."),
         (Prompts(query="query: "), INSTRUCTION, f"Instruct: {INSTRUCTION}\nQuery: He broke the ice."),
         (Prompts(instruction="{query} || {instruction}"), "do", "He broke the ice. || do"),
-    ],
-)
-def test_the_span_is_the_one_in_the_query(prompts: Prompts, instruction: str | None, read: str) -> None:
-    text, span = prompts.render(Request("He broke the ice.", (3, 16), "query", instruction, "span"))
-    assert text == read
-    assert span == (read.rindex("broke the ice"), read.rindex("broke the ice") + 13)
+    ):
+        text, span = prompts.render(Request("He broke the ice.", (3, 16), "query", instruction, "span"))
+        assert text == read
+        assert span == (read.rindex("broke the ice"), read.rindex("broke the ice") + 13)
 
 
 def test_a_template_without_the_query_is_refused() -> None:
@@ -30,17 +27,14 @@ def test_a_template_without_the_query_is_refused() -> None:
             Prompts(instruction=template)
 
 
-@pytest.mark.parametrize(
-    ("text", "span", "expected"),
-    [
+def test_find_span() -> None:
+    for text, span, expected in (
         ("The party loved art.", "art", (16, 19)),  # not the one inside "party"
         ("The party left.", "art", (5, 8)),  # nowhere as a word: inside one
         ("“ice” on ice", "ice", (1, 4)),  # repeated: the first
         ("nothing", "", None),
-    ],
-)
-def test_find_span(text: str, span: str, expected: tuple[int, int] | None) -> None:
-    assert find_span(text, span) == expected
+    ):
+        assert find_span(text, span) == expected
 
 
 def test_what_a_batch_holds() -> None:
@@ -54,19 +48,14 @@ def test_what_a_batch_holds() -> None:
     assert dummy.sentences == [PooledSentence(row=0, request=0, num_skipped=0)]
 
 
-@pytest.mark.parametrize(
-    ("lengths", "budget", "min_batches", "batch_size", "expected"),
-    [
+def test_texts_are_cut_by_their_padded_size() -> None:
+    for lengths, budget, min_batches, batch_size, expected in (
         ([300] * 3, 10_000, 2, None, [[0], [1], [2]]),  # of 450 tokens a batch, but 512 are worth one
         ([100] * 6, 10_000, 9, None, [[0, 1, 2, 3, 4], [5]]),  # of 512 tokens at least
         ([300] * 4, 10_000, 1, 3, [[0, 1, 2], [3]]),
         ([10, 30, 20], 60, 1, None, [[1, 2], [0]]),  # the longest first, padded to its length
-    ],
-)
-def test_texts_are_cut_by_their_padded_size(
-    lengths: list[int], budget: int, min_batches: int, batch_size: int | None, expected: list[list[int]]
-) -> None:
-    assert _cut(lengths, budget, min_batches, batch_size) == expected
+    ):
+        assert _cut(lengths, budget, min_batches, batch_size) == expected
 
 
 def test_what_layers_say_of_a_usage() -> None:

@@ -55,9 +55,9 @@ BEANS_TEXT = "He spilled the beans on two home runs."
 RIDE_TEXT = "They took the voters for a ride again."
 
 
-@pytest.mark.parametrize(
-    ("text", "span", "read"),
-    [
+def test_a_span_keeps_its_words_and_takes_in_whole_tokens() -> None:
+    """What stands for a placeholder stays, and spans with it."""
+    for text, span, read in (
         (BEANS_TEXT, "two", "two"),
         (BEANS_TEXT, "the", BEANS),
         (BEANS_TEXT, "spilled the beans on", f"{BEANS} on"),
@@ -72,15 +72,12 @@ RIDE_TEXT = "They took the voters for a ride again."
         (RIDE_TEXT, "a ride again", f"{RIDE_TOKEN} the voters again"),
         # Expressions within a placeholder have their tokens too.
         ("He took two home runs for a ride, then sat.", "two home", f"two {RUN}"),
-    ],
-)
-def test_a_span_keeps_its_words_and_takes_in_whole_tokens(text: str, span: str, read: str) -> None:
-    """What stands for a placeholder stays, and spans with it."""
-    start = text.index(f" {span}") + 1 if f" {span}" in text else text.index(span)
-    new, moved = ALL_TOKENS.replaced(text, (start, start + len(span)))
-    assert moved is not None
-    assert new[slice(*moved)] == read
-    assert new == ALL_TOKENS.replaced(text)[0]
+    ):
+        start = text.index(f" {span}") + 1 if f" {span}" in text else text.index(span)
+        new, moved = ALL_TOKENS.replaced(text, (start, start + len(span)))
+        assert moved is not None
+        assert new[slice(*moved)] == read
+        assert new == ALL_TOKENS.replaced(text)[0]
 
 
 def states(encoder: Encoder, text: str) -> torch.Tensor:

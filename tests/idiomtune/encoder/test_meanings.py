@@ -26,42 +26,36 @@ SENSES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("text", "read"),
-    [
+def test_a_meaning_stands_behind_its_expression() -> None:
+    for text, read in (
         ("She BROKE the ice.", "She BROKE the ice (make people relax)."),
         ("He took him for a ride, too", "He took him for a ride (deceive someone), too"),
         ("a home-run", "a home-run (a great success)"),
         ("kept in the dark", "kept in the dark (tell nothing)"),
         ("home run, home run", "home run (a great success), home run (a great success)"),
         ("the icebreaker", "the icebreaker"),
-    ],
-)
-def test_a_meaning_stands_behind_its_expression(text: str, read: str) -> None:
-    assert Meanings(SENSES).added(text) == (read, None)
+    ):
+        assert Meanings(SENSES).added(text) == (read, None)
 
 
-@pytest.mark.parametrize(
-    ("words", "beside", "in_place"),
-    [
+def test_a_span_keeps_its_words_and_takes_in_meanings() -> None:
+    """A meaning behind the span's end; in place, the whole meaning of an expression it holds a part of."""
+    for words, beside, in_place in (
         ("broke", "broke", "make people relax"),
         ("broke the ice", "broke the ice (make people relax)", "make people relax"),
         ("ice", "ice (make people relax)", "make people relax"),
         ("the ice today", "the ice (make people relax) today", "make people relax today"),
         ("today", "today", "today"),
         ("by a home", "by a home", "by a a great success"),
-    ],
-)
-def test_a_span_keeps_its_words_and_takes_in_meanings(words: str, beside: str, in_place: str) -> None:
-    """A meaning behind the span's end; in place, the whole meaning of an expression it holds a part of."""
-    text = "We broke the ice today by a home run."
-    start = text.index(words)
-    forms: dict[GlossaryForm, str] = {"beside": beside, "in_place": in_place}
-    for form, read in forms.items():
-        whole, span = Meanings(SENSES, form=form).added(text, (start, start + len(words)))
-        assert span is not None
-        assert whole[slice(*span)] == read
-    assert whole == "We make people relax today by a a great success."
+    ):
+        text = "We broke the ice today by a home run."
+        start = text.index(words)
+        forms: dict[GlossaryForm, str] = {"beside": beside, "in_place": in_place}
+        for form, read in forms.items():
+            whole, span = Meanings(SENSES, form=form).added(text, (start, start + len(words)))
+            assert span is not None
+            assert whole[slice(*span)] == read
+        assert whole == "We make people relax today by a a great success."
 
 
 def test_a_spans_embedding_is_that_of_the_text_written_out(tiny: Encoder) -> None:

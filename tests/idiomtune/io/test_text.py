@@ -10,9 +10,8 @@ import yaml
 from idiomtune.io.files import has_lone_surrogate, one_line, printable, text_lines
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_printable() -> None:
+    for text, expected in (
         ("", None),
         ("two\n\tlines", None),
         ("caf\u00e9, \u6f22\u5b57, \u0645\u0631\u062d\u0628\u0627, \U0001f41d", None),
@@ -23,13 +22,11 @@ from idiomtune.io.files import has_lone_surrogate, one_line, printable, text_lin
         ("a\u2028b\u2029c\ufeff", "a\\u2028b\\u2029c\\ufeff"),
         ("\ud800", "\\ud800"),
         ("\U000e0041", "\\U000e0041"),
-    ],
-)
-def test_printable(text: str, expected: str | None) -> None:
-    shown = printable(text)
-    assert shown == (text if expected is None else expected)
-    assert printable(shown) == shown
-    shown.encode()
+    ):
+        shown = printable(text)
+        assert shown == (text if expected is None else expected)
+        assert printable(shown) == shown
+        shown.encode()
 
 
 def test_lines_end_at_a_line_feed_alone() -> None:

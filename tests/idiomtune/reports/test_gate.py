@@ -216,19 +216,16 @@ def test_what_is_missing_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert f"lacks them: {NDCG}" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
+def test_a_wrong_command_is_named() -> None:
+    for arguments, named in (
         *(("run", "margin="), ("margin=0.1", "run"), ("run margin=0.1", "against=")),
         *((f"run {wrong}", wrong) for wrong in ("floor=0.5", f"floor={NDCG}:high", "marign=0.1")),
         *((f"run against=old {wrong}", wrong) for wrong in ("margin=-0.1", "margin=nan")),
         ("run against=old margin=0.1 margin=0.2", "margin=0.2"),
         ("run against=old against=baseline margin=0.1", "against=baseline"),
-    ],
-)
-def test_a_wrong_command_is_named(arguments: str, named: str) -> None:
-    with pytest.raises(UserError, match=named):
-        parse(arguments.split())
+    ):
+        with pytest.raises(UserError, match=named):
+            parse(arguments.split())
 
 
 def test_a_crash_is_no_verdict(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

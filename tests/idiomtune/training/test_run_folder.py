@@ -201,9 +201,8 @@ def test_damaged_lines_of_the_log_are_left_out(tmp_path: Path, caplog: pytest.Lo
 OPTIONS = "_o_0-value_0_o_1-value_1_o_2-value_2_o_3-value_3"
 
 
-@pytest.mark.parametrize(
-    ("overrides", "ending"),
-    [
+def test_a_run_is_named_by_what_differs() -> None:
+    for overrides, ending in (
         ([], ""),
         (["+experiment=idiolink_ft", "trainer.batch_size=64", "seed=3"], "_seed-3_batch_size-64"),
         (["data.root=/home/me/data", "device=cpu", "hub.repo_id=me/x", "tracking=wandb"], ""),
@@ -215,12 +214,10 @@ OPTIONS = "_o_0-value_0_o_1-value_1_o_2-value_2_o_3-value_3"
         (["seed=3", "name='my run/1'"], "_my-run-1"),  # a chosen name stands for the options
         (["seed=3", "name=日本"], "_seed-3"),  # nothing of it can be in a folder's name
         (["name=" + "x" * 59 + ".5"], "_" + "x" * 59),
-    ],
-)
-def test_a_run_is_named_by_what_differs(overrides: list[str], ending: str) -> None:
-    chosen = next((o.partition("=")[2].strip("'") for o in overrides if o.startswith("name=")), None)
-    name = run_name(overrides, chosen)
-    assert re.fullmatch(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d" + re.escape(ending), name), name
+    ):
+        chosen = next((o.partition("=")[2].strip("'") for o in overrides if o.startswith("name=")), None)
+        name = run_name(overrides, chosen)
+        assert re.fullmatch(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d" + re.escape(ending), name), name
 
 
 def test_sweeps_of_one_second_each_have_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
