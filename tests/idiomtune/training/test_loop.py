@@ -17,6 +17,8 @@ from idiomtune.errors import UserError
 from idiomtune.io.runs import checkpoints
 from idiomtune.objectives import ObjectiveLoss
 from idiomtune.objectives.contrastive import ContrastiveObjective
+from idiomtune.training.checkpoint import read_state
+from tests.programs import refused
 from tests.tiny_runs import KEY, WholeRun, metrics, train, weights
 
 
@@ -47,6 +49,7 @@ def test_a_run_leaves_the_folder_that_was_promised(
     assert "SAMPLE" in card["meta"]["data"]
     assert card["scores"][KEY] == best == max(line["scores"][KEY] for line in scored)
     assert json.loads((folder / "step_6" / "scores.json").read_text())["scores"] == scored[-1]["scores"]
+    assert [read_state(path).epoch for path in checkpoints(folder)] == [1, 2]
     assert (folder / "plots" / "learning_curve.png").stat().st_size > 10_000
     rows = (folder / "per_query" / "idiolink.jsonl").read_text().splitlines()
     assert len(rows) == 12
@@ -164,13 +167,12 @@ def test_not_finite_loss_names_the_batch_and_what_is_saved(
         return result
 
     monkeypatch.setattr(Suite, "run", poison_after_scoring)
-    with pytest.raises(UserError) as caught:
-        train(tmp_path / "run", [*options, "eval.every=2", "trainer.invariants=false"])
+    more = ["eval.every=2", "trainer.invariants=false"]
+    error = refused(lambda: train(tmp_path / "run", [*options, *more]), "loss is nan at step 3 (epoch 1)")
     batch = json.loads((tmp_path / "run" / "nonfinite_batch.json").read_text())
     assert len(batch["anchors"]) == 48
-    named = ["loss is nan at step 3 (epoch 1)", "48 anchors", batch["anchors"][0]]
-    named += ["model.0.model.embeddings.word", str(tmp_path / "run" / "step_2")]
-    assert all(part in str(caught.value) for part in named)
+    named = ["48 anchors", batch["anchors"][0], "model.0.model.embeddings.word"]
+    assert all(part in str(error) for part in (*named, str(tmp_path / "run" / "step_2")))
     run = json.loads((tmp_path / "run" / "run.json").read_text())
     assert run["status"] == "failed"
     assert "loss is nan" in run["error"]
