@@ -19,6 +19,7 @@ from tests.benchmarks import by_text
 from tests.own_data import write, write_lines
 from tests.tiny_runs import composed
 
+Log = pytest.LogCaptureFixture
 Rows = list[dict[str, object]]
 
 
@@ -42,9 +43,7 @@ def evaluate(tiny: Path, folder: Path, *options: str) -> dict[str, float]:
     return scores
 
 
-def test_ties_do_not_follow_the_file(
-    tmp_path: Path, tiny_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_ties_do_not_follow_the_file(tmp_path: Path, tiny_path: Path, caplog: Log) -> None:
     """Documents that are all equal after truncation: the same scores whatever their order, and a note."""
     caplog.set_level("INFO")
     scores = []
@@ -57,9 +56,7 @@ def test_ties_do_not_follow_the_file(
     assert caplog.text.count("100.0% of the relevant documents") == 2
 
 
-def test_a_query_with_itself_alone_to_find_is_left_out(
-    tmp_path: Path, tiny_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_query_with_itself_alone_to_find_is_left_out(tmp_path: Path, tiny_path: Path, caplog: Log) -> None:
     """And no query finds itself, not even last."""
     caplog.set_level("INFO")
     mine = tmp_path / "mine"

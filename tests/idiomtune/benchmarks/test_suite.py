@@ -23,6 +23,8 @@ from idiomtune.io.processes import Processes
 from idiomtune.requests import Request
 from tests.programs import refused
 
+Log = pytest.LogCaptureFixture
+
 
 class Probe:
     """A benchmark whose score is the sum of its embeddings."""
@@ -103,9 +105,7 @@ class Own(Probe):
 
 
 @pytest.mark.parametrize("value", [-math.inf, np.float32("nan")])
-def test_a_score_that_is_not_finite_is_said_and_left_out(
-    tiny: Encoder, caplog: pytest.LogCaptureFixture, value: float
-) -> None:
+def test_a_score_that_is_not_finite_is_said_and_left_out(tiny: Encoder, caplog: Log, value: float) -> None:
     scorecard = Suite([Own("mine", {"mine/broken": value, "mine/right": 0.5})]).run(tiny)
     assert scorecard.scores == {"mine/right": 0.5}
     assert scorecard.undefined.keys() == {"mine/broken"}
@@ -218,9 +218,7 @@ def test_processes_share_what_the_main_one_asks_for(tiny_path: Path, keep: bool)
     assert main.scores == pytest.approx(alone.scores, abs=1e-5)
 
 
-def test_embeddings_that_mean_nothing_cannot_be_overlooked(
-    tiny: Encoder, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_embeddings_that_mean_nothing_cannot_be_overlooked(tiny: Encoder, caplog: Log) -> None:
     """Those that are all equal, and those that are not finite."""
     several = Suite([Probe("a", ["one", "two"])])
     assert not several.run(tiny).notes

@@ -21,6 +21,7 @@ from idiomtune.io.tables import read_rows
 from tests.idiomtune.data.test_own_tables import _DEFAULTS, read
 from tests.own_data import write, write_collection, write_lines
 
+Log = pytest.LogCaptureFixture
 NUM = 12
 
 
@@ -192,7 +193,7 @@ def test_if_several_readings_are_possible_they_are_asked_about(
     assert all(f"meaning: {name}" in str(refused.value) for name in columns)
 
 
-def test_names_that_are_spelled_differently_are_one(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_names_that_are_spelled_differently_are_one(tmp_path: Path, caplog: Log) -> None:
     """In case, blanks, the encoding of accents, or as 1 and 1.0; it is said."""
     groups = in_turn("à força", "a\u0300 forc\u0327a", "À  força ", "à força", "rir", "Rir")
     rows = {"text": idioms()["sentence"], "group": groups, "meaning": in_turn("1", "1.0", "2")}
@@ -201,9 +202,7 @@ def test_names_that_are_spelled_differently_are_one(tmp_path: Path, caplog: pyte
     assert "'1.0'" in caplog.text
 
 
-def test_rows_without_a_meaning_are_none_of_their_own(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_rows_without_a_meaning_are_none_of_their_own(tmp_path: Path, caplog: Log) -> None:
     splits = load(tmp_path, idioms(meaning=in_turn("literal", "", "idiomatic")))
     assert len(splits.train) + len(splits.val) == 8
     assert all(part in caplog.text for part in ("meaning", "4 rows", "mine.csv row 3"))
@@ -259,7 +258,7 @@ NOTICED: list[tuple[dict[str, Sequence[Any]], str]] = [
 
 @pytest.mark.parametrize(("rows", "warning"), NOTICED)
 def test_what_may_be_misread_is_warned_of_and_stays(
-    tmp_path: Path, rows: dict[str, Sequence[Any]], warning: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, rows: dict[str, Sequence[Any]], warning: str, caplog: Log
 ) -> None:
     store = load(tmp_path, rows).train.store
     assert [store.read_text(i) for i in range(NUM)] == list(rows["sentence"])
@@ -298,9 +297,7 @@ def marked_texts(folder: Path, form: str, texts: list[str], bare: list[str]) -> 
 @pytest.mark.parametrize(
     ("mark", "form"), [*(("<b>{}</b>", form) for form in FORMS), *((mark, "sentences") for mark in MARKS)]
 )
-def test_marks_around_one_stretch_are_the_span(
-    tmp_path: Path, mark: str, form: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_marks_around_one_stretch_are_the_span(tmp_path: Path, mark: str, form: str, caplog: Log) -> None:
     bare = [f"He kicked the bucket {i}." for i in range(NUM)]
     texts = [text.replace("kicked the bucket", mark.format("kicked the bucket")) for text in bare]
     assert marked_texts(tmp_path, form, texts, bare) == [(text, (3, 20)) for text in bare]
@@ -361,9 +358,7 @@ def test_all_wrong_rows_are_listed_by_the_first_look(tmp_path: Path) -> None:
         check_heads(OwnData(**{**_DEFAULTS, "train": [str(path)]}))
 
 
-def test_judgements_of_what_does_not_exist_may_be_left_out(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_judgements_of_what_does_not_exist_may_be_left_out(tmp_path: Path, caplog: Log) -> None:
     folder = write_collection(tmp_path / "m", qrels="q1\td1\t1\nq1\td9\t1\nq7\td1\t1\nq2\td3\t1\n")
     with pytest.raises(UserError, match=r"(?s)row 2.*own_retrieval.missing=ignore"):
         read_collection("m", folder)

@@ -19,6 +19,8 @@ from idiomtune.encoder.reading import Prompts, Tokenizer
 from idiomtune.errors import UserError
 from idiomtune.requests import Request, find_span
 
+Captured = pytest.CaptureFixture[str]
+Log = pytest.LogCaptureFixture
 TEXTS = [
     "He broke the ice with a joke about the weather.",
     "The ice broke.",
@@ -85,9 +87,7 @@ def test_gradients_do_not_depend_on_how_texts_are_cut_into_passes(tiny: Encoder)
         assert_close(a, b, atol=1e-5, rtol=1e-4)
 
 
-def test_a_span_at_the_truncation_edge_is_what_is_left_of_it(
-    tiny_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_span_at_the_truncation_edge_is_what_is_left_of_it(tiny_path: Path, caplog: Log) -> None:
     """Cut through: the words that are left, said once and counted. Cut off: an error that says what to do."""
     encoder = load(tiny_path, max_length=8)  # [CLS], six words, [SEP]
     text = "one two three four five six seven eight nine"
@@ -142,9 +142,7 @@ def test_batches_arrays_and_similarity(tiny: Encoder) -> None:
     assert_close(tiny.similarity(embeddings), unit @ unit.T)
 
 
-def test_a_bar_on_a_terminal_alone(
-    tiny: Encoder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bar_on_a_terminal_alone(tiny: Encoder, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
     for is_terminal, options in ((False, {}), (True, {}), (True, {"show_progress_bar": False})):
         monkeypatch.setattr("sys.stderr.isatty", lambda is_terminal=is_terminal: is_terminal)
         tiny.encode(TEXTS, **options)  # type: ignore[call-overload]
@@ -152,7 +150,7 @@ def test_a_bar_on_a_terminal_alone(
 
 
 def test_models_by_the_names_of_the_command_line(
-    tiny_path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tiny_path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: Log
 ) -> None:
     """With the options of `conf/model/`, where none are given, also where a folder has the name."""
     settings = model_settings("e5_base", {"query_prompt": None, "pooling": "cls"})

@@ -22,6 +22,7 @@ from tests.tiny_families import FAMILIES, tiny_checkpoint
 from tests.tiny_runs import WholeRun, composed, metrics, train
 from tools.planted import __main__ as planted
 
+Patch = pytest.MonkeyPatch
 Plants = Callable[..., str]
 OFF = "trainer.invariants=false"
 
@@ -52,7 +53,7 @@ def test_a_checked_run_is_the_same_bit_for_bit(
 
 
 def test_what_is_wrong_is_said_with_its_switch(
-    tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, options: list[str], monkeypatch: Patch
 ) -> None:
     """The run ends before the step is taken, and goes on where the check is switched off."""
     real = ContrastiveObjective.loss
@@ -73,12 +74,7 @@ SCALES = [(1e-9, 1e9), (1e9, 1.0), (1.0, 1e-9)]
 @pytest.mark.parametrize("is_wrong", [False, True])
 @pytest.mark.parametrize(("of_loss", "of_rows"), SCALES)
 def test_verdicts_do_not_depend_on_scale(
-    tmp_path: Path,
-    options: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-    is_wrong: bool,
-    of_loss: float,
-    of_rows: float,
+    tmp_path: Path, options: list[str], monkeypatch: Patch, is_wrong: bool, of_loss: float, of_rows: float
 ) -> None:
     """A loss, or rows, times 1e-9 or 1e9 are as right, or as wrong."""
     real, run_batches = ContrastiveObjective.loss, ParallelEncoder.run
@@ -122,7 +118,7 @@ def test_loaded_models_that_libraries_read_otherwise_are_compared_as_they_are_re
 
 
 @pytest.fixture
-def plants(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Plants:
+def plants(monkeypatch: Patch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Plants:
     """`python -m tools.planted` with such options: what it prints, if it finds all to be right."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 

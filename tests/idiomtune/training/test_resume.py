@@ -49,6 +49,8 @@ from tests.tiny_runs import (
     weights,
 )
 
+Log = pytest.LogCaptureFixture
+Patch = pytest.MonkeyPatch
 DISTILLATION = ["retain.distillation=0.5"]
 
 # Fixture with the options of a run → what is added to them, for each kind of state that a run has.
@@ -117,12 +119,7 @@ def test_resumed_equals_uninterrupted(
 
 @pytest.mark.parametrize("step", [0, 2, 3])
 def test_sigterm_saves_the_step(
-    tmp_path: Path,
-    options: list[str],
-    whole_run: WholeRun,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    step: int,
+    tmp_path: Path, options: list[str], whole_run: WholeRun, monkeypatch: Patch, caplog: Log, step: int
 ) -> None:
     """While the untrained model is scored, in mid-epoch, in an epoch's last step, which alone has scores.
 
@@ -236,7 +233,7 @@ def test_after_its_patience_ran_out_a_run_trains_no_further(tmp_path: Path, opti
 
 
 def test_resumed_with_no_steps_left_it_is_scored(
-    tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, options: list[str], monkeypatch: Patch
 ) -> None:
     at_loss(monkeypatch, 1, terminate)
     with pytest.raises(Interrupted):
@@ -249,7 +246,7 @@ def test_resumed_with_no_steps_left_it_is_scored(
 
 
 def test_a_run_keeps_the_precision_that_was_measured_at_its_start(
-    tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, options: list[str], monkeypatch: Patch
 ) -> None:
     """By `precision=auto`, whatever a layer takes when it goes on; also where `run.json` is lost."""
     monkeypatch.setattr("idiomtune.encoder.device.has_bf16_instructions", lambda: True)
@@ -401,7 +398,7 @@ def test_the_newest_record_that_is_whole(tmp_path: Path) -> None:
         saved_record(tmp_path)
 
 
-def test_which_run_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_which_run_is_resumed(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.chdir(tmp_path)
     assert find_run([]) is find_run(["resume=null"]) is find_run(["resume=auto"]) is None
     run = start(Path("checkpoints/mine/one"), "running", 100)
@@ -418,9 +415,7 @@ def test_which_run_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert find_run([f"resume={run}"]) == str(run), "its checkpoints are enough"
 
 
-def test_the_newest_unfinished_run_by_what_it_wrote_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_newest_unfinished_run_by_what_it_wrote_last(tmp_path: Path, monkeypatch: Patch) -> None:
     """For `it.resume()` also below the current folder, wherever `run_dir=` put it."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
@@ -546,7 +541,7 @@ def test_without_its_best_model_a_run_is_not_resumed(tmp_path: Path) -> None:
     ],
 )
 def test_a_run_may_become_longer_but_not_shorter_than_it_is(
-    max_epochs: int, max_steps: int | None, fits: bool, is_told: bool, caplog: pytest.LogCaptureFixture
+    max_epochs: int, max_steps: int | None, fits: bool, is_told: bool, caplog: Log
 ) -> None:
     state = TrainerState(step=15, epoch=1, step_in_epoch=1)
     before = {"max_epochs": 2, "max_steps": None}

@@ -35,6 +35,7 @@ from tests.tiny_runs import (
     train,
 )
 
+Log = pytest.LogCaptureFixture
 FOREVER = "trainer.patience=null"
 
 
@@ -85,11 +86,7 @@ def bug() -> NoReturn:
 
 
 def test_trackers_get_what_metrics_jsonl_holds_and_change_nothing(
-    tmp_path: Path,
-    options: list[str],
-    whole_run: WholeRun,
-    wandb: MagicMock,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, options: list[str], whole_run: WholeRun, wandb: MagicMock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Through a crash too: one run, what is logged again after the resume once, and the final scorecard."""
     chosen = ["tracking=[wandb,tensorboard]", "tracking.wandb.tags=[idioms,tiny]"]
@@ -140,7 +137,7 @@ def test_tensorboard_has_all_scores_on_request_and_those_of_the_end(tmp_path: Pa
 
 @pytest.mark.parametrize("is_full", [False, True])
 def test_wandb_gets_the_best_model_and_closes_without(
-    tmp_path: Path, wandb: MagicMock, caplog: pytest.LogCaptureFixture, is_full: bool
+    tmp_path: Path, wandb: MagicMock, caplog: Log, is_full: bool
 ) -> None:
     """The main process alone tracks."""
     online = [f"tracking.wandb.{o}" for o in ("mode=online", "log_model=best", "registry=idioms")]
@@ -164,11 +161,7 @@ def test_wandb_gets_the_best_model_and_closes_without(
 
 @pytest.mark.parametrize("fails_at", [None, 2])
 def test_a_failing_tracker_is_one_warning_and_the_other_goes_on(
-    tmp_path: Path,
-    options: list[str],
-    wandb: MagicMock,
-    caplog: pytest.LogCaptureFixture,
-    fails_at: int | None,
+    tmp_path: Path, options: list[str], wandb: MagicMock, caplog: Log, fails_at: int | None
 ) -> None:
     """A connection lost at a step; and a service that is not there at all, not even offline."""
     lost = ConnectionError("no route to host")
