@@ -70,9 +70,8 @@ def test_what_is_wrong_is_named(field: str, value: str, tmp_path: Path) -> None:
 def test_what_is_wrong_with_a_table_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A compound that is not in its sentence is counted."""
     other = ROW | {"sentence": "Cold feet!", "expected_order": ""}
-    with pytest.raises(UserError) as caught:
-        read_items(write(tmp_path, ROW, other, split="dev"), "dev")
-    assert caught.value.field == "expected_order"
+    error = refused(lambda: read_items(write(tmp_path, ROW, other, split="dev"), "dev"))
+    assert error.field == "expected_order"
     with pytest.raises(UserError, match="image5_caption"):
         read_items(write(tmp_path, ROW, header=HEADER[:-1]), "train")
     with pytest.raises(UserError, match=r"subtask_a_train\.tsv: .*data\.admire="):

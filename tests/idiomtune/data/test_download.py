@@ -30,7 +30,7 @@ from idiomtune.data.sources import SAMPLE_ROOT, DataFiles, GitHubData, NoDowngra
 from idiomtune.errors import DataMissingError, UserError
 from idiomtune.io.files import fingerprint
 from tests.fake_hub import Repository, serve
-from tests.programs import ROOT, run
+from tests.programs import ROOT, refused, run
 
 CONTENT = b'name,text\r\none,"A sentence, with a comma."\r\ntwo,Another.\r\n' * 50
 PINNED = PublishedFile("in/x.csv", "c0ffee", hashlib.sha256(CONTENT).hexdigest())
@@ -142,9 +142,7 @@ def test_what_a_server_does_wrong_is_not_taken_for_the_file(
 ) -> None:
     as_github(answering(wrong, Wrong("", CONTENT, len(CONTENT))))
     monkeypatch.setattr(sources, "_TIMEOUT", 0.2)
-    with pytest.raises(DataMissingError) as caught:
-        get(file)
-    assert all(part in str(caught.value) for part in (wrong.named, "x.csv", "a local copy"))
+    refused(lambda: get(file), wrong.named, "x.csv", "a local copy", error=DataMissingError)
     assert not (cache / "magpie" / "x.csv").exists()
     assert get(file).read_bytes() == CONTENT
 
@@ -276,10 +274,8 @@ def test_idiolink_is_kept_whole_or_not_at_all(
     if content is not None:
         hub.main[name] = content
     for _ in range(2):  # a second start does not take what came for the right file
-        with pytest.raises(DataMissingError, match=name) as caught:
-            idiolink_root(None, sample=False)
         remedies = ("data.root=", "IDIOM_DATA=", "data=sample")
-        assert [part for part in remedies if part not in str(caught.value)] == []
+        refused(lambda: idiolink_root(None, sample=False), name, *remedies, error=DataMissingError)
     assert not (cache / "idiolink" / "checksums.json").exists()
     hub.main[name] = good
     root = idiolink_root(None, sample=False)
@@ -336,13 +332,11 @@ def test_layouts_of_idiolink_and_order_of_its_sources(
     assert idiolink_root(None, sample=False) == tmp_path / "all" / "idiolink"
     (tmp_path / "others" / "magpie").mkdir(parents=True)
     for folder, kind in (("missing", UserError), ("hub/data/val", UserError), ("others", DataMissingError)):
-        with pytest.raises(UserError) as caught:
-            idiolink_root(str(tmp_path / folder), sample=False)
-        assert (caught.type, caught.value.option, caught.value.file) == (kind, "data.root", tmp_path / folder)
+        error = refused(partial(idiolink_root, str(tmp_path / folder), sample=False))
+        assert (type(error), error.option, error.file) == (kind, "data.root", tmp_path / folder)
     monkeypatch.setenv("IDIOM_DATA", str(tmp_path / "all" / "idiolink" / "val"))
-    with pytest.raises(DataMissingError) as caught:
-        idiolink_root(None, sample=False)
-    assert caught.value.option == "IDIOM_DATA"
+    error = refused(lambda: idiolink_root(None, sample=False), error=DataMissingError)
+    assert error.option == "IDIOM_DATA"
 
 
 # The client reads the Hub's address when it is imported.

@@ -8,7 +8,7 @@ import torch
 
 from idiomtune.encoder import device as device_module
 from idiomtune.encoder.device import keep_freed_memory, log_placement, place, times_as_fast_in_bf16
-from idiomtune.errors import UserError
+from tests.programs import refused
 
 
 def machine(
@@ -38,9 +38,7 @@ def test_what_a_choice_becomes(
     """A device and a precision with the reason, or an error that names the option."""
     machine(monkeypatch, **there)
     if isinstance(becomes, str):
-        with pytest.raises(UserError) as caught:
-            place(device, precision)
-        assert caught.value.option == becomes
+        assert refused(lambda: place(device, precision)).option == becomes
         return
     placement = place(device, precision)
     assert (placement.device, placement.precision) == becomes

@@ -21,6 +21,7 @@ from pydantic import BaseModel
 from idiomtune.errors import UserError
 from idiomtune.io.tables import Row, read_rows, read_table
 from tests.fuzzing import damaged_bytes, fuzz
+from tests.programs import refused
 
 ROWS = [
     {"id": "a", "text": 'He said "no",\nthen left.\u2028'},
@@ -134,10 +135,8 @@ def test_what_is_wrong_is_named(tmp_path: Path, name: str, content: bytes, parts
         pytest.importorskip("pyarrow")
     path = tmp_path / name
     path.write_bytes(content)
-    with pytest.raises(UserError) as told:
-        list(read_rows(path, columns=["id"]))
-    assert [part for part in (str(path), *parts) if part not in str(told.value)] == []
-    assert str(told.value).count("\n") < 7  # of many problems the first
+    error = refused(lambda: list(read_rows(path, columns=["id"])), str(path), *parts)
+    assert str(error).count("\n") < 7  # of many problems the first
 
 
 def test_numbers_in_a_spreadsheet_are_as_in_csv(tmp_path: Path) -> None:
@@ -217,10 +216,8 @@ def test_rows_as_records(tmp_path: Path) -> None:
     path.write_text("id,rank\na,1\nb,x\nc,\nd,4\n", encoding="utf-8")
     records = read_table(path, Sense)
     assert next(records) == (2, Sense(id="a", rank=1))
-    with pytest.raises(UserError) as told:
-        list(records)
-    for part in (str(path), "2 problems", "row 3 (id b), field 'rank'", "'x'", "row 4 (id c), field 'rank'"):
-        assert part in str(told.value)
+    wrong = ("2 problems", "row 3 (id b), field 'rank'", "'x'", "row 4 (id c), field 'rank'")
+    refused(lambda: list(records), str(path), *wrong)
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.jsonl", "t.parquet", "t.xlsx", "t.csv.gz"])

@@ -33,6 +33,7 @@ from idiomtune.training.resume import (
 )
 from tests.attempts import Attempt, How, Outcome, attempted
 from tests.own_data import mixture_options, write_pairs
+from tests.programs import refused
 from tests.tiny_models import tiny_sentence_transformer
 from tests.tiny_runs import (
     FEW_CHECKS,
@@ -489,9 +490,8 @@ def test_what_may_not_change_is_named(tmp_path: Path, overrides: str) -> None:
     save(tmp_path, 2, RECORDED)
     sections, named = REFUSED[overrides]
     experiment = "y" if "experiment" in overrides else "default"
-    with pytest.raises(UserError) as caught:
-        saved_config(tmp_path, changed(**sections), experiment, overrides.split())
-    assert str(caught.value).count(named) == 1
+    error = refused(lambda: saved_config(tmp_path, changed(**sections), experiment, overrides.split()))
+    assert str(error).count(named) == 1
 
 
 def test_an_option_that_the_project_has_got_since_has_its_default(tmp_path: Path) -> None:
