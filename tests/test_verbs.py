@@ -18,6 +18,7 @@ from hydra.core.global_hydra import GlobalHydra
 
 import idiomtune as it
 from idiomtune.testing import check_objective
+from tests.own_data import write, write_lines
 from tests.programs import ROOT, refused, run
 from tests.tiny_runs import KEY, assert_same_run
 
@@ -114,8 +115,7 @@ def test_a_page_of_models_shows_itself_and_replaces_no_file(tiny_path: Path) -> 
 @pytest.mark.parametrize("form", ["pandas", "path"])
 def test_own_data_in_memory(form: str, tiny_path: Path) -> None:
     """It lies next to the runs, by its digest, so that a run can be resumed."""
-    path = Path("pairs.jsonl")
-    path.write_text("".join(json.dumps(row) + "\n" for row in PAIRS))
+    path = write_lines(Path("pairs.jsonl"), PAIRS)
     data: Any = {"pandas": pd.DataFrame(PAIRS), "path": path}[form]
     short = {"max_steps": 1, "batch_size": 3}
     same: dict[str, Any] = {"model": str(tiny_path), "device": "cpu", "eval": {"cache": False}}
@@ -254,8 +254,9 @@ except KeyboardInterrupt as error:
     print("said", error)
     print("frames", len(traceback.extract_tb(error.__traceback__)), error.__cause__)
 """
-    Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in USES))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path.cwd())
+    write_lines(Path("rows.jsonl"), USES)
+    write(Path("script.py"), code)
+    done = run("script.py", cwd=Path.cwd())
     said, frames = done.stdout.splitlines()[-2:]
     assert f"it.resume({str(Path.cwd() / 'runs/a')!r})" in said, done.stderr
     assert frames == "frames 2 None"
@@ -271,8 +272,7 @@ except KeyboardInterrupt as error:
     ids=["evaluate", "check", "kit"],
 )
 def test_a_table_that_has_changed_is_read_again(read: Callable[[str], object], tiny_path: Path) -> None:
-    path = Path("pairs.jsonl")
-    path.write_text("".join(json.dumps(row) + "\n" for row in PAIRS))
+    path = write_lines(Path("pairs.jsonl"), PAIRS)
     read(str(tiny_path))
     path.write_text(json.dumps({"anchor": "a", "positive": "b"}) + "\n{}\n")
     with pytest.raises(it.UserError, match=r"(row|line) 2"):
