@@ -146,6 +146,7 @@ def test_every_experiment_runs_in_smoke(experiment: str, tmp_path: Path, tiny_pa
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("shown")
 def test_evaluating_best_gives_the_runs_scores(tmp_path: Path) -> None:
     """What was saved is what was scored, each query; and the sample's scores improve on its unseen idioms."""
     folder = tmp_path / "run"

@@ -22,7 +22,7 @@ from tests.own_data import write, write_lines
 from tests.programs import ROOT, refused, run
 from tests.tiny_runs import KEY, assert_same_run
 
-pytestmark = pytest.mark.usefixtures("in_folder", "undrawn")
+pytestmark = pytest.mark.usefixtures("in_folder")
 
 PAIRS = [
     {"anchor": f"He {verb} the {noun}.", "positive": meaning, "span": f"{verb} the {noun}", "group": group}
@@ -31,6 +31,7 @@ PAIRS = [
 ]
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["options", "experts_options"])
 def test_a_run_from_python_equals_the_commands(kind: str, request: pytest.FixtureRequest) -> None:
@@ -75,6 +76,7 @@ def test_what_a_run_answers(trained: it.Run, tiny_path: Path) -> None:
         it.Run(tiny_path)
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.slow
 def test_a_run_is_resumed_evaluated_and_judged(options: list[str]) -> None:
     """One run after another in one process; an error of one leaves nothing to the next."""
@@ -111,6 +113,7 @@ def test_a_page_of_models_shows_itself_and_replaces_no_file(tiny_path: Path) -> 
     assert f'title="explore.html" srcdoc="{escape(page.path.read_text("utf-8"))}"' in page._repr_html_()
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["pandas", "path"])
 def test_own_data_in_memory(form: str, tiny_path: Path) -> None:
@@ -176,6 +179,7 @@ USES = [
 ]
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.slow
 def test_queries_of_own_data_are_shown_by_sentence_and_idiom(tiny_path: Path) -> None:
     """Not by a hash and the name of a file that nobody made; the card says that training did not help."""
