@@ -4,6 +4,7 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import pytest
 
 from idiomtune.errors import UserError
 from idiomtune.io.claims import MovedError, claimed
+from tests.programs import ROOT
 
 RECORD = "record.json"
 
@@ -143,9 +145,16 @@ def ended(pid: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-@pytest.mark.parametrize(("kind", "replaces"), [("file", False), ("folder", True)], indirect=["kind"])
-def test_killed_at_any_point(tmp_path: Path, kind: Kind, replaces: bool) -> None:
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_killed_at_any_point(tmp_path: Path, is_folder: bool) -> None:
+    """In a process that is small, so that to fork it takes a millisecond."""
+    code = f"import sys, tests.idiomtune.io.test_claims as t; t.kill_at_each_point(sys.argv[1], {is_folder})"
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, check=True)
+
+
+def kill_at_each_point(folder: str, replaces: bool) -> None:
     """Nothing, the old one or the new one is there, complete; the next start has it, and leaves no stray."""
+    tmp_path, kind = Path(folder), Kind(replaces)
     out = tmp_path / "out"
     complete = [kind.whole("new"), *([kind.whole("old")] if replaces else [])]
     for at in range(1, 200):
