@@ -78,8 +78,9 @@ def _train(settings: TrainSettings, encoder: Encoder, suite: _TimedSuite, steps:
     with tempfile.TemporaryDirectory() as folder:
         run_folder = _TimedFolder(Path(folder), steps)
         run_folder.start({}, experiment="bench")
-        context = RunContext(settings, run_folder, placement, accelerator, processes)
-        train_loop(Training(context, Retention(encoder), objective, suite, card=""))
+        context = RunContext(run_folder, placement, accelerator, processes)
+        parts = settings.trainer, settings.model, Retention(encoder), objective, suite, settings.seed
+        train_loop(Training(context, *parts, score_every=settings.eval.every))
         lines = run_folder.metrics()
     losses = [line["loss"] for line in lines if "loss" in line]
     (scores,) = (line["scores"] for line in lines if "scores" in line)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -34,12 +34,19 @@ from idiomtune.training.step import RunContext, num_warmup_steps
 
 log = logging.getLogger(__name__)
 
-_SCORED_ALIKE = 0.01  # how far scores of one model may be apart, by rounding and approximate search
-
 Scores = dict[str, float]
 
+_SCORED_ALIKE = 0.01  # how far scores of one model may be apart, by rounding and approximate search
 
-def suite_of(context: RunContext, benchmarks: list[Benchmark], modules: nn.Module | None = None) -> Suite:
+
+@dataclass(frozen=True)
+class TrainContext(RunContext):
+    """What all parts of a run of `idiomtune train` share: its checked settings, too."""
+
+    settings: TrainSettings
+
+
+def suite_of(context: TrainContext, benchmarks: list[Benchmark], modules: nn.Module | None = None) -> Suite:
     """The benchmarks, and those of an objective's modules."""
     settings = context.settings
     if modules is not None:
@@ -47,7 +54,7 @@ def suite_of(context: RunContext, benchmarks: list[Benchmark], modules: nn.Modul
     return Suite(benchmarks, context.processes, settings.cut_dimensions)
 
 
-def check_model(context: RunContext, prepared: Prepared, retention: Retention, *, resumed: bool) -> None:
+def check_model(context: TrainContext, prepared: Prepared, retention: Retention, *, resumed: bool) -> None:
     """Check and record the models that are loaded: gate, parity, weights that remedies need.
 
     Raises:
@@ -75,7 +82,7 @@ def check_model(context: RunContext, prepared: Prepared, retention: Retention, *
 # ------------------------------------------------------------------ the untrained model and the best one
 
 
-def score_untrained(context: RunContext, suite: Suite) -> tuple[Scores, Encoder | None]:
+def score_untrained(context: TrainContext, suite: Suite) -> tuple[Scores, Encoder | None]:
     """The scores of the untrained model, kept in `baseline.json` for when the run is resumed.
 
     Returns:
@@ -113,7 +120,7 @@ def score_untrained(context: RunContext, suite: Suite) -> tuple[Scores, Encoder 
 
 
 def score_best(
-    context: RunContext, benchmarks: list[Benchmark], before: Suite, state: TrainerState
+    context: TrainContext, benchmarks: list[Benchmark], before: Suite, state: TrainerState
 ) -> tuple[Scorecard, list[float]]:
     """Score the saved model, loaded as a user loads it: what is reported is what was saved.
 
@@ -161,7 +168,7 @@ def have_changed(before: Sequence[float], after: Sequence[float]) -> bool:
 # ------------------------------------------------------------------ the report
 
 
-def current_card(context: RunContext, has_tokens: bool, *, with_scores: bool = False) -> str:
+def current_card(context: TrainContext, has_tokens: bool, *, with_scores: bool = False) -> str:
     """The model card of what the run has by now."""
     folder = context.run.path
     scores = json.loads((folder / "scores.json").read_text(encoding="utf-8")) if with_scores else None
@@ -205,7 +212,7 @@ def _not_learnt(
 
 
 def report(
-    context: RunContext,
+    context: TrainContext,
     state: TrainerState,
     baseline: Scores,
     best: Scorecard,

@@ -16,9 +16,11 @@ from idiomtune.encoder.glossary import named_glossary
 from idiomtune.encoder.glossary_record import describe_glossary, glossary_files
 from idiomtune.hub.push import check_can_push, push_or_warn
 from idiomtune.io.files import fingerprints
+from idiomtune.io.records import remember_start
 from idiomtune.programs.call import Call
 from idiomtune.programs.check import prepare, what_takes_less
 from idiomtune.programs.outcome import (
+    TrainContext,
     check_model,
     current_card,
     have_changed,
@@ -34,7 +36,7 @@ from idiomtune.training.loop import train_loop
 from idiomtune.training.objective import own_revisions
 from idiomtune.training.regularization import build_retention
 from idiomtune.training.resume import check_same_data, saved_record, start_or_resume
-from idiomtune.training.step import RunContext, Training
+from idiomtune.training.step import Training
 from idiomtune.training.tracking import tracked
 
 log = logging.getLogger(__name__)
@@ -58,7 +60,7 @@ def train(settings: TrainSettings, call: Call) -> float:
     before = saved_record(Path(settings.resume))["run"].get("precision") if settings.resume else None
     placement = place(settings.device, settings.precision, before)
     accelerator, processes = start_processes(placement)
-    context = RunContext(settings, call.run, placement, accelerator, processes)
+    context = TrainContext(call.run, placement, accelerator, processes, settings)
     run = call.run
     with _reserved(context, call) as checkpoint:
         step = read_state(checkpoint).step if checkpoint else 0
@@ -105,9 +107,15 @@ def train(settings: TrainSettings, call: Call) -> float:
 
             training = Training(
                 context,
+                settings.trainer,
+                settings.model,
                 retention,
                 objective,
                 suite,
+                settings.seed,
+                score_every=settings.eval.every,
+                scored=settings.checkpoint_benchmarks,
+                dropout=not settings.trainer.freeze_encoder,
                 card=processes.from_main(lambda: current_card(context, tokens)),
                 checkpoint=checkpoint,
                 usages=prepared.usages,
@@ -136,7 +144,7 @@ def train(settings: TrainSettings, call: Call) -> float:
 
 
 @contextlib.contextmanager
-def _reserved(context: RunContext, call: Call) -> Iterator[Path | None]:
+def _reserved(context: TrainContext, call: Call) -> Iterator[Path | None]:
     """The run's folder, reserved, with a record of this start; yields the checkpoint to resume from."""
     settings, run, processes = context.settings, context.run, context.processes
     run.writes = processes.is_main
@@ -152,10 +160,14 @@ def _reserved(context: RunContext, call: Call) -> Iterator[Path | None]:
             claim = run.claimed(resume=resume, overwrite=overwrite, record_start=call.record_start)
             held.enter_context(claim)
             log_placement(context.placement)
+            if call.experiment == "default" and not resume:
+                log.info("no +experiment= given: training with the defaults of conf/config.yaml")
             glossary = named_glossary(settings.model) if settings.hub.push is not None else None
             check_can_push(settings, None if glossary is None else glossary.describe())
             placed = {name: getattr(context.placement, name) for name in ("device", "precision", "reason")}
-            checkpoint = start_or_resume(settings, call.experiment, run, **placed)
+            checkpoint = start_or_resume(run, settings.record, call.experiment, resume=resume, **placed)
+            if checkpoint is None:
+                remember_start(run.path, settings.extensions)
             return run.path, checkpoint, dict(run.record)
 
         run.path, checkpoint, run.record = processes.from_main(start)

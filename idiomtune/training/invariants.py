@@ -191,7 +191,7 @@ class Invariants:
         """The batch's loss at other rows, and its gradient."""
         training, leaf = self._training, rows.detach().requires_grad_()
         with torch.enable_grad():
-            seed_everything(training.settings.seed, training.state.step, self._micro)
+            seed_everything(training.seed, training.state.step, self._micro)
             value: Tensor = training.loss(leaf, self._batch).loss
             unused = not value.requires_grad
             gradient = None if unused else torch.autograd.grad(value, leaf, allow_unused=True)[0]
@@ -209,11 +209,11 @@ class Invariants:
     # ---------------------------------------------------------------- the model and its optimizer
 
     def modes(self) -> str:
-        """Dropout is on while training.
+        """Dropout is on while training, if there is any.
 
         Some code has called train() or eval(): restore the mode it found.
         """
-        expected = not self._trainer.freeze_encoder
+        expected = self._training.dropout
         modules = self._encoder.named_modules()
         return _first([n or "the model" for n, m in modules if m.training != expected], "in the wrong mode")
 

@@ -81,7 +81,7 @@ def train_loop(training: Training) -> TrainerState:
                 state.epoch, state.step_in_epoch = state.epoch + 1, 0
 
             # ---- score and save
-            every = training.settings.eval.every
+            every = training.score_every
             due = epoch_ends if every == "epoch" else every != "end" and state.step % int(every) == 0
             if due or is_last:
                 score_and_save(training, last=is_last)
@@ -194,7 +194,7 @@ def score_and_save(training: Training, *, last: bool) -> None:
             with evaluating(encoder):
                 encoder.meanings = encoder.meanings.override(gate=fit_gate(encoder, usages))
         training.suite.remembers = last  # it may be the best, which is scored once more
-        scorecard = training.suite.run(encoder, only=training.settings.checkpoint_benchmarks)
+        scorecard = training.suite.run(encoder, only=training.scored)
     scores = scorecard.scores | scorecard.undefined
     is_best = update_best(state, scores, trainer)
     training.undefined = scorecard.undefined
@@ -228,7 +228,7 @@ def _compare_saved(training: Training) -> None:
 
     def compare() -> None:
         with evaluating(encoder):
-            difference = compare_saved(encoder, folder, training.settings.model)
+            difference = compare_saved(encoder, folder, training.model)
             texts = compared_texts(encoder)
         has_span = any(request.span for request in texts)
         run.update(parity_saved=difference, parity_texts=len(texts), parity_span=has_span)

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from idiomtune.config import TrainerSettings, TrainSettings
 from idiomtune.config.compose import unquoted
 from idiomtune.declarations.registry import is_place
 from idiomtune.errors import UserError
@@ -208,10 +207,13 @@ def _set(config: dict[str, Any], key: str, value: Any) -> None:
 # ------------------------------------------------------------------ resuming it
 
 
-def start_or_resume(settings: TrainSettings, experiment: str, run: RunFolder, **facts: Any) -> Path | None:
+def start_or_resume(
+    run: RunFolder, config: dict[str, Any], experiment: str, *, resume: bool, **facts: Any
+) -> Path | None:
     """Open a new run's record, or continue that of the run in the folder.
 
     Args:
+        config: the run's configuration, for the record.
         facts: for the record: what may differ when the run is resumed (the device).
 
     Returns:
@@ -220,18 +222,16 @@ def start_or_resume(settings: TrainSettings, experiment: str, run: RunFolder, **
     Raises:
         UserError: if the best model so far is lost, or the run is already longer than requested.
     """
-    if experiment == "default" and settings.resume is None:
-        log.info("no +experiment= given: training with the defaults of conf/config.yaml")
-    config = settings.record | {"resume": None}
-    checkpoint = None if settings.resume is None else _checkpoint_to_resume(run.path)
+    config = config | {"resume": None}
+    checkpoint = _checkpoint_to_resume(run.path) if resume else None
     if checkpoint is None:
-        if settings.resume is not None:
+        if resume:
             log.warning("no checkpoint to resume from: starting again from step 0")
             experiment = read_run_record(run.path)["experiment"]
-        run.start(config, experiment=experiment, seed=settings.seed, **facts)
+        run.start(config, experiment=experiment, seed=config["seed"], **facts)
         return None
     saved, state = saved_record(run.path, checkpoint), read_state(checkpoint)
-    _check_length(saved["config"]["trainer"], settings.trainer, state)
+    _check_length(saved["config"]["trainer"], config["trainer"], state)
     run.resume(config, state.step, saved, **facts)
     log.info("resuming from %s", checkpoint)
     return checkpoint
@@ -252,24 +252,25 @@ def _checkpoint_to_resume(run: Path) -> Path | None:
     return checkpoint
 
 
-def _check_length(before: dict[str, Any], trainer: TrainerSettings, state: TrainerState) -> None:
+def _check_length(before: dict[str, Any], trainer: dict[str, Any], state: TrainerState) -> None:
     """Refuse a length below what is trained; warn of a new one, on which the learning rates depend."""
     epochs = state.epoch + (state.step_in_epoch > 0)
-    if epochs > trainer.max_epochs or (trainer.max_steps is not None and state.step > trainer.max_steps):
+    max_epochs, max_steps = trainer["max_epochs"], trainer["max_steps"]
+    if epochs > max_epochs or (max_steps is not None and state.step > max_steps):
         raise UserError(
             f"the run already has {state.step} steps in {epochs} epochs, more than "
-            f"trainer.max_epochs={trainer.max_epochs} trainer.max_steps={trainer.max_steps}: leave these out "
+            f"trainer.max_epochs={max_epochs} trainer.max_steps={max_steps}: leave these out "
             "to keep the run's length, or raise them"
         )
     names = ("max_epochs", "max_steps")
-    changed = [n for n in names if before.get(n) != getattr(trainer, n)]
-    if changed and trainer.schedule != "constant":
+    changed = [n for n in names if before.get(n) != trainer[n]]
+    if changed and trainer["schedule"] != "constant":
         log.warning(
             "%s: from step %d on the learning rate follows the %s schedule for the new length, and before "
             "that the one for the old length: a run with the new length from its start ends differently",
-            ", ".join(f"trainer.{n} was {before.get(n)}, is {getattr(trainer, n)}" for n in changed),
+            ", ".join(f"trainer.{n} was {before.get(n)}, is {trainer[n]}" for n in changed),
             state.step,
-            trainer.schedule,
+            trainer["schedule"],
         )
 
 

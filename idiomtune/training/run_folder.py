@@ -33,7 +33,7 @@ from idiomtune.io.files import (
     write_text,
 )
 from idiomtune.io.hub import without_secrets
-from idiomtune.io.records import readable_record, remember_start
+from idiomtune.io.records import readable_record
 from idiomtune.io.runs import CHECKSUMS, checkpoints
 from idiomtune.io.terminal import logged_to
 
@@ -241,8 +241,6 @@ class RunFolder:
         for name in (_METRICS, BASELINE[0], "error.log", "report.html"):
             (self.path / name).unlink(missing_ok=True)
         shutil.rmtree(self.path / BASELINE[1], ignore_errors=True)
-        if self.writes:
-            remember_start(self.path, config.get("extensions") or ())
         self._open(
             config, {"status": "running", "started": _now(), "ended": None, **_surroundings(), **facts}
         )

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from accelerate import Accelerator
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 
 from idiomtune.benchmarks.suite import Suite
-from idiomtune.config import TrainerSettings, TrainSettings
+from idiomtune.config import ModelSettings, TrainerSettings
 from idiomtune.declarations.score import ScoreTable
 from idiomtune.encoder.device import Placement
 from idiomtune.encoder.encoder import Encoder
@@ -147,14 +147,12 @@ class RunContext:
     """What all parts of a run share.
 
     Attributes:
-        settings: the checked configuration.
         run: its folder, claimed and with a record.
         placement: device and precision.
         accelerator: the same, for training.
         processes: of the launch; all train, the main one writes.
     """
 
-    settings: TrainSettings
     run: RunFolder
     placement: Placement
     accelerator: Accelerator
@@ -169,9 +167,15 @@ class Training:
 
     Attributes:
         context: what all parts of the run share.
+        trainer: the recipe.
+        model: how plain sentence-transformers loads a checkpoint, for the comparison with it.
         retention: the encoder that is trained, with the remedies against forgetting.
         objective: data, batches and loss.
         suite: the benchmarks for checkpoints.
+        seed: with the epoch and the step, it decides everything that is drawn.
+        score_every: `epoch`, or a number of steps, after which it is scored and saved; `end`: only then.
+        scored: names of the benchmarks for checkpoints; None = all.
+        dropout: whether there is any.
         card: the model card of `best/`.
         checkpoint: the folder to resume from; the encoder already has its weights.
         usages: sentences that the gate of the meanings is fitted to.
@@ -185,10 +189,16 @@ class Training:
     """
 
     context: RunContext
+    trainer: TrainerSettings
+    model: ModelSettings
     retention: Retention
     objective: Objective
     suite: Suite
-    card: str
+    seed: int
+    score_every: Literal["epoch", "end"] | int = "epoch"
+    scored: Sequence[str] | None = None
+    dropout: bool = True
+    card: str = ""
     checkpoint: Path | None = None
     usages: Sequence[Usage] = ()
     on_saved: OnSaved | None = None
@@ -199,9 +209,8 @@ class Training:
     undefined: ScoreTable = field(default_factory=ScoreTable)
 
     def __post_init__(self) -> None:
-        self.settings, self.run = self.context.settings, self.context.run
+        self.run, self.encoder = self.context.run, self.retention.encoder
         self.processes, self.accelerator = self.context.processes, self.context.accelerator
-        self.trainer, self.encoder = self.settings.trainer, self.retention.encoder
         self._num_skipped = 0
         self.is_compared = False  # with plain sentence-transformers, once a checkpoint is saved
         trainer, objective = self.trainer, self.objective
@@ -213,7 +222,7 @@ class Training:
         if trainer.freeze_encoder:
             self.embed = FrozenEmbedder(*parts)
         else:
-            self.embed = TrainableEmbedder(*parts, self.settings.seed, caching=trainer.gradient_caching)
+            self.embed = TrainableEmbedder(*parts, self.seed, caching=trainer.gradient_caching)
         optimizer = build_optimizer(self.encoder, objective.modules, trainer)
         self.optimizer = self.accelerator.prepare_optimizer(optimizer)
         if self.checkpoint is not None:
@@ -296,7 +305,7 @@ def take_step(training: Training, micro_batches: Sequence[Sequence[int]]) -> dic
     factor = schedule(trainer, state.step, training.num_steps)
     for group in training.optimizer.param_groups:
         group["lr"] = trainer.learning_rate * factor * group["lr_scale"]
-    training.encoder.train(not trainer.freeze_encoder)
+    training.encoder.train(training.dropout)
     objective.modules.train()
     training.invariants.begin(micro_batches)
 
@@ -389,8 +398,8 @@ def _not_finite(what: str, value: float, batches: Sequence[Batch], training: Tra
         f"{len(anchors)} anchors {', '.join(anchors[:5])}{', …' if len(anchors) > 5 else ''}\n"
         + (f"  The first layer that gives NaN or infinity for these texts: {layer}.\n" if layer else "")
         + f"  The complete batch is in {path}. {last_saved(run.path)}.\n"
-        "  Usual causes: too high a trainer.learning_rate, too low a temperature of the loss, precision=fp16 "
-        "(try bf16 or fp32)."
+        f"  Usual causes: too high a learning rate (it is {training.trainer.learning_rate:g}), too low a "
+        "temperature of the loss, precision=fp16 (try bf16 or fp32)."
     )
 
 

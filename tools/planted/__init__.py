@@ -203,14 +203,14 @@ ERRORS = [
     Planted(
         "training without dropout",
         STEP,
-        "    training.encoder.train(not trainer.freeze_encoder)\n",
+        "    training.encoder.train(training.dropout)\n",
         "    training.encoder.eval()\n",
         ("modes",),
     ),
     Planted(
         "an evaluation leaves the model in evaluation mode",
         STEP,
-        "    training.encoder.train(not trainer.freeze_encoder)\n",
+        "    training.encoder.train(training.dropout)\n",
         "    state.step or training.encoder.train()\n    state.scored_step and training.encoder.eval()\n",
         ("modes",),
     ),

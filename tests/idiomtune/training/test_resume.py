@@ -7,7 +7,6 @@ import random
 import shutil
 import signal
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -545,7 +544,7 @@ def test_a_run_may_become_longer_but_not_shorter_than_it_is(
 ) -> None:
     state = TrainerState(step=15, epoch=1, step_in_epoch=1)
     before = {"max_epochs": 2, "max_steps": None}
-    trainer: Any = SimpleNamespace(max_epochs=max_epochs, max_steps=max_steps, schedule="linear")
+    trainer = {"max_epochs": max_epochs, "max_steps": max_steps, "schedule": "linear"}
     with caplog.at_level(logging.WARNING):
         if not fits:
             with pytest.raises(UserError, match=f"15 steps.*max_epochs={max_epochs}"):
@@ -554,7 +553,7 @@ def test_a_run_may_become_longer_but_not_shorter_than_it_is(
         _check_length(before, trainer, state)
         assert ("trainer.max_" in caplog.text) == is_told
         caplog.clear()
-        trainer.schedule = "constant"
+        trainer["schedule"] = "constant"
         _check_length(before, trainer, state)
         assert not caplog.records
     _check_length(before, trainer, TrainerState(step=15, epoch=2))  # no third one is begun
