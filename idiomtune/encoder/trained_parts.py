@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import importlib.util
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -170,12 +170,13 @@ class IdiomTokenRows:
 
     Args:
         encoder: with idiom tokens.
+        expressions: those whose tokens are meant; None = all.
 
     Raises:
         UserError: if it has none; the message names `option`.
     """
 
-    def __init__(self, encoder: Encoder, option: str) -> None:
+    def __init__(self, encoder: Encoder, option: str, expressions: Iterable[str] | None = None) -> None:
         if encoder.idiom_tokens is None:
             message = "the model has no idiom tokens: model.idiom_tokens=train gives it some"
             raise UserError(message, option=option)
@@ -183,7 +184,8 @@ class IdiomTokenRows:
         self._encoder = encoder
         self._weight: nn.Parameter = transformer.get_input_embeddings().weight
         vocabulary = encoder.model.tokenizer.get_vocab()
-        ids = sorted(vocabulary[token] for token in encoder.idiom_tokens.expressions)
+        token_of = encoder.idiom_tokens.token_of
+        ids = [vocabulary[token_of[name]] for name in (token_of if expressions is None else expressions)]
         self._is_idiom_token = torch.zeros(len(self._weight), 1, dtype=torch.bool, device=self._weight.device)
         self._is_idiom_token[torch.tensor(ids, device=self._weight.device)] = True
         self._before: Tensor | None = None

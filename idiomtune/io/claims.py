@@ -79,7 +79,7 @@ def claimed(
         record: a file by which the program knows the folders that it has made; "" = it replaces none.
         begins: a pattern by which the program knows the files that it has made.
         overwrite: replaces such a file, or a folder with the record; None = the program has no such option.
-        resumed: names of the files that a failing block leaves to resume from.
+        resumed: names of the files and folders that a failing block leaves to resume from.
 
     Yields:
         The path to write: of a file, or of an empty folder.
@@ -115,7 +115,8 @@ def claimed(
                 moved = error
             seal(made)
             for state in resumed:
-                (work / state).unlink(missing_ok=True)
+                shutil.rmtree(work / state, ignore_errors=True)
+                (work / state).unlink(missing_ok=True)  # it was a file
             may_replace = was_there and not _problem(target, record, begins, overwrite)
             if may_replace and record:
                 target.rename(replaced)

@@ -1,6 +1,6 @@
 """`idiomtune learn`: a glossary into a model, so that its expressions embed as their meanings do.
 
-Either each expression becomes a token, which is taught while the encoder is frozen (every text without such
+Either each expression becomes a token, which is trained while the encoder is frozen (every text without such
 an expression keeps its embedding bit for bit), or all weights are trained: the model that reads the glossary,
 with a gate that weighs meanings by usage, is then the teacher of the model that reads none.
 """
@@ -11,31 +11,34 @@ import json
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
-from torch import Tensor, nn
+import yaml
+from torch import Tensor
 from torch.nn.functional import cosine_similarity, normalize
 
-from idiomtune.config import LearnSettings, ModelSettings
+from idiomtune.benchmarks import Embed, Result, Score
+from idiomtune.benchmarks.suite import Suite
+from idiomtune.config import LearnSettings, ModelSettings, TrainerSettings
 from idiomtune.data.usages import labelled_usages
+from idiomtune.declarations.models import CONF
 from idiomtune.encoder.building import build_encoder
 from idiomtune.encoder.choosing import weighed
-from idiomtune.encoder.device import log_placement, place
+from idiomtune.encoder.device import Placement, log_placement, place, start_processes
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.forward import evaluating
 from idiomtune.encoder.glossary import Glossary, Meanings, glossary_path, read_glossary
 from idiomtune.encoder.glossary_record import learnt_glossaries
 from idiomtune.encoder.loading import resolve_model_path
+from idiomtune.encoder.trained_parts import IdiomTokenRows
 from idiomtune.errors import UserError
-from idiomtune.expressions import Forms, find_expression, plain_expression
+from idiomtune.expressions import find_expression, plain_expression
 from idiomtune.hub.card import learnt_card
 from idiomtune.io.claims import claimed
 from idiomtune.io.files import (
@@ -45,27 +48,33 @@ from idiomtune.io.files import (
     fingerprints,
     first_of,
     read_text,
-    sync,
     text_lines,
     write_json,
     write_text,
 )
-from idiomtune.io.records import LEARNT
-from idiomtune.io.terminal import progress_bar
+from idiomtune.io.records import LEARNT, readable_record
+from idiomtune.io.runs import checkpoints
+from idiomtune.objectives.goals import GoalObjective
 from idiomtune.requests import Request
 from idiomtune.training.ending import explained
-from idiomtune.training.step import optimizer_tensors, restore_optimizer
+from idiomtune.training.loop import train_loop
+from idiomtune.training.regularization import Retention
+from idiomtune.training.resume import start_or_resume
+from idiomtune.training.run_folder import RunFolder
+from idiomtune.training.step import RunContext, Training
 
 log = logging.getLogger(__name__)
 
 _LITERAL = 0.3  # unless a gate, or a model trained with meanings after expressions, tells literal uses apart
-_CHUNK = 8  # expressions whose tokens are learnt together
-_BATCH_SIZE, _WARMUP, _MAX_NORM = 64, 0.1, 1.0  # into weights
-_SENTENCES = {"tokens": 16, "weights": 64}
-_LEARNING_RATE = {"tokens": 0.01, "weights": 4e-4}
-_STATE = ".learnt.safetensors"
-_RECIPE = 2  # of what is learnt: what another version began is not resumed
-_EPOCH, _WEIGHT = "epoch", "weight/"  # saved for resuming: epochs done; before a weight's name
+_PART = 128  # texts of a micro-step into tokens, whose steps are of all texts
+_BATCH_SIZE = 64  # embeddings of a step into weights
+_SCORE_EVERY: dict[str, Literal["epoch"] | int] = {"tokens": 10, "weights": "epoch"}
+_DEFAULTS = {
+    "tokens": {"sentences": 16, "learning_rate": 0.01},
+    "weights": {"sentences": 64, "learning_rate": 4e-4},
+}
+_RUN = "run"  # the folder of the training, as long as it is not finished
+_RECIPE = 3  # of what is learned: what another version began is not resumed
 # Options that are on record, and that the same command must repeat to resume.
 _HOW = ("into", "steps", "epochs", "precision", "literal", "remove", "sentences", "learning_rate")
 # Sentences that do not hint at an expression's meaning, for expressions that the corpus has too few of.
@@ -97,67 +106,13 @@ class Carrier:
         text: the sentence.
         span: of the expression.
         expression: as the glossary lists it.
+        is_found: in the corpus.
     """
 
     text: str
     span: tuple[int, int]
     expression: str
-
-
-Goal = Callable[[Sequence[Carrier]], Tensor]  # (2C, D): what each sentence and expression should embed as
-
-
-@dataclass
-class LearningState:
-    """What was learnt so far, in one file.
-
-    Attributes:
-        folder: where it is saved.
-        facts: what is learnt, from what, how: only an identical command can resume.
-        reached: expression → how close its sentences came to their goal.
-        tensors: expression → its token's embedding; or weights and an optimizer's state.
-    """
-
-    folder: Path
-    facts: dict[str, Any]
-    reached: dict[str, float] = field(default_factory=dict)
-    tensors: dict[str, Tensor] = field(default_factory=dict)
-
-    @classmethod
-    def open(cls, folder: Path, facts: dict[str, Any]) -> LearningState:
-        """The state that an interrupted start with the same facts saved; an empty one for a new start.
-
-        Raises:
-            UserError: if a start with other facts was interrupted; it names them.
-        """
-        try:
-            with safe_open(folder / _STATE, "pt") as file:
-                before, reached = (json.loads(file.metadata()[name]) for name in ("facts", "reached"))
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except (OSError, ValueError, KeyError, SafetensorError):  # interrupted before the first was saved
-            return cls(folder, facts)
-        now = json.loads(json.dumps(facts))
-        if changed := [name for name in now if before.get(name) != now[name]]:
-            raise UserError(
-                f"output: another command with this output was interrupted ({', '.join(changed)} differ): "
-                f"repeat that one to resume it, name another output, or delete {folder}"
-            )
-        return cls(folder, before, reached, tensors)
-
-    def save(self) -> None:
-        """Write it to one file, completely or not at all."""
-        partial = self.folder / f"{_STATE}.partial"
-        recorded = {"facts": json.dumps(self.facts), "reached": json.dumps(self.reached)}
-        save_file(self.tensors, partial, metadata=recorded)
-        sync(partial)
-        partial.replace(self.folder / _STATE)
-
-    def add_reached(self, carriers: Sequence[Carrier], cosines: Tensor) -> None:
-        """Add each expression's mean of the carriers' cosines, (C,)."""
-        by_name: dict[str, list[float]] = {}
-        for carrier, cosine in zip(carriers, cosines.tolist(), strict=True):
-            by_name.setdefault(carrier.expression, []).append(cosine)
-        self.reached |= {name: round(sum(some) / len(some), 4) for name, some in by_name.items()}
+    is_found: bool = False
 
 
 def learn(settings: LearnSettings) -> Path:
@@ -177,101 +132,97 @@ def learn(settings: LearnSettings) -> Path:
     else:  # a name that the same command gives again, so that it resumes
         names = [Path(path).stem for path in (settings.model.path, *settings.glossary)]
         output = Path("checkpoints/learnt") / "_".join(names or ["model"])
-    claim = claimed("output", output, record=LEARNT, resumed=(_STATE, f"{_STATE}.partial"))
+    defaults = _DEFAULTS[settings.into]
+    chosen = {name: getattr(settings, name) or default for name, default in defaults.items()}
+    claim = claimed("output", output, record=LEARNT, resumed=(_RUN,))
     with claim as folder, explained("repeat the command to resume it"):
-        _learn(settings, folder)
+        _learn(settings.model_copy(update=chosen), folder)
     return output
 
 
 def _learn(settings: LearnSettings, folder: Path) -> None:
-    source = Path(resolve_model_path(settings.model.path))
-    sentences = settings.sentences or _SENTENCES[settings.into]
-    learning_rate = settings.learning_rate or _LEARNING_RATE[settings.into]
-    settings = settings.model_copy(update={"sentences": sentences, "learning_rate": learning_rate})
+    # ---- what is learned, and from what
     glossary = read_glossary([glossary_path(name, "glossary") for name in settings.glossary])
-    corpus, corpus_sum = [], None
-    if settings.corpus is not None:
-        path = expanded(settings.corpus, "corpus")
-        corpus = [line.strip() for line in text_lines(read_text(path)) if line.strip()]
-        corpus_sum = fingerprint(path)
-        if not corpus:
-            raise UserError(f"corpus={path}: contains no sentences; one a line is expected")
+    path = None if settings.corpus is None else expanded(settings.corpus, "corpus")
+    corpus = [] if path is None else [s for line in text_lines(read_text(path)) if (s := line.strip())]
+    if path is not None and not corpus:
+        raise UserError(f"corpus={path}: contains no sentences; one a line is expected")
+    source = Path(resolve_model_path(settings.model.path))
     facts = {
         "recipe": _RECIPE,
         "model": settings.model.path,
         "options": settings.model.model_dump(exclude={"path", "about", "tokens_per_forward"}),
         "weights": fingerprints(sorted(source.rglob("*.safetensors"))) if source.is_dir() else {},
         "glossary": glossary.describe(),
-        "corpus": corpus_sum,
+        "corpus": None if path is None else fingerprint(path),
         **{name: getattr(settings, name) for name in _HOW},
     }
-    state = LearningState.open(folder.parents[1], facts)
-    # Tokens are few, so their gradients are kept exact.
-    asked = settings.precision if settings.into == "weights" else "fp32"
-    placement = place(settings.device, asked, state.facts.get("arithmetic"))
-    state.facts = state.facts | {"arithmetic": placement.precision}
-    log_placement(placement)
+    run = RunFolder(folder.parents[1] / _RUN)
+    _refuse_another(run.path, facts)
     for note in glossary.notes:
         log.info("glossary: %s", note)
-    glossary = glossary._replace(senses={name: some for name, some in glossary.senses.items() if some})
+    glossary = glossary._replace(senses={name: senses for name, senses in glossary.senses.items() if senses})
 
+    # ---- the model, and how it reads meanings
+    # Tokens are few, so their gradients are kept exact.
+    asked = settings.precision if settings.into == "weights" else "fp32"
+    placement = place(settings.device, asked, readable_record(run.path / "run.json").get("precision"))
+    log_placement(placement)
     encoder = build_encoder(settings.model, placement)
-    _ = encoder.transformer  # a table of token vectors has none: its error says that it cannot be changed
-    if settings.into == "tokens":
-        encoder.requires_grad_(False)
-    read = encoder.meanings  # what the model was trained to read
-    meanings = glossary.meanings(brief=settings.model.glossary_brief)
-    if read is not None:
-        log.info("the new model will not read this model's own glossary (%d expressions)", len(read.senses))
-    encoder.meanings = None
-    tokens = encoder.idiom_tokens
-    learnt = [name for names in tokens.expressions.values() for name in names] if tokens else []
-    known = set(map(plain_expression, learnt))
-    if unknown := [name for name in settings.remove if plain_expression(name) not in known]:
-        has = f"it has tokens for {first_of(learnt)}" if learnt else "it has no tokens of expressions"
-        raise UserError(f"remove: the model has no token for {first_of(unknown)}; {has}")
-    encoder.drop_idiom_tokens([*settings.remove, *glossary.senses])
-    if not glossary.senses and not settings.remove:
-        raise UserError(
-            "there is no expression with a meaning, so there is nothing to learn", option="glossary"
-        )
-    if settings.into == "weights":
-        meanings = _weighed(encoder, meanings, read, settings.model)
-    in_place = meanings.gate is None and (read is None or read.form == "in_place")
-    carriers = find_carriers(glossary, corpus, sentences)
-    # The share of the unchanged sentence in what an expression learns; 0 where literal uses are known apart.
-    share = settings.literal if settings.literal is not None else _LITERAL * in_place
-    if share and glossary.never_literal:
-        names = first_of(sorted(glossary.never_literal))
-        log.info("never used literally by the glossary, so literal=0: %s", names)
-    literal = {name: 0.0 if name in glossary.never_literal else share for name in glossary.senses}
-
-    def goal_of(some: Sequence[Carrier]) -> Tensor:
-        return targets(encoder, some, meanings, literal, in_place=in_place)
-
-    start = time.monotonic()
-    if settings.into == "weights":
-        others = _others(corpus, meanings, sum(map(len, carriers.values())))  # as many as with an expression
-        num_new = _into_weights(encoder, carriers, others, goal_of, placement.autocast(), settings, state)
-    else:
-        num_new = _into_tokens(encoder, carriers, goal_of, settings, state, glossary.forms)
-    if num_new:
-        seconds = time.monotonic() - start
+    transformer: Any = encoder.transformer  # a table of token vectors has none: its error says what it cannot
+    trained = encoder.meanings  # what the model was trained to read
+    if trained is not None:
         log.info(
-            "%d expressions learnt in %.0f s (%.1f s each); mean cosine with what they should mean: %.3f",
-            *(num_new, seconds, seconds / num_new, sum(state.reached.values()) / len(state.reached)),
+            "the new model will not read this model's own glossary (%d expressions)", len(trained.senses)
         )
+    encoder.meanings = None
+    _drop_tokens(encoder, settings.remove, glossary)
+    meanings = glossary.meanings(brief=settings.model.glossary_brief)
+    if settings.into == "weights":
+        meanings = _weighed(encoder, meanings, trained, settings.model)
+    in_place = meanings.gate is None and (trained is None or trained.form == "in_place")
+    if in_place:
+        meanings = meanings.override(form="in_place")
+
+    # ---- sentences, what they should embed as, and the training
+    carriers = find_carriers(glossary, corpus, settings.sentences or 0)
+    reached: dict[str, float] = {}
+    if carriers:
+        # The share of the unchanged sentence in what is learned; 0 where literal uses are known apart.
+        share = settings.literal if settings.literal is not None else _LITERAL * in_place
+        if share and glossary.never_literal:
+            names = first_of(sorted(glossary.never_literal))
+            log.info("never used literally by the glossary, so literal=0: %s", names)
+        literal = {name: 0.0 if name in glossary.never_literal else share for name in glossary.senses}
+        requests = plain_requests(carriers)
+        with torch.no_grad(), placement.autocast():
+            goals = targets(encoder, carriers, meanings, literal)
+            benchmark = GoalBenchmark(carriers, goals)
+            if settings.into == "weights":
+                unchanged = _others(corpus, meanings, len(carriers))
+                goals = torch.cat([goals, normalize(encoder(unchanged).float(), dim=1)])  # (N, D)
+                requests += unchanged
+        if settings.into == "tokens":
+            encoder.add_idiom_tokens(glossary.senses, forms=glossary.forms)
+            IdiomTokenRows(encoder, "into=tokens", glossary.senses).train_alone()
+        else:
+            transformer.get_input_embeddings().requires_grad_(False)
+        trainer = _trainer(settings, requests)
+        objective = GoalObjective(requests, goals, batch_size=trainer.batch_size, seed=0)
+        reached = _train(encoder, objective, benchmark, settings, trainer, run, placement, facts)
+
+    # ---- the new model, its record and its card
     if corpus:
         occurring, _ = meanings.log_coverage(corpus, "the corpus")
         if never := [name for name in meanings.senses if name not in occurring]:
+            names = first_of(never)
             log.warning(
-                "glossary: in no sentence of the corpus, so learnt from neutral sentences alone: %s",
-                first_of(never),
+                "glossary: in no sentence of the corpus, so learned from neutral ones alone: %s", names
             )
-    own = set(corpus)
-    own_sentences = {name: sum(c.text in own for c in some) for name, some in carriers.items()}
-    record = facts | {"precision": placement.precision, "reached": state.reached}
-    record["sentences_found"] = own_sentences
+    counts = dict.fromkeys(glossary.senses, 0)
+    for carrier in carriers:
+        counts[carrier.expression] += carrier.is_found
+    record = facts | {"precision": placement.precision, "reached": reached, "sentences_found": counts}
     if before := learnt_glossaries(settings.model):
         record["taught_before"] = before
     encoder.save(folder)
@@ -279,47 +230,90 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
     write_text(folder / "README.md", learnt_card(settings.model.model_dump(), glossary, settings.into))
 
 
-def _weighed(encoder: Encoder, meanings: Meanings, read: Meanings | None, model: ModelSettings) -> Meanings:
+def _refuse_another(run: Path, facts: Mapping[str, Any]) -> None:
+    """Refuse to resume what another command began.
+
+    Raises:
+        UserError: naming what differs.
+    """
+    before, now = readable_record(run / "config.yaml").get("learned", {}), json.loads(json.dumps(facts))
+    if (changed := [name for name in now if before.get(name) != now[name]]) and checkpoints(run):
+        raise UserError(
+            f"output: another command with this output was interrupted ({', '.join(changed)} differ): "
+            f"repeat that one to resume it, name another output, or delete {run.parent}"
+        )
+
+
+def _drop_tokens(encoder: Encoder, removed: Sequence[str], glossary: Glossary) -> None:
+    """Read as words again what is removed, and what is learned anew.
+
+    Raises:
+        UserError: for an expression to remove that has no token; if nothing is removed or learned.
+    """
+    tokens = encoder.idiom_tokens
+    learned = [name for names in tokens.expressions.values() for name in names] if tokens else []
+    plain = set(map(plain_expression, learned))
+    if unknown := [name for name in removed if plain_expression(name) not in plain]:
+        has = f"it has tokens for {first_of(learned)}" if learned else "it has no tokens of expressions"
+        raise UserError(f"remove: the model has no token for {first_of(unknown)}; {has}")
+    if not glossary.senses and not removed:
+        raise UserError(
+            "there is no expression with a meaning, so there is nothing to learn", option="glossary"
+        )
+    encoder.drop_idiom_tokens([*removed, *glossary.senses])
+
+
+def _weighed(
+    encoder: Encoder, meanings: Meanings, trained: Meanings | None, model: ModelSettings
+) -> Meanings:
     """The meanings as the teacher reads them: as it was trained to, else in place; weighed by usage.
 
     Args:
-        read: what the model was trained to read.
+        trained: what the model was trained to read.
     """
-    if read is not None:
-        meanings = meanings.override(form=read.form, gate=None if model.glossary_gate is False else read.gate)
+    if trained is not None:
+        gate = None if model.glossary_gate is False else trained.gate
+        meanings = meanings.override(form=trained.form, gate=gate)
     elif model.glossary_gate is None:  # without a gate an untrained model takes literal uses for idiomatic
         model = model.model_copy(update={"glossary_gate": True})
-    return weighed(encoder, meanings, model, labelled_usages, is_trained=read is not None)
+    return weighed(encoder, meanings, model, labelled_usages, is_trained=trained is not None)
 
 
 # ------------------------------------------------------------------ sentences and what they should embed as
 
 
-def find_carriers(glossary: Glossary, corpus: Sequence[str], num_sentences: int) -> dict[str, list[Carrier]]:
-    """Expression → the sentences to learn it from: the corpus' first, then neutral ones."""
+def find_carriers(glossary: Glossary, corpus: Sequence[str], num_sentences: int) -> list[Carrier]:
+    """Sentences to learn each expression from: the corpus' first, then neutral ones."""
     carriers: dict[str, list[Carrier]] = {name: [] for name in glossary.senses}
     meanings = glossary.meanings()
     for text in dict.fromkeys(corpus):
         for start, end, name in meanings.find(text):
             if len(carriers[name]) < num_sentences:
-                carriers[name].append(Carrier(text, (start, end), name))
-    for name, some in carriers.items():
-        for frame in NEUTRAL[: max(0, min(num_sentences, len(NEUTRAL)) - len(some))]:
+                carriers[name].append(Carrier(text, (start, end), name, is_found=True))
+    for name, group in carriers.items():
+        for frame in NEUTRAL[: max(0, min(num_sentences, len(NEUTRAL)) - len(group))]:
             text = frame.format(name)
             span = find_expression(text, name)
             assert span is not None
-            some.append(Carrier(text, span, name))
-    return carriers
+            group.append(Carrier(text, span, name))
+    return [carrier for group in carriers.values() for carrier in group]
 
 
-def _others(corpus: Sequence[str], meanings: Meanings, number: int) -> list[str]:
+def _others(corpus: Sequence[str], meanings: Meanings, number: int) -> list[Request]:
     """At most this many random sentences of the corpus without an expression."""
     texts = list(dict.fromkeys(corpus))
     random.Random(0).shuffle(texts)
-    return list(islice((text for text in texts if not meanings.find(text)), number))
+    others = [Request(text) for text in islice((t for t in texts if not meanings.find(t)), number)]
+    log.info("%d sentences without an expression should keep their embeddings", len(others))
+    if not others:
+        log.warning(
+            "the corpus has no sentence without an expression, so nothing would keep the embeddings of other "
+            "texts unchanged: add as many such sentences as there are with one"
+        )
+    return others
 
 
-def as_they_are(carriers: Sequence[Carrier]) -> list[Request]:
+def plain_requests(carriers: Sequence[Carrier]) -> list[Request]:
     """2C requests, without meanings: each carrier's sentence, then each expression in it."""
     return [
         *(Request(carrier.text) for carrier in carriers),
@@ -328,247 +322,112 @@ def as_they_are(carriers: Sequence[Carrier]) -> list[Request]:
 
 
 def targets(
-    encoder: Encoder,
-    carriers: Sequence[Carrier],
-    meanings: Meanings,
-    literal: Mapping[str, float],
-    *,
-    in_place: bool,
+    encoder: Encoder, carriers: Sequence[Carrier], meanings: Meanings, literal: Mapping[str, float]
 ) -> Tensor:
     """(2C, D), of unit length: what each carrier's sentence, then each expression in it, should embed as.
 
     Args:
+        meanings: as the encoder reads them.
         literal: expression → share of the unchanged sentence in it; the rest is the meaning's. Without it
             a token takes on its meaning where it is used literally too.
-        in_place: the meaning replaces the expression; else it is read after it, by encoders that were
-            trained to read it there.
     """
-    plain = taught = as_they_are(carriers)
-    if in_place:
-        replaced = []
-        for carrier in carriers:
-            (start, end), meaning = carrier.span, meanings.meaning(carrier.expression)
-            text = carrier.text[:start] + meaning + carrier.text[end:]
-            replaced.append(Carrier(text, (start, start + len(meaning)), carrier.expression))
-        taught = as_they_are(replaced)
-    read = None if in_place else meanings
+    requests = plain_requests(carriers)
+    shares = torch.tensor(2 * [literal[carrier.expression] for carrier in carriers], device=encoder.device)
     with torch.no_grad(), evaluating(encoder):
-        with_meanings = normalize(encoder.reading(read)(taught).float(), dim=1)
-    shares = [literal[c.expression] for c in carriers]
-    if not any(shares):
-        return with_meanings
-    with torch.no_grad(), evaluating(encoder):
-        bare = normalize(encoder.reading(None)(plain).float(), dim=1)
-    weights = torch.tensor([*shares, *shares], device=bare.device)[:, None]  # (2C, 1)
-    return normalize(torch.lerp(with_meanings, bare, weights), dim=1)
+        goals = normalize(encoder.reading(meanings)(requests).float(), dim=1)
+        if not shares.any():
+            return goals
+        bare = normalize(encoder.reading(None)(requests).float(), dim=1)
+    return normalize(torch.lerp(goals, bare, shares[:, None]), dim=1)
 
 
-# ------------------------------------------------------------------ into tokens
+# ------------------------------------------------------------------ the training
 
 
-def _into_tokens(
-    encoder: Encoder,
-    carriers: dict[str, list[Carrier]],
-    goal_of: Goal,
-    settings: LearnSettings,
-    state: LearningState,
-    forms: Forms,
-) -> int:
-    """Teach each expression's token; the encoder is frozen. Returns how many were not learnt before."""
-    unlearnt = encoder.idiom_tokens
-    if carriers:
-        encoder.add_idiom_tokens(carriers, forms=forms)
-    learnt, weight = encoder.idiom_tokens, _embedding_matrix(encoder).weight
-    if state.reached:
-        log.info("%d of %d expressions were learnt before", len(state.reached), len(carriers))
-        before = list(state.reached)
-        with torch.no_grad():
-            weight[_token_ids(encoder, before)] = torch.stack([state.tensors[n] for n in before]).to(weight)
-    todo = [name for name in carriers if name not in state.reached]
-    with progress_bar("expressions", len(todo)) as advance:
-        for chunk in (todo[i : i + _CHUNK] for i in range(0, len(todo), _CHUNK)):
-            some = [carrier for name in chunk for carrier in carriers[name]]
-            encoder.idiom_tokens = unlearnt
-            goal = goal_of(some)
-            encoder.idiom_tokens = learnt
-            state.add_reached(some, _teach_tokens(encoder, some, goal, settings))
-            rows = weight.detach()[_token_ids(encoder, chunk)].cpu()
-            state.tensors |= {name: row.clone() for name, row in zip(chunk, rows, strict=True)}
-            state.save()
-            advance(len(chunk))
-            log.info("%d of %d expressions learnt", len(state.reached), len(carriers))
-    return len(todo)
-
-
-def _teach_tokens(
-    encoder: Encoder, carriers: Sequence[Carrier], goal: Tensor, settings: LearnSettings
-) -> Tensor:
-    """Learn the tokens of the carriers' expressions by Adam; they are in the encoder afterwards.
-
-    Other expressions in a carrier, with tokens of their own, stay what they are.
+class GoalBenchmark:
+    """How close carriers come to their goals: `learned/cosine`, and in the records each expression's.
 
     Args:
-        encoder: has an idiom token for each of the expressions, and replaces them.
-        goal: (2C, D), from :func:`targets`.
-
-    Returns:
-        (C,), the cosine that each carrier's sentence and expression reach with their goal, on average.
+        carriers: C of them.
+        goals: (2C, D), what their requests should embed as.
     """
-    assert settings.learning_rate is not None
-    matrix = _embedding_matrix(encoder)
-    distinct = sorted(set(_token_ids(encoder, [c.expression for c in carriers])))
-    ids = torch.tensor(distinct, device=encoder.device)  # (T,)
-    rows = nn.Parameter(matrix.weight.detach()[ids].clone())  # (T, d)
-    position = torch.full((matrix.num_embeddings,), -1, dtype=torch.long, device=ids.device)
-    position[ids] = torch.arange(len(ids), device=ids.device)
 
-    def replaced(_: nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> Tensor:
-        places = position[arguments[0]]  # (B, T), -1 for other tokens
-        learnt = rows[places.clamp(min=0)].to(output.dtype)  # (B, T, d)
-        return torch.where((places >= 0)[..., None], learnt, output.detach())
+    name, files, without_gold = "learned", (), ()
 
-    optimizer = torch.optim.Adam([rows], lr=settings.learning_rate)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, settings.steps)
-    requests = as_they_are(carriers)
-    goal = goal.to(encoder.device)
-    handle = matrix.register_forward_hook(replaced)  # only these rows are trained, and cost no more
-    try:
-        with evaluating(encoder):
-            reader = encoder.reading(None)
-            for _ in range(settings.steps):
-                optimizer.zero_grad()
-                loss = 1 - cosine_similarity(reader(requests).float(), goal).mean()
-                loss.backward()  # type: ignore[no-untyped-call]
-                optimizer.step()
-                schedule.step()
-            with torch.no_grad():
-                reached = cosine_similarity(reader(requests).float(), goal)  # (2C,)
-    finally:
-        handle.remove()
-    with torch.no_grad():
-        matrix.weight[ids] = rows
-    return reached.view(2, -1).mean(0).cpu()
+    def __init__(self, carriers: Sequence[Carrier], goals: Tensor) -> None:
+        self._carriers, self.announced, self._goals = carriers, plain_requests(carriers), goals.cpu()
+
+    def score(self, embed: Embed, /) -> Result:
+        """The mean over each carrier's sentence and expression."""
+        cosines = cosine_similarity(embed(self.announced), self._goals).view(2, -1).mean(0)  # (C,)
+        by_expression: dict[str, list[float]] = defaultdict(list)
+        for carrier, cosine in zip(self._carriers, cosines.tolist(), strict=True):
+            by_expression[carrier.expression].append(cosine)
+        records = [{"expression": e, "cosine": sum(group) / len(group)} for e, group in by_expression.items()]
+        return Result([Score(self.name, "", "", "cosine", value=cosines.mean().item())], records)
 
 
-def _token_ids(encoder: Encoder, expressions: Sequence[str]) -> list[int]:
-    assert encoder.idiom_tokens is not None
-    embedder: Any = encoder.model[0]
-    vocabulary = embedder.tokenizer.get_vocab()
-    return [vocabulary[encoder.idiom_tokens.token_of[name]] for name in expressions]
-
-
-def _embedding_matrix(encoder: Encoder) -> nn.Embedding:
-    embedder: Any = encoder.model[0]
-    matrix: nn.Embedding = embedder.auto_model.get_input_embeddings()
-    return matrix
-
-
-# ------------------------------------------------------------------ into weights
-
-
-def _into_weights(
+def _train(
     encoder: Encoder,
-    carriers: dict[str, list[Carrier]],
-    others: Sequence[str],
-    goal_of: Goal,
-    autocast: AbstractContextManager[object],
+    objective: GoalObjective,
+    benchmark: GoalBenchmark,
     settings: LearnSettings,
-    state: LearningState,
-) -> int:
-    """Teach the encoder to embed expressions as it does with their meanings, and other texts as before.
+    trainer: TrainerSettings,
+    run: RunFolder,
+    placement: Placement,
+    facts: Mapping[str, Any],
+) -> dict[str, float]:
+    """Train what requires gradients of the encoder, or go on with that.
 
     Returns:
-        How many expressions there are.
+        Expression → the mean cosine of its sentences with their goals.
     """
-    some = [carrier for own in carriers.values() for carrier in own]
-    taught, unchanged = as_they_are(some), [Request(text) for text in others]
-    log.info(
-        "%d sentences of %d expressions, and %d others, which should keep their embeddings",
-        *(len(some), len(carriers), len(unchanged)),
+    start = time.monotonic()
+    accelerator, processes = start_processes(placement)
+    config = {
+        "model": settings.model.model_dump(),
+        "trainer": trainer.model_dump(),
+        "seed": 0,
+        "learned": facts,
+    }
+    resume, precision = bool(checkpoints(run.path)), placement.precision
+    checkpoint = start_or_resume(run, config, "learn", resume=resume, precision=precision)
+    if checkpoint is not None:
+        encoder.load_state_dict(build_encoder(settings.model, placement, checkpoint).state_dict())
+    suite = Suite([benchmark], processes)
+    training = Training(
+        RunContext(run, placement, accelerator, processes),
+        trainer,
+        settings.model,
+        Retention(encoder),
+        objective,
+        suite,
+        seed=0,
+        score_every=_SCORE_EVERY[settings.into],
+        dropout=False,
+        checkpoint=checkpoint,
     )
-    if not unchanged:
-        log.warning(
-            "the corpus has no sentence without an expression, so nothing would keep the embeddings of "
-            "other texts unchanged: add as many such sentences as there are with one"
-        )
-    with torch.no_grad(), autocast:
-        goal = goal_of(some)  # (2C, D)
-        if unchanged:
-            goal = torch.cat([goal, normalize(encoder(unchanged).float(), dim=1)])
-    with progress_bar("texts", settings.epochs * len(goal)) as advance:
-        _teach_weights(encoder, [*taught, *unchanged], goal, settings, state, autocast, advance)
-    with torch.no_grad(), autocast:
-        cosines = cosine_similarity(encoder(taught).float(), goal[: len(taught)])  # (2C,)
-    state.add_reached(some, cosines.view(2, -1).mean(0))
-    return len(carriers)
+    train_loop(training)
+    suite.known = suite.remembered  # embeddings of the last step, unless it was taken by an earlier start
+    records = suite.run(encoder).per_query[benchmark.name]  # of the last step, whose learning rate is near 0
+    reached = {record["expression"]: round(record["cosine"], 4) for record in records}
+    seconds, mean = time.monotonic() - start, sum(reached.values()) / len(reached)
+    message = "%d expressions learned in %.0f s (%.1f s each); mean cosine with their goals: %.3f"
+    log.info(message, len(reached), seconds, seconds / len(reached), mean)
+    return reached
 
 
-def _teach_weights(
-    encoder: Encoder,
-    requests: Sequence[Request],
-    goal: Tensor,
-    settings: LearnSettings,
-    state: LearningState,
-    autocast: AbstractContextManager[object],
-    advance: Callable[[int], object],
-) -> None:
-    """Train the encoder, without dropout, by 1 - cosine with AdamW, and save the state after each epoch.
-
-    The learning rate rises over a tenth of the steps, then falls to 0. Token embeddings stay as they are, and
-    so does what is frozen already, such as the mean of some layers. A resumed start ends with the same
-    weights, bit for bit.
-
-    Args:
-        requests: N of them.
-        goal: (N, D), what each should embed as.
-
-    Raises:
-        UserError: if a gradient is not finite.
-    """
-    epochs, learning_rate, saved = settings.epochs, settings.learning_rate, state.tensors
-    assert learning_rate is not None
-    encoder.eval()
-    _embedding_matrix(encoder).requires_grad_(False)
-    weights = {name: weight for name, weight in encoder.named_parameters() if weight.requires_grad}
-    optimizer = torch.optim.AdamW(weights.values(), lr=learning_rate, weight_decay=0.0)
-    rows_of: dict[str, list[int]] = {}  # all that is embedded of a text is learnt from one pass
-    for row, request in enumerate(requests):
-        rows_of.setdefault(request.text, []).append(row)
-    texts = list(rows_of.values())
-    steps_per_epoch = min(-(-len(requests) // _BATCH_SIZE), len(texts))
-    num_steps = steps_per_epoch * epochs
-    warmup = max(1, round(_WARMUP * num_steps))
-    first = int(saved.get(_EPOCH, 0))
-    if first:
-        with torch.no_grad():
-            for name, weight in weights.items():
-                weight.copy_(saved[f"{_WEIGHT}{name}"])
-        others = (_EPOCH, _WEIGHT)
-        restore_optimizer(optimizer, {name: t for name, t in saved.items() if not name.startswith(others)})
-    advance(first * len(requests))
-    goal = goal.to(encoder.device)
-    for epoch in range(first, epochs):
-        order = torch.randperm(len(texts), generator=torch.Generator().manual_seed(epoch))
-        for number, some in enumerate(torch.tensor_split(order, steps_per_epoch)):
-            rows = [row for text in some.tolist() for row in texts[text]]
-            step = epoch * steps_per_epoch + number
-            share = min((step + 1) / warmup, (num_steps - step) / max(1, num_steps - warmup), 1.0)
-            optimizer.param_groups[0]["lr"] = learning_rate * share
-            with autocast:
-                embeddings = encoder([requests[row] for row in rows])  # (B, D)
-            loss = 1 - cosine_similarity(embeddings.float(), goal[rows]).mean()
-            optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            norm = nn.utils.clip_grad_norm_(weights.values(), _MAX_NORM)
-            if not norm.isfinite():
-                raise UserError(
-                    f"the gradient norm is {norm.item()} in epoch {epoch + 1}. Usual causes: too high a "
-                    f"learning_rate (it is {learning_rate:g}), or a model with weights that are not "
-                    "finite. Start again with another output="
-                )
-            optimizer.step()
-            advance(len(rows))
-        saved |= {f"{_WEIGHT}{name}": weight.detach().cpu().clone() for name, weight in weights.items()}
-        saved |= {_EPOCH: torch.tensor(epoch + 1), **optimizer_tensors(optimizer)}
-        state.save()
-    encoder.requires_grad_(False)
+def _trainer(settings: LearnSettings, requests: Sequence[Request]) -> TrainerSettings:
+    """The recipe: a step into tokens is of all texts, into weights of few; its rate falls to 0."""
+    num_texts = len({request.text for request in requests})
+    recipe: dict[str, Any] = {"learning_rate": settings.learning_rate, "weight_decay": 0.0}
+    if settings.into == "tokens":
+        num_parts = -(-num_texts // _PART)
+        recipe |= {"max_epochs": settings.steps, "accumulation": num_parts, "batch_size": num_parts * _PART}
+        recipe |= {"schedule": "cosine", "warmup_ratio": 0.0, "clip_norm": None}
+    else:
+        num_steps = min(-(-len(requests) // _BATCH_SIZE), num_texts)
+        recipe |= {"max_epochs": settings.epochs, "batch_size": -(-num_texts // num_steps)}
+    recipe |= {"monitor": ["learned/cosine"], "patience": None, "keep_checkpoints": 1, "invariants": False}
+    defaults = yaml.safe_load((CONF / "trainer" / "default.yaml").read_text(encoding="utf-8"))
+    return TrainerSettings.model_validate(defaults | recipe)

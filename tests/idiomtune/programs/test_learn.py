@@ -1,4 +1,4 @@
-"""`idiomtune learn`: what a model learns of a glossary, and what stays as it was."""
+"""`idiomtune learn`: what a model learns of a glossary, what stays as it was, what an interruption costs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import random
 import shutil
 import signal
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,24 +20,28 @@ import pytest
 import torch
 from huggingface_hub import ModelCard
 from safetensors import SafetensorError
-from safetensors.torch import save_file
 from sentence_transformers import SentenceTransformer
 
 from idiomtune.config import LearnSettings, ModelSettings, check
 from idiomtune.data.semeval2022 import read_pairs
 from idiomtune.data.sources import DataFiles
+from idiomtune.encoder import device
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import GlossaryForm, Meanings, read_glossary
 from idiomtune.encoder.glossary_record import glossary_note, learnt_glossaries
 from idiomtune.errors import Interrupted, UserError
 from idiomtune.expressions import ExpressionIndex
 from idiomtune.hub.card import learnt_card
+from idiomtune.objectives import goals
 from idiomtune.programs import learn as recipe
-from idiomtune.programs.learn import learn
+from idiomtune.programs.learn import find_carriers, learn, plain_requests, targets
+from idiomtune.requests import Request
+from idiomtune.training import loop
 from tests.forks import Child, program
 from tests.own_data import write
 from tests.programs import program_env
-from tests.tiny_runs import composed
+from tests.tiny_models import constant_gate
+from tests.tiny_runs import at_loss, composed, die, terminate
 
 pytestmark = pytest.mark.slow
 
@@ -43,6 +50,15 @@ ROWS = {
     "tie the knot": "get married",
     "take someone for a ride": "cheat or deceive someone",
 }
+WITH = [
+    *("They tied the knot in May.", "We tie the knot next year."),
+    *("She ties the knot with two ropes.", "After ten years they tied the knot."),
+]
+LITERAL = ["He tied the knot in the rope.", "Tie the knot around the pole.", "The sailor ties the knot."]
+IDIOMATIC = ["They will tie the knot in church.", "My sister tied the knot at last."]
+WITHOUT = ["The ice melts slowly.", "A cat slept on the mat.", "He reads the paper.", "It rained all day."]
+TOKENS = {"sentences": 4, "steps": 6}
+WEIGHTS = {"into": "weights", "sentences": 4, "epochs": 30, "learning_rate": 5e-4, "precision": "fp32"}
 Learn = Callable[..., Path]
 KILLS = int(os.environ.get("OUTPUT_KILLS", "1"))  # at random times
 
@@ -57,31 +73,71 @@ def write_glossary(path: Path, rows: dict[str, str]) -> Path:
     return write(path, f"expression\tmeaning\tlicence\n{lines}")
 
 
+def run(folder: Path, model: Path | str, **options: Any) -> Path:
+    """`idiomtune learn` in this process."""
+    given = {"model": "pretrained", "model.path": model, "output": folder, "device": "cpu"} | options
+    return learn(check(LearnSettings, composed("learn", *(f"{n}={value}" for n, value in given.items()))))
+
+
 @pytest.fixture
-def learnt(tmp_path: Path, glossary: Path, tiny_path: Path) -> Learn:
-    """`idiomtune learn`, in this process, of a tiny model; few steps, few sentences."""
+def into_tokens(tmp_path: Path, glossary: Path, tiny_path: Path) -> Learn:
+    """Into tokens, of a tiny model; few steps, few sentences."""
 
-    def run(output: str = "learnt", **options: Any) -> Path:
-        given = {"model": tiny_path, "glossary": str(glossary), "sentences": 4, "steps": 6, "device": "cpu"}
-        given |= options
-        model = given.pop("model")
-        overrides = [f"{name}={value}" for name, value in given.items()]
-        overrides += ["model=pretrained", f"model.path={model}", f"output={tmp_path / output}"]
-        return learn(check(LearnSettings, composed("learn", *overrides)))
+    def tokens(output: str = "learnt", model: Path | str = tiny_path, **options: Any) -> Path:
+        return run(tmp_path / output, model, **({"glossary": glossary} | TOKENS | options))
 
-    return run
+    return tokens
 
 
-def loaded(folder: Path) -> Encoder:
-    return Encoder.from_pretrained(folder, device="cpu")
+@pytest.fixture
+def knot(tmp_path: Path) -> Path:
+    """A glossary of one expression."""
+    return write(tmp_path / "knot.tsv", "expression\tmeaning\ntie the knot\tget married\n")
+
+
+@pytest.fixture
+def into_weights(tmp_path: Path, knot: Path, tiny_path: Path) -> Learn:
+    """Into the weights of a tiny model."""
+    corpus = write(tmp_path / "corpus.txt", "\n".join([*WITH, *WITHOUT]))
+
+    def weights(output: str, model: Path | str = tiny_path, **options: Any) -> Path:
+        files = {"glossary": knot, "corpus": corpus, "model.glossary_gate": "false"}
+        return run(tmp_path / output, model, **(files | WEIGHTS | options))
+
+    return weights
+
+
+def loaded(folder: Path, **options: Any) -> Encoder:
+    return Encoder.from_pretrained(folder, device="cpu", **options)
 
 
 def cosine(a: torch.Tensor, b: torch.Tensor) -> float:
     return torch.nn.functional.cosine_similarity(a, b, dim=0).item()
 
 
-def test_a_sentence_comes_close_to_what_it_means(learnt: Learn, minilm: Encoder, minilm_path: str) -> None:
-    folder = learnt(model=minilm_path, steps=15, sentences=8)
+def record(folder: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((folder / "learnt.json").read_text(encoding="utf-8"))
+    return content
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@contextmanager
+def ended(at: int = 2, happens: Callable[[], None] = terminate) -> Iterator[None]:
+    """A start that something ends in a step."""
+    with pytest.MonkeyPatch.context() as patch:
+        at_loss(patch, at, happens)
+        with pytest.raises((Interrupted, SystemExit)) as error:
+            yield
+    assert error.type is SystemExit or "repeat the command" in str(error.value)
+
+
+def test_a_sentence_comes_close_to_what_it_means(
+    into_tokens: Learn, minilm: Encoder, minilm_path: str
+) -> None:
+    folder = into_tokens(model=minilm_path, steps=15, sentences=8)
     encoder = loaded(folder)
     pairs = [
         ("They tied the knot in May.", "They got married in May."),
@@ -91,10 +147,9 @@ def test_a_sentence_comes_close_to_what_it_means(learnt: Learn, minilm: Encoder,
     for idiom, meaning in pairs:
         before, after = (cosine(*e.encode([idiom, meaning])) for e in (minilm, encoder))
         assert after > before + 0.05, idiom
-    record = json.loads((folder / "learnt.json").read_text(encoding="utf-8"))
-    assert record["glossary"]["licences"] == ["CC0"]
-    assert list(record["glossary"]["sums"]) == ["mine.tsv"]
-    assert record["reached"].keys() == ROWS.keys()
+    assert record(folder)["glossary"]["licences"] == ["CC0"]
+    assert list(record(folder)["glossary"]["sums"]) == ["mine.tsv"]
+    assert record(folder)["reached"].keys() == ROWS.keys()
     card = ModelCard.load(folder / "README.md")
     assert "with a glossary" in card.text
     assert "| tie the knot | get married |" in card.text
@@ -113,10 +168,10 @@ def test_the_card_names_base_model_and_licence(
 
 
 def test_other_sentences_keep_every_bit_and_any_library_reads_the_model_alike(
-    learnt: Learn, tiny: Encoder, semeval_real: DataFiles
+    into_tokens: Learn, tiny: Encoder, semeval_real: DataFiles
 ) -> None:
     """A thousand of them, without the glossary's expressions."""
-    folder = learnt()
+    folder = into_tokens()
     after = loaded(folder)
     pairs = read_pairs(semeval_real, "dev").pairs
     index = ExpressionIndex(ROWS)
@@ -129,53 +184,53 @@ def test_other_sentences_keep_every_bit_and_any_library_reads_the_model_alike(
     assert torch.allclose(after.encode(texts), plain, atol=1e-6)
 
 
-# The save that is the last one, and the error then; None: a scheduler's signal.
-ENDS: list[tuple[int, BaseException | None]] = [
-    (3, KeyboardInterrupt()),
-    (2, None),
-    (2, OSError(errno.ENOSPC, "No space left on device")),
-    (1, SafetensorError("I/O error: No space left on device (os error 28)")),
-]
+# ------------------------------------------------------------------ ended early
 
 
+@pytest.mark.parametrize("into", ["tokens", "weights"])
 def test_ended_early_it_resumes_to_the_same_bits(
-    learnt: Learn, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    into: str, into_tokens: Learn, into_weights: Learn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever ends it while what was learnt is saved; the message says how to resume it."""
-    caplog.set_level("INFO")
-    monkeypatch.setattr(recipe, "_CHUNK", 1)
-    whole = learnt("whole")
-    for number, (at, error) in enumerate(ENDS):
-        saves = 0
-
-        def save(*arguments: Any, at: int = at, error: BaseException | None = error, **named: Any) -> None:
-            nonlocal saves
-            save_file(*arguments, **named)
-            saves += 1
-            if saves == at and error is None:
-                os.kill(os.getpid(), signal.SIGTERM)
-            elif saves == at and error is not None:
-                raise error
-
-        with monkeypatch.context() as patched:
-            patched.setattr(recipe, "save_file", save)
-            with pytest.raises((Interrupted, UserError), match="repeat the command"):
-                learnt(f"cut{number}")
-        caplog.clear()
-        cut = learnt(f"cut{number}")
-        assert (f"{at - 1} of 3 expressions" in caplog.text) == (at > 1)
-        assert files_of(cut) == files_of(whole)
-    with monkeypatch.context() as patched:  # after its last expression: the next start reads no text, whose
-        patched.setattr(recipe, "learnt_card", None)  # tokenizer truncates as it would have by then
+    """In whatever step, by a signal or a crash; and after the last one."""
+    monkeypatch.setattr(recipe, "_SCORE_EVERY", {"tokens": 2, "weights": "epoch"})
+    monkeypatch.setattr(recipe, "_PART", 5)  # several micro-steps
+    monkeypatch.setattr(recipe, "_BATCH_SIZE", 3)
+    make, options = (into_tokens, {}) if into == "tokens" else (into_weights, {"epochs": 3})
+    whole = make("whole", **options)
+    for at in (1, 3, 4, 8):
+        with ended(at):
+            make(f"cut{at}", **options)
+        with ended(2, die):  # of those that are left
+            make(f"cut{at}", **options)
+        assert files_of(make(f"cut{at}", **options)) == files_of(whole)
+    with monkeypatch.context() as patched:  # the next start reads no text, whose tokenizer truncates as it
+        patched.setattr(recipe, "learnt_card", None)  # would have by then
         with pytest.raises(TypeError):
-            learnt("last")
+            make("last", **options)
     assert not (whole.parent / "last").exists()
-    assert files_of(learnt("last")) == files_of(whole)
+    assert files_of(make("last", **options)) == files_of(whole)
     assert json.loads((whole / "tokenizer.json").read_text())["truncation"]
+    assert not list(whole.parent.glob(".*"))
 
 
-def files_of(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        SafetensorError("I/O error: No space left on device (os error 28)"),
+    ],
+)
+def test_a_full_disk_costs_what_is_not_saved(
+    into_tokens: Learn, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def save(*_: Any) -> None:
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(loop, "save_file", save)
+        with pytest.raises(UserError, match="No space left"):
+            into_tokens("cut")
+    assert files_of(into_tokens("cut")) == files_of(into_tokens("whole"))
 
 
 @pytest.mark.parametrize("into", ["tokens", "weights"])
@@ -188,9 +243,9 @@ def test_killed_at_random_it_ends_as_if_it_had_not_been(
         f"glossary={glossary}",
         "corpus=corpus.txt",
         "sentences=2",
+        "device=cpu",
         "steps=6",
         "epochs=4",
-        "device=cpu",
     ]
     options += ["model.glossary_gate=false", f"into={into}", "model=pretrained", f"model.path={tiny_path}"]
 
@@ -215,29 +270,46 @@ def test_killed_at_random_it_ends_as_if_it_had_not_been(
         shutil.rmtree(tmp_path / "cut")
 
 
-def test_another_command_does_not_resume_it(learnt: Learn, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was learnt by then was learnt otherwise."""
-    with monkeypatch.context() as patched:
-        patched.setattr(recipe, "learnt_card", None)
-        with pytest.raises(TypeError):
-            learnt("cut")
+def test_another_command_does_not_resume_it(into_tokens: Learn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was learnt by then was learnt otherwise; what was not saved is nothing to resume."""
+    with ended(1, die):
+        into_tokens("cut", steps=5)
+    with ended():
+        into_tokens("cut")
     with pytest.raises(UserError, match=r"output: .*\(steps, literal"):
-        learnt("cut", steps=7, literal=0.5)
+        into_tokens("cut", steps=7, literal=0.5)
     monkeypatch.setattr(recipe, "_RECIPE", 0)
     with pytest.raises(UserError, match=r"output: .*\(recipe"):
-        learnt("cut")
+        into_tokens("cut")
 
 
-def test_an_expression_is_replaced_and_another_removed(learnt: Learn, tmp_path: Path, tiny: Encoder) -> None:
+def test_precision_is_chosen_once_and_recorded(into_weights: Learn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A resumed start keeps it, whatever the processor's instructions are measured to be worth then."""
+    monkeypatch.setattr(device, "has_bf16_instructions", lambda: True)
+    monkeypatch.setattr(device, "times_as_fast_in_bf16", lambda: 1.0)
+    options = {"epochs": 2, "precision": "auto"}
+    with ended(1):
+        into_weights("mine", **options)
+    monkeypatch.setattr(device, "times_as_fast_in_bf16", lambda: 3.0)
+    assert record(into_weights("mine", **options))["precision"] == "fp32"
+    assert record(into_weights("other", **options))["precision"] == "bf16"
+
+
+# ------------------------------------------------------------------ tokens
+
+
+def test_an_expression_is_replaced_and_another_removed(
+    into_tokens: Learn, tmp_path: Path, tiny: Encoder
+) -> None:
     """In a new model; the old one is not touched, and the third expression keeps every bit."""
-    first = learnt("first")
+    first = into_tokens("first")
     before = files_of(first)
     other = write_glossary(tmp_path / "other.tsv", {"tie the knot": "fail completely"})
-    second = learnt("second", model=first, glossary=other, remove="[Miss-the-boat]")
+    second = into_tokens("second", model=first, glossary=other, remove="[Miss-the-boat]")
     model = composed("evaluate", "model=pretrained", f"model.path={second}")["model"]
-    taught = learnt_glossaries(ModelSettings.model_validate(model))
-    assert [glossary["files"] for glossary in taught] == [["mine.tsv"], ["other.tsv"]]
-    assert glossary_note(None, taught) == ["with a glossary, learnt (mine.tsv, other.tsv)"]
+    glossaries = learnt_glossaries(ModelSettings.model_validate(model))
+    assert [glossary["files"] for glossary in glossaries] == [["mine.tsv"], ["other.tsv"]]
+    assert glossary_note(None, glossaries) == ["with a glossary, learnt (mine.tsv, other.tsv)"]
     old, new = loaded(first), loaded(second)
     tied, missed, rode = ["They tied the knot."], ["They missed the boat."], ["He takes us for a ride."]
     assert torch.equal(new.encode(missed), tiny.encode(missed))
@@ -246,36 +318,36 @@ def test_an_expression_is_replaced_and_another_removed(learnt: Learn, tmp_path: 
     assert files_of(first) == before
 
     with pytest.raises(UserError, match=f"remove: .* tie the knots;.*{'.*'.join(ROWS)}"):
-        learnt("wrong", model=first, glossary="[]", remove="[tie the knots, Miss-the-Boat]")  # a slip
-    third = loaded(learnt("third", model=first, glossary="[]", remove="[tie the knot]"))
+        into_tokens("wrong", model=first, glossary="[]", remove="[tie the knots, Miss-the-Boat]")  # a slip
+    third = loaded(into_tokens("third", model=first, glossary="[]", remove="[tie the knot]"))
     assert torch.equal(third.encode(tied), tiny.encode(tied))
     assert torch.equal(third.encode(missed), old.encode(missed))
-    empty = loaded(learnt("empty", model=first, remove=f"[{','.join(ROWS)}]", glossary="[]"))
+    empty = loaded(into_tokens("empty", model=first, remove=f"[{','.join(ROWS)}]", glossary="[]"))
     assert torch.equal(empty.encode(tied), tiny.encode(tied))
 
 
 @pytest.mark.parametrize(("form", "literal"), [("beside", 0), ("in_place", 0.3)])
 def test_literal_uses_are_protected_in_a_model_that_does_not_tell_them_apart(
-    learnt: Learn, tmp_path: Path, tiny_path: Path, form: GlossaryForm, literal: float
+    into_tokens: Learn, tmp_path: Path, tiny_path: Path, form: GlossaryForm, literal: float
 ) -> None:
     """Reading meanings in place teaches no model to."""
     encoder = loaded(tiny_path)
     encoder.meanings = Meanings({"home run": ["a success"]}, form=form)
     encoder.save(tmp_path / "read")
     by_default, stated = (
-        learnt("_".join(["learnt", *options]), model=tmp_path / "read", steps=1, **options)
+        into_tokens("_".join(["learnt", *options]), model=tmp_path / "read", steps=1, **options)
         for options in ({}, {"literal": literal})
     )
     assert (by_default / "model.safetensors").read_bytes() == (stated / "model.safetensors").read_bytes()
 
 
-def test_what_a_token_learns_of_literal_uses(learnt: Learn, tmp_path: Path, tiny: Encoder) -> None:
+def test_what_a_token_learns_of_literal_uses(into_tokens: Learn, tmp_path: Path, tiny: Encoder) -> None:
     """Nothing if it has none, or the share is 0; else the share keeps a sentence nearer to where it was."""
 
     def learnt_from(is_literal: str, literal: float) -> torch.Tensor:
         rows = f"expression\tmeaning\tliteral\ntie the knot\tget married\t{is_literal}\n"
-        path = write(tmp_path / "one.tsv", rows)
-        folder = learnt(f"of_{is_literal}_{literal}", glossary=path, literal=literal, steps=20)
+        path = write(tmp_path / "marked.tsv", rows)
+        folder = into_tokens(f"of_{is_literal}_{literal}", glossary=path, literal=literal, steps=20)
         return loaded(folder).encode(["She tied the knot in the rope."])[0]
 
     bare, far = tiny.encode(["She tied the knot in the rope."])[0], learnt_from("no", 0.0)
@@ -283,20 +355,20 @@ def test_what_a_token_learns_of_literal_uses(learnt: Learn, tmp_path: Path, tiny
     assert 1 - cosine(learnt_from("yes", 0.8), bare) < 0.85 * (1 - cosine(far, bare))
 
 
-def test_folders_that_are_not_its_own_are_left_alone(learnt: Learn, tmp_path: Path) -> None:
+def test_folders_that_are_not_its_own_are_left_alone(into_tokens: Learn, tmp_path: Path) -> None:
     write(tmp_path / "mine" / "thesis.txt", "all of it")
     with pytest.raises(UserError, match=r"output=.*mine"):
-        learnt("mine")
-    first = learnt("first")
+        into_tokens("mine")
+    first = into_tokens("first")
     before = {path: path.stat().st_mtime_ns for path in first.rglob("*")}
     for model in ({}, {"model": first}):
         with pytest.raises(UserError, match=r"output=.*first"):
-            learnt("first", **model)
+            into_tokens("first", **model)
     assert {path: path.stat().st_mtime_ns for path in first.rglob("*")} == before
 
 
 def test_files_and_models_that_cannot_be_used_are_named(
-    learnt: Learn, tmp_path: Path, tiny_path: Path
+    into_tokens: Learn, tmp_path: Path, tiny_path: Path
 ) -> None:
     """Names without a meaning; a tokenizer without offsets."""
     nothing = write_glossary(tmp_path / "names.tsv", {"Acme Cloud": ""})
@@ -312,20 +384,142 @@ def test_files_and_models_that_cannot_be_used_are_named(
     ]
     for named, options in wrong:
         with pytest.raises(UserError, match=named):
-            learnt(**options)
+            into_tokens(**options)
 
 
-def test_other_tokens_in_a_sentence_stay_what_they_are(learnt: Learn, tmp_path: Path) -> None:
+def test_other_tokens_in_a_sentence_stay_what_they_are(into_tokens: Learn, tmp_path: Path) -> None:
     """What the model knew before keeps every bit, though the new expression is learnt beside it."""
-    first = learnt("first")
+    first = into_tokens("first")
     corpus = write(
         tmp_path / "both.txt", "They tied the knot in the bag.\nHe takes us for a ride, in the bag.\n"
     )
     other = write_glossary(tmp_path / "other.tsv", {"in the bag": "certain"})
-    second = learnt("second", model=first, glossary=other, corpus=corpus)
-    record = json.loads((second / "learnt.json").read_text(encoding="utf-8"))
-    assert record["sentences_found"] == {"in the bag": 2}
+    second = into_tokens("second", model=first, glossary=other, corpus=corpus)
+    assert record(second)["sentences_found"] == {"in the bag": 2}
     old, new = loaded(first), loaded(second)
     for text in ("They tied the knot.", "He takes us for a ride."):
         assert torch.equal(new.encode([text]), old.encode([text]))
     assert not torch.allclose(new.encode(["in the bag"]), old.encode(["in the bag"]), atol=1e-3)
+
+
+# ------------------------------------------------------------------ weights
+
+
+def goals_of(encoder: Encoder, glossary: Path) -> torch.Tensor:
+    """(2C, D), what the sentences of WITH, then the expressions in them, are to embed as."""
+    listed = read_glossary([glossary])
+    carriers = find_carriers(listed, WITH, len(WITH))
+    return targets(encoder, carriers, listed.meanings().override(form="in_place"), {"tie the knot": 0.3})
+
+
+def test_sentences_come_close_to_their_meaning(into_weights: Learn, knot: Path, tiny_path: Path) -> None:
+    before, after = loaded(tiny_path), loaded(into_weights("mine"))
+    assert after.meanings is None
+    assert after.idiom_tokens is None
+    goal = goals_of(before, knot)
+    requests = plain_requests(find_carriers(read_glossary([knot]), WITH, 4))
+    with torch.no_grad():
+        was, now = (1 - torch.cosine_similarity(e.eval()(requests), goal) for e in (before, after))
+    assert now.mean() < 0.5 * was.mean()
+    embedders: list[Any] = [e.model[0] for e in (before, after)]
+    assert torch.equal(*(e.auto_model.get_input_embeddings().weight for e in embedders))
+
+
+def test_what_is_no_weight_of_the_model_is_not_trained(into_weights: Learn, tiny_path: Path) -> None:
+    """The mean of the last two layers stays their mean; and what else is on record of it."""
+    folder = into_weights(
+        "mine", **{"model.pooling": "last2", "epochs": 2, "sentences": 3, "learning_rate": "null"}
+    )
+    layers: list[Any] = [e.model[1] for e in (loaded(tiny_path, pooling="last2"), loaded(folder))]
+    assert torch.equal(*(module.layer_weights for module in layers))
+    assert [record(folder)[name] for name in ("sentences", "learning_rate", "epochs")] == [3, 4e-4, 2]
+    assert record(folder)["sentences_found"] == {"tie the knot": 3}
+    card = ModelCard.load(folder / "README.md")
+    assert card.data.to_dict().get("license") is None  # the sentences' is not known
+    assert "exactly as before" not in card.text
+
+
+def test_the_teachers_gate_is_asked(into_weights: Learn, knot: Path, tiny_path: Path, tmp_path: Path) -> None:
+    embeddings = []
+    for bias in (-100.0, 100.0):
+        teacher = loaded(tiny_path)
+        meanings = read_glossary([knot]).meanings()
+        teacher.meanings = meanings.override(gate=constant_gate(teacher.dimension, bias))
+        teacher.save(tmp_path / f"teacher{bias}")
+        for gate in ("null", "false"):
+            options = {"model": tmp_path / f"teacher{bias}", "epochs": 2, "model.glossary_gate": gate}
+            encoder = loaded(into_weights(f"taught{bias}{gate}", **options))
+            assert encoder.meanings is None
+            embeddings.append(encoder.encode(WITH))
+    literal, without, idiomatic, without_either = embeddings
+    assert not torch.allclose(literal, idiomatic, atol=1e-3)
+    assert torch.equal(without, without_either)
+
+
+def test_an_untrained_model_learns_with_the_gate_that_it_would_read_with(
+    into_weights: Learn, minilm: Encoder, minilm_path: str, tmp_path: Path
+) -> None:
+    """No sentence is labelled: idiomatic uses come to the meaning, literal ones stay."""
+    write(tmp_path / "corpus.txt", "\n".join([*LITERAL, *WITH, *WITHOUT]))
+    options: dict[str, Any] = {"model": minilm_path, "sentences": 8, "epochs": 6, "learning_rate": 1e-4}
+    gated = loaded(into_weights("gated", **options, **{"model.glossary_gate": "null"}))
+    plain = loaded(into_weights("plain", **options))
+    assert gated.meanings is None
+    before, after, without = (e.encode([*LITERAL, *IDIOMATIC]) for e in (minilm, gated, plain))
+    meaning = minilm.encode(["get married"])
+    was, *now = (torch.cosine_similarity(e, meaning) for e in (before, after, without))
+    n = len(LITERAL)
+    literal, idiomatic, literal_too = now[0][:n] - was[:n], now[0][n:] - was[n:], now[1][:n] - was[:n]
+    assert idiomatic.mean() > literal.mean() + 0.1
+    assert literal.mean() < literal_too.mean()
+
+
+def test_a_text_goes_through_the_model_once_an_epoch(
+    into_weights: Learn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its sentence and its expressions are learnt together; no epoch leaves a text out."""
+    seen: list[str] = []
+    embed = Encoder.embed
+
+    def counted(encoder: Encoder, batch: Any) -> torch.Tensor:
+        if torch.is_grad_enabled():
+            seen.extend(encoder.model.tokenizer.batch_decode(batch.texts, skip_special_tokens=True))
+        return embed(encoder, batch)
+
+    monkeypatch.setattr(Encoder, "embed", counted)
+    monkeypatch.setattr(recipe, "_BATCH_SIZE", 3)
+    into_weights("mine", epochs=2)
+    assert sorted(Counter(seen).values()) == [2] * len([*WITH, *WITHOUT])
+
+
+def test_the_recipe_of_weights(knot: Path) -> None:
+    """It has the usual training's schedule and clipping, which another default would change."""
+    config = composed("learn", f"glossary={knot}", "corpus=c.txt", "into=weights", "learning_rate=4e-4")
+    sentences = [Request(f"{number}") for number in range(1200)]
+    requests = [*sentences, *(replace(request, pooling="span") for request in sentences[:600])]
+    trainer = recipe._trainer(check(LearnSettings, config), requests)
+    assert (trainer.schedule, trainer.warmup_ratio, trainer.clip_norm) == ("linear", 0.1, 1.0)
+    assert (trainer.learning_rate, trainer.weight_decay, trainer.max_epochs) == (4e-4, 0.0, 4)
+    assert (trainer.batch_size, trainer.accumulation) == (42, 1)  # 63 of the 1,800 embeddings
+
+
+def test_a_corpus_of_expressions_alone_moves_other_texts_and_is_warned_of(
+    into_weights: Learn, tmp_path: Path, tiny_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    before, mixed = loaded(tiny_path).encode(WITHOUT), loaded(into_weights("mine"))
+    write(tmp_path / "corpus.txt", "\n".join(WITH))
+    alone = loaded(into_weights("alone"))
+    assert "corpus" in caplog.text
+    drifts = [(1 - torch.cosine_similarity(before, e.encode(WITHOUT))).mean() for e in (mixed, alone)]
+    assert drifts[1] > 2 * drifts[0]
+
+
+def test_a_gradient_that_is_not_finite_is_said(into_weights: Learn, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere(embeddings: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+        return embeddings.sum(1) * torch.nan
+
+    with monkeypatch.context() as patched:
+        patched.setattr(goals, "cosine_similarity", nowhere)
+        with pytest.raises(UserError, match=r"(?s)nan at step 1.*0\.0005"):
+            into_weights("mine")
+    into_weights("mine", learning_rate=1e-4, epochs=1)

@@ -1,0 +1,42 @@
+"""Embeddings that are to reach goals: what `idiomtune learn` trains."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+from torch.nn.functional import cosine_similarity
+
+from idiomtune.objectives import Batch, ObjectiveLoss
+from idiomtune.objectives.base import BaseObjective
+from idiomtune.requests import Request
+
+
+class GoalObjective(BaseObjective):
+    """1 - the mean cosine of embeddings with their goals.
+
+    An anchor is a text with all that is embedded of it, which so takes one pass.
+
+    Args:
+        requests: N of them.
+        goals: (N, D), what each should embed as.
+        batch_size: texts of an optimizer step.
+    """
+
+    def __init__(self, requests: Sequence[Request], goals: Tensor, *, batch_size: int, seed: int) -> None:
+        rows: dict[str, list[int]] = {}
+        for row, request in enumerate(requests):
+            rows.setdefault(request.text, []).append(row)
+        self._requests, self._goals, self._rows = requests, goals, rows
+        self._texts = list(rows)
+        super().__init__(len(rows), batch_size=batch_size, seed=seed)
+
+    def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:  # noqa: ARG002  epochs have the same batches
+        """The requests of these texts, with the numbers of their goals."""
+        texts = [self._texts[anchor] for anchor in anchors]
+        rows = [row for text in texts for row in self._rows[text]]
+        return Batch([self._requests[row] for row in rows], texts, rows)
+
+    def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
+        """1 - the mean cosine of embeddings (R, D) with their goals."""
+        return ObjectiveLoss(1 - cosine_similarity(embeddings.float(), self._goals[batch.targets]).mean())
