@@ -33,7 +33,8 @@ from idiomtune.programs.run import _in_our_words
 from idiomtune.requests import Request
 from idiomtune.training.embedder import TrainableEmbedder
 from idiomtune.training.objective import build_objective
-from idiomtune.training.step import Training, parameter_groups
+from idiomtune.training.optimizer import parameter_groups
+from idiomtune.training.step import Training
 from tests.tiny_families import CORPUS
 from tests.tiny_runs import composed, resume, train
 

@@ -60,7 +60,7 @@ def evaluate(settings: EvaluateSettings) -> dict[str, float]:
     Raises:
         UserError: for everything that the user can fix.
     """
-    naming = glossary_files(settings.model)  # a typo is reported before anything is downloaded
+    glossary_paths = glossary_files(settings.model)  # a typo is reported before anything is downloaded
     placement = place(settings.device, settings.precision)
     log_placement(placement)
     accelerator, processes = start_processes(placement)
@@ -82,11 +82,11 @@ def evaluate(settings: EvaluateSettings) -> dict[str, float]:
         check_dimensions(settings.model, settings.cut_dimensions)
         benchmarks += module_benchmarks(settings, modules, benchmarks)
         suite = Suite(benchmarks, processes, settings.cut_dimensions)
-        expressions, tokens = idiom_expressions(settings.model)
+        expressions, token_files = idiom_expressions(settings.model)
         with accelerator.local_main_process_first():
-            labelled = partial(labelled_usages, settings=settings)
-            encoder = build_encoder(settings.model, placement, expressions=expressions, labelled=labelled)
-            fit_without(encoder, labelled, partial(held_out_idioms, settings))
+            load_usages = partial(labelled_usages, settings=settings)
+            encoder = build_encoder(settings.model, placement, expressions=expressions, labelled=load_usages)
+            fit_without(encoder, load_usages, partial(held_out_idioms, settings))
         glossary = describe_glossary(settings.model, encoder, texts_of(suite.benchmarks))
         with placement.autocast():
             if settings.model.glossary and glossary is not None and processes.count == 1:
@@ -95,7 +95,11 @@ def evaluate(settings: EvaluateSettings) -> dict[str, float]:
         share = 100 * card.encoder_seconds / card.seconds
         log.info("%d texts in %.1f s, of which the model took %.0f%%", card.num_texts, card.seconds, share)
         if processes.is_main:
-            files = [*tokens, *naming, *(path for benchmark in benchmarks for path in benchmark.files)]
+            files = [
+                *token_files,
+                *glossary_paths,
+                *(path for benchmark in benchmarks for path in benchmark.files),
+            ]
             facts = {
                 "glossary": glossary,
                 "scored": [benchmark.name for benchmark in benchmarks],

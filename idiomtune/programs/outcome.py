@@ -28,9 +28,10 @@ from idiomtune.reports.runs import SAMPLE_NOTE, read_run
 from idiomtune.training.checkpoint import TrainerState
 from idiomtune.training.loop import monitor_name, monitored
 from idiomtune.training.objective import module_benchmarks, saved_modules
+from idiomtune.training.optimizer import num_warmup_steps
 from idiomtune.training.regularization import Retention
 from idiomtune.training.run_folder import BASELINE
-from idiomtune.training.step import RunContext, num_warmup_steps
+from idiomtune.training.step import RunContext
 
 log = logging.getLogger(__name__)
 

@@ -57,12 +57,14 @@ def train(settings: TrainSettings, call: Call) -> float:
         KeyboardInterrupt: at SIGINT or SIGTERM; `run.json` then says `interrupted`.
         Pruned: if `call.on_score` does; `run.json` then says `pruned`.
     """
-    before = saved_record(Path(settings.resume))["run"].get("precision") if settings.resume else None
-    placement = place(settings.device, settings.precision, before)
+    recorded_precision = (
+        saved_record(Path(settings.resume))["run"].get("precision") if settings.resume else None
+    )
+    placement = place(settings.device, settings.precision, recorded_precision)
     accelerator, processes = start_processes(placement)
     context = TrainContext(call.run, placement, accelerator, processes, settings)
     run = call.run
-    with _reserved(context, call) as checkpoint:
+    with _opened_run(context, call) as checkpoint:
         step = read_state(checkpoint).step if checkpoint else 0
         with recorded_end(run), tracked(run, settings, run.record["experiment"], step):
             # ---- all data: objective, benchmarks
@@ -144,7 +146,7 @@ def train(settings: TrainSettings, call: Call) -> float:
 
 
 @contextlib.contextmanager
-def _reserved(context: TrainContext, call: Call) -> Iterator[Path | None]:
+def _opened_run(context: TrainContext, call: Call) -> Iterator[Path | None]:
     """The run's folder, reserved, with a record of this start; yields the checkpoint to resume from."""
     settings, run, processes = context.settings, context.run, context.processes
     run.writes = processes.is_main

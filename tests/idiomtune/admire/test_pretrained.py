@@ -19,7 +19,7 @@ from idiomtune.config import TrainSettings, check
 from idiomtune.data.admire import read_items
 from idiomtune.data.sources import SAMPLE_ROOT
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.training.step import parameter_groups
+from idiomtune.training.optimizer import parameter_groups
 from tests.idiomtune.admire.conftest import Build
 from tests.programs import refused
 from tests.tiny_runs import composed

@@ -10,7 +10,7 @@ from transformers import Trainer, get_cosine_schedule_with_warmup, get_linear_sc
 
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.training.embedder import seed_everything
-from idiomtune.training.step import num_warmup_steps, parameter_groups, schedule
+from idiomtune.training.optimizer import num_warmup_steps, parameter_groups, schedule
 from tests.tiny_runs import trainer
 
 
