@@ -150,6 +150,16 @@ def test_an_encoder_as_people_expect_it(tiny_path: Path) -> None:
     assert hits[0].similarity == pytest.approx(1, abs=1e-5)
     assert hits[0].similarity >= hits[1].similarity
     assert plain.search("x", []) == []
+    assert torch.equal(plain.encode(texts[0], "broke"), plain.encode(texts[:1], ["broke"])[0])
+    assert plain.encode(texts[0], convert_to_numpy=True).shape == (plain.dimension,)
+    stored = plain.encode(texts)
+    for queries in (texts[:2], stored[:2], stored[:2].numpy()):
+        for corpus, text in ((texts, texts[0]), (iter(texts), texts[0]), (stored, ""), (stored.numpy(), "")):
+            found = plain.search(queries, corpus, top_k=1)
+            assert [[hit.index for hit in hits] for hits in found] == [[0], [1]]
+            assert found[0][0].text == text
+    (of_span,) = plain.search(texts[:1], texts, span=["broke the ice"])
+    assert of_span == plain.search(texts[0], texts, span="broke the ice")
     assert make(tokens_per_forward=64).tokens_per_forward == 64
     with pytest.raises(TypeError, match="raw_spans"):
         it.Encoder(tiny_path, raw_spans=True)

@@ -11,9 +11,9 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import nullcontext
 from copy import copy, deepcopy
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypedDict, TypeVar, Unpack, get_type_hints, overload
+from typing import Any, Literal, TypedDict, TypeVar, Unpack, get_type_hints, overload
 
 import numpy as np
 import torch
@@ -78,6 +78,7 @@ LOAD_OPTIONS: dict[str, Any] = {
 }
 LOAD_OPTIONS["glossary"] = Any  # also tables in memory
 Comparable = Tensor | NDArray[Any] | str | list[str]
+Corpus = Iterable[str] | Tensor | NDArray[Any]  # texts, or their embeddings (N, D)
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -102,11 +103,19 @@ def _with_options(function: Function) -> Function:
     return function
 
 
-class Hit(NamedTuple):
-    """A text that :meth:`Encoder.search` returns, and how similar it is to the query."""
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """What :meth:`Encoder.search` finds.
+
+    Attributes:
+        text: of the corpus; "" where it was given as embeddings.
+        similarity: to the query.
+        index: of the text in the corpus.
+    """
 
     text: str
     similarity: float
+    index: int
 
 
 class Encoder(nn.Module):
@@ -371,8 +380,8 @@ class Encoder(nn.Module):
     @overload
     def encode(
         self,
-        texts: Iterable[str],
-        spans: Spans = None,
+        texts: str | Iterable[str],
+        spans: str | Span | Spans = None,
         *,
         convert_to_numpy: Literal[False] = False,
         **options: Unpack[EncodeOptions],
@@ -381,8 +390,8 @@ class Encoder(nn.Module):
     @overload
     def encode(
         self,
-        texts: Iterable[str],
-        spans: Spans = None,
+        texts: str | Iterable[str],
+        spans: str | Span | Spans = None,
         *,
         convert_to_numpy: Literal[True],
         **options: Unpack[EncodeOptions],
@@ -391,8 +400,8 @@ class Encoder(nn.Module):
     @torch.no_grad()
     def encode(
         self,
-        texts: Iterable[str],
-        spans: Spans = None,
+        texts: str | Iterable[str],
+        spans: str | Span | Spans = None,
         *,
         role: Role = "document",
         instruction: str | None = None,
@@ -403,7 +412,7 @@ class Encoder(nn.Module):
         """Embed texts, or spans in their texts.
 
         Args:
-            texts: N texts.
+            texts: N texts, or one.
             spans: one for each text: character offsets (start, end), the words themselves (their first
                 occurrence as whole words counts), or an expression as a dictionary has it ("kick the bucket"
                 for "kicked the bucket"); None = the whole text, as all are by default.
@@ -415,13 +424,17 @@ class Encoder(nn.Module):
             convert_to_numpy: an array instead of a tensor.
 
         Returns:
-            (N, D), float32, on the CPU, in the order of `texts`.
+            (N, D), float32, on the CPU, in the order of `texts`; of one text (D,).
 
         Raises:
             TypeError, ValueError: for an argument of another kind than these.
             UserError: if a span is not in its text, or beyond the model's maximum length.
         """
-        requests = requests_for(texts, spans, role, instruction, batch_size)
+        is_single = isinstance(texts, str)
+        places: Any = [spans] if is_single and spans is not None else spans
+        requests = requests_for(
+            [texts] if isinstance(texts, str) else texts, places, role, instruction, batch_size
+        )
         for name, value in (("show_progress_bar", show_progress_bar), ("convert_to_numpy", convert_to_numpy)):
             if not isinstance(value, bool):
                 raise type_error(name, "True or False", value)
@@ -434,6 +447,7 @@ class Encoder(nn.Module):
         with evaluating(self), bar as advance:
             embeddings: Tensor = self(requests, advance, batch_size=batch_size).float().cpu()
         self.warn_of_truncated(requests, before=truncated)
+        embeddings = embeddings[0] if is_single else embeddings
         return embeddings.numpy() if convert_to_numpy else embeddings
 
     def usage(self, texts: Iterable[str], expressions: str | Sequence[str | Span]) -> list[float]:
@@ -493,27 +507,72 @@ class Encoder(nn.Module):
             raise type_error(name, "embeddings, as encode gives them", values)
         return values.float().cpu().reshape(-1, values.shape[-1])
 
+    @overload
+    def search(  # type: ignore[overload-overlap]
+        self,
+        query: str,
+        corpus: Corpus,
+        *,
+        span: str | Span | None = None,
+        k: int = 5,
+        top_k: int | None = None,
+    ) -> list[Hit]: ...
+
+    @overload
     def search(
-        self, query: str, corpus: Iterable[str], *, span: str | Span | None = None, k: int = 5
-    ) -> list[Hit]:
+        self,
+        query: Sequence[str] | Tensor | NDArray[np.float32],
+        corpus: Corpus,
+        *,
+        span: Spans = None,
+        k: int = 5,
+        top_k: int | None = None,
+    ) -> list[list[Hit]]: ...
+
+    def search(
+        self,
+        query: str | Sequence[str] | Tensor | NDArray[np.float32],
+        corpus: Corpus,
+        *,
+        span: str | Span | Spans = None,
+        k: int = 5,
+        top_k: int | None = None,
+    ) -> list[Hit] | list[list[Hit]]:
         """The texts of a corpus that are most similar to a query, the most similar first.
 
         Args:
-            span: search for what these words (or this range) of the query mean.
+            query: a text, several, or their embeddings (Q, D).
+            corpus: N texts, or their embeddings (N, D), which several calls then share.
+            span: search for what these words (or this range) of the query mean; of several one for each.
             k: how many; fewer if the corpus has fewer.
+            top_k: the same.
+
+        Returns:
+            The hits; of several queries a list for each.
 
         Raises:
             TypeError, ValueError, UserError: as :meth:`encode`.
         """
-        k = checked_count(k, "k")
-        texts = listed("corpus", corpus)
-        requests_for([query], [span], names=("query", "span"))
+        k = checked_count(k, "k") if top_k is None else checked_count(top_k, "top_k")
+        is_single, has_texts = isinstance(query, str), not isinstance(corpus, Tensor | np.ndarray)
+        texts = listed("corpus", corpus) if has_texts else []
         requests_for(texts, names=("corpus", ""))
-        if not texts:
-            return []
-        found = self.similarity(self.encode([query], [span], role="query"), self.encode(texts))[0]  # (N,)
-        best = found.argsort(descending=True, stable=True)[:k].tolist()
-        return [Hit(texts[i], found[i].item()) for i in best]
+        if not isinstance(query, Tensor | np.ndarray):
+            queries: list[str] = [query] if isinstance(query, str) else listed("query", query)
+            spans: Any = [span] if is_single else span
+            requests_for(queries, spans, names=("query", "span"))
+            if (has_texts and not texts) or not queries:
+                none: list[list[Hit]] = [[] for _ in queries]
+                return none[0] if is_single else none
+            query = self.encode(queries, spans, role="query")
+        embeddings = self.encode(texts) if has_texts else corpus
+        similarities = self.similarity(query, embeddings)  # type: ignore[arg-type]  # (Q, N)
+        order = similarities.argsort(dim=1, descending=True, stable=True)[:, :k].tolist()
+        hits = [
+            [Hit(texts[i] if has_texts else "", row[i].item(), i) for i in best]
+            for row, best in zip(similarities, order, strict=True)
+        ]
+        return hits[0] if is_single else hits
 
     # ---------------------------------------------------------------- the forward path
 
