@@ -146,7 +146,7 @@ def test_doors_of_an_encoder(tiny: Any) -> None:
         ("convert_to_numpy", lambda v: tiny.encode(TEXTS, convert_to_numpy=v), [None, "no", 1]),
         ("first", tiny.similarity, [None, 5, [], [1], [None], torch.zeros(2, 0), {}]),
         ("second", lambda v: tiny.similarity(vectors, v), [5, [], torch.zeros(3, 5), b"x"]),
-        ("expressions", lambda v: tiny.usage(TEXTS, v), [None, 5, [None, None], ["ice"], "fire"]),
+        ("expressions", lambda v: tiny.usage(TEXTS, v), [None, 5, [None, None], ["ice"], [(0, 99)] * 2]),
         ("raw_spans", lambda v: make("minilm", raw_spans=v), [True, "yes"]),
         ("pooling", lambda v: make(tiny.model, pooling=v), ["mean", None, 5]),
         ("prompts", lambda v: make(tiny.model, v), [5, "query: ", {}]),

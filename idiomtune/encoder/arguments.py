@@ -57,8 +57,8 @@ def requests_for(
 
 def usage_requests(
     texts: Iterable[str], expressions: str | Iterable[str | Span]
-) -> tuple[list[Request], list[str]]:
-    """A request for the usage of each expression in its text, and the expressions' names.
+) -> tuple[list[Request | None], list[str]]:
+    """A request for the usage of each expression in its text (None where it is not in it), and their names.
 
     Raises:
         TypeError, ValueError, UserError: as :func:`requests_for`.
@@ -69,10 +69,21 @@ def usage_requests(
     places = listed("expressions", expressions)
     if None in places:
         raise type_error("expressions", "words, or offsets (start, end), for each text", None)
-    requests = requests_for(texts, places, names=("texts", "expressions"))
-    pairs = zip(texts, places, strict=True)
+    for place in places:
+        if isinstance(place, str) and not checked_text(place, "expressions").strip():
+            raise ArgumentValueError("is empty", option="expressions")
+    pairs = list(zip(texts, places, strict=False))  # of other lengths: refused below
+    lacks = [all(isinstance(part, str) for part in pair) and _place(*pair) is None for pair in pairs]
+    known = [None if is_missing else place for (_, place), is_missing in zip(pairs, lacks, strict=True)]
+    requests = requests_for(texts, [*known, *places[len(known) :]], names=("texts", "expressions"))
     names = [place if isinstance(place, str) else text[slice(*place)] for text, place in pairs]
-    return [replace(request, pooling="usage", with_meanings=False) for request in requests], names
+    usages = [replace(request, pooling="usage", with_meanings=False) for request in requests]
+    return [None if lack else usage for lack, usage in zip(lacks, usages, strict=True)], names
+
+
+def _place(text: str, words: str) -> Span | None:
+    """The first occurrence of words, or of an expression as a dictionary has it."""
+    return find_span(text, words) or (find_expression(text, words) if words.strip() else None)
 
 
 def listed(name: str, values: Any) -> list[Any]:
@@ -91,8 +102,7 @@ def type_error(option: str, expected: str, value: Any, place: str = "") -> Argum
 def _span(i: int, text: str, span: Any, option: str) -> Span:
     """The span of text `i` as character offsets."""
     if isinstance(span, str):
-        place = find_span(text, span) or (find_expression(text, span) if span.strip() else None)
-        if place is None:
+        if (place := _place(text, span)) is None:
             raise UserError(f"span {span!r} is not in text {i}: {text!r}", option=option)
         return place
     try:

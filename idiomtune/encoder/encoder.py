@@ -6,7 +6,9 @@ import hashlib
 import inspect
 import json
 import logging
+import math
 import os
+import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import nullcontext
@@ -55,7 +57,7 @@ from idiomtune.encoder.reading import Prompts, Reader, Tokenizer, prompts_of, sp
 from idiomtune.encoder.saved_expressions import load_expressions, save_expressions
 from idiomtune.encoder.sharding import compute_device
 from idiomtune.encoder.static import StaticTokens
-from idiomtune.encoder.usage_gate import GatedRequests, alone, gate_of
+from idiomtune.encoder.usage_gate import GatedRequests, alone, gate_of, shipped_gate
 from idiomtune.errors import ArgumentTypeError, ArgumentValueError, UserError
 from idiomtune.expressions import Forms, Span
 from idiomtune.io.files import cache_folder, checked_count, one_line, path_text
@@ -116,6 +118,35 @@ class Hit:
     text: str
     similarity: float
     index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Occurrence:
+    """An expression in a text, as :meth:`Encoder.find` finds it.
+
+    Attributes:
+        expression: as the glossary lists it.
+        text: its number among the texts.
+        span: character offsets in the text.
+        sentence: of the text, with the expression.
+        meaning: that the encoder reads; "" for a name without one.
+        usage: from 0 = literal to 1 = idiomatic; NaN for a model without a gate.
+    """
+
+    expression: str
+    text: int
+    span: Span
+    sentence: str
+    meaning: str
+    usage: float
+
+
+def _sentence(text: str, start: int, end: int) -> str:
+    """The sentence, or what stands between line breaks, around a span."""
+    ends = [match.end() for match in re.finditer(r"[.!?…。！？]+[\"'”’)\]]*\s+|\n+", text)]
+    first = max((at for at in ends if at <= start), default=0)
+    last = min((at for at in ends if at >= end), default=len(text))
+    return text[first:last].strip()
 
 
 class Encoder(nn.Module):
@@ -462,19 +493,61 @@ class Encoder(nn.Module):
             texts: N texts.
             expressions: one for each text, as `spans` of :meth:`encode`; or one for all.
 
+        Returns:
+            (N,); NaN where the expression is not in its text.
+
         Raises:
             TypeError, ValueError, UserError: as :meth:`encode`; if a gate cannot be fitted.
         """
         return self.usages(*usage_requests(texts, expressions))
 
-    def usages(self, requests: Sequence[Request], names: Sequence[str]) -> list[float]:
+    def usages(self, requests: Sequence[Request | None], names: Sequence[str]) -> list[float]:
         """As :meth:`usage`, of what :func:`usage_requests` made."""
-        if not requests:
-            return []
+        pairs = [
+            (request, name) for request, name in zip(requests, names, strict=True) if request is not None
+        ]
+        if missing := len(requests) - len(pairs):
+            first = names[requests.index(None)]
+            log.warning("%d of %d texts lack their expression, as %r: NaN", missing, len(requests), first)
+        if not pairs:
+            return [math.nan] * missing
         gate = gate_of(self, labelled_usages)
-        both = self.usage_features([*requests, *map(alone, names)], gate.layers)
-        usage: list[float] = gate.usage(*gate.terms(both).chunk(2)).tolist()
-        return usage
+        both = self.usage_features(
+            [request for request, _ in pairs] + [alone(n) for _, n in pairs], gate.layers
+        )
+        usages = iter(gate.usage(*gate.terms(both).chunk(2)).tolist())
+        return [math.nan if request is None else next(usages) for request in requests]
+
+    def find(self, texts: Iterable[str]) -> list[Occurrence]:
+        """Where the expressions of the encoder's glossary stand in texts: what the encoder reads there.
+
+        >>> pd.DataFrame(Encoder("minilm", glossary="english").find(["They broke the ice. It melted."]))
+
+        Returns:
+            A row for each expression in a text, in the order of the texts.
+
+        Raises:
+            UserError: if the encoder has no glossary.
+            TypeError, ValueError: as :meth:`encode`.
+        """
+        if self.meanings is None:
+            message = "has none to find expressions of: Encoder(…, glossary=<table or name>)"
+            raise UserError(message, option="glossary")
+        texts = [request.text for request in requests_for(texts)]
+        places = [(i, *place) for i, text in enumerate(texts) for place in self.meanings.find(text)]
+        usages = [math.nan] * len(places)
+        if places and (self.meanings.gate or shipped_gate(self)):
+            requests = [
+                Request(texts[i], (start, end), pooling="usage", with_meanings=False)
+                for i, start, end, _ in places
+            ]
+            usages = self.usages(requests, [name for *_, name in places])
+        return [
+            Occurrence(
+                name, i, (start, end), _sentence(texts[i], start, end), self.meanings.meaning(name), usage
+            )
+            for (i, start, end, name), usage in zip(places, usages, strict=True)
+        ]
 
     def similarity(self, first: Comparable, second: Comparable | None = None) -> Tensor:
         """How similar embeddings are: by their cosine, unless the checkpoint names another function.

@@ -1,5 +1,6 @@
 """Shipped gates and fitted ones: which model gets which, and how well the shipped one tells usages."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -143,7 +144,7 @@ def test_uses_without_context_are_idiomatic_ones_cut_out(tiny: Encoder) -> None:
     assert torch.allclose(features[2:], tiny.usage_features(requests, layers), atol=1e-5)
 
 
-def test_usage_of_sentences(minilm: Encoder) -> None:
+def test_usage_of_sentences(minilm: Encoder, caplog: pytest.LogCaptureFixture) -> None:
     texts, expressions, labels = zip(*USED, strict=True)
     told = it.usage(minilm, texts, expressions)
     assert [value > 0.5 for value in told] == list(labels)
@@ -152,8 +153,35 @@ def test_usage_of_sentences(minilm: Encoder) -> None:
     start = texts[0].index(words)
     assert minilm.usage(texts[:1], [(start, start + len(words))]) == by_words
     assert it.usage(minilm, [], "miss the boat") == []
-    with pytest.raises(UserError, match=r"'miss the boat' .* text 0"):
-        it.usage(minilm, ["They took the train."], "miss the boat")
+    with_gap = it.usage(
+        minilm, [texts[0], "They took the train.", texts[1]], [expressions[0], words, expressions[1]]
+    )
+    assert math.isnan(with_gap[1])
+    assert with_gap[::2] == pytest.approx(told[:2], abs=1e-5)
+    assert math.isnan(*it.usage(minilm, ["They took the train."], "miss the boat"))
+    assert "'miss the boat'" in caplog.text
+
+
+def test_what_an_encoder_reads_is_found() -> None:
+    """A row for each expression in a text, with the sentence around it, its meaning and its usage."""
+    meanings = {"break the ice": "make people relax", "Falcon": None}
+    encoder = it.Encoder("minilm", glossary=meanings)
+    texts = [
+        "Nothing.",
+        "It was late. A joke broke the ice! We laughed.",
+        "The ship broke the ice near Falcon.",
+    ]
+    rows = encoder.find(texts)
+    assert [(row.expression, row.text, texts[row.text][slice(*row.span)]) for row in rows] == [
+        ("break the ice", 1, "broke the ice"),
+        ("break the ice", 2, "broke the ice"),
+        ("Falcon", 2, "Falcon"),
+    ]
+    assert [row.sentence for row in rows] == ["A joke broke the ice!", texts[2], texts[2]]
+    assert [row.meaning for row in rows] == ["make people relax"] * 2 + [""]
+    assert rows[0].usage > 0.5 > rows[1].usage
+    with pytest.raises(UserError, match="glossary"):
+        it.Encoder("minilm").find(texts)
 
 
 def test_the_shipped_gate_on_real_queries(minilm: Encoder, real_data: Path) -> None:
