@@ -14,10 +14,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-STEP, LOOP, EMBED = (
-    "idiomtune/training/step.py",
-    "idiomtune/training/loop.py",
-    "idiomtune/training/embedder.py",
+STEP, LOOP, EMBED, OPTIMIZER = (
+    f"idiomtune/training/{name}.py" for name in ("step", "loop", "embedder", "optimizer")
 )
 FORWARD, READING, ENCODER = (f"idiomtune/encoder/{n}.py" for n in ("forward", "reading", "encoder"))
 PARALLEL, SUITE = "idiomtune/encoder/parallel.py", "idiomtune/benchmarks/suite.py"
@@ -74,7 +72,7 @@ ERRORS = [
     # ---- the optimizer and the weights
     Planted(
         "the optimizer was built before parameters were replaced",
-        STEP,
+        OPTIMIZER,
         "    pretrained = [p for module in (encoder, *parts) for p in module.parameters()]\n",
         "    pretrained = [p for module in (encoder, *parts) for p in module.parameters()]\n"
         "    pretrained = [nn.Parameter(p.detach().clone()) for p in pretrained]\n",
@@ -82,7 +80,7 @@ ERRORS = [
     ),
     Planted(
         "the optimizer was built before LoRA was applied",
-        STEP,
+        OPTIMIZER,
         "        trained = [p for p in parameters if p.requires_grad]\n",
         "        names = {id(p): n for n, p in encoder.named_parameters()}\n"
         "        trained = [p for p in parameters if p.requires_grad]\n"
@@ -92,7 +90,7 @@ ERRORS = [
     ),
     Planted(
         "the optimizer lacks the last parameters",
-        STEP,
+        OPTIMIZER,
         "    ids = {id(p) for p in pretrained}\n",
         "    pretrained = pretrained[:-3]\n    ids = {id(p) for p in encoder.parameters()}\n",
         ("optimizer",),
@@ -113,7 +111,7 @@ ERRORS = [
     ),
     Planted(
         "weight decay goes into the gradient (Adam in place of AdamW)",
-        STEP,
+        OPTIMIZER,
         "    optimizer = torch.optim.AdamW(\n",
         "    optimizer = torch.optim.Adam(\n",
         ("optimizer", "still"),

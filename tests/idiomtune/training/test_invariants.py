@@ -18,8 +18,10 @@ from idiomtune.errors import InvariantError, UserError
 from idiomtune.objectives import Batch, ObjectiveLoss
 from idiomtune.objectives.contrastive import ContrastiveObjective
 from idiomtune.training.invariants import Invariants
+from tests.programs import ROOT
 from tests.tiny_families import FAMILIES, tiny_checkpoint
 from tests.tiny_runs import WholeRun, composed, metrics, train
+from tools.planted import ERRORS
 from tools.planted import __main__ as planted
 
 Patch = pytest.MonkeyPatch
@@ -138,6 +140,11 @@ def test_no_check_ends_a_sound_run(plants: Plants, first: int, number: int, trai
     printed = plants("--honest", str(number), "--first", str(first))
     assert f"0 alarms in {number} honest runs" in printed
     assert f"'trained': {trained}" in printed
+
+
+def test_every_planted_error_has_its_place() -> None:
+    lost = [e.name for e in ERRORS if (ROOT / e.file).read_text(encoding="utf-8").count(e.old) != 1]
+    assert lost == []
 
 
 @pytest.mark.slow
