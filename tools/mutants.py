@@ -44,7 +44,7 @@ _LEAST, _TIMES = 15, 8  # a mutant has so many seconds, or so many times what it
 _TESTS, _BENCHMARKS = "tests/idiomtune", "tests/idiomtune/benchmarks"
 _LOSSES = ["tests/idiomloss"]
 _OBJECTIVES = [f"{_TESTS}/objectives"]
-_SPANS = [f"{_TESTS}/encoder/test_{name}.py" for name in ("encoder", "prompts", "families", "meanings")]
+_SPANS = [f"{_TESTS}/encoder/test_{name}.py" for name in ("encoder", "adapters", "families", "meanings")]
 # Module → the tests that should find a slip there.
 MODULES: Mapping[str, Sequence[str]] = {
     **{

@@ -296,3 +296,10 @@ def test_docstring_examples_run(module: str) -> None:
     result = doctest.testmod(importlib.import_module(f"idiomloss.{module}"))
     assert result.attempted > 0
     assert result.failed == 0
+
+
+def test_the_margin_is_one_if_none_is_given() -> None:
+    scores = 2 * randn(3, 5, seed=0).detach()
+    ranks = torch.arange(5).repeat(3, 1)
+    assert torch.equal(pairwise_printed(scores, ranks), pairwise_printed(scores, ranks, margin=1.0))
+    assert not torch.equal(pairwise_printed(scores, ranks), pairwise_printed(scores, ranks, margin=2.0))
