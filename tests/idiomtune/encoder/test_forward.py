@@ -3,8 +3,17 @@
 import pytest
 import torch
 
-from idiomtune.encoder.forward import ForwardBatch, PooledSentence, PooledSpan, _cut, usage_features
-from idiomtune.encoder.reading import Prompts
+from idiomtune.encoder.encoder import Encoder
+from idiomtune.encoder.forward import (
+    ForwardBatch,
+    PooledSentence,
+    PooledSpan,
+    _cut,
+    evaluating,
+    plan_batches,
+    usage_features,
+)
+from idiomtune.encoder.reading import Prompts, is_truncated, special_tokens_around
 from idiomtune.requests import Request, find_span
 
 INSTRUCTION = "Find the meaning of 'broke the ice' in {braces} and {query}."
@@ -22,7 +31,7 @@ def test_the_span_is_the_one_in_the_query() -> None:
 
 
 def test_a_template_without_the_query_is_refused() -> None:
-    for template in ("{instruction}", "{query} {query}"):
+    for template in ("{instruction}", "{query} {query}", "{query} {instruction} {instruction}"):
         with pytest.raises(ValueError, match="query"):
             Prompts(instruction=template)
 
@@ -67,3 +76,35 @@ def test_what_layers_say_of_a_usage() -> None:
     parts = torch.tensor([[2, 1.02], [0, 1], [2, 0.02]])
     expected = torch.nn.functional.normalize(parts, dim=1).view(1, 6)
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
+
+
+def test_what_is_not_read_of_a_text(tiny: Encoder) -> None:
+    """Nothing, without a limit or within it; blanks after the last token are nothing."""
+    text = "He broke the ice there."
+    (tokens,) = tiny.reader.tokenizer([text])
+    number, (_, end) = len(tokens.input_ids), max(tokens.offsets, key=lambda offsets: offsets[1])
+    assert end == len(text)
+    assert not is_truncated(text, tokens, None)
+    assert not is_truncated(f"{text} More.", tokens, number + 1)
+    assert is_truncated(f"{text} More.", tokens, number)
+    assert not is_truncated(f"{text} \n", tokens, number)
+    requests = [Request("He broke the ice."), Request("ice " * 600)]
+    _, _, truncated = plan_batches(requests, tiny.reader, 8192, 1, None)
+    assert truncated == {requests[1]}
+
+
+def test_special_tokens_stand_around_a_text(tiny: Encoder) -> None:
+    tokenizer = tiny.model.tokenizer
+    before, after = special_tokens_around(tokenizer)
+    assert before == [tokenizer.cls_token_id]
+    assert after == [tokenizer.sep_token_id]
+
+
+def test_the_last_that_leaves_evaluation_brings_the_mode_back(tiny: Encoder) -> None:
+    tiny.train()
+    with evaluating(tiny):
+        with evaluating(tiny), evaluating(tiny):
+            assert not tiny.training
+        assert not tiny.training
+    assert tiny.training
+    tiny.eval()

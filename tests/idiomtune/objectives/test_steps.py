@@ -3,12 +3,13 @@
 from collections import Counter
 from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from idiomtune.config import TrainSettings, check
-from idiomtune.objectives.steps import balanced_steps
+from idiomtune.objectives.steps import balanced_steps, repeated_anchors
 from idiomtune.training.objective import build_objective
 from tests.own_data import write_lines
 from tests.tiny_runs import composed
@@ -65,3 +66,9 @@ def test_a_rare_usage_stands_anywhere_in_its_step() -> None:
     )
     # 100 of each are expected, a deviation of 9.
     assert all(60 < places[place] < 140 for place in range(4)), places
+
+
+def test_anchors_that_come_twice_are_found_unless_they_are_meant_to() -> None:
+    assert repeated_anchors(object(), [[[0, 1], [2]], [[1, 3]]]) == [1]
+    assert repeated_anchors(object(), [[[0, 1]], [[2]]]) == []
+    assert repeated_anchors(SimpleNamespace(repeats_anchors=True), [[[0, 0]]]) == []
