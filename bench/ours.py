@@ -67,7 +67,7 @@ def run(workload: Workload, steps: Steps | None = None) -> Measured:
     if not workload.dropout:
         without_dropout(encoder.model)
     if not workload.steps:
-        return Measured([], suite.run(encoder).scores, [], None, suite.seconds)
+        return Measured([], dict(suite.run(encoder).scores), [], None, suite.seconds)
     return _train(settings, encoder, suite, steps or Steps())
 
 
@@ -84,4 +84,6 @@ def _train(settings: TrainSettings, encoder: Encoder, suite: _TimedSuite, steps:
         lines = run_folder.metrics()
     losses = [line["loss"] for line in lines if "loss" in line]
     (scores,) = (line["scores"] for line in lines if "scores" in line)
-    return Measured(losses, scores if suite.benchmarks else {}, steps.seconds, steps.memory, suite.seconds)
+    return Measured(
+        losses, dict(scores) if suite.benchmarks else {}, steps.seconds, steps.memory, suite.seconds
+    )
