@@ -220,8 +220,11 @@ def usage(
             the one that comes with the project (`minilm`), else one that is fitted once, in minutes.
         expressions: one for each text, or one for all, as a dictionary has them.
 
+    Returns:
+        (N,); NaN where the expression is not in its text.
+
     Raises:
-        UserError: if an expression is not in its text, or the model has no hidden layers.
+        UserError: if the model has no hidden layers.
     """
     from idiomtune.encoder.arguments import usage_requests
 
@@ -409,7 +412,7 @@ class Run(_Shown, os.PathLike[str]):
         return str(self.path)
 
     @property
-    def _read(self) -> runs.RunRecord:
+    def _read(self) -> runs.RunResults:
         from idiomtune.reports.runs import read_run
 
         return read_run(self.path, self.path.name)

@@ -133,14 +133,14 @@ class Suite:
         for benchmark in chosen:
             began = time.perf_counter()
             result = benchmark.score(embed)
-            found = _checked(benchmark, result, given_by) | self._scores_when_cut(benchmark, embed)
-            given_by |= dict.fromkeys(found, benchmark.name)
+            of_benchmark = _checked(benchmark, result, given_by) | self._scores_when_cut(benchmark, embed)
+            given_by |= dict.fromkeys(of_benchmark, benchmark.name)
             for gathered, records in ((card.per_query, result.per_query), (card.maps, result.maps)):
                 gathered.setdefault(benchmark.name, []).extend(_as_json(benchmark.name, records))
             card.predictions.update(result.predictions)
             card.plots.update(result.plots)
             card.notes.extend(result.notes)
-            scores |= found
+            scores |= of_benchmark
             times.append(f"{benchmark.name} {time.perf_counter() - began:.1f} s")
         seconds, num_texts = embed.seconds, embed.num_texts
         log.info("%d texts embedded in %.1f s, then scored: %s", num_texts, seconds, ", ".join(times))

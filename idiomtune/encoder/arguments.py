@@ -74,8 +74,8 @@ def usage_requests(
             raise ArgumentValueError("is empty", option="expressions")
     pairs = list(zip(texts, places, strict=False))  # of other lengths: refused below
     lacks = [all(isinstance(part, str) for part in pair) and _place(*pair) is None for pair in pairs]
-    known = [None if is_missing else place for (_, place), is_missing in zip(pairs, lacks, strict=True)]
-    requests = requests_for(texts, [*known, *places[len(known) :]], names=("texts", "expressions"))
+    spans = [None if is_missing else place for (_, place), is_missing in zip(pairs, lacks, strict=True)]
+    requests = requests_for(texts, [*spans, *places[len(spans) :]], names=("texts", "expressions"))
     names = [place if isinstance(place, str) else text[slice(*place)] for text, place in pairs]
     usages = [replace(request, pooling="usage", with_meanings=False) for request in requests]
     return [None if lack else usage for lack, usage in zip(lacks, usages, strict=True)], names

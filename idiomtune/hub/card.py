@@ -32,7 +32,7 @@ from idiomtune.declarations.score import Score, ScoreTable, read_scores
 from idiomtune.encoder.glossary import Glossary
 from idiomtune.io.files import expanded, one_line, parse_yaml
 from idiomtune.io.pages import template
-from idiomtune.io.runs import read_config, read_run_record
+from idiomtune.io.runs import read_config, read_run_json
 from idiomtune.io.tables import shown_path
 from idiomtune.reports import runs
 from idiomtune.reports.compare import beats_untrained, monitored
@@ -224,7 +224,7 @@ def model_card(
     Raises:
         UserError: if the run's record is damaged.
     """
-    config, record = read_config(run), read_run_record(run)
+    config, record = read_config(run), read_run_json(run)
     base, *data = sources_of(config)
     objective = objective_types().get(config["objective"]["name"])
     datasets = None if objective is None else objective.datasets
@@ -328,7 +328,7 @@ def command(run: Path) -> str:
     Quotation marks that nothing needs, and `model=pretrained` next to a path, were added for Hydra; of paths
     the last two parts are left.
     """
-    experiment = read_run_record(run)["experiment"]
+    experiment = read_run_json(run)["experiment"]
     try:
         recorded = parse_yaml((run / ".hydra" / "overrides.yaml").read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError, yaml.YAMLError):

@@ -34,7 +34,7 @@ from idiomtune.hub.card import (
 from idiomtune.io.files import expanded, fingerprint, first_of, printable
 from idiomtune.io.hub import CLIENT_ERRORS, is_network_error, reason_for, without_secrets
 from idiomtune.io.records import readable_record
-from idiomtune.io.runs import CHECKSUMS, NOT_OF_THE_MODEL, read_config, read_run_record, run_and_model, verify
+from idiomtune.io.runs import CHECKSUMS, NOT_OF_THE_MODEL, read_config, read_run_json, run_and_model, verify
 from idiomtune.io.secrets import refuse_files
 from idiomtune.version import __version__
 
@@ -223,7 +223,7 @@ def _finished(checkpoint: str) -> tuple[Path, Path, dict[str, Any], Collection[s
             f"checkpoint={checkpoint}: there is no run in that folder; give a run folder (with run.json, "
             "which a model's card is written from), its best/ or one of its step_<n>/"
         )
-    record = read_run_record(run)
+    record = read_run_json(run)
     if folder.name == "best" and record.get("status") != "finished":
         raise UserError(
             f"the run in {run} has not ended ({record.get('status')}), so its best model is not chosen "

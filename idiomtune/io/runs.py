@@ -27,7 +27,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     return _read(folder / "config.yaml", needed={"model", "data", "trainer"})
 
 
-def read_run_record(folder: Path) -> dict[str, Any]:
+def read_run_json(folder: Path) -> dict[str, Any]:
     """The record of a run, its `run.json`.
 
     Raises:

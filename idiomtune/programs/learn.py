@@ -165,8 +165,8 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
 
     # ---- the model, and how it reads meanings
     # Tokens are few, so their gradients are kept exact.
-    asked = settings.precision if settings.into == "weights" else "fp32"
-    placement = place(settings.device, asked, readable_record(run.path / "run.json").get("precision"))
+    precision = settings.precision if settings.into == "weights" else "fp32"
+    placement = place(settings.device, precision, readable_record(run.path / "run.json").get("precision"))
     log_placement(placement)
     encoder = build_encoder(settings.model, placement)
     transformer: Any = encoder.transformer  # a table of token vectors has none: its error says what it cannot

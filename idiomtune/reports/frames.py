@@ -17,7 +17,7 @@ from idiomtune.declarations.registry import benchmark_type, is_place
 from idiomtune.declarations.score import Score
 from idiomtune.errors import UserError
 from idiomtune.io.files import first_of
-from idiomtune.reports.runs import SAMPLE_NOTE, RunRecord, flat, read_records
+from idiomtune.reports.runs import SAMPLE_NOTE, RunResults, flat, read_records
 
 # A run's seed and fold, where it ran, where its data was and what it wrote do not make it another run.
 _REPETITION = ("seed", "data.fold")
@@ -56,7 +56,7 @@ class Group:
     """
 
     name: str
-    runs: Sequence[RunRecord]
+    runs: Sequence[RunResults]
     options: Mapping[str, str]
 
     @cached_property
@@ -199,7 +199,7 @@ def items_of(records: Iterable[Mapping[str, Any]], benchmark: str) -> tuple[pd.D
     return items.drop_duplicates(["key", "query"], keep="last"), damaged
 
 
-def group_runs(runs: Sequence[RunRecord], *, by_seed: bool = True) -> list[Group]:
+def group_runs(runs: Sequence[RunResults], *, by_seed: bool = True) -> list[Group]:
     """Groups in the order of their first runs.
 
     Args:
@@ -207,7 +207,7 @@ def group_runs(runs: Sequence[RunRecord], *, by_seed: bool = True) -> list[Group
         by_seed: False makes every run a group of its own.
     """
     read_items.cache_clear()  # a run may have been resumed since, in the same notebook
-    members: dict[Any, list[RunRecord]] = defaultdict(list)
+    members: dict[Any, list[RunResults]] = defaultdict(list)
     for number, run in enumerate(run for run in runs if run.is_scored):
         config = {key: v for key, v in run.config.items() if v is not None and _makes_another(key)}
         # What a run without a configuration is equal to is unknown.
@@ -222,7 +222,7 @@ def group_runs(runs: Sequence[RunRecord], *, by_seed: bool = True) -> list[Group
     ]
 
 
-def one_group(runs: Sequence[RunRecord]) -> Group:
+def one_group(runs: Sequence[RunResults]) -> Group:
     """Runs of one recipe, under a name for people.
 
     Raises:
@@ -243,7 +243,7 @@ def _makes_another(key: str) -> bool:
     return not (key in _NO_DIFFERENCE or is_place(key) or key.startswith("tracking."))
 
 
-def options_of(runs: Sequence[RunRecord], *, repetitions: bool) -> tuple[pd.DataFrame, list[str]]:
+def options_of(runs: Sequence[RunResults], *, repetitions: bool) -> tuple[pd.DataFrame, list[str]]:
     """The options in which runs differ, as text (a row a run), and a name for each run by them.
 
     The options of `conf/model/` are one, `model=<name>`, and those that were changed of it.
@@ -326,7 +326,7 @@ def show(value: Any) -> str:
     return json.dumps(value) if value is None or isinstance(value, bool) else str(value)
 
 
-def not_counted(runs: Sequence[RunRecord]) -> list[str]:
+def not_counted(runs: Sequence[RunResults]) -> list[str]:
     """The runs whose scores are not counted, a sentence for each reason."""
     by_reason: dict[str, list[str]] = defaultdict(list)
     for run in runs:
@@ -335,7 +335,7 @@ def not_counted(runs: Sequence[RunRecord]) -> list[str]:
     return [f"{first_of(names, NUM_NAMED)} {reason}" for reason, names in by_reason.items()]
 
 
-def notes_of(groups: Sequence[Group], runs: Sequence[RunRecord], found: Sequence[str] = ()) -> list[str]:
+def notes_of(groups: Sequence[Group], runs: Sequence[RunResults], found: Sequence[str] = ()) -> list[str]:
     """What to know of groups before reading their scores: their data, what is odd, what is not counted.
 
     Args:

@@ -24,7 +24,7 @@ from idiomtune.reports.plots import (
     run_curves,
     scored_while_training,
 )
-from idiomtune.reports.runs import RecordsOfRun, RunRecord, flat
+from idiomtune.reports.runs import RecordsOfRun, RunResults, flat
 from idiomtune.reports.score_tables import changes, detail_tables, paired_table, paper_tables, untested_table
 from idiomtune.reports.tables import Table
 
@@ -36,7 +36,7 @@ _SHOWN_ELSEWHERE = ("data", "files", "config", "notes", "warnings", "not_scored"
 
 def page(
     groups: Sequence[Group],
-    runs: Sequence[RunRecord],
+    runs: Sequence[RunResults],
     compared: Sequence[GroupComparison],
     notes: Sequence[str],
 ) -> str:
@@ -84,7 +84,7 @@ def _bars(compared: GroupComparison) -> list[list[float]]:
     ]
 
 
-def _view(run: RunRecord, *, with_examples: bool) -> dict[str, Any]:
+def _view(run: RunResults, *, with_examples: bool) -> dict[str, Any]:
     """What the page shows of a run; `sections` are closed ones of names and values."""
     metrics, damaged = run.metrics
     notes = list(run.notes)
@@ -131,13 +131,13 @@ def _home(text: str) -> str:
     return text.replace(home, "~") if len(home) > 1 else text
 
 
-def _plots(run: RunRecord) -> list[tuple[str, str]]:
+def _plots(run: RunResults) -> list[tuple[str, str]]:
     """The benchmarks' own plots; the learning curve is drawn again."""
     paths = sorted({*(run.path / "plots").glob("*.png")} - {run.path / "plots" / "learning_curve.png"})
     return [(path.stem.replace("_", " "), data_uri(path.read_bytes(), "image/png")) for path in paths]
 
 
-def examples_of(run: RunRecord) -> tuple[list[Examples], list[str]]:
+def examples_of(run: RunResults) -> tuple[list[Examples], list[str]]:
     """Examples of each benchmark that has any, and notes on damaged records."""
     examples, notes = [], []
     for benchmark in benchmark_types().values():

@@ -21,7 +21,7 @@ from matplotlib.lines import Line2D
 from idiomtune.declarations.examples import Distributions, Figures, Gain, Gains, Maps, Panel
 from idiomtune.declarations.registry import benchmark_types, resolve
 from idiomtune.reports.frames import Group
-from idiomtune.reports.runs import RecordsOfRun, RunRecord
+from idiomtune.reports.runs import RecordsOfRun, RunResults
 from idiomtune.statistics import mean_interval
 
 # Of lines: legible on light and on dark; then the dashes change.
@@ -53,7 +53,7 @@ _ON_THE_PAGE: dict[Any, Any] = {
 }
 
 
-def draw_figures(run: RunRecord) -> None:
+def draw_figures(run: RunResults) -> None:
     """Draw a finished run's learning curve and its benchmarks' figures into its `plots/`."""
     folder = run.path / "plots"
     step = str(run.meta.get("checkpoint", "")).removeprefix("step_")
@@ -119,7 +119,7 @@ class Curves:
         return list(dict.fromkeys(line.label for line in self.lines))
 
 
-def run_curves(run: RunRecord) -> list[Curves]:
+def run_curves(run: RunResults) -> list[Curves]:
     """A run's training loss, and the scores of each benchmark that are drawn over its steps."""
     by_benchmark: dict[str, list[Line]] = {}
     for key, score in run.scores.only(scored_while_training(run)).parts.items():
@@ -145,23 +145,23 @@ def _drawable(curves: Sequence[Curves]) -> list[Curves]:
     return [one for one in drawn if one.lines]
 
 
-def scored_while_training(run: RunRecord) -> list[str]:
+def scored_while_training(run: RunResults) -> list[str]:
     """The scores that any checkpoint has."""
     return list(dict.fromkeys(key for line in _scored(run) for key in line["scores"]))
 
 
-def _scored(run: RunRecord) -> list[dict[str, Any]]:
+def _scored(run: RunResults) -> list[dict[str, Any]]:
     return [line for line in run.metrics[0] if isinstance(line.get("scores"), dict)]
 
 
-def _losses(run: RunRecord) -> list[tuple[float, float]]:
+def _losses(run: RunResults) -> list[tuple[float, float]]:
     """(step, training loss), at most a few hundred points: means over neighbours."""
     frame = _numbers(run.metrics[0], ["step", "loss"])
     blocks = np.arange(len(frame)) // (math.ceil(len(frame) / _MAX_POINTS) or 1)
     return list(frame.groupby(blocks).mean().itertuples(index=False, name=None))
 
 
-def _scores(run: RunRecord, keys: Sequence[str]) -> list[tuple[float, float]]:
+def _scores(run: RunResults, keys: Sequence[str]) -> list[tuple[float, float]]:
     """(step, mean over scores) at each checkpoint that has them all, from the untrained model on."""
     lines = [{"step": 0, "scores": run.baseline}, *_scored(run)]
     frame = _numbers([{**line["scores"], "step": line.get("step")} for line in lines], ["step", *keys])

@@ -33,7 +33,7 @@ _OF_STATUS = {
 
 
 @dataclass(frozen=True)
-class RunRecord:
+class RunResults:
     """A run, or a scorecard of `idiomtune evaluate`.
 
     Attributes:
@@ -119,7 +119,7 @@ class RunRecord:
 class RecordsOfRun:
     """A run's results of each query of a benchmark, and notes on those that cannot be shown."""
 
-    def __init__(self, run: RunRecord, benchmark: str) -> None:
+    def __init__(self, run: RunResults, benchmark: str) -> None:
         self.monitor: Sequence[str] = run.monitor
         self.files: Mapping[str, str] = run.files
         self.notes: list[str] = []
@@ -201,7 +201,7 @@ def _missing_jobs(sweep: Path) -> list[str]:
     return [f"{sweep.name}: job {job} of {number} {why}" for job in range(number) if job not in present]
 
 
-def read_runs(paths: Sequence[Path]) -> list[RunRecord]:
+def read_runs(paths: Sequence[Path]) -> list[RunResults]:
     """Each of :func:`find_runs`, named by its folder and as much of the path as is unambiguous."""
     for parts in range(1, max((len(path.parts) for path in paths), default=1) + 1):
         names = ["/".join(path.parts[-parts:]) for path in paths]
@@ -210,7 +210,7 @@ def read_runs(paths: Sequence[Path]) -> list[RunRecord]:
     return [read_run(path, name) for path, name in zip(paths, names, strict=True)]
 
 
-def read_run(path: Path, name: str) -> RunRecord:
+def read_run(path: Path, name: str) -> RunResults:
     """A run folder, or a scorecard; what is wrong with it is in its notes.
 
     Raises:
@@ -246,7 +246,7 @@ def read_run(path: Path, name: str) -> RunRecord:
     notes += [f"{n} is missing, or not as the run left it" for n in changed_files(path, sums)]
     if status != "scored" and isinstance(meta.get("warnings"), list):
         notes += map(str, meta["warnings"])
-    return RunRecord(path, name, status, flat(config), record, scores, baseline, meta, notes)
+    return RunResults(path, name, status, flat(config), record, scores, baseline, meta, notes)
 
 
 def _mapping(path: Path, notes: list[str]) -> dict[str, Any]:

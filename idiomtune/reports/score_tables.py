@@ -12,7 +12,7 @@ from idiomtune.declarations.registry import benchmark_type, benchmark_types
 from idiomtune.declarations.score import Score, ScoreTable
 from idiomtune.reports.compare import UNTRAINED, Difference, GroupComparison
 from idiomtune.reports.frames import Group, ScoreMean, group_runs
-from idiomtune.reports.runs import RunRecord
+from idiomtune.reports.runs import RunResults
 from idiomtune.reports.tables import Table, cell, markdown
 
 Column = tuple[str, str]  # heading, name
@@ -116,7 +116,7 @@ def paper_tables(groups: Sequence[Group]) -> list[Table]:
 def scorecard_tables(scores: ScoreTable, model: str) -> list[Table]:
     """The same of one model's scores."""
     return paper_tables(
-        group_runs([RunRecord(Path(), model, "scored", scores=scores, meta={"model": model})])
+        group_runs([RunResults(Path(), model, "scored", scores=scores, meta={"model": model})])
     )
 
 

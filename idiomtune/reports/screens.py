@@ -13,7 +13,7 @@ from idiomtune.errors import UserError
 from idiomtune.io.files import first_of, printable, write_text
 from idiomtune.reports.compare import UNTRAINED, Difference, beats_untrained, compare, monitored
 from idiomtune.reports.frames import group_runs, notes_of, options_of, short_key
-from idiomtune.reports.runs import RunRecord, find_runs, read_run, read_runs
+from idiomtune.reports.runs import RunResults, find_runs, read_run, read_runs
 from idiomtune.reports.score_tables import (
     changeable,
     changes,
@@ -71,7 +71,7 @@ def show_finished_run(folder: Path, *, all_scores: bool) -> None:
         log.warning("%s could not be written (%s: %s)", folder / "report.html", type(error).__name__, error)
 
 
-def _monitored_table(run: RunRecord, differences: Sequence[Difference]) -> Table:
+def _monitored_table(run: RunResults, differences: Sequence[Difference]) -> Table:
     """The scores that chose the checkpoint; those that only a trained model has are without a difference."""
     monitored = run.scores.only(run.monitor)
     scores = changes(monitored, run.baseline)
@@ -143,6 +143,6 @@ def show_finished_sweep(folder: Path) -> None:
         print(printable(f"tables, intervals and a page: {command}"))
 
 
-def _monitored(run: RunRecord, scores: Mapping[str, float]) -> float | None:
+def _monitored(run: RunResults, scores: Mapping[str, float]) -> float | None:
     complete = run.is_scored and run.monitor and all(key in scores for key in run.monitor)
     return statistics.fmean(scores[key] for key in run.monitor) if complete else None

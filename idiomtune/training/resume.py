@@ -12,7 +12,7 @@ from idiomtune.declarations.registry import is_place
 from idiomtune.errors import UserError
 from idiomtune.io.files import expanded, fingerprint, is_file
 from idiomtune.io.records import check_resumed, readable_record, refuse_recorded_code, runs_started_here
-from idiomtune.io.runs import CHECKSUMS, RECORD, checkpoints, read_config, read_run_record, verify
+from idiomtune.io.runs import CHECKSUMS, RECORD, checkpoints, read_config, read_run_json, verify
 from idiomtune.training.checkpoint import TrainerState, drop_after, latest_checkpoint, read_state, recover
 from idiomtune.training.run_folder import RunFolder, is_unfinished
 
@@ -110,7 +110,7 @@ def saved_record(run: Path, checkpoint: Path | None = None) -> dict[str, Any]:
         sums = readable_record(each / CHECKSUMS)
         if RECORD in sums and is_file(each / RECORD) and fingerprint(each / RECORD) == sums[RECORD]:
             return readable_record(each / RECORD)
-    return {"config": read_config(run), "run": read_run_record(run)}
+    return {"config": read_config(run), "run": read_run_json(run)}
 
 
 def saved_config(
@@ -174,7 +174,12 @@ def saved_config(
 def _with_new_options(saved: dict[str, Any], composed: Mapping[str, Any]) -> dict[str, Any]:
     """A recorded configuration, with the defaults of options that the project has got since."""
     options = {name: value for name, value in composed.items() if not isinstance(value, dict)}
-    sections = {name: composed.get(name, {}) | saved[name] for name in _SECTIONS if name in saved}
+    pairs = {name: (composed.get(name), saved.get(name)) for name in _SECTIONS}
+    sections = {
+        name: defaults | recorded
+        for name, (defaults, recorded) in pairs.items()
+        if isinstance(defaults, dict) and isinstance(recorded, dict)
+    }
     return options | saved | sections
 
 
@@ -227,7 +232,7 @@ def start_or_resume(
     if checkpoint is None:
         if resume:
             log.warning("no checkpoint to resume from: starting again from step 0")
-            experiment = read_run_record(run.path)["experiment"]
+            experiment = read_run_json(run.path)["experiment"]
         run.start(config, experiment=experiment, seed=config["seed"], **facts)
         return None
     saved, state = saved_record(run.path, checkpoint), read_state(checkpoint)

@@ -24,7 +24,7 @@ from idiomtune.data.sources import SAMPLE_ROOT, DataFiles
 from idiomtune.encoder.device import place
 from idiomtune.expressions import plain_expression
 from idiomtune.reports.page import examples_of
-from idiomtune.reports.runs import RunRecord
+from idiomtune.reports.runs import RunResults
 from idiomtune.requests import Request, Usage
 from idiomtune.testing import check_objective
 from idiomtune.training.objective import module_benchmarks
@@ -371,7 +371,7 @@ def test_the_benchmark_routes_by_the_predicted_sense(build: Build, tmp_path: Pat
     assert set(scores) == set(map(str, experts_scores(["train", "astitch_dev"], "experts_text")))
     # A report's page finds no record damaged, whether of an item or of a sense alone.
     write_lines(tmp_path / "per_query" / "admire.jsonl", result.per_query)
-    (shown,), notes = examples_of(RunRecord(tmp_path, "run", "finished"))
+    (shown,), notes = examples_of(RunResults(tmp_path, "run", "finished"))
     assert shown.lists["Worst"]
     assert not notes
     same = "admire/train/experts_text{}/ndcg@5/literal"

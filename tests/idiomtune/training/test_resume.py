@@ -495,8 +495,11 @@ def test_what_may_not_change_is_named(tmp_path: Path, overrides: str) -> None:
 
 def test_an_option_that_the_project_has_got_since_has_its_default(tmp_path: Path) -> None:
     save(tmp_path, 2, RECORDED)
-    found = saved_config(tmp_path, changed(trainer={"newer": 1}, newest=2), "x", [])
-    assert (found["trainer"]["newer"], found["newest"]) == (1, 2)
+    others = {name: f"not {value}" for name, value in THEN["trainer"].items()}
+    found = saved_config(
+        tmp_path, changed(trainer=others | {"newer": 1}, newest=2, seed=9, eval=None), "x", []
+    )
+    assert (found["seed"], found["newest"]) == (THEN["seed"], 2)
     assert found["trainer"] == THEN["trainer"] | {"newer": 1}
 
 
