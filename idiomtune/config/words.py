@@ -124,12 +124,22 @@ def _flags_and_options(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     for argument in arguments:
         name, sign, _ = argument.partition("=")
         is_value = value_of is not None and (value_of.choices is None or argument in value_of.choices)
+        _check_value(value_of, is_value)
         is_flag = name in actions or name == "--"
         (flags if is_flag or is_value else options).append(argument)
         takes_value = is_flag and not is_value and not sign and name in actions and actions[name].nargs != 0
         value_of = actions[name] if takes_value else None
+    _check_value(value_of, False)
     flags.sort(key=lambda flag: flag not in _SWEEP_FLAGS)
     return flags, options
+
+
+def _check_value(flag: Any, is_given: bool) -> None:
+    """Refuse a flag of Hydra's that stands without its value."""
+    if flag is not None and flag.nargs is None and not is_given:
+        raise UserError(
+            f"{flag.option_strings[0]}: needs {' or '.join(flag.choices or ['a value'])} after it"
+        )
 
 
 def _with_subject(options: Sequence[str], program: str) -> list[str]:

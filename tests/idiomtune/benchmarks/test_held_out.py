@@ -119,6 +119,16 @@ def test_the_median_rank_is_that_of_the_first_right_row(tmp_path: Path) -> None:
     first, second, last = (r["rank"] for r in sorted(scores.per_query, key=lambda r: r["query"]))
     assert (first, second, scores.by_key["own_val/median_rank"]) == (1, 1, 1)
     assert last > 1
+    assert {(score.split, score.mode) for score in scores.scores} == {("", "")}
+
+
+def test_parts_that_are_held_out_are_one_table() -> None:
+    """A part's name is of its mode: a split would have a table of its own."""
+    options = OwnValOptions(name="own_val", max_queries=1, max_documents=1)
+    possible = {str(score): (score.split, score.mode) for score in options.possible_scores(["faq"])}
+    assert possible["own_val/faq/span/ndcg@10"] == ("", "faq/span")
+    assert possible["own_val/faq/score"] == ("", "faq")
+    assert possible["own_val/score"] == ("", "")
 
 
 def test_held_out_scores_do_not_depend_on_the_order_of_rows(tmp_path: Path) -> None:

@@ -99,6 +99,8 @@ TRAIN = [
     ("+experiment=own | --data | sample", "--data|: data=…"),
     ("-trainer.max-epochs=2", "-trainer.max-epochs|: trainer.max_epochs=2"),
     ("--config_dir=mine", "--config_dir|--config-dir?"),
+    ("own | --config-dir", "--config-dir"),
+    ("own | --cfg | seed=1 | -m", "--cfg|job"),
     # Secrets
     ("--hf-token=the-secret", "hf_token"),  # known by its name alone
     *((f"{name}={TOKEN}", "HF_TOKEN") for name in ("+token", "hub.token", "HF_TOKEN", "seed")),

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from idiomtune.declarations import registry
 from idiomtune.declarations.benchmark import BenchmarkOptions, BenchmarkType
 from idiomtune.declarations.examples import Answer, Example, Examples, QueryRecords
-from idiomtune.declarations.score import Metric, Score, ScoreTable, score_card
+from idiomtune.declarations.score import Metric, Score, ScoreTable, read_scores, score_card
 from idiomtune.io.files import write_json
 from idiomtune.reports.frames import group_runs
 from idiomtune.reports.runs import read_runs
@@ -48,6 +48,17 @@ def test_facts_are_not_judged() -> None:
     scores = table_of({"idiolink/val/sentence/ndcg@10": 0.5, "own_val/median_rank": 1}).parts
     assert [score.verdict(0.1) for score in scores.values()] == ["better", "worse"]
     assert [score.verdict(0.0) for score in scores.values()] == ["", ""]
+
+
+def test_a_file_of_scores_has_their_parts() -> None:
+    key = "idiolink/val/span/ndcg@10/literal/dim=8"
+    content = score_card(table_of({key: 0.5, "epsilon/C/p_value": 0.1}), {key: 0.25}, {})
+    parts = {"benchmark": "idiolink", "split": "val", "mode": "span", "metric": "ndcg@10", "slice": "literal"}
+    expected = parts | {"dimension": 8, "value": 0.5, "untrained": 0.25}
+    assert content["records"][0] == expected
+    assert content["records"][1]["untrained"] is None
+    (read, _) = read_scores(content["scores"], content["records"])
+    assert (str(read), read.split, read.slice, read.dimension, read.value) == (key, "val", "literal", 8, 0.5)
 
 
 @pytest.mark.usefixtures("somebodys")

@@ -93,7 +93,9 @@ def mixture_of_three(tmp_path: Path, tiny_path: Path) -> list[str]:
 def assert_parts_are_scored_and_recorded(folder: Path) -> None:
     parts = {key.partition("/")[0] for line in metrics(folder) for key in line if key.endswith("/loss")}
     assert parts == {"faq", "rated", "idioms"}
-    scores = json.loads((folder / "scores.json").read_text())["scores"]
+    card = json.loads((folder / "scores.json").read_text())
+    scores = card["scores"]
+    assert {record["split"] for record in card["records"] if record["benchmark"] == "own_val"} == {""}
     mean = (scores["own_val/faq/score"] + scores["own_val/rated/score"]) / 2
     assert scores["own_val/score"] == pytest.approx(mean)
     recorded = read_config(folder)["objective"]["parts"]
@@ -501,6 +503,16 @@ def test_an_option_that_the_project_has_got_since_has_its_default(tmp_path: Path
     )
     assert (found["seed"], found["newest"]) == (THEN["seed"], 2)
     assert found["trainer"] == THEN["trainer"] | {"newer": 1}
+
+
+def test_an_option_that_may_be_a_list_is_the_same_as_one(tmp_path: Path) -> None:
+    then = THEN | {"trainer": THEN["trainer"] | {"monitor": ["a/b"]}, "data": {"columns": {}}}
+    save(tmp_path, 2, RECORDED | {"config": then})
+    now = changed(trainer={"monitor": "a/b"}, data={"columns": None})
+    for override in ("trainer.monitor=a/b", "data.columns=null"):
+        assert saved_config(tmp_path, now, "x", [override])["trainer"]["monitor"] == ["a/b"]
+    with pytest.raises(UserError, match=r"trainer\.monitor"):
+        saved_config(tmp_path, changed(trainer={"monitor": "a/c"}), "x", ["trainer.monitor=a/c"])
 
 
 def test_the_runs_own_configuration_is_the_newest_if_it_is_whole(tmp_path: Path) -> None:
