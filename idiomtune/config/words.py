@@ -123,11 +123,12 @@ def _flags_and_options(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     value_of = None  # the flag whose value may come next
     for argument in arguments:
         name, sign, _ = argument.partition("=")
-        is_value = value_of is not None and (value_of.choices is None or argument in value_of.choices)
-        _check_value(value_of, is_value)
         is_flag = name in actions or name == "--"
+        may_be_value = value_of is not None and (value_of.choices is None or argument in value_of.choices)
+        is_value = may_be_value and not is_flag
+        _check_value(value_of, is_value)
         (flags if is_flag or is_value else options).append(argument)
-        takes_value = is_flag and not is_value and not sign and name in actions and actions[name].nargs != 0
+        takes_value = is_flag and not sign and name in actions and actions[name].nargs != 0
         value_of = actions[name] if takes_value else None
     _check_value(value_of, False)
     flags.sort(key=lambda flag: flag not in _SWEEP_FLAGS)

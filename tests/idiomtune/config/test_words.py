@@ -8,6 +8,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from idiomtune.config.compose import chosen_by_default, compose_config
 from idiomtune.config.words import rewrite_arguments, without_cfg
+from idiomtune.errors import UserError
 from idiomtune.programs.run import PROGRAMS, read_settings
 from tests.programs import refused
 
@@ -80,6 +81,12 @@ def test_words_of_a_sweep_and_flags() -> None:
         assert rewrite_arguments(words.split()) == expected.split()
 
 
+def test_a_flag_takes_no_option_for_its_value() -> None:
+    for words in ("own --config-dir", "--package --cfg job", "own --cfg seed=1 -m"):
+        with pytest.raises(UserError, match=r"--(config-dir|package|cfg)"):
+            rewrite_arguments(words.split())
+
+
 OWN = "+experiment=own | data.train=a.csv"
 STS, LABELS = (f"benchmark=[{b}] | benchmark.{b}.path=a.csv" for b in ("own_sts", "own_pairs"))
 TRIPLET, RELEASED = "+experiment=adaptive_triplet", "objective.tuples=released"
@@ -99,7 +106,6 @@ TRAIN = [
     ("+experiment=own | --data | sample", "--data|: data=…"),
     ("-trainer.max-epochs=2", "-trainer.max-epochs|: trainer.max_epochs=2"),
     ("--config_dir=mine", "--config_dir|--config-dir?"),
-    ("own | --config-dir", "--config-dir"),
     ("own | --cfg | seed=1 | -m", "--cfg|job"),
     # Secrets
     ("--hf-token=the-secret", "hf_token"),  # known by its name alone
