@@ -260,8 +260,8 @@ def group_columns(groups: Iterable[tuple[str, Sequence[str], Sequence[str]]]) ->
         label occurs in two groups, see :func:`~idiomloss.label_groups`.
     """
     groups = list(groups)
-    made = label_groups([(len(correct), len(incorrect)) for _, correct, incorrect in groups])
-    label = torch.stack([made.labels, made.groups, made.is_sentence.long()], 1).tolist()
+    sample = label_groups([(len(correct), len(incorrect)) for _, correct, incorrect in groups])
+    label = torch.stack([sample.labels, sample.groups, sample.is_sentence.long()], 1).tolist()
     texts = [text for sentence, *others in groups for text in (sentence, *others[0], *others[1])]
     return {"sentence": texts, "label": label}
 

@@ -189,6 +189,6 @@ def relational_distillation_loss(student: Tensor, teacher: Tensor) -> Tensor:
         return student.sum() * 0.0
     first, second = torch.triu_indices(num, num, 1, device=student.device)  # each pair once
     teacher = teacher.detach()
-    ours = cosine_similarity(student, student)[first, second]
-    theirs = cosine_similarity(teacher, teacher)[first, second]
-    return (ours - theirs).square().mean()
+    student_cosines = cosine_similarity(student, student)[first, second]
+    teacher_cosines = cosine_similarity(teacher, teacher)[first, second]
+    return (student_cosines - teacher_cosines).square().mean()

@@ -29,7 +29,7 @@ def meaning_numbers(idioms: Iterable[Hashable], meanings: Iterable[Hashable]) ->
     """
     numbers: tuple[dict[Hashable, int], dict[Hashable, int]] = ({}, {})
     return [
-        [known.setdefault(name, len(known)) for known, name in zip(numbers, pair, strict=True)]
+        [number_of.setdefault(name, len(number_of)) for number_of, name in zip(numbers, pair, strict=True)]
         for pair in zip(idioms, meanings, strict=True)
     ]
 

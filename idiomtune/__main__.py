@@ -52,7 +52,7 @@ def main(words: Sequence[str] | None = None) -> None:
 
 
 def _help() -> str:
-    lines = [f"  {name:9} {what}" for name, what in PROGRAMS.items()]
+    lines = [f"  {name:9} {purpose}" for name, purpose in PROGRAMS.items()]
     return "\n".join(["idiomtune <program> [option=value ...]", "", *lines, "", "idiomtune <program> --help"])
 
 

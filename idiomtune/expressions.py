@@ -309,7 +309,7 @@ def written_steps(
         The steps, as for :func:`replacements`; code → what is written for it.
     """
     words = {name: _normalized(name, normalize, forms.get(name, ())) for name in written}
-    patterns = {name: _whole(some) for name, some in words.items()}
+    patterns = {name: _whole(alternatives) for name, alternatives in words.items()}
     numbered = [name for name, new in written.items() if new is not None]
     radix = min(len(_MARKS), math.isqrt(len(numbered)) + 1)
     codes = {name: (_DIGITS[number // radix], _MARKS[number % radix]) for number, name in enumerate(numbered)}
@@ -324,8 +324,14 @@ def written_steps(
         (f"{_START}{any_expression}{_END}{KEEP}", LAST),
         # From the text's beginning, or the end of one, to where the next begins.
         (f"(?:\\A|{LAST})(?=[^{LAST}]*{LAST})[^{LAST}]*?{KEEP}{begins}", _FIRST),
-        *((f"{_FIRST}(?:{'|'.join(some)}){KEEP}(?={LAST})", digit) for digit, some in by_digits.items()),
-        *((f"{_FIRST}(?:{'|'.join(some)}){KEEP}(?={LAST})", mark) for mark, some in by_marks.items()),
+        *(
+            (f"{_FIRST}(?:{'|'.join(alternatives)}){KEEP}(?={LAST})", digit)
+            for digit, alternatives in by_digits.items()
+        ),
+        *(
+            (f"{_FIRST}(?:{'|'.join(alternatives)}){KEEP}(?={LAST})", mark)
+            for mark, alternatives in by_marks.items()
+        ),
     ]
     if in_place:
         steps.append((f"{_FIRST}[^{_DIGITS[0]}-{LAST}]*(?=[{_DIGITS[0]}-{_DIGITS[-1]}])", ""))
@@ -346,16 +352,16 @@ def _any_expression(words: Mapping[str, Sequence[Word]], patterns: Mapping[str, 
         first = words[name][0].forms
         rest = patterns[name][len(_any_of(first)) :]
         for start in dict.fromkeys(form[:2] for form in first):
-            some = _any_of(form for form in first if form.startswith(start))
-            by_letters.setdefault(start[0], {}).setdefault(start, []).append(some + rest)
+            branches = _any_of(form for form in first if form.startswith(start))
+            by_letters.setdefault(start[0], {}).setdefault(start, []).append(branches + rest)
     return _branches(
-        (letter, _branches((start, "|".join(some)) for start, some in inner.items()))
+        (letter, _branches((start, "|".join(branches)) for start, branches in inner.items()))
         for letter, inner in by_letters.items()
     )
 
 
 def _branches(patterns: Iterable[tuple[str, str]]) -> str:
-    return "(?:" + "|".join(f"(?={_spelling(start)})(?:{one})" for start, one in patterns) + ")"
+    return "(?:" + "|".join(f"(?={_spelling(start)})(?:{pattern})" for start, pattern in patterns) + ")"
 
 
 def _normalized(expression: str, normalize: Normalize, forms: Sequence[str]) -> list[Word]:
@@ -470,7 +476,9 @@ class ExpressionIndex:
     def __init__(self, expressions: Iterable[str], forms: Forms = MappingProxyType({})) -> None:
         # There may be 100,000: an expression is looked at where a text has the rarest of its words.
         self._expressions = list(dict.fromkeys(expressions))
-        self._forms = {name: tuple(some) for name in self._expressions if (some := forms.get(name))}
+        self._forms = {
+            name: tuple(of_expression) for name in self._expressions if (of_expression := forms.get(name))
+        }
         unspaced = sorted(filter(_UNSPACED.search, self._expressions), key=len, reverse=True)
         self._unspaced = re.compile("|".join(map(re.escape, unspaced))) if unspaced else None
         split = [_split(name) for name in self._expressions]
@@ -567,12 +575,12 @@ class ExpressionIndex:
         if not self._expressions:
             return
         plain = str.lower if text.isascii() else lower_case
-        found = [(plain(run.group()), *run.span()) for run in _RUN.finditer(text, start, end)]
+        text_words = [(plain(run.group()), *run.span()) for run in _RUN.finditer(text, start, end)]
         places: dict[str, list[int]] = {}
-        for place, (word, *_) in enumerate(found):
+        for place, (word, *_) in enumerate(text_words):
             places.setdefault(word, []).append(place)
         candidates: dict[int, list[tuple[int, int]]] = {}  # first word → (expression, signs before it)
-        bases = [self._bases.get(word, ()) for word, *_ in found]
+        bases = [self._bases.get(word, ()) for word, *_ in text_words]
         starts = ((size, at) for size in self._sizes for at in range(len(bases) + 1 - size))
         pieces = (piece for size, at in starts for piece in product(*bases[at : at + size]))
         having = chain(
@@ -583,7 +591,7 @@ class ExpressionIndex:
             if self._expressions[number] == apart:
                 continue
             beginnings, further, _ = _landmarks(*self._key(number))
-            words = iter([word for word, *_ in found])
+            words = iter([word for word, *_ in text_words])
             # In their order: no pattern is compiled for others.
             if all(any(word in letters for word in words) for letters in further):
                 for letters, lead in beginnings:
@@ -594,8 +602,8 @@ class ExpressionIndex:
             matches = [
                 (runs, self._expressions[number])
                 for number, lead in sorted(candidates[place])
-                if found[place][1] - lead >= after
-                and (runs := self._runs_at(number, text, found, place, lead, end))
+                if text_words[place][1] - lead >= after
+                and (runs := self._runs_at(number, text, text_words, place, lead, end))
             ]
             if matches:
                 longest = max(matches, key=lambda match: (match[0][-1][1], -match[0][0][0]))

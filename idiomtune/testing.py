@@ -82,9 +82,9 @@ def check_objective(
     """
     if callable(objective):
         return _run(_ObjectiveChecks(objective), skip)
-    given = {"objective": objective} if isinstance(objective, ObjectiveOptions) else {}
-    experiment = None if given else str(objective)
-    chosen = {"device": "cpu", "model": _tiny_model(), **given, **options}
+    declared = {"objective": objective} if isinstance(objective, ObjectiveOptions) else {}
+    experiment = None if declared else str(objective)
+    chosen = {"device": "cpu", "model": _tiny_model(), **declared, **options}
     settings = read_settings("train", *training_options(experiment, overrides, data, chosen))
     return _run(_ObjectiveChecks(lambda n: build_objective(settings.model_copy(update={"seed": n}))), skip)
 
@@ -120,9 +120,9 @@ def check_benchmark(
         settings = read_settings("evaluate", *evaluation)
         name = benchmark if isinstance(benchmark, str) else benchmark.name
         (benchmark,), _ = build_benchmarks(settings, [name])
-    given = {"perfect": perfect, "chance": chance, "order": reordered}
-    skip = {*skip, *(name for name, value in given.items() if value is None)}
-    return _run(_BenchmarkChecks(benchmark, given), skip)
+    functions = {"perfect": perfect, "chance": chance, "order": reordered}
+    skip = {*skip, *(name for name, value in functions.items() if value is None)}
+    return _run(_BenchmarkChecks(benchmark, functions), skip)
 
 
 @alone
@@ -163,11 +163,11 @@ def _run(checks: object, skip: Collection[str]) -> list[str]:
     names = [name for name in checked if name not in skip]
     for name in names:
         try:
-            found = checked[name](checks)
+            problem = checked[name](checks)
         except Exception as error:
-            cause, found = error, f"stopped by {type(error).__name__}: {first_line(error)}"
-        if found:
-            shown = "" if found is True else f" {found[:3] if isinstance(found, list) else [found]}"
+            cause, problem = error, f"stopped by {type(error).__name__}: {first_line(error)}"
+        if problem:
+            shown = "" if problem is True else f" {problem[:3] if isinstance(problem, list) else [problem]}"
             failed.append(f"\n  {name}: {describe(checked[name])}{shown}")
     if failed:
         raise AssertionError(f"{len(failed)} of {len(names)} checks failed{''.join(failed)}") from cause
@@ -247,15 +247,17 @@ class _ObjectiveChecks:
         seed_everything(0)  # as the loop does, for what modules draw
         return (of or self._objective).loss(_rows(batch.requests) if rows is None else rows, batch)
 
-    def _is_same(self, ours: float, theirs: float) -> bool:
-        return math.isclose(ours, theirs, rel_tol=1e-3, abs_tol=1e-4 * self._size)
+    def _is_same(self, value: float, expected: float) -> bool:
+        return math.isclose(value, expected, rel_tol=1e-3, abs_tol=1e-4 * self._size)
 
     def _gradients(self, batch: Batch, rows: Tensor | None = None) -> tuple[ObjectiveLoss, list[Tensor]]:
         """The loss, and its gradients with respect to the embeddings and what is trained with them."""
         leaf = (_rows(batch.requests) if rows is None else rows).requires_grad_()
         result, inputs = self._loss(batch, leaf), [leaf, *self._trained.values()]
-        found = torch.autograd.grad(result.loss, inputs, allow_unused=True)
-        return result, [torch.zeros_like(i) if g is None else g for i, g in zip(inputs, found, strict=True)]
+        gradients = torch.autograd.grad(result.loss, inputs, allow_unused=True)
+        return result, [
+            torch.zeros_like(i) if g is None else g for i, g in zip(inputs, gradients, strict=True)
+        ]
 
     def _is_finite(self, batch: Batch, rows: Tensor | None = None) -> bool:
         result, gradients = self._gradients(batch, rows)
@@ -288,7 +290,7 @@ class _ObjectiveChecks:
             objective.modules.load_state_dict(load(save(self._objective.modules.state_dict())))
             seen.append({epoch: self._drawn(objective, epoch) for epoch in epochs})
         pairs = [(seen[0][epoch], seen[1][epoch]) for epoch in seen[0]]
-        return sorted({what for ours, theirs in pairs for what in ours if ours[what] != theirs[what]})
+        return sorted({name for whole, resumed in pairs for name in whole if whole[name] != resumed[name]})
 
     def _drawn(self, objective: Objective, epoch: int) -> dict[str, Any]:
         steps = objective.epoch_steps(epoch, 1)
@@ -328,9 +330,9 @@ class _ObjectiveChecks:
         """Of the derivative in each direction, as a share of the gradient."""
         rows = _rows(batch.requests).to(dtype)
         gradient = self._gradients(batch, rows.clone())[1][0]
-        found, expected = slopes(lambda at: self._loss(batch, at).loss, rows, gradient, step * ways)
+        changes, expected = slopes(lambda at: self._loss(batch, at).loss, rows, gradient, step * ways)
         size = max(gradient.double().norm().item(), 1e-3 * self._size)
-        errors: list[float] = ((found - expected).abs() / (step * size or 1.0)).tolist()
+        errors: list[float] = ((changes - expected).abs() / (step * size or 1.0)).tolist()
         return errors
 
     def order(self) -> object:
@@ -377,26 +379,26 @@ class _ObjectiveChecks:
     def processes(self) -> object:
         """Texts that are embedded one by one, as by several processes, have another loss or gradient: the
         loss must not change embeddings in place."""
-        found = []
+        results = []
         for tokens, is_parted in ((2**20, False), (1, True)):
             encoder, running = _encoder(tokens_per_forward=tokens), start_processes(place("cpu", "fp32"))
             embedded = TrainableEmbedder(encoder, *running, 0, is_parted)(self._batches[0].requests, 0)
             loss = self._loss(self._batches[0], embedded.rows).loss
             embedded.backward(loss)
             parts = [p.grad.flatten() for p in encoder.parameters() if p.grad is not None]
-            found.append((loss.item(), torch.cat([torch.zeros(1), *parts])))
-        (ours, gradient), (theirs, other) = found
+            results.append((loss.item(), torch.cat([torch.zeros(1), *parts])))
+        (value, gradient), (other_value, other) = results
         off = (gradient.double() - other.double()).norm()  # squares of small numbers are 0 in float32
-        is_same = self._is_same(ours, theirs) and bool(off <= 1e-2 * gradient.double().norm())
-        return not is_same and (ours, theirs)
+        is_same = self._is_same(value, other_value) and bool(off <= 1e-2 * gradient.double().norm())
+        return not is_same and (value, other_value)
 
 
 # ------------------------------------------------------------------ benchmarks
 
 
 class _BenchmarkChecks:
-    def __init__(self, benchmark: Benchmark, given: Mapping[str, Any]) -> None:
-        self._benchmark, self._given = benchmark, given
+    def __init__(self, benchmark: Benchmark, functions: Mapping[str, Any]) -> None:
+        self._benchmark, self._given = benchmark, functions
         self._parts: dict[str, Score] = {}
         self._random = defaultdict(list)  # score → its values for random models
         for number in range(_NUM_MODELS):
@@ -410,8 +412,8 @@ class _BenchmarkChecks:
 
     def _differ(self, embed: Embed, other: Embed, of: Benchmark | None = None) -> list[Any]:
         """The first score that is another for the other model."""
-        ours, theirs = self._scores(embed), self._scores(other, of)
-        pairs = [(key, value, theirs.get(key, math.nan)) for key, value in ours.items()]
+        values, others = self._scores(embed), self._scores(other, of)
+        pairs = [(key, value, others.get(key, math.nan)) for key, value in values.items()]
         return [pair for pair in pairs if not _near(*pair[1:])]
 
     def suite(self) -> object:
@@ -432,8 +434,8 @@ class _BenchmarkChecks:
         name, metrics = self._benchmark.name, {m.name for m in benchmark_type(self._benchmark.name).metrics}
         wrong = [key for key, score in self._parts.items() if score.benchmark != name or not score.metric]
         is_declared = not metrics or metrics & {score.metric for score in self._parts.values()}
-        some = [key for key, values in self._random.items() if len(values) < _NUM_MODELS]
-        return wrong or some or (not is_declared and metrics)
+        incomplete = [key for key, values in self._random.items() if len(values) < _NUM_MODELS]
+        return wrong or incomplete or (not is_declared and metrics)
 
     def repeated(self) -> object:
         """A score is another if the same texts are scored again: draw with a seed of your own, and let last
@@ -443,9 +445,9 @@ class _BenchmarkChecks:
 
     def untouched(self) -> object:
         """Embeddings are changed in place, and other benchmarks share them: change a copy."""
-        given: dict[tuple[Request, ...], Tensor] = {}
-        self._scores(lambda requests: given.setdefault(tuple(requests), _rows(requests)))
-        return not all(torch.equal(_rows(requests), rows) for requests, rows in given.items())
+        rows_of: dict[tuple[Request, ...], Tensor] = {}
+        self._scores(lambda requests: rows_of.setdefault(tuple(requests), _rows(requests)))
+        return not all(torch.equal(_rows(requests), rows) for requests, rows in rows_of.items())
 
     def requests(self) -> object:
         """A text is empty, or a span is missing or not in its text: find it in the text as it is read."""
@@ -455,14 +457,14 @@ class _BenchmarkChecks:
         """A score is not what its records by query say, or two of them have one id: comparisons use these."""
         result, of_type = self._benchmark.score(_rows), benchmark_type(self._benchmark.name)
         by_key = defaultdict(list)
-        for each in chain.from_iterable(map(of_type.results, result.per_query)):
-            by_key[each.key].append(each)
-        for key, found in by_key.items():
-            pairs = np.array([each.pair or (each.value, 0.0) for each in found], dtype=float)
-            value = statistic_of(found[0].statistic if found[0].pair else "mean", *pairs.T)
-            ids = {each.query for each in found}
-            if len(ids) < len(found) or not _near(result.by_key.get(key, value), value):
-                return f"{key}: {result.by_key.get(key)}, by {len(found)} records of {len(ids)} ids {value}"
+        for record in chain.from_iterable(map(of_type.results, result.per_query)):
+            by_key[record.key].append(record)
+        for key, of_key in by_key.items():
+            pairs = np.array([record.pair or (record.value, 0.0) for record in of_key], dtype=float)
+            value = statistic_of(of_key[0].statistic if of_key[0].pair else "mean", *pairs.T)
+            ids = {record.query for record in of_key}
+            if len(ids) < len(of_key) or not _near(result.by_key.get(key, value), value):
+                return f"{key}: {result.by_key.get(key)}, by {len(of_key)} records of {len(ids)} ids {value}"
         return None
 
     def ties(self) -> object:

@@ -112,8 +112,8 @@ def evaluate(
     with tempfile.TemporaryDirectory(prefix="idiomtune-") as folder:
         path = _model_path(model, Path(folder))
         name = Path(path).name if path != folder else "encoder"
-        given = evaluation_options(path, benchmarks, overrides, options, glossary)
-        return Scores(run_program("evaluate", *given), name)
+        overrides_ = evaluation_options(path, benchmarks, overrides, options, glossary)
+        return Scores(run_program("evaluate", *overrides_), name)
 
 
 @alone
@@ -158,8 +158,8 @@ def glossary(sources: Any, output: str | Path, *overrides: str, texts: Any = Non
     """
     from idiomtune.programs.run import run_program
 
-    given = {"from": sources, "output": path_text(output, "output"), "in": texts, **options}
-    path: Path = run_program("glossary", _words(overrides), _in_memory(given))
+    values = {"from": sources, "output": path_text(output, "output"), "in": texts, **options}
+    path: Path = run_program("glossary", _words(overrides), _in_memory(values))
     return path
 
 
@@ -174,8 +174,8 @@ def push(run: Run | str | Path, repo_id: str | None = None, **options: Any) -> l
     """
     from idiomtune.programs.run import run_program
 
-    given = {"checkpoint": path_text(run, "run"), "repo_id": repo_id, **options}
-    addresses: list[str | None] = run_program("push", (), _in_memory(given))
+    values = {"checkpoint": path_text(run, "run"), "repo_id": repo_id, **options}
+    addresses: list[str | None] = run_program("push", (), _in_memory(values))
     return addresses
 
 
@@ -351,11 +351,14 @@ class Comparison(_Shown):
     """
 
     def __init__(
-        self, compared: compare.GroupComparison, ours: frames.Group, theirs: frames.Group | None = None
+        self,
+        compared: compare.GroupComparison,
+        candidate: frames.Group,
+        reference: frames.Group | None = None,
     ) -> None:
         if not hasattr(compared, "differences"):
             raise UserError(f"must be of two models, got {described(compared)}", option="compared")
-        self._compared, self._ours, self._theirs = compared, ours, theirs
+        self._compared, self._ours, self._theirs = compared, candidate, reference
         self.differences = {difference.key: difference for difference in compared.differences}
 
     def examples(self, worst: int = 10, score: str | None = None) -> pd.DataFrame:
@@ -370,12 +373,12 @@ class Comparison(_Shown):
             UserError: if the score has no results of each query.
         """
         worst = checked_count(worst, "worst")
-        theirs, untrained = self._theirs or self._ours, self._theirs is None
+        reference, untrained = self._theirs or self._ours, self._theirs is None
         monitored = [key for run in self._ours.runs for key in run.monitor]
         keys = [score] if score else [*monitored, *self.differences]
         for key in keys:
-            if (False, key) in self._ours.queries and (untrained, key) in theirs.queries:
-                ours, others = self._ours.queries[False, key], theirs.queries[untrained, key]
+            if (False, key) in self._ours.queries and (untrained, key) in reference.queries:
+                ours, others = self._ours.queries[False, key], reference.queries[untrained, key]
                 table = ours[["text", "cluster", "value"]].rename(columns={"value": "after"})
                 table = table.join(others["value"].rename("before"), how="inner")
                 table["difference"] = table["after"] - table["before"]
@@ -450,11 +453,11 @@ class Run(_Shown, os.PathLike[str]):
             from idiomtune.reports.compare import compare
             from idiomtune.reports.frames import one_group
 
-        ours = one_group([self._read])
+        candidate = one_group([self._read])
         if other == UNTRAINED:
-            return Comparison(compare(ours), ours)
-        theirs = one_group([Run(_existing(other, "other"))._read])
-        return Comparison(compare(ours, theirs), ours, theirs)
+            return Comparison(compare(candidate), candidate)
+        reference = one_group([Run(_existing(other, "other"))._read])
+        return Comparison(compare(candidate, reference), candidate, reference)
 
     def examples(self, worst: int = 10, score: str | None = None) -> pd.DataFrame:
         """The queries that lost most by training, see :meth:`Comparison.examples`."""

@@ -87,8 +87,8 @@ class AdmireOptions(ObjectiveOptions):
 
     def problems(self) -> Iterator[str]:
         if self.clip.path is None and (self.printed or self.ablation == "clip_cosine"):
-            what = "printed=true" if self.printed else "ablation=clip_cosine"
-            yield f"clip.path=null: {what} needs a CLIP model"
+            option = "printed=true" if self.printed else "ablation=clip_cosine"
+            yield f"clip.path=null: {option} needs a CLIP model"
         if self.trains_sense_encoder and self.sense_encoder.path is None:
             yield "sense_encoder.path=null: printed=true needs a BERT, or ablation=no_sense_encoder"
 

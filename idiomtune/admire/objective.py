@@ -167,8 +167,8 @@ class AdmireObjective:
         if not self._options.printed:
             usages = [usage for anchor in anchors for usage in self._usages_with(epoch, anchor)]
             sentences = [*map(usage_of, items), *usages]
-            known = (self._by_compound.get(plain_expression(usage.phrase), ()) for usage in sentences)
-            meanings = list(dict.fromkeys(text for both in known for texts in both for text in texts))
+            of_usages = (self._by_compound.get(plain_expression(usage.phrase), ()) for usage in sentences)
+            meanings = list(dict.fromkeys(text for both in of_usages for texts in both for text in texts))
             requests = [request for item in items for request in scorer.item_requests(item)]
         captions = [row for row, request in enumerate(requests) if request in self._plain]
         requests += [request for usage in usages for request in scorer.sense_requests(usage)]
@@ -206,8 +206,8 @@ class AdmireObjective:
         senses = torch.tensor([int(not usage.is_idiomatic) for usage in sentences], device=logits.device)
         rank = self._rank_loss(routed(by_expert, senses[:num]), _gold_ranks(items, logits.device))
         sense = functional.cross_entropy(logits, senses)
-        known = [self._meanings(usage) for usage in sentences]
-        is_in = [[[text in side for text in texts] for side in both] for both in known]
+        of_sentences = [self._meanings(usage) for usage in sentences]
+        is_in = [[[text in side for text in texts] for side in both] for both in of_sentences]
         correct, wrong = torch.tensor(is_in, device=logits.device).bool().unbind(1)  # (N, M)
         meaning, num_with = meaning_loss(vectors, meanings, correct, wrong, weights.temperature)
         total = weights.rank_weight * rank + weights.sense_weight * sense + weights.meaning_weight * meaning

@@ -73,16 +73,16 @@ def _refined(score: Score) -> Score:
 
 def _read_record(record: Mapping[str, Any]) -> Iterator[QueryResult]:
     """What a record adds to each score."""
-    one = {name: record[name] for name in ("split", "mode", "id", "compound")}
-    one |= {metric: record[metric] for metric in _RANK_METRICS if metric in record}  # without gold: none
+    row = {name: record[name] for name in ("split", "mode", "id", "compound")}
+    row |= {metric: record[metric] for metric in _RANK_METRICS if metric in record}  # without gold: none
     if record.get("sense") in ADMIRE_SENSES:
-        one["sense"] = record["sense"]
+        row["sense"] = record["sense"]
         if "predicted_sense" in record:
             predicted, gold = (float(record[name] == "literal") for name in ("predicted_sense", "sense"))
-            one["sense_accuracy"] = float(predicted == gold)
+            row["sense_accuracy"] = float(predicted == gold)
             if record["split"] in get_args(AStitchSplit):
-                one |= {"predicted": predicted, "gold": gold}
-    return results_of(one, "admire", _METRICS, cluster="compound", slices="sense")
+                row |= {"predicted": predicted, "gold": gold}
+    return results_of(row, "admire", _METRICS, cluster="compound", slices="sense")
 
 
 def _examples(run: QueryRecords) -> Examples | None:

@@ -43,7 +43,7 @@ _NEAR = 1e-4  # how far these may be from what is remembered: batches differ, an
 _EQUAL = 1e-6  # of the largest number in an embedding: rounding differs by more where texts do
 
 
-def embed_or_read(encoder: Encoder, requests: Sequence[Request], processes: Processes, what: str) -> Tensor:
+def embed_or_read(encoder: Encoder, requests: Sequence[Request], processes: Processes, title: str) -> Tensor:
     """(R, D), on the CPU: from the user's cache, else computed and written there. All processes call it.
 
     What is in the cache only the main process reads: the others then have no rows.
@@ -54,10 +54,10 @@ def embed_or_read(encoder: Encoder, requests: Sequence[Request], processes: Proc
     """
     path = processes.from_main(lambda: kept_file(encoder, requests, processes.count))
     if path is None:
-        return embed_now(encoder, requests, processes, what)
-    kept = read_tensors(path) if processes.is_main else None
-    if not processes.any(kept is not None):
-        embeddings = embed_now(encoder, requests, processes, what)
+        return embed_now(encoder, requests, processes, title)
+    stored = read_tensors(path) if processes.is_main else None
+    if not processes.any(stored is not None):
+        embeddings = embed_now(encoder, requests, processes, title)
         if processes.is_main:
             rows = {
                 name: torch.tensor([row for row, r in enumerate(requests) if r in cut], dtype=torch.long)
@@ -65,16 +65,16 @@ def embed_or_read(encoder: Encoder, requests: Sequence[Request], processes: Proc
             }
             put_tensors(path, {"embeddings": embeddings, **rows}, _MAX_BYTES)
         return embeddings
-    if kept is None:
+    if stored is None:
         return torch.zeros(0, encoder.dimension)
     option = "eval.cache=false, in idiomtune evaluate cache=false"
     log.info("embeddings are read from the cache (to compute them again: %s): %s", option, path)
-    if cut_spans := {requests[row] for row in kept["cut_spans"].tolist()}:
+    if cut_spans := {requests[row] for row in stored["cut_spans"].tolist()}:
         spans = {request for request in requests if request.pooling == "span"}
         log.warning("%s", cut_spans_note(len(cut_spans), len(spans), encoder.model.max_seq_length))
         encoder.cut_spans |= cut_spans
-    encoder.truncated |= {requests[row] for row in kept["truncated"].tolist()}
-    return kept["embeddings"].clone()  # in memory aligned as that of computed ones: it decides rounding
+    encoder.truncated |= {requests[row] for row in stored["truncated"].tolist()}
+    return stored["embeddings"].clone()  # in memory aligned as that of computed ones: it decides rounding
 
 
 def kept_file(encoder: Encoder, requests: Sequence[Request], num_processes: int) -> Path | None:
@@ -97,9 +97,9 @@ def kept_file(encoder: Encoder, requests: Sequence[Request], num_processes: int)
     return folder / f"{digest.hexdigest()}.safetensors"
 
 
-def embed_now(encoder: Encoder, requests: Sequence[Request], processes: Processes, what: str) -> Tensor:
+def embed_now(encoder: Encoder, requests: Sequence[Request], processes: Processes, title: str) -> Tensor:
     """(R, D), in float32, on the CPU, in all processes, each of which embeds a part."""
-    with progress_bar(what, encoder.num_texts(requests)) as advance:
+    with progress_bar(title, encoder.num_texts(requests)) as advance:
         return embed_all(encoder, requests, processes, advance).float().cpu()
 
 
@@ -121,7 +121,7 @@ class Remembered:
         processes: Processes,
         *,
         cached: bool,
-        known: tuple[str, Remembered] | None = None,
+        earlier: tuple[str, Remembered] | None = None,
     ) -> None:
         self._encoder, self._processes = encoder, processes
         self._embed = embed_or_read if cached else embed_now
@@ -129,10 +129,10 @@ class Remembered:
         self._table = torch.zeros(0, encoder.dimension)
         self.seconds = 0.0
         self._autocast = torch.get_autocast_dtype("cpu"), torch.is_autocast_enabled("cpu")
-        if known is not None and known[0] == encoder.digest() and known[1]._embeds_as(encoder):
-            self._rows, self._table = dict(known[1]._rows), known[1]._table
-            encoder.truncated |= known[1]._encoder.truncated
-            encoder.cut_spans |= known[1]._encoder.cut_spans
+        if earlier is not None and earlier[0] == encoder.digest() and earlier[1]._embeds_as(encoder):
+            self._rows, self._table = dict(earlier[1]._rows), earlier[1]._table
+            encoder.truncated |= earlier[1]._encoder.truncated
+            encoder.cut_spans |= earlier[1]._encoder.cut_spans
 
     def _embeds_as(self, encoder: Encoder) -> bool:
         """Whether some texts, embedded again, are what they were."""
@@ -176,13 +176,13 @@ class Remembered:
         first = rows[0] if rows else 0
         stretch = slice(first, first + len(rows))  # a view: of a large corpus no second copy
         is_stretch = rows == list(range(stretch.start, stretch.stop))
-        found = self._table[stretch if is_stretch else rows]
-        if not found.isfinite().all():  # its ranks would look like a score
+        embeddings = self._table[stretch if is_stretch else rows]
+        if not embeddings.isfinite().all():  # its ranks would look like a score
             raise UserError(
                 "the model gives embeddings that are not finite (NaN or infinite): its weights are "
                 "broken, or the precision is too low for it (precision=fp32 is the safe one)"
             )
-        return found
+        return embeddings
 
     def remarks(self) -> list[str]:
         """What puts all scores in doubt."""
@@ -234,8 +234,8 @@ def _processor() -> str:
     name = f"{platform.machine()} {platform.processor()}"
     with suppress(OSError):  # no Linux
         described = _CPUINFO.read_text(encoding="utf-8", errors="replace")
-        found = re.search(r"^model name\s*: (.*)$", described, re.MULTILINE)
-        name = found.group(1) if found else name
+        match = re.search(r"^model name\s*: (.*)$", described, re.MULTILINE)
+        name = match.group(1) if match else name
     return f"{name}, {torch.backends.cpu.get_cpu_capability()}"
 
 

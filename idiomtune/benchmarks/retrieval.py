@@ -68,12 +68,12 @@ def rank_in_blocks(similarity: Similarity, num_queries: int, depth: int, ties: T
     Returns:
         The first min(depth, N), on the CPU.
     """
-    size, found = max(_MAX_SIMILARITIES // max(len(ties), 1), 1), []
+    size, blocks = max(_MAX_SIMILARITIES // max(len(ties), 1), 1), []
     for block in (slice(start, start + size) for start in range(0, num_queries, size)):
         of_block = similarity(block)
         order = rank(of_block, depth, ties)
-        found.append((order.cpu(), of_block.gather(1, order).cpu()))
-    positions, values = (torch.cat(rows) for rows in zip(*found, strict=True))
+        blocks.append((order.cpu(), of_block.gather(1, order).cpu()))
+    positions, values = (torch.cat(rows) for rows in zip(*blocks, strict=True))
     return positions, values
 
 
@@ -92,10 +92,12 @@ def nearest(
     scale = torch.where(scale > 0, 1 / scale, 0.0)  # a zero vector has the cosine 0 with everything
 
     def cosines(block: slice) -> Tensor:
-        found = (unit_vectors(queries[block]) @ documents.T).mul_(scale)  # documents are not held twice
-        for of_query, positions in zip(found, left_out[block], strict=False):
+        similarities = (unit_vectors(queries[block]) @ documents.T).mul_(
+            scale
+        )  # documents are not held twice
+        for of_query, positions in zip(similarities, left_out[block], strict=False):
             of_query[list(positions)] = -torch.inf
-        return found
+        return similarities
 
     return rank_in_blocks(cosines, len(queries), depth, ties)
 

@@ -101,7 +101,7 @@ class Suite:
         start = time.perf_counter()
         chosen = [b for b in self.benchmarks if only is None or b.name in only]
         with evaluating(encoder):
-            embed = Remembered(encoder, self._processes, cached=keep, known=self.known)
+            embed = Remembered(encoder, self._processes, cached=keep, earlier=self.known)
             requests = [request for benchmark in chosen for request in announced(benchmark)]
             if new := [request for request in requests if request not in embed]:
                 embed.add(new)

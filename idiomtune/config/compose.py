@@ -48,28 +48,28 @@ def with_parts_filled(config: dict[str, Any], compose: Compose) -> dict[str, Any
     objective = config.get("objective")
     if not isinstance(objective, dict) or objective.get("name") != "mixture":
         return config
-    parts, each = objective.get("parts"), objective.get("each_part")
-    if not isinstance(parts, dict) or not isinstance(each, dict):
+    parts, common = objective.get("parts"), objective.get("each_part")
+    if not isinstance(parts, dict) or not isinstance(common, dict):
         return config  # refused where types are checked
     filled, models = {}, {}
-    for key, given in parts.items():
+    for key, options in parts.items():
         name = str(key)
-        filled[name], models[name] = _filled(f"objective.parts.{name}", given, each, compose)
+        filled[name], models[name] = _filled(f"objective.parts.{name}", options, common, compose)
     _check_idiom_tokens(config, filled, models)
     return config | {"objective": objective | {"parts": filled}}
 
 
 def _filled(
-    place: str, given: Any, each: dict[str, Any], compose: Compose
+    place: str, own: Any, common: dict[str, Any], compose: Compose
 ) -> tuple[dict[str, Any], Mapping[str, Any]]:
     """A part, and the section `model` of its experiment."""
-    if not isinstance(given, dict):
+    if not isinstance(own, dict):
         raise UserError(
-            f"{place}={given}: a part has options, such as {place}.data.train=<file> or "
+            f"{place}={own}: a part has options, such as {place}.data.train=<file> or "
             f"{place}.experiment=<name>"
         )
-    experiment, name = given.get("experiment"), given.get("objective")
-    override = f"+experiment={experiment}" if experiment else f"objective={name or each.get('objective')}"
+    experiment, name = own.get("experiment"), own.get("objective")
+    override = f"+experiment={experiment}" if experiment else f"objective={name or common.get('objective')}"
     try:
         base = compose(override)
     except UserError as error:
@@ -81,16 +81,16 @@ def _filled(
         raise UserError(
             f"{place}: experiment={experiment} has the objective {objective}, not {name}: give one of them"
         )
-    options = merged(base["objective"], given.get("options") or {})
-    part = merged(each, given) | {"experiment": experiment, "objective": objective, "options": options}
+    options = merged(base["objective"], own.get("options") or {})
+    part = merged(common, own) | {"experiment": experiment, "objective": objective, "options": options}
     return part, base["model"] if experiment else {}
 
 
-def merged(base: Any, given: Any) -> Any:
-    """`given` over `base`, section by section; where `base` has an empty section, any names may be given."""
-    if not isinstance(base, dict) or not isinstance(given, dict):
-        return given
-    return base | {key: merged(base.get(key), value) for key, value in given.items()}
+def merged(base: Any, changes: Any) -> Any:
+    """`changes` over `base`, section by section; where `base` has an empty section, any names may be given."""
+    if not isinstance(base, dict) or not isinstance(changes, dict):
+        return changes
+    return base | {key: merged(base.get(key), value) for key, value in changes.items()}
 
 
 def _check_idiom_tokens(
@@ -372,9 +372,9 @@ def explained(error: Exception) -> str:
     if isinstance(error, OverrideParseException) and "=" not in error.override:
         return f"{error.override}: an option is written name=value, without blanks around ="
     if several := _SEVERAL.match(str(error)):
-        given, name, values = several.groups()
+        override, name, values = several.groups()
         return (
-            f"{given}: with -m, each of these values is a separate run. Write one list in brackets, "
+            f"{override}: with -m, each of these values is a separate run. Write one list in brackets, "
             f"{name}=[{values}]; text with a comma in quotation marks, \"{name}='{values}'\""
         )
     if twice := _TWICE.match(str(error)):
@@ -400,13 +400,15 @@ def explained(error: Exception) -> str:
 def _unknown(kind: str, place: str, name: str, choices: Sequence[str]) -> str:
     """The message for an unknown option of a section or choice of a group, with those that exist."""
     if kind == "option":
-        given, sign, there = f"{place}.{name}".lstrip("."), ".", place or "the configuration"
+        override, sign, there = f"{place}.{name}".lstrip("."), ".", place or "the configuration"
     else:
-        given, sign, there = f"{place}={name}", "=", place
+        override, sign, there = f"{place}={name}", "=", place
     near = nearest(name, choices)
     guess = f" Did you mean {place}{sign if place else ''}{near[0]}?" if near else ""
     # What has a slash, or is a folder, was taken as such before.
-    addition = "; it also takes a folder, or <owner>/<name> on the Hub" if given.startswith("model=") else ""
-    return f"{given}: there is no such {kind}.{guess}" + (
+    addition = (
+        "; it also takes a folder, or <owner>/<name> on the Hub" if override.startswith("model=") else ""
+    )
+    return f"{override}: there is no such {kind}.{guess}" + (
         f"\n{there} has {', '.join(choices)}{addition}" if choices else ""
     )

@@ -382,10 +382,10 @@ class PushSettings(_Target):
             yield "examples: the page compares a sentence with others: give two sentences or more"
         of_model = {"license": self.license, "revision": self.revision, "examples": self.examples}
         if self.repo_id is None and (
-            given := [name for name, value in of_model.items() if value is not None]
+            model_options := [name for name, value in of_model.items() if value is not None]
         ):
             yield (
-                f"{', '.join(given)}: of the model, which is not pushed without repo_id=<user/name>. The "
+                f"{', '.join(model_options)}: of the model, which is not pushed without repo_id=<user/name>. The "
                 "licence of a Space's texts is texts_license="
             )
         if self.space is None and (self.corpus, self.texts_license) != (None, None):

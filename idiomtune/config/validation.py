@@ -99,10 +99,10 @@ def _option_names(section: Mapping[Any, Any], above: str = "") -> Iterator[str]:
 def _merged(texts: list[str]) -> list[str]:
     """The messages of an option with several types, as one if they differ only in what it must be."""
     parts = [text.rpartition(", got ") for text in texts]
-    if len({got for _, _, got in parts}) > 1 or not all(what.startswith("must be ") for what, _, _ in parts):
+    if len({got for _, _, got in parts}) > 1 or not all(rule.startswith("must be ") for rule, _, _ in parts):
         return texts
-    what = ", or ".join(what.removeprefix("must be ") for what, _, _ in parts)
-    return [f"must be {what}, got {parts[0][2]}"]
+    rule = ", or ".join(rule.removeprefix("must be ") for rule, _, _ in parts)
+    return [f"must be {rule}, got {parts[0][2]}"]
 
 
 def _option(place: tuple[int | str, ...], config: dict[str, Any]) -> list[str]:

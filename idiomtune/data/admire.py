@@ -164,7 +164,7 @@ def _tables(folder: Path, split: str) -> list[Path]:
     """Where a split's table may be; a Portuguese one is in PT/, as it may have the name of an English one."""
     language, own, table = _PUBLISHED[split]
     above = [folder, folder / language] if language == "EN" else [folder / language]
-    return [place / table for each in above for place in (each, each / own)]
+    return [place / table for folder_ in above for place in (folder_, folder_ / own)]
 
 
 def _table(folder: Path, split: str) -> Path:

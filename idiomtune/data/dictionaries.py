@@ -175,29 +175,31 @@ def read_wiktionary(
                 forms.setdefault(word, []).append(form.form)
         for sense in entry.senses:
             is_wanted = all_senses or pos in _IDIOMS or not _IDIOMATIC.isdisjoint([*entry.tags, *sense.tags])
-            made = DictionaryEntry(word, (sense.glosses or [""])[-1], pos, (), source, "cc-by-sa-4.0")
-            referred = _REFERENCE.match(made.gloss)
+            sense_entry = DictionaryEntry(word, (sense.glosses or [""])[-1], pos, (), source, "cc-by-sa-4.0")
+            referred = _REFERENCE.match(sense_entry.gloss)
             if sense.form_of:
                 forms.setdefault(sense.form_of[0].word, []).append(word)
             elif sense.alt_of or referred:
                 target = sense.alt_of[0].word if sense.alt_of else referred["target"].strip()  # type: ignore[index]
                 is_meaning = is_wanted and referred is not None and referred["synonym"]
-                references.setdefault(word, (target, made._replace(gloss=target if is_meaning else "")))
+                references.setdefault(
+                    word, (target, sense_entry._replace(gloss=target if is_meaning else ""))
+                )
             elif is_wanted:
-                senses.setdefault(word, []).append(made)
+                senses.setdefault(word, []).append(sense_entry)
     for word in references.keys() - senses.keys():
-        (target, made), passed = references[word], {word}
+        (target, sense_entry), passed = references[word], {word}
         while target not in senses and target in references and target not in passed:
             passed.add(target)
-            target, made = references[target]
-        known = senses.get(target, [made] if made.gloss else [])
-        senses[word] = [entry._replace(expression=word) for entry in known]
+            target, sense_entry = references[target]
+        targets = senses.get(target, [sense_entry] if sense_entry.gloss else [])
+        senses[word] = [entry._replace(expression=word) for entry in targets]
     if not senses:
         raise UserError(f"has no expression of the language {language} with such senses", file=path)
     return [
         entry._replace(forms=tuple(form for form in dict.fromkeys(forms.get(word, [])) if form != word))
-        for word, some in senses.items()
-        for entry in some
+        for word, entries in senses.items()
+        for entry in entries
     ]
 
 
@@ -241,16 +243,18 @@ def read_wordnet(place: str | None, report: Report) -> list[DictionaryEntry]:
             for form, *lemmas in _records(exceptions, lambda fields: fields, report):
                 for lemma in lemmas:
                     forms.setdefault(lemma.replace("_", " "), []).append(form.replace("_", " "))
-        found: dict[tuple[str, str], DictionaryEntry] = {}
+        by_synset: dict[tuple[str, str], DictionaryEntry] = {}
         for synset, words, gloss in _records(folder / f"data.{part}", _synset, report):
             for word in words if synset in wanted else ():
-                made = DictionaryEntry(word, gloss, name, tuple(forms.get(word.lower(), ())), source, licence)
-                found[synset, word.lower()] = made
+                new_entry = DictionaryEntry(
+                    word, gloss, name, tuple(forms.get(word.lower(), ())), source, licence
+                )
+                by_synset[synset, word.lower()] = new_entry
         for synset, lemmas in wanted.items():
             for lemma in lemmas:
-                if entry := found.get((synset, lemma)):
+                if entry := by_synset.get((synset, lemma)):
                     senses.setdefault(lemma, []).append((-met[lemma], entry))
-    return [entry for some in senses.values() for _, entry in sorted(some, key=lambda pair: pair[0])]
+    return [entry for of_lemma in senses.values() for _, entry in sorted(of_lemma, key=lambda pair: pair[0])]
 
 
 def _lemma(fields: list[str]) -> tuple[str, int, list[str]]:
@@ -291,11 +295,11 @@ def _records(path: Path, make: Callable[[list[str]], T], report: Report) -> Iter
     for number, line in enumerate(lines_of(path), 1):
         if not line.startswith(b" ") and line.strip():
             try:
-                made = make(line.decode().split())
+                record = make(line.decode().split())
             except (ValueError, IndexError) as error:
                 report(path, f"line {number}", f"is not as wndb(5) has it: {error}")
             else:
-                yield made
+                yield record
 
 
 # ---------------------------------------------------------------- tables

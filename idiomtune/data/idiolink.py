@@ -152,16 +152,16 @@ def _downloaded() -> Path:
         problem = "is neither a commit nor the name of a branch or tag"
         raise UserError(problem, option=REVISION_BY, file=revision)
     folder = cache_folder() / (f"idiolink-{revision}" if revision else "idiolink")
-    known = {} if revision else SHA256
+    checksums = {} if revision else SHA256
     if not is_file(folder / _CHECKSUMS):
         log.info("downloading the dataset %s from the Hugging Face Hub to %s", REPO, folder)
-        _download(folder, revision or REVISION, known)
-    for name, expected in {**read_json(folder / _CHECKSUMS), **known}.items():
+        _download(folder, revision or REVISION, checksums)
+    for name, expected in {**read_json(folder / _CHECKSUMS), **checksums}.items():
         warn_if_altered(folder / name, expected, f" Delete the folder {folder} to download it again.")
     return folder / "data"
 
 
-def _download(folder: Path, revision: str, known: Mapping[str, str]) -> None:
+def _download(folder: Path, revision: str, checksums: Mapping[str, str]) -> None:
     """Download the files of all splits, all of one commit, and record their sums.
 
     Raises:
@@ -175,12 +175,14 @@ def _download(folder: Path, revision: str, known: Mapping[str, str]) -> None:
     try:
         info = HfApi().dataset_info(REPO, revision=revision, timeout=_TIMEOUT)
         published = {file.rfilename for file in info.siblings or ()}
-        for name in sorted(filter(_FILE.fullmatch, published | known.keys())):
+        for name in sorted(filter(_FILE.fullmatch, published | checksums.keys())):
             hf_hub_download(REPO, name, repo_type="dataset", revision=info.sha, local_dir=folder)
             sums[name] = fingerprint(folder / name)
-            if sums[name] != known.get(name, sums[name]):
+            if sums[name] != checksums.get(name, sums[name]):
                 (folder / name).unlink()  # the next start would take it for the right one
-                raise OSError(f"{name} (revision {info.sha}): its SHA-256 is {sums[name]}, not {known[name]}")
+                raise OSError(
+                    f"{name} (revision {info.sha}): its SHA-256 is {sums[name]}, not {checksums[name]}"
+                )
         if not sums:
             raise FileNotFoundError(f"the dataset on the Hub (revision {revision}) has no split")
         write_json(folder / _CHECKSUMS, sums)
@@ -254,12 +256,12 @@ def check_disjoint(splits: Sequence[Split]) -> None:
     for split in splits:
         records = (*split.documents, *split.queries)
         idioms = dict.fromkeys(("idiom", record.idiom) for record in records)
-        for what, name in (*idioms, *(("id", record.id) for record in records)):
+        for kind, name in (*idioms, *(("id", record.id) for record in records)):
             # An idiom in another spelling is the same one.
-            key = what, plain_expression(name) if what == "idiom" else name
+            key = kind, plain_expression(name) if kind == "idiom" else name
             other = home.setdefault(key, split.name)
             if other != split.name:
-                problems.append(f"{what} {name!r} is in the splits {other} and {split.name}")
+                problems.append(f"{kind} {name!r} is in the splits {other} and {split.name}")
     raise_problems(problems, "splits overlap (field 'idiom' or 'id')")
 
 
@@ -407,8 +409,8 @@ def read_released(path: Path, split: Split) -> list[TrainingTuple]:
         texts = [released.query, released.positive, *released.negatives]
         for text in texts:
             if (count := len(by_text.get(text, ()))) != 1:
-                what = "is the sentence of several records" if count else "is not a sentence"
-                raise ValueError(f"{text!r} {what} of split {split.name}")
+                mismatch = "is the sentence of several records" if count else "is not a sentence"
+                raise ValueError(f"{text!r} {mismatch} of split {split.name}")
         query, positive, *negatives = (by_text[text][0] for text in texts)
         relevant = [positive.id != query.id and is_relevant(query, positive)]
         relevant += [is_relevant(query, negative) for negative in negatives]

@@ -82,10 +82,10 @@ def read_magpie(files: DataFiles, unseen: Iterable[str]) -> list[Usage]:
     chosen: list[Usage] = []
     for name in sorted(uses):
         both: list[Sequence[Usage]] = []
-        for found in uses[name].values() if min(map(len, uses[name].values())) >= _MIN else ():
-            kept = [usage for usage in found if not scored.find(usage.sentence)]
-            num_scored += len(found) - len(kept)
-            both.append(draw.sample(kept, min(len(kept), _MAX)))
+        for of_usage in uses[name].values() if min(map(len, uses[name].values())) >= _MIN else ():
+            unscored = [usage for usage in of_usage if not scored.find(usage.sentence)]
+            num_scored += len(of_usage) - len(unscored)
+            both.append(draw.sample(unscored, min(len(unscored), _MAX)))
         if both and min(map(len, both)) >= _MIN:
             chosen += chain.from_iterable(both)
     log.info(

@@ -79,7 +79,7 @@ def shuffled_part(names: Iterable[str], part: int, parts: int) -> set[str]:
     return {ordered[i] for i in order[part::parts]}
 
 
-def held_out(names: Iterable[str], fold: int, folds: int, what: str) -> set[str]:
+def held_out(names: Iterable[str], fold: int, folds: int, kind: str) -> set[str]:
     """The names that fold number `fold` scores; it trains on the others.
 
     Args:
@@ -91,7 +91,7 @@ def held_out(names: Iterable[str], fold: int, folds: int, what: str) -> set[str]
     distinct = set(names)
     if not 0 <= fold < folds <= len(distinct):
         raise UserError(
-            f"data.fold={fold} of data.folds={folds}: there are {len(distinct)} {what}; folds are numbered "
+            f"data.fold={fold} of data.folds={folds}: there are {len(distinct)} {kind}; folds are numbered "
             "from 0, and there can be at most one per name"
         )
     return shuffled_part(distinct, fold, folds)

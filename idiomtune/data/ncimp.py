@@ -105,7 +105,7 @@ class Ncimp:
         num_sentences = sum(len(c.contexts) for c in self.compounds)
         parts = [f"{len(self.compounds)} compounds ({counts}), {num_sentences} sentences"]
         parts += [f"left out {len(n)} {why} ({first_of(n)})" for why, n in self.left_out.items() if n]
-        parts += [f"{what}: {count}" for what, count in self.counts.items() if count]
+        parts += [f"{kind}: {count}" for kind, count in self.counts.items() if count]
         return f"NCIMP {self.language.upper()}: " + "; ".join(parts)
 
 

@@ -68,13 +68,13 @@ def read_printed(expression: str) -> Printed:
     bare = _NUMBER.sub("", " ".join(expression.split()))
     forms: dict[str, None] = {}
     for whole in re.split(r"\s+[/|]\s+", bare):
-        for kept in product((False, True), repeat=len(_optional(whole))):
-            unbracketed = _without_brackets(whole, kept)
+        for choice in product((False, True), repeat=len(_optional(whole))):
+            unbracketed = _without_brackets(whole, choice)
             for form in _alternatives(_without_brackets(unbracketed, ())):
                 forms[_plain_form(form)] = None
-    found = tuple(form for form in forms if any(map(str.isalnum, form)))[:_MAX_FORMS] or (bare,)
-    sign = next((match for form in found if (match := _UNREAD.search(form))), None)
-    return Printed(found, sign.group() if sign else "")
+    readable = tuple(form for form in forms if any(map(str.isalnum, form)))[:_MAX_FORMS] or (bare,)
+    sign = next((match for form in readable if (match := _UNREAD.search(form))), None)
+    return Printed(readable, sign.group() if sign else "")
 
 
 def split_senses(meaning: str) -> list[str]:
@@ -108,9 +108,9 @@ def _is_placeholder(inside: str) -> bool:
     return inside.lower() in _notation().placeholders
 
 
-def _without_brackets(text: str, kept: tuple[bool, ...]) -> str:
+def _without_brackets(text: str, choice: tuple[bool, ...]) -> str:
     """The text with those of the optional words that are kept, and without labels."""
-    choices = iter(kept)
+    choices = iter(choice)
 
     def written(match: re.Match[str]) -> str:
         inside = next(filter(None, match.groups()), "").strip()

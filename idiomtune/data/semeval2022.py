@@ -158,7 +158,7 @@ def _read_gold(path: Path, pairs: Mapping[str, SentencePair]) -> tuple[Gold, ...
             raise ValueError(f"field 'sim': must be from 0 to 1, got {similarity:g}")
         return Gold(cells["ID"], ".sts." in cells["DataID"], similarity, cells["otherID"] or None)
 
-    gold = {made.id: made for made in read_made(path, ("ID", "DataID", "sim", "otherID"), item)}
+    gold = {item_.id: item_ for item_ in read_made(path, ("ID", "DataID", "sim", "otherID"), item)}
     others = {item.other or "" for item in gold.values() if item.similarity is None}
     if unknown := sorted({*gold, *others} - pairs.keys()):
         raise UserError(f"the ID {unknown[0]!r} is not that of a pair", file=path)

@@ -30,9 +30,9 @@ def near_model_names(name: str) -> str:
 
 def model_values(name: str) -> dict[str, Any]:
     """A file of `conf/model/`, with every option that it leaves out."""
-    given: dict[str, Any] = yaml.load((_MODELS / f"{name}.yaml").read_text(encoding="utf-8"), _LOADER)
-    (base,) = given.pop("defaults", ["pretrained" if name != "pretrained" else ""])
-    return (model_values(base.removesuffix("@_here_")) if base else {}) | given
+    values: dict[str, Any] = yaml.load((_MODELS / f"{name}.yaml").read_text(encoding="utf-8"), _LOADER)
+    (base,) = values.pop("defaults", ["pretrained" if name != "pretrained" else ""])
+    return (model_values(base.removesuffix("@_here_")) if base else {}) | values
 
 
 def needs_its_code(path: str) -> str:

@@ -74,22 +74,30 @@ def objective(name: str, **facts: Any) -> Callable[[Options], Options]:
 def _declared_in(module: str) -> list[Declaration]:
     """What a module, or one that is part of it, has declared by a decorator or in its list DECLARED."""
     imported = importlib.import_module(module)
-    found = [one for one in _by_decorator if f"{one.options.__module__}.".startswith(f"{module}.")]
-    inside = list({(type(one), one.name): one for one in found}.values())  # a cell may run twice
+    decorated = [
+        declaration
+        for declaration in _by_decorator
+        if f"{declaration.options.__module__}.".startswith(f"{module}.")
+    ]
+    inside = list(
+        {(type(declaration), declaration.name): declaration for declaration in decorated}.values()
+    )  # a cell may run twice
     declared = getattr(imported, "DECLARED", inside)
-    is_list = isinstance(declared, list | tuple) and all(isinstance(one, Declaration) for one in declared)
+    is_list = isinstance(declared, list | tuple) and all(
+        isinstance(declaration, Declaration) for declaration in declared
+    )
     if not is_list or not (declared or inside):
         raise UserError(
             f"extensions: {module} declares nothing usable: it needs a @benchmark, an @objective, or a list "
             "DECLARED of BenchmarkType, ObjectiveType or DatasetType. __main__ is a notebook or script: run "
             "it first, or move what it declares to a module, and give extensions=[<module>]"
         )
-    return [*declared, *(one for one in inside if one not in declared)]
+    return [*declared, *(declaration for declaration in inside if declaration not in declared)]
 
 
 @cache
 def _ours() -> list[Declaration]:
-    return [one for module in _OURS for one in _declared_in(module)]
+    return [declaration for module in _OURS for declaration in _declared_in(module)]
 
 
 def _all() -> list[Declaration]:
@@ -98,17 +106,17 @@ def _all() -> list[Declaration]:
 
 def benchmark_types() -> dict[str, BenchmarkType]:
     """All benchmarks by name, ours first."""
-    return {one.name: one for one in _all() if isinstance(one, BenchmarkType)}
+    return {declaration.name: declaration for declaration in _all() if isinstance(declaration, BenchmarkType)}
 
 
 def objective_types() -> dict[str, ObjectiveType]:
     """All objectives by name, ours first."""
-    return {one.name: one for one in _all() if isinstance(one, ObjectiveType)}
+    return {declaration.name: declaration for declaration in _all() if isinstance(declaration, ObjectiveType)}
 
 
 def dataset_types() -> dict[str, DatasetType]:
     """All data sets by name, ours first."""
-    return {one.name: one for one in _all() if isinstance(one, DatasetType)}
+    return {declaration.name: declaration for declaration in _all() if isinstance(declaration, DatasetType)}
 
 
 def benchmark_type(name: str) -> BenchmarkType:
@@ -121,7 +129,9 @@ def benchmark_type(name: str) -> BenchmarkType:
 
 @cache
 def _unknown(name: str) -> BenchmarkType:
-    lower = {m.name for one in benchmark_types().values() for m in one.metrics if m.better == "lower"}
+    lower = {
+        m.name for benchmark in benchmark_types().values() for m in benchmark.metrics if m.better == "lower"
+    }
 
     def build(_settings: Any, _options: Any) -> Any:
         raise UserError(f"benchmark {name} is not known: name its module with extensions=[<module>]")
@@ -171,10 +181,12 @@ def load_extensions(modules: Sequence[str]) -> None:
                 ) from error
             why = f"{type(error).__name__}: {error}".rstrip(": ")
             raise UserError(f"extensions: {module} cannot be imported: {why}") from error
-        names = {(type(one), one.name) for one in _all()}
-        for one in declared:
-            if (type(one), one.name) in names:
-                raise UserError(f"extensions: {module} declares {one.name}, which exists already: rename it")
+        names = {(type(declaration), declaration.name) for declaration in _all()}
+        for declaration in declared:
+            if (type(declaration), declaration.name) in names:
+                raise UserError(
+                    f"extensions: {module} declares {declaration.name}, which exists already: rename it"
+                )
         _added[module] = declared
 
 
@@ -203,11 +215,11 @@ def build_objective(settings: Any, options: ObjectiveOptions) -> Any:
 def _declared_options(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
-    known = objective_types()
+    types = objective_types()
     name = value.get("name")
-    if not isinstance(name, str) or name not in known:
-        raise ValueError(f"name must be one of {', '.join(map(repr, known))}, got {name!r}")
-    return known[name].options.model_validate(value)
+    if not isinstance(name, str) or name not in types:
+        raise ValueError(f"name must be one of {', '.join(map(repr, types))}, got {name!r}")
+    return types[name].options.model_validate(value)
 
 
 # Options of an objective, checked as the one of their `name` declares them.

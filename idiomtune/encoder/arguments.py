@@ -113,9 +113,9 @@ def _span(i: int, text: str, span: Any, option: str) -> Span:
     if not is_span:
         raise type_error(option, "words, or offsets (start, end)", span, f"span {i}: ")
     if not 0 <= start < end <= len(text):
-        what = f"is not in text {i} of {len(text)} characters"
+        problem = f"is not in text {i} of {len(text)} characters"
     elif not text[start:end].strip():
-        what = f"has only blanks in text {i}"
+        problem = f"has only blanks in text {i}"
     else:
         return start, end
-    raise UserError(f"span ({start}, {end}) {what}: {text!r}", option=option)
+    raise UserError(f"span ({start}, {end}) {problem}: {text!r}", option=option)

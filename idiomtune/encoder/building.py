@@ -127,8 +127,8 @@ def check_model_options(
             add_adapters(encoder.transformer, lora)
     for option, text in special_tokens.items():
         check_special_token(encoder.model.tokenizer, text, option)
-    for some in requests:
-        _check_spans(encoder, some)
+    for group in requests:
+        _check_spans(encoder, group)
 
 
 def _check_spans(encoder: Encoder, requests: Iterable[Request]) -> None:
@@ -167,8 +167,8 @@ def idiom_expressions(model: ModelSettings, objective: Any = None) -> tuple[list
     if source == "train" and objective is not None:
         parts: Mapping[str, Any] = getattr(objective, "parts", {})
         if part and part not in parts:
-            known = f"its parts are {', '.join(parts)}" if parts else "it is not a mixture; give train"
-            raise UserError(f"the objective has no part {part}: {known}", option=option)
+            choices = f"its parts are {', '.join(parts)}" if parts else "it is not a mixture; give train"
+            raise UserError(f"the objective has no part {part}: {choices}", option=option)
         sentences = (parts[part].objective if part else objective).idiom_sentences
         expressions = list(dict.fromkeys(expression for expression, _ in sentences))
         if not expressions:

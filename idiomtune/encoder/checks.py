@@ -90,8 +90,8 @@ def check_complete(
             files = dict.fromkeys(("tokenizer.json", *getattr(tokenizer, "vocab_files_names", {}).values()))
             problems.append(f"its tokenizer knows no words: {', '.join(files)} are missing or empty")
         elif matrix is not None and (needed := max(vocabulary.values()) + 1) > (rows := len(matrix.weight)):
-            what = f"its tokenizer has {needed} tokens, and the model embeddings for {rows}"
-            problems.append(f"{what} (vocab_size in config.json)")
+            mismatch = f"its tokenizer has {needed} tokens, and the model embeddings for {rows}"
+            problems.append(f"{mismatch} (vocab_size in config.json)")
     if problems:
         raise UserError(
             f"model {path}: {'; '.join(problems)}. Get config.json, the tokenizer and the weights again"

@@ -68,11 +68,11 @@ def _given(encoder: Any, model: ModelSettings, *, is_saved: bool) -> Meanings | 
         )
     if is_own or glossary is None:
         return meanings
-    made = glossary.meanings(brief=brief)
-    if own is not None and not made.senses.keys() >= own.senses.keys():
+    chosen = glossary.meanings(brief=brief)
+    if own is not None and not chosen.senses.keys() >= own.senses.keys():
         names = ", ".join(own.about.get("files", [])) or f"{len(own.senses)} expressions"
         log.info("glossary: it replaces the model's own (%s); name both to have both read", names)
-    return replace(meanings, senses=made.senses, about=made.about, forms=made.forms)
+    return replace(meanings, senses=chosen.senses, about=chosen.about, forms=chosen.forms)
 
 
 def weighed(
@@ -90,14 +90,14 @@ def weighed(
     Raises:
         UserError: if a gate cannot be fitted, because the data is missing or the model has no hidden layers.
     """
-    asked = model.glossary_gate
-    stays = asked is False or (asked is None and (is_trained or model.glossary_form))
+    wanted = model.glossary_gate
+    stays = wanted is False or (wanted is None and (is_trained or model.glossary_form))
     if meanings.gate is not None or stays:
         return meanings
     gate = shipped_gate(encoder)
-    if gate is None and not asked:
+    if gate is None and not wanted:
         return meanings
     form = meanings.form if is_trained else model.glossary_form or "in_place"
-    if not asked:
+    if not wanted:
         log.info("glossary: its meanings are weighed by usage (model.glossary_gate=false: they are not)")
     return replace(meanings, form=form, gate=gate or fitted_gate(encoder, labelled))

@@ -165,20 +165,20 @@ class Meanings:
 
     @cached_property
     def _index(self) -> ExpressionIndex:
-        forms = tuple((name, *some) for name, some in self.forms.items() if name in self.senses)
+        forms = tuple((name, *forms_of) for name, forms_of in self.forms.items() if name in self.senses)
         return _index_of(tuple(self.senses), forms)
 
-    def log_coverage(self, texts: Iterable[str], what: str) -> tuple[set[str], int]:
+    def log_coverage(self, texts: Iterable[str], title: str) -> tuple[set[str], int]:
         """The expressions that occur, and in how many texts, which is logged; that none does is a warning.
 
         Args:
             what: the texts are, as `training`.
         """
-        found = [{name for *_, name in self.find(text)} for text in dict.fromkeys(texts)]
-        names, num_texts = set[str]().union(*found), sum(map(bool, found))
+        expressions = [{name for *_, name in self.find(text)} for text in dict.fromkeys(texts)]
+        names, num_texts = set[str]().union(*expressions), sum(map(bool, expressions))
         message = "glossary: %d of %d expressions occur in %d texts of %s"
         level = logging.INFO if num_texts else logging.WARNING
-        log.log(level, message, len(names), len(self.senses), num_texts, what)
+        log.log(level, message, len(names), len(self.senses), num_texts, title)
         return names, num_texts
 
     def save(self, folder: str | Path) -> None:
@@ -191,7 +191,7 @@ class Meanings:
 @lru_cache(maxsize=4)
 def _index_of(expressions: tuple[str, ...], forms: tuple[tuple[str, ...], ...]) -> ExpressionIndex:
     """One for all values that read the same expressions."""
-    return ExpressionIndex(expressions, {name: some for name, *some in forms})
+    return ExpressionIndex(expressions, {name: forms_of for name, *forms_of in forms})
 
 
 def saved_meanings(content: dict[str, Any], hidden: int) -> Meanings:
@@ -267,9 +267,9 @@ class Glossary(NamedTuple):
     def forms(self) -> dict[str, list[str]]:
         """Expression → the inflected forms that its rows give, for those that have any."""
         forms: dict[str, list[str]] = {}
-        for name, *_, some, _, _ in self.entries:
-            if some and name in self.senses:
-                forms[name] = list(dict.fromkeys([*forms.get(name, []), *some]))
+        for name, *_, of_entry, _, _ in self.entries:
+            if of_entry and name in self.senses:
+                forms[name] = list(dict.fromkeys([*forms.get(name, []), *of_entry]))
         return forms
 
     @property
@@ -302,7 +302,9 @@ class Glossary(NamedTuple):
         """
         senses, about = self.senses, self.describe()
         if brief:
-            senses = {name: list(dict.fromkeys(map(first_clause, some))) for name, some in senses.items()}
+            senses = {
+                name: list(dict.fromkeys(map(first_clause, glosses))) for name, glosses in senses.items()
+            }
             about["brief"] = True
         return Meanings(senses, about=about, forms=self.forms)
 
@@ -388,8 +390,8 @@ def read_glossary(paths: Sequence[Path]) -> Glossary:
             senses.setdefault(name, []).extend(filter(None, [entry.meaning]))
             places.setdefault(name, place)
             if (num_words := len(entry.meaning.split())) > _LONG:
-                what = f"{place}: the meaning of {entry.expression!r} has {num_words} words"
-                notes.append(f"{what}, which may make texts longer than the model reads: give a shorter one")
+                note = f"{place}: the meaning of {entry.expression!r} has {num_words} words"
+                notes.append(f"{note}, which may make texts longer than the model reads: give a shorter one")
     if rewritten := [f"{name!r} as {' and '.join(map(repr, p.forms))}" for name, p in read_as.items()]:
         notes.append(f"read without the marks of a dictionary: {first_of(rewritten, 5)}")
     if unread := [f"{printed.unread!r} in {name!r}" for name, printed in read_as.items() if printed.unread]:
@@ -397,10 +399,14 @@ def read_glossary(paths: Sequence[Path]) -> Glossary:
             f"signs that are searched for as they stand: {first_of(unread, 5)}: write expressions as people "
             "use them, each form in a separate row"
         )
-    if bare := [name for name, some in senses.items() if not some]:
-        what = "without a meaning, so that only a gate uses them, to group texts by form and usage"
-        notes.append(f"{what}: {first_of(bare)}")
-    several = [f"{name!r} ({places[name]}): {len(some)}" for name, some in senses.items() if len(some) > 1]
+    if bare := [name for name, meanings in senses.items() if not meanings]:
+        note = "without a meaning, so that only a gate uses them, to group texts by form and usage"
+        notes.append(f"{note}: {first_of(bare)}")
+    several = [
+        f"{name!r} ({places[name]}): {len(meanings)}"
+        for name, meanings in senses.items()
+        if len(meanings) > 1
+    ]
     if several:
         notes.append(f"several meanings, of which the first is read: {first_of(several, 5)}")
     notes += [
@@ -478,7 +484,7 @@ def _forms(record: UserRecord) -> tuple[str, ...]:
     forms = record.list_in("forms") if record.has("forms") else []
     if not all(isinstance(form, str) for form in forms):
         raise record.error("forms", f"must be texts, got {forms!r}")
-    split = (_one_line(form) for some in forms for form in some.split(";"))
+    split = (_one_line(form) for cells in forms for form in cells.split(";"))
     return tuple(form for form in split if any(c.isalnum() for c in form))
 
 

@@ -46,8 +46,8 @@ def describe_glossary(
     for note in glossary.notes if glossary is not None else ():
         log.info("glossary: %s", note)
     unseen = list(meanings.senses)
-    for name, some in texts.items():
-        occurring, num_texts = meanings.log_coverage(some, name)
+    for name, of_split in texts.items():
+        occurring, num_texts = meanings.log_coverage(of_split, name)
         unseen = [expression for expression in unseen if expression not in occurring]
         facts.setdefault("occurs", {})[name] = {"expressions": len(occurring), "texts": num_texts}
     if texts and unseen:

@@ -58,7 +58,11 @@ class IdiomTokens:
         self.expressions = {token: list(names) for token, names in expressions.items()}
         self.replace = replace
         self.token_of = {name: token for token, names in self.expressions.items() for name in names}
-        self.forms = {name: list(some) for name, some in (forms or {}).items() if name in self.token_of}
+        self.forms = {
+            name: list(of_expression)
+            for name, of_expression in (forms or {}).items()
+            if name in self.token_of
+        }
         self._index = ExpressionIndex(self.token_of, self.forms)
 
     def replaced(self, text: str, span: Span | None = None) -> tuple[str, Span | None]:
@@ -158,7 +162,7 @@ def saved_idiom_tokens(content: dict[str, Any], vocabulary: Container[str]) -> I
 
 def add_idiom_tokens(
     model: SentenceTransformer,
-    known: IdiomTokens | None,
+    present: IdiomTokens | None,
     expressions: Iterable[str],
     *,
     start: TokenStart = "pieces",
@@ -188,7 +192,7 @@ def add_idiom_tokens(
     tokenizer: Any = model.tokenizer
     embedder: Any = model[0]
     normalize = normalization(tokenizer.backend_tokenizer)
-    groups = {token: list(names) for token, names in known.expressions.items()} if known else {}
+    groups = {token: list(names) for token, names in present.expressions.items()} if present else {}
     by_normal = {normalize(token): token for token in groups}
     pieces: dict[str, list[int]] = {}
     for expression in dict.fromkeys(expressions):
@@ -232,8 +236,8 @@ def add_idiom_tokens(
             weight[id_] = spread * torch.randn(weight.shape[1], generator=generator).to(weight)
         else:
             weight[id_] = weight[pieces[token]].mean(0)
-    all_forms = (known.forms if known else {}) | dict(forms or {})
-    return IdiomTokens(groups, replace=known.replace if known else True, forms=all_forms)
+    all_forms = (present.forms if present else {}) | dict(forms or {})
+    return IdiomTokens(groups, replace=present.replace if present else True, forms=all_forms)
 
 
 def normalization(tokenizer: Tokenizer) -> Normalize:
@@ -251,11 +255,11 @@ def token_name(expression: str) -> str:
         UserError: if it has no letter or digit.
     """
     letters = unicodedata.normalize("NFC", expression).lower()
-    kept = [c for c in letters if c in _SIGNS or unicodedata.category(c)[0] in "LNM"]
-    if set(kept) <= set(_SIGNS):
+    readable = [c for c in letters if c in _SIGNS or unicodedata.category(c)[0] in "LNM"]
+    if set(readable) <= set(_SIGNS):
         message = f"{expression!r} contains no letter or digit, so it cannot be an expression"
         raise UserError(message, option="model.idiom_tokens")
-    name = "".join(f"x{ord(c):02x}" if c in _SIGNS else c for c in kept)
+    name = "".join(f"x{ord(c):02x}" if c in _SIGNS else c for c in readable)
     # The only point that tells a name apart is one before it: ".NET".
     return f"IDx2e{name}ID" if re.match(r"\W*(?<!\.)\.\w", letters) else f"ID{name}ID"
 

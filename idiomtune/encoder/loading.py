@@ -370,8 +370,8 @@ def _pooling_modules(transformer: Any, pooling: str) -> list[nn.Module]:
         return [Pooling(dimension, pooling_mode=("cls", "lasttoken")), total]
     if not (last := re.fullmatch(r"last(\d+)", pooling)):
         if pooling not in Pooling.POOLING_MODES:
-            known = ", ".join(("cls+sep", "last2 (any number)", *Pooling.POOLING_MODES))
-            raise UserError(f"not one of {known}", option=option)
+            choices = ", ".join(("cls+sep", "last2 (any number)", *Pooling.POOLING_MODES))
+            raise UserError(f"not one of {choices}", option=option)
         return [Pooling(dimension, pooling_mode=pooling)]
     num_layers, num_mean = config.num_hidden_layers, int(last[1])
     if not 1 <= num_mean <= num_layers:

@@ -154,8 +154,8 @@ def embed_all(
         rows = torch.empty(len(requests), encoder.dimension, device=encoder.device)  # (R, D)
         for start in range(0, len(order), _CHUNK_SIZE):
             chunk = order[start : start + _CHUNK_SIZE]
-            some = [requests[i] for i in chunk]
-            embedded = embed_all(encoder, some, processes, on_progress, autocast, with_gate=with_gate)
+            part = [requests[i] for i in chunk]
+            embedded = embed_all(encoder, part, processes, on_progress, autocast, with_gate=with_gate)
             rows[torch.tensor(chunk, device=rows.device)] = embedded.to(rows.dtype)  # (n, D)
         return rows
     parallel = ParallelEncoder(encoder, processes, autocast)

@@ -83,13 +83,15 @@ def compared(
     """
     worst, limit = 0.0, _LIMIT / 10 if encoder.device.type == "cpu" else _LIMIT
     for request in compared_texts(encoder):
-        theirs = _plain(plain, request, prompts[request.role] or "")
-        ours = encoder.forward([request])[0].float().cpu()
-        difference = float((normalize(ours, dim=0) - normalize(theirs.float().cpu(), dim=0)).abs().max())
+        reference = _plain(plain, request, prompts[request.role] or "")
+        embedding = encoder.forward([request])[0].float().cpu()
+        difference = float(
+            (normalize(embedding, dim=0) - normalize(reference.float().cpu(), dim=0)).abs().max()
+        )
         if not difference <= limit:
-            what = f"{request.text[:40]!r} ({request.role}, {request.pooling})"
+            text = f"{request.text[:40]!r} ({request.role}, {request.pooling})"
             raise UserError(
-                f"{name}: plain sentence-transformers embeds {what} otherwise: the embeddings differ by "
+                f"{name}: plain sentence-transformers embeds {text} otherwise: the embeddings differ by "
                 f"{difference:.2g}. Its prompt, pooling, maximum length or weights are not those that are "
                 "trained and scored here (trainer.invariants=[-parity] trains all the same)"
             )

@@ -132,9 +132,9 @@ def _write_rules(folder: Path, tokenizer: Any, idioms: IdiomTokens | None, meani
     def rule(pattern: str, new: str) -> dict[str, Any]:
         return {"type": "Replace", "pattern": {"Regex": flags + pattern}, "content": new}
 
-    def written(some: Mapping[str, str | None], forms: Forms, *, in_place: bool) -> dict[str, Any]:
+    def written(meaning_of: Mapping[str, str | None], forms: Forms, *, in_place: bool) -> dict[str, Any]:
         """One rule, a sequence of others, by which it is recognised."""
-        steps, table = written_steps(some, as_read, forms, in_place=in_place)
+        steps, table = written_steps(meaning_of, as_read, forms, in_place=in_place)
         table_rule = {"type": "Precompiled", "precompiled_charsmap": b64encode(_charsmap(table)).decode()}
         return {"type": "Sequence", "normalizers": [*(rule(*step) for step in steps), table_rule]}
 
@@ -143,8 +143,8 @@ def _write_rules(folder: Path, tokenizer: Any, idioms: IdiomTokens | None, meani
         in_place = meanings.form == "in_place"
         meant = [name for name, senses in meanings.senses.items() if senses]
         texts = {name: " ".join(as_read(meanings.written(name)).split()) for name in meant}
-        some = {name: texts[name] if in_place else f" {texts[name]}" for name in meant}
-        rules.append(written(dict.fromkeys(meanings.senses) | some, meanings.forms, in_place=in_place))
+        meaning_of = {name: texts[name] if in_place else f" {texts[name]}" for name in meant}
+        rules.append(written(dict.fromkeys(meanings.senses) | meaning_of, meanings.forms, in_place=in_place))
     token_of, forms = {name: as_read(token) for name, token in tokens.token_of.items()}, tokens.forms
     held = sorted(filter(has_placeholder, token_of), key=len, reverse=True)
     # First, since any other expression may fill a placeholder, and none of its words may be a token yet:
@@ -182,8 +182,8 @@ def _remove_rules(tokenizer: Any, tokens: Collection[str]) -> None:
     state = json.loads(backend.to_str())["normalizer"]
     if state is None or state["type"] != "Sequence":
         return
-    ours = {*tokens, *map(normalization(backend), tokens)}
-    others = [step for step in state["normalizers"] if not _is_of(step, ours)]
+    of_project = {*tokens, *map(normalization(backend), tokens)}
+    others = [step for step in state["normalizers"] if not _is_of(step, of_project)]
     if len(others) < len(state["normalizers"]):
         normalizer = others[0] if len(others) == 1 else {"type": "Sequence", "normalizers": others}
         # A normaliser can be made of its description only within a tokenizer.
@@ -194,7 +194,7 @@ def _remove_rules(tokenizer: Any, tokens: Collection[str]) -> None:
 def _is_of(step: Mapping[str, Any], tokens: Collection[str]) -> bool:
     """Whether a step of a normaliser is a rule of ours, for one of the tokens or for meanings."""
     if step["type"] == "Sequence":
-        return any(one.get("content") == LAST for one in step["normalizers"])
+        return any(rule.get("content") == LAST for rule in step["normalizers"])
     if step["type"] != "Replace":
         return False
     pattern = step["pattern"].get("Regex", "")

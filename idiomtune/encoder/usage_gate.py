@@ -153,7 +153,7 @@ class GatedRequests:
         for row, kinds in readings.items():
             if not any(is_cut[request] for request in complete[row]):
                 self._rows[row] = [
-                    [rows.setdefault(one, self._num_asked + len(rows)) for one in kind] for kind in kinds
+                    [rows.setdefault(part, self._num_asked + len(rows)) for part in kind] for kind in kinds
                 ]
                 self._is_named.append(kinds[2][0].text == requests[row].text)  # nothing stands in its place
                 self._is_meaning.append(requests[row].pooling == "meaning")
@@ -161,10 +161,10 @@ class GatedRequests:
 
     def combined(self, rows: Tensor) -> Tensor:
         """(R, D), from the embeddings of `requests`: those with a gate as :func:`apply_gate` has them."""
-        asked = rows[: self._num_asked]
+        embeddings = rows[: self._num_asked]
         if not self._rows:
-            return asked
-        asked = asked.clone()  # (R, D)
+            return embeddings
+        embeddings = embeddings.clone()  # (R, D)
         at = torch.tensor(list(self._rows), device=rows.device)  # (G,)
         units = normalize(rows.float(), dim=1)
         bare, *others = zip(*self._rows.values(), strict=True)
@@ -175,8 +175,10 @@ class GatedRequests:
             for pair in zip(members[: len(members) // 2], members[len(members) // 2 :], strict=True)
         ]
         groups, uses, alone = torch.tensor(pairs, device=rows.device).T
-        each = self._gate.usage(rows[uses], rows[alone])
-        usage = (each.new_zeros(len(bare)).index_add(0, groups, each) / groups.bincount()).float()  # (G,)
+        of_uses = self._gate.usage(rows[uses], rows[alone])
+        usage = (
+            of_uses.new_zeros(len(bare)).index_add(0, groups, of_uses) / groups.bincount()
+        ).float()  # (G,)
         sentences = normalize(units[at] + other, dim=1)
         mixed = apply_gate(sentences, replaced, normalize(inside + _OWN * own, dim=1), usage, self._weight)
         # Where the meaning alone is asked for, the sentence takes its place as far as the use is literal.
@@ -184,8 +186,8 @@ class GatedRequests:
         mixed = torch.where(torch.tensor(self._is_meaning, device=rows.device)[:, None], meant, mixed)
         named = apart_by_usage(sentences, own, usage)
         mixed = torch.where(torch.tensor(self._is_named, device=rows.device)[:, None], named, mixed)  # (G, D)
-        asked[at] = (mixed * rows[at].float().norm(dim=1, keepdim=True)).to(asked.dtype)
-        return asked
+        embeddings[at] = (mixed * rows[at].float().norm(dim=1, keepdim=True)).to(embeddings.dtype)
+        return embeddings
 
 
 def _means(units: Tensor, members: Sequence[Sequence[int]]) -> Tensor:

@@ -89,8 +89,8 @@ def find_models(name: str, *, trust_remote_code: bool = False) -> list[Named]:
     """
     path = expanded(name, "model")
     code: dict[str, Any] = {"trust_remote_code": trust_remote_code}
-    if (found := run_and_model(path)) is not None:
-        run, saved = found
+    if (located := run_and_model(path)) is not None:
+        run, saved = located
         if not saved.is_dir():
             raise UserError(
                 f"{run}: the run has no {saved.name}/ yet; name one of its checkpoints, {run}/step_<n>"
@@ -139,8 +139,8 @@ def _encoder(model: Named, glossary: list[str] | None, placement: Placement) -> 
     settings = model.settings
     if glossary is None:
         return build_encoder(settings, placement, model.saved)
-    ours = dict.fromkeys(name for name in ModelSettings.model_fields if name.startswith("glossary_"))
-    changes: dict[str, Any] = ours | {"glossary": glossary, "glossary_dropout": 0.0}
+    defaults = dict.fromkeys(name for name in ModelSettings.model_fields if name.startswith("glossary_"))
+    changes: dict[str, Any] = defaults | {"glossary": glossary, "glossary_dropout": 0.0}
     if model.saved is not None:  # as a model of its own, whose meanings can be replaced
         changes |= dict.fromkeys(("revision", "pooling", "pool_prompts", "bidirectional", "idiom_tokens"))
         changes["path"] = str(model.saved)
@@ -163,7 +163,7 @@ def find_corpus(options: ExploreSettings) -> Corpus:
             return _idiolink(path, options.split, "IdioLink")
         return own_corpus(path)
     runs = map(_run_of, options.models)
-    trained = next((found for found in runs if found is not None), (Path(), Path()))
+    trained = next((located for located in runs if located is not None), (Path(), Path()))
     config = read_config(trained[0]) if trained[0] != Path() else {}
     data, benchmark = config.get("data", {}), (config.get("benchmark") or {}).get("idiolink", {})
     for option in ("val", "train"):

@@ -173,9 +173,9 @@ def training_corpus(
                 (sentence,) = example.sentences
                 meaning = (example.label,) if example.label else (sentence.group, sentence.meaning)
                 alike.setdefault(meaning, set()).add(places[sentence.text])
-    found = {i: frozenset(of_query) for i, of_query in enumerate(relevant.values())}
-    found = found or {i: frozenset(same - {i}) for same in alike.values() for i in same if len(same) > 1}
-    return Corpus(name, list(documents.values()), list(relevant), found)
+    matches = {i: frozenset(of_query) for i, of_query in enumerate(relevant.values())}
+    matches = matches or {i: frozenset(same - {i}) for same in alike.values() for i in same if len(same) > 1}
+    return Corpus(name, list(documents.values()), list(relevant), matches)
 
 
 _NDCG = 10
@@ -204,8 +204,8 @@ class SearchedModel:
     def embedding(cls, name: str, about: str, encoder: Encoder, corpus: Corpus) -> SearchedModel:
         """Embed a corpus, unless that was done before: embeddings are cached as those of runs."""
 
-        def embedded(requests: Sequence[Request], what: str) -> Tensor:
-            rows = embed_or_read(encoder, requests, Processes(), f"{what}, {name}")
+        def embedded(requests: Sequence[Request], title: str) -> Tensor:
+            rows = embed_or_read(encoder, requests, Processes(), f"{title}, {name}")
             encoder.warn_of_truncated(requests)
             return normalize(rows, dim=1).to(encoder.device)
 
@@ -279,18 +279,20 @@ class Explorer:
             document → its words.
         """
         answers: dict[str, list[dict[str, Any]]] = {mode: [] for mode in self.modes}
-        asked: list[dict[int, list[Any]]] = [defaultdict(list) for _ in self.models]
+        columns_of: list[dict[int, list[Any]]] = [defaultdict(list) for _ in self.models]
         with progress_bar("answers", len(self.modes) * len(self.corpus.queries)) as advance:
             for mode in self.modes:
                 for i, query in enumerate(self.corpus.queries):
                     vectors = [model.queries[mode][i] for model in self.models]
                     answers[mode].append(self._answer(query, _request(query, mode), vectors, number=i))
                     columns = answers[mode][-1]["models"]
-                    for of_model, column, vector in zip(asked, columns, vectors, strict=True):
+                    for of_model, column, vector in zip(columns_of, columns, vectors, strict=True):
                         for row in column["rows"]:
                             of_model[row["document"]].append((row, vector.cpu()))
                     advance(1)
-        return answers, [self._add_shares(*one) for one in zip(self.models, asked, strict=True)]
+        return answers, [
+            self._add_shares(*arguments) for arguments in zip(self.models, columns_of, strict=True)
+        ]
 
     def _answer(
         self, query: Passage, request: Request, vectors: Sequence[Tensor], number: int | None = None
@@ -317,23 +319,23 @@ class Explorer:
         return {"models": columns, "num_relevant": len(relevant or ())}
 
     def _add_shares(
-        self, model: SearchedModel, asked: Mapping[int, Sequence[tuple[dict[str, Any], Tensor]]]
+        self, model: SearchedModel, columns_of: Mapping[int, Sequence[tuple[dict[str, Any], Tensor]]]
     ) -> dict[int, list[str]]:
         """Add its words' shares to each row of an answer; gives each document's words.
 
         Args:
             asked: document → the rows that show it, each with the query's vector.
         """
-        texts = {document: self.corpus.documents[document].text for document in asked}
+        texts = {document: self.corpus.documents[document].text for document in columns_of}
         order = sorted(texts, key=lambda document: len(texts[document]))  # alike in length: little padding
         words = {}
         with progress_bar(f"words, {model.name}", len(order)) as advance:
             for chunk in (order[i : i + _CHUNK] for i in range(0, len(order), _CHUNK)):
-                found = word_rows(model.encoder, [texts[document] for document in chunk])
-                for document, some in zip(chunk, found, strict=True):
-                    words[document] = some.words
-                    for row, vector in asked[document]:
-                        row["shares"] = _rounded(some.shares(vector))
+                word_rows_of = word_rows(model.encoder, [texts[document] for document in chunk])
+                for document, rows_of in zip(chunk, word_rows_of, strict=True):
+                    words[document] = rows_of.words
+                    for row, vector in columns_of[document]:
+                        row["shares"] = _rounded(rows_of.shares(vector))
                 advance(len(chunk))
         return words
 
@@ -412,15 +414,17 @@ def word_rows(encoder: Encoder, texts: Sequence[str]) -> list[WordRows]:
 
 def _shares_of_tokens(encoder: Encoder, texts: Sequence[str]) -> list[WordRows]:
     read = encoder.reader.read([Request(text) for text in texts])
-    embeddings = encoder.embed_tokens([one.tokens.input_ids for one in read]).float().cpu()  # (B, T, D)
+    embeddings = (
+        encoder.embed_tokens([text_read.tokens.input_ids for text_read in read]).float().cpu()
+    )  # (B, T, D)
     rows_of = []
-    for one, tokens in zip(read, embeddings, strict=True):
-        pooled = tokens[one.num_skipped : len(one.tokens.input_ids)]  # (P, D)
-        words = _WORD.findall(one.text)
+    for text_read, tokens in zip(read, embeddings, strict=True):
+        pooled = tokens[text_read.num_skipped : len(text_read.tokens.input_ids)]  # (P, D)
+        words = _WORD.findall(text_read.text)
         ends = list(accumulate(map(len, words)))
         rows = pooled.new_zeros(len(words) + 1, pooled.shape[1])
         # By its last character, since with some tokenizers a token begins with the blank before its word.
-        offsets = one.tokens.offsets[one.num_skipped :]
+        offsets = text_read.tokens.offsets[text_read.num_skipped :]
         owner = [bisect_left(ends, end) if start < end else len(words) for start, end in offsets]
         rows.index_add_(0, torch.tensor(owner), pooled)
         rows_of.append(WordRows(words, rows / pooled.sum(0).norm().clamp(min=1e-12)))
@@ -434,6 +438,6 @@ def _losses_without(encoder: Encoder, texts: Sequence[str]) -> list[WordRows]:
     vectors = normalize(encoder(requests).float().cpu(), dim=1)
     embeddings = torch.split(vectors, [len(rest) + 1 for rest in without])
     return [
-        WordRows(words, torch.cat([some[0] - some[1:], torch.zeros_like(some[:1])]))
-        for words, some in zip(split, embeddings, strict=True)
+        WordRows(words, torch.cat([of_text[0] - of_text[1:], torch.zeros_like(of_text[:1])]))
+        for words, of_text in zip(split, embeddings, strict=True)
     ]

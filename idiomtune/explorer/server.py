@@ -173,15 +173,15 @@ def application(explorer: Explorer, page: str) -> Starlette:
 
     lock = Lock()  # a model and its tokenizer serve one at a time
 
-    def asked(answer: Callable[[Explorer, Asked], dict[str, Any]]) -> Callable[[Request], Any]:
-        def locked(asked: Asked) -> dict[str, Any]:
+    def question(answer: Callable[[Explorer, Asked], dict[str, Any]]) -> Callable[[Request], Any]:
+        def locked(question: Asked) -> dict[str, Any]:
             with lock:
-                return answer(explorer, asked)
+                return answer(explorer, question)
 
         async def endpoint(request: Request) -> Response:
             try:
-                asked = Asked.model_validate_json(await _body(request))
-                return JSONResponse(await run_in_threadpool(locked, asked))
+                question = Asked.model_validate_json(await _body(request))
+                return JSONResponse(await run_in_threadpool(locked, question))
             except ValidationError as error:
                 where = ".".join(map(str, error.errors()[0]["loc"]))
                 return JSONResponse({"error": f"{where}: {error.errors()[0]['msg']}"}, 400)
@@ -193,9 +193,9 @@ def application(explorer: Explorer, page: str) -> Starlette:
     return Starlette(
         routes=[
             Route("/", lambda _: HTMLResponse(page)),
-            Route("/search", asked(_search), methods=["POST"]),
-            Route("/why", asked(_why), methods=["POST"]),
-            Route("/compare", asked(_compare), methods=["POST"]),
+            Route("/search", question(_search), methods=["POST"]),
+            Route("/why", question(_why), methods=["POST"]),
+            Route("/compare", question(_compare), methods=["POST"]),
         ],
         # Or a page elsewhere could reach this one under a name of its own.
         middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=[_HOST, "localhost"])],
@@ -219,27 +219,29 @@ async def _body(request: Request) -> bytes:
     return body
 
 
-def _search(explorer: Explorer, asked: Asked) -> dict[str, Any]:
-    query, number = _query(explorer, asked)
-    answer = explorer.search(query, asked.mode, number)
+def _search(explorer: Explorer, question: Asked) -> dict[str, Any]:
+    query, number = _query(explorer, question)
+    answer = explorer.search(query, question.mode, number)
     documents = {row["document"] for column in answer["models"] for row in column["rows"]}
     return {**answer, "documents": {i: shown(explorer.corpus.documents[i]) for i in sorted(documents)}}
 
 
-def _why(explorer: Explorer, asked: Asked) -> dict[str, Any]:
-    if asked.model >= len(explorer.models) or asked.document >= len(explorer.corpus.documents):
-        raise UserError(f"no model {asked.model} or no document {asked.document}")
-    query, _ = _query(explorer, asked)
-    return explorer.why(query, asked.mode, asked.model, asked.document)
+def _why(explorer: Explorer, question: Asked) -> dict[str, Any]:
+    if question.model >= len(explorer.models) or question.document >= len(explorer.corpus.documents):
+        raise UserError(f"no model {question.model} or no document {question.document}")
+    query, _ = _query(explorer, question)
+    return explorer.why(query, question.mode, question.model, question.document)
 
 
-def _compare(explorer: Explorer, asked: Asked) -> dict[str, Any]:
+def _compare(explorer: Explorer, question: Asked) -> dict[str, Any]:
     encoders = (model.encoder for model in explorer.models)
-    return {"similarities": [encoder.similarity(asked.text, asked.other).item() for encoder in encoders]}
+    return {
+        "similarities": [encoder.similarity(question.text, question.other).item() for encoder in encoders]
+    }
 
 
-def _query(explorer: Explorer, asked: Asked) -> tuple[Passage, int | None]:
+def _query(explorer: Explorer, question: Asked) -> tuple[Passage, int | None]:
     """What is asked; its number if it is one of the corpus' own."""
-    if asked.query is not None and asked.query < len(explorer.corpus.queries):
-        return explorer.corpus.queries[asked.query], asked.query
-    return asked.text_with_span(), None
+    if question.query is not None and question.query < len(explorer.corpus.queries):
+        return explorer.corpus.queries[question.query], question.query
+    return question.text_with_span(), None

@@ -134,15 +134,15 @@ def _datasets(name: str, config: Mapping[str, Any]) -> list[LicensedSource]:
     if name == OWN:
         parts = config["objective"].get("parts", {}).values()
         return _own_data([config["data"].get("train"), *(part["data"].get("train") for part in parts)])
-    data, known = config["data"], dataset_types().get(name)
-    if known is None:
+    data, declared = config["data"], dataset_types().get(name)
+    if declared is None:
         return [LicensedSource(name)]
-    if data["sample"] and known.in_sample:
+    if data["sample"] and declared.in_sample:
         return [_SAMPLE]
-    place = data.get(known.option or known.name)
-    if place and known.allows_custom:
+    place = data.get(declared.option or declared.name)
+    if place and declared.allows_custom:
         return [LicensedSource(f"the idioms in {Path(place).name}")]
-    return [LicensedSource(known.title or known.name, known.licence, known.hub)]
+    return [LicensedSource(declared.title or declared.name, declared.licence, declared.hub)]
 
 
 def _own_data(options: Sequence[Any]) -> list[LicensedSource]:
@@ -432,8 +432,8 @@ def shortened_paths(content: Any) -> Any:
 
 def _origin(glossary: Mapping[str, Any]) -> str:
     """Where a glossary comes from, in words."""
-    known = [name for name in ("files", "sources", "licences") if glossary.get(name)]
-    return "; ".join(f"{name}: {', '.join(glossary[name])}" for name in known)
+    names = [name for name in ("files", "sources", "licences") if glossary.get(name)]
+    return "; ".join(f"{name}: {', '.join(glossary[name])}" for name in names)
 
 
 def _versions(record: Mapping[str, Any]) -> str:

@@ -324,7 +324,7 @@ def check_can_send(problems: Iterable[str]) -> None:
     _check_token("a push")
 
 
-def _check_token(what: str, *, may_be_silent: bool = False) -> None:
+def _check_token(action: str, *, may_be_silent: bool = False) -> None:
     """Check that the Hub knows whose the token is.
 
     Args:
@@ -342,7 +342,7 @@ def _check_token(what: str, *, may_be_silent: bool = False) -> None:
             log.warning("the Hub does not answer (%s): it is asked again for the push", reason_for(error))
             return
         raise UserError(
-            f"{what} needs the Hub, and a token with write access: put it into the environment variable "
+            f"{action} needs the Hub, and a token with write access: put it into the environment variable "
             f"HF_TOKEN, or log in once with `hf auth login`. {reason_for(error)}"
         ) from error
 
@@ -382,14 +382,14 @@ def push_or_warn(hub: HubSettings, checkpoint: Path, revision: str | None = None
         log.info("pushed %s: %s", checkpoint.name, url)
         return
     usual = {"private": True, "overwrite": False, "allow_sample": False, "dry_run": False}
-    given = [
+    overrides = [
         shlex.quote(f"{name}={value if isinstance(value, str) else json.dumps(value)}")
         for name, value in settings.model_dump(exclude_none=True).items()
         if value != usual.get(name)
     ]
     log.warning(
         "%s was NOT pushed to %s: %s\nThe run continues. To push it: idiomtune push %s",
-        *(checkpoint, hub.repo_id, reason, " ".join(given)),
+        *(checkpoint, hub.repo_id, reason, " ".join(overrides)),
     )
 
 

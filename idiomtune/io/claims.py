@@ -93,12 +93,17 @@ def claimed(
     """
     target = Path(os.path.realpath(path))  # what a link leads to is replaced, not the link
     work = target.parent / f".{target.name}.partial"
-    made, name = work / "new", f"{option}={path}"
-    new, replaced, place = made / target.name, made / f"{target.name}.replaced", target
+    new_folder, name = work / "new", f"{option}={path}"
+    new, replaced, place = new_folder / target.name, new_folder / f"{target.name}.replaced", target
     moved: MovedError | None = None
-    there, ours = _names(work), {LOCK, *resumed}  # `new` is ours beside a lock, which is removed after it
+    there, own_names = (
+        _names(work),
+        {LOCK, *resumed},
+    )  # `new` is ours beside a lock, which is removed after it
     parts = {target.name, replaced.name, f".{target.name}.partial"}
-    if strays := (there - ours - ({made.name} if LOCK in there else set())) | (_names(made) - parts):
+    if strays := (there - own_names - ({new_folder.name} if LOCK in there else set())) | (
+        _names(new_folder) - parts
+    ):
         raise UserError(
             f"{name}: {work} has {first_of(sorted(strays))}, which is of no program here: move it"
         )
@@ -108,12 +113,12 @@ def claimed(
             if problem := _problem(target, record, begins, overwrite):
                 raise UserError(f"{name}: {problem}")
             was_there = target.exists()
-            (made if record is None else new).mkdir(parents=True)
+            (new_folder if record is None else new).mkdir(parents=True)
             try:
                 yield new
             except MovedError as error:  # another output of this program; all of them are complete then
                 moved = error
-            seal(made)
+            seal(new_folder)
             for state in resumed:
                 shutil.rmtree(work / state, ignore_errors=True)
                 (work / state).unlink(missing_ok=True)  # it was a file
@@ -131,8 +136,8 @@ def claimed(
                 (work / LOCK).unlink()
                 work.rmdir()
     if place != target:
-        what = "something else was put there meanwhile, and stays"
-        moved = MovedError(f"{name}: {what}: the output is {place}")
+        reason = "something else was put there meanwhile, and stays"
+        moved = MovedError(f"{name}: {reason}: the output is {place}")
     if moved is not None:
         raise moved
 

@@ -259,10 +259,10 @@ def as_os_errors() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        found = None if isinstance(error, OSError) else re.search(r"\(os error (\d+)\)", str(error))
-        if found is None:
+        match = None if isinstance(error, OSError) else re.search(r"\(os error (\d+)\)", str(error))
+        if match is None:
             raise
-        raise OSError(int(found[1]), os.strerror(int(found[1]))) from error
+        raise OSError(int(match[1]), os.strerror(int(match[1]))) from error
 
 
 def sync(path: Path) -> None:
@@ -350,7 +350,7 @@ _YAML_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's i
 _MAX_YAML_DEPTH, _MAX_YAML_REPEATED = 100, 10_000
 
 
-def raise_problems(problems: Sequence[str], what: Path | str) -> None:
+def raise_problems(problems: Sequence[str], source: Path | str) -> None:
     """Raise one error for all problems, if there are any: the first few in full, the rest counted."""
     if not problems:
         return
@@ -358,11 +358,11 @@ def raise_problems(problems: Sequence[str], what: Path | str) -> None:
     lines += [f"  - {problem}" for problem in problems[:_MAX_PROBLEMS_SHOWN]]
     more = len(problems) - _MAX_PROBLEMS_SHOWN
     lines += [f"  … and {more} more"] * (more > 0)
-    raise UserError(printable("\n".join(lines)), file=what)
+    raise UserError(printable("\n".join(lines)), file=source)
 
 
 def made(
-    rows: Iterable[S], make: Callable[[S], T], what: Path | str, where: Callable[[S], str]
+    rows: Iterable[S], make: Callable[[S], T], source: Path | str, where: Callable[[S], str]
 ) -> Iterator[T]:
     """What `make` makes of each row; a ValueError, pydantic's too, says what is wrong with one.
 
@@ -381,7 +381,7 @@ def made(
             problems += [f"{where(row)}, {problem}" for problem in _problems_of(error)]
         else:
             yield done
-    raise_problems(problems, what)
+    raise_problems(problems, source)
 
 
 def _problems_of(error: ValueError) -> list[str]:

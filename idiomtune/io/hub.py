@@ -88,8 +88,8 @@ def first_line(error: BaseException) -> str:
 def reason_for(error: BaseException) -> str:
     """The error that the server answered with, else the first cause, in one line without secrets."""
     chain = list(causes(error))
-    one = next((e for e in chain if getattr(e, "response", None) is not None), chain[-1])
-    return without_secrets(" ".join(str(one).split())) or type(one).__name__
+    cause = next((e for e in chain if getattr(e, "response", None) is not None), chain[-1])
+    return without_secrets(" ".join(str(cause).split())) or type(cause).__name__
 
 
 def without_secrets(text: str) -> str:

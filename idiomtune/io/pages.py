@@ -21,5 +21,5 @@ def template(file: Path, filters: tuple[Callable[..., Any], ...] = (), **options
     environment = Environment(loader=FileSystemLoader(file.parent), undefined=StrictUndefined, **options)
     json_options = {"ensure_ascii": False, "separators": (",", ":"), "allow_nan": False}
     environment.policies["json.dumps_kwargs"] = json_options
-    environment.filters |= {one.__name__: one for one in filters}
+    environment.filters |= {function.__name__: function for function in filters}
     return environment.get_template(file.name)

@@ -262,8 +262,8 @@ def module_folders(folder: Path, *, trusts_code: bool = False) -> list[Path]:
     modules = read_record(folder / _MODULES) if is_file(folder / _MODULES) else []
     for number, module in enumerate(modules):
         if not trusts_code and not module["type"].startswith(_LIBRARY):
-            what = f"names the class {one_line(module['type'])}, Python code that comes with the model"
-            message = f"{what}: read it, then model.trust_remote_code=true runs it"
+            problem = f"names the class {one_line(module['type'])}, Python code that comes with the model"
+            message = f"{problem}: read it, then model.trust_remote_code=true runs it"
             raise UserError(message, file=folder / _MODULES, field=f"{number}.type")
     folders = list(dict.fromkeys([folder, *(folder / module["path"] for module in modules)]))
     for part in folders:
@@ -385,5 +385,5 @@ def check_recorded_files(files: Iterable[Path], run: Path) -> None:
     sums = {*record.get("data", {}).values(), *((record.get("glossary") or {}).get("sums") or {}).values()}
     for file in files:
         if is_file(file) and fingerprint(file) not in sums:
-            what = f"the run in {run} names this file, but was not trained on it (by its SHA-256)"
-            raise UserError(f"{what}: name it on the command line if you mean it", file=file)
+            problem = f"the run in {run} names this file, but was not trained on it (by its SHA-256)"
+            raise UserError(f"{problem}: name it on the command line if you mean it", file=file)

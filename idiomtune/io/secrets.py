@@ -80,8 +80,8 @@ def refuse_arguments(arguments: Sequence[str]) -> None:
         key, equals, value = argument.partition("=")
         key = key.lstrip("+~")
         if key.startswith("hydra.job.env_set"):
-            what = f"{key}= is not supported here, because {_INSTEAD}"
-            raise UserError(f"{what}; set other variables in the shell")
+            problem = f"{key}= is not supported here, because {_INSTEAD}"
+            raise UserError(f"{problem}; set other variables in the shell")
         _refuse(f"{key}=", "a token" if equals and OPTION.search(key) else secret_in(value))
         _refuse("an argument", secret_in(argument))
 
@@ -136,7 +136,7 @@ def refuse_files(folder: Path, files: Mapping[str, Path | bytes]) -> None:
                 while more:
                     block, more = block[-overlap:] + more, file.read(_BLOCK)
                     if held := next((forms[form] for form in forms if form in block), None):
-                        what = f"contains the value of the environment variable {held}: remove it there"
-                        raise UserError(what, file=starred(str(folder / name)))
+                        problem = f"contains the value of the environment variable {held}: remove it there"
+                        raise UserError(problem, file=starred(str(folder / name)))
         except OSError as error:
             raise UserError(f"{error.filename} cannot be read: {error.strerror}") from error

@@ -274,9 +274,9 @@ def _refuse_other_kinds(path: Path, suffix: str) -> None:
     """Raises UserError for a file that is named as a text, and is something else."""
     if suffix in (*_DELIMITERS, *_JSON_LINES) and path.suffix.lower() != ".gz":
         head = next(lines_of(path, 32), b"").lower()
-        for begins, what in _OTHER_KINDS.items():
+        for begins, problem in _OTHER_KINDS.items():
             if head.startswith(begins):
-                raise UserError(what, file=path)
+                raise UserError(problem, file=path)
 
 
 def read_table(path: Path, model: type[R], *, kind: str | None = None) -> Iterator[tuple[int, R]]:

@@ -78,7 +78,7 @@ class Advance(Protocol):
 
 
 @contextmanager
-def progress_bar(what: str, total: int, done: int = 0) -> Iterator[Advance]:
+def progress_bar(title: str, total: int, done: int = 0) -> Iterator[Advance]:
     """Yield a function that advances the progress; a bar vanishes at the end.
 
     A bar opened while another is shown is below it. Only the main process shows anything.
@@ -96,7 +96,7 @@ def progress_bar(what: str, total: int, done: int = 0) -> Iterator[Advance]:
         # Of several bars none has another one's line to move to.
         how = {"file": _LogFile(), "bar_format": _LINE, "mininterval": 60, "delay": 60, "position": 0}
     with _Bar(
-        total=total, desc=what, initial=done, leave=False, disable=rank_of_launch() > 0, smoothing=0, **how
+        total=total, desc=title, initial=done, leave=False, disable=rank_of_launch() > 0, smoothing=0, **how
     ) as bar:
 
         def advance(count: int, /, note: str = "") -> None:

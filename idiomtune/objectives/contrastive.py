@@ -202,7 +202,9 @@ class ContrastiveObjective(ABC):
         if self._num_groups is not None or self.share_with_positive() >= 0.5:
             return
         shares: dict[int, float] = {}
-        for self._num_groups in (size // each for each in range(2, size // 2 + 1) if size % each == 0):
+        for self._num_groups in (
+            size // group_size for group_size in range(2, size // 2 + 1) if size % group_size == 0
+        ):
             shares[self._num_groups] = self.share_with_positive()
         enough = [num for num, share in shares.items() if share >= 0.9 * max(shares.values())]
         self._num_groups = max(enough, default=None)  # many groups have many negatives
@@ -278,8 +280,8 @@ class ContrastiveObjective(ABC):
             drawn = [
                 (candidate, owner, is_positive)
                 for owner, anchor in enumerate(anchors)
-                for some, is_positive in zip(self.candidates(epoch, anchor), (True, False), strict=True)
-                for candidate in some
+                for of_kind, is_positive in zip(self.candidates(epoch, anchor), (True, False), strict=True)
+                for candidate in of_kind
             ]
         candidates = [record for record, _, _ in drawn]  # M
         masks = candidate_masks(
@@ -358,7 +360,10 @@ class ContrastiveObjective(ABC):
         targets: _Targets = batch.targets
         masks = targets.masks.to(embeddings.device)
         all_weights = (targets.positive_weights, targets.anchor_weights)
-        weights = [None if each is None else each.to(embeddings.device) for each in all_weights]
+        weights = [
+            None if of_candidates is None else of_candidates.to(embeddings.device)
+            for of_candidates in all_weights
+        ]
         query_weights = self.options.query_weights or [1.0] * len(self.query_modes)
         first = targets.num_anchors * len(self.query_modes)
         queries_by_mode = embeddings[:first].chunk(len(self.query_modes))  # (B, D) each

@@ -27,8 +27,8 @@ def _datasets(objective: Mapping[str, Any]) -> list[str]:
     names: list[str] = []
     for name, part in objective["parts"].items():
         declared = objective_types().get(part["objective"])
-        known = declared is not None and declared.datasets
-        names += known(part["options"]) if known else [f"the data of the part {name}"]
+        datasets_of = declared is not None and declared.datasets
+        names += datasets_of(part["options"]) if datasets_of else [f"the data of the part {name}"]
     return names
 
 
@@ -216,14 +216,14 @@ class MixtureObjective:
         total = sum(proportions.values())
         self._shares = {name: proportion / total for name, proportion in proportions.items()}  # of all steps
         objectives = [part.objective for part in parts.values()]
-        self.files = [path for each in objectives for path in each.files]
+        self.files = [path for objective in objectives for path in objective.files]
         # torch refuses the name of a method, such as `train`.
         names = [f"{name}_" if hasattr(ModuleDict, name) else name for name in parts]
-        modules = [each.modules for each in objectives]
+        modules = [objective.modules for objective in objectives]
         self.modules = ModuleDict(dict(zip(names, modules, strict=True)))
-        self.plain_requests = [request for each in objectives for request in each.plain_requests]
-        self.idiom_sentences = [pair for each in objectives for pair in each.idiom_sentences]
-        self.usages = [usage for each in objectives for usage in getattr(each, "usages", ())]
+        self.plain_requests = [request for objective in objectives for request in objective.plain_requests]
+        self.idiom_sentences = [pair for objective in objectives for pair in objective.idiom_sentences]
+        self.usages = [usage for objective in objectives for usage in getattr(objective, "usages", ())]
         # Part and shards → one of the part's own epochs, and the number of its first step.
         self._reached: dict[tuple[str, int], tuple[int, int]] = {}
 

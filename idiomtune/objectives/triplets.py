@@ -212,7 +212,7 @@ class TripletObjective(ABC):
         is_first = torch.from_numpy(self._is_first[numbers])
         if not self._has_groups:
             is_first = torch.arange(len(numbers)) == 0
-        labels, groups = (torch.from_numpy(each[numbers]) for each in (self._labels, self._groups))
+        labels, groups = (torch.from_numpy(column[numbers]) for column in (self._labels, self._groups))
         targets = GroupLabels(labels, groups, is_first)
         alike = (labels[:, None] == labels).triu(1) & (groups[:, None] == groups)  # (B, B)
         return Batch(

@@ -106,12 +106,12 @@ def call_of(
     """
     hydra = HydraConfig.get()
     experiment = str(hydra.runtime.choices.get("experiment", "default"))
-    told = OmegaConf.to_yaml(OmegaConf.create([*overrides]))
+    text = OmegaConf.to_yaml(OmegaConf.create([*overrides]))
     is_given = config["resume"] is not None
     run = _run_folder(config, hydra, run_name(overrides, str(config["name"] or "")), experiment)
     if hydra.mode == RunMode.MULTIRUN and holds_a_run(run.path) and not has_peers():
         start = run.path / START / "overrides.yaml"
-        if start.is_file() and start.read_bytes() == told.encode():
+        if start.is_file() and start.read_bytes() == text.encode():
             config["resume"] = str(run.path)
             if not is_unfinished(run.path):
                 print(f"{run.path}: this job is finished, and is skipped", file=sys.stderr)
@@ -123,7 +123,7 @@ def call_of(
     start_files = {
         "config.yaml": OmegaConf.to_yaml(composed),
         "hydra.yaml": OmegaConf.to_yaml(HydraConfig.instance().cfg),
-        "overrides.yaml": told,
+        "overrides.yaml": text,
     }
     return config, Call(run, experiment, overrides, start_files, score_reporter())
 
@@ -131,15 +131,15 @@ def call_of(
 def _run_folder(config: dict[str, Any], hydra: Any, name: str, experiment: str) -> RunFolder:
     """The run to resume, `run_dir=`, or `checkpoints/<experiment>/<name>`; in a sweep the job's."""
     if hydra.mode == RunMode.MULTIRUN:
-        return RunFolder(Path(hydra.runtime.output_dir), made=True)
+        return RunFolder(Path(hydra.runtime.output_dir), is_new=True)
     if config["resume"] is not None:
         return RunFolder(Path(config["resume"]))
-    given = config["run_dir"] or (hydra.run.dir if hydra.run.dir != "." else None)
-    if not given:
+    run_dir = config["run_dir"] or (hydra.run.dir if hydra.run.dir != "." else None)
+    if not run_dir:
         return RunFolder(Path("checkpoints", experiment, name).absolute(), chosen=True)
-    folder = expanded(str(given), "run_dir").absolute()  # a number is refused later, as each option is
+    folder = expanded(str(run_dir), "run_dir").absolute()  # a number is refused later, as each option is
     try:
-        run = RunFolder(folder, made=not folder.exists())
+        run = RunFolder(folder, is_new=not folder.exists())
         if not config["overwrite"] and not rank_of_launch():  # now, rather than once torch is imported
             run.refuse_a_run()
     except OSError as error:

@@ -200,15 +200,15 @@ def _check_texts(settings: TrainSettings, objective: Objective) -> None:
             are_equal += [read[anchor] == read[positive] for anchor, positive in pairs]
     num_cut, num_lost = len(truncated), len(read) - len(set(read.values()))
     num_texts = len({text for text, _ in read})
-    what = f"{num_cut} of {num_texts} training texts are truncated at {limit} tokens (model.max_length), "
-    what += f"{num_lost} are read as the same tokens as others"
+    message = f"{num_cut} of {num_texts} training texts are truncated at {limit} tokens (model.max_length), "
+    message += f"{num_lost} are read as the same tokens as others"
     if num_lost > len(read) / 2 or sum(are_equal) > len(are_equal) / 2:
         raise UserError(
-            f"{what}, and {sum(are_equal)} of {len(are_equal)} anchors as their positives: raise "
+            f"{message}, and {sum(are_equal)} of {len(are_equal)} anchors as their positives: raise "
             "model.max_length, remove what all texts begin with, or take a model that reads case and blanks"
         )
     if num_cut or num_lost:
-        log.log(logging.WARNING if num_lost > _MANY * len(read) else logging.INFO, "%s", what)
+        log.log(logging.WARNING if num_lost > _MANY * len(read) else logging.INFO, "%s", message)
 
 
 def check_pooling(model: ModelSettings) -> None:

@@ -131,18 +131,18 @@ def names_and_options(
     """
     refuse_arguments(arguments)
     names: list[str] = []
-    given: dict[str, list[str]] = {}
+    options_of: dict[str, list[str]] = {}
     for argument in arguments:
         option, equals, value = argument.partition("=")
         if equals and option in options:
-            given.setdefault(option, []).append(value)
+            options_of.setdefault(option, []).append(value)
         elif argument.startswith("-") or (equals and not Path(argument).exists()):  # a folder's may hold "="
             raise UserError(f"{argument}: unknown option; there are {', '.join(f'{o}=' for o in options)}")
         else:
             names.append(argument)
-    return names, given
+    return names, options_of
 
 
-def names_in(given: str) -> list[str]:
+def names_in(text: str) -> list[str]:
     """The names in `a,b` or `[a,b]`."""
-    return [name for name in given.strip("[]").split(",") if name]
+    return [name for name in text.strip("[]").split(",") if name]

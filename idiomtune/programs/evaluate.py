@@ -141,8 +141,8 @@ def _claim(settings: EvaluateSettings, held: contextlib.ExitStack) -> dict[str, 
     """Output → the file or folder to write for it, which `held` then puts in its place."""
     outputs = {}
     for name in (*_FILES, *_FOLDERS):
-        if (given := getattr(settings, name)) is not None:
-            path, record = expanded(given, name), "" if name in _FOLDERS else None
+        if (output := getattr(settings, name)) is not None:
+            path, record = expanded(output, name), "" if name in _FOLDERS else None
             begins, overwrite = _FILES.get(name, b""), settings.overwrite
             claim = claimed(name, path, record=record, begins=begins, overwrite=overwrite)
             outputs[name] = held.enter_context(claim)

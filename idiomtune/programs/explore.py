@@ -95,10 +95,10 @@ def parse(arguments: Sequence[str]) -> ExploreSettings:
         UserError: for an unknown option or a value that it cannot have, or if no model is named.
     """
     names = [name for name in ExploreSettings.model_fields if name not in ("models", "name")]
-    models, given = names_and_options(arguments, names)
+    models, values_of = names_and_options(arguments, names)
     if not models:
         raise UserError("give a run folder or a model (see --help)")
-    options = {name: values[-1] for name, values in given.items()}
+    options = {name: values[-1] for name, values in values_of.items()}
     return check(ExploreSettings, {"models": models, **options})
 
 

@@ -62,15 +62,15 @@ def parse(arguments: Sequence[str]) -> GateArguments:
     Raises:
         UserError: for an unknown option or value, or if no run or no check is given.
     """
-    folders, given = names_and_options(arguments, (*_CHECKS, "against", "output", "extensions"))
+    folders, values_of = names_and_options(arguments, (*_CHECKS, "against", "output", "extensions"))
     limits: dict[str, dict[str, float]] = {kind: {} for kind in _CHECKS}
     for kind in _CHECKS:
-        for value in given.get(kind, ()):
+        for value in values_of.get(kind, ()):
             key, limit = _limit(kind, value)
             if key in limits[kind]:
                 raise UserError(f"{kind}={value}: {key or kind} is given twice")
             limits[kind][key] = limit
-    against = given.get("against", [])
+    against = values_of.get("against", [])
     if not folders:
         raise UserError("give the run to check (see --help)")
     if not any(limits.values()):
@@ -84,8 +84,8 @@ def parse(arguments: Sequence[str]) -> GateArguments:
         against=[expanded(path, "against") for path in against if path != _BASELINE],
         untrained=_BASELINE in against,
         limits=limits,
-        output=expanded(given["output"][-1], "output") if "output" in given else None,
-        extensions=names_in(given.get("extensions", [""])[-1]),
+        output=expanded(values_of["output"][-1], "output") if "output" in values_of else None,
+        extensions=names_in(values_of.get("extensions", [""])[-1]),
     )
 
 
@@ -121,24 +121,26 @@ def gate(arguments: GateArguments) -> Verdict:
     from idiomtune.reports.runs import find_runs, read_runs
 
     load_extensions(arguments.extensions)
-    paths, found = find_runs(arguments.folders)
+    paths, read_notes = find_runs(arguments.folders)
     others, more = find_runs(arguments.against)
     if both := sorted(set(paths) & set(others)):
         raise UserError(f"against={both[0]}: that is the run to check")
     runs = read_runs([*paths, *others])
-    ours = frames.one_group(runs[: len(paths)])
-    theirs = frames.one_group(runs[len(paths) :]) if others else None
-    if arguments.untrained and not any(run.baseline for run in ours.runs):
-        raise UserError(f"against={_BASELINE}: {ours.name} has no scores of its untrained model")
-    checks, of_checks = checking.run_checks(ours, theirs, arguments.limits, untrained=arguments.untrained)
-    groups = [group for group in (ours, theirs) if group]
-    notes = [*frames.notes_of(groups, runs, [*found, *more]), *of_checks]
+    candidate = frames.one_group(runs[: len(paths)])
+    reference = frames.one_group(runs[len(paths) :]) if others else None
+    if arguments.untrained and not any(run.baseline for run in candidate.runs):
+        raise UserError(f"against={_BASELINE}: {candidate.name} has no scores of its untrained model")
+    checks, of_checks = checking.run_checks(
+        candidate, reference, arguments.limits, untrained=arguments.untrained
+    )
+    groups = [group for group in (candidate, reference) if group]
+    notes = [*frames.notes_of(groups, runs, [*read_notes, *more]), *of_checks]
     verdict = checking.worst(check.verdict for check in checks)
-    against = "its untrained model" if arguments.untrained else theirs.name if theirs else ""
-    title = f"{ours.name} against {against}" if against else ours.name
+    against = "its untrained model" if arguments.untrained else reference.name if reference else ""
+    title = f"{candidate.name} against {against}" if against else candidate.name
     tables.print_table(checking.check_table(checks, title))
     tables.print_notes(notes)
-    print(printable(f"{ours.name}: {checking.summary(checks)}"))
+    print(printable(f"{candidate.name}: {checking.summary(checks)}"))
     if arguments.output is not None:
         content = {
             "verdict": verdict,

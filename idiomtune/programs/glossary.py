@@ -51,10 +51,10 @@ def glossary(options: GlossarySettings) -> Path:
     output = expanded(options.output, "output")
     with claimed("output", output, begins=_BEGINS, overwrite=options.overwrite) as file:
         senses = _usable(options)
-        forms = {name: some[0].forms for name, some in senses.items()}
+        forms = {name: entries[0].forms for name, entries in senses.items()}
         counts = None if options.texts is None else _occurrences(options.texts, senses, forms)
         if counts is not None:
-            senses = {name: some for name, some in senses.items() if counts[name]}
+            senses = {name: entries for name, entries in senses.items() if counts[name]}
         if not senses:
             where = "" if counts is None else f" that occurs in={options.texts}"
             raise UserError(f"there is no expression{where}", option="from", file=",".join(options.sources))
@@ -64,12 +64,12 @@ def glossary(options: GlossarySettings) -> Path:
         if hidden:
             log.info("where the longer of two occurs, it counts: %s", first_of(hidden))
         rows: list[dict[str, Any]] = [
-            {"expression": name, "meaning": one.gloss, "sense": number}
-            | {"part_of_speech": one.part_of_speech, "forms": "; ".join(one.forms)}
-            | {"language": options.language, "source": one.source, "licence": one.licence}
+            {"expression": name, "meaning": entry.gloss, "sense": number}
+            | {"part_of_speech": entry.part_of_speech, "forms": "; ".join(entry.forms)}
+            | {"language": options.language, "source": entry.source, "licence": entry.licence}
             | ({} if counts is None else {"texts": counts[name]})
-            for name, some in senses.items()
-            for number, one in enumerate(some, 1)
+            for name, entries in senses.items()
+            for number, entry in enumerate(entries, 1)
         ]
         table = pd.DataFrame(rows)
         if output.suffix == ".parquet":
@@ -97,16 +97,16 @@ def _usable(options: GlossarySettings) -> dict[str, list[DictionaryEntry]]:
     senses: dict[str, list[DictionaryEntry]] = {}
     spellings: dict[str, str] = {}
     for name, place in zip(options.sources, options.path or ["default"] * len(options.sources), strict=True):
-        known, num_left_out = frozenset(spellings), 0
+        earlier, num_left_out = frozenset(spellings), 0
         for entry in _entries(name, None if place == "default" else place, options, skip):
             key, gloss = plain_expression(entry.expression), meaning(entry)
             if not gloss or not _is_usable(entry.expression):
                 num_left_out += 1
-            elif key not in known:
-                some = senses.setdefault(spellings.setdefault(key, entry.expression), [])
-                if gloss.casefold() not in {other.gloss.casefold() for other in some}:
-                    some.append(entry._replace(gloss=gloss))
-        log.info("%s: %d expressions that no source before it has", name, len(spellings) - len(known))
+            elif key not in earlier:
+                entries = senses.setdefault(spellings.setdefault(key, entry.expression), [])
+                if gloss.casefold() not in {other.gloss.casefold() for other in entries}:
+                    entries.append(entry._replace(gloss=gloss))
+        log.info("%s: %d expressions that no source before it has", name, len(spellings) - len(earlier))
         if num_left_out:
             log.info("%s: left out %d senses without words, or of unusual signs", name, num_left_out)
     return senses
@@ -155,13 +155,13 @@ def _without_transparent(
         UserError: if none is left, or there is no such model.
     """
     encoder = Encoder.from_pretrained(model, glossary=[])
-    words, meanings = map(encoder.encode, (list(senses), [some[0].gloss for some in senses.values()]))
+    words, meanings = map(encoder.encode, (list(senses), [entries[0].gloss for entries in senses.values()]))
     similarity = cosine_similarity(words, meanings, dim=1).tolist()  # (N,)
     out = {name for name, value in zip(senses, similarity, strict=True) if value > limit}
     log.info("%d of %d expressions say what they mean: left out", len(out), len(senses))
     if len(out) == len(senses):
         raise UserError("leaves out every expression: raise it", option=f"max_similarity={limit:g}")
-    return {name: some for name, some in senses.items() if name not in out}
+    return {name: entries for name, entries in senses.items() if name not in out}
 
 
 def _occurrences(place: str, senses: Iterable[str], forms: Forms) -> Counter[str]:

@@ -91,8 +91,8 @@ def score_untrained(context: TrainContext, suite: Suite) -> tuple[Scores, Encode
     """
     settings, processes, trainer = context.settings, context.processes, context.settings.trainer
     path = context.run.path / BASELINE[0]
-    if known := processes.from_main(context.run.baseline):
-        return known, None
+    if recorded := processes.from_main(context.run.baseline):
+        return recorded, None
     with context.accelerator.local_main_process_first():
         encoder = build_encoder(settings.model, context.placement)
     context.run.update(untrained_weights=sample_weights(encoder))
@@ -193,13 +193,13 @@ def _not_learnt(
     compared = untrained.keys() & trained.keys()
     is_full = all(untrained.get(key, 0.0) >= 1 - 1e-9 for key in trainer.monitor)
     if is_same and not trainer.only_idiom_tokens:
-        what = "the weights of the best checkpoint are the untrained ones"
+        symptom = "the weights of the best checkpoint are the untrained ones"
     elif (
         not compared or trainer.freeze_encoder or is_full or any(untrained[k] != trained[k] for k in compared)
     ):
         return []
     else:
-        what = "every score is the untrained model's, in all digits"
+        symptom = "every score is the untrained model's, in all digits"
     causes = {
         "retain.interpolation=0 saves the base model's weights": not settings.retain.interpolation,
         "that was still in the warm-up: lower trainer.warmup_steps or trainer.warmup_ratio": (
@@ -209,7 +209,7 @@ def _not_learnt(
         f"trainer.learning_rate={trainer.learning_rate:g} is very small": trainer.learning_rate < 1e-7,
         "raise trainer.learning_rate, train for more steps, or score on harder data": True,
     }
-    return [f"{what}: {next(cause for cause, holds in causes.items() if holds)}"]
+    return [f"{symptom}: {next(cause for cause, holds in causes.items() if holds)}"]
 
 
 def report(

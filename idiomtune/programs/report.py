@@ -56,8 +56,8 @@ def parse(arguments: Sequence[str]) -> ReportArguments:
     Raises:
         UserError: for an unknown option or value, or if no folder is given.
     """
-    folders, given = names_and_options(arguments, _OPTIONS)
-    options = {option: values[-1] for option, values in given.items()}
+    folders, values_of = names_and_options(arguments, _OPTIONS)
+    options = {option: values[-1] for option, values in values_of.items()}
     for option, allowed in _VALUES.items():
         if options.get(option, allowed[0]) not in allowed:
             raise UserError(f"{option}={options[option]}: must be {' or '.join(allowed)}")
@@ -81,10 +81,10 @@ def report(arguments: ReportArguments) -> Path:
 
     load_extensions(names_in(arguments.options.get("extensions", "")))
     against = arguments.path("against")
-    paths, found = runs.find_runs([*arguments.folders, *([against] if against else [])])
+    paths, read_notes = runs.find_runs([*arguments.folders, *([against] if against else [])])
     read = runs.read_runs(paths)
     groups = frames.group_runs(read, by_seed=arguments.options.get("group") != "none")
-    notes = frames.notes_of(groups, read, found)
+    notes = frames.notes_of(groups, read, read_notes)
     if not groups:
         raise UserError("none of these runs has scores to report:\n  " + "\n  ".join(notes))
     chosen = runs.find_runs([against])[0] if against else paths
@@ -92,16 +92,18 @@ def report(arguments: ReportArguments) -> Path:
     if first is None:
         raise UserError(f"against={against}: that run has no scores")
     compared = [compare.compare(group, first) for group in groups if group is not first]
-    compared = [one for one in [*compared, *map(compare.compare, groups)] if one.differences]
+    compared = [
+        comparison for comparison in [*compared, *map(compare.compare, groups)] if comparison.differences
+    ]
     notes += compare.without_common_scores(groups, first, compared)
     all_notes = [*notes, *compare.comparison_notes(compared)]
 
     papers = score_tables.paper_tables(groups)
     every = groups if arguments.options.get("scores") == "all" else ()
     printed = [*papers, *map(score_tables.group_table, every)]
-    for one in compared:
-        folds = [table for table in score_tables.detail_tables(one) if table.columns[0] == "fold"]
-        printed += [score_tables.paired_table(one), *folds] if one.is_tested else []
+    for comparison in compared:
+        folds = [table for table in score_tables.detail_tables(comparison) if table.columns[0] == "fold"]
+        printed += [score_tables.paired_table(comparison), *folds] if comparison.is_tested else []
     for table in [*printed, score_tables.untested_table(compared)]:
         if table.rows:
             tables.print_table(table)

@@ -158,11 +158,11 @@ def _options(
     program: Program, config: DictConfig, values: Mapping[str, Any]
 ) -> tuple[DictConfig, dict[str, Any], list[str]]:
     """The composed configuration with the values; the same resolved; and what was given, for the record."""
-    given = plain_values(values)
+    options = plain_values(values)
     overrides = [*HydraConfig.get().overrides.task, *given_options(values)]
     if program.settings is TrainSettings and any(o.lstrip("+").startswith("resume=") for o in overrides):
-        given |= plain_values({"resume": find_run(overrides)})
-    config = with_values(config, given)
+        options |= plain_values({"resume": find_run(overrides)})
+    config = with_values(config, options)
     return config, _resolved(config, overrides), overrides
 
 

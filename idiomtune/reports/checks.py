@@ -78,7 +78,7 @@ class Check:
 
 
 def run_checks(
-    ours: Group, theirs: Group | None, limits: Mapping[str, Limits], *, untrained: bool = False
+    candidate: Group, reference: Group | None, limits: Mapping[str, Limits], *, untrained: bool = False
 ) -> tuple[list[Check], list[str]]:
     """Each check, and notes.
 
@@ -90,12 +90,12 @@ def run_checks(
     Raises:
         UserError: for a score that a side lacks, or that has no margin; if there is nothing to compare.
     """
-    other = ours if untrained else theirs
-    before = {key: m.mean for key in ours.keys if other and (m := other.mean(key, untrained=untrained))}
-    checks = [_floor(ours, key, floor, before.get(key)) for key, floor in limits["floor"].items()]
-    margins = {kind: _by_key(kind, limits[kind], ours, before) for kind in ("margin", "cluster_margin")}
+    other = candidate if untrained else reference
+    before = {key: m.mean for key in candidate.keys if other and (m := other.mean(key, untrained=untrained))}
+    checks = [_floor(candidate, key, floor, before.get(key)) for key, floor in limits["floor"].items()]
+    margins = {kind: _by_key(kind, limits[kind], candidate, before) for kind in ("margin", "cluster_margin")}
     keys = list(dict.fromkeys(key for of_key in margins.values() for key in of_key))
-    compared = compare(ours, theirs, keys)
+    compared = compare(candidate, reference, keys)
     notes = comparison_notes([compared])
     margin, cluster_margin = margins.values()
     checks += [_margin(d, margin[d.key]) for d in compared.differences if d.key in margin]
@@ -105,15 +105,15 @@ def run_checks(
         raise UserError(f"cluster_margin={named}: {_NO_CLUSTERS}; use margin=")
     checks += [_cluster_margin(d, cluster_margin[k]) for k, d in by_cluster.items() if k not in without]
     for kind in margins:
-        others = [key for key in before if ours.parts[key].is_compared and key not in margins[kind]]
+        others = [key for key in before if candidate.parts[key].is_compared and key not in margins[kind]]
         if EVERY in limits[kind] and others:
             every = f"{kind}={limits[kind][EVERY]:g}"
             notes.append(f"not checked by {every}, in units of their own: {', '.join(others)}")
     if without:
         notes.append(f"left out of cluster_margin, since {_NO_CLUSTERS}: {', '.join(without)}")
-    if theirs and any(EVERY in limits[kind] for kind in margins):
-        missing = [key for key, score in theirs.parts.items() if score.is_compared and key not in before]
-        notes += [f"not compared, since {ours.name} lacks them: {', '.join(missing)}"] if missing else []
+    if reference and any(EVERY in limits[kind] for kind in margins):
+        missing = [key for key, score in reference.parts.items() if score.is_compared and key not in before]
+        notes += [f"not compared, since {candidate.name} lacks them: {', '.join(missing)}"] if missing else []
     if not checks:
         raise UserError(f"cluster_margin: nothing to check, since {_NO_CLUSTERS}")
     return checks, notes
@@ -148,15 +148,15 @@ def check_table(checks: Sequence[Check], title: str) -> Table:
     return Table(title, columns, rows, 2, [_COLOURS.get(c.verdict, "") for c in checks])
 
 
-def _by_key(kind: str, limits: Limits, ours: Group, before: Limits) -> dict[str, float]:
+def _by_key(kind: str, limits: Limits, candidate: Group, before: Limits) -> dict[str, float]:
     """Score key → margin; the one for all applies to keys without their own."""
     for key in limits:
         if key != EVERY and key not in before:
-            who = ours.name if key not in ours.keys else "what it is compared with"
+            who = candidate.name if key not in candidate.keys else "what it is compared with"
             raise UserError(f"{kind}: {no_such_score(key, list(before), who)}")
-        if key != EVERY and not ours.parts[key].better:
+        if key != EVERY and not candidate.parts[key].better:
             raise UserError(f"{kind}={key}: a change of it is neither better nor worse; use floor=")
-    main = [key for key in before if EVERY in limits and _is_share(ours.parts[key])]
+    main = [key for key in before if EVERY in limits and _is_share(candidate.parts[key])]
     if EVERY in limits and not main:
         raise UserError(
             f"{kind}={limits[EVERY]:g}: both sides have no score in common that is better when higher; "
@@ -171,11 +171,11 @@ def _is_share(score: Score) -> bool:
     return score.is_compared and score.better == "higher"
 
 
-def _floor(ours: Group, key: str, floor: float, before: float | None) -> Check:
-    mean, queries = ours.mean(key), ours.queries.get((False, key))
+def _floor(candidate: Group, key: str, floor: float, before: float | None) -> Check:
+    mean, queries = candidate.mean(key), candidate.queries.get((False, key))
     if mean is None:
-        raise UserError(f"floor: {no_such_score(key, ours.keys, ours.name)}")
-    score = ours.parts[key]
+        raise UserError(f"floor: {no_such_score(key, candidate.keys, candidate.name)}")
+    score = candidate.parts[key]
     check = f"{key} {'≤' if score.better == 'lower' else '≥'} {floor:g}"
     change = None if before is None else mean.mean - before
     missing = _loss(score, mean.mean - floor)

@@ -109,30 +109,32 @@ class GroupComparison:
         return f"{self.ours} − {self.theirs}"
 
 
-def compare(ours: Group, theirs: Group | None = None, keys: Sequence[str] | None = None) -> GroupComparison:
+def compare(
+    candidate: Group, reference: Group | None = None, keys: Sequence[str] | None = None
+) -> GroupComparison:
     """Two groups, or a group and the models that its runs started from.
 
     Args:
-        theirs: None for the untrained models of `ours`.
+        theirs: None for the untrained models of `candidate`.
         keys: the scores, as far as both sides have them; by default those that models are compared by.
     """
-    other, untrained = theirs or ours, theirs is None
+    other, untrained = reference or candidate, reference is None
     differences = []
-    for key in ours.keys if keys is None else keys:
-        score = ours.parts.get(key)
+    for key in candidate.keys if keys is None else keys:
+        score = candidate.parts.get(key)
         if score is None or (keys is None and not score.is_compared):
             continue
-        a, b = ours.mean(key), other.mean(key, untrained=untrained)
+        a, b = candidate.mean(key), other.mean(key, untrained=untrained)
         if a is None or b is None:
             continue
         facts: dict[str, Any] = {"ours": a.mean, "theirs": b.mean}
         # Fold 0 of 4 has other idioms than fold 0 of 8.
-        if ours.runs[0].config.get("data.folds") == other.runs[0].config.get("data.folds"):
-            facts["folds"] = (ours.by_fold(key) - other.by_fold(key, untrained=untrained)).dropna()
-        problems = [*_problems(score, ours), *_problems(score, other, untrained=untrained)]
-        facts |= {"problems": problems} if problems else _by_query(key, ours, other, untrained)
+        if candidate.runs[0].config.get("data.folds") == other.runs[0].config.get("data.folds"):
+            facts["folds"] = (candidate.by_fold(key) - other.by_fold(key, untrained=untrained)).dropna()
+        problems = [*_problems(score, candidate), *_problems(score, other, untrained=untrained)]
+        facts |= {"problems": problems} if problems else _by_query(key, candidate, other, untrained)
         differences.append(Difference(score, **facts))
-    return GroupComparison(ours.name, UNTRAINED if theirs is None else theirs.name, differences)
+    return GroupComparison(candidate.name, UNTRAINED if reference is None else reference.name, differences)
 
 
 def _problems(score: Score, group: Group, *, untrained: bool = False) -> list[tuple[str, str]]:
@@ -153,13 +155,13 @@ def _problems(score: Score, group: Group, *, untrained: bool = False) -> list[tu
     return problems
 
 
-def _by_query(key: str, ours: Group, theirs: Group, untrained: bool) -> dict[str, Any]:
+def _by_query(key: str, candidate: Group, reference: Group, untrained: bool) -> dict[str, Any]:
     """What the results of each query say of a difference, or the problem with them.
 
     Args:
-        untrained: of `theirs`.
+        untrained: of `reference`.
     """
-    a, b = ours.queries[False, key], theirs.queries[untrained, key]
+    a, b = candidate.queries[False, key], reference.queries[untrained, key]
     both = int(a.index.isin(b.index).sum())
     if both < max(len(a), len(b)):
         counts = f"{len(a)} and {len(b)}, {both} in both"
@@ -177,7 +179,7 @@ def _by_query(key: str, ours: Group, theirs: Group, untrained: bool) -> dict[str
     else:
         items = (
             group.items[(group.items.key == key) & (group.items.untrained == side)]
-            for group, side in ((ours, False), (theirs, untrained))
+            for group, side in ((candidate, False), (reference, untrained))
         )
         runs = [
             [run.set_index("query").reindex(a.index) for _, run in side.groupby("run", sort=False)]
@@ -226,14 +228,20 @@ def beats_untrained(differences: Sequence[Difference]) -> str:
     if not differences:
         return ""
     number, verdicts = len(differences), {d.verdict for d in differences}
-    ours = statistics.fmean(d.ours for d in differences)
-    theirs = statistics.fmean(d.theirs for d in differences)
+    trained_mean = statistics.fmean(d.ours for d in differences)
+    untrained_mean = statistics.fmean(d.theirs for d in differences)
     name = differences[0].key if number == 1 else f"the mean of the {number} monitored scores"
     is_clear = "better" in verdicts and "worse" not in verdicts
-    beats = "does NOT beat" if ours <= theirs else "beats" if is_clear else "is not clearly better than"
-    cannot_choose = theirs >= _PERFECT or max(d.num_queries for d in differences) == 1
+    beats = (
+        "does NOT beat"
+        if trained_mean <= untrained_mean
+        else "beats"
+        if is_clear
+        else "is not clearly better than"
+    )
+    cannot_choose = untrained_mean >= _PERFECT or max(d.num_queries for d in differences) == 1
     no_choice = "; this score cannot choose a checkpoint" if cannot_choose else ""
-    return f"{beats} the untrained model: {name} {ours:.4f}, was {theirs:.4f}{no_choice}"
+    return f"{beats} the untrained model: {name} {trained_mean:.4f}, was {untrained_mean:.4f}{no_choice}"
 
 
 def head_verdicts(groups: Sequence[Group], compared: Sequence[GroupComparison]) -> list[str]:
@@ -245,7 +253,7 @@ def head_verdicts(groups: Sequence[Group], compared: Sequence[GroupComparison]) 
             who = "the best checkpoint" if len(groups) == 1 else group.name
             verdicts.append((statistics.fmean(d.ours for d in differences), f"{who} {verdict}"))
     if len({tuple(group.runs[0].monitor) for group in groups}) == 1:  # else these are means of other scores
-        verdicts.sort(key=lambda one: -one[0])
+        verdicts.sort(key=lambda entry: -entry[0])
     sentences = [sentence for _, sentence in verdicts]
     more = len(sentences) - NUM_NAMED
     return sentences[:NUM_NAMED] + ([f"{more} more in the tables below"] if more > 0 else [])
@@ -270,6 +278,8 @@ def without_common_scores(
     groups: Sequence[Group], reference: Group, compared: Sequence[GroupComparison]
 ) -> list[str]:
     """The groups that have no score in common with the one that all are compared with, in one sentence."""
-    seen = {reference.name} | {one.ours for one in compared if one.theirs == reference.name}
+    seen = {reference.name} | {
+        comparison.ours for comparison in compared if comparison.theirs == reference.name
+    }
     names = first_of([group.name for group in groups if group.name not in seen], NUM_NAMED)
     return [f"not compared with {reference.name}, as they have no score in common: {names}"] if names else []

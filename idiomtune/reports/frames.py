@@ -148,12 +148,12 @@ class Group:
         facts = [fact for m in metas for fact in (m.get("glossary"), *(m.get("glossary_learnt") or []))]
         files = dict.fromkeys(file for fact in facts if fact for file in fact.get("files", ["its own"]))
         notes = [f"with a glossary ({', '.join(files)})"] if files else []
-        given = Counter((run.seed, run.fold) for run in self.runs)
-        folds = {fold for _, fold in given}
-        for seed in dict.fromkeys(seed for seed, _ in given):
-            if lacks := sorted(str(fold) for fold in folds if (seed, fold) not in given):
+        num_runs = Counter((run.seed, run.fold) for run in self.runs)
+        folds = {fold for _, fold in num_runs}
+        for seed in dict.fromkeys(seed for seed, _ in num_runs):
+            if lacks := sorted(str(fold) for fold in folds if (seed, fold) not in num_runs):
                 notes.append(f"seed {seed} lacks fold {', '.join(lacks)}, and is left out of the mean")
-        for (seed, fold), times in given.items():
+        for (seed, fold), times in num_runs.items():
             if times > 1 and seed is not None:
                 which = f"seed {seed}" if fold is None else f"seed {seed}, fold {fold}"
                 notes.append(f"{which} is given {times} times, and counts once: the last one given")
@@ -251,34 +251,34 @@ def options_of(runs: Sequence[RunResults], *, repetitions: bool) -> tuple[pd.Dat
     Args:
         repetitions: also seeds and folds.
     """
-    given = [{"experiment": run.experiment, **_with_model_name(run.config)} for run in runs]
+    rows = [{"experiment": run.experiment, **_with_model_name(run.config)} for run in runs]
     paths: dict[str, set[str]] = defaultdict(set)  # as texts: a damaged file may have a list there
-    for one, run in zip(given, runs, strict=True):
-        paths[str(one.get("model"))].add(str(run.config.get("model.path")))
-    for one, run in zip(given, runs, strict=True):
-        if len(paths[str(one.get("model"))]) > 1:  # folders of one name
-            one["model"] = run.config.get("model.path")
+    for row, run in zip(rows, runs, strict=True):
+        paths[str(row.get("model"))].add(str(run.config.get("model.path")))
+    for row, run in zip(rows, runs, strict=True):
+        if len(paths[str(row.get("model"))]) > 1:  # folders of one name
+            row["model"] = run.config.get("model.path")
     keys = [
         key
-        for key in dict.fromkeys(key for one in given for key in one)
+        for key in dict.fromkeys(key for row in rows for key in row)
         if _makes_another(key) or (repetitions and key in _REPETITION)
     ]
-    texts = pd.DataFrame([[show(one.get(key)) for key in keys] for one in given], columns=keys)
+    texts = pd.DataFrame([[show(row.get(key)) for key in keys] for row in rows], columns=keys)
     differ = [key for key in keys if texts[key].nunique() > 1]
     names = []
-    for one, experiment in zip(given, texts.get("experiment", ()), strict=True):
+    for row, experiment in zip(rows, texts.get("experiment", ()), strict=True):
         alike = texts[texts["experiment"] == experiment]
         own = [
             key
             for key in differ
-            if key != "experiment" and alike[key].nunique() > 1 and (key in one or key[:6] != "model.")
+            if key != "experiment" and alike[key].nunique() > 1 and (key in row or key[:6] != "model.")
         ]
-        parts = [f"{short_key(key, own)}={show(one.get(key))}" for key in own[:_NUM_IN_NAME]]
+        parts = [f"{short_key(key, own)}={show(row.get(key))}" for key in own[:_NUM_IN_NAME]]
         parts += [f"… ({len(own) - _NUM_IN_NAME} more)"] if len(own) > _NUM_IN_NAME else []
         names.append(", ".join([experiment, *parts] if "experiment" in differ or not parts else parts))
     values = [
-        [show(one.get(key, run.config.get(key))) for key in differ]
-        for one, run in zip(given, runs, strict=True)
+        [show(row.get(key, run.config.get(key))) for key in differ]
+        for row, run in zip(rows, runs, strict=True)
     ]
     return pd.DataFrame(values, columns=differ), names
 
@@ -289,7 +289,7 @@ def _with_model_name(config: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(path, str):
         return dict(config)
     others = {key: value for key, value in config.items() if not key.startswith("model.")}
-    known = {name: values for name, values in _known_models().items() if values["model.path"] == path}
+    matches = {name: values for name, values in _known_models().items() if values["model.path"] == path}
     changed = {
         name: {
             key: value
@@ -298,7 +298,7 @@ def _with_model_name(config: Mapping[str, Any]) -> dict[str, Any]:
             and not key.startswith(("model.path", "model.about"))
             and value != values.get(key)
         }
-        for name, values in (known or {"": _known_models()["pretrained"]}).items()
+        for name, values in (matches or {"": _known_models()["pretrained"]}).items()
     }
     name = min(changed, key=lambda name: len(changed[name]))
     parts = PurePosixPath(path.replace("\\", "/")).parts
@@ -335,7 +335,9 @@ def not_counted(runs: Sequence[RunResults]) -> list[str]:
     return [f"{first_of(names, NUM_NAMED)} {reason}" for reason, names in by_reason.items()]
 
 
-def notes_of(groups: Sequence[Group], runs: Sequence[RunResults], found: Sequence[str] = ()) -> list[str]:
+def notes_of(
+    groups: Sequence[Group], runs: Sequence[RunResults], read_notes: Sequence[str] = ()
+) -> list[str]:
     """What to know of groups before reading their scores: their data, what is odd, what is not counted.
 
     Args:
@@ -353,5 +355,5 @@ def notes_of(groups: Sequence[Group], runs: Sequence[RunResults], found: Sequenc
     notes += [f"not all runs had the same data: {first_of(changed, 5)} differ"] if changed else []
     if len(samples) > 1:
         notes.append("some runs were scored on the project's sample data, others not: do not compare them")
-    notes += [*found, *(note for group in groups for note in group.notes()), *not_counted(runs)]
+    notes += [*read_notes, *(note for group in groups for note in group.notes()), *not_counted(runs)]
     return list(dict.fromkeys(notes))

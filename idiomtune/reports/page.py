@@ -48,23 +48,23 @@ def page(
         compared: differences to show.
         notes: what to say first.
     """
-    one = len(runs) == 1
+    is_single = len(runs) == 1
     first = {group.runs[0].path for group in groups}
     options = list(groups[0].options) if groups else []
     rows = [[group.name, group.summary, *group.options.values()] for group in groups]
     file, filters = Path(__file__).parent / "report.html.j2", (thumbnail, curves_svg)
     text = template(file, filters, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     return text.render(
-        title=runs[0].experiment if one else f"{len(runs)} runs compared",
-        subtitle=runs[0].name if one else ", ".join(dict.fromkeys(run.experiment for run in runs)),
+        title=runs[0].experiment if is_single else f"{len(runs)} runs compared",
+        subtitle=runs[0].name if is_single else ", ".join(dict.fromkeys(run.experiment for run in runs)),
         generated=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        one=one,
+        one=is_single,
         looks=[look(number) for number in range(len(groups))],
         groups=Table("", ["group", "runs", *options], rows, 2 + len(options)),
         tables=paper_tables(groups),
         paired=[(paired_table(c), _bars(c), detail_tables(c)) for c in compared if c.is_tested],
         untested=untested_table(compared),
-        curves=[] if one else group_curves(groups),
+        curves=[] if is_single else group_curves(groups),
         views=[_view(run, with_examples=run.path in first) for run in runs if run.is_scored],
         verdicts=head_verdicts(groups, compared),
         notes=[*notes, *comparison_notes(compared)],
@@ -145,7 +145,7 @@ def examples_of(run: RunResults) -> tuple[list[Examples], list[str]]:
         if benchmark.examples is not None and records:
             examples.append(resolve(benchmark.examples)(records))
             notes += records.notes
-    return [one for one in examples if one is not None], notes
+    return [of_score for of_score in examples if of_score is not None], notes
 
 
 def thumbnail(path: Path | None) -> str | None:

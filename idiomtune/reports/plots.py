@@ -141,8 +141,8 @@ def group_curves(groups: Sequence[Group]) -> list[Curves]:
 
 def _drawable(curves: Sequence[Curves]) -> list[Curves]:
     """Lines without points left out."""
-    drawn = [replace(one, lines=[line for line in one.lines if line.points]) for one in curves]
-    return [one for one in drawn if one.lines]
+    drawn = [replace(plot, lines=[line for line in plot.lines if line.points]) for plot in curves]
+    return [plot for plot in drawn if plot.lines]
 
 
 def scored_while_training(run: RunResults) -> list[str]:
@@ -183,7 +183,7 @@ def look(number: int) -> tuple[str, tuple[int, ...]]:
 def curves_svg(curves: Sequence[Curves]) -> str:
     """Charts one above the other, as a data URI; transparent, for a light or a dark page."""
     file = io.BytesIO()
-    heights = [_height(one) for one in curves]
+    heights = [_height(plot) for plot in curves]
     with _saved(file, 5, sum(heights), constrained=False, format="svg", metadata={"Date": None}) as figure:
         _draw_curves(figure, curves, heights, None)
     return data_uri(file.getvalue(), "image/svg+xml")
@@ -196,7 +196,7 @@ def data_uri(content: bytes, kind: str) -> str:
 
 def learning_curve(curves: Sequence[Curves], best_step: int | None, title: str, path: Path) -> None:
     """Charts one above the other; a dotted line marks the best checkpoint."""
-    heights = [_height(one) + 1 for one in curves]
+    heights = [_height(plot) + 1 for plot in curves]
     with _saved(path, 8, sum(heights) + 0.4, constrained=False) as figure:
         figure.suptitle(title, x=0.02, ha="left")
         _draw_curves(figure, curves, heights, best_step)

@@ -107,8 +107,13 @@ def paper_tables(groups: Sequence[Group]) -> list[Table]:
     for score in parts.values():
         if score.dimension is None:
             by_place.setdefault((score.benchmark, score.split), []).append(score)
-    known = list(benchmark_types())
-    ordered = sorted(by_place, key=lambda one: known.index(one[0]) if one[0] in known else len(known))
+    benchmark_names = list(benchmark_types())
+    ordered = sorted(
+        by_place,
+        key=lambda place_of: (
+            benchmark_names.index(place_of[0]) if place_of[0] in benchmark_names else len(benchmark_names)
+        ),
+    )
     tables = [_benchmark_table(*place, by_place[place], groups) for place in ordered]
     return [table for table in [*tables, _by_dimension(parts, groups)] if table.rows]
 
@@ -125,7 +130,7 @@ def _benchmark_table(name: str, split: str, scores: Sequence[Score], groups: Seq
     placed = [(score, place) for score in scores if (place := benchmark.placed(score))]
     headings = list(dict.fromkeys(above for _, (_, above, _) in placed))
     order = {metric.name: number for number, metric in enumerate(benchmark.metrics)}
-    placed.sort(key=lambda one: (headings.index(one[1][1]), order.get(one[0].metric, len(order))))
+    placed.sort(key=lambda cell: (headings.index(cell[1][1]), order.get(cell[0].metric, len(order))))
     cells: list[Cell] = []
     for score, (row, above, metric) in placed:
         if score.is_constant:
@@ -283,7 +288,14 @@ def as_markdown(
     lines = ["# Report", "", READING, ""]
     lines += [f"- **{cell(group.name)}**: {group.summary}" for group in groups]
     lines += ["", "Notes:", "", *(f"- {cell(note)}" for note in notes)] if notes else []
-    tables = [*tables, *(table for one in compared for table in (paired_table(one), *detail_tables(one)))]
+    tables = [
+        *tables,
+        *(
+            table
+            for comparison in compared
+            for table in (paired_table(comparison), *detail_tables(comparison))
+        ),
+    ]
     for table in [*tables, *map(group_table, groups)]:
         lines += ["", f"## {cell(table.title)}", "", markdown(table)]
     return "\n".join(lines) + "\n"

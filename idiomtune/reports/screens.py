@@ -59,7 +59,7 @@ def show_finished_run(folder: Path, *, all_scores: bool) -> None:
             log.info("the best checkpoint %s", verdict)
         else:  # only a trained model has some scores
             log.info("monitored: %s", ", ".join(run.monitor))
-        every = [d for one in compared for d in one.differences]
+        every = [d for comparison in compared for d in comparison.differences]
         if worse := [d.key for d in every if d.verdict == "worse" and d.key not in run.monitor]:
             log.info("worse than untrained: %s", first_of(worse, _MAX_WORSE))
         log.info("the best model: %s; its page: %s", folder / "best", folder / PAGE)
@@ -76,13 +76,13 @@ def _monitored_table(run: RunResults, differences: Sequence[Difference]) -> Tabl
     monitored = run.scores.only(run.monitor)
     scores = changes(monitored, run.baseline)
     tested = {d.key: d for d in differences}
-    known = [tested.get(key, Difference(score, 0, 0)) for key, score in monitored.parts.items()]
+    shown = [tested.get(key, Difference(score, 0, 0)) for key, score in monitored.parts.items()]
     step = str(run.meta.get("checkpoint", "")).removeprefix("step_")
     return Table(
         f"monitored, untrained → best checkpoint (step {step})",
         [*scores.columns, "95% by query", "verdict"],
-        [[*row, show_interval(d.by_query), d.in_words] for row, d in zip(scores.rows, known, strict=True)],
-        verdicts=[d.verdict for d in known],
+        [[*row, show_interval(d.by_query), d.in_words] for row, d in zip(scores.rows, shown, strict=True)],
+        verdicts=[d.verdict for d in shown],
     )
 
 

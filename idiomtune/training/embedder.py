@@ -95,9 +95,9 @@ class TrainableEmbedder:
             seed_everything(self.seed, step, micro, 1 + batch)
 
         partition = self._parallel.partition(self._drop_meanings(requests, step, micro))
-        batches, ours = partition.batches, partition.numbers[self.processes.rank]
+        batches, of_rank = partition.batches, partition.numbers[self.processes.rank]
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.caching):
-            pieces = self._parallel.run(batches, ours, seed)  # (n, D) each
+            pieces = self._parallel.run(batches, of_rank, seed)  # (n, D) each
             rows = self._parallel.gather(pieces, partition)  # (R, D)
         num_texts = sum(batch.num_texts for batch in batches)
         seed_everything(self.seed, step, micro)  # for what the objective's own modules draw
@@ -108,7 +108,7 @@ class TrainableEmbedder:
         def backward(loss: Tensor) -> None:
             self.accelerator.backward(loss)
             assert leaf.grad is not None
-            for place, number in enumerate(ours):
+            for place, number in enumerate(of_rank):
                 # With caching each batch is run again, one at a time.
                 piece = self._parallel.run(batches, [number], seed)[0] if self.caching else pieces[place]
                 rows_of_batch = torch.tensor(batches[number].requests, dtype=torch.long)  # (n,)

@@ -107,15 +107,15 @@ def system_errors_explained(run: RunFolder, processes: Processes, takes_less: st
             yield
     except (OSError, RuntimeError, MemoryError) as error:
         if isinstance(error, OSError) and (failed := what_failed(error)):
-            what = f"{failed}. {last_saved(run.path)}"
+            message = f"{failed}. {last_saved(run.path)}"
         elif is_out_of_memory(error):
-            what = f"{system_failure(error)}\n{takes_less}"
+            message = f"{system_failure(error)}\n{takes_less}"
         elif processes.count > 1 and is_lost_peer(error):
-            what = "another process of this launch ended; see its message. "
-            what += f"Then: {resume_command(run.path)}"
+            message = "another process of this launch ended; see its message. "
+            message += f"Then: {resume_command(run.path)}"
         else:
             raise
-        raise UserError(what) from error
+        raise UserError(message) from error
 
 
 @contextmanager
@@ -130,9 +130,9 @@ def explained(then: str) -> Iterator[None]:
         with stopped_by_sigterm(), as_os_errors():
             yield
     except OSError as error:
-        if (what := what_failed(error)) is None:
+        if (failure := what_failed(error)) is None:
             raise
-        raise UserError(f"{what}; {then}") from error
+        raise UserError(f"{failure}; {then}") from error
     except KeyboardInterrupt as error:
         raise Interrupted(f"{str(error) or 'stopped'}; {then}") from None
 

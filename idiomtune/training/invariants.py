@@ -148,30 +148,30 @@ class Invariants:
 
     def _look(self, *names: str) -> None:
         for name in names:
-            if self._trainer.checks(name) and (what := getattr(self, name)()):
-                self._found.setdefault(name, what)
+            if self._trainer.checks(name) and (finding := getattr(self, name)()):
+                self._found.setdefault(name, finding)
 
     def _raise(self) -> None:
-        found, self._found = self._found, {}
-        meanings = {name: describe(getattr(self, name)) for name in found}
-        lines = [f"  - {name}: {meanings[name]} Found: {what}\n" for name, what in found.items()]
-        if found:
+        findings, self._found = self._found, {}
+        meanings = {name: describe(getattr(self, name)) for name in findings}
+        lines = [f"  - {name}: {meanings[name]} Found: {finding}\n" for name, finding in findings.items()]
+        if findings:
             raise InvariantError(
                 f"step {self._training.state.step + 1}: what must hold in every training does not. That is "
                 "an error in code (the objective's, this project's or a library's), not in the data:\n"
-                f"{''.join(lines)}  To train all the same: {without(*found)}"
+                f"{''.join(lines)}  To train all the same: {without(*findings)}"
             )
 
-    def _warn(self, name: str, what: str, times: int = 1) -> str:
+    def _warn(self, name: str, finding: str, times: int = 1) -> str:
         """Warn, once a run, of what sound code may do with unusual data; nothing is found then.
 
         Args:
             times: how often it must come, running.
         """
-        self._counts[name] = self._counts[name] + 1 if what else 0
+        self._counts[name] = self._counts[name] + 1 if finding else 0
         if self._counts[name] == times and name not in self._warned and self._training.processes.is_main:
             self._warned.add(name)
-            text = f"{name}: {describe(getattr(self, name))} Here: {what}"
+            text = f"{name}: {describe(getattr(self, name))} Here: {finding}"
             step = self._training.state.step + 1
             log.warning("step %d: %s. The run goes on (%s: no such warning)", step, text, without(name))
         return ""
@@ -232,8 +232,8 @@ class Invariants:
         states, before = self._training.optimizer.state.values(), self._num_updates
         self._num_updates = sum(float(state.get("step", 0.0)) for state in states)  # of all parameters
         is_left_out = self._after is not None and self._norm > 0 and self._num_updates == before
-        found = "the step before was none" * (is_left_out and self._training.accelerator.scaler is None)
-        return _first(missing, "not in it, or not once") or _first(other, "not AdamW's") or found
+        left_out = "the step before was none" * (is_left_out and self._training.accelerator.scaler is None)
+        return _first(missing, "not in it, or not once") or _first(other, "not AdamW's") or left_out
 
     def precision(self) -> str:
         """Trained weights and the optimizer's moments are float32.
@@ -282,16 +282,18 @@ class Invariants:
         objective, state = self._training.objective, self._training.state
         plan = objective.epoch_steps(state.epoch, self._trainer.accumulation)
         digest = hashlib.sha256(repr(plan).encode()).hexdigest()[:16]
-        known, state.plan = state.plan, (state.epoch, digest)
-        self._is_replanned = known is not None and known[0] == state.epoch and known != state.plan
+        earlier, state.plan = state.plan, (state.epoch, digest)
+        self._is_replanned = earlier is not None and earlier[0] == state.epoch and earlier != state.plan
         if self._is_replanned and not self._is_first:
             return "the epoch's plan is another than when the epoch began"
         if plan[state.step_in_epoch] != self._micro_batches:
             return f"step {state.step_in_epoch + 1} of the epoch is not the planned one"
         if again := repeated_anchors(objective, plan):
             return f"{len(again)} anchors come several times (repeats_anchors = True means it)"
-        one, other = (list(objective.batch(state.epoch, plan[state.step_in_epoch][0]).requests) for _ in "12")
-        return "a batch has other texts when drawn again" * (one != other)
+        first, second = (
+            list(objective.batch(state.epoch, plan[state.step_in_epoch][0]).requests) for _ in "12"
+        )
+        return "a batch has other texts when drawn again" * (first != second)
 
     def resumed(self) -> str:
         """A resumed run goes on with the weights, the optimizer's moments and the plan that were saved.
@@ -301,7 +303,7 @@ class Invariants:
         """
         state = self._training.state
         pairs = zip(("weights", "moments"), state.sums, self.sums(), strict=False)
-        wrong = [what for what, saved, now in pairs if not math.isclose(saved, now, rel_tol=1e-6)]
+        wrong = [name for name, saved, now in pairs if not math.isclose(saved, now, rel_tol=1e-6)]
         wrong += ["plan"] * self._is_replanned
         return _first(wrong * (self._is_first and state.step > 0), "are others than when they were saved")
 
@@ -335,12 +337,12 @@ class Invariants:
         """
         batch, meanings = self._batch, self._batch.meanings
         pairs = torch.tensor(batch.pairs, dtype=torch.long).view(-1, 2)
-        for what, rows, is_wrong in (("negative", batch.negatives, True), ("positive", pairs, False)):
+        for kind, rows, is_wrong in (("negative", batch.negatives, True), ("positive", pairs, False)):
             if meanings is not None and rows is not None:
                 is_same = (meanings[rows[:, 0]] == meanings[rows[:, 1]]).all(1)
                 for anchor, other in rows[is_same == is_wrong].tolist():
                     anchor, other = (batch.requests[row].text for row in (anchor, other))
-                    return f"{other!r} is a {what} of {anchor!r}"
+                    return f"{other!r} is a {kind} of {anchor!r}"
         return ""
 
     def pulls(self) -> str:
@@ -380,11 +382,11 @@ class Invariants:
         size = 1e-6 * float(rows.norm(dim=1).mean()) / math.sqrt(rows.shape[1])
         draw = torch.Generator().manual_seed(0)
         ways = (size * torch.randn(rows.shape, generator=draw).double() for _ in range(_DIRECTIONS))
-        found, expected = slopes(lambda values: self._loss_at(values)[0], rows.double(), gradient, ways)
+        differences, expected = slopes(lambda values: self._loss_at(values)[0], rows.double(), gradient, ways)
         # Losses may hold some terms fixed, as the adaptive triplet loss does. Below 1e-13 is rounding.
         is_exact = value.dtype == torch.float64
-        is_exact &= bool(found.norm() > 1e-13 * max(self._random_loss, abs(float(value))))
-        if is_exact and (alike := cosine(found, expected)) < 0.3:
+        is_exact &= bool(differences.norm() > 1e-13 * max(self._random_loss, abs(float(value))))
+        if is_exact and (alike := cosine(differences, expected)) < 0.3:
             return f"its gradient has cosine {alike:.2f} with differences of the loss"
         if self._is_rounding(gradient) or cosine(self._loss_at(rows)[1].double(), gradient) < 0.9:
             return ""  # as at a temperature of .001, where rounding of cosines decides
@@ -411,7 +413,7 @@ class Invariants:
         shortest = min(range(len(requests)), key=lambda i: len(requests[i].text))
         with evaluating(encoder):
             pair = (requests, [requests[shortest]])
-            both = (embed_all(encoder, each, self._training.processes, with_gate=False) for each in pair)
+            both = (embed_all(encoder, texts, self._training.processes, with_gate=False) for texts in pair)
             together, alone = (embedded.float() for embedded in both)
         off = float((normalize(alone, dim=1) - normalize(together, dim=1)[shortest]).abs().max())
         if off > 1e-3:
@@ -419,8 +421,10 @@ class Invariants:
         if len(chosen) < _TEXTS - 2 or (encoder.meanings is not None and encoder.meanings.dropout):
             return ""
         # Beside the step's own rows, which have dropout; texts that are read alike have the same.
-        ours, theirs = (normalize(each - each.mean(0), dim=1) for each in (self._rows[chosen], together))
-        right = int(((ours * theirs).sum(1) >= (ours @ theirs.T).amax(1) - 1e-3).sum())
+        recorded, reembedded = (
+            normalize(texts - texts.mean(0), dim=1) for texts in (self._rows[chosen], together)
+        )
+        right = int(((recorded * reembedded).sum(1) >= (recorded @ reembedded.T).amax(1) - 1e-3).sum())
         few = f"{right} of {len(chosen)} rows are most like their own text"
         return self._warn("rows", few * (4 * right < len(chosen)), 2)  # chance may do so once
 
@@ -452,8 +456,8 @@ class Invariants:
         # sum of G (E(s) - E(-s)) / 2s is g d. In float32, since in 16 bits differences are noise.
         embed, step = replace(self._training.embed, caching=False, autocast=False), self._training.state.step
         factor = max(1.0, self._norm / (self._trainer.clip_norm or math.inf)) * self._scale  # of G to g
-        kept, directions, expected = [p.detach().clone() for p in self._moved], [], 0.0
-        for p, start in zip(self._moved, kept, strict=True):
+        starts, directions, expected = [p.detach().clone() for p in self._moved], [], 0.0
+        for p, start in zip(self._moved, starts, strict=True):
             # Without a gradient along itself: the rows must not depend on it.
             way = start if p.grad is None else p.grad.detach()
             length = max(float(start.norm()), 0.01 * math.sqrt(p.numel()))
@@ -463,22 +467,27 @@ class Invariants:
 
         def total(s: float) -> float:
             """The sum of G E(s)."""
-            for p, start, direction in zip(self._moved, kept, directions, strict=True):
+            for p, start, direction in zip(self._moved, starts, directions, strict=True):
                 p.copy_(start + s * direction)
             pieces = (embed(b.requests, step, n).rows.cpu().double() for n, (b, *_) in enumerate(self._seen))
             return sum(float((e * g.cpu()).sum()) for e, (*_, g) in zip(pieces, self._seen, strict=True))
 
         reach = sum(float((rows.double() * g.double()).norm()) for _, rows, g in self._seen)
-        noise, found = _EXACT["fp32"][0], [0.0]
+        noise, slopes_found = _EXACT["fp32"][0], [0.0]
         with torch.no_grad():
             for s in (math.sqrt(noise), math.sqrt(noise) / 4, 4 * math.sqrt(noise)):
-                found.append((total(s) - total(-s)) / (2 * s))
-                if abs(found[-1] - expected) <= self._tolerance * abs(expected) + 10 * noise * reach / s:
-                    expected = found[-1]
+                slopes_found.append((total(s) - total(-s)) / (2 * s))
+                if (
+                    abs(slopes_found[-1] - expected)
+                    <= self._tolerance * abs(expected) + 10 * noise * reach / s
+                ):
+                    expected = slopes_found[-1]
                     break
-            for p, start in zip(self._moved, kept, strict=True):
+            for p, start in zip(self._moved, starts, strict=True):
                 p.copy_(start)
-        return f"{found[-1]:.3g} by differences, {expected:.3g} by the gradient" * (found[-1] != expected)
+        return f"{slopes_found[-1]:.3g} by differences, {expected:.3g} by the gradient" * (
+            slopes_found[-1] != expected
+        )
 
     # ---------------------------------------------------------------- scoring
 
@@ -514,9 +523,9 @@ def slopes(
 ) -> tuple[Tensor, Tensor]:
     """(W,) each: by how much a loss of rows grows along small ways, by differences and by its gradient."""
     steps = [way.to(rows) for way in ways]
-    found = [(loss(rows + step) - loss(rows - step)).item() / 2 for step in steps]
+    differences = [(loss(rows + step) - loss(rows - step)).item() / 2 for step in steps]
     expected = [(gradient * step).sum().item() for step in steps]
-    return torch.tensor(found, dtype=torch.float64), torch.tensor(expected, dtype=torch.float64)
+    return torch.tensor(differences, dtype=torch.float64), torch.tensor(expected, dtype=torch.float64)
 
 
 # -------------------------------------------------------------------- tensors
@@ -525,8 +534,8 @@ def slopes(
 def _elements(tensor: Tensor) -> Tensor:
     """(16,), float32, evenly spread over a tensor (its shard here), and zeros if it is short."""
     flat = local_shard(tensor).reshape(-1)
-    some = flat[:: max(1, len(flat) // _SAMPLE)][:_SAMPLE].float()
-    return torch.cat([some, some.new_zeros(_SAMPLE - len(some))])
+    sample = flat[:: max(1, len(flat) // _SAMPLE)][:_SAMPLE].float()
+    return torch.cat([sample, sample.new_zeros(_SAMPLE - len(sample))])
 
 
 def _sample(named: Sequence[tuple[str, Tensor]]) -> Tensor:
@@ -540,6 +549,6 @@ def _changed(before: Tensor, named: Sequence[tuple[str, Tensor]]) -> str:
     return _first([named[i][0] for i in (~is_same).nonzero().flatten().tolist()], "changed")
 
 
-def _first(names: Sequence[str], what: str) -> str:
+def _first(names: Sequence[str], problem: str) -> str:
     """What the first of these names are, and how many there are; "" for none."""
-    return f"{first_of(names, 4)} {what}" if names else ""
+    return f"{first_of(names, 4)} {problem}" if names else ""

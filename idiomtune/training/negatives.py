@@ -90,9 +90,9 @@ def _not_negatives(examples: UserExamples, corpus: Sequence[str]) -> list[tuple[
     rows = [list(examples.texts(row)[: 1 + count]) for row, count in enumerate(counts)]
     for text in chain.from_iterable(rows):
         alike[store.labels[text].tobytes()][read(text)] = None
-    found = {*corpus, *(read(text) for _, *positives in rows for text in positives)}
+    documents = {*corpus, *(read(text) for _, *positives in rows for text in positives)}
     pairs: dict[tuple[str, str], None] = {}
     for anchor, *positives in rows:
         texts = chain(map(read, positives), alike[store.labels[anchor].tobytes()])
-        pairs |= {(read(anchor), text): None for text in texts if text in found}
+        pairs |= {(read(anchor), text): None for text in texts if text in documents}
     return list(pairs)

@@ -89,11 +89,14 @@ def own_revisions(settings: Common) -> dict[str, str]:
     )
     if isinstance(objective, MixtureOptions):
         reading = [part.seen_by(settings) for part in objective.parts.values() if part.is_own]
-    found: dict[str, str] = {}
-    for each in reading:
-        if any(name.startswith("hf:") for name in [*(each.data.train or []), *(each.data.val or [])]):
-            found |= own_splits(each.data.own).revisions
-    return found
+    revisions: dict[str, str] = {}
+    for reader_settings in reading:
+        if any(
+            name.startswith("hf:")
+            for name in [*(reader_settings.data.train or []), *(reader_settings.data.val or [])]
+        ):
+            revisions |= own_splits(reader_settings.data.own).revisions
+    return revisions
 
 
 # ------------------------------------------------------------------ an objective's modules
@@ -123,7 +126,11 @@ def saved_modules(path: str, placement: Placement, revision: str | None = None) 
         UserError: if they are damaged, or could not be downloaded.
     """
     name, offline = locate_checkpoint(path, revision)
-    for files, load in {(tuple(one.saved), one.load) for one in objective_types().values() if one.saved}:
+    for files, load in {
+        (tuple(declaration.saved), declaration.load)
+        for declaration in objective_types().values()
+        if declaration.saved
+    }:
         first, *_ = [fetch_file(name, file, revision, local_files_only=offline) for file in files]
         if first is not None:
             folder = first.parents[len(PurePath(files[0]).parts) - 1]  # on the Hub, of what was downloaded

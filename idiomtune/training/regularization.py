@@ -159,8 +159,8 @@ class Distillation:
         with evaluating(teacher), progress_bar("embedding by the teacher", num_texts) as advance:
             shared = processes or Processes()
             self._embeddings = embed_all(teacher, distinct, shared, advance, with_gate=False).float()
-        what = "distillation: %d embeddings of the teacher, of %d dimensions, are kept in memory (%.1f MB)"
-        log.info(what, *self._embeddings.shape, self._embeddings.nbytes / 1e6)
+        message = "distillation: %d embeddings of the teacher, of %d dimensions, are kept in memory (%.1f MB)"
+        log.info(message, *self._embeddings.shape, self._embeddings.nbytes / 1e6)
 
     def term(self, embeddings: Tensor, batch: Batch) -> tuple[Tensor, int]:
         """How far the batch's rows are from the teacher's; a scalar, and of how many values it is the mean.
@@ -172,11 +172,11 @@ class Distillation:
         compared = batch.plain_rows if self._texts == "plain" else range(len(batch.requests))
         rows = torch.tensor(compared, dtype=torch.long, device=device)  # (P,)
         numbers = [self._numbers[batch.requests[row]] for row in compared]
-        theirs = self._embeddings[torch.tensor(numbers, dtype=torch.long, device=device)]  # (P, E)
-        if theirs.shape[1] == embeddings.shape[1]:
-            return distillation_loss(embeddings[rows], theirs), len(rows)
+        teacher = self._embeddings[torch.tensor(numbers, dtype=torch.long, device=device)]  # (P, E)
+        if teacher.shape[1] == embeddings.shape[1]:
+            return distillation_loss(embeddings[rows], teacher), len(rows)
         num_pairs = len(rows) * (len(rows) - 1) // 2
-        return relational_distillation_loss(embeddings[rows], theirs), num_pairs
+        return relational_distillation_loss(embeddings[rows], teacher), num_pairs
 
 
 def compared_requests(

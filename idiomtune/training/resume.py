@@ -56,8 +56,8 @@ def find_run(arguments: Sequence[str]) -> str | None:
     Raises:
         UserError: if `resume=` names a folder without a run.
     """
-    given = {key.lstrip("+"): unquoted(value) for key, _, value in (a.partition("=") for a in arguments)}
-    resume = given.get("resume", "null")
+    options = {key.lstrip("+"): unquoted(value) for key, _, value in (a.partition("=") for a in arguments)}
+    resume = options.get("resume", "null")
     if resume in ("null", ""):
         return None
     folder = expanded(resume, "resume")
@@ -69,10 +69,10 @@ def find_run(arguments: Sequence[str]) -> str | None:
                 f"no run (config.yaml and run.json) in that folder{hint}", option=f"resume={folder}"
             )
         return str(folder)
-    if "run_dir" in given:
-        folder = expanded(given["run_dir"], "run_dir")
+    if "run_dir" in options:
+        folder = expanded(options["run_dir"], "run_dir")
         return str(folder) if _is_resumable(folder) else None
-    newest = newest_unfinished(given.get("experiment", "default"))
+    newest = newest_unfinished(options.get("experiment", "default"))
     return None if newest is None else str(newest)
 
 
@@ -106,10 +106,10 @@ def saved_record(run: Path, checkpoint: Path | None = None) -> dict[str, Any]:
     Raises:
         UserError: if no undamaged record is left.
     """
-    for each in [checkpoint] if checkpoint else reversed(checkpoints(run)):
-        sums = readable_record(each / CHECKSUMS)
-        if RECORD in sums and is_file(each / RECORD) and fingerprint(each / RECORD) == sums[RECORD]:
-            return readable_record(each / RECORD)
+    for folder in [checkpoint] if checkpoint else reversed(checkpoints(run)):
+        sums = readable_record(folder / CHECKSUMS)
+        if RECORD in sums and is_file(folder / RECORD) and fingerprint(folder / RECORD) == sums[RECORD]:
+            return readable_record(folder / RECORD)
     return {"config": read_config(run), "run": read_run_json(run)}
 
 

@@ -108,11 +108,13 @@ class RunFolder:
         trackers: also get what is logged.
     """
 
-    def __init__(self, path: Path, *, writes: bool = True, chosen: bool = False, made: bool = False) -> None:
+    def __init__(
+        self, path: Path, *, writes: bool = True, chosen: bool = False, is_new: bool = False
+    ) -> None:
         self.path = path
         self.writes = writes
         self._chosen = chosen
-        self._made = made or chosen
+        self._made = is_new or chosen
         self.record: dict[str, Any] = {}
         self._config: dict[str, Any] = {}
         self.trackers: list[Tracker] = []
@@ -200,9 +202,9 @@ class RunFolder:
         elif overwrite:
             models = {"best": {"README.md"}, **{p.name: {CHECKSUMS} for p in checkpoints(self.path)}}
             saved = {name for p in checkpoints(self.path) for name in readable_record(p / CHECKSUMS)}
-            ours = {f"{folder}/{name}" for folder in models for name in saved | models[folder]}
-            ours |= {*record.get("sums", ())}
-            others = [name for name in there if name not in ours and not _WRITTEN.fullmatch(name)]
+            of_run = {f"{folder}/{name}" for folder in models for name in saved | models[folder]}
+            of_run |= {*record.get("sums", ())}
+            others = [name for name in there if name not in of_run and not _WRITTEN.fullmatch(name)]
         if others:
             raise UserError(
                 f"the run folder {self.path} contains {first_of(others)}, which no run has written and a new "
@@ -317,9 +319,9 @@ class RunFolder:
             yield
         except (Exception, SystemExit) as error:
             self.trackers = [tracker for tracker in self.trackers if tracker.name != name]
-            what = "is switched off for the rest of this run, which continues"
+            consequence = "is switched off for the rest of this run, which continues"
             reason = f"{type(error).__name__}: {without_secrets(str(error))}"
-            log.warning("tracking by %s %s: %s", name, what, reason)
+            log.warning("tracking by %s %s: %s", name, consequence, reason)
 
     def metrics(self) -> list[dict[str, Any]]:
         """The lines of `metrics.jsonl`, without a last one that a kill cut short, and damaged ones."""

@@ -288,7 +288,7 @@ def compute_gradients(
     return result, embedded.num_texts
 
 
-def _not_finite(what: str, value: float, batches: Sequence[Batch], training: Training) -> UserError:
+def _not_finite(quantity: str, value: float, batches: Sequence[Batch], training: Training) -> UserError:
     """The error for a loss or gradient that is not finite; its batches are written to a file."""
     state, run = training.state, training.run
     path = run.path / "nonfinite_batch.json"
@@ -296,10 +296,10 @@ def _not_finite(what: str, value: float, batches: Sequence[Batch], training: Tra
     texts = [request.text for batch in batches for request in batch.requests]
     where = {"step": state.step + 1, "epoch": state.epoch}
     if run.writes:
-        write_json(path, {**where, what: str(value), "anchors": anchors, "texts": texts})
+        write_json(path, {**where, quantity: str(value), "anchors": anchors, "texts": texts})
     layer = None if training.processes.count > 1 else _first_not_finite(training.encoder, batches[0])
     return UserError(
-        f"the {what} is {value} at step {state.step + 1} (epoch {state.epoch + 1}), in the batch of "
+        f"the {quantity} is {value} at step {state.step + 1} (epoch {state.epoch + 1}), in the batch of "
         f"{len(anchors)} anchors {', '.join(anchors[:5])}{', …' if len(anchors) > 5 else ''}\n"
         + (f"  The first layer that gives NaN or infinity for these texts: {layer}.\n" if layer else "")
         + f"  The complete batch is in {path}. {last_saved(run.path)}.\n"
@@ -311,12 +311,12 @@ def _not_finite(what: str, value: float, batches: Sequence[Batch], training: Tra
 def _first_not_finite(encoder: Encoder, batch: Batch) -> str | None:
     """The first layer that gives a number that is none for a batch's texts, without dropout."""
     names = {module: name for name, module in encoder.named_modules() if not any(module.children())}
-    found: list[str] = []
+    layers: list[str] = []
 
     def look(module: nn.Module, _inputs: Any, output: Any) -> None:
         tensors = output.values() if isinstance(output, dict) else [output]
         if module in names and any(isinstance(t, Tensor) and not t.isfinite().all() for t in tensors):
-            found.append(names[module])
+            layers.append(names[module])
 
     hook = register_module_forward_hook(look)
     try:
@@ -325,7 +325,7 @@ def _first_not_finite(encoder: Encoder, batch: Batch) -> str | None:
                 encoder.embed(requests)
     finally:
         hook.remove()
-    return next(iter(found), None)
+    return next(iter(layers), None)
 
 
 def _nothing_learnt(part: str, section: str, why: str, training: Training) -> UserError:

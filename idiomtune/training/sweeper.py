@@ -115,9 +115,9 @@ class OptunaSweeper(Sweeper):
             if not num_trials and any(path.name.isdigit() for path in self._folder.iterdir()):
                 raise ValueError(f"it has no trial, but {self._folder} has runs of one")
         except Exception as error:  # of whatever database; a file that is cut off shows it in many ways
-            what = "" if "@" in place else f"{place}: {error}: "  # a password may hold any sign
+            cause = "" if "@" in place else f"{place}: {error}: "  # a password may hold any sign
             raise UserError(
-                f"the study's storage cannot be opened: {what}{type(error).__name__}. Restore it, or "
+                f"the study's storage cannot be opened: {cause}{type(error).__name__}. Restore it, or "
                 "start another study in a new folder, hydra.sweep.dir=, with its own storage",
                 option="hydra.sweeper.storage",
             ) from error
@@ -133,9 +133,9 @@ class OptunaSweeper(Sweeper):
             "space": {key: repr(distribution) for key, distribution in sorted(self._space.items())},
         }
         is_new = not num_trials and study.direction.name == "MAXIMIZE"  # or else somebody else's
-        if (known := study.user_attrs.get("question", question if is_new else None)) != question:
+        if (recorded := study.user_attrs.get("question", question if is_new else None)) != question:
             raise UserError(
-                f"the study {settings.study!r} was started with other settings: {known}, not {question}.\n"
+                f"the study {settings.study!r} was started with other settings: {recorded}, not {question}.\n"
                 "Go on with it by the same command, or name another: hydra.sweeper.study=, in a new folder"
             )
         study.set_user_attr("question", question)
@@ -156,7 +156,7 @@ class OptunaSweeper(Sweeper):
             if self._settings.storage is None or left.user_attrs.get("search") == str(self._folder):
                 study.tell(left.number, state=TrialState.FAIL)
                 study.enqueue_trial(left.params)
-        before, most, told = num_finished(), self._settings.n_trials, list[FrozenTrial]()
+        before, most, finished = num_finished(), self._settings.n_trials, list[FrozenTrial]()
         log.info("study %s: %d of hydra.sweeper.n_trials=%d trials finished", study.study_name, before, most)
         for _ in range(before, most):
             if num_finished() >= most:  # by other workers
@@ -168,12 +168,14 @@ class OptunaSweeper(Sweeper):
             except Exception as error:
                 state = TrialState.PRUNED if isinstance(error, Pruned) else TrialState.FAIL
                 trial.set_user_attr("reason", str(error))
-            told.append(study.tell(trial, value, state))
-            outcome = told[-1].value or trial.user_attrs
-            log.info("trial %d %s: %s", trial.number, told[-1].state.name.lower(), outcome)
-        if told and num_finished() == before:  # of no worker
-            first = told[0]
-            raise UserError(f"all {len(told)} trials failed. The first, {first.number}: {first.user_attrs}")
+            finished.append(study.tell(trial, value, state))
+            outcome = finished[-1].value or trial.user_attrs
+            log.info("trial %d %s: %s", trial.number, finished[-1].state.name.lower(), outcome)
+        if finished and num_finished() == before:  # of no worker
+            first = finished[0]
+            raise UserError(
+                f"all {len(finished)} trials failed. The first, {first.number}: {first.user_attrs}"
+            )
 
     def _value(self, trial: optuna.Trial) -> float:
         """Run a trial's job; the monitored score of its best checkpoint. Raises what the run does."""

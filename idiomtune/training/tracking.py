@@ -113,19 +113,19 @@ class WandbTracker:
     ) -> None:
         self._settings, self._experiment = settings, experiment
         self._path = folder / "wandb.json"
-        known = readable_record(self._path)
+        record = readable_record(self._path)
         mode = settings.mode if settings.mode != "auto" else "online" if has_key() else "offline"
         try:
-            self._run = self._start(folder, config, known.get("id"), mode)
+            self._run = self._start(folder, config, record.get("id"), mode)
         except Exception as error:
             if mode == "offline":
                 raise
             reason = without_secrets(str(error))  # WANDB_BASE_URL may hold a password
             log.warning("wandb cannot be reached, tracking offline: %s: %s", type(error).__name__, reason)
             mode = "offline"
-            self._run = self._start(folder, config, known.get("id"), mode)
+            self._run = self._start(folder, config, record.get("id"), mode)
         # In an agent's sweep wandb chooses the id: the steps recorded here are then another run's.
-        self._last_step = known.get("last_step", 0) if known.get("id") == self._run.id else 0
+        self._last_step = record.get("last_step", 0) if record.get("id") == self._run.id else 0
         self._known_step = self._last_step
         self._write()
         later = f"offline; upload it by: wandb sync {folder}/wandb/offline-run-*"

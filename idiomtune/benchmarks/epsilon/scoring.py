@@ -161,13 +161,13 @@ def _units_of(data: Ncimp, options: EpsilonBenchmarkOptions) -> Iterator[_Unit]:
             compared = {"": list({version.phrase: version for version in versions}.values())}
         else:
             compared = {word: list(compound.versions[word]) for word in WORDS}
-        for word, some in compared.items():
-            if len(some) < 2:
+        for word, of_word in compared.items():
+            if len(of_word) < 2:
                 continue
-            names = [compound.name, *(version.phrase for version in some)]
+            names = [compound.name, *(version.phrase for version in of_word)]
             phrases = names
             if word and options.phrases == "word":
-                phrases = [compound.words[word], *(v.synonym or v.phrase for v in some)]  # type: ignore[index]
+                phrases = [compound.words[word], *(v.synonym or v.phrase for v in of_word)]  # type: ignore[index]
             class_ = compound.class_type if options.classes == "type" else compound.class_token
             for before, after in compound.contexts:
                 sentences = [" ".join(filter(None, (before, name, after))) for name in names]
@@ -181,12 +181,12 @@ def _pairs(
     rng = np.random.default_rng(0)
     items, distances, shuffled = [], [], []
     for size in sorted({len(unit.phrases) for unit in units}):
-        some = [unit for unit in units if len(unit.phrases) == size]  # R
+        of_size = [unit for unit in units if len(unit.phrases) == size]  # R
         alone, in_context = (
             1
             - (rows := np.array([[vectors[text] for text in texts] for texts in of_units]))
             @ rows.swapaxes(-1, -2)
-            for of_units in ([u.phrases for u in some], [u.sentences for u in some])
+            for of_units in ([u.phrases for u in of_size], [u.sentences for u in of_size])
         )  # (R, 1 + M, 1 + M) each
         epsilon = in_context / np.where(alone > _NO_DISTANCE, alone, np.nan) - 1
         # Each version and the next, cyclically; of two there is one pair.
@@ -195,7 +195,7 @@ def _pairs(
         both = np.stack([alone, in_context], axis=-1)
         near = np.stack([both[:, 0, version], both[:, version, following]], axis=2)
         distances.append(near.reshape(-1, 2, 2))
-        shuffled.append(_shuffled(some, epsilon, version, following, orders, rng))
+        shuffled.append(_shuffled(of_size, epsilon, version, following, orders, rng))
         items += [
             {
                 "language": language,
@@ -208,7 +208,7 @@ def _pairs(
                 "idiomaticity": of_unit[0, i],
                 "baseline": of_unit[i, j],
             }
-            for unit, of_unit in zip(some, epsilon, strict=True)
+            for unit, of_unit in zip(of_size, epsilon, strict=True)
             for i, j in zip(version, following, strict=True)
         ]
     return _Pairs(pd.DataFrame(items), np.concatenate(distances), np.concatenate(shuffled, axis=1))
@@ -304,10 +304,10 @@ def _facts(language: EpsilonLanguage, pairs: _Pairs) -> Iterator[Score]:
             continue
         num_compounds = float(pairs.items["compound"][chosen].nunique())
         yield epsilon_score(language, class_, "num_compounds", value=num_compounds)
-        for number, what in enumerate(("phrase", "context")):
+        for number, part in enumerate(("phrase", "context")):
             distances = pairs.distances[chosen][:, :, number]
-            yield epsilon_score(language, class_, f"{what}_distance_mean", value=float(distances.mean()))
-            yield epsilon_score(language, class_, f"{what}_distance_std", value=float(distances.std()))
+            yield epsilon_score(language, class_, f"{part}_distance_mean", value=float(distances.mean()))
+            yield epsilon_score(language, class_, f"{part}_distance_std", value=float(distances.std()))
     yield epsilon_score(language, ALL, "num_pairs", value=float(pairs.is_defined.sum()))
 
 

@@ -218,7 +218,11 @@ def _maps(run: QueryRecords, pairs: _Pairs) -> Maps | None:
     """Those of the idioms that training changed most; None where a model has none."""
     split, mode = pairs[0][1].split, pairs[0][1].mode
     untrained, trained = (
-        {one.idiom: one for one in run.read(_Map, untrained=side, part="map") if one.split == split}
+        {
+            map_of.idiom: map_of
+            for map_of in run.read(_Map, untrained=side, part="map")
+            if map_of.split == split
+        }
         for side in (True, False)
     )
     scores: dict[str, list[tuple[float, float]]] = defaultdict(list)

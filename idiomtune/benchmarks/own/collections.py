@@ -169,12 +169,12 @@ def read_collection(
         grade = record.number_in("relevance") if "relevance" in record.names else 1.0
         position = positions.get(document)
         if query not in queries or position is None:
-            role, what = ("query", query) if query not in queries else ("document", document)
+            role, absent = ("query", query) if query not in queries else ("document", document)
             if missing == "ignore":
-                ignored[f"{role} {what}"] = None
+                ignored[f"{role} {absent}"] = None
                 return
             how = "benchmark.own_retrieval.missing=ignore leaves the judgement out"
-            raise record.error(role, f"there is no {role} {what!r}; {how}")
+            raise record.error(role, f"there is no {role} {absent!r}; {how}")
         if position in queries[query].grades:
             raise record.error("document", f"{document!r} is judged twice for the query {query!r}")
         queries[query].grades[position] = grade
@@ -185,11 +185,11 @@ def read_collection(
     if ignored:
         log.warning("%s: judgements of what does not exist are left out: %s", folder, first_of([*ignored], 3))
     scored = []
-    for asked in queries.values():
-        itself = positions.get(asked.id) if exclude_self else None
-        if grades := {n: grade for n, grade in asked.grades.items() if grade > 0 and n != itself}:
+    for searched in queries.values():
+        itself = positions.get(searched.id) if exclude_self else None
+        if grades := {n: grade for n, grade in searched.grades.items() if grade > 0 and n != itself}:
             left_out = () if itself is None else (itself,)
-            scored.append(replace(asked, grades=grades, left_out=left_out))
+            scored.append(replace(searched, grades=grades, left_out=left_out))
     if not scored:
         but = " other than itself (benchmark.own_retrieval.exclude_self=true)" if exclude_self else ""
         raise UserError(f"no query has a relevant document{but}: nothing can be scored", file=judged[0])

@@ -194,8 +194,8 @@ def build_held_out(settings: Any, options: OwnValOptions) -> OwnValBenchmark:
     names = settings.splits(HELD_OUT)  # only a mixture has some
     data = {name: settings.objective.parts[name].data for name in names}
     splits = {name: own_splits(part) for name, part in (data or {"": settings.data.own}).items()}
-    for (name, one), (other, training) in permutations(splits.items(), 2):
-        held_out, trained = (part.store.text_ids[part.anchors] for part in (one.val, training.train))
+    for (name, splits_of), (other, training) in permutations(splits.items(), 2):
+        held_out, trained = (part.store.text_ids[part.anchors] for part in (splits_of.val, training.train))
         if shared := np.isin(held_out, trained).sum():  # their scores are of rows that the model has seen
             log.warning("%d rows that are held out of part %s are trained on in %s", shared, name, other)
     files = [path for part in splits.values() for path in part.files]
@@ -238,9 +238,11 @@ class OwnValBenchmark:
             scored = part.score(embed)
             result.scores.extend(scored.scores)
             result.notes.extend(scored.notes)
-            for asked in MODES:  # not of scored pairs
-                if ranks := [of["rank"] for of in scored.per_query if of["mode"] == asked and "rank" in of]:
-                    result.scores.append(own_score(HELD_OUT, name, asked, "median_rank", median(ranks)))
+            for query_mode in MODES:  # not of scored pairs
+                if ranks := [
+                    of["rank"] for of in scored.per_query if of["mode"] == query_mode and "rank" in of
+                ]:
+                    result.scores.append(own_score(HELD_OUT, name, query_mode, "median_rank", median(ranks)))
             mode: Mode = "span" if has_spans else "sentence"
             metric = "spearman" if isinstance(part, OwnPairBenchmark) else "ndcg@10"
             value = scored.by_key[str(own_score(HELD_OUT, name, mode, metric))]
@@ -281,8 +283,8 @@ def _pairs(examples: UserExamples) -> list[Pair]:
     store, pairs = examples.store, []
     for row, first in enumerate(examples.anchors.tolist()):
         (name,) = examples.names([row])
-        one, other = (symmetric(store.read_text(text), store.span(text)) for text in (first, first + 1))
-        pairs.append(Pair(name, one, other, float(store.scores[examples.rows[row]]), name))
+        left, right = (symmetric(store.read_text(text), store.span(text)) for text in (first, first + 1))
+        pairs.append(Pair(name, left, right, float(store.scores[examples.rows[row]]), name))
     return pairs
 
 
@@ -332,7 +334,8 @@ def _of_pairs(part: str, examples: UserExamples, options: OwnValOptions) -> Coll
             if query in chosen and place < num_positives:
                 relevant.setdefault(query, []).append(position)
     queries = [
-        _query(examples, int(which[query]), found, ids[texts]) for query, found in sorted(relevant.items())
+        _query(examples, int(which[query]), documents_of, ids[texts])
+        for query, documents_of in sorted(relevant.items())
     ]
     return _collection(part, examples, texts, queries)
 

@@ -246,8 +246,8 @@ def add_rankings(
         }[kind]()
         return values.tolist()
 
-    known = columns or {}
-    metrics = {name: known[name] if name in known else metric(name) for name in names}
+    metric_of = columns or {}
+    metrics = {name: metric_of[name] if name in metric_of else metric(name) for name in names}
     for name, column in metrics.items():
         if values := [value for value in column if value is not None]:
             result.scores.append(own_score(*place, name, sum(values) / len(values)))

@@ -73,7 +73,7 @@ class Form:
             role = name if column in mapped and name in self.roles else self.role_of(name)
             if role is not None:
                 columns.setdefault(role, []).append(column)
-        return {role: [c for c in found if c in mapped] or found for role, found in columns.items()}
+        return {role: [c for c in matches if c in mapped] or matches for role, matches in columns.items()}
 
 
 # Each row: a section, a role, the names of its columns.

@@ -221,12 +221,12 @@ def _check_text_columns(store: Store, source: str) -> None:
 def _split(examples: UserExamples, share: float, notes: list[str]) -> tuple[UserExamples, UserExamples]:
     """Hold out whole groups, the same in every run: those of the smallest numbers, which are hashes."""
     store, rows = examples.store, examples.rows
-    what = "groups" if store.has_groups else "labels" if store.has_labels else "anchors"
+    unit = "groups" if store.has_groups else "labels" if store.has_labels else "anchors"
     distinct, counts = np.unique(store.groups[rows], return_counts=True)
     # A single label can neither be learnt nor found; for anything else two tell more than one.
-    is_by_label = store.form == "sentences" and (what == "labels" or not store.has_meanings)
+    is_by_label = store.form == "sentences" and (unit == "labels" or not store.has_meanings)
     if len(distinct) < (4 if is_by_label else 2):
-        problem = f"whole {what} are held out, and {len(distinct)} are too few to hold out some"
+        problem = f"whole {unit} are held out, and {len(distinct)} are too few to hold out some"
         raise UserError(f"data.val: {problem}: give a file with data.val=")
     # A group that is larger than all that is to be held out stays in training.
     wanted = share * len(rows)
@@ -237,9 +237,9 @@ def _split(examples: UserExamples, share: float, notes: list[str]) -> tuple[User
     if len(fitting) < least:
         fitting = np.argsort(counts, kind="stable")[:least]
     is_held_out = np.isin(store.groups[rows], distinct[fitting])
-    more = f": whole {what} are held out, and at least {least}" * bool(is_held_out.mean() > 1.25 * share)
+    more = f": whole {unit} are held out, and at least {least}" * bool(is_held_out.mean() > 1.25 * share)
     num_rows = f"{int(is_held_out.sum())} of {len(is_held_out)} rows"
-    num_groups = f"{len(fitting)} of {len(distinct)} {what} (data.val_share={share:g}{more})"
+    num_groups = f"{len(fitting)} of {len(distinct)} {unit} (data.val_share={share:g}{more})"
     notes.append(f"held out: {num_rows}, {num_groups}{_named(store, distinct[fitting])}")
     return UserExamples(store, rows[~is_held_out]), UserExamples(store, rows[is_held_out])
 
@@ -253,9 +253,9 @@ def _without_held_out(train: UserExamples, val: UserExamples, notes: list[str]) 
         groups = np.unique(val.store.groups[val.rows])
         new = np.setdiff1d(groups, train.store.groups[train.rows])
         if len(new) < len(groups):
-            known = f"{len(groups) - len(new)} of {len(groups)} held-out groups are trained on too"
+            overlap = f"{len(groups) - len(new)} of {len(groups)} held-out groups are trained on too"
             others = _named(val.store, new, "; not trained on: ")
-            notes.append(f"{known}, so the scores are of new rows of known groups{others}")
+            notes.append(f"{overlap}, so the scores are of new rows of known groups{others}")
     train = UserExamples(train.store, train.rows[~is_in_both])
     if train.form == "pairs":
         trained = train.store.text_ids[[text for row in range(len(train)) for text in train.texts(row)]]
@@ -291,12 +291,12 @@ def _oddities(train: UserExamples) -> Iterator[str]:
     if is_again.any():
         yield f"duplicated in the training data: {_rows(train, is_again)}; they count twice"
     if train.form == "sentences":
-        what = "label" if store.has_labels else "group and meaning" if store.has_meanings else "group"
+        kind = "label" if store.has_labels else "group and meaning" if store.has_meanings else "group"
         labels = store.label_ids[train.rows] if store.has_labels else store.labels[first]
         _, which, counts = np.unique(labels, axis=0, return_inverse=True, return_counts=True)
         is_alone = counts[which.ravel()] == 1
         if is_alone.any():
-            yield f"no other sentence of the same {what}: {_rows(train, is_alone)}"
+            yield f"no other sentence of the same {kind}: {_rows(train, is_alone)}"
     if train.form != "scored" and store.has_groups and store.has_meanings:
         is_trained = np.isin(np.arange(len(store.numbers)), train.rows)
         pairs = np.unique(store.labels[np.repeat(is_trained, np.diff(store.first))], axis=0)

@@ -257,10 +257,10 @@ class UserTable:
         self._notes: list[str] = []  # warnings, once all rows are read
         self._num_texts = 0  # columns of sentences, by their values
         self._marks: dict[str, tuple[str, str]] = {}  # column → how spans are marked in it, and their role
-        known = dict.fromkeys(role for form in forms for role in form.roles)
+        roles = dict.fromkeys(role for form in forms for role in form.roles)
         for role, column in self._chosen.items():
-            if role not in known and not any(form.role_of(role) for form in forms):
-                problem = f"{option}: {role!r} is not one of {', '.join(known)}"
+            if role not in roles and not any(form.role_of(role) for form in forms):
+                problem = f"{option}: {role!r} is not one of {', '.join(roles)}"
                 raise UserError(problem, file=self.source.name)
             if others := [other for other, same in self._chosen.items() if same == column][1:]:
                 problem = f"{option}: the column {column!r} is given for {role} and {others[0]}"
@@ -317,14 +317,14 @@ class UserTable:
                     self._marks.setdefault(column, (kind, span))
                     notes.append(f"{marked}: they are read as the {span}, and are no part of the text")
                 elif num_marked > _MANY * len(texts):
-                    what = "remove them, or mark one stretch of each text and no other span"
-                    notes.append(f"{marked}: read as words: {what}")
-            found = (_ENTITY.search(text) for text in texts)
-            entities = [match[0] for match in found if match and unescape(match[0]) != match[0]]
+                    advice = "remove them, or mark one stretch of each text and no other span"
+                    notes.append(f"{marked}: read as words: {advice}")
+            matches = (_ENTITY.search(text) for text in texts)
+            entities = [match[0] for match in matches if match and unescape(match[0]) != match[0]]
             if len(entities) > _MANY * len(texts):
                 shown = f"signs as HTML writes them ({first_of(list(dict.fromkeys(entities)), 3)})"
-                what = "they are read as words: replace them, as Python's html.unescape does"
-                notes.append(f"{len(entities)} of {len(texts)} texts have {shown}: {what}")
+                advice = "they are read as words: replace them, as Python's html.unescape does"
+                notes.append(f"{len(entities)} of {len(texts)} texts have {shown}: {advice}")
             self._notes += [f"{self.source.name}, field {column!r}: {note}" for note in notes]
 
     def _without_marks(self, row: Row) -> Row:
@@ -373,12 +373,14 @@ class UserTable:
             self._forms = [form]
             return
         titles = "; ".join(dict.fromkeys(form.title for form in self._forms))
-        known = {alias for form in self._forms for aliases in form.roles.values() for alias in aliases}
+        aliases_known = {
+            alias for form in self._forms for aliases in form.roles.values() for alias in aliases
+        }
         near = "".join(
             f"; {column!r} (is it {match[0]!r}?)"
             for column in header
-            if (name := normalised(column)) not in known
-            and (match := difflib.get_close_matches(name, known, 1, 0.8))
+            if (name := normalised(column)) not in aliases_known
+            and (match := difflib.get_close_matches(name, aliases_known, 1, 0.8))
         )
         self._forms = [self._nearest(header)]
         mapping = ", ".join(f"{role}: <column>" for role in self.form.required)

@@ -27,7 +27,7 @@ def test_who_loses_a_folder_leaves_it_as_it_is(tmp_path: Path) -> None:
         winner.start({}, experiment="x", seed=1)
         # The lock is opened by both, which older releases of filelock write down as a change.
         before = {p: p.stat().st_mtime_ns for p in winner.path.rglob("*") if p.name != ".lock"}
-        loser = RunFolder(tmp_path / "run", made=True)
+        loser = RunFolder(tmp_path / "run", is_new=True)
         with (
             pytest.raises(TakenError),
             loser.claimed(resume=False, record_start=lambda folder: (folder / "theirs").touch()),
@@ -73,7 +73,7 @@ def test_what_was_in_the_folder_stays(tmp_path: Path) -> None:
     for name in ("notes.txt", "train.log"):
         (tmp_path / name).write_text("mine")
     (tmp_path / ".hydra").mkdir()
-    run_ = RunFolder(tmp_path, made=True)
+    run_ = RunFolder(tmp_path, is_new=True)
     with pytest.raises(UserError, match="slip"), run_.claimed(resume=False):
         raise UserError("slip")
     assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", "train.log", ".hydra"}
@@ -119,7 +119,7 @@ def test_a_new_run_replaces_no_file_of_the_users(tmp_path: Path, has_run: bool, 
 
 def test_a_lock_in_a_folder_that_is_gone_is_no_lock(tmp_path: Path) -> None:
     """Whoever holds a removed lock file must not think that he has the folder."""
-    first = RunFolder(tmp_path / "run", made=True)
+    first = RunFolder(tmp_path / "run", is_new=True)
     with pytest.raises(UserError, match="slip"), first.claimed(resume=False):
         raise UserError("slip")
     with RunFolder(tmp_path / "run").locked(), pytest.raises(TakenError):
