@@ -12,10 +12,10 @@ from bench.workload import Workload, without_dropout
 from idiomtune.benchmarks import build_benchmarks
 from idiomtune.benchmarks.suite import Scorecard, Suite
 from idiomtune.config import TrainSettings
-from idiomtune.declarations.registry import declared
+from idiomtune.declarations.registry import score_declaration
 from idiomtune.declarations.score import read_scores
 from idiomtune.encoder.building import build_encoder
-from idiomtune.encoder.device import place, start_processes
+from idiomtune.encoder.device import choose_device, start_processes
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.training.loop import train_loop
 from idiomtune.training.objective import build_objective
@@ -32,7 +32,7 @@ class _TimedSuite(Suite):
 
     def run(self, encoder: Encoder, only: Sequence[str] | None = None, *, keep: bool = False) -> Scorecard:
         if not self.benchmarks:
-            return Scorecard(declared(read_scores(dict.fromkeys(self.monitor, 0.0), ())))
+            return Scorecard(score_declaration(read_scores(dict.fromkeys(self.monitor, 0.0), ())))
         start = Time.now()
         card = super().run(encoder, only, keep=keep)
         self.seconds = Time.now() - start
@@ -62,7 +62,7 @@ def run(workload: Workload, steps: Steps | None = None) -> Measured:
     benchmarks = build_benchmarks(settings, ["idiolink"])[0] if workload.score else []
     suite = _TimedSuite(benchmarks)
     suite.monitor = settings.trainer.monitor
-    placement = place(settings.device, settings.precision)
+    placement = choose_device(settings.device, settings.precision)
     encoder = build_encoder(settings.model, placement)
     if not workload.dropout:
         without_dropout(encoder.model)
@@ -73,7 +73,7 @@ def run(workload: Workload, steps: Steps | None = None) -> Measured:
 
 def _train(settings: TrainSettings, encoder: Encoder, suite: _TimedSuite, steps: Steps) -> Measured:
     objective = build_objective(settings)
-    placement = place(settings.device, settings.precision)
+    placement = choose_device(settings.device, settings.precision)
     accelerator, processes = start_processes(placement)
     with tempfile.TemporaryDirectory() as folder:
         run_folder = _TimedFolder(Path(folder), steps)

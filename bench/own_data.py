@@ -16,8 +16,8 @@ import pyarrow
 import pyarrow.parquet
 
 from idiomtune.config.compose import compose_config
-from idiomtune.data.own.load import OwnSplits, load_own
-from idiomtune.declarations.dataset import OwnData
+from idiomtune.data.own.load import UserSplits, load_user_data
+from idiomtune.declarations.dataset import UserData
 
 CHUNK = 50_000
 LENGTH = 200  # characters of a text
@@ -28,7 +28,7 @@ class Cost(NamedTuple):
 
     seconds: float
     memory: int
-    splits: OwnSplits
+    splits: UserSplits
 
 
 def write_pairs(path: Path, num_rows: int) -> None:
@@ -51,8 +51,8 @@ def read(path: Path) -> Cost:
     """Read the file as training data."""
     before, start = resident(), time.perf_counter()
     data = compose_config("config")["data"]
-    options = OwnData(**{name: data[name] for name in OwnData.model_fields} | {"train": [str(path)]})
-    splits = load_own(options)
+    options = UserData(**{name: data[name] for name in UserData.model_fields} | {"train": [str(path)]})
+    splits = load_user_data(options)
     seconds = time.perf_counter() - start
     return Cost(seconds, resident() - before, splits)
 

@@ -17,11 +17,11 @@ from transformers import get_linear_schedule_with_warmup
 from idiomtune.config import TrainSettings, check
 from idiomtune.data.idiolink import Split, load_split, read_released, released_file
 from idiomtune.data.names import QueryMode
-from idiomtune.data.own.load import own_splits
+from idiomtune.data.own.load import user_splits
 from idiomtune.data.places import idiolink_folder
 from idiomtune.encoder.device import has_bf16_instructions
 from idiomtune.objectives.idiolink import IdioLinkOptions
-from idiomtune.objectives.own import OwnObjectiveOptions
+from idiomtune.objectives.own import UserObjectiveOptions
 from idiomtune.training.objective import build_objective
 from tests.tiny_runs import composed
 
@@ -145,7 +145,7 @@ def released_tuples(settings: TrainSettings) -> list[Texts]:
 
 def file_rows(settings: TrainSettings) -> list[Texts]:
     """What is trained on of a user's own file, as our objective counts it."""
-    examples = own_splits(settings.data.own).train
+    examples = user_splits(settings.data.own).train
     store, is_scored = examples.store, examples.form == "scored"
     rows = []
     for row, number in enumerate(examples.rows.tolist()):
@@ -156,7 +156,7 @@ def file_rows(settings: TrainSettings) -> list[Texts]:
 
 def batches(settings: TrainSettings) -> list[list[Texts]]:
     """The texts of each step, in our own order, so that all ways train on the same."""
-    is_own = isinstance(settings.objective, OwnObjectiveOptions)
+    is_own = isinstance(settings.objective, UserObjectiveOptions)
     rows = file_rows(settings) if is_own else released_tuples(settings)
     objective = build_objective(settings)
     steps = itertools.chain.from_iterable(objective.epoch_steps(epoch, 1) for epoch in itertools.count())
@@ -177,7 +177,7 @@ def optimizer_and_schedule(
 
 
 def temperature(settings: TrainSettings) -> float:
-    if isinstance(settings.objective, OwnObjectiveOptions):  # of both its losses, by default
+    if isinstance(settings.objective, UserObjectiveOptions):  # of both its losses, by default
         return settings.objective.infonce.temperature
     assert isinstance(settings.objective, IdioLinkOptions)
     return settings.objective.loss.temperature

@@ -10,7 +10,7 @@ import difflib
 import sys
 from collections.abc import Sequence
 
-from idiomtune.io.secrets import starred
+from idiomtune.io.secrets import hide_secrets
 from idiomtune.programs.process import Interrupts
 from idiomtune.version import __version__
 
@@ -47,7 +47,7 @@ def main(words: Sequence[str] | None = None) -> None:
     else:
         near = difflib.get_close_matches(name, PROGRAMS, n=1)
         guess = f"did you mean idiomtune {near[0]}?" if near else f"there are {', '.join(PROGRAMS)}"
-        print(f"error: idiomtune has no program {starred(name)!r}: {guess}", file=sys.stderr)
+        print(f"error: idiomtune has no program {hide_secrets(name)!r}: {guess}", file=sys.stderr)
         sys.exit(2)
 
 

@@ -260,7 +260,7 @@ def expression_pattern(expression: str, forms: tuple[str, ...] = ()) -> re.Patte
     """
     runs, gaps = _parts(expression_words(expression, forms))
     pattern = "".join(f"({run}){gap}" for run, gap in zip(runs, [*gaps, ""], strict=True))
-    return re.compile(pattern if _UNSPACED.search(expression) else _bounded(pattern), re.IGNORECASE)
+    return re.compile(pattern if _UNSPACED.search(expression) else _bound(pattern), re.IGNORECASE)
 
 
 # ---------------------------------------------------------------- for a tokenizer's rules
@@ -279,14 +279,14 @@ def replacements(expression: str, token: str, normalize: Normalize, forms: Seque
     Args:
         token: as it is in a normalised text.
     """
-    runs, gaps = _parts(_normalized(expression, normalize, forms))
+    runs, gaps = _parts(_normalize(expression, normalize, forms))
     after = "".join(gap + run for gap, run in zip(gaps, runs[1:], strict=True))
-    steps = [(_bounded(runs[0] + (f"(?={after}{_END})" if after else "")), token)]
+    steps = [(_bound(runs[0] + (f"(?={after}{_END})" if after else "")), token)]
     for last in range(len(gaps), 0, -1):
         between = "".join(gap + run for gap, run in zip(gaps, runs[1:last], strict=False)) + gaps[last - 1]
         # Removed with the space before it.
         before = re.escape(token) + between.removesuffix(_GAP)
-        steps.append((_bounded(f"{before}{KEEP}{_GAP}{runs[last]}"), ""))
+        steps.append((_bound(f"{before}{KEEP}{_GAP}{runs[last]}"), ""))
     return steps
 
 
@@ -308,8 +308,8 @@ def written_steps(
     Returns:
         The steps, as for :func:`replacements`; code → what is written for it.
     """
-    words = {name: _normalized(name, normalize, forms.get(name, ())) for name in written}
-    patterns = {name: _whole(alternatives) for name, alternatives in words.items()}
+    words = {name: _normalize(name, normalize, forms.get(name, ())) for name in written}
+    patterns = {name: _whole_pattern(alternatives) for name, alternatives in words.items()}
     numbered = [name for name, new in written.items() if new is not None]
     radix = min(len(_MARKS), math.isqrt(len(numbered)) + 1)
     codes = {name: (_DIGITS[number // radix], _MARKS[number % radix]) for number, name in enumerate(numbered)}
@@ -339,7 +339,7 @@ def written_steps(
     return [*steps, (f"[{_FIRST}{LAST}]", "")], table
 
 
-def _whole(words: Sequence[Word]) -> str:
+def _whole_pattern(words: Sequence[Word]) -> str:
     """An expression with what fills its placeholders."""
     runs, gaps = _parts(words)
     return "".join(run + gap for run, gap in zip(runs, [*gaps, ""], strict=True))
@@ -361,10 +361,12 @@ def _any_expression(words: Mapping[str, Sequence[Word]], patterns: Mapping[str, 
 
 
 def _branches(patterns: Iterable[tuple[str, str]]) -> str:
-    return "(?:" + "|".join(f"(?={_spelling(start)})(?:{pattern})" for start, pattern in patterns) + ")"
+    return (
+        "(?:" + "|".join(f"(?={_spelling_pattern(start)})(?:{pattern})" for start, pattern in patterns) + ")"
+    )
 
 
-def _normalized(expression: str, normalize: Normalize, forms: Sequence[str]) -> list[Word]:
+def _normalize(expression: str, normalize: Normalize, forms: Sequence[str]) -> list[Word]:
     return [
         word._replace(forms=tuple(dict.fromkeys(map(normalize, word.forms))))
         for word in expression_words(expression, tuple(forms))
@@ -376,7 +378,7 @@ def _normalized(expression: str, normalize: Normalize, forms: Sequence[str]) -> 
 _START, _END = rf"(?<!{IN_A_WORD})", rf"(?!{IN_A_WORD})"
 
 
-def _bounded(pattern: str) -> str:
+def _bound(pattern: str) -> str:
     """The pattern, for whole words only."""
     return f"{_START}{pattern}{_END}"
 
@@ -416,11 +418,11 @@ def _gap(placeholders: Sequence[Word], first: str) -> str:
 
 
 def _any_of(forms: Iterable[str]) -> str:
-    return "(?:" + "|".join(map(_spelling, forms)) + ")"
+    return "(?:" + "|".join(map(_spelling_pattern, forms)) + ")"
 
 
 @lru_cache(maxsize=100_000)
-def _spelling(form: str) -> str:
+def _spelling_pattern(form: str) -> str:
     """A form as a pattern: any apostrophe, accents composed or not."""
     letters = []
     for letter in form:
@@ -654,7 +656,9 @@ def _landmarks(
     return _beginnings(first.forms)[1], [letters for letters in further if letters], is_plain
 
 
-def contained(expressions: Iterable[str], forms: Forms = MappingProxyType({})) -> dict[str, list[str]]:
+def contained_expressions(
+    expressions: Iterable[str], forms: Forms = MappingProxyType({})
+) -> dict[str, list[str]]:
     """Expression → the others found in it as it is listed, for those in which any is."""
     index = ExpressionIndex(names := list(expressions), forms)
     return {name: others for name in names if (others := index.inside(name))}
@@ -701,7 +705,7 @@ def rewrite(text: str, pieces: Iterable[tuple[int, int, str]]) -> tuple[str, lis
     return "".join([*parts, text[read:]]), edits
 
 
-def moved(span: Span, edits: Sequence[Edit]) -> Span:
+def move_span(span: Span, edits: Sequence[Edit]) -> Span:
     """The span's place in the rewritten text.
 
     A span that begins or ends within replaced characters takes in all that replaces them, and one takes in

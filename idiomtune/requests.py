@@ -21,7 +21,7 @@ class Request:
         pooling: `sentence` = the checkpoint's pooling over the whole input; `span` = the mean of the last
             layer's tokens that overlap the span (late chunking); `usage` = no embedding, but
             what the gate of the model's meanings makes of the span, in the row's first two columns
-            (:meth:`idiomtune.encoder.glossary.UsageGate.terms`); `meaning` = the sentence or, as far as a
+            (:meth:`idiomtune.encoder.glossary.UsageClassifier.terms`); `meaning` = the sentence or, as far as a
             gate finds an expression used idiomatically, its meaning alone: to compare with texts that do
             not hold the expression, such as captions.
         with_meanings: whether a model that reads meanings beside expressions reads them in this text.
@@ -54,7 +54,9 @@ class Usage:
     is_idiomatic: bool
 
 
-def symmetric(text: str, span: tuple[int, int] | None = None, pooling: Pooling = "sentence") -> Request:
+def symmetric_request(
+    text: str, span: tuple[int, int] | None = None, pooling: Pooling = "sentence"
+) -> Request:
     """A text of a task in which all texts play one part, such as pairs of sentences: a query.
 
     That is how models with prompts are trained to read these (E5: `query: ` on both sides). The benchmark

@@ -20,7 +20,7 @@ _ROUNDING = 1e-28  # of a variance, as a share of the squared mean
 
 
 @lru_cache(maxsize=256)  # a group that several are compared with is resampled once
-def resampled(
+def resample(
     statistic: str,
     values: tuple[float, ...],
     gold: tuple[float, ...],
@@ -42,15 +42,15 @@ def resampled(
     drawn = next(_draws(members.max() + 1))
     places = drawn + np.arange(len(drawn))[:, None] * drawn.shape[1]
     counts = np.bincount(places.ravel(), minlength=drawn.size).reshape(drawn.shape)
-    return _weighted(statistic, values, gold, counts[:, members].astype(float))
+    return _weight(statistic, values, gold, counts[:, members].astype(float))
 
 
 def statistic_of(statistic: str, values: Values, gold: Values = ()) -> float:
     """A statistic of the items themselves; NaN if it has no value."""
-    return float(_weighted(statistic, values, gold, np.ones((1, len(values))))[0])
+    return float(_weight(statistic, values, gold, np.ones((1, len(values))))[0])
 
 
-def _weighted(statistic: str, values: Values, gold: Values, weights: Array) -> Array:
+def _weight(statistic: str, values: Values, gold: Values, weights: Array) -> Array:
     with np.errstate(invalid="ignore", divide="ignore"):
         return STATISTICS[statistic](np.asarray(values, float), np.asarray(gold, float), weights)
 
@@ -64,7 +64,7 @@ def interval(values: Array) -> tuple[float, float] | None:
 
 
 def mean_interval(differences: Values, clusters: Clusters = None) -> tuple[float, float]:
-    """95% bootstrap interval (percentiles) of a mean of paired differences; args as of :func:`resampled`."""
+    """95% bootstrap interval (percentiles) of a mean of paired differences; args as of :func:`resample`."""
     members = _numbers(clusters, len(differences))
     sums, sizes = np.bincount(members, weights=differences), np.bincount(members)
     means = [sums[drawn].sum(1) / sizes[drawn].sum(1) for drawn in _draws(len(sums))]
@@ -80,7 +80,7 @@ def permutation_p(differences: Values, clusters: Clusters = None) -> float:
 
     Args:
         differences: (Q,), one an item.
-        clusters: (Q,), as :func:`resampled` takes them: signs are those of whole clusters.
+        clusters: (Q,), as :func:`resample` takes them: signs are those of whole clusters.
     """
     sums = np.bincount(_numbers(clusters, len(differences)), weights=differences)
     sums = sums[sums != 0]  # whatever its sign, it changes nothing

@@ -31,20 +31,20 @@ from idiomtune.benchmarks.suite import Suite
 from idiomtune.declarations.benchmark import BenchmarkOptions
 from idiomtune.declarations.dataset import DatasetType
 from idiomtune.declarations.objective import ObjectiveOptions
-from idiomtune.declarations.registry import benchmark_type, declared
+from idiomtune.declarations.registry import benchmark_type, score_declaration
 from idiomtune.declarations.score import Score
-from idiomtune.encoder.device import place, start_processes
+from idiomtune.encoder.device import choose_device, start_processes
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.errors import UserError
 from idiomtune.io.hub import first_line
 from idiomtune.objectives import Batch, Objective, ObjectiveLoss
-from idiomtune.objectives.steps import repeated, repeated_anchors
-from idiomtune.programs.process import alone
+from idiomtune.objectives.steps import repeat, repeated_anchors
+from idiomtune.programs.process import run_alone
 from idiomtune.programs.run import read_settings
 from idiomtune.requests import Request
 from idiomtune.statistics import statistic_of
 from idiomtune.training.embedder import TrainableEmbedder, seed_everything
-from idiomtune.training.invariants import describe, slopes
+from idiomtune.training.invariants import describe, directional_derivatives
 from idiomtune.training.objective import build_objective
 from idiomtune.verbs import evaluation_options, training_options
 
@@ -54,7 +54,7 @@ _NUM_MODELS = 8  # random ones, for what chance gives
 _TAKEN = {"step", "epoch", "loss", "lr", "grad_norm", "texts_per_second", "empty_steps"}  # in the loop's log
 
 
-@alone
+@run_alone
 def check_objective(
     objective: ObjectiveOptions | str | Callable[[int], Objective],
     *overrides: str,
@@ -89,7 +89,7 @@ def check_objective(
     return _run(_ObjectiveChecks(lambda n: build_objective(settings.model_copy(update={"seed": n}))), skip)
 
 
-@alone
+@run_alone
 def check_benchmark(
     benchmark: BenchmarkOptions | str | Benchmark,
     *overrides: str,
@@ -125,7 +125,7 @@ def check_benchmark(
     return _run(_BenchmarkChecks(benchmark, functions), skip)
 
 
-@alone
+@run_alone
 def check_dataset(
     dataset: DatasetType,
     read: Callable[[str], Iterable[Any]],
@@ -330,7 +330,9 @@ class _ObjectiveChecks:
         """Of the derivative in each direction, as a share of the gradient."""
         rows = _rows(batch.requests).to(dtype)
         gradient = self._gradients(batch, rows.clone())[1][0]
-        changes, expected = slopes(lambda at: self._loss(batch, at).loss, rows, gradient, step * ways)
+        changes, expected = directional_derivatives(
+            lambda at: self._loss(batch, at).loss, rows, gradient, step * ways
+        )
         size = max(gradient.double().norm().item(), 1e-3 * self._size)
         errors: list[float] = ((changes - expected).abs() / (step * size or 1.0)).tolist()
         return errors
@@ -381,7 +383,10 @@ class _ObjectiveChecks:
         loss must not change embeddings in place."""
         results = []
         for tokens, is_parted in ((2**20, False), (1, True)):
-            encoder, running = _encoder(tokens_per_forward=tokens), start_processes(place("cpu", "fp32"))
+            encoder, running = (
+                _encoder(tokens_per_forward=tokens),
+                start_processes(choose_device("cpu", "fp32")),
+            )
             embedded = TrainableEmbedder(encoder, *running, 0, is_parted)(self._batches[0].requests, 0)
             loss = self._loss(self._batches[0], embedded.rows).loss
             embedded.backward(loss)
@@ -406,7 +411,7 @@ class _BenchmarkChecks:
                 self._random[key].append(value)
 
     def _scores(self, embed: Embed, of: Benchmark | None = None) -> dict[str, float]:
-        table = declared((of or self._benchmark).score(embed).scores)
+        table = score_declaration((of or self._benchmark).score(embed).scores)
         self._parts |= table.parts
         return {key: float(value) for key, value in table.items() if math.isfinite(value)}
 
@@ -518,7 +523,7 @@ class _DatasetChecks:
 
     def ids(self) -> object:
         """Ids are not unique over all splits: refuse or tell apart such records where the data is read."""
-        return repeated(map(self._id, chain(*self._records.values())))
+        return repeat(map(self._id, chain(*self._records.values())))
 
     def texts(self) -> object:
         """A text is empty, or a span is missing or not in its text: find it in the text as it is read."""
@@ -526,7 +531,7 @@ class _DatasetChecks:
 
     def splits(self) -> object:
         """Two splits share a group, so that a model has seen what scores it: tell them apart."""
-        return repeated(chain(*({*map(self._group, records)} for records in self._records.values())))
+        return repeat(chain(*({*map(self._group, records)} for records in self._records.values())))
 
     def reading(self) -> object:
         """A split is another when it is read again: keep the order of the file, and draw nothing."""

@@ -2,7 +2,7 @@
 
 Each takes the options of its command by the same names, as nested dictionaries (`trainer={"max_epochs": 2}`)
 or as on the command line (`"trainer.max_epochs=2"`), makes the same checks and writes the same files. Where
-a command takes the path of a table, rows in memory will do (:func:`idiomtune.io.tables.written_table`). What
+a command takes the path of a table, rows in memory will do (:func:`idiomtune.io.tables.write_table`). What
 you can fix is a :class:`idiomtune.errors.UserError`. One runs at a time in a process, and puts back what it
 changes of the process: logging, random states, environment and so on (:mod:`idiomtune.programs.process`).
 """
@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from idiomtune.errors import UserError
-from idiomtune.io.files import checked_count, described, expanded, is_file, is_folder, path_text
-from idiomtune.io.tables import inputs_in, written_table, written_tables, written_texts
-from idiomtune.programs.process import Interrupts, alone
+from idiomtune.io.files import checked_count, describe_type, is_file, is_folder, path_text, user_path
+from idiomtune.io.tables import inputs_in, write_table, write_tables, write_texts
+from idiomtune.programs.process import Interrupts, run_alone
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from idiomtune.reports.tables import Table
 
 
-@alone
+@run_alone
 def train(experiment: str | Path | None = None, *overrides: str, data: Any = None, **options: Any) -> Run:
     """Fine-tune a model: `idiomtune train`.
 
@@ -49,15 +49,15 @@ def train(experiment: str | Path | None = None, *overrides: str, data: Any = Non
         UserError: for everything that you can fix.
         KeyboardInterrupt: at Ctrl-C; :func:`resume` goes on with the run.
     """
-    from idiomtune.programs.ending import started
+    from idiomtune.programs.ending import current_run
     from idiomtune.programs.run import run_program
 
     run_program("train", *training_options(experiment, overrides, data, options))
-    assert started.run is not None
-    return Run(started.run.path)
+    assert current_run.run is not None
+    return Run(current_run.run.path)
 
 
-@alone
+@run_alone
 def resume(run: Run | str | Path = "auto", *overrides: str, **options: Any) -> Run:
     """Finish an interrupted run; without a name the newest unfinished one below the current folder.
 
@@ -75,7 +75,7 @@ def resume(run: Run | str | Path = "auto", *overrides: str, **options: Any) -> R
     return trained
 
 
-@alone
+@run_alone
 def check(experiment: str | Path | None = None, *overrides: str, data: Any = None, **options: Any) -> None:
     """Check a configuration and its data, in seconds: `idiomtune check`. Arguments as of :func:`train`.
 
@@ -90,7 +90,7 @@ def check(experiment: str | Path | None = None, *overrides: str, data: Any = Non
         run_program("check", *training_options(experiment, overrides, data, options))
 
 
-@alone
+@run_alone
 def evaluate(
     model: str | Path | Run | Encoder,
     benchmarks: str | Sequence[str] | None = None,
@@ -116,7 +116,7 @@ def evaluate(
         return Scores(run_program("evaluate", *overrides_), name)
 
 
-@alone
+@run_alone
 def learn(model: str | Path | Run, glossary: Any, *overrides: str, **options: Any) -> Encoder:
     """Teach a model what expressions mean: `idiomtune learn`.
 
@@ -133,7 +133,7 @@ def learn(model: str | Path | Run, glossary: Any, *overrides: str, **options: An
     from idiomtune.programs.run import run_program
 
     if (corpus := options.get("corpus")) is not None:
-        options["corpus"] = written_texts(corpus, "corpus", takes_rows=False)
+        options["corpus"] = write_texts(corpus, "corpus", takes_rows=False)
     words = [f"model={word(path_text(model, 'model'))}", *_words(overrides)]
     folder = run_program("learn", words, _in_memory({"glossary": glossary, **options}))
     from idiomtune.encoder.encoder import Encoder
@@ -141,7 +141,7 @@ def learn(model: str | Path | Run, glossary: Any, *overrides: str, **options: An
     return Encoder.from_pretrained(folder)
 
 
-@alone
+@run_alone
 def glossary(sources: Any, output: str | Path, *overrides: str, texts: Any = None, **options: Any) -> Path:
     """A glossary from dictionaries: `idiomtune glossary`.
 
@@ -163,7 +163,7 @@ def glossary(sources: Any, output: str | Path, *overrides: str, texts: Any = Non
     return path
 
 
-@alone
+@run_alone
 def push(run: Run | str | Path, repo_id: str | None = None, **options: Any) -> list[str | None]:
     """Publish a run's best checkpoint on the Hugging Face Hub: `idiomtune push`.
 
@@ -179,7 +179,7 @@ def push(run: Run | str | Path, repo_id: str | None = None, **options: Any) -> l
     return addresses
 
 
-@alone
+@run_alone
 def report(*runs: Run | str | Path, **options: Any) -> Page:
     """Compare runs: tables here, and a page: `idiomtune report`.
 
@@ -193,7 +193,7 @@ def report(*runs: Run | str | Path, **options: Any) -> Page:
     return Page(write(parse(arguments)) / PAGE)
 
 
-@alone
+@run_alone
 def gate(run: Run | str | Path, against: Run | str | Path | None = None, **options: Any) -> str:
     """May a run replace another model? `passes`, `fails` or `cannot tell`: `idiomtune gate`.
 
@@ -234,14 +234,14 @@ def usage(
     return usages
 
 
-@alone
+@run_alone
 def _encoder(model: Any) -> Encoder:
     from idiomtune.encoder.encoder import Encoder
 
     return Encoder.from_pretrained(_model_path(model))
 
 
-@alone
+@run_alone
 def explore(*models: Run | str | Path, output: str | Path | None = None, **options: Any) -> Page:
     """What models find in a corpus, side by side on a page: `idiomtune explore`.
 
@@ -305,11 +305,13 @@ class Scores(_Shown, Mapping[str, float]):
 
     def __init__(self, values: Mapping[str, float], model: str = "model") -> None:
         if not isinstance(values, Mapping) or not all(isinstance(key, str) for key in values):
-            raise UserError(f"must be score → value, got {described(values)}", option="values")
-        from idiomtune.declarations.registry import declared
+            raise UserError(f"must be score → value, got {describe_type(values)}", option="values")
+        from idiomtune.declarations.registry import score_declaration
         from idiomtune.declarations.score import ScoreTable, read_scores
 
-        self._values = values if isinstance(values, ScoreTable) else declared(read_scores(values, ()))
+        self._values = (
+            values if isinstance(values, ScoreTable) else score_declaration(read_scores(values, ()))
+        )
         self._model = model
 
     def __getitem__(self, key: str) -> float:
@@ -357,7 +359,7 @@ class Comparison(_Shown):
         reference: frames.Group | None = None,
     ) -> None:
         if not hasattr(compared, "differences"):
-            raise UserError(f"must be of two models, got {described(compared)}", option="compared")
+            raise UserError(f"must be of two models, got {describe_type(compared)}", option="compared")
         self._compared, self._ours, self._theirs = compared, candidate, reference
         self.differences = {difference.key: difference for difference in compared.differences}
 
@@ -451,12 +453,12 @@ class Run(_Shown, os.PathLike[str]):
         """
         with Interrupts():
             from idiomtune.reports.compare import compare
-            from idiomtune.reports.frames import one_group
+            from idiomtune.reports.frames import single_recipe
 
-        candidate = one_group([self._read])
+        candidate = single_recipe([self._read])
         if other == UNTRAINED:
             return Comparison(compare(candidate), candidate)
-        reference = one_group([Run(_existing(other, "other"))._read])
+        reference = single_recipe([Run(_existing(other, "other"))._read])
         return Comparison(compare(candidate, reference), candidate, reference)
 
     def examples(self, worst: int = 10, score: str | None = None) -> pd.DataFrame:
@@ -561,7 +563,7 @@ def evaluation_options(
 
 def _declared(options: Mapping[str, Any]) -> Options:
     """The options, an objective and benchmarks that are given as objects among them as their values."""
-    from idiomtune.config.compose import merged
+    from idiomtune.config.compose import merge_options
     from idiomtune.config.words import split_choices
     from idiomtune.declarations.benchmark import BenchmarkOptions
     from idiomtune.declarations.objective import ObjectiveOptions
@@ -578,7 +580,7 @@ def _declared(options: Mapping[str, Any]) -> Options:
                 0
             ]
             declared = {part.name: part.model_dump() for part in objects}
-            values["benchmark"] = merged(values.get("benchmark") or {}, declared)
+            values["benchmark"] = merge_options(values.get("benchmark") or {}, declared)
             own += objects
     if own:
         modules = values.get("extensions") or []
@@ -599,13 +601,13 @@ def _words(overrides: Sequence[str]) -> Sequence[str]:
     """Options as on the command line, without its flags."""
     for word in overrides:
         if not isinstance(word, str) or word.startswith("-") or not ("=" in word or word.startswith("~")):
-            raise UserError(f"must be a text name=value, got {described(word)}", option="overrides")
+            raise UserError(f"must be a text name=value, got {describe_type(word)}", option="overrides")
     return overrides
 
 
 def _in_memory(options: Mapping[str, Any], section: str = "") -> dict[str, Any]:
     """Nested options, data in memory as files; None is left out at the top, where it says "by default"."""
-    from idiomtune.config.compose import merged
+    from idiomtune.config.compose import merge_options
 
     values: dict[str, Any] = {}
     for name, value in options.items():
@@ -616,32 +618,32 @@ def _in_memory(options: Mapping[str, Any], section: str = "") -> dict[str, Any]:
         if value is not None or section:
             for part in reversed(name.split(".") if isinstance(name, str) else [name]):
                 value = {part: value}  # of "trainer.batch_size": 8, section by section
-            values = merged(values, value)
+            values = merge_options(values, value)
     return values
 
 
 def _in_files(option: str, value: Any) -> Any:
     """The value of an option, data in memory as files: what each option that takes a table takes."""
     from idiomtune.config.words import PATHS
-    from idiomtune.declarations.registry import is_place
+    from idiomtune.declarations.registry import is_data_path
 
     if value is None:
         return None
     if option in _NAMES_OR_TABLES:
-        return written_tables(value, option)
+        return write_tables(value, option)
     if option in ("corpus", "in"):
-        return written_texts(value, option, takes_rows=True)
-    if option.startswith("benchmark.") and isinstance(value, Mapping) and is_place(option):
-        return {name: written_table(table, f"{option}.{name}") for name, table in value.items()}
-    if is_place(option) or option.endswith("data.negatives.corpus"):
-        return written_table(value, option)
+        return write_texts(value, option, takes_rows=True)
+    if option.startswith("benchmark.") and isinstance(value, Mapping) and is_data_path(option):
+        return {name: write_table(table, f"{option}.{name}") for name, table in value.items()}
+    if is_data_path(option) or option.endswith("data.negatives.corpus"):
+        return write_table(value, option)
     return path_text(value, option) if option in PATHS else value
 
 
 def _existing(path: Any, option: str) -> str:
     """A run, a folder of runs, or a file of scores."""
     text = path_text(path, option)
-    if not is_folder(place := expanded(text, option)) and not is_file(place):
+    if not is_folder(place := user_path(text, option)) and not is_file(place):
         raise UserError("there is no such file or folder", option=option, file=text)
     return text
 

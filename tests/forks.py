@@ -107,7 +107,7 @@ def _import_all() -> None:
     import idiomtune.programs.report
     import idiomtune.programs.train
     import idiomtune.training.sweeper  # noqa: F401
-    from idiomtune.hub.card import card
+    from idiomtune.hub.card import write_card
     from idiomtune.reports.page import page
     from idiomtune.reports.plots import Curves, learning_curve
 
@@ -118,7 +118,7 @@ def _import_all() -> None:
     get_checkpoint_conversion_mapping("bert")
     with tempfile.TemporaryDirectory() as folder:
         learning_curve([Curves("", [], "")], 1, "", Path(folder, "curve.png"))
-    card("learnt", {}, model="", into="tokens", glossary={"expressions": 0}, about="", rows=[])
+    write_card("learnt", {}, model="", into="tokens", glossary={"expressions": 0}, about="", rows=[])
     page([], [], [], [])
 
 
@@ -155,7 +155,7 @@ def _do(work: Callable[[], object], outputs: Sequence[int]) -> NoReturn:
             (signal.SIGTERM, signal.SIG_DFL),
         ):
             signal.signal(signal_, handler)
-        vars(ending.started).update(vars(ending.Start()))  # as no program had run
+        vars(ending.current_run).update(vars(ending.RunState()))  # as no program had run
         for first in in_child:
             first()
         work()

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from idiomtune.declarations.registry import benchmark_type, declared
+from idiomtune.declarations.registry import benchmark_type, score_declaration
 from idiomtune.declarations.score import Score, ScoreTable, score_card
 
 SCORES = {
@@ -22,7 +22,7 @@ SCORES = {
 
 def table_of(scores: Mapping[str, float]) -> ScoreTable:
     """Scores as their benchmarks give them, by their keys."""
-    return declared(replace(score_at(key), value=value) for key, value in scores.items())
+    return score_declaration(replace(score_at(key), value=value) for key, value in scores.items())
 
 
 def score_at(key: str) -> Score:

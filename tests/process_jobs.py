@@ -19,7 +19,7 @@ from torch.distributed.tensor import DTensor
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.config import EvaluateSettings, TrainSettings, check
 from idiomtune.encoder.building import build_encoder
-from idiomtune.encoder.device import place, start_processes
+from idiomtune.encoder.device import choose_device, start_processes
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.sharding import local_shard, shard
 from idiomtune.errors import UserError
@@ -29,7 +29,7 @@ from idiomtune.objectives.contrastive import ContrastiveObjective
 from idiomtune.objectives.triplets import TripletObjective
 from idiomtune.programs import ending
 from idiomtune.programs.evaluate import evaluate as score_model
-from idiomtune.programs.run import _in_our_words
+from idiomtune.programs.run import _user_error
 from idiomtune.requests import Request
 from idiomtune.training.embedder import TrainableEmbedder
 from idiomtune.training.objective import build_objective
@@ -59,7 +59,7 @@ def gradients(
     """
     settings = check(TrainSettings, composed("config", *options))
     os.environ |= FSDP if sharded else {}
-    placement = place("cpu", "fp32")
+    placement = choose_device("cpu", "fp32")
     accelerator, processes = start_processes(placement)
     objective = build_objective(settings)
     encoder = build_encoder(settings.model, placement)
@@ -121,7 +121,7 @@ def gradients_of_all(jobs: list[dict[str, Any]]) -> None:
 def families(folders: list[str]) -> None:
     """That each of these models has the same gradients sharded as whole, in two passes a process."""
     os.environ |= FSDP
-    accelerator, processes = start_processes(place("cpu", "fp32"))
+    accelerator, processes = start_processes(choose_device("cpu", "fp32"))
     assert processes.sharding is not None
     requests = [Request(sentence) for sentence in CORPUS]
     for folder in folders:
@@ -183,7 +183,9 @@ def whole_run(
         return real(suite, *arguments, **named)
 
     Suite.run = watched  # type: ignore[assignment,method-assign]
-    patch("idiomtune.training.loop.is_tried", lambda _: True).start()  # as on a GPU: it changes nothing
+    patch(
+        "idiomtune.training.loop.tries_longest_batch", lambda _: True
+    ).start()  # as on a GPU: it changes nothing
     patch("idiomtune.reports.screens.show_finished_run").start()  # a third of the time
     if go_on:
         resume(Path(folder), *options)
@@ -230,7 +232,7 @@ def lost_run(folder: str, options: list[str], *, go_on: bool, lost: list[int], c
         whole_run(folder, options, go_on=go_on)
     except Exception as error:
         sys.stderr.flush()
-        os._exit(ending.report_error(_in_our_words(error)))
+        os._exit(ending.report_error(_user_error(error)))
     if os.environ["RANK"] == "0":
         Path(counted).write_text(str(passed), encoding="utf-8")
 

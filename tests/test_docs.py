@@ -30,7 +30,7 @@ import idiomtune.programs.gate
 import idiomtune.programs.report
 from docs import conf, options, results, terms
 from idiomtune.config import EvaluateSettings, LearnSettings, PushSettings, TrainSettings, check
-from idiomtune.config.compose import config_names, plain, register_resolvers
+from idiomtune.config.compose import config_names, register_resolvers, to_dict
 from idiomtune.config.sections import SearchSettings
 from idiomtune.config.settings import GlossarySettings
 from idiomtune.config.words import rewrite_arguments
@@ -136,7 +136,7 @@ def composed(name: str, overrides: tuple[str, ...]) -> dict[str, Any]:
     if "study" in sweeper:
         check(SearchSettings, {str(k): v for k, v in sweeper.items() if not str(k).startswith("_")})
     settings = OmegaConf.create({key: value for key, value in config.items() if key != "hydra"})
-    return plain(settings, throw_on_missing=False)
+    return to_dict(settings, throw_on_missing=False)
 
 
 def check_program(program: str, arguments: list[str]) -> None:

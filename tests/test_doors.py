@@ -19,10 +19,10 @@ from omegaconf import OmegaConf
 
 import idiomtune as it
 from idiomtune.benchmarks.semeval2022 import SemEvalBenchmarkOptions
-from idiomtune.config.compose import compose_config, plain, plain_values, unquoted, with_values
+from idiomtune.config.compose import compose_config, plain_values, to_dict, unquote_value, with_values
 from idiomtune.config.words import word
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.io.tables import read_rows, written_table, written_tables, written_texts
+from idiomtune.io.tables import read_rows, write_table, write_tables, write_texts
 from idiomtune.verbs import evaluation_options
 from tests.programs import refused
 
@@ -170,7 +170,7 @@ def test_doors_of_an_encoder(tiny: Any) -> None:
 def filled(option: str, value: Any) -> Any:
     """The value that an option of an evaluation has when it is given from Python."""
     config = with_values(OmegaConf.create(compose_config("evaluate")), plain_values({option: value}))
-    return plain(config, throw_on_missing=True)[option]
+    return to_dict(config, throw_on_missing=True)[option]
 
 
 def test_a_text_from_python_is_taken_literally() -> None:
@@ -178,7 +178,7 @@ def test_a_text_from_python_is_taken_literally() -> None:
     parts = [*"\\'\"${}[],=: \na1ä~/()@#", "${", "true", "dim=64", "oc.env:HOME", "null", "1e5"]
     draw = random.Random(7)
     texts = ["".join(draw.choices(parts, k=draw.randint(1, 8))) for _ in range(300)]
-    assert [unquoted(word(text)) for text in texts] == texts
+    assert [unquote_value(word(text)) for text in texts] == texts
     assert filled("split", texts) == texts
     for text in (text for text in texts[:40] if text.strip()):
         assert filled("output", text) == text
@@ -251,20 +251,20 @@ def test_rows_come_back_as_they_were() -> None:
         {"text": np.str_("b"), "number": np.int64(2), "share": np.float64(0.2), "yes": np.bool_(False)},
     ]
     rows[1] |= {"none": float("nan"), "list": np.array([1, 2])}
-    back = [row.values for row in read_rows(Path(written_table(rows)))]
+    back = [row.values for row in read_rows(Path(write_table(rows)))]
     assert back[0] == rows[0]
     assert back[1] == {"text": "b", "number": 2, "share": 0.2, "yes": False, "none": None, "list": [1, 2]}
     frame = pd.DataFrame({"text": ["a", None], "n": [1, 2], "x": [0.1234567890123456, None]})
-    assert [row.values for row in read_rows(Path(written_table(frame)))] == [
+    assert [row.values for row in read_rows(Path(write_table(frame)))] == [
         {"text": "a", "n": 1, "x": 0.1234567890123456},
         {"text": None, "n": 2, "x": None},
     ]
-    assert written_table(iter(rows)) == written_table(rows)
-    assert Path(written_texts(["a\nb", "c"], "corpus", takes_rows=True)).read_text() == "a b\nc\n"
-    assert written_table({"a b": ["c", "d"], "e f": None}) == written_table(
+    assert write_table(iter(rows)) == write_table(rows)
+    assert Path(write_texts(["a\nb", "c"], "corpus", takes_rows=True)).read_text() == "a b\nc\n"
+    assert write_table({"a b": ["c", "d"], "e f": None}) == write_table(
         [{"expression": e, "meaning": m} for e, m in (("a b", "c"), ("a b", "d"), ("e f", ""))]
     )
-    assert written_table(BOAT[0]) == written_table(BOAT)
+    assert write_table(BOAT[0]) == write_table(BOAT)
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def test_rows_come_back_as_they_were() -> None:
 )  # fmt: skip
 def test_a_value_that_json_lacks_is_an_error_with_row_and_field(value: Any) -> None:
     for data in ([{"text": "a"}, {"text": value}], pd.DataFrame({"text": ["a", value]}, dtype=object)):
-        error = refused(lambda: written_table(data, "data.train"))  # noqa: B023
+        error = refused(lambda: write_table(data, "data.train"))  # noqa: B023
         assert (error.option, error.row, error.field) == ("data.train", 2, "text")
 
 
@@ -294,7 +294,7 @@ def test_a_value_that_json_lacks_is_an_error_with_row_and_field(value: Any) -> N
     ids=lambda value: type(value).__name__,
 )
 def test_a_table_that_is_none_is_refused(data: Any) -> None:
-    for write in (written_table, written_tables):
+    for write in (write_table, write_tables):
         assert refused(lambda: write(data, "glossary")).option == "glossary"  # noqa: B023
     assert not Path("checkpoints").exists()
 

@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 
 import idiomtune as it
 from idiomtune.io.files import cache_folder
-from idiomtune.io.records import check_extensions, remember_start
+from idiomtune.io.records import check_extensions, record_start
 from tests.planted_runs import plant
 from tests.programs import program_env, refused
 from tests.tiny_runs import composed
@@ -255,7 +255,7 @@ def test_extensions_are_named_or_ones_own(tmp_path: Path) -> None:
     run = tmp_path / "run"
     check_extensions(run, ["mine"], ["mine", "other"])
     refused(lambda: check_extensions(run, ["mine", "more"], ["more"]), "extensions=[mine,more]")
-    remember_start(run, ["mine"])
+    record_start(run, ["mine"])
     check_extensions(run, ["mine"], [])
     refused(lambda: check_extensions(tmp_path / "copy", ["mine"], []), "extensions")
     refused(lambda: check_extensions(run, ["mine", "evil"], []), "extensions")

@@ -28,7 +28,7 @@ from idiomtune.io.tables import read_rows
 from idiomtune.programs.check import check as check_data
 from idiomtune.programs.evaluate import evaluate as score_model
 from idiomtune.programs.learn import learn
-from idiomtune.programs.run import ready
+from idiomtune.programs.run import checked_settings
 from tests.mistakes import PLACEHOLDERS, configured
 from tests.own_data import write
 from tests.planted_runs import plant
@@ -118,7 +118,10 @@ def here(in_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize(("file", "options", "named"), REFUSED)
 def test_a_mistake_is_refused(file: str, options: str, named: str, tiny_path: Path) -> None:
-    refused(lambda: check_data(ready(TrainSettings, configured(file, options, tiny_path))), *named.split("|"))
+    refused(
+        lambda: check_data(checked_settings(TrainSettings, configured(file, options, tiny_path))),
+        *named.split("|"),
+    )
 
 
 @pytest.mark.parametrize(("file", "options", "named"), REPORTED)
@@ -126,7 +129,7 @@ def test_a_doubtful_choice_is_reported(
     file: str, options: str, named: str, tiny_path: Path, caplog: Log, capsys: Captured
 ) -> None:
     caplog.set_level("INFO")
-    check_data(ready(TrainSettings, configured(file, options, tiny_path)))
+    check_data(checked_settings(TrainSettings, configured(file, options, tiny_path)))
     lines = [*(record.getMessage() for record in caplog.records), *capsys.readouterr().out.splitlines()]
     assert any(all(part in line for part in named.split("|")) for line in lines), lines
 
@@ -157,8 +160,8 @@ TAKEN: list[Taken] = [
     ("gate", "~nosuch/r floor=a:0", {}, "~nosuch"),
 ]
 PROGRAMS: dict[str, Callable[[Any], Any]] = {
-    "evaluate": lambda config: score_model(ready(EvaluateSettings, config)),
-    "learn": lambda config: learn(ready(LearnSettings, config)),
+    "evaluate": lambda config: score_model(checked_settings(EvaluateSettings, config)),
+    "learn": lambda config: learn(checked_settings(LearnSettings, config)),
     "explore": idiomtune.programs.explore.main,
     "report": idiomtune.programs.report.main,
     "gate": idiomtune.programs.gate.main,

@@ -12,7 +12,7 @@ import pytest
 from idiomtune.config import TrainSettings, check
 from idiomtune.programs.call import Call
 from idiomtune.programs.check import check as check_data
-from idiomtune.programs.run import ready
+from idiomtune.programs.run import checked_settings
 from idiomtune.programs.train import train
 from idiomtune.training.run_folder import RunFolder
 from tests.mistakes import configured
@@ -105,7 +105,7 @@ def small(file: str, options: str) -> str:
 
 @pytest.mark.parametrize(("file", "options"), SOUND)
 def test_it_is_in_order(file: str, options: str, tiny_path: Path, caplog: Log, capsys: Captured) -> None:
-    check_data(ready(TrainSettings, configured(file, small(file, options), tiny_path)))
+    check_data(checked_settings(TrainSettings, configured(file, small(file, options), tiny_path)))
     assert "in order" in capsys.readouterr().out
     assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []
 

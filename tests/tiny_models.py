@@ -14,7 +14,7 @@ from transformers import AutoTokenizer, BertConfig, BertModel, PreTrainedTokeniz
 
 from idiomtune.data.idiolink import INSTRUCTION
 from idiomtune.data.sources import SAMPLE_ROOT
-from idiomtune.encoder.glossary import UsageGate
+from idiomtune.encoder.glossary import UsageClassifier
 from idiomtune.encoder.reading import Prompts
 
 _TEXTS = {".json", ".csv"}
@@ -68,6 +68,6 @@ def tiny_sentence_transformer(folder: Path, tokenizer_of: str, *, size: int = 32
     return folder / "model"
 
 
-def constant_gate(dimension: int, bias: float) -> UsageGate:
+def constant_gate(dimension: int, bias: float) -> UsageClassifier:
     """A gate that tells every use alike, of a model with hidden states of this width."""
-    return UsageGate([0.0] * 3 * dimension, bias, (1,), (0.0,) * dimension)
+    return UsageClassifier([0.0] * 3 * dimension, bias, (1,), (0.0,) * dimension)

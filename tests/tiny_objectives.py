@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from idiomtune.data.idiolink import Document, Split, TrainingTuple
-from idiomtune.data.own.load import OwnSplits
+from idiomtune.data.own.load import UserSplits
 from idiomtune.data.semeval2022 import SentenceGroup
 from idiomtune.declarations.registry import objective_types
 from idiomtune.objectives.idiolink import IdioLinkObjective
-from idiomtune.objectives.own import OwnContrastiveObjective
+from idiomtune.objectives.own import UserContrastiveObjective
 from idiomtune.objectives.triplets import AdaptiveTripletObjective
 from tests.tiny_runs import composed
 
@@ -44,12 +44,12 @@ def idiolink(
 
 
 def own_pairs(
-    splits: OwnSplits, *, batch_size: int = 2, seed: int = 0, **changes: Any
-) -> OwnContrastiveObjective:
+    splits: UserSplits, *, batch_size: int = 2, seed: int = 0, **changes: Any
+) -> UserContrastiveObjective:
     """The defaults for one's own pairs, and sentences with groups."""
     defaults: dict[str, Any] = {"query_mode": ["span"], "document_mode": ["sentence"]}
     chosen = options("own", **(defaults | changes))
-    return OwnContrastiveObjective(chosen, splits, batch_size=batch_size, seed=seed)
+    return UserContrastiveObjective(chosen, splits, batch_size=batch_size, seed=seed)
 
 
 def triplets(

@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 
 from idiomtune.config import TrainerSettings, TrainSettings, check
 from idiomtune.config.compose import compose_config
-from idiomtune.data.own.load import forget_own_data
+from idiomtune.data.own.load import forget_user_data
 from idiomtune.errors import Interrupted
 from idiomtune.io.runs import checkpoints
 from idiomtune.programs.call import Call
@@ -73,7 +73,7 @@ def resume(folder: Path, *options: str, draws: bool = False) -> float:
 
 
 def _run(settings: TrainSettings, experiment: str, folder: Path, draws: bool) -> float:
-    forget_own_data()  # as the command does
+    forget_user_data()  # as the command does
     with ExitStack() as held:
         if not draws:
             held.enter_context(patch("idiomtune.reports.plots.draw_figures"))

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 import idiomloss
 from idiomtune.admire import AdmireOptions
-from idiomtune.admire.scorer import Scorer, routed, usage_of
+from idiomtune.admire.scorer import Scorer, route, usage_of
 from idiomtune.config import TrainSettings
 from idiomtune.data import astitch
 from idiomtune.data.admire import Item
@@ -21,7 +21,7 @@ from idiomtune.data.astitch import read_senses, read_usages
 from idiomtune.data.names import ADMIRE_SENSES
 from idiomtune.data.places import admire_split, data_files
 from idiomtune.encoder.building import empty_encoder
-from idiomtune.encoder.device import place
+from idiomtune.encoder.device import choose_device
 from idiomtune.errors import UserError
 from idiomtune.expressions import plain_expression
 from idiomtune.objectives import Batch, Mean, ObjectiveLoss
@@ -87,7 +87,9 @@ class AdmireObjective:
 
         width = empty_encoder(settings.model).dimension
         torch.manual_seed(settings.seed)  # of the scorer's first weights
-        scorer = self.modules = Scorer(options, width, place(settings.device, settings.precision).device)
+        scorer = self.modules = Scorer(
+            options, width, choose_device(settings.device, settings.precision).device
+        )
         self._batch_size, self._seed = settings.trainer.batch_size, settings.seed
         self.files = [*items.files, *corpus.files, files(astitch.SENSES_FILE), *scorer.prepare(self._items)]
         self.special_tokens = {name: getattr(options, name) for name in options.special_tokens}
@@ -204,7 +206,7 @@ class AdmireObjective:
         vectors, logits = scorer.sense(of_usages.view(len(sentences) - num, -1, of_usages.shape[1]))
         vectors, logits = torch.cat([item_vectors, vectors]), torch.cat([item_logits, logits])
         senses = torch.tensor([int(not usage.is_idiomatic) for usage in sentences], device=logits.device)
-        rank = self._rank_loss(routed(by_expert, senses[:num]), _gold_ranks(items, logits.device))
+        rank = self._rank_loss(route(by_expert, senses[:num]), _gold_ranks(items, logits.device))
         sense = functional.cross_entropy(logits, senses)
         of_sentences = [self._meanings(usage) for usage in sentences]
         is_in = [[[text in side for text in texts] for side in both] for both in of_sentences]

@@ -156,7 +156,7 @@ class SenseEncoder(nn.Module):
         return vectors, self.logit(first)[:, 0]
 
 
-def summarised(captions: Sequence[str], options: CaptionOptions, device: str) -> Path:
+def summarise(captions: Sequence[str], options: CaptionOptions, device: str) -> Path:
     """The cached file of the captions' summaries (caption → summary), which is made if it is missing.
 
     A summary is the model's own (beam search, nothing is drawn), each caption alone.
@@ -179,7 +179,7 @@ def summarised(captions: Sequence[str], options: CaptionOptions, device: str) ->
             summaries[caption] = tokenizer.decode(written[0], skip_special_tokens=True) or caption
         write_text(path, json.dumps(summaries, indent=1))
 
-    return cache.get("summaries", [options.model_dump(), list(captions)], make, suffix=".json")
+    return cache.cached_file("summaries", [options.model_dump(), list(captions)], make, suffix=".json")
 
 
 def _tokens(tokenizer: Any, texts: Sequence[str], limit: int, device: Any) -> dict[str, Tensor]:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from idiomtune.admire import FILES, AdmireOptions
-from idiomtune.admire.pretrained import ClipTowers, SenseEncoder, summarised
+from idiomtune.admire.pretrained import ClipTowers, SenseEncoder, summarise
 from idiomtune.benchmarks import Embed, Result
 from idiomtune.benchmarks.admire import GOLD_SENSE, MAJORITY, AdmireBenchmark, add_order
 from idiomtune.config import Common
@@ -28,7 +28,7 @@ from idiomtune.data.astitch import UsageCorpus, read_usages
 from idiomtune.data.names import ADMIRE_SENSES, AdmireSplit, AStitchFile, AStitchSplit, unseen_astitch
 from idiomtune.data.places import admire_split, data_files
 from idiomtune.encoder.device import Placement
-from idiomtune.encoder.forward import evaluating
+from idiomtune.encoder.forward import evaluation_mode
 from idiomtune.errors import DataMissingError, UserError
 from idiomtune.expressions import expression_pattern
 from idiomtune.io.files import read_json, write_json
@@ -92,7 +92,7 @@ class RankingNetwork(nn.Module):
         return scores
 
 
-def routed(by_expert: Tensor, sense: Tensor) -> Tensor:
+def route(by_expert: Tensor, sense: Tensor) -> Tensor:
     """(Q, 5): of the experts' scores (2, Q, 5) those of each item's sense, int (Q,), 0 = idiomatic."""
     return by_expert[sense, torch.arange(len(sense), device=sense.device)]
 
@@ -246,7 +246,7 @@ class Scorer(nn.Module):
             return functional.cosine_similarity(sentences[:, None], candidates[-1], dim=2)
         if number == 0 and self.sense_encoder is not None:
             is_fixed = self.options.sense_encoder.stage == "first"  # else the ranking loss trains it, too
-            with evaluating(self.sense_encoder) if is_fixed else nullcontext():
+            with evaluation_mode(self.sense_encoder) if is_fixed else nullcontext():
                 vectors = self.sense_encoder([self.sense_text(usage_of(item)) for item in items])[0]
             vectors = vectors.detach() if is_fixed else vectors
         sense = [vectors] * (number == 0 and self.options.ablation != "no_sense_encoder")
@@ -270,7 +270,7 @@ class Scorer(nn.Module):
         long = sorted(caption for caption in captions if len(caption.split()) > options.words)
         if options.summariser is None or not long:
             return []
-        path = summarised(long, options, self._device)
+        path = summarise(long, options, self._device)
         self._summaries |= read_json(path)
         return [path]
 
@@ -356,7 +356,7 @@ class ExpertsBenchmark(AdmireBenchmark):
         return [request for usage in corpus.usages for request in self.scorer.sense_requests(usage)]
 
     def add_records(self, embed: Embed, result: Result) -> None:
-        with evaluating(self.scorer), torch.no_grad():
+        with evaluation_mode(self.scorer), torch.no_grad():
             super().add_records(embed, result)
             for name, corpus in self.usages.items():
                 rows = embed(self._of_usages(corpus))
@@ -369,12 +369,12 @@ class ExpertsBenchmark(AdmireBenchmark):
         items, mode = split.items, self.scorer.options.mode
         _, logits, scores = self.scorer(items, embeddings)
         predicted, by_expert = logits.argmax(1), scores.double()
-        records = add_order(split, mode, routed(by_expert, predicted).cpu(), result)
+        records = add_order(split, mode, route(by_expert, predicted).cpu(), result)
         for record, number in zip(records, predicted.tolist(), strict=True):
             record["predicted_sense"] = ADMIRE_SENSES[number]
         if all(item.sense is not None for item in items):
             gold = torch.tensor([int(item.sense == "literal") for item in items], device=predicted.device)
-            add_order(split, f"{mode}_{GOLD_SENSE}", routed(by_expert, gold).cpu(), result)
+            add_order(split, f"{mode}_{GOLD_SENSE}", route(by_expert, gold).cpu(), result)
             result.per_query.extend(_senses(split.name, MAJORITY, [usage_of(item) for item in items]))
 
 

@@ -70,7 +70,7 @@ class Benchmark(Protocol):
 
     It may also have:
 
-    - `announced`, the requests that it will ask for: those of all benchmarks are embedded in one pass, which
+    - `requests_ahead`, the requests that it will ask for: those of all benchmarks are embedded in one pass, which
       reads each text once, in whatever pooling or span it is asked for;
     - `takes_whole_embeddings = True`, if it cannot score embeddings that are cut to fewer dimensions.
     """
@@ -115,7 +115,7 @@ def table_text(header: Sequence[str], rows: Iterable[Sequence[str]], **form: str
     return file.getvalue()
 
 
-def announced(benchmark: Benchmark) -> Sequence[Request]:
+def requests_ahead(benchmark: Benchmark) -> Sequence[Request]:
     """The requests that a benchmark is known to ask for, before it is scored."""
     requests: Sequence[Request] = getattr(benchmark, "announced", ())
     return requests
@@ -123,7 +123,7 @@ def announced(benchmark: Benchmark) -> Sequence[Request]:
 
 def requests_of(benchmark: Benchmark) -> Sequence[Request]:
     """The requests that a benchmark will ask for: announced, or found by a rehearsal on random numbers."""
-    if requests := announced(benchmark):
+    if requests := requests_ahead(benchmark):
         return requests
     import torch
 

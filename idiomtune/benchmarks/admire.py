@@ -63,7 +63,7 @@ def experts_scores(splits: Iterable[str], mode: ExpertsMode) -> list[Score]:
     return scores
 
 
-def _refined(score: Score) -> Score:
+def _refine(score: Score) -> Score:
     """Experts are also compared by sense: each sense has an expert of its own."""
     if score.mode == MAJORITY:
         return replace(score, role="constant")
@@ -163,7 +163,7 @@ def _example(
     "admire",
     title="AdMIRe",
     metrics=_METRICS,
-    refine=_refined,
+    refine=_refine,
     read_record=_read_record,
     examples=_examples,
     hub_dataset="admire",

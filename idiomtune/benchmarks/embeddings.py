@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.forward import cut_spans_note, truncated_note
+from idiomtune.encoder.forward import truncated_note, truncated_spans_note
 from idiomtune.encoder.parallel import embed_all
 from idiomtune.errors import UserError
 from idiomtune.io.cache import put_tensors, read_tensors
@@ -52,7 +52,7 @@ def embed_or_read(encoder: Encoder, requests: Sequence[Request], processes: Proc
         encoder: in evaluation mode. It notes cut spans also if they are not embedded again.
         what: is embedded, for the progress bar.
     """
-    path = processes.from_main(lambda: kept_file(encoder, requests, processes.count))
+    path = processes.from_main(lambda: stored_file(encoder, requests, processes.count))
     if path is None:
         return embed_now(encoder, requests, processes, title)
     stored = read_tensors(path) if processes.is_main else None
@@ -71,13 +71,13 @@ def embed_or_read(encoder: Encoder, requests: Sequence[Request], processes: Proc
     log.info("embeddings are read from the cache (to compute them again: %s): %s", option, path)
     if cut_spans := {requests[row] for row in stored["cut_spans"].tolist()}:
         spans = {request for request in requests if request.pooling == "span"}
-        log.warning("%s", cut_spans_note(len(cut_spans), len(spans), encoder.model.max_seq_length))
+        log.warning("%s", truncated_spans_note(len(cut_spans), len(spans), encoder.model.max_seq_length))
         encoder.cut_spans |= cut_spans
     encoder.truncated |= {requests[row] for row in stored["truncated"].tolist()}
     return stored["embeddings"].clone()  # in memory aligned as that of computed ones: it decides rounding
 
 
-def kept_file(encoder: Encoder, requests: Sequence[Request], num_processes: int) -> Path | None:
+def stored_file(encoder: Encoder, requests: Sequence[Request], num_processes: int) -> Path | None:
     """The file for these embeddings, whether it is there or not; None if they are not to be kept.
 
     Those of a model with code of its own, which no sum identifies, are not; nor is what would not fit.
@@ -92,7 +92,7 @@ def kept_file(encoder: Encoder, requests: Sequence[Request], num_processes: int)
         log.warning("no embeddings are kept: %s", error)
         return None
     digest = hashlib.sha256()
-    for fact in _facts(encoder, requests, num_processes):
+    for fact in _machine_facts(encoder, requests, num_processes):
         digest.update(f"{len(fact)} {fact}".encode("utf-8", "surrogatepass"))
     return folder / f"{digest.hexdigest()}.safetensors"
 
@@ -197,7 +197,7 @@ class Remembered:
             log.warning("%s", notes[-1])
         spans = {request for request in self._rows if request.pooling == "span"}
         if num_cut := len(spans & self._encoder.cut_spans):
-            notes.append(cut_spans_note(num_cut, len(spans), self._encoder.model.max_seq_length))
+            notes.append(truncated_spans_note(num_cut, len(spans), self._encoder.model.max_seq_length))
         prompts = self._encoder.prompts
         if prompts.query or prompts.document:
             notes.append(
@@ -209,7 +209,7 @@ class Remembered:
         return notes
 
 
-def _facts(encoder: Encoder, requests: Sequence[Request], num_processes: int) -> Iterator[str]:
+def _machine_facts(encoder: Encoder, requests: Sequence[Request], num_processes: int) -> Iterator[str]:
     """All that decides the embeddings, rounding included."""
     device = encoder.device
     yield encoder.digest()

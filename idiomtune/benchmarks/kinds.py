@@ -19,8 +19,8 @@ from idiomtune.declarations.registry import benchmark
 from idiomtune.errors import DataMissingError
 
 if TYPE_CHECKING:
-    from idiomtune.benchmarks.own.pairs import OwnPairBenchmark
-    from idiomtune.benchmarks.own.retrieval import OwnRetrievalBenchmark
+    from idiomtune.benchmarks.own.pairs import UserPairBenchmark
+    from idiomtune.benchmarks.own.retrieval import UserRetrievalBenchmark
 
 Options = TypeVar("Options", bound=type[BenchmarkOptions])
 
@@ -44,9 +44,9 @@ class PairsOptions(_Kind):
     Or .tsv, .jsonl, .parquet: the columns are those of `own_sts` (docs/own-data-scoring.md).
     """
 
-    def build(self, settings: Any) -> OwnPairBenchmark:
+    def build(self, settings: Any) -> UserPairBenchmark:
         """The benchmark, on the splits that are to be scored."""
-        from idiomtune.benchmarks.own.pairs import OwnPairBenchmark, read_pairs
+        from idiomtune.benchmarks.own.pairs import UserPairBenchmark, read_pairs
         from idiomtune.io.tables import is_table
 
         folder, files = self._folder(settings), dict[str, Path]()
@@ -56,7 +56,7 @@ class PairsOptions(_Kind):
                 raise DataMissingError(f"there is no {split}.csv in data.{self.name}={folder}")
             files[split] = table
         pairs = {split: read_pairs(table, self.name) for split, table in files.items()}
-        return OwnPairBenchmark(self.name, pairs, [*files.values()])
+        return UserPairBenchmark(self.name, pairs, [*files.values()])
 
 
 class RetrievalOptions(_Kind):
@@ -65,14 +65,14 @@ class RetrievalOptions(_Kind):
     The files are those of `own_retrieval` (docs/own-data-scoring.md).
     """
 
-    def build(self, settings: Any) -> OwnRetrievalBenchmark:
+    def build(self, settings: Any) -> UserRetrievalBenchmark:
         """The benchmark, on the splits that are to be scored."""
         from idiomtune.benchmarks.own.collections import read_collection
-        from idiomtune.benchmarks.own.retrieval import OwnRetrievalBenchmark
+        from idiomtune.benchmarks.own.retrieval import UserRetrievalBenchmark
 
         folder = self._folder(settings)
         collections = [read_collection(split, folder / split) for split in settings.splits(self.name)]
-        return OwnRetrievalBenchmark(collections, name=self.name)
+        return UserRetrievalBenchmark(collections, name=self.name)
 
 
 def pairs_benchmark(name: str, **facts: Any) -> Callable[[Options], Options]:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from idiomloss.similarity import unit_vectors
-from idiomtune.data.own.store import number_for
+from idiomtune.data.own.store import stable_hash
 
 # Of some queries, a slice of all, with N documents: (size of the slice, N).
 Similarity = Callable[[slice], Tensor]
@@ -27,7 +27,7 @@ def tie_break(ids: Iterable[str]) -> Tensor:
     Hashes of the ids: the same in every run, whatever the order of the documents, and unrelated to what is
     relevant.
     """
-    return torch.from_numpy(np.fromiter(map(number_for, ids), np.int64))
+    return torch.from_numpy(np.fromiter(map(stable_hash, ids), np.int64))
 
 
 def rank(similarity: Tensor, depth: int | None = None, ties: Tensor | None = None) -> Tensor:

@@ -14,11 +14,11 @@ from idiomtune.benchmarks import Embed, Result, scores_of, table_text
 from idiomtune.data.names import LANGUAGE_NAMES, SemEvalSplit
 from idiomtune.data.places import data_files
 from idiomtune.data.semeval2022 import FILES, PairSplit, read_pairs
-from idiomtune.declarations.benchmark import BenchmarkOptions, Place, QueryResult, results_of
+from idiomtune.declarations.benchmark import BenchmarkOptions, QueryResult, TableCell, results_of
 from idiomtune.declarations.options import as_list
 from idiomtune.declarations.registry import benchmark
 from idiomtune.declarations.score import Metric, Score
-from idiomtune.requests import Request, symmetric
+from idiomtune.requests import Request, symmetric_request
 
 _LANGUAGES = ("en", "pt", "gl", "all")
 _SUBSETS = {"idiom": "idiom", "sts": "STS", "all": "all"}
@@ -26,13 +26,13 @@ _MODES = ["/".join(parts) for parts in product(_LANGUAGES, _SUBSETS)]
 _METRICS = [Metric("spearman", is_drawn=True, statistic="spearman")]
 
 
-def _refined(score: Score) -> Score:
+def _refine(score: Score) -> Score:
     """dev's halves are for choosing on one of them; of the languages, `all` is drawn."""
     role = "compared" if score.split in ("dev_a", "dev_b") else score.role
     return replace(score, role=role, is_drawn=score.mode.startswith("all/"))
 
 
-def _place(score: Score) -> Place:
+def _cell(score: Score) -> TableCell:
     language, _, subset = score.mode.partition("/")
     return LANGUAGE_NAMES[language], "Spearman", _SUBSETS[subset]
 
@@ -52,9 +52,9 @@ def _read_record(record: Mapping[str, Any]) -> Iterator[QueryResult]:
     "semeval2022",
     title="SemEval-2022 Task 2B",
     metrics=_METRICS,
-    refine=_refined,
+    refine=_refine,
     rows="language",
-    place=_place,
+    place=_cell,
     read_record=_read_record,
     hub_dataset="semeval2022_task2b",
     hub_task="semantic-similarity",
@@ -109,7 +109,9 @@ class SemEvalBenchmark:
     def announced(self) -> list[Request]:
         """The sentences; halves of dev share theirs."""
         pairs = dict.fromkeys(pair for split in self.splits for pair in split.pairs)
-        return [symmetric(pair.sentence1) for pair in pairs] + [symmetric(pair.sentence2) for pair in pairs]
+        return [symmetric_request(pair.sentence1) for pair in pairs] + [
+            symmetric_request(pair.sentence2) for pair in pairs
+        ]
 
     def score(self, embed: Embed) -> Result:
         """The scores of all splits, and predictions for them."""
@@ -117,8 +119,8 @@ class SemEvalBenchmark:
 
         result = Result()
         for split in self.splits:
-            first = embed([symmetric(pair.sentence1) for pair in split.pairs])
-            second = embed([symmetric(pair.sentence2) for pair in split.pairs])
+            first = embed([symmetric_request(pair.sentence1) for pair in split.pairs])
+            second = embed([symmetric_request(pair.sentence2) for pair in split.pairs])
             predicted = {p.id: cosine for p, cosine in zip(split.pairs, cosines(first, second), strict=True)}
             _score_split(split, predicted, result)
             form = _submission(split, predicted, self.options.setting)

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from idiomtune.benchmarks import Benchmark, Distributions, Embed, Result, announced
+from idiomtune.benchmarks import Benchmark, Distributions, Embed, Result, requests_ahead
 from idiomtune.benchmarks.embeddings import Remembered
 from idiomtune.config import ModelSettings
-from idiomtune.declarations.registry import declared
+from idiomtune.declarations.registry import score_declaration
 from idiomtune.declarations.score import Score, ScoreTable
 from idiomtune.encoder.building import empty_encoder
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.forward import evaluating
+from idiomtune.encoder.forward import evaluation_mode
 from idiomtune.errors import UserError
 from idiomtune.io.processes import Processes
 from idiomtune.requests import Request
@@ -100,9 +100,9 @@ class Suite:
         """
         start = time.perf_counter()
         chosen = [b for b in self.benchmarks if only is None or b.name in only]
-        with evaluating(encoder):
+        with evaluation_mode(encoder):
             embed = Remembered(encoder, self._processes, cached=keep, earlier=self.known)
-            requests = [request for benchmark in chosen for request in announced(benchmark)]
+            requests = [request for benchmark in chosen for request in requests_ahead(benchmark)]
             if new := [request for request in requests if request not in embed]:
                 embed.add(new)
             with torch.autocast("cpu", enabled=False):  # a lower precision is the model's alone
@@ -133,7 +133,9 @@ class Suite:
         for benchmark in chosen:
             began = time.perf_counter()
             result = benchmark.score(embed)
-            of_benchmark = _checked(benchmark, result, given_by) | self._scores_when_cut(benchmark, embed)
+            of_benchmark = _check_result(benchmark, result, given_by) | self._scores_when_cut(
+                benchmark, embed
+            )
             given_by |= dict.fromkeys(of_benchmark, benchmark.name)
             for gathered, records in ((card.per_query, result.per_query), (card.maps, result.maps)):
                 gathered.setdefault(benchmark.name, []).extend(_as_json(benchmark.name, records))
@@ -159,13 +161,15 @@ class Suite:
         varying = [
             replace(score, dimension=size)
             for size in self.dimensions
-            for score in _checked(benchmark, benchmark.score(_cut(embed, size)), {}).values()
+            for score in _check_result(
+                benchmark, benchmark.score(_truncated_dimensions(embed, size)), {}
+            ).values()
             if not score.is_constant
         ]
-        return declared(varying).parts
+        return score_declaration(varying).parts
 
 
-def _cut(embed: Embed, size: int) -> Embed:
+def _truncated_dimensions(embed: Embed, size: int) -> Embed:
     """The same embeddings, cut to their first `size` dimensions."""
     return lambda requests: embed(requests)[:, :size]
 
@@ -189,7 +193,7 @@ def _check_width(dimensions: Sequence[int], width: int) -> None:
         )
 
 
-def _checked(benchmark: Benchmark, result: Result, given_by: Mapping[str, str]) -> dict[str, Score]:
+def _check_result(benchmark: Benchmark, result: Result, given_by: Mapping[str, str]) -> dict[str, Score]:
     """A benchmark's scores by key, as it declares them; their values may not be finite.
 
     Args:
@@ -216,7 +220,7 @@ def _checked(benchmark: Benchmark, result: Result, given_by: Mapping[str, str]) 
                 "of a tensor its .item()"
             )
         scores.append(replace(score, value=number))
-    return declared(scores).parts
+    return score_declaration(scores).parts
 
 
 def _as_json(name: str, value: Any) -> Any:

@@ -15,7 +15,7 @@ _OPTION = re.compile(r"( *)([\w.@+-]+):(?: (.*)|$)")
 _COMMENT = re.compile(r"(?:^|\s)#\s?(.*)$")
 
 
-def commented(config: DictConfig, program: str, choices: Mapping[str, str | None]) -> str:
+def add_comments(config: DictConfig, program: str, choices: Mapping[str, str | None]) -> str:
     """The configuration; comments of the experiment, which say what it changes and why, come before others.
 
     Args:

@@ -22,7 +22,7 @@ from idiomtune.config.validation import nearest, options_called
 from idiomtune.declarations.models import CONF
 from idiomtune.declarations.options import as_list
 from idiomtune.errors import UserError
-from idiomtune.io.files import checked_text, described, expanded
+from idiomtune.io.files import checked_text, describe_type, user_path
 from idiomtune.io.secrets import refuse_values
 from idiomtune.io.tables import is_table, read_rows
 
@@ -32,7 +32,7 @@ _MOST_BITS = 1024  # of a number
 Compose = Callable[..., Mapping[str, Any]]  # (override) → the configuration that it makes
 
 
-def with_parts_filled(config: dict[str, Any], compose: Compose) -> dict[str, Any]:
+def fill_parts(config: dict[str, Any], compose: Compose) -> dict[str, Any]:
     """The configuration, each part of a mixture as its experiment or objective has it, and as it says.
 
     Of an experiment the objective is taken with its options; what it says of the model, the trainer and the
@@ -54,12 +54,12 @@ def with_parts_filled(config: dict[str, Any], compose: Compose) -> dict[str, Any
     filled, models = {}, {}
     for key, options in parts.items():
         name = str(key)
-        filled[name], models[name] = _filled(f"objective.parts.{name}", options, common, compose)
+        filled[name], models[name] = _fill_part(f"objective.parts.{name}", options, common, compose)
     _check_idiom_tokens(config, filled, models)
     return config | {"objective": objective | {"parts": filled}}
 
 
-def _filled(
+def _fill_part(
     place: str, own: Any, common: dict[str, Any], compose: Compose
 ) -> tuple[dict[str, Any], Mapping[str, Any]]:
     """A part, and the section `model` of its experiment."""
@@ -81,16 +81,16 @@ def _filled(
         raise UserError(
             f"{place}: experiment={experiment} has the objective {objective}, not {name}: give one of them"
         )
-    options = merged(base["objective"], own.get("options") or {})
-    part = merged(common, own) | {"experiment": experiment, "objective": objective, "options": options}
+    options = merge_options(base["objective"], own.get("options") or {})
+    part = merge_options(common, own) | {"experiment": experiment, "objective": objective, "options": options}
     return part, base["model"] if experiment else {}
 
 
-def merged(base: Any, changes: Any) -> Any:
+def merge_options(base: Any, changes: Any) -> Any:
     """`changes` over `base`, section by section; where `base` has an empty section, any names may be given."""
     if not isinstance(base, dict) or not isinstance(changes, dict):
         return changes
-    return base | {key: merged(base.get(key), value) for key, value in changes.items()}
+    return base | {key: merge_options(base.get(key), value) for key, value in changes.items()}
 
 
 def _check_idiom_tokens(
@@ -123,7 +123,7 @@ def _check_idiom_tokens(
 # Options whose default depends on how much data there is.
 
 
-def with_sizes_chosen(config: dict[str, Any]) -> dict[str, Any]:
+def resolve_by_data_size(config: dict[str, Any]) -> dict[str, Any]:
     """The configuration; where an option has several values, that for the number of training rows is put in.
 
     `{500: 30, more: 3}` is 30 for up to 500 rows of `data.train`, and 3 for more, or for data of the Hub.
@@ -158,7 +158,7 @@ def _count_rows(names: Sequence[str], most: int) -> int:
         for name in names:
             if name.startswith("hf:"):
                 return most + 1
-            path = expanded(name, "data.train")
+            path = user_path(name, "data.train")
             for table in filter(is_table, path.iterdir()) if path.is_dir() else [path]:
                 number += sum(1 for _ in islice(read_rows(table), most + 1 - number))
     return number
@@ -185,7 +185,7 @@ def with_values(config: DictConfig, values: Mapping[str, Any]) -> DictConfig:
         for name, section in (values.get(group) or {}).items():
             if name not in config.get(group, {}) and not (isinstance(section, Mapping) and "name" in section):
                 raise UserError(f"is not chosen: give its name too, {group}={name}", option=f"{group}.{name}")
-    filled: DictConfig = OmegaConf.create(merged(OmegaConf.to_container(config), values))
+    filled: DictConfig = OmegaConf.create(merge_options(OmegaConf.to_container(config), values))
     return filled
 
 
@@ -210,7 +210,7 @@ def _plain_values(value: Any, option: str = "") -> Any:
         value = value.tolist()
     if isinstance(value, Mapping):
         if wrong := [key for key in value if not isinstance(key, str | int)]:
-            raise UserError(f"a name must be text, got {described(wrong[0])}", option=option)
+            raise UserError(f"a name must be text, got {describe_type(wrong[0])}", option=option)
         return {k: _plain_values(part, f"{option}.{k}".lstrip(".")) for k, part in value.items()}
     if isinstance(value, list | tuple):
         return [_plain_values(part, option) for part in value]
@@ -232,7 +232,7 @@ def given_options(values: Mapping[str, Any], section: str = "") -> list[str]:
         if isinstance(value, Mapping):
             lines += given_options(value, f"{section}{name}.")
         else:
-            text = quoted(literal(value)) if isinstance(value, str) else json.dumps(value, default=str)
+            text = quote_value(literal(value)) if isinstance(value, str) else json.dumps(value, default=str)
             lines.append(f"{section}{name}={text}")
     return lines
 
@@ -244,22 +244,22 @@ def compose_config(config_name: str, *overrides: str) -> dict[str, Any]:
         UserError: if an override is wrong.
     """
     register_resolvers()
-    with _composing():
-        return plain(hydra.compose(config_name, list(overrides)), throw_on_missing=False)
+    with _hydra_context():
+        return to_dict(hydra.compose(config_name, list(overrides)), throw_on_missing=False)
 
 
 @contextmanager
-def _composing() -> Iterator[None]:
+def _hydra_context() -> Iterator[None]:
     """Hydra reads from where it reads now, else from `conf/`; its errors are explained."""
     has_begun = GlobalHydra.instance().is_initialized()
     try:
         with nullcontext() if has_begun else hydra.initialize_config_dir(str(CONF), version_base="1.3"):
             yield
     except (HydraException, OmegaConfBaseException) as error:
-        raise UserError(explained(error)) from error
+        raise UserError(hydra_message(error)) from error
 
 
-def plain(config: DictConfig, *, throw_on_missing: bool) -> dict[str, Any]:
+def to_dict(config: DictConfig, *, throw_on_missing: bool) -> dict[str, Any]:
     """A composed configuration as plain, resolved containers: parts of a mixture filled in, sizes chosen.
 
     Args:
@@ -274,13 +274,13 @@ def plain(config: DictConfig, *, throw_on_missing: bool) -> dict[str, Any]:
     resolved = OmegaConf.to_container(config, resolve=True)
     assert isinstance(resolved, dict)
     refuse_values(resolved)
-    filled = with_parts_filled({str(key): value for key, value in resolved.items()}, _composed_beside)
-    return with_sizes_chosen(filled)
+    filled = fill_parts({str(key): value for key, value in resolved.items()}, _composed_beside)
+    return resolve_by_data_size(filled)
 
 
 def _composed_beside(override: str) -> dict[str, Any]:
     """Objective and model of the training configuration with this override, from where Hydra reads now."""
-    with _composing():
+    with _hydra_context():
         config = hydra.compose("config", [override])
     sections = {name: OmegaConf.to_container(config[name], resolve=True) for name in ("objective", "model")}
     return {name: section for name, section in sections.items() if isinstance(section, dict)}
@@ -289,7 +289,7 @@ def _composed_beside(override: str) -> dict[str, Any]:
 # Texts as values of Hydra's override grammar, and back.
 
 
-def quoted(value: str) -> str:
+def quote_value(value: str) -> str:
     """A string of the grammar, where a backslash only escapes before a quotation mark."""
     return "'" + re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + ("\\'" if m[2] else ""), value) + "'"
 
@@ -299,8 +299,8 @@ def literal(text: str) -> str:
     return re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
 
 
-def unquoted(value: str) -> str:
-    """The text of a value that :func:`quoted` and :func:`literal` made, or that has no quotation marks."""
+def unquote_value(value: str) -> str:
+    """The text of a value that :func:`quote_value` and :func:`literal` made, or that has no quotation marks."""
     if len(value) > 1 and value[0] in "'\"" and value[-1] == value[0]:
         value = re.sub(rf"(\\+)(?={value[0]}|$)", lambda m: m[1][: len(m[1]) // 2], value[1:-1])
     return re.sub(r"(?<!\\)((\\\\)*)\\\$\{", lambda m: m[1][: len(m[1]) // 2] + "${", value)
@@ -311,7 +311,7 @@ def config_names(group: str) -> list[str]:
     return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
 
 
-def chosen_by_default(config_name: str, group: str) -> list[str]:
+def default_choices(config_name: str, group: str) -> list[str]:
     """The choices of a config group that `conf/<config_name>.yaml` makes; none of a group that it has not."""
     config = OmegaConf.to_container(OmegaConf.load(CONF / f"{config_name}.yaml"))
     assert isinstance(config, dict)
@@ -322,7 +322,7 @@ def chosen_by_default(config_name: str, group: str) -> list[str]:
 def help_text(config_name: str) -> str:
     """What `--help` shows, as Hydra would, which first lists all config groups, for half of its time."""
     register_resolvers()
-    (name,) = chosen_by_default(config_name, "override hydra/help")
+    (name,) = default_choices(config_name, "override hydra/help")
     config = OmegaConf.create({"hydra": {"help": OmegaConf.load(CONF / "hydra" / "help" / f"{name}.yaml")}})
     return str(config.hydra.help.template)
 
@@ -345,7 +345,7 @@ def _models() -> str:
     return textwrap.fill(names, width=105, subsequent_indent=" " * 17, break_on_hyphens=False)
 
 
-def explained(error: Exception) -> str:
+def hydra_message(error: Exception) -> str:
     """An error of Hydra's as a message for people.
 
     For an unknown option or choice it names the likely intended one; for others it has Hydra's message and

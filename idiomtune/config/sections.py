@@ -19,7 +19,7 @@ from pydantic import (
 from pydantic_core import PydanticKnownError
 
 from idiomtune.declarations.benchmark import BenchmarkOptions
-from idiomtune.declarations.dataset import OwnData
+from idiomtune.declarations.dataset import UserData
 from idiomtune.declarations.models import model_names, model_values, near_model_names, needs_its_code
 from idiomtune.declarations.options import (
     Count,
@@ -38,7 +38,7 @@ from idiomtune.expressions import expression_words
 from idiomtune.io.files import is_folder
 
 
-def _chosen(value: Any) -> Any:
+def _validate_choice(value: Any) -> Any:
     """The sections of the chosen benchmarks with their names, in the order of the declarations.
 
     An experiment may set options of a benchmark that is not chosen; such a section has no name.
@@ -66,7 +66,7 @@ def _section(named: tuple[str, Any]) -> BenchmarkOptions:
 
 # The benchmarks that `benchmark=[...]` chose: name → options.
 ChosenBenchmarks = Annotated[
-    dict[str, Annotated[BenchmarkOptions, BeforeValidator(_section)]], BeforeValidator(_chosen)
+    dict[str, Annotated[BenchmarkOptions, BeforeValidator(_section)]], BeforeValidator(_validate_choice)
 ]
 
 
@@ -85,7 +85,7 @@ BenchmarkNames = Annotated[
 # The section `data`: where the data lies, and which of it there is.
 
 
-class DataSettings(OwnData):
+class DataSettings(UserData):
     """Options that are not declared here name where a data set lies, see :meth:`place`."""
 
     model_config = ConfigDict(extra="allow")
@@ -107,9 +107,9 @@ class DataSettings(OwnData):
                 yield f"data=sample and {dataset.setting} exclude each other: give one of them"
 
     @property
-    def own(self) -> OwnData:
+    def own(self) -> UserData:
         """The user's own data, without the places of others."""
-        return OwnData(**{name: getattr(self, name) for name in OwnData.model_fields})
+        return UserData(**{name: getattr(self, name) for name in UserData.model_fields})
 
     def place(self, dataset: str) -> str | None:
         """The folder or file that the user gave for a data set, or None."""
@@ -191,7 +191,7 @@ class ModelSettings(Section):
         return value
 
 
-def named_model(name: str, **options: Any) -> ModelSettings:
+def model_settings_of(name: str, **options: Any) -> ModelSettings:
     """The settings of a model that an option names: as in `conf/model/`, else a folder or Hub id.
 
     Args:
@@ -315,7 +315,7 @@ class RetainSettings(Section):
     @property
     def teacher_model(self) -> ModelSettings | None:
         """The settings of the teacher; None = the base model is followed."""
-        return None if self.teacher is None else named_model(self.teacher)
+        return None if self.teacher is None else model_settings_of(self.teacher)
 
     @property
     def moves_back(self) -> bool:

@@ -29,9 +29,9 @@ from idiomtune.config.sections import (
 )
 from idiomtune.config.validation import no_such_score
 from idiomtune.declarations.options import Count, Dimensions, Factor, Names, Ratio, Section, Text, as_list
-from idiomtune.declarations.registry import ObjectiveSettings, declared, load_extensions
+from idiomtune.declarations.registry import ObjectiveSettings, load_extensions, score_declaration
 from idiomtune.declarations.score import ScoreTable
-from idiomtune.io.files import expanded
+from idiomtune.io.files import user_path
 
 ABOUT_FOLDS = (
     "cross-validation needs data.fold=<number>, split=cv and, in training, objective.split=cv together: "
@@ -40,7 +40,7 @@ ABOUT_FOLDS = (
 )
 
 
-def needed(example: str) -> BeforeValidator:
+def require(example: str) -> BeforeValidator:
     """Refuses an option that is not given, as `output: is needed: output=<file>`."""
 
     def given(value: object) -> object:
@@ -123,10 +123,10 @@ class Common(Section):
         """Every score that these settings can give."""
         names = [name for name in self.benchmark if benchmarks is None or name in benchmarks]
         scores = (self.benchmark[name].possible_scores(self.splits(name)) for name in names)
-        full = declared(chain.from_iterable(scores))
+        full = score_declaration(chain.from_iterable(scores))
         varying = [score for score in full.parts.values() if not score.is_constant]
         cut = [replace(score, dimension=number) for number in self.cut_dimensions for score in varying]
-        return declared([*full.parts.values(), *cut])
+        return score_declaration([*full.parts.values(), *cut])
 
 
 # All settings of a training run, and what must fit together in them.
@@ -158,7 +158,7 @@ class TrainSettings(Common):
             return [] if is_left_out else self.splits(benchmark)
 
         of_modules = self.objective.possible_scores(splits)
-        return declared([*super().possible_scores(benchmarks).parts.values(), *of_modules])
+        return score_declaration([*super().possible_scores(benchmarks).parts.values(), *of_modules])
 
     @property
     def checkpoint_benchmarks(self) -> list[str] | None:
@@ -204,9 +204,9 @@ class TrainSettings(Common):
                 "trainer.only_idiom_tokens=true changes nothing else: retain.* has no effect; leave it out"
             )
         if self.overwrite and self.run_dir is not None:
-            folder = expanded(self.run_dir, "run_dir").resolve()
+            folder = user_path(self.run_dir, "run_dir").resolve()
             for option, path in (("model.path", self.model.path), ("retain.teacher", self.retain.teacher)):
-                if path is not None and folder in expanded(path, option).resolve().parents:
+                if path is not None and folder in user_path(path, option).resolve().parents:
                     yield f"overwrite=true would remove {option}={path}: name another folder with run_dir="
         trained = self.objective.fold_split
         if (trained is None) != (self.data.fold is None) or (trained and self.scored_folds != [trained]):
@@ -266,14 +266,14 @@ class EvaluateSettings(Common):
 # Settings of `idiomtune learn`.
 
 
-class TaughtModel(ModelSettings):
+class LearnedModel(ModelSettings):
     """The model of `idiomtune learn`: its options of a glossary say how `glossary=` is learnt."""
 
     glossary_brief: Annotated[bool, BeforeValidator(lambda value: False if value is None else value)]
 
 
 class LearnSettings(Section):
-    model: TaughtModel
+    model: LearnedModel
     glossary: Annotated[list[Text], BeforeValidator(as_list)]
     output: Text | None
     corpus: Text | None
@@ -366,7 +366,7 @@ class HubSettings(_Target):
 
 
 class PushSettings(_Target):
-    checkpoint: Annotated[str, needed("checkpoint=<run folder>")]
+    checkpoint: Annotated[str, require("checkpoint=<run folder>")]
     repo_id: RepositoryName | None
     space: RepositoryName | None
     corpus: str | None
@@ -403,7 +403,7 @@ def _names_of_files(value: Any) -> Any:
     return [] if names in ("", "none") else [name.strip() for name in names.split(",")]
 
 
-OutputPath = Annotated[Path, AfterValidator(lambda path: expanded(str(path), "output"))]
+OutputPath = Annotated[Path, AfterValidator(lambda path: user_path(str(path), "output"))]
 
 
 class ExploreSettings(Section):
@@ -449,8 +449,8 @@ class ExploreSettings(Section):
 
 
 class GlossarySettings(Section):
-    sources: Annotated[list[Text], Field(alias="from"), BeforeValidator(as_list), needed("from=wordnet")]
-    output: Annotated[Text, needed("output=<file>")]
+    sources: Annotated[list[Text], Field(alias="from"), BeforeValidator(as_list), require("from=wordnet")]
+    output: Annotated[Text, require("output=<file>")]
     texts: Annotated[Text | None, Field(alias="in")]
     language: Text
     path: Annotated[list[Text] | None, BeforeValidator(as_list)]

@@ -36,7 +36,7 @@ def check(kind: type[Settings], config: dict[str, Any], *, section: str = "") ->
         lines = [
             f"  {option}: {text}" if option else f"  {text}"
             for option, texts in messages.items()
-            for text in _merged(texts)
+            for text in _merge_messages(texts)
         ]
         plural = "s are" if len(lines) > 1 else " is"
         raise UserError(f"{len(lines)} setting{plural} wrong:\n" + "\n".join(lines)) from None
@@ -96,7 +96,7 @@ def _option_names(section: Mapping[Any, Any], above: str = "") -> Iterator[str]:
             yield from _option_names(value, f"{above}{name}.")
 
 
-def _merged(texts: list[str]) -> list[str]:
+def _merge_messages(texts: list[str]) -> list[str]:
     """The messages of an option with several types, as one if they differ only in what it must be."""
     parts = [text.rpartition(", got ") for text in texts]
     if len({got for _, _, got in parts}) > 1 or not all(rule.startswith("must be ") for rule, _, _ in parts):

@@ -18,21 +18,21 @@ from hydra.errors import HydraException
 from pydantic_core import to_jsonable_python
 from yaml import MarkedYAMLError, YAMLError
 
-from idiomtune.config.compose import chosen_by_default, config_names, literal, quoted, unquoted
+from idiomtune.config.compose import config_names, default_choices, literal, quote_value, unquote_value
 from idiomtune.declarations.benchmark import BenchmarkType
 from idiomtune.declarations.dataset import DatasetType
 from idiomtune.declarations.models import CONF
 from idiomtune.declarations.options import Section
-from idiomtune.declarations.registry import declarations_of, is_place, load_extensions
+from idiomtune.declarations.registry import declarations_of, is_data_path, load_extensions
 from idiomtune.errors import UserError
 from idiomtune.io.files import (
     checked_text,
-    described,
-    expanded,
+    describe_type,
     has_lone_surrogate,
     is_file,
     is_folder,
     parse_yaml,
+    user_path,
 )
 from idiomtune.io.records import model_folder
 from idiomtune.io.secrets import refuse_arguments, refuse_values
@@ -158,7 +158,7 @@ def _register_extensions(options: Sequence[str], flags: Sequence[str]) -> None:
         UserError: if a module cannot be imported, or declares nothing.
     """
     listed = [value for key, _, value in (word.partition("=") for word in options) if key == "extensions"]
-    modules = [name.strip("'\" ") for value in listed for name in unquoted(value).strip("[]").split(",")]
+    modules = [name.strip("'\" ") for value in listed for name in unquote_value(value).strip("[]").split(",")]
     for module in filter(None, modules):
         load_extensions([module])
         types = declarations_of(module)
@@ -199,13 +199,13 @@ def _config_folders(flags: Sequence[str]) -> list[Path]:
 def _named_experiment(argument: str) -> str:
     """`+experiment=<file>.yaml` by the name that it has for Hydra, which looks into `conf/` only."""
     key, _, value = argument.partition("=")
-    path = Path(unquoted(value))
+    path = Path(unquote_value(value))
     if key != "+experiment" or path.suffix != ".yaml":
         return argument
     if path.stem in config_names("experiment"):
         raise UserError(f"{argument}: there is an experiment {path.stem} already: rename the file")
     try:
-        options = dict(parse_yaml(expanded(str(path), "experiment").read_text(encoding="utf-8")))
+        options = dict(parse_yaml(user_path(str(path), "experiment").read_text(encoding="utf-8")))
         refuse_values(options)
         ConfigStore.instance().store(path.stem, options, group="experiment", package="_global_")
     except (OSError, TypeError, ValueError, YAMLError) as error:
@@ -265,13 +265,13 @@ def _check_sweep(arguments: Sequence[str]) -> None:
 
 def _rewritten_model(value: str, several: bool) -> list[str]:
     """`model=`: a name of `conf/model/` stays; a folder or Hub id becomes the path of a pretrained model."""
-    bare = unquoted(value)
+    bare = unquote_value(value)
     names = bare.split(",") if several else [bare]
     models = config_names("model")
     paths = [
         name
         for name in names
-        if name not in models and ("/" in name or (name and is_folder(expanded(name, "model"))))
+        if name not in models and ("/" in name or (name and is_folder(user_path(name, "model"))))
     ]
     if not paths:
         return [f"model={value}"]
@@ -281,7 +281,7 @@ def _rewritten_model(value: str, several: bool) -> list[str]:
             "or over model.path= with full names"
         )
     escape = literal if "\\${" in value else str
-    return ["model=pretrained", "model.path=" + ",".join(quoted(escape(model_folder(p))) for p in paths)]
+    return ["model=pretrained", "model.path=" + ",".join(quote_value(escape(model_folder(p))) for p in paths)]
 
 
 def _choice_of(value: str, arguments: Sequence[str]) -> list[str]:
@@ -291,7 +291,7 @@ def _choice_of(value: str, arguments: Sequence[str]) -> list[str]:
     """
     names = set(re.findall(r"\w+", value)) - {"null"}
     is_chosen = any(argument.startswith("benchmark=") for argument in arguments)
-    usual = chosen_by_default("evaluate", "benchmark")
+    usual = default_choices("evaluate", "benchmark")
     return [] if is_chosen or names <= {*usual} else [f"benchmark={value}"]
 
 
@@ -308,7 +308,7 @@ def _check_choice(argument: str) -> None:
 
 def _no_name(group: str, value: Any) -> UserError:
     names, table = ", ".join(config_names(group)), _OWN_TABLE.get(group, "")
-    return UserError(f"must be a name ({names}), got {described(value)}{table}", option=group)
+    return UserError(f"must be a name ({names}), got {describe_type(value)}{table}", option=group)
 
 
 def _groups() -> set[str]:
@@ -338,26 +338,26 @@ def split_choices(values: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]
 
 def word(text: str) -> str:
     """A text as a value of Hydra's grammar, where it means itself: `${…}` is no interpolation."""
-    return text if _PLAIN.fullmatch(text) and text.lower() not in _WORDS else quoted(literal(text))
+    return text if _PLAIN.fullmatch(text) and text.lower() not in _WORDS else quote_value(literal(text))
 
 
 def _quoted_path(argument: str) -> str:
     """An option that names a path, in quotation marks: a folder's name may hold what Hydra parses."""
     key, _, value = argument.partition("=")
     option = re.sub(r"^\+*(objective\.parts\.[\w-]+\.)?", "", key)  # a mixture's parts have the same options
-    names_path = (option in PATHS or is_place(option)) and value not in ("", "null")
+    names_path = (option in PATHS or is_data_path(option)) and value not in ("", "null")
     is_bare = value == value.strip("'\"") and not value.startswith(("[", "{"))
-    return f"{key}={quoted(value)}" if names_path and is_bare else argument
+    return f"{key}={quote_value(value)}" if names_path and is_bare else argument
 
 
 def _quoted_scores(argument: str) -> str:
     """Scores of cut embeddings (`…/dim=64`) in quotation marks: of a bare value Hydra takes no second `=`."""
     key, sign, value = argument.partition("=")
     parts = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|([^\[\],'"\s=]+/dim=\d+)"""
-    return key + sign + re.sub(parts, lambda m: quoted(m[1]) if m[1] else m[0], value)
+    return key + sign + re.sub(parts, lambda m: quote_value(m[1]) if m[1] else m[0], value)
 
 
-def named_grid(arguments: Sequence[str]) -> str | None:
+def grid_by_name(arguments: Sequence[str]) -> str | None:
     """The folder that a grid of runs is given, "" if it is given none; None for all that is not a grid."""
     asks = ("--cfg", "-c", "--info", "-i", "--help", "-h", "--hydra-help", "--version")
     is_search = any("sweeper=" in a or a.startswith("+sweep=") for a in arguments)

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, cast
 
-from idiomtune.data.names import ADMIRE, ADMIRE_SENSES, AdmireSplit, held_out
+from idiomtune.data.names import ADMIRE, ADMIRE_SENSES, AdmireSplit, held_out_names
 from idiomtune.errors import DataMissingError, UserError
 from idiomtune.expressions import find_expression, plain_expression
 from idiomtune.io.files import is_file, is_plain_name, leads_out, parse_list
-from idiomtune.io.tables import Row, read_made
+from idiomtune.io.tables import Row, read_checked_table
 
 log = logging.getLogger(__name__)
 
@@ -148,7 +148,7 @@ def read_items(folder: Path, split: AdmireSplit, *, check_images: bool = False) 
             tuple(map(listed.index, names)) if order else None,
         )
 
-    items = tuple(read_made(path, _COLUMNS, item))
+    items = tuple(read_checked_table(path, _COLUMNS, item))
     if len({item.gold_ranks is None for item in items}) > 1:
         raise UserError("is empty in some rows and not in others", file=path, field="expected_order")
     without = [item for item in items if item.span is None]
@@ -217,7 +217,7 @@ def fold_items(split: ItemSplit, fold: int, folds: int) -> tuple[ItemSplit, Item
         UserError: if there is no such fold.
     """
     names = [plain_expression(item.compound) for item in split.items]
-    scored = held_out(names, fold, folds, f"compounds in AdMIRe's {split.name}")
+    scored = held_out_names(names, fold, folds, f"compounds in AdMIRe's {split.name}")
 
     def part(*, is_scored: bool) -> ItemSplit:
         items = tuple(i for i in split.items if (plain_expression(i.compound) in scored) == is_scored)

@@ -16,9 +16,9 @@ from pydantic import BeforeValidator, Field
 
 from idiomtune.data.fields import FilledCell, TableRow, WordedCell
 from idiomtune.data.names import ASTITCH, AStitchFile
-from idiomtune.data.sources import DataFiles, published
+from idiomtune.data.sources import DataFiles, published_files
 from idiomtune.expressions import find_expression, plain_expression
-from idiomtune.io.tables import Row, read_made, read_table
+from idiomtune.io.tables import Row, read_checked_table, read_table
 from idiomtune.requests import Usage
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ _SENSES_COLUMNS = (
     "Literal Meaning",
     *(f"Non-Literal Meaning {i}" for i in (1, 2, 3)),
 )
-FILES = published(ASTITCH)
+FILES = published_files(ASTITCH)
 
 
 @dataclass(frozen=True)
@@ -103,4 +103,4 @@ def read_senses(path: Path) -> dict[str, CompoundMeanings]:
         non_literal = tuple(dict.fromkeys(meaning for meaning in others if meaning not in _NO_MEANING))
         return plain_expression(compound), CompoundMeanings(compound, literal, non_literal)
 
-    return dict(read_made(path, _SENSES_COLUMNS, meanings))
+    return dict(read_checked_table(path, _SENSES_COLUMNS, meanings))

@@ -24,7 +24,7 @@ from idiomtune.data.own.table import FieldError, UserRecord, UserTable
 from idiomtune.data.sources import download
 from idiomtune.errors import DataMissingError, UserError
 from idiomtune.expressions import ONE_FORM, word_list
-from idiomtune.io.files import cache_folder, expanded, is_file, is_folder, read_json
+from idiomtune.io.files import cache_folder, is_file, is_folder, read_json, user_path
 from idiomtune.io.tables import lines_of
 
 T = TypeVar("T")
@@ -119,7 +119,7 @@ def wiktionary_file(place: str | None, language: str) -> tuple[Path, str]:
         DataMissingError: if it cannot be downloaded.
     """
     if place is not None and not place.startswith(("https://", "http://")):
-        path = expanded(place, "path")
+        path = user_path(place, "path")
         if not is_file(path):
             raise UserError("there is no such file", option="path", file=place)
         return path, "Wiktionary"
@@ -219,7 +219,7 @@ def read_wordnet(place: str | None, report: Report) -> list[DictionaryEntry]:
         DataMissingError: if it is in no known place.
         UserError: if the folder does not have its files.
     """
-    folder = expanded(place or os.environ.get("WNSEARCHDIR", _DEBIAN), "path")
+    folder = user_path(place or os.environ.get("WNSEARCHDIR", _DEBIAN), "path")
     if not is_folder(folder):
         raise DataMissingError(
             f"there is no folder {folder} with WordNet's files (data.noun, index.noun, …): give path=. "

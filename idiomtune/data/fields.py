@@ -7,20 +7,20 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
 
 
-def _filled(value: str) -> str:
+def _check_filled(value: str) -> str:
     if not value.strip():
         raise ValueError("is empty")
     return value
 
 
-def _worded(value: str) -> str:
+def _check_worded(value: str) -> str:
     if not any(c.isalnum() for c in value):
         raise ValueError("is empty")
     return value
 
 
-NOT_BLANK = AfterValidator(_filled)
-WORDED = AfterValidator(_worded)  # contains a letter or digit
+NOT_BLANK = AfterValidator(_check_filled)
+WORDED = AfterValidator(_check_worded)  # contains a letter or digit
 
 Cell = Annotated[str, StringConstraints(strip_whitespace=True)]
 FilledCell = Annotated[Cell, NOT_BLANK]

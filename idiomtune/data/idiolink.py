@@ -17,22 +17,29 @@ from typing import Annotated, Any, Literal, Self, TypeVar, cast
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 from idiomtune.data.fields import TableRow
-from idiomtune.data.names import DECLARED, IDIOLINK, QueryMode, TrainDocumentMode, TrainQueryMode, held_out
-from idiomtune.data.sources import SAMPLE_ROOT, published, warn_if_altered
+from idiomtune.data.names import (
+    DECLARED,
+    IDIOLINK,
+    QueryMode,
+    TrainDocumentMode,
+    TrainQueryMode,
+    held_out_names,
+)
+from idiomtune.data.sources import SAMPLE_ROOT, published_files, warn_if_altered
 from idiomtune.errors import DataMissingError, UserError
 from idiomtune.expressions import expression_words, plain_expression
 from idiomtune.io.files import (
     cache_folder,
-    expanded,
     fingerprint,
     is_file,
     is_folder,
-    made,
     raise_problems,
+    read_checked,
     read_json,
+    user_path,
     write_json,
 )
-from idiomtune.io.tables import Row, read_made
+from idiomtune.io.tables import Row, read_checked_table
 from idiomtune.requests import Pooling, Request, Role, find_span
 
 log = logging.getLogger(__name__)
@@ -51,7 +58,7 @@ REPO = str(IDIOLINK.hub)
 REVISION = "main"  # all files are fetched from the commit that it means at the time
 REVISION_BY = "IDIOM_IDIOLINK_REVISION"  # names another; its files have no known sums
 # Of the public files at the default revision; others have no known sum.
-SHA256 = {file.path: str(file.sha256) for file in published(IDIOLINK).files.values()}
+SHA256 = {file.path: str(file.sha256) for file in published_files(IDIOLINK).files.values()}
 _FILE = re.compile(r"data/[\w-]+/(indexes\.json|queries\.json|triplets_[\w-]+\.jsonl)", re.ASCII)
 _CHECKSUMS = "checksums.json"  # of the download; written last, so that its presence means that it is complete
 _TIMEOUT = 10.0  # seconds
@@ -131,7 +138,7 @@ def idiolink_root(root: str | None, *, sample: bool) -> Path:
     for named, by in ((root, IDIOLINK.setting), (os.environ.get("IDIOM_DATA"), "IDIOM_DATA")):
         if not named:
             continue
-        folder = expanded(named, by)
+        folder = user_path(named, by)
         if not is_folder(folder):
             raise UserError("there is no such folder", option=by, file=folder)
         for candidate in (folder / "idiolink", folder, folder / "data", folder / "idiolink" / "data"):
@@ -142,10 +149,10 @@ def idiolink_root(root: str | None, *, sample: bool) -> Path:
         problem = "found no IdioLink split there: it needs <split>/indexes.json and <split>/queries.json, "
         problem += "directly or under idiolink/"
         raise (DataMissingError if others else UserError)(problem, option=by, file=folder)
-    return _downloaded()
+    return _download_root()
 
 
-def _downloaded() -> Path:
+def _download_root() -> Path:
     """IdioLink's splits from the cache, or from the Hub."""
     revision = os.environ.get(REVISION_BY)
     if revision and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", revision):
@@ -210,7 +217,7 @@ def load_split(root: Path, name: str) -> Split:
     if len(set(names)) < len(names):
         raise UserError(f"split {name!r} names a split twice")
     parts = [_read_split(root, part) for part in names]
-    split = replace(_joined(name, parts), queries=parts[0].queries)
+    split = replace(_join(name, parts), queries=parts[0].queries)
     _check_relevance(split)
     return split
 
@@ -225,8 +232,8 @@ def fold_splits(root: Path, fold: int, folds: int) -> tuple[Split, Split]:
     Returns:
         The training split and the scored split, both named `cv`.
     """
-    both = _joined("cv", [_read_split(root, name) for name in ("train", "val")])
-    scored_idioms = held_out((d.idiom for d in both.documents), fold, folds, "idioms in train and val")
+    both = _join("cv", [_read_split(root, name) for name in ("train", "val")])
+    scored_idioms = held_out_names((d.idiom for d in both.documents), fold, folds, "idioms in train and val")
     documents = tuple(d for d in both.documents if d.idiom not in scored_idioms)
     queries = tuple(q for q in both.queries if q.idiom not in scored_idioms)
     training = replace(both, documents=documents, queries=queries)
@@ -235,7 +242,7 @@ def fold_splits(root: Path, fold: int, folds: int) -> tuple[Split, Split]:
     return training, scored
 
 
-def _joined(name: str, parts: Sequence[Split]) -> Split:
+def _join(name: str, parts: Sequence[Split]) -> Split:
     check_disjoint(parts)
     return Split(
         name,
@@ -305,7 +312,7 @@ def _read_records(path: Path, kind: type[_D], first: dict[str, str]) -> list[_D]
             raise ValueError(f"field 'id': already used by {other}")
         return entry
 
-    return list(made(enumerate(raw, 1), record, path, where))
+    return list(read_checked(enumerate(raw, 1), record, path, where))
 
 
 def _record_name(number: int, id_: object) -> str:
@@ -420,7 +427,7 @@ def read_released(path: Path, split: Split) -> list[TrainingTuple]:
         soft = tuple(n.id for n in negatives if n.idiom != query.idiom)
         return TrainingTuple(query.id, (positive.id,), hard, soft)
 
-    return list(read_made(path, ("query", "positive", "negatives"), tuple_of))
+    return list(read_checked_table(path, ("query", "positive", "negatives"), tuple_of))
 
 
 def draw_tuples(

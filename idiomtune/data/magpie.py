@@ -18,9 +18,9 @@ from pydantic import Field, model_validator
 
 from idiomtune.data.fields import TableRow, Worded, WordedCell
 from idiomtune.data.names import MAGPIE
-from idiomtune.data.sources import DataFiles, published
+from idiomtune.data.sources import DataFiles, published_files
 from idiomtune.expressions import ExpressionIndex, is_among
-from idiomtune.io.files import first_of
+from idiomtune.io.files import listed
 from idiomtune.io.tables import read_table
 from idiomtune.requests import Usage
 
@@ -28,8 +28,8 @@ log = logging.getLogger(__name__)
 
 _FILE = "MAGPIE_filtered_split_typebased.jsonl"
 _SENTENCES = "magpie.jsonl"  # the same, each row with its `sentence` alone instead of the `context`
-FILES = published(MAGPIE)
-OWN_USES = Path(__file__).parent / "uses.tsv"  # CC0-1.0, without a look at any data set
+FILES = published_files(MAGPIE)
+PROJECT_USES = Path(__file__).parent / "uses.tsv"  # CC0-1.0, without a look at any data set
 _MAX_WORDS = 60
 _MIN, _MAX = 3, 30  # sentences of each usage of an expression
 
@@ -92,12 +92,12 @@ def read_magpie(files: DataFiles, unseen: Iterable[str]) -> list[Usage]:
         "MAGPIE: %d sentences of %d expressions; left out: %d expressions of IdioLink's%s, %d sentences with "
         "one, %d whose offsets are outside",
         *(len(chosen), len({usage.phrase for usage in chosen}), len(left_out)),
-        *(f" ({first_of(list(left_out))})" if left_out else "", num_scored, num_outside),
+        *(f" ({listed(list(left_out))})" if left_out else "", num_scored, num_outside),
     )
     return chosen
 
 
-class _OwnRow(TableRow):
+class _ProjectRow(TableRow):
     expression: WordedCell
     usage: Literal["idiomatic", "literal"]
     sentence: Annotated[str, Field(pattern=r"\[.+\]")]  # its span is between brackets
@@ -113,7 +113,7 @@ class _OwnRow(TableRow):
         return self.sentence.replace("[", "").replace("]", "")
 
 
-def read_own_uses(unseen: Iterable[str]) -> list[Usage]:
+def read_project_uses(unseen: Iterable[str]) -> list[Usage]:
     """The project's own sentences to fit a gate to: short ones, three of each usage of an expression.
 
     Args:
@@ -122,7 +122,7 @@ def read_own_uses(unseen: Iterable[str]) -> list[Usage]:
     names = sorted(set(unseen))
     scored = ExpressionIndex(names)
     usages = []
-    for number, row in read_table(OWN_USES, _OwnRow):
+    for number, row in read_table(PROJECT_USES, _ProjectRow):
         if not is_among(row.expression, names) and not scored.find(row.text):
             is_idiomatic = row.usage == "idiomatic"
             usages.append(Usage(f"own_{number}", row.expression, row.text, row.span, is_idiomatic))

@@ -70,7 +70,7 @@ def unseen_astitch(taught: Collection[str]) -> list[AStitchSplit]:
     return [split for split in splits if split.removeprefix("astitch_") not in taught]
 
 
-def shuffled_part(names: Iterable[str], part: int, parts: int) -> set[str]:
+def fold_part(names: Iterable[str], part: int, parts: int) -> set[str]:
     """Part number `part` of distinct names, which are sorted, shuffled with a fixed seed and dealt out."""
     from numpy.random import default_rng
 
@@ -79,7 +79,7 @@ def shuffled_part(names: Iterable[str], part: int, parts: int) -> set[str]:
     return {ordered[i] for i in order[part::parts]}
 
 
-def held_out(names: Iterable[str], fold: int, folds: int, kind: str) -> set[str]:
+def held_out_names(names: Iterable[str], fold: int, folds: int, kind: str) -> set[str]:
     """The names that fold number `fold` scores; it trains on the others.
 
     Args:
@@ -94,4 +94,4 @@ def held_out(names: Iterable[str], fold: int, folds: int, kind: str) -> set[str]
             f"data.fold={fold} of data.folds={folds}: there are {len(distinct)} {kind}; folds are numbered "
             "from 0, and there can be at most one per name"
         )
-    return shuffled_part(distinct, fold, folds)
+    return fold_part(distinct, fold, folds)

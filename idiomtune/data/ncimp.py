@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Literal
 
 from idiomtune.data.names import EPSILON_CLASSES, NCIMP, EpsilonLanguage
-from idiomtune.data.sources import DataFiles, published
+from idiomtune.data.sources import DataFiles, published_files
 from idiomtune.errors import UserError
-from idiomtune.io.files import first_of, parse_list
-from idiomtune.io.tables import Row, read_made, read_rows
+from idiomtune.io.files import listed, parse_list
+from idiomtune.io.tables import Row, read_checked_table, read_rows
 
 FOLDER = NCIMP.name
 NUM_SENTENCES = 3
@@ -46,7 +46,7 @@ _NEUTRAL_COLUMNS = [  # that every language has; further synonyms are read where
     *(f"{word} synonym{tag}" for word in WORDS for tag in ("", "_tag")),
 ]
 
-FILES = published(NCIMP)
+FILES = published_files(NCIMP)
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Ncimp:
         counts = ", ".join(f"{name} {classes[name]}" for name in EPSILON_CLASSES)
         num_sentences = sum(len(c.contexts) for c in self.compounds)
         parts = [f"{len(self.compounds)} compounds ({counts}), {num_sentences} sentences"]
-        parts += [f"left out {len(n)} {why} ({first_of(n)})" for why, n in self.left_out.items() if n]
+        parts += [f"left out {len(n)} {why} ({listed(n)})" for why, n in self.left_out.items() if n]
         parts += [f"{kind}: {count}" for kind, count in self.counts.items() if count]
         return f"NCIMP {self.language.upper()}: " + "; ".join(parts)
 
@@ -125,8 +125,8 @@ def read_ncimp(files: DataFiles, language: EpsilonLanguage) -> Ncimp:
     read = Ncimp(language, files=[*paths, neutral, scores])
     classes = _read_classes(scores, language)
     words_of = partial(_words_of, language=language, counts=read.counts)
-    rows = list(read_made(neutral, _NEUTRAL_COLUMNS, lambda row: words_of(row.values)))
-    sentences = [dict(read_made(path, _SENTENCE_COLUMNS, _sentence)) for path in paths]
+    rows = list(read_checked_table(neutral, _NEUTRAL_COLUMNS, lambda row: words_of(row.values)))
+    sentences = [dict(read_checked_table(path, _SENTENCE_COLUMNS, _sentence)) for path in paths]
     for path, of_file in zip(paths, sentences, strict=True):
         if of_file.keys() != {name for name, *_ in rows}:
             raise UserError(f"its compounds are not those of {neutral.name}", file=path)
@@ -161,7 +161,7 @@ def _read_classes(path: Path, language: EpsilonLanguage) -> dict[str, tuple[str,
     return classes
 
 
-def _marked(row: dict[str, str], column: str) -> tuple[list[str], list[str], list[str]]:
+def _mark_compound(row: dict[str, str], column: str) -> tuple[list[str], list[str], list[str]]:
     """The tokens before, of and after the compound, in the sentence of a column.
 
     Raises:
@@ -177,7 +177,7 @@ def _marked(row: dict[str, str], column: str) -> tuple[list[str], list[str], lis
 
 def _sentence(row: Row) -> tuple[str, tuple[str, str, str]]:
     """A compound, and what is before, of and after it in its sentence."""
-    before, compound, after = map(" ".join, _marked(row.values, _SENTENCE))
+    before, compound, after = map(" ".join, _mark_compound(row.values, _SENTENCE))
     return row.values["compound"].strip(), (before, compound, after)
 
 
@@ -197,7 +197,7 @@ def _words_of(
         for column in (f"{word} {synonym}" for synonym in _SYNONYMS):
             if not row.get(column, "").strip():
                 continue
-            before, compound, _ = _marked(row, column)
+            before, compound, _ = _mark_compound(row, column)
             version = _version(compound, words, word, language)
             if version.synonym == "nan":
                 counts["cells whose synonym is missing (nan)"] += 1

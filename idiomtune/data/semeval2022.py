@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from idiomtune.data.names import SEMEVAL2022, SemEvalSplit, shuffled_part
-from idiomtune.data.sources import DataFiles, published
+from idiomtune.data.names import SEMEVAL2022, SemEvalSplit, fold_part
+from idiomtune.data.sources import DataFiles, published_files
 from idiomtune.errors import UserError
-from idiomtune.io.tables import Row, read_made, read_rows
+from idiomtune.io.tables import Row, read_checked_table, read_rows
 
 FOLDER = SEMEVAL2022.name
 TRAIN_FILE = "SubTaskB/TrainData/train_data.csv"
@@ -25,7 +25,7 @@ _PAIR_COLUMNS = ("ID", "Language", "MWE1", "sentence1", "sentence2")
 _FORM_COLUMNS = ("ID", "Language", "Setting", "Sim")
 _NO_EXPRESSION = ("", "None")
 
-FILES = published(SEMEVAL2022)
+FILES = published_files(SEMEVAL2022)
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def _read_gold(path: Path, pairs: Mapping[str, SentencePair]) -> tuple[Gold, ...
             raise ValueError(f"field 'sim': must be from 0 to 1, got {similarity:g}")
         return Gold(cells["ID"], ".sts." in cells["DataID"], similarity, cells["otherID"] or None)
 
-    gold = {item_.id: item_ for item_ in read_made(path, ("ID", "DataID", "sim", "otherID"), item)}
+    gold = {item_.id: item_ for item_ in read_checked_table(path, ("ID", "DataID", "sim", "otherID"), item)}
     others = {item.other or "" for item in gold.values() if item.similarity is None}
     if unknown := sorted({*gold, *others} - pairs.keys()):
         raise UserError(f"the ID {unknown[0]!r} is not that of a pair", file=path)
@@ -180,5 +180,5 @@ def _half(pairs: Mapping[str, SentencePair], gold: Sequence[Gold], split: SemEva
     for item in gold:
         names.setdefault(group(item), set()).add(name(item))
     part = ("dev_a", "dev_b").index(split)
-    halves = {of_group: shuffled_part(members, part, 2) for of_group, members in names.items()}
+    halves = {of_group: fold_part(members, part, 2) for of_group, members in names.items()}
     return tuple(item for item in gold if name(item) in halves[group(item)])

@@ -24,12 +24,12 @@ from idiomtune.errors import DataMissingError, UserError
 from idiomtune.io.claims import LOCK
 from idiomtune.io.files import (
     cache_folder,
-    expanded,
     fingerprint,
     is_file,
     is_folder,
     one_line,
     sync,
+    user_path,
     write_json,
 )
 from idiomtune.io.records import readable_record
@@ -96,7 +96,7 @@ class GitHubData:
         return ", ".join(dict.fromkeys(name.partition("/")[0] for name in self.files))
 
 
-def published(dataset: DatasetType) -> GitHubData:
+def published_files(dataset: DatasetType) -> GitHubData:
     """What `published.tsv` has of a data set: its files, where they are and their sums."""
     with _PUBLISHED.open(encoding="utf-8", newline="") as file:
         rows = [row for row in csv.DictReader(file, delimiter="\t") if row["data_set"] == dataset.name]
@@ -131,7 +131,7 @@ class DataFiles:
         """
         dataset, file = self.source.dataset, self.source.files[name]
         if self.folder is None:
-            return _downloaded(self.source, file, cache_folder() / dataset.name / name)
+            return _download_file(self.source, file, cache_folder() / dataset.name / name)
         if len(self.source.files) == 1 and is_file(self.folder):
             return self.folder
         published = str(Path(file.path).parent / Path(name).name)
@@ -148,7 +148,7 @@ class DataFiles:
         return path if is_file(path) else None
 
 
-def _downloaded(source: GitHubData, file: PublishedFile, target: Path) -> Path:
+def _download_file(source: GitHubData, file: PublishedFile, target: Path) -> Path:
     """A file, downloaded as `target` unless it is there."""
     name, option = source.dataset.name, source.dataset.setting
     download(
@@ -286,11 +286,11 @@ def dataset_folder(dataset: DatasetType, named: str | None, root: str | None, *,
     if sample:
         return SAMPLE_ROOT / dataset.name
     if named is not None:
-        folder = expanded(named, dataset.setting)
+        folder = user_path(named, dataset.setting)
         if not (is_folder(folder) or is_file(folder)):
             raise UserError("there is no such file or folder", option=dataset.setting, file=named)
         return folder / dataset.name if (folder / dataset.name).is_dir() else folder
     for above, by in ((root, "data.root"), (os.environ.get("IDIOM_DATA"), "IDIOM_DATA")):
-        if above and is_folder(folder := expanded(above, by) / dataset.name):
+        if above and is_folder(folder := user_path(above, by) / dataset.name):
             return folder
     return None

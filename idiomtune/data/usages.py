@@ -40,7 +40,7 @@ def labelled_usages(unseen: Iterable[str], settings: Any = None, *, whole: bool 
             folder = idiolink_root(root or None, sample=False)
             for name in available_splits(folder):
                 idioms |= {document.idiom for document in load_split(folder, name).documents}
-    own = magpie.read_own_uses(idioms)
+    own = magpie.read_project_uses(idioms)
     try:
         return magpie.read_magpie(files, idioms) + own
     except DataMissingError as error:

@@ -98,7 +98,7 @@ class QueryResult:
         return str(self.score)
 
 
-Place = tuple[str, str, str]  # in a table: the row, the heading above the column, the column
+TableCell = tuple[str, str, str]  # in a table: the row, the heading above the column, the column
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +137,7 @@ class BenchmarkType:
     refine: Callable[[Score], Score] = lambda score: score
     percent: bool = False
     rows: str = "mode"
-    place: Callable[[Score], Place | None] | None = None
+    place: Callable[[Score], TableCell | None] | None = None
     cluster: str = "cluster"
     slices: str = ""
     read_record: Callable[[Mapping[str, Any]], Iterable[QueryResult]] | None = None
@@ -165,7 +165,7 @@ class BenchmarkType:
             return self.read_record(record)
         return results_of(record, self.name, self.metrics, cluster=self.cluster, slices=self.slices)
 
-    def placed(self, score: Score) -> Place | None:
+    def placed(self, score: Score) -> TableCell | None:
         """Its place in the table of its split, under the metric's title; ↓ marks that smaller is better."""
         metric = next((metric for metric in self.metrics if metric.name == score.metric), None)
         if self.place is not None:

@@ -12,12 +12,12 @@ from pydantic import BeforeValidator, Field, PrivateAttr
 
 from idiomtune.declarations.options import Count, CountFromZero, Ratio, Section, Text, as_list, or_empty
 
-HELD_OUT = "own_val"  # the benchmark on what is held out of the user's own training data
+OWN_VAL = "own_val"  # the benchmark on what is held out of the user's own training data
 OWN = "own"  # the name of the user's own data among the data sets that an objective trains on
 # Where one's own data lies, which makes no other run.
-PLACE = re.compile(r"(objective\.parts\.[\w-]+\.)?data\.(train|val)")
+FOLDER = re.compile(r"(objective\.parts\.[\w-]+\.)?data\.(train|val)")
 Form = Literal["pairs", "scored", "sentences"]
-NO_DATA = (
+MISSING_TRAIN_MESSAGE = (
     "data.train names your training data: a file (CSV, TSV, JSONL, Parquet, XLSX), a folder of them, or "
     "hf:<owner>/<name>:<split>"
 )
@@ -64,7 +64,7 @@ class Negatives(Section):
             yield f"{sizes} leave fewer than number={self.number}"
 
 
-class OwnData(Section):
+class UserData(Section):
     """One's own data.
 
     Attributes:

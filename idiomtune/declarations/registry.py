@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BeforeValidator
 
 from idiomtune.declarations.benchmark import BenchmarkOptions, BenchmarkType
-from idiomtune.declarations.dataset import PLACE, DatasetType
+from idiomtune.declarations.dataset import FOLDER, DatasetType
 from idiomtune.declarations.objective import ObjectiveOptions, ObjectiveType
 from idiomtune.declarations.score import Score, ScoreTable
 from idiomtune.errors import UserError
@@ -22,7 +22,7 @@ from idiomtune.errors import UserError
 Declaration = BenchmarkType | ObjectiveType | DatasetType
 
 # Modules with a list DECLARED each. They import nothing heavy.
-_OURS = (
+_SHIPPED = (
     "idiomtune.data.names",
     "idiomtune.benchmarks.idiolink",
     "idiomtune.benchmarks.semeval2022",
@@ -96,27 +96,39 @@ def _declared_in(module: str) -> list[Declaration]:
 
 
 @cache
-def _ours() -> list[Declaration]:
-    return [declaration for module in _OURS for declaration in _declared_in(module)]
+def _shipped() -> list[Declaration]:
+    return [declaration for module in _SHIPPED for declaration in _declared_in(module)]
 
 
-def _all() -> list[Declaration]:
-    return [*_ours(), *chain.from_iterable(_added.values())]
+def _all_declarations() -> list[Declaration]:
+    return [*_shipped(), *chain.from_iterable(_added.values())]
 
 
 def benchmark_types() -> dict[str, BenchmarkType]:
     """All benchmarks by name, ours first."""
-    return {declaration.name: declaration for declaration in _all() if isinstance(declaration, BenchmarkType)}
+    return {
+        declaration.name: declaration
+        for declaration in _all_declarations()
+        if isinstance(declaration, BenchmarkType)
+    }
 
 
 def objective_types() -> dict[str, ObjectiveType]:
     """All objectives by name, ours first."""
-    return {declaration.name: declaration for declaration in _all() if isinstance(declaration, ObjectiveType)}
+    return {
+        declaration.name: declaration
+        for declaration in _all_declarations()
+        if isinstance(declaration, ObjectiveType)
+    }
 
 
 def dataset_types() -> dict[str, DatasetType]:
     """All data sets by name, ours first."""
-    return {declaration.name: declaration for declaration in _all() if isinstance(declaration, DatasetType)}
+    return {
+        declaration.name: declaration
+        for declaration in _all_declarations()
+        if isinstance(declaration, DatasetType)
+    }
 
 
 def benchmark_type(name: str) -> BenchmarkType:
@@ -142,17 +154,17 @@ def _unknown(name: str) -> BenchmarkType:
     return BenchmarkType(name, BenchmarkOptions, build, title=name, refine=refine)
 
 
-def declared(scores: Iterable[Score]) -> ScoreTable:
+def score_declaration(scores: Iterable[Score]) -> ScoreTable:
     """Scores, and what their benchmarks declare of them."""
     return ScoreTable(benchmark_type(score.benchmark).declared(score) for score in scores)
 
 
-def is_place(option: str) -> bool:
+def is_data_path(option: str) -> bool:
     """Whether an option only names the place of data, so that another value is the same run."""
     places = [f"benchmark.{b.name}.{place}" for b in benchmark_types().values() for place in b.options.places]
     places += [dataset.setting for dataset in dataset_types().values()]
     is_in_one = any(f"{option}.".startswith(f"{place}.") for place in places)  # each of several has a name
-    return is_in_one or PLACE.fullmatch(option) is not None
+    return is_in_one or FOLDER.fullmatch(option) is not None
 
 
 def load_extensions(modules: Sequence[str]) -> None:
@@ -181,7 +193,7 @@ def load_extensions(modules: Sequence[str]) -> None:
                 ) from error
             why = f"{type(error).__name__}: {error}".rstrip(": ")
             raise UserError(f"extensions: {module} cannot be imported: {why}") from error
-        names = {(type(declaration), declaration.name) for declaration in _all()}
+        names = {(type(declaration), declaration.name) for declaration in _all_declarations()}
         for declaration in declared:
             if (type(declaration), declaration.name) in names:
                 raise UserError(

@@ -52,7 +52,7 @@ class Score:
         slice: of which part of the items; "" for all.
         dimension: how many leading dimensions of the embeddings were scored; None for all.
         better, role, is_drawn: as of its :class:`Metric`. They come from the benchmark's declaration
-            (:func:`idiomtune.declarations.registry.declared`), not from the benchmark when it scores.
+            (:func:`idiomtune.declarations.registry.score_declaration`), not from the benchmark when it scores.
     """
 
     benchmark: str

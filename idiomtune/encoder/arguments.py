@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from idiomtune.errors import ArgumentTypeError, ArgumentValueError, UserError
 from idiomtune.expressions import Span, find_expression
-from idiomtune.io.files import checked_count, checked_text, described, has_lone_surrogate
+from idiomtune.io.files import checked_count, checked_text, describe_type, has_lone_surrogate
 from idiomtune.requests import Request, Role, find_span
 
 Spans = Sequence[str | Span | None] | None
@@ -31,13 +31,13 @@ def requests_for(
     Raises:
         TypeError, ValueError, UserError: naming the argument that is wrong, and what it takes.
     """
-    texts = listed(names[0], texts)
-    places = [None] * len(texts) if spans is None else listed(names[1], spans)
+    texts = text_list(names[0], texts)
+    places = [None] * len(texts) if spans is None else text_list(names[1], spans)
     if len(places) != len(texts):
         message = f"{len(texts)} texts but {len(places)} {names[1]}: give one for each text"
         raise ArgumentValueError(message, option=names[1])
     if not isinstance(role, str) or role not in get_args(Role):
-        raise ArgumentValueError(f"expected 'query' or 'document', got {described(role)}", option="role")
+        raise ArgumentValueError(f"expected 'query' or 'document', got {describe_type(role)}", option="role")
     if not isinstance(instruction, str | None):
         raise type_error("instruction", "one string for all texts", instruction)
     if instruction is not None:
@@ -63,10 +63,10 @@ def usage_requests(
     Raises:
         TypeError, ValueError, UserError: as :func:`requests_for`.
     """
-    texts = listed("texts", texts)
+    texts = text_list("texts", texts)
     if isinstance(expressions, str):
         expressions = [expressions] * len(texts)
-    places = listed("expressions", expressions)
+    places = text_list("expressions", expressions)
     if None in places:
         raise type_error("expressions", "words, or offsets (start, end), for each text", None)
     for place in places:
@@ -86,7 +86,7 @@ def _place(text: str, words: str) -> Span | None:
     return find_span(text, words) or (find_expression(text, words) if words.strip() else None)
 
 
-def listed(name: str, values: Any) -> list[Any]:
+def text_list(name: str, values: Any) -> list[Any]:
     """A list, or what can become one; iterating a table would give the names of its columns."""
     is_table = isinstance(values, Mapping) or hasattr(values, "columns")
     if is_table or isinstance(values, str | bytes | Set) or not isinstance(values, Iterable):
@@ -96,7 +96,7 @@ def listed(name: str, values: Any) -> list[Any]:
 
 def type_error(option: str, expected: str, value: Any, place: str = "") -> ArgumentTypeError:
     """The error of an argument of another kind; `place` says which of its parts."""
-    return ArgumentTypeError(f"{place}expected {expected}, got {described(value)}", option=option)
+    return ArgumentTypeError(f"{place}expected {expected}, got {describe_type(value)}", option=option)
 
 
 def _span(i: int, text: str, span: Any, option: str) -> Span:

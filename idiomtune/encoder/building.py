@@ -12,7 +12,7 @@ import torch
 
 from idiomtune.config import ModelSettings
 from idiomtune.config.sections import LoraSettings
-from idiomtune.config.settings import TaughtModel
+from idiomtune.config.settings import LearnedModel
 from idiomtune.encoder.checks import check_special_token
 from idiomtune.encoder.choosing import choose_meanings
 from idiomtune.encoder.device import Placement
@@ -21,9 +21,9 @@ from idiomtune.encoder.forward import tokens_of_span
 from idiomtune.encoder.idiom_tokens import read_expressions
 from idiomtune.encoder.loading import fetch_file, locate_checkpoint, resolve_model_path
 from idiomtune.encoder.trained_parts import add_adapters
-from idiomtune.encoder.usage_gate import Labelled
+from idiomtune.encoder.usage_gate import LoadUsages
 from idiomtune.errors import UserError
-from idiomtune.io.files import expanded, first_of, is_folder
+from idiomtune.io.files import is_folder, listed, user_path
 from idiomtune.requests import Request
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ def build_encoder(
     *,
     expressions: Iterable[str] = (),
     seed: int = 0,
-    labelled: Labelled | None = None,
+    labelled: LoadUsages | None = None,
 ) -> Encoder:
     """The encoder, on its device, weights in float32; those of the checkpoint `saved`, if given.
 
@@ -52,13 +52,13 @@ def build_encoder(
     """
     changes: dict[str, Any] = {} if saved is None else {"path": str(saved), **dict.fromkeys(_IN_SAVED)}
     changes["tokens_per_forward"] = model.tokens_per_forward or placement.tokens_per_forward
-    encoder = Encoder.load(_loadable(model, **changes), device=placement.device)
+    encoder = Encoder.load(_check_loadable(model, **changes), device=placement.device)
     encoder.meanings = choose_meanings(encoder, model, is_saved=saved is not None, labelled=labelled)
     if saved is None and (names := list(expressions)):
         encoder.add_idiom_tokens(names, start=model.idiom_tokens_start, seed=seed)
     if encoder.idiom_tokens is not None and model.replace_expressions is not None:
         encoder.idiom_tokens.replace = model.replace_expressions
-    if not isinstance(model, TaughtModel):
+    if not isinstance(model, LearnedModel):
         _check_tokens_are_read(encoder)
     return encoder
 
@@ -78,12 +78,12 @@ def empty_encoder(model: ModelSettings) -> Encoder:
 def _empty_encoder(model_json: str, kind: type[ModelSettings], _: int) -> Encoder:
     """Read once for several checks, as long as the model's folder keeps its time."""
     model = kind.model_validate_json(model_json)
-    encoder = Encoder.load(_loadable(model), empty=True)
+    encoder = Encoder.load(_check_loadable(model), empty=True)
     encoder.meanings = choose_meanings(encoder, model)
     return encoder
 
 
-def _loadable(model: ModelSettings, **changes: Any) -> ModelSettings:
+def _check_loadable(model: ModelSettings, **changes: Any) -> ModelSettings:
     """The section without what may need idiom tokens, which may only be added to the loaded model."""
     tokens = {} if model.idiom_tokens is None else {"replace_expressions": None}
     return model.model_copy(update=changes | tokens)
@@ -116,7 +116,9 @@ def check_model_options(
         UserError: naming the option.
     """
     try:
-        encoder = empty_encoder(model) if lora.rank is None else Encoder.load(_loadable(model), empty=True)
+        encoder = (
+            empty_encoder(model) if lora.rank is None else Encoder.load(_check_loadable(model), empty=True)
+        )
     except Exception as error:
         if isinstance(error, UserError) and error.option is not None:
             raise
@@ -174,7 +176,7 @@ def idiom_expressions(model: ModelSettings, objective: Any = None) -> tuple[list
         if not expressions:
             raise UserError("the training data names no expression", option=option)
         return expressions, []
-    path = expanded(value, "model.idiom_tokens")
+    path = user_path(value, "model.idiom_tokens")
     if not path.is_file():
         message = "there is no such file; give train, a list of expressions, or a text file with one per line"
         raise UserError(message, option=option)
@@ -198,7 +200,7 @@ def _check_tokens_are_read(encoder: Encoder) -> None:
     if hidden:
         raise UserError(
             "a meaning would replace expressions that have an idiom token, so their tokens would never be "
-            f"read: {first_of(hidden, 5)}. Take these out of the glossary, or give "
+            f"read: {listed(hidden, 5)}. Take these out of the glossary, or give "
             "model.glossary_form=beside, model.glossary=[] or model.replace_expressions=false",
             option="model.glossary_form=in_place",
         )

@@ -7,16 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 from idiomtune.config import ModelSettings
-from idiomtune.config.settings import TaughtModel
+from idiomtune.config.settings import LearnedModel
 from idiomtune.encoder.glossary import Meanings, named_glossary
-from idiomtune.encoder.usage_gate import Labelled, fitted_gate, shipped_gate
+from idiomtune.encoder.usage_gate import LoadUsages, fitted_gate, shipped_gate
 from idiomtune.errors import UserError
 
 log = logging.getLogger(__name__)
 
 
 def choose_meanings(
-    encoder: Any, model: ModelSettings, *, is_saved: bool = False, labelled: Labelled | None = None
+    encoder: Any, model: ModelSettings, *, is_saved: bool = False, labelled: LoadUsages | None = None
 ) -> Meanings | None:
     """The checkpoint's meanings or those of `model.glossary`, read as the options say; None for none.
 
@@ -32,13 +32,13 @@ def choose_meanings(
         UserError: if options do not go together, or say how to read a glossary that is missing; if a gate
             cannot be fitted.
     """
-    meanings = _given(encoder, model, is_saved=is_saved)
+    meanings = _chosen_meanings(encoder, model, is_saved=is_saved)
     if meanings is None or labelled is None:
         return meanings
-    return weighed(encoder, meanings, model, labelled, is_trained=encoder.meanings is not None)
+    return with_gate(encoder, meanings, model, labelled, is_trained=encoder.meanings is not None)
 
 
-def _given(encoder: Any, model: ModelSettings, *, is_saved: bool) -> Meanings | None:
+def _chosen_meanings(encoder: Any, model: ModelSettings, *, is_saved: bool) -> Meanings | None:
     own = None if model.glossary == [] else encoder.meanings
     glossary = None if is_saved and own else named_glossary(model)
     options = {name: getattr(model, f"glossary_{name}") for name in ("brief", "form", "gate", "dropout")}
@@ -48,7 +48,7 @@ def _given(encoder: Any, model: ModelSettings, *, is_saved: bool) -> Meanings | 
     is_own = own is not None and (
         glossary is None or (brief == was_brief and files == sorted(glossary.describe()["sums"].values()))
     )
-    if not is_saved and not isinstance(model, TaughtModel) and (is_own or glossary is None):
+    if not is_saved and not isinstance(model, LearnedModel) and (is_own or glossary is None):
         needs_file = [name for name in options if options[name]]
         if is_own:
             needs_file = ["brief"] * (brief != was_brief)
@@ -75,8 +75,8 @@ def _given(encoder: Any, model: ModelSettings, *, is_saved: bool) -> Meanings | 
     return replace(meanings, senses=chosen.senses, about=chosen.about, forms=chosen.forms)
 
 
-def weighed(
-    encoder: Any, meanings: Meanings, model: ModelSettings, labelled: Labelled, *, is_trained: bool
+def with_gate(
+    encoder: Any, meanings: Meanings, model: ModelSettings, labelled: LoadUsages, *, is_trained: bool
 ) -> Meanings:
     """Meanings that an encoder was given, weighed by usage if `model.glossary_gate` says so.
 

@@ -19,7 +19,7 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from accelerate.utils import InitProcessGroupKwargs
 
-from idiomtune.encoder.sharding import sharding_of_launch, unseen_by_accelerate
+from idiomtune.encoder.sharding import hidden_from_accelerate, sharding_of_launch
 from idiomtune.errors import UserError
 from idiomtune.io.processes import Processes, has_peers
 
@@ -60,7 +60,7 @@ class Placement:
         return 32768
 
 
-def place(device: str, precision: str, before: str | None = None) -> Placement:
+def choose_device(device: str, precision: str, before: str | None = None) -> Placement:
     """Resolve `auto`.
 
     Args:
@@ -162,7 +162,7 @@ def start_processes(placement: Placement) -> tuple[Accelerator, Processes]:
     # With offloading, tensors of both devices are reduced.
     is_mixed = sharding is not None and sharding.offload and has_peers()
     backend: dict[str, Any] = {"backend": "cuda:nccl,cpu:gloo"} if is_mixed else {}
-    with unseen_by_accelerate():
+    with hidden_from_accelerate():
         accelerator = Accelerator(
             mixed_precision="no" if placement.precision == "fp32" else placement.precision,
             cpu=placement.device == "cpu",

@@ -27,28 +27,28 @@ from torch import Tensor, nn
 
 from idiomtune.config import ModelSettings
 from idiomtune.data.usages import labelled_usages
-from idiomtune.encoder.arguments import Spans, listed, requests_for, type_error, usage_requests
+from idiomtune.encoder.arguments import Spans, requests_for, text_list, type_error, usage_requests
 from idiomtune.encoder.checks import check_embeddings
 from idiomtune.encoder.choosing import choose_meanings
 from idiomtune.encoder.forward import (
     ForwardBatch,
     PooledSentence,
     WithLayers,
-    cut_spans_note,
-    evaluating,
+    evaluation_mode,
     in_request_order,
     plan_batches,
     pool_sentences,
     pool_spans,
     truncated_note,
+    truncated_spans_note,
     usage_features,
 )
 from idiomtune.encoder.glossary import Meanings
 from idiomtune.encoder.idiom_tokens import IdiomTokens, TokenStart, add_idiom_tokens
 from idiomtune.encoder.loading import (
+    explaining_loading,
     keep_attention,
     load_model,
-    loading_explained,
     locate_checkpoint,
     model_settings,
     silence_libraries,
@@ -57,11 +57,11 @@ from idiomtune.encoder.reading import Prompts, Reader, Tokenizer, prompts_of, sp
 from idiomtune.encoder.saved_expressions import load_expressions, save_expressions
 from idiomtune.encoder.sharding import compute_device
 from idiomtune.encoder.static import StaticTokens
-from idiomtune.encoder.usage_gate import GatedRequests, alone, gate_of, shipped_gate
+from idiomtune.encoder.usage_gate import GatedRequests, bare_expression, gate_of, shipped_gate
 from idiomtune.errors import ArgumentTypeError, ArgumentValueError, UserError
 from idiomtune.expressions import Forms, Span
 from idiomtune.io.files import cache_folder, checked_count, one_line, path_text
-from idiomtune.io.tables import inputs_in, written_tables
+from idiomtune.io.tables import inputs_in, write_tables
 from idiomtune.io.terminal import progress_bar
 from idiomtune.requests import Request, Role
 
@@ -266,7 +266,7 @@ class Encoder(nn.Module):
                 raise UserError(f"must be cpu, cuda or mps: {reason}", option="device") from None
         if (glossary := options.get("glossary")) is not None:
             with inputs_in(cache_folder() / "inputs"):
-                options["glossary"] = written_tables(glossary, "glossary")
+                options["glossary"] = write_tables(glossary, "glossary")
         settings = model_settings(name if isinstance(path, str) else Path(name), options)
         encoder = cls.load(settings, device=device)
         encoder.meanings = choose_meanings(encoder, settings, labelled=labelled_usages)
@@ -283,7 +283,7 @@ class Encoder(nn.Module):
             UserError: as :meth:`from_pretrained`.
         """
         folder, offline = locate_checkpoint(settings.path, settings.revision)
-        with loading_explained(folder):
+        with explaining_loading(folder):
             model = load_model(folder, settings, device=device, local_files_only=offline, empty=empty)
             idioms, meanings = load_expressions(folder, model, settings, local_files_only=offline)
             encoder = cls(
@@ -475,7 +475,7 @@ class Encoder(nn.Module):
             self.meanings.log_coverage([request.text for request in requests], "those embedded first")
         bar = progress_bar("embedding", self.num_texts(requests)) if has_bar else nullcontext()
         truncated = set(self.truncated)
-        with evaluating(self), bar as advance:
+        with evaluation_mode(self), bar as advance:
             embeddings: Tensor = self(requests, advance, batch_size=batch_size).float().cpu()
         self.warn_of_truncated(requests, before=truncated)
         embeddings = embeddings[0] if is_single else embeddings
@@ -513,7 +513,7 @@ class Encoder(nn.Module):
             return [math.nan] * missing
         gate = gate_of(self, labelled_usages)
         both = self.usage_features(
-            [request for request, _ in pairs] + [alone(n) for _, n in pairs], gate.layers
+            [request for request, _ in pairs] + [bare_expression(n) for _, n in pairs], gate.layers
         )
         usages = iter(gate.usage(*gate.terms(both).chunk(2)).tolist())
         return [math.nan if request is None else next(usages) for request in requests]
@@ -628,10 +628,10 @@ class Encoder(nn.Module):
         """
         k = checked_count(k, "k") if top_k is None else checked_count(top_k, "top_k")
         is_single, has_texts = isinstance(query, str), not isinstance(corpus, Tensor | np.ndarray)
-        texts = listed("corpus", corpus) if has_texts else []
+        texts = text_list("corpus", corpus) if has_texts else []
         requests_for(texts, names=("corpus", ""))
         if not isinstance(query, Tensor | np.ndarray):
-            queries: list[str] = [query] if isinstance(query, str) else listed("query", query)
+            queries: list[str] = [query] if isinstance(query, str) else text_list("query", query)
             spans: Any = [span] if is_single else span
             requests_for(queries, spans, names=("query", "span"))
             if (has_texts and not texts) or not queries:
@@ -738,7 +738,7 @@ class Encoder(nn.Module):
         batches, cut, truncated = plan_batches(requests, *how)
         if cut and not self.cut_spans:  # only the first call that cuts some reports it
             spans = {request for request in requests if request.pooling == "span"}
-            log.warning("%s", cut_spans_note(len(cut), len(spans), self.model.max_seq_length))
+            log.warning("%s", truncated_spans_note(len(cut), len(spans), self.model.max_seq_length))
         self.cut_spans |= cut
         self.truncated |= truncated
         return batches

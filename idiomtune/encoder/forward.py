@@ -31,7 +31,7 @@ _evaluated: WeakKeyDictionary[nn.Module, tuple[int, bool]] = WeakKeyDictionary()
 
 
 @contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
     """Within this context a model is in evaluation mode; then in the mode that it had.
 
     Several threads may be in it: the last one that leaves it brings the mode back.
@@ -276,7 +276,7 @@ def plan_batches(
 
     Args:
         reader: how the model reads texts.
-        tokens_per_forward, min_batches, batch_size: see :func:`_cut`.
+        tokens_per_forward, min_batches, batch_size: see :func:`_split_batches`.
 
     Returns:
         The batches, the requests whose span continues beyond the maximum length, and those whose text does.
@@ -296,7 +296,7 @@ def plan_batches(
     rows = list(requests_of.values())
     lengths = [len(tokens[answered[0]].input_ids) for answered in rows]
     batches = []
-    for chunk in _cut(lengths, tokens_per_forward, min_batches, batch_size):
+    for chunk in _split_batches(lengths, tokens_per_forward, min_batches, batch_size):
         sentences: list[PooledSentence] = []
         spans: list[PooledSpan] = []
         usages: list[PooledSpan] = []
@@ -314,7 +314,7 @@ def plan_batches(
     return batches, cut_spans, truncated
 
 
-def _cut(
+def _split_batches(
     lengths: Sequence[int], tokens_per_forward: int, min_batches: int, batch_size: int | None
 ) -> list[list[int]]:
     """Texts, by their numbers, the longest first, cut where the padded size would exceed the budget.
@@ -364,7 +364,7 @@ def tokens_of_span(tokens: Tokens, span: Span | None, request: Request) -> list[
     return positions
 
 
-def cut_spans_note(num_cut: int, num_spans: int, limit: int | None) -> str:
+def truncated_spans_note(num_cut: int, num_spans: int, limit: int | None) -> str:
     """The note on spans that are cut in two."""
     return (
         f"{num_cut} of {num_spans} spans continue beyond the model's maximum length ({limit} tokens) and are "

@@ -31,13 +31,13 @@ from idiomtune.expressions import (
     Edit,
     ExpressionIndex,
     Span,
-    contained,
+    contained_expressions,
     expression_words,
-    moved,
+    move_span,
     plain_expression,
     rewrite,
 )
-from idiomtune.io.files import expanded, fingerprints, first_of, is_file, is_folder, printable, write_json
+from idiomtune.io.files import fingerprints, is_file, is_folder, listed, printable, user_path, write_json
 from idiomtune.io.tables import shown_path
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ _MAX_CACHED_TEXTS = 200_000
 GlossaryForm = Literal["beside", "in_place"]
 
 
-class UsageGate(NamedTuple):
+class UsageClassifier(NamedTuple):
     """How idiomatically a text uses an expression, read without meanings.
 
     Attributes:
@@ -112,7 +112,7 @@ class Meanings:
     form: GlossaryForm = "beside"
     dropout: float = 0.0
     about: dict[str, Any] = Field(default_factory=dict)
-    gate: UsageGate | None = None
+    gate: UsageClassifier | None = None
     forms: dict[str, list[str]] = Field(default_factory=dict)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -140,7 +140,7 @@ class Meanings:
         meaning replaces, a span that holds any part has the whole meaning.
         """
         new, edits = self._rewritten(text)
-        return new, None if span is None else moved(span, edits)
+        return new, None if span is None else move_span(span, edits)
 
     @cached_property
     def _rewritten(self) -> Callable[[str], tuple[str, list[Edit]]]:
@@ -346,7 +346,7 @@ def glossary_path(name: str, option: str) -> Path:
     Raises:
         UserError: if there is neither.
     """
-    path = expanded(name, option)
+    path = user_path(name, option)
     if is_file(path) or is_folder(path):
         return path
     shipped = {path.stem: path for path in sorted(GLOSSARIES.glob("*.tsv"))}
@@ -393,26 +393,26 @@ def read_glossary(paths: Sequence[Path]) -> Glossary:
                 note = f"{place}: the meaning of {entry.expression!r} has {num_words} words"
                 notes.append(f"{note}, which may make texts longer than the model reads: give a shorter one")
     if rewritten := [f"{name!r} as {' and '.join(map(repr, p.forms))}" for name, p in read_as.items()]:
-        notes.append(f"read without the marks of a dictionary: {first_of(rewritten, 5)}")
+        notes.append(f"read without the marks of a dictionary: {listed(rewritten, 5)}")
     if unread := [f"{printed.unread!r} in {name!r}" for name, printed in read_as.items() if printed.unread]:
         notes.append(
-            f"signs that are searched for as they stand: {first_of(unread, 5)}: write expressions as people "
+            f"signs that are searched for as they stand: {listed(unread, 5)}: write expressions as people "
             "use them, each form in a separate row"
         )
     if bare := [name for name, meanings in senses.items() if not meanings]:
         note = "without a meaning, so that only a gate uses them, to group texts by form and usage"
-        notes.append(f"{note}: {first_of(bare)}")
+        notes.append(f"{note}: {listed(bare)}")
     several = [
         f"{name!r} ({places[name]}): {len(meanings)}"
         for name, meanings in senses.items()
         if len(meanings) > 1
     ]
     if several:
-        notes.append(f"several meanings, of which the first is read: {first_of(several, 5)}")
+        notes.append(f"several meanings, of which the first is read: {listed(several, 5)}")
     notes += [
         f"{places[inner]}: {inner!r} is part of {name!r} ({places[name]}): "
         "where the longer one occurs, that one counts"
-        for name, others in contained(senses).items()
+        for name, others in contained_expressions(senses).items()
         for inner in others
         if len(inner) < len(name)
     ]

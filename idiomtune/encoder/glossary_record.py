@@ -12,8 +12,8 @@ from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import named_glossary
 from idiomtune.encoder.loading import resolve_model_path
 from idiomtune.errors import UserError
-from idiomtune.io.files import expanded, first_of, is_file
-from idiomtune.io.records import LEARNT, read_record
+from idiomtune.io.files import is_file, listed, user_path
+from idiomtune.io.records import LEARNED, read_record
 
 log = logging.getLogger(__name__)
 
@@ -51,21 +51,21 @@ def describe_glossary(
         unseen = [expression for expression in unseen if expression not in occurring]
         facts.setdefault("occurs", {})[name] = {"expressions": len(occurring), "texts": num_texts}
     if texts and unseen:
-        log.info("glossary: in none of these texts: %s", first_of(unseen))
+        log.info("glossary: in none of these texts: %s", listed(unseen))
     return facts
 
 
-def read_learnt(folder: Path) -> dict[str, Any] | None:
+def read_learned(folder: Path) -> dict[str, Any] | None:
     """What `idiomtune learn` recorded of the model in a folder; None if it taught none there.
 
     Raises:
         UserError: if the record is damaged.
     """
-    path = folder / LEARNT
+    path = folder / LEARNED
     return dict(read_record(path)) if is_file(path) else None
 
 
-def taught_from(folder: Path) -> list[dict[str, Any]]:
+def learned_from(folder: Path) -> list[dict[str, Any]]:
     """The records of a model that was taught, of the one that it was taught from, and so on.
 
     Raises:
@@ -73,20 +73,20 @@ def taught_from(folder: Path) -> list[dict[str, Any]]:
     """
     records: list[dict[str, Any]] = []
     folders: list[Path] = []
-    while (record := read_learnt(folder)) is not None:
+    while (record := read_learned(folder)) is not None:
         if folder.resolve() in folders:
             raise UserError(
-                "names a model that was itself taught from this one", file=folder / LEARNT, field="model"
+                "names a model that was itself taught from this one", file=folder / LEARNED, field="model"
             )
         folders.append(folder.resolve())
         records.append(record)
-        folder = expanded(record["model"], "model")
+        folder = user_path(record["model"], "model")
     return records
 
 
-def learnt_glossaries(model: ModelSettings) -> list[dict[str, Any]]:
+def learned_glossaries(model: ModelSettings) -> list[dict[str, Any]]:
     """The records of the glossaries that `idiomtune learn` taught a model in a folder, in their order."""
-    taught = read_learnt(Path(resolve_model_path(model.path)))
+    taught = read_learned(Path(resolve_model_path(model.path)))
     if taught is None:
         return []
     return [*taught.get("taught_before", []), *([taught["glossary"]] if taught["glossary"]["files"] else [])]
@@ -97,7 +97,7 @@ def glossary_note(facts: Mapping[str, Any] | None, learnt: Sequence[Mapping[str,
 
     Args:
         facts: of the glossary that it reads.
-        learnt: from :func:`learnt_glossaries`.
+        learnt: from :func:`learned_glossaries`.
     """
     read = [] if facts is None else [f"with a glossary ({', '.join(facts.get('files', ['its own']))})"]
     names = dict.fromkeys(name for glossary in learnt for name in glossary["files"])

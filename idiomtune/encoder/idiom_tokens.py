@@ -21,11 +21,11 @@ from idiomtune.expressions import (
     Normalize,
     Span,
     expression_words,
-    moved,
+    move_span,
     plain_expression,
     rewrite,
 )
-from idiomtune.io.files import first_of, read_text, text_lines, write_json
+from idiomtune.io.files import listed, read_text, text_lines, write_json
 
 FILE = "idiom_tokens.json"
 _FORMAT = 1
@@ -82,7 +82,7 @@ class IdiomTokens:
         new, edits = rewrite(text, sorted([*firsts, *((start, end, "") for start, end, _ in rest)]))
         if span is None:
             return new, None
-        place = moved(span, edits)
+        place = move_span(span, edits)
         tokens = {edit.start: edit[2:] for edit in edits}
         for start, end, first in rest:
             token = tokens[first]
@@ -124,14 +124,14 @@ class IdiomTokens:
             missing.update([name] if expected is not None and expected not in tokens else [])
             for token in tokens:
                 unseen.pop(token, None)
-        names = first_of([f"{name} ({count})" for name, count in missing.most_common()])
+        names = listed([f"{name} ({count})" for name, count in missing.most_common()])
         lines = [
             f"idiom tokens: {len(self.token_of)} expressions have {len(self.expressions)} tokens; of "
             f"{num_known} training sentences with one of them it was not found in {missing.total()}"
             + (f": {names}" if missing else "")
         ]
         if unseen:
-            names = first_of([self.expressions[token][0] for token in unseen])
+            names = listed([self.expressions[token][0] for token in unseen])
             lines.append(f"idiom tokens: in no training sentence, so not trained: {names}")
         return lines
 
@@ -156,7 +156,7 @@ def saved_idiom_tokens(content: dict[str, Any], vocabulary: Container[str]) -> I
     forms = content.get("forms", {})
     idioms = IdiomTokens(content["expressions"], replace=content["replace"], forms=forms)
     if missing := [token for token in idioms.expressions if token not in vocabulary]:
-        raise ValueError(f"the tokenizer has no token {first_of(missing)}")
+        raise ValueError(f"the tokenizer has no token {listed(missing)}")
     return idioms
 
 

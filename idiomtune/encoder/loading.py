@@ -32,7 +32,7 @@ from idiomtune.encoder.reading import special_tokens_around
 from idiomtune.encoder.static import StaticTokens, with_token_table
 from idiomtune.errors import UserError
 from idiomtune.io import cache
-from idiomtune.io.files import copy_file, expanded, fingerprint, is_file, is_folder, leads_out, one_line
+from idiomtune.io.files import copy_file, fingerprint, is_file, is_folder, leads_out, one_line, user_path
 from idiomtune.io.hub import first_line, is_cached, is_network_error, why_unavailable, without_secrets
 from idiomtune.io.records import ADAPTER, ADAPTER_CONFIG, model_folder, module_folders, read_record
 
@@ -108,7 +108,7 @@ def locate_checkpoint(path: str, revision: str | None = None) -> tuple[str, bool
     Raises:
         UserError: if there is no such model, or it cannot be reached.
     """
-    local = expanded(path := model_folder(resolve_model_path(path)), "model")
+    local = user_path(path := model_folder(resolve_model_path(path)), "model")
     if is_file(local / ADAPTER) and is_file(local / ADAPTER_CONFIG) and not is_file(local / "modules.json"):
         local = _with_adapter(local)
     # Where it was one of sentence-transformers, its modules are needed: others would be made up.
@@ -189,7 +189,7 @@ def _with_adapter(folder: Path) -> Path:
         save_file(weights, target / _WEIGHTS, {"format": "pt"})
 
     try:
-        return cache.get("with_adapters", key, make)
+        return cache.cached_file("with_adapters", key, make)
     except (KeyError, TypeError, RuntimeError, SafetensorError) as error:
         raise UserError(
             f"model {folder}: its adapters are damaged, or of another model than {base}: {first_line(error)}"
@@ -309,7 +309,7 @@ def load_plain(
 
 
 @contextmanager
-def loading_explained(path: str) -> Iterator[None]:
+def explaining_loading(path: str) -> Iterator[None]:
     """Whatever the libraries raise for a checkpoint in this context becomes a message in one line.
 
     A damaged file, or a value of a wrong type in it, makes them fail in any way (a TypeError, say).

@@ -33,10 +33,10 @@ _TEXTS = (
 
 
 def compare_loaded(encoder: Encoder, settings: ModelSettings) -> float:
-    """:func:`compared` at the door: with the checkpoint as it is, or the loaded model if options change it.
+    """:func:`compare_texts` at the door: with the checkpoint as it is, or the loaded model if options change it.
 
     Raises:
-        UserError: as :func:`compared`.
+        UserError: as :func:`compare_texts`.
     """
     changed = (settings.pooling, settings.pool_prompts, settings.bidirectional, settings.max_length)
     is_whole = changed == (None,) * 4 and encoder.idiom_tokens is None
@@ -46,16 +46,16 @@ def compare_loaded(encoder: Encoder, settings: ModelSettings) -> float:
         plain = load_plain(folder, settings, device=encoder.device.type, local_files_only=offline)
         # A checkpoint may promise more positions than it has, which ends in an error.
         plain.max_seq_length = encoder.model.max_seq_length
-    return compared(encoder, plain, f"model {settings.path}", prompts)
+    return compare_texts(encoder, plain, f"model {settings.path}", prompts)
 
 
 def compare_saved(encoder: Encoder, folder: Path, settings: ModelSettings) -> float | None:
-    """:func:`compared`, with what was saved of the encoder; None for more than a billion weights."""
+    """:func:`compare_texts`, with what was saved of the encoder; None for more than a billion weights."""
     if not _fits_twice(encoder):
         return None
     saved = settings.model_copy(update={"revision": None})
     plain = load_plain(str(folder), saved, device=encoder.device.type, local_files_only=True)
-    return compared(encoder, plain, f"the saved model {folder}", plain.prompts)
+    return compare_texts(encoder, plain, f"the saved model {folder}", plain.prompts)
 
 
 def _fits_twice(encoder: Encoder) -> bool:
@@ -63,13 +63,13 @@ def _fits_twice(encoder: Encoder) -> bool:
 
 
 @torch.no_grad()
-def compared(
+def compare_texts(
     encoder: Encoder, plain: SentenceTransformer, name: str, prompts: Mapping[str, str | None]
 ) -> float:
     """The largest difference of any number of eight texts' embeddings, each of unit length.
 
     Texts that hold an expression of the encoder's glossary, or of which no token is left, and a span that is
-    embedded past the modules after the pooling are left out (:func:`compared_texts`).
+    embedded past the modules after the pooling are left out (:func:`texts_to_compare`).
 
     Args:
         encoder: in evaluation mode.
@@ -82,8 +82,8 @@ def compared(
         UserError: if they differ by more than 1e-3 (on a CPU 1e-4), with the text.
     """
     worst, limit = 0.0, _LIMIT / 10 if encoder.device.type == "cpu" else _LIMIT
-    for request in compared_texts(encoder):
-        reference = _plain(plain, request, prompts[request.role] or "")
+    for request in texts_to_compare(encoder):
+        reference = _reload_plain(plain, request, prompts[request.role] or "")
         embedding = encoder.forward([request])[0].float().cpu()
         difference = float(
             (normalize(embedding, dim=0) - normalize(reference.float().cpu(), dim=0)).abs().max()
@@ -99,7 +99,7 @@ def compared(
     return worst
 
 
-def compared_texts(encoder: Encoder) -> list[Request]:
+def texts_to_compare(encoder: Encoder) -> list[Request]:
     """Those of the eight texts that sentence-transformers alone can embed as the encoder does."""
     return [
         request
@@ -110,7 +110,7 @@ def compared_texts(encoder: Encoder) -> list[Request]:
     ]
 
 
-def _plain(plain: Any, request: Request, prompt: str) -> Tensor:
+def _reload_plain(plain: Any, request: Request, prompt: str) -> Tensor:
     """Its embedding by sentence-transformers alone; of a span as a model's card shows it."""
     if request.span is None:
         options = {"convert_to_tensor": True, "show_progress_bar": False, "prompt": prompt}

@@ -30,7 +30,15 @@ from idiomtune.encoder.idiom_tokens import FILE as IDIOM_TOKENS_FILE
 from idiomtune.encoder.idiom_tokens import IdiomTokens, normalization, saved_idiom_tokens
 from idiomtune.encoder.loading import fetch_file
 from idiomtune.errors import UserError
-from idiomtune.expressions import KEEP, LAST, Forms, contained, has_placeholder, replacements, written_steps
+from idiomtune.expressions import (
+    KEEP,
+    LAST,
+    Forms,
+    contained_expressions,
+    has_placeholder,
+    replacements,
+    written_steps,
+)
 from idiomtune.io.files import read_json, write_json
 from idiomtune.io.hub import first_line
 
@@ -163,7 +171,7 @@ def _write_rules(folder: Path, tokenizer: Any, idioms: IdiomTokens | None, meani
             added["normalized"] = True  # looked for in what the rules have made
     (folder / _TOKENIZER).write_text(json.dumps(content, ensure_ascii=False), "utf-8")
     (folder / _TOKENIZER_CONFIG).write_text(json.dumps(config, indent=2, ensure_ascii=False), "utf-8")
-    if not _reads_alike(folder, tokenizer, tokens, meanings):
+    if not _is_read_alike(folder, tokenizer, tokens, meanings):
         (folder / _TOKENIZER).write_text(before[_TOKENIZER], "utf-8")
         log.info(
             "the saved tokenizer (%s) does not put %s into texts by itself: load it with Encoder",
@@ -231,7 +239,7 @@ def _charsmap(table: Mapping[str, str]) -> bytes:
     return struct.pack("<I", 4 * len(units)) + units.tobytes() + written
 
 
-def _reads_alike(folder: Path, tokenizer: Any, idioms: IdiomTokens, meanings: Meanings | None) -> bool:
+def _is_read_alike(folder: Path, tokenizer: Any, idioms: IdiomTokens, meanings: Meanings | None) -> bool:
     """Whether the saved tokenizer, as libraries load it, reads expressions as the one in memory reads the
     changed text, wherever they are. Of some families they take no normaliser but their own.
 
@@ -245,8 +253,8 @@ def _reads_alike(folder: Path, tokenizer: Any, idioms: IdiomTokens, meanings: Me
             raise
         return False  # a family that is not known, or that comes with code of its own
     meanings = meanings or Meanings({})
-    probed = [*list(idioms.token_of)[:_MAX_PROBES], *contained(idioms.token_of, idioms.forms)]
-    probed += [*list(meanings.senses)[:_MAX_PROBES], *contained(meanings.senses, meanings.forms)]
+    probed = [*list(idioms.token_of)[:_MAX_PROBES], *contained_expressions(idioms.token_of, idioms.forms)]
+    probed += [*list(meanings.senses)[:_MAX_PROBES], *contained_expressions(meanings.senses, meanings.forms)]
     for name in dict.fromkeys(probed):
         text = f"{name} and a {name}, ({name})."
         read, _ = idioms.replaced(meanings.added(text)[0])

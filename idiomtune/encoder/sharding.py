@@ -86,7 +86,7 @@ def sharding_of_launch() -> Sharding | None:
 
 
 @contextmanager
-def unseen_by_accelerate() -> Iterator[None]:
+def hidden_from_accelerate() -> Iterator[None]:
     """Within this context accelerate sets up plain processes, whatever the device."""
     before = os.environ.pop(_ON, None)
     if before is not None and _is_true(_LOADING):
@@ -208,14 +208,14 @@ def full_state(module: nn.Module, optimizer: torch.optim.Optimizer, *, is_main: 
         if isinstance(weight, DTensor)
     ]
     gathered = {  # a tied weight once
-        weight: nn.Parameter(_gathered(weight, is_main), requires_grad=weight.requires_grad)
+        weight: nn.Parameter(_gather_tensor(weight, is_main), requires_grad=weight.requires_grad)
         for weight in dict.fromkeys(weight for *_, weight in places)
     }
     # In the order of the optimizer's groups, which is the same in all processes.
     parameters = [p for group in optimizer.param_groups for p in group["params"] if isinstance(p, DTensor)]
     sharded_state: dict[Tensor, Any] = {p: optimizer.state[p] for p in parameters if p in optimizer.state}
     gathered_state: dict[Tensor, Any] = {
-        p: {name: _gathered(value, is_main) for name, value in state.items()}
+        p: {name: _gather_tensor(value, is_main) for name, value in state.items()}
         for p, state in sharded_state.items()
     }
     try:
@@ -231,7 +231,7 @@ def full_state(module: nn.Module, optimizer: torch.optim.Optimizer, *, is_main: 
             optimizer.state.update(sharded_state)
 
 
-def _gathered(tensor: Tensor, is_main: bool) -> Tensor:
+def _gather_tensor(tensor: Tensor, is_main: bool) -> Tensor:
     if not isinstance(tensor, DTensor):
         return tensor
     full: Tensor = tensor.full_tensor().detach()

@@ -19,12 +19,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, normalize
 
-from idiomtune.encoder.glossary import GLOSSARIES, Meanings, UsageGate, of_expression, read_glossary
+from idiomtune.encoder.glossary import GLOSSARIES, Meanings, UsageClassifier, of_expression, read_glossary
 from idiomtune.encoder.reading import Reader
 from idiomtune.errors import UserError
 from idiomtune.expressions import is_among
-from idiomtune.io.cache import get
-from idiomtune.io.files import first_of, read_json, write_json
+from idiomtune.io.cache import cached_file
+from idiomtune.io.files import listed, read_json, write_json
 from idiomtune.io.terminal import progress_bar
 from idiomtune.requests import Request, Usage
 
@@ -34,13 +34,13 @@ GATES = Path(__file__).parent / "gates"  # made by runs/gate.py
 _VERSION = 3  # of what is fitted: kept gates of others are not read
 # Chosen on folds over MAGPIE's expressions and on IdioLink's training idioms (docs/results/knowledge.md).
 _WEIGHTS = {"beside": 0.6, "in_place": 0.8}
-_OWN = 0.5  # of a meaning as a text of its own, beside 1 for the meaning in the sentence
+_EXPRESSION_SHARE = 0.5  # of a meaning as a text of its own, beside 1 for the meaning in the sentence
 _PENALTY = 1.0
 _DIFFERENCE = 1.5  # weight of how an expression differs from itself alone, among the features
 _BARE_WEIGHT = 0.2  # of all uses without context, beside 1 for all others
 _DIGITS = 6  # of a gate's numbers: a third of the file
 
-Labelled = Callable[[Iterable[str]], list[Usage]]  # from idioms that it leaves out
+LoadUsages = Callable[[Iterable[str]], list[Usage]]  # from idioms that it leaves out
 
 
 def fit_usage_gate(
@@ -50,7 +50,7 @@ def fit_usage_gate(
     layers: Sequence[int],
     alone: Tensor,
     num_bare: int = 0,
-) -> UsageGate:
+) -> UsageClassifier:
     """A gate by logistic regression with an L2 penalty.
 
     It looks at a text's features, and at how those of its expression differ from the expression's as a text
@@ -97,7 +97,7 @@ def fit_usage_gate(
     # How a use differs: of the text, less of the expression alone.
     text.view(len(layers), 3, -1)[:, 1] += own.view(len(layers), -1)
     seen = tuple(sorted(set(names)))
-    return UsageGate(_rounded(text), float(bias.detach()), tuple(layers), tuple(_rounded(-own)), seen)
+    return UsageClassifier(_rounded(text), float(bias.detach()), tuple(layers), tuple(_rounded(-own)), seen)
 
 
 def _rounded(numbers: Tensor) -> list[float]:
@@ -180,11 +180,13 @@ class GatedRequests:
             of_uses.new_zeros(len(bare)).index_add(0, groups, of_uses) / groups.bincount()
         ).float()  # (G,)
         sentences = normalize(units[at] + other, dim=1)
-        mixed = apply_gate(sentences, replaced, normalize(inside + _OWN * own, dim=1), usage, self._weight)
+        mixed = apply_gate(
+            sentences, replaced, normalize(inside + _EXPRESSION_SHARE * own, dim=1), usage, self._weight
+        )
         # Where the meaning alone is asked for, the sentence takes its place as far as the use is literal.
         meant = apply_gate(units[at], torch.zeros_like(own), own, usage, 1.0)
         mixed = torch.where(torch.tensor(self._is_meaning, device=rows.device)[:, None], meant, mixed)
-        named = apart_by_usage(sentences, own, usage)
+        named = separate_usages(sentences, own, usage)
         mixed = torch.where(torch.tensor(self._is_named, device=rows.device)[:, None], named, mixed)  # (G, D)
         embeddings[at] = (mixed * rows[at].float().norm(dim=1, keepdim=True)).to(embeddings.dtype)
         return embeddings
@@ -220,7 +222,7 @@ def _readings(request: Request, meanings: Meanings) -> list[list[Request]]:
     bare = Request(request.text, pooling="usage", with_meanings=False)
     own = replace(sentence, with_meanings=meanings.form == "beside")
     return [
-        [*(replace(bare, span=old) for old, _, _ in places), *(alone(name) for *_, name in places)],
+        [*(replace(bare, span=old) for old, _, _ in places), *(bare_expression(name) for *_, name in places)],
         [own] if is_span else [replace(own, span=old, pooling="span") for old, _, _ in places],
         [replaced],
         [replace(replaced, span=new, pooling="span") for _, new, _ in places],
@@ -228,7 +230,7 @@ def _readings(request: Request, meanings: Meanings) -> list[list[Request]]:
     ]
 
 
-def alone(expression: str) -> Request:
+def bare_expression(expression: str) -> Request:
     """The expression as a text of its own, with which a gate compares its uses."""
     return Request(expression, (0, len(expression)), pooling="usage", with_meanings=False)
 
@@ -253,7 +255,7 @@ def apply_gate(
     return normalize(mixed, dim=1)
 
 
-def apart_by_usage(embeddings: Tensor, names: Tensor, usage: Tensor) -> Tensor:
+def separate_usages(embeddings: Tensor, names: Tensor, usage: Tensor) -> Tensor:
     """(G, D), unit vectors, of texts with a name whose meaning is not known: e + n / 2 + (g - 1/2) · u.
 
     Texts with a name come together, those of its other usage apart, along u = (1, -1, 1, ...) / sqrt(D), to
@@ -273,13 +275,13 @@ def apart_by_usage(embeddings: Tensor, names: Tensor, usage: Tensor) -> Tensor:
 # ---------------------------------------------------------------- which gate a model gets
 
 
-def gate_of(encoder: Any, labelled: Labelled) -> UsageGate:
+def gate_of(encoder: Any, labelled: LoadUsages) -> UsageClassifier:
     """The gate of an encoder's meanings, else the shipped one, else one that is fitted."""
     own = encoder.meanings and encoder.meanings.gate
     return own or shipped_gate(encoder) or fitted_gate(encoder, labelled)
 
 
-def shipped_gate(encoder: Any) -> UsageGate | None:
+def shipped_gate(encoder: Any) -> UsageClassifier | None:
     """The gate that comes with the project for a model of these weights."""
     num_parameters = sum(p.numel() for p in encoder.parameters())
     for file in sorted(GATES.glob("*.json")):
@@ -289,11 +291,11 @@ def shipped_gate(encoder: Any) -> UsageGate | None:
     return None
 
 
-def _read(content: dict[str, Any]) -> UsageGate:
-    return UsageGate(**content | {name: tuple(content[name]) for name in ("layers", "alone", "seen")})
+def _read(content: dict[str, Any]) -> UsageClassifier:
+    return UsageClassifier(**content | {name: tuple(content[name]) for name in ("layers", "alone", "seen")})
 
 
-def fit_without(encoder: Any, labelled: Labelled, held_out: Callable[[], Iterable[str]]) -> None:
+def exclude_scored_idioms(encoder: Any, labelled: LoadUsages, held_out: Callable[[], Iterable[str]]) -> None:
     """Exchange a shipped gate that was fitted to idioms that are held out; warn of a trained one.
 
     Args:
@@ -306,18 +308,18 @@ def fit_without(encoder: Any, labelled: Labelled, held_out: Callable[[], Iterabl
     idioms = list(held_out())
     seen = [name for name in gate.seen if is_among(name, idioms)]
     if seen and gate == shipped_gate(encoder):
-        names = first_of(seen)
+        names = listed(seen)
         log.info("the shipped gate of meanings knows scored idioms (%s): one is fitted without", names)
         encoder.meanings = encoder.meanings.override(gate=fitted_gate(encoder, labelled))
     elif seen:
         log.warning(
             "the model's gate of meanings was fitted to uses of idioms held out (%s): its scores are not of "
             "unseen idioms; fit it where that split of IdioLink's is on disk, so that they are left out",
-            first_of(seen),
+            listed(seen),
         )
 
 
-def fitted_gate(encoder: Any, labelled: Labelled) -> UsageGate:
+def fitted_gate(encoder: Any, labelled: LoadUsages) -> UsageClassifier:
     """A gate that is fitted without IdioLink's idioms; kept in the user's cache."""
     usages = labelled(read_glossary([GLOSSARIES / "idiolink.tsv"]).senses)
 
@@ -328,10 +330,10 @@ def fitted_gate(encoder: Any, labelled: Labelled) -> UsageGate:
         write_json(file, fit_gate(bare, usages)._asdict())
 
     facts = [(usage.sentence, usage.span, usage.is_idiomatic) for usage in usages]
-    return _read(read_json(get("gates", [_VERSION, bare.digest(), facts], fit, suffix=".json")))
+    return _read(read_json(cached_file("gates", [_VERSION, bare.digest(), facts], fit, suffix=".json")))
 
 
-def fit_gate(encoder: Any, usages: Sequence[Usage]) -> UsageGate:
+def fit_gate(encoder: Any, usages: Sequence[Usage]) -> UsageClassifier:
     """A gate on the encoder's hidden layers, as it reads these sentences without meanings.
 
     Args:
@@ -372,7 +374,7 @@ def gate_examples(
             "model.glossary_gate=false"
         )
     bare = dict.fromkeys(
-        (cut_out(request, num_words), True, name)
+        (excerpt(request, num_words), True, name)
         for request, is_idiomatic, name in uses
         if is_idiomatic
         for num_words in range(3)
@@ -382,7 +384,7 @@ def gate_examples(
     depth = encoder.transformer.config.num_hidden_layers
     layers = sorted({math.ceil(depth * sixth / 6) for sixth in range(1, 6)})
     distinct = list(dict.fromkeys(names))
-    read = [*requests, *map(alone, distinct)]
+    read = [*requests, *map(bare_expression, distinct)]
     with progress_bar("fitting the gate of meanings", encoder.num_texts(read)) as advance:
         rows = encoder.usage_features(read, layers, advance)  # (N + distinct, F)
     of_names = dict(zip(distinct, rows[len(requests) :], strict=True))
@@ -390,7 +392,7 @@ def gate_examples(
     return rows[: len(requests)], labels, names, layers, apart, len(bare)
 
 
-def cut_out(request: Request, num_words: int) -> Request:
+def excerpt(request: Request, num_words: int) -> Request:
     """The request's span as a sentence, with so many of the words before it."""
     assert request.span is not None
     start, end = request.span

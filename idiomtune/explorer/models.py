@@ -11,29 +11,29 @@ from typing import Any
 from pydantic import ValidationError
 
 from idiomtune.config import ExploreSettings, ModelSettings, check
-from idiomtune.config.sections import named_model
+from idiomtune.config.sections import model_settings_of
 from idiomtune.data.idiolink import available_splits, idiolink_root, load_split
 from idiomtune.data.names import CV_SPLIT
 from idiomtune.data.own.source import find_sources
 from idiomtune.data.usages import labelled_usages
 from idiomtune.declarations.options import as_list
 from idiomtune.encoder.building import build_encoder
-from idiomtune.encoder.device import Placement, place
+from idiomtune.encoder.device import Placement, choose_device
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import glossary_path
-from idiomtune.encoder.glossary_record import describe_glossary, glossary_files, taught_from
+from idiomtune.encoder.glossary_record import describe_glossary, glossary_files, learned_from
 from idiomtune.errors import UserError
 from idiomtune.explorer.search import (
     Corpus,
     Explorer,
     SearchedModel,
     idiolink_corpus,
-    own_corpus,
     training_corpus,
+    user_corpus,
 )
 from idiomtune.hub.card import base_model
-from idiomtune.io.files import expanded, is_file, is_folder
-from idiomtune.io.records import LEARNT, check_recorded_files, refuse_recorded_code
+from idiomtune.io.files import is_file, is_folder, user_path
+from idiomtune.io.records import LEARNED, check_recorded_files, refuse_recorded_code
 from idiomtune.io.runs import read_config, run_and_model
 from idiomtune.io.tables import shown_path
 
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Named:
+class ShownModel:
     """A model that is to be shown.
 
     Attributes:
@@ -65,7 +65,7 @@ def explorer_of(options: ExploreSettings) -> tuple[Explorer, str]:
     glossary = options.glossary and [str(glossary_path(name, "glossary")) for name in options.glossary]
     corpus = find_corpus(options).with_queries(options.queries)
     log.info("%s: %d documents, %d queries", corpus.name, len(corpus.documents), len(corpus.queries))
-    placement = place(options.device, "fp32")
+    placement = choose_device(options.device, "fp32")
     embedded = []
     for i, model in enumerate(models):
         if model not in models[:i]:
@@ -78,7 +78,7 @@ def explorer_of(options: ExploreSettings) -> tuple[Explorer, str]:
     return Explorer(corpus, embedded, options.neighbours), f"{name} on {corpus.name}"
 
 
-def find_models(name: str, *, trust_remote_code: bool = False) -> list[Named]:
+def find_models(name: str, *, trust_remote_code: bool = False) -> list[ShownModel]:
     """What a name on the command line stands for: of a run its model before and after training.
 
     Args:
@@ -87,7 +87,7 @@ def find_models(name: str, *, trust_remote_code: bool = False) -> list[Named]:
     Raises:
         UserError: if there is no such model, the run has none yet, or its model was loaded with its code.
     """
-    path = expanded(name, "model")
+    path = user_path(name, "model")
     code: dict[str, Any] = {"trust_remote_code": trust_remote_code}
     if (located := run_and_model(path)) is not None:
         run, saved = located
@@ -97,43 +97,43 @@ def find_models(name: str, *, trust_remote_code: bool = False) -> list[Named]:
             )
         config = read_config(run)["model"]
         _refuse_code(config, run / "config.yaml", trust_remote_code)
-        base = _recorded(str(config["path"]), config | code)
+        base = _recorded_settings(str(config["path"]), config | code)
         check_recorded_files(glossary_files(base), run)
-        after = Named(f"trained: {run.name}", f"{run.name}/{saved.name}", base, saved)
-    elif taught := taught_from(path):
+        after = ShownModel(f"trained: {run.name}", f"{run.name}/{saved.name}", base, saved)
+    elif taught := learned_from(path):
         record, *_ = taught
-        _refuse_code(record["options"], path / LEARNT, trust_remote_code)
+        _refuse_code(record["options"], path / LEARNED, trust_remote_code)
         options = {key: value for key, value in record["options"].items() if not key.startswith("glossary")}
-        base = _recorded(record["model"], options | code)
-        after = Named(f"taught: {path.name}", str(path), _settings(str(path), **code))
+        base = _recorded_settings(record["model"], options | code)
+        after = ShownModel(f"taught: {path.name}", str(path), _settings(str(path), **code))
         if len(earlier := find_models(record["model"], **code)) > 1:  # it was trained, or taught, itself
             return [replace(earlier[-1], settings=base, saved=None), after]
     else:
         settings = _settings(str(path) if is_folder(path) else name, **code)
-        return [Named(name, settings.path, settings)]
+        return [ShownModel(name, settings.path, settings)]
     before = base_model({"model": base.model_dump()}).name
-    return [Named(f"untrained: {before.rpartition('/')[2]}", before, base), after]
+    return [ShownModel(f"untrained: {before.rpartition('/')[2]}", before, base), after]
 
 
 def _refuse_code(model: Mapping[str, Any], file: Path, trust_remote_code: bool) -> None:
     refuse_recorded_code(model, file, repeats=trust_remote_code, option="trust_remote_code=true")
 
 
-def _recorded(path: str, options: Mapping[str, Any]) -> ModelSettings:
+def _recorded_settings(path: str, options: Mapping[str, Any]) -> ModelSettings:
     """The model of a record, which may lack options."""
     return check(ModelSettings, _settings(path).model_dump() | {**options}, section="model")
 
 
 def _settings(name: str, **options: Any) -> ModelSettings:
     try:
-        return named_model(name, **options)
+        return model_settings_of(name, **options)
     except ValidationError as error:
         raise UserError(f"model {name}: {error.errors()[0]['msg']}") from None
     except ValueError as error:
         raise UserError(str(error)) from None
 
 
-def _encoder(model: Named, glossary: list[str] | None, placement: Placement) -> Encoder:
+def _encoder(model: ShownModel, glossary: list[str] | None, placement: Placement) -> Encoder:
     """The model, with its own meanings or those of `glossary=`."""
     log.info("loading %s", model.name)
     settings = model.settings
@@ -156,12 +156,12 @@ def find_corpus(options: ExploreSettings) -> Corpus:
     if options.corpus == "sample":
         return _idiolink(idiolink_root(None, sample=True), options.split, "the sample")
     if options.corpus is not None:
-        path = expanded(options.corpus, "corpus")
+        path = user_path(options.corpus, "corpus")
         if is_file(path / "indexes.json"):
             return _idiolink(path.parent, path.name, "IdioLink")
         if is_folder(path) and available_splits(path):
             return _idiolink(path, options.split, "IdioLink")
-        return own_corpus(path)
+        return user_corpus(path)
     runs = map(_run_of, options.models)
     trained = next((located for located in runs if located is not None), (Path(), Path()))
     config = read_config(trained[0]) if trained[0] != Path() else {}
@@ -184,9 +184,9 @@ def find_corpus(options: ExploreSettings) -> Corpus:
 
 def _run_of(name: str) -> tuple[Path, Path] | None:
     """The run of a model, or of the one that it was taught from."""
-    path = expanded(name, "model")
-    taught = taught_from(path)
-    return run_and_model(expanded(taught[-1]["model"], "model") if taught else path)
+    path = user_path(name, "model")
+    taught = learned_from(path)
+    return run_and_model(user_path(taught[-1]["model"], "model") if taught else path)
 
 
 def _idiolink(root: Path, split: str | None, name: str) -> Corpus:

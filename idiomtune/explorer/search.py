@@ -23,7 +23,7 @@ from idiomtune.benchmarks.own import MODES, Mode
 from idiomtune.benchmarks.own.collections import read_collection
 from idiomtune.benchmarks.retrieval import ndcg, rank, rank_in_blocks, tie_break
 from idiomtune.data.idiolink import Split
-from idiomtune.data.own.examples import OwnTable
+from idiomtune.data.own.examples import ExampleTable
 from idiomtune.data.own.forms import TEXTS, TRAINED
 from idiomtune.data.own.source import Source
 from idiomtune.data.own.table import UserRecord, UserTable
@@ -97,7 +97,7 @@ def idiolink_corpus(split: Split, name: str) -> Corpus:
     return Corpus(name, documents, queries, relevant)
 
 
-def own_corpus(path: Path) -> Corpus:
+def user_corpus(path: Path) -> Corpus:
     """Texts of the user's own: a text file, a table, or a folder with corpus, queries and judgements.
 
     Raises:
@@ -146,7 +146,7 @@ def training_corpus(
     scored.
 
     Args:
-        columns, form: as for :func:`idiomtune.data.own.load.load_own`.
+        columns, form: as for :func:`idiomtune.data.own.load.load_user_data`.
 
     Raises:
         UserError: naming file, row and field of what is wrong.
@@ -156,7 +156,7 @@ def training_corpus(
     relevant: dict[Passage, set[int]] = {}
     alike: dict[tuple[str | None, ...], set[int]] = {}
     for source in sources:
-        table = OwnTable(source, columns or {}, form)
+        table = ExampleTable(source, columns or {}, form)
         for example in table.examples():
             usage = example.usage or example.label or ""
             texts = [
@@ -241,14 +241,17 @@ class Explorer:
             number: of the query, if it is one of the corpus'.
         """
         request = _request(query, mode)
-        return self._answer(query, request, [_unit(m.encoder, request) for m in self.models], number)
+        return self._answer(query, request, [_unit_vector(m.encoder, request) for m in self.models], number)
 
     @torch.no_grad()
     def why(self, query: Passage, mode: Mode, model: int, document: int) -> dict[str, Any]:
         """The words of a document, and each one's share in its cosine with a query (:class:`WordRows`)."""
         encoder = self.models[model].encoder
         (rows,) = word_rows(encoder, [self.corpus.documents[document].text])
-        return {"words": rows.words, "shares": _rounded(rows.shares(_unit(encoder, _request(query, mode))))}
+        return {
+            "words": rows.words,
+            "shares": _round(rows.shares(_unit_vector(encoder, _request(query, mode)))),
+        }
 
     @torch.no_grad()
     def scores(self) -> dict[str, list[list[float]]] | None:
@@ -263,7 +266,7 @@ class Explorer:
             vectors, queries = model.queries[mode], self.corpus.queries
             ranking, _ = rank_in_blocks(partial(_cosines, model, vectors, queries), num_queries, _NDCG, ties)
             hits = [[d in relevant.get(i, ()) for d in first] for i, first in enumerate(ranking.tolist())]
-            return _rounded(ndcg(torch.tensor(hits), number, _NDCG).tolist())
+            return _round(ndcg(torch.tensor(hits), number, _NDCG).tolist())
 
         return {
             mode: [list(row) for row in zip(*(of_model(m, mode) for m in self.models), strict=True)]
@@ -335,7 +338,7 @@ class Explorer:
                 for document, rows_of in zip(chunk, word_rows_of, strict=True):
                     words[document] = rows_of.words
                     for row, vector in columns_of[document]:
-                        row["shares"] = _rounded(rows_of.shares(vector))
+                        row["shares"] = _round(rows_of.shares(vector))
                 advance(len(chunk))
         return words
 
@@ -356,7 +359,7 @@ def _cosines(
     return values
 
 
-def _unit(encoder: Encoder, request: Request) -> Tensor:
+def _unit_vector(encoder: Encoder, request: Request) -> Tensor:
     """(D,), a query's embedding, of unit length."""
     return normalize(encoder([request]).float(), dim=1)[0]
 
@@ -371,7 +374,7 @@ def _as_read(text: str, encoder: Encoder, request: Request) -> list[tuple[str, b
     return [("".join(whole[i:j]), tag != "equal") for tag, _, _, i, j in matches if j > i]
 
 
-def _rounded(values: Sequence[float]) -> list[float]:
+def _round(values: Sequence[float]) -> list[float]:
     return [round(value, _DIGITS) for value in values]
 
 

@@ -54,7 +54,7 @@ def page(explorer: Explorer, title: str, *, live: bool) -> str:
         ],
         "corpus": {"name": corpus.name, "size": len(corpus.documents)},
         "modes": explorer.modes,
-        "queries": [shown(query) for query in corpus.queries],
+        "queries": [page_of(query) for query in corpus.queries],
         "scores": explorer.scores(),
         "usages": list(dict.fromkeys(document.usage for document in corpus.documents if document.usage)),
         "documents": {},
@@ -62,7 +62,7 @@ def page(explorer: Explorer, title: str, *, live: bool) -> str:
     if not live:
         data["answers"], data["words"] = explorer.answers()
         used = {document for words in data["words"] for document in words}
-        data["documents"] = {document: shown(corpus.documents[document]) for document in sorted(used)}
+        data["documents"] = {document: page_of(corpus.documents[document]) for document in sorted(used)}
     file = Path(__file__).parent / "page.html.j2"
     return template(file, autoescape=True).render(title=title, data=data)
 
@@ -79,7 +79,7 @@ def space_card(title: str, corpus: str, metadata: Mapping[str, Any], note: str) 
     return _CARD.format(metadata=front, corpus=corpus, note=f"{note} " if note else "")
 
 
-def shown(text: Passage) -> dict[str, Any]:
+def page_of(text: Passage) -> dict[str, Any]:
     """What the page shows of a text."""
     return {name: value for name, value in asdict(text).items() if value not in (None, "")}
 
@@ -89,7 +89,7 @@ _MAX_CHARACTERS = 20_000
 _MAX_BYTES = 100_000  # of a query, which is two texts at most
 
 
-class Asked(BaseModel):
+class Question(BaseModel):
     """A query of the page.
 
     Attributes:
@@ -173,14 +173,14 @@ def application(explorer: Explorer, page: str) -> Starlette:
 
     lock = Lock()  # a model and its tokenizer serve one at a time
 
-    def question(answer: Callable[[Explorer, Asked], dict[str, Any]]) -> Callable[[Request], Any]:
-        def locked(question: Asked) -> dict[str, Any]:
+    def question(answer: Callable[[Explorer, Question], dict[str, Any]]) -> Callable[[Request], Any]:
+        def locked(question: Question) -> dict[str, Any]:
             with lock:
                 return answer(explorer, question)
 
         async def endpoint(request: Request) -> Response:
             try:
-                question = Asked.model_validate_json(await _body(request))
+                question = Question.model_validate_json(await _body(request))
                 return JSONResponse(await run_in_threadpool(locked, question))
             except ValidationError as error:
                 where = ".".join(map(str, error.errors()[0]["loc"]))
@@ -219,28 +219,28 @@ async def _body(request: Request) -> bytes:
     return body
 
 
-def _search(explorer: Explorer, question: Asked) -> dict[str, Any]:
+def _search(explorer: Explorer, question: Question) -> dict[str, Any]:
     query, number = _query(explorer, question)
     answer = explorer.search(query, question.mode, number)
     documents = {row["document"] for column in answer["models"] for row in column["rows"]}
-    return {**answer, "documents": {i: shown(explorer.corpus.documents[i]) for i in sorted(documents)}}
+    return {**answer, "documents": {i: page_of(explorer.corpus.documents[i]) for i in sorted(documents)}}
 
 
-def _why(explorer: Explorer, question: Asked) -> dict[str, Any]:
+def _why(explorer: Explorer, question: Question) -> dict[str, Any]:
     if question.model >= len(explorer.models) or question.document >= len(explorer.corpus.documents):
         raise UserError(f"no model {question.model} or no document {question.document}")
     query, _ = _query(explorer, question)
     return explorer.why(query, question.mode, question.model, question.document)
 
 
-def _compare(explorer: Explorer, question: Asked) -> dict[str, Any]:
+def _compare(explorer: Explorer, question: Question) -> dict[str, Any]:
     encoders = (model.encoder for model in explorer.models)
     return {
         "similarities": [encoder.similarity(question.text, question.other).item() for encoder in encoders]
     }
 
 
-def _query(explorer: Explorer, question: Asked) -> tuple[Passage, int | None]:
+def _query(explorer: Explorer, question: Question) -> tuple[Passage, int | None]:
     """What is asked; its number if it is one of the corpus' own."""
     if question.query is not None and question.query < len(explorer.corpus.queries):
         return explorer.corpus.queries[question.query], question.query

@@ -27,15 +27,15 @@ from huggingface_hub import (
 from idiomtune.data.names import IDIOLINK, MAGPIE
 from idiomtune.declarations.dataset import OWN
 from idiomtune.declarations.options import as_list
-from idiomtune.declarations.registry import benchmark_type, dataset_types, declared, objective_types
+from idiomtune.declarations.registry import benchmark_type, dataset_types, objective_types, score_declaration
 from idiomtune.declarations.score import Score, ScoreTable, read_scores
 from idiomtune.encoder.glossary import Glossary
-from idiomtune.io.files import expanded, one_line, parse_yaml
+from idiomtune.io.files import one_line, parse_yaml, user_path
 from idiomtune.io.pages import template
 from idiomtune.io.runs import read_config, read_run_json
 from idiomtune.io.tables import shown_path
 from idiomtune.reports import runs
-from idiomtune.reports.compare import beats_untrained, monitored
+from idiomtune.reports.compare import beats_untrained, compare_monitored
 from idiomtune.reports.frames import group_runs
 from idiomtune.reports.score_tables import changes
 
@@ -89,7 +89,7 @@ def base_model(config: Mapping[str, Any]) -> LicensedSource:
     """
     model = config["model"]
     path = str(model["path"])
-    local = expanded(path, "model.path")
+    local = user_path(path, "model.path")
     licence = _identifier((model.get("about") or {}).get("licence"))
     if path in _PACKAGED:
         return LicensedSource(_PACKAGED[path], licence, _MINILM)
@@ -231,7 +231,7 @@ def model_card(
     # On the user's own data alone, of which no idiom is known.
     is_own = datasets is not None and set(datasets(config["objective"])) == {OWN}
     # A leaderboard cannot tell the sample from a benchmark.
-    results = [] if scores is None or config["data"].get("sample") else eval_results(telling(scores))
+    results = [] if scores is None or config["data"].get("sample") else eval_results(describe_scores(scores))
     name = model.rpartition("/")[2] if model != FOLDER else record["experiment"]
     metadata = {
         "tags": [*TAGS, "feature-extraction", *([] if is_own else ["idioms"])],
@@ -249,7 +249,7 @@ def model_card(
     reading = {"after": ["Normalize"], "has_default_prompt": False, "raw_spans": False}
     reading |= {role: config["model"].get(f"{role}_prompt") or "" for role in ("query", "document")}
     about = "; ".join(filter(None, [f"{glossary.get('expressions', 0)} expressions", _origin(glossary)]))
-    return card(
+    return write_card(
         "trained",
         metadata,
         config=config,
@@ -264,7 +264,7 @@ def model_card(
         objective=objective,
         is_own=is_own,
         scores=None if scores is None else [row[:3] for row in rows if table.parts[row[0]].is_headline],
-        warnings=[*meta.get("warnings", []), *(outcome(run, scores) if scores and rows else [])],
+        warnings=[*meta.get("warnings", []), *(describe_outcome(run, scores) if scores and rows else [])],
         trained_on=record.get("trained_on") or meta.get("trained_on"),
         versions=_versions(record),
         checkpoint=meta.get("checkpoint"),
@@ -272,7 +272,7 @@ def model_card(
     )
 
 
-def learnt_card(model: Mapping[str, Any], glossary: Glossary, into: str = "tokens") -> str:
+def learned_card(model: Mapping[str, Any], glossary: Glossary, into: str = "tokens") -> str:
     """The card of a model that learnt a glossary: what it was made of, the licence, and every expression.
 
     Args:
@@ -283,7 +283,7 @@ def learnt_card(model: Mapping[str, Any], glossary: Glossary, into: str = "token
     sources = [base, *glossary_sources(facts if glossary.senses else None)]
     if into == "weights":  # trained on them, as by `+experiment=own`
         sources.append(LicensedSource("the user's own sentences", None))
-    return card(
+    return write_card(
         "learnt",
         {"license": common_licence(sources), "base_model": base.repo_id},
         model=base.name,
@@ -294,7 +294,7 @@ def learnt_card(model: Mapping[str, Any], glossary: Glossary, into: str = "token
     )
 
 
-def card(kind: Literal["trained", "learnt"], metadata: Mapping[str, Any], **facts: Any) -> str:
+def write_card(kind: Literal["trained", "learnt"], metadata: Mapping[str, Any], **facts: Any) -> str:
     """A model's card.
 
     Args:
@@ -302,12 +302,12 @@ def card(kind: Literal["trained", "learnt"], metadata: Mapping[str, Any], **fact
         facts: the template's variables for this kind of model.
     """
     common: dict[str, Any] = {"library_name": "sentence-transformers", "pipeline_tag": "sentence-similarity"}
-    file, filters = Path(__file__).parent / "card.md.j2", (escaped, in_code, one_line)
+    file, filters = Path(__file__).parent / "card.md.j2", (escape_markdown, in_code, one_line)
     text = template(file, filters, trim_blocks=True, keep_trailing_newline=True)
     return text.render(kind=kind, metadata=ModelCardData(**common, **metadata).to_yaml(), **facts)
 
 
-def escaped(text: object) -> str:
+def escape_markdown(text: object) -> str:
     """Text that Markdown shows as it is, on one line, also in a table: no marks, links or HTML."""
     line = html.escape(one_line(" ".join(str(text).splitlines())), quote=False)
     return re.sub(r"[\\`*\[\]|$]", r"\\\g<0>", line)
@@ -351,10 +351,10 @@ def command(run: Path) -> str:
 
 def scores_in(content: Mapping[str, Any]) -> ScoreTable:
     """The scores of a `scores.json`, as their benchmarks declare them."""
-    return declared(read_scores(content["scores"], content.get("records") or ()))
+    return score_declaration(read_scores(content["scores"], content.get("records") or ()))
 
 
-def telling(scores: Mapping[str, Any]) -> ScoreTable:
+def describe_scores(scores: Mapping[str, Any]) -> ScoreTable:
     """The scores by which models can be told apart: not those that the untrained model has in full, too.
 
     Args:
@@ -364,7 +364,7 @@ def telling(scores: Mapping[str, Any]) -> ScoreTable:
     return after.only(key for key, value in after.items() if min(value, before.get(key, 0.0)) < 1.0)
 
 
-def outcome(run: Path, scores: Mapping[str, Any]) -> list[str]:
+def describe_outcome(run: Path, scores: Mapping[str, Any]) -> list[str]:
     """That training did not clearly help, by the monitored scores, and on how many queries.
 
     Args:
@@ -374,7 +374,7 @@ def outcome(run: Path, scores: Mapping[str, Any]) -> list[str]:
     finished = replace(runs.read_run(run, run.name), status="finished")  # the card is written just before
     if finished.scores != scores["scores"]:
         return []
-    differences = [d for group in group_runs([finished]) for d in monitored(group, [])]
+    differences = [d for group in group_runs([finished]) for d in compare_monitored(group, [])]
     verdict = beats_untrained(differences)
     if not verdict or verdict.startswith("beats"):
         return []

@@ -23,15 +23,15 @@ from idiomtune.errors import UserError, resume_command
 from idiomtune.hub.card import (
     ask_for_licence,
     common_licence,
+    describe_scores,
     eval_result_files,
     glossary_sources,
     model_card,
     shortened_paths,
     shown_texts,
     sources_of,
-    telling,
 )
-from idiomtune.io.files import expanded, fingerprint, first_of, printable
+from idiomtune.io.files import fingerprint, listed, printable, user_path
 from idiomtune.io.hub import CLIENT_ERRORS, is_network_error, reason_for, without_secrets
 from idiomtune.io.records import readable_record
 from idiomtune.io.runs import CHECKSUMS, NOT_OF_THE_MODEL, read_config, read_run_json, run_and_model, verify
@@ -122,7 +122,7 @@ def collect_model(settings: PushSettings) -> Upload:
             a file is not safetensors, or too large.
     """
     assert settings.repo_id is not None  # else no model is pushed
-    run, folder, record, saved = _finished(settings.checkpoint)
+    run, folder, record, saved = _check_finished(settings.checkpoint)
     scores = _scores(run, folder)
     models, left_out = _model_files(run, folder, saved)
     config = read_config(run)
@@ -147,7 +147,7 @@ def collect_model(settings: PushSettings) -> Upload:
             "README.md": card.encode(),
             "scores.json": _json(shortened_paths(scores)),
             "config.yaml": public.encode(),
-            **({} if config["data"].get("sample") else eval_result_files(telling(scores))),
+            **({} if config["data"].get("sample") else eval_result_files(describe_scores(scores))),
         },
         licence=licence,
         problems=_problems(config, settings, "" if licence else ask_for_licence(sources, "license")),
@@ -163,7 +163,7 @@ def collect_space(settings: PushSettings) -> Upload:
         UserError: if there is no such run, it has not ended, or its model is damaged.
     """
     assert settings.space is not None  # else no page is pushed
-    run, model, record, _ = _finished(settings.checkpoint)
+    run, model, record, _ = _check_finished(settings.checkpoint)
     config, folder = read_config(run), run / "space"
     # Meanings that the model reads are on the page, too.
     sources = [*shown_texts(config, settings.corpus), *glossary_sources(record.get("glossary"))]
@@ -209,14 +209,14 @@ def _json(content: Any) -> bytes:
     return (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
-def _finished(checkpoint: str) -> tuple[Path, Path, dict[str, Any], Collection[str]]:
+def _check_finished(checkpoint: str) -> tuple[Path, Path, dict[str, Any], Collection[str]]:
     """The run folder, in it the folder of the model, the run's record, and the files that were saved.
 
     Raises:
         UserError: if there is none, it is the best model of a run that has not ended, or a file is not as it
             was saved, by the checksums of its checkpoint if those are still there.
     """
-    path = expanded(checkpoint, "checkpoint").resolve()
+    path = user_path(checkpoint, "checkpoint").resolve()
     run, folder = run_and_model(path) or (path, path)
     if run == folder or not folder.is_dir():
         raise UserError(
@@ -474,7 +474,7 @@ def _pushed_before(api: HfApi, upload: Upload, settings: PushSettings) -> set[st
         if (there := names(info)) and MANIFEST not in there and not settings.overwrite:
             raise UserError(
                 f"the repository {upload.repo_id} has something that was not pushed from here "
-                f"({first_of(sorted(there), 5)}): choose another name, or add overwrite=true to put this "
+                f"({listed(sorted(there), 5)}): choose another name, or add overwrite=true to put this "
                 f"{upload.kind} among it (files of the same name are replaced)"
             )
     if upload.branch != "main":

@@ -17,7 +17,7 @@ from idiomtune.benchmarks.suite import Suite
 from idiomtune.config import EvaluateSettings, check
 from idiomtune.config.compose import compose_config
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.forward import evaluating
+from idiomtune.encoder.forward import evaluation_mode
 from idiomtune.errors import UserError
 
 SCORES_FILE = "idiom_benchmarks.jsonl"
@@ -114,7 +114,7 @@ class SuiteEvaluator(BaseEvaluator):
         """
         if not isinstance(model, SentenceTransformer):
             raise UserError(f"a {type(model).__name__} gives no sentence embeddings to score")
-        with evaluating(model):
+        with evaluation_mode(model):
             scorecard = self.suite.run(Encoder.around(model, tokens_per_forward=self.tokens_per_forward))
         named: dict[str, float] = self.prefix_name_to_metrics(scorecard.scores, self.name)
         undefined = self.prefix_name_to_metrics(scorecard.undefined, self.name)

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 _SUM = "sha256"
 
 
-def get(kind: str, key: object, make: Callable[[Path], object], *, suffix: str = "") -> Path:
+def cached_file(kind: str, key: object, make: Callable[[Path], object], *, suffix: str = "") -> Path:
     """The file or folder of a key, which is made if it is missing.
 
     Args:
@@ -42,14 +42,14 @@ def get(kind: str, key: object, make: Callable[[Path], object], *, suffix: str =
     path = cache_folder() / kind / f"{digest[:16]}{suffix}"
     try:
         if not path.exists():
-            put(path, make)
+            store_file(path, make)
     except OSError as error:
         message = f"nothing can be kept in {path.parent}: {error}. IDIOM_CACHE=<folder> names another place"
         raise UserError(message) from error
     return path
 
 
-def put(path: Path, make: Callable[[Path], object], max_bytes: int | None = None) -> None:
+def store_file(path: Path, make: Callable[[Path], object], max_bytes: int | None = None) -> None:
     """Have a file or folder of the cache made, completely or not at all.
 
     Args:
@@ -102,13 +102,13 @@ def read_tensors(path: Path) -> dict[str, Tensor] | None:
 
 
 def put_tensors(path: Path, tensors: Mapping[str, Tensor], max_bytes: int) -> None:
-    """Write tensors, which are on the CPU, as :func:`put` does. A folder that cannot be written is logged."""
+    """Write tensors, which are on the CPU, as :func:`store_file` does. A folder that cannot be written is logged."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     content = {name: tensor.contiguous() for name, tensor in tensors.items()}
     try:
-        put(path, lambda partial: save_file(content, partial, {_SUM: _sum_of(content)}), max_bytes)
+        store_file(path, lambda partial: save_file(content, partial, {_SUM: _sum_of(content)}), max_bytes)
     except (OSError, SafetensorError) as error:  # the latter for a full disk
         log.warning("nothing can be cached in %s: %s", path.parent, error)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from idiomtune.errors import UserError
-from idiomtune.io.files import first_of, numbered, seal, sync
+from idiomtune.io.files import free_name, listed, seal, sync
 
 LOCK = ".lock"
 _MAX_VANISHED = 10  # times that a folder may vanish between being made and locked
@@ -29,7 +29,7 @@ class MovedError(UserError):
 
 
 @contextmanager
-def locked(folder: Path, name: str) -> Iterator[None]:
+def lock(folder: Path, name: str) -> Iterator[None]:
     """Keep other processes from working in a folder, made if missing, until the block or the process ends.
 
     Args:
@@ -58,7 +58,7 @@ def locked(folder: Path, name: str) -> Iterator[None]:
 
 
 @contextmanager
-def claimed(
+def reserved_output(
     option: str,
     path: Path,
     *,
@@ -104,10 +104,8 @@ def claimed(
     if strays := (there - own_names - ({new_folder.name} if LOCK in there else set())) | (
         _names(new_folder) - parts
     ):
-        raise UserError(
-            f"{name}: {work} has {first_of(sorted(strays))}, which is of no program here: move it"
-        )
-    with locked(work, name):
+        raise UserError(f"{name}: {work} has {listed(sorted(strays))}, which is of no program here: move it")
+    with lock(work, name):
         try:
             _clear(replaced, target)
             if problem := _problem(target, record, begins, overwrite):
@@ -125,7 +123,9 @@ def claimed(
             may_replace = was_there and not _problem(target, record, begins, overwrite)
             if may_replace and record:
                 target.rename(replaced)
-            place = next(p for p in numbered(target) if _put(new, p, exist_ok=may_replace and p == target))
+            place = next(
+                p for p in free_name(target) if _put_in_place(new, p, exist_ok=may_replace and p == target)
+            )
         except OSError as error:
             if not str(error.filename).startswith(str(work)):
                 raise
@@ -172,7 +172,7 @@ def _problem(target: Path, record: str | None, begins: bytes, overwrite: bool | 
     return "already exists: choose another" + ("" if overwrite is None else ", or overwrite=true replaces it")
 
 
-def _put(new: Path, place: Path, *, exist_ok: bool) -> bool:
+def _put_in_place(new: Path, place: Path, *, exist_ok: bool) -> bool:
     """Rename a file or folder onto nothing; a rename alone would replace a file or an empty folder.
 
     Args:

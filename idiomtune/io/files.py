@@ -41,7 +41,7 @@ def text_lines(text: str) -> list[str]:
     return lines if lines[-1] else lines[:-1]
 
 
-def first_of(names: Sequence[str], num_shown: int = 10) -> str:
+def listed(names: Sequence[str], num_shown: int = 10) -> str:
     """The first names of a list and, if there are more, how many there are."""
     return ", ".join(names[:num_shown]) + (f", … ({len(names)} in all)" if len(names) > num_shown else "")
 
@@ -76,7 +76,7 @@ def has_lone_surrogate(text: str) -> bool:
     return False
 
 
-def described(value: Any) -> str:
+def describe_type(value: Any) -> str:
     """The kind and the beginning of a value, for messages: `the int 3`."""
     return f"the {type(value).__name__} {one_line(repr(value)[:60])}"
 
@@ -89,7 +89,7 @@ def checked_text(text: Any, option: str) -> str:
     """
     value = os.fspath(text) if isinstance(text, str | os.PathLike) else None
     if not isinstance(value, str):
-        raise UserError(f"must be a text or a path, got {described(text)}", option=option)
+        raise UserError(f"must be a text or a path, got {describe_type(text)}", option=option)
     if "\0" in value or has_lone_surrogate(value):
         raise UserError(f"has a NUL, or is no valid Unicode: {value[:60]!a}", option=option)
     return str.__str__(value)  # of an enumeration or of NumPy, too
@@ -109,12 +109,12 @@ def checked_count(number: Any, option: str) -> int:
         ArgumentValueError: naming the argument, if it is none.
     """
     if isinstance(number, bool) or not isinstance(number, Integral) or number < 1:
-        message = f"must be a whole number, 1 or more, got {described(number)}"
+        message = f"must be a whole number, 1 or more, got {describe_type(number)}"
         raise ArgumentValueError(message, option=option)
     return int(number)
 
 
-def expanded(path: str, option: str) -> Path:
+def user_path(path: str, option: str) -> Path:
     """The path with `~` as the home folder.
 
     Args:
@@ -133,8 +133,8 @@ def expanded(path: str, option: str) -> Path:
 def cache_folder() -> Path:
     """Where downloads are stored: `$IDIOM_CACHE`, else `idiomtune` in the user's cache."""
     if folder := os.environ.get("IDIOM_CACHE"):
-        return expanded(folder, "IDIOM_CACHE")
-    return expanded(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "XDG_CACHE_HOME") / "idiomtune"
+        return user_path(folder, "IDIOM_CACHE")
+    return user_path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "XDG_CACHE_HOME") / "idiomtune"
 
 
 def is_folder(path: Path) -> bool:
@@ -163,7 +163,7 @@ def leads_out(path: Path, folder: Path) -> bool:
         return True
 
 
-def numbered(path: Path) -> Iterator[Path]:
+def free_name(path: Path) -> Iterator[Path]:
     """The path, then `<path>-2`, `<path>-3`, …"""
     yield path
     for number in itertools.count(2):
@@ -219,7 +219,7 @@ def write_text(path: Path, text: str) -> None:
     """
     partial = path.with_name(f".{path.name}.partial")
     try:
-        with named_in_errors(path):
+        with naming_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             partial.unlink(missing_ok=True)
             with partial.open("x", encoding="utf-8", newline="") as file:  # line ends as they are
@@ -245,7 +245,7 @@ def write_jsonl(path: Path, records: Iterable[dict[str, Any]]) -> None:
 
 
 @contextmanager
-def named_in_errors(path: Path) -> Iterator[None]:
+def naming_errors(path: Path) -> Iterator[None]:
     """Add the file's name to system errors, which a full disk lacks."""
     try:
         yield
@@ -361,7 +361,7 @@ def raise_problems(problems: Sequence[str], source: Path | str) -> None:
     raise UserError(printable("\n".join(lines)), file=source)
 
 
-def made(
+def read_checked(
     rows: Iterable[S], make: Callable[[S], T], source: Path | str, where: Callable[[S], str]
 ) -> Iterator[T]:
     """What `make` makes of each row; a ValueError, pydantic's too, says what is wrong with one.

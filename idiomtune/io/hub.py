@@ -12,7 +12,7 @@ import httpx2
 from huggingface_hub import HfApi, errors, get_token, try_to_load_from_cache
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
-from idiomtune.io.secrets import starred
+from idiomtune.io.secrets import hide_secrets
 
 _TIMEOUT = 10.0  # seconds
 
@@ -97,7 +97,7 @@ def without_secrets(text: str) -> str:
 
     `HF_ENDPOINT` may hold a password, and upload addresses have a signature in their query.
     """
-    text = re.sub(r"(\w+://[^\s?#'\"<>]*)\?[^\s'\"<>]*", r"\1?***", starred(text))
+    text = re.sub(r"(\w+://[^\s?#'\"<>]*)\?[^\s'\"<>]*", r"\1?***", hide_secrets(text))
     with suppress(*CLIENT_ERRORS):  # it could not be fetched
         if token := get_token():
             return text.replace(token, "***")

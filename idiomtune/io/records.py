@@ -23,28 +23,28 @@ from idiomtune.io.files import (
     UNREADABLE,
     cache_folder,
     changed_files,
-    expanded,
     fingerprint,
-    first_of,
     is_file,
     is_folder,
+    listed,
     one_line,
     parse_json,
     parse_yaml,
     read_text,
+    user_path,
     write_json,
 )
 
 log = logging.getLogger(__name__)
 
-LEARNT = "learnt.json"  # of a model that `idiomtune learn` made
+LEARNED = "learnt.json"  # of a model that `idiomtune learn` made
 ADAPTER_CONFIG, ADAPTER = "adapter_config.json", "adapter_model.safetensors"
 _MODULES, _SHARDS = "modules.json", "model.safetensors.index.json"
 _KINDS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 _LIBRARY = "sentence_transformers."  # whose modules need no code of the folder
 
 
-def _inside(name: str) -> str:
+def _check_inside(name: str) -> str:
     """A path that leads to something in the record's folder, on any system."""
     path = PureWindowsPath(name)
     if path.drive or path.root or ".." in path.parts or "\0" in name:
@@ -52,7 +52,7 @@ def _inside(name: str) -> str:
     return name
 
 
-Inside = Annotated[str, AfterValidator(_inside)]
+Inside = Annotated[str, AfterValidator(_check_inside)]
 Sums = dict[Inside, str]  # file → SHA-256
 _Section = dict[str, Any] | None
 
@@ -127,7 +127,7 @@ class _LearnedGlossary(_RecordedGlossary):
     files: list[str]
 
 
-class _Learnt(_Fields):
+class _LearnedFile(_Fields):
     model: str
     options: dict[str, Any]
     glossary: _LearnedGlossary
@@ -175,7 +175,7 @@ _SHAPES: dict[str, Any] = {
     "checksums.json": Sums,
     "scores.json": _ScoreFile,
     "baseline.json": dict[str, float],
-    LEARNT: _Learnt,
+    LEARNED: _LearnedFile,
     ADAPTER_CONFIG: _Adapter,
     _MODULES: list[_Module],
     _SHARDS: _Shards,
@@ -193,7 +193,7 @@ def read_record(path: Path) -> Any:
         UserError: if it cannot be read, or a field is wrong; it names the first.
     """
     try:
-        return _checked(path, read_text(path), parse_json)
+        return _check_record(path, read_text(path), parse_json)
     except ValidationError as error:
         problem = error.errors()[0]
         field = ".".join(map(str, problem["loc"])) or None
@@ -208,13 +208,13 @@ def readable_record(path: Path) -> dict[str, Any]:
     if not is_file(path):  # a pipe would never end
         return {}
     try:
-        content = _checked(path, path.read_text(encoding="utf-8"), json.loads)
+        content = _check_record(path, path.read_text(encoding="utf-8"), json.loads)
     except (*UNREADABLE, ValueError, RecursionError, yaml.YAMLError):
         return {}
     return content if isinstance(content, dict) else {}
 
 
-def _checked(path: Path, text: str, parse: Callable[[str], Any]) -> Any:
+def _check_record(path: Path, text: str, parse: Callable[[str], Any]) -> Any:
     content = parse_yaml(text) if path.suffix == ".yaml" else parse(text)
     if (shape := _SHAPES.get(path.name)) is not None:
         TypeAdapter(shape).validate_python(content)
@@ -239,7 +239,7 @@ def model_folder(path: str) -> str:
     Raises:
         UserError: if the run has none yet, or it is not as the run left it.
     """
-    run = expanded(path, "model")
+    run = user_path(path, "model")
     if not is_file(run / "run.json"):
         return path
     if not is_folder(run / "best"):
@@ -247,7 +247,7 @@ def model_folder(path: str) -> str:
     sums = readable_record(run / "run.json").get("sums", {})
     if changed := changed_files(run, {n: s for n, s in sums.items() if n.startswith("best/")}):
         raise UserError(
-            f"{run}: {first_of(changed)} is missing, or not as the run saved it. To make best/ again: "
+            f"{run}: {listed(changed)} is missing, or not as the run saved it. To make best/ again: "
             f"{resume_command(run)}. If it is meant to be another, name the folder itself: {run}/best"
         )
     return str(run / "best")
@@ -321,7 +321,7 @@ def check_extensions(run: Path, recorded: Sequence[str], named: Sequence[str]) -
             f"the run in {run} needs Python code, which is run only if you name it: "
             f"extensions=[{','.join(map(one_line, recorded))}]",
             option="extensions",
-            field=first_of(list(map(one_line, unnamed))),
+            field=listed(list(map(one_line, unnamed))),
         )
     if others:
         log.info("extensions, as this run was started here with: %s", ", ".join(others))
@@ -353,7 +353,7 @@ def check_resumed(run: Path, recorded: Mapping[str, Any], now: Mapping[str, Any]
     check_recorded_files([file for file in files if is_file(file)], run)
 
 
-def remember_start(run: Path, modules: Iterable[str]) -> None:
+def record_start(run: Path, modules: Iterable[str]) -> None:
     """Remember in the user's cache that a run was started here, with these modules."""
     with suppress(OSError):  # resuming the run then needs some options repeated
         write_json(_started_with(run), {"run": str(run.resolve()), "extensions": list(modules)})

@@ -63,7 +63,7 @@ def secret_in(text: str) -> str | None:
     return "a token" if _TOKEN.search(text) else None
 
 
-def starred(text: str) -> str:
+def hide_secrets(text: str) -> str:
     """A text with its secrets starred out."""
     for value in sorted(variables().values(), key=len, reverse=True):
         text = text.replace(value, "***")
@@ -101,7 +101,7 @@ def refuse_values(config: Any) -> None:
 
 def _refuse(option: str, secret: str | None) -> None:
     if secret:
-        raise UserError(f"{starred(option)} is or contains a token or password ({secret}): {_INSTEAD}")
+        raise UserError(f"{hide_secrets(option)} is or contains a token or password ({secret}): {_INSTEAD}")
 
 
 def _leaves(node: Any, option: str = "") -> Iterator[tuple[str, str]]:
@@ -137,6 +137,6 @@ def refuse_files(folder: Path, files: Mapping[str, Path | bytes]) -> None:
                     block, more = block[-overlap:] + more, file.read(_BLOCK)
                     if held := next((forms[form] for form in forms if form in block), None):
                         problem = f"contains the value of the environment variable {held}: remove it there"
-                        raise UserError(problem, file=starred(str(folder / name)))
+                        raise UserError(problem, file=hide_secrets(str(folder / name)))
         except OSError as error:
             raise UserError(f"{error.filename} cannot be read: {error.strerror}") from error

@@ -25,15 +25,15 @@ from pydantic import BaseModel
 
 from idiomtune.errors import UserError
 from idiomtune.io.files import (
-    described,
+    describe_type,
     has_lone_surrogate,
     is_file,
-    made,
     one_line,
     parse_json,
     path_text,
     printable,
     raise_problems,
+    read_checked,
     write_text,
 )
 
@@ -83,7 +83,7 @@ def inputs_in(folder: Path) -> Iterator[None]:
         _INPUTS.reset(before)
 
 
-def written_table(data: Any, option: str = "data") -> str:
+def write_table(data: Any, option: str = "data") -> str:
     """Where a table is: a path as it is given, rows in memory in a file that is named by their digest.
 
     Args:
@@ -100,8 +100,8 @@ def written_table(data: Any, option: str = "data") -> str:
     return _input_file((json.dumps(row, ensure_ascii=False) for row in _rows(data, option)), ".jsonl")
 
 
-def written_tables(data: Any, option: str) -> list[str]:
-    """Where tables are that also names can stand for, such as glossaries: as :func:`written_table`.
+def write_tables(data: Any, option: str) -> list[str]:
+    """Where tables are that also names can stand for, such as glossaries: as :func:`write_table`.
 
     A list of rows, or of pairs (expression, meaning), is one table; of another list each part is a name, a
     path or a table by itself.
@@ -109,7 +109,7 @@ def written_tables(data: Any, option: str) -> list[str]:
     if isinstance(data, list | tuple) and data and all(map(_is_pair, data)):
         data = [{"expression": expression, "meaning": meaning} for expression, meaning in data]
     is_list = isinstance(data, list | tuple) and not (data and all(isinstance(row, Mapping) for row in data))
-    return [written_table(part, option) for part in (data if is_list else [data])]
+    return [write_table(part, option) for part in (data if is_list else [data])]
 
 
 def _is_pair(value: Any) -> bool:
@@ -117,18 +117,18 @@ def _is_pair(value: Any) -> bool:
     return is_list and len(value) == 2 and all(isinstance(part, str) for part in value)
 
 
-def written_texts(data: Any, option: str, *, takes_rows: bool) -> str:
+def write_texts(data: Any, option: str, *, takes_rows: bool) -> str:
     """Where texts are: a path as it is given, else a file with one text per line.
 
     Args:
-        data: as of :func:`written_table`; of rows their field `text`.
+        data: as of :func:`write_table`; of rows their field `text`.
         takes_rows: whether rows that have other fields too are written as they are, as a table.
     """
     if isinstance(data, str | os.PathLike):
         return path_text(data, option)
     rows = _rows(data, option)
     if takes_rows and any(row.keys() != {"text"} for row in rows):
-        return written_table(rows, option)
+        return write_table(rows, option)
     for number, row in enumerate(rows, 1):
         if not isinstance(row.get("text"), str):
             raise UserError("must be a text", option=option, row=number, field="text")
@@ -160,19 +160,19 @@ def _rows(data: Any, option: str) -> list[dict[str, Any]]:
         records = [{"text": row} if isinstance(row, str) else row for row in data]
     if not records:
         message = "must be a path, rows (dictionaries), texts, expression → meaning, a frame or a Dataset"
-        raise UserError(f"{message}, and not empty; got {described(data)}", option=option)
+        raise UserError(f"{message}, and not empty; got {describe_type(data)}", option=option)
     return [_row(record, option, number, is_glossary) for number, record in enumerate(records, 1)]
 
 
 def _row(record: Any, option: str, number: int, has_texts: bool) -> dict[str, Any]:
     if not isinstance(record, Mapping):
-        raise UserError(f"must be a dictionary, got {described(record)}", option=option, row=number)
+        raise UserError(f"must be a dictionary, got {describe_type(record)}", option=option, row=number)
     row = {}
     for name, value in record.items():
         try:
             for text in (name, value) if has_texts else (name,):
                 if not isinstance(text, str):
-                    raise ValueError(f"must be a text, got {described(text)}")
+                    raise ValueError(f"must be a text, got {describe_type(text)}")
             row[_json_value(name)] = _json_value(value)
         except (RecursionError, ValueError) as error:
             field = one_line(f"{name!s:.60}")
@@ -195,7 +195,7 @@ def _json_value(value: Any) -> Any:
         return [_json_value(part) for part in value]
     if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
         return {name: _json_value(part) for name, part in value.items()}
-    raise ValueError(f"must be a text, a number, or a list of these, got {described(value)}")
+    raise ValueError(f"must be a text, a number, or a list of these, got {describe_type(value)}")
 
 
 def is_from_memory(path: Path) -> bool:
@@ -222,7 +222,7 @@ def read_rows(path: Path, *, columns: Sequence[str] = (), kind: str | None = Non
     """The rows of a table, one at a time.
 
     Text is UTF-8, with or without a byte order mark; CSV, TSV and JSON lines may be packed (`.csv.gz`). Blank
-    lines and empty rows are skipped. A TSV without a header may have tokens with BIO tags: :func:`_tagged`.
+    lines and empty rows are skipped. A TSV without a header may have tokens with BIO tags: :func:`_read_tagged`.
 
     Args:
         path: the file.
@@ -242,9 +242,9 @@ def read_rows(path: Path, *, columns: Sequence[str] = (), kind: str | None = Non
     problems: list[str] = []
     _refuse_other_kinds(path, suffix)
     if suffix == ".tsv" and not columns and _TAGGED.fullmatch(next(text_lines_of(path), "")):
-        rows = _tagged(path, problems)
+        rows = _read_tagged(path, problems)
     elif suffix in _DELIMITERS:
-        rows = _delimited(path, _DELIMITERS[suffix], columns, problems)
+        rows = _read_delimited(path, _DELIMITERS[suffix], columns, problems)
     elif suffix in _JSON_LINES:
         rows = _json_lines(path, problems)
     elif suffix == ".parquet":
@@ -288,10 +288,12 @@ def read_table(path: Path, model: type[R], *, kind: str | None = None) -> Iterat
     """
     fields = model.model_fields.items()
     columns = [field.alias or name for name, field in fields if field.is_required()]
-    return read_made(path, columns, lambda row: (row.number, model.model_validate(row.values)), kind=kind)
+    return read_checked_table(
+        path, columns, lambda row: (row.number, model.model_validate(row.values)), kind=kind
+    )
 
 
-def read_made(
+def read_checked_table(
     path: Path, columns: Sequence[str], make: Callable[[Row], T], *, kind: str | None = None
 ) -> Iterator[T]:
     """What `make` makes of each row of a table; it raises a ValueError for what is wrong with one.
@@ -307,7 +309,7 @@ def read_made(
     def where(row: Row) -> str:
         return f"line {row.number}" if is_counted_by_line else name_row(*row, columns[0])
 
-    return made(read_rows(path, columns=columns, kind=kind), make, path, where)
+    return read_checked(read_rows(path, columns=columns, kind=kind), make, path, where)
 
 
 def name_row(number: int, values: Mapping[str, Any], named_by: str) -> str:
@@ -333,7 +335,7 @@ def _suffix(path: Path) -> str:
     return Path(path.stem).suffix.lower() if suffix == ".gz" else suffix
 
 
-def _delimited(path: Path, delimiter: str, columns: Sequence[str], problems: list[str]) -> Iterator[Row]:
+def _read_delimited(path: Path, delimiter: str, columns: Sequence[str], problems: list[str]) -> Iterator[Row]:
     # In a table, a line may also end with \r alone.
     parts = (part for line in text_lines_of(path) for part in io.StringIO(line, newline=""))
     first = next(parts, "")
@@ -341,7 +343,7 @@ def _delimited(path: Path, delimiter: str, columns: Sequence[str], problems: lis
     delimiter, lines = (match[1], parts) if match else (delimiter, chain([first], parts))
     # Strict: otherwise an open quotation mark would swallow the rows after it.
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
-    cells_of = enumerate(map(_tabbed, lines) if delimiter == "\t" else reader, 1)
+    cells_of = enumerate(map(_read_tabbed, lines) if delimiter == "\t" else reader, 1)
     filled = ((number, cells) for number, cells in cells_of if any(map(str.strip, cells)))
     number, first_line = 0, 1
     try:
@@ -366,7 +368,7 @@ def _delimited(path: Path, delimiter: str, columns: Sequence[str], problems: lis
         raise UserError(f"cannot be read as a table: {error} ({hint})", file=path, row=where) from None
 
 
-def _tabbed(line: str) -> list[str]:
+def _read_tabbed(line: str) -> list[str]:
     """The cells of a line of a TSV; quotation marks are CSV's only if each cell that has some is quoted."""
     cells = line.rstrip("\r\n").split("\t")
     if not all(_QUOTED.fullmatch(cell) for cell in cells if '"' in cell):
@@ -390,7 +392,7 @@ def _check_columns(path: Path, header: Sequence[str], required: Sequence[str]) -
         raise UserError(f"the columns {', '.join(map(repr, twice))} are there twice", file=path)
 
 
-def _tagged(path: Path, problems: list[str]) -> Iterator[Row]:
+def _read_tagged(path: Path, problems: list[str]) -> Iterator[Row]:
     """A row for each expression that is tagged in a sentence: the sentence, the span and its words as group.
 
     A line is a token, a tab and its tag: `B-…` begins an expression, `I-…` continues it, `O` is outside. A

@@ -103,7 +103,7 @@ class Publishes(Protocol):
 
 
 @runtime_checkable
-class Scored(Protocol):
+class HasBenchmark(Protocol):
     """A module of an objective that is scored, together with the trained encoder.
 
     Attributes:
@@ -150,7 +150,7 @@ class Objective(Protocol):
         """What is trained in addition to the encoder; an empty module if nothing is.
 
         The loop optimises it, checkpoints hold it, and resuming restores it. A submodule that
-        :class:`Publishes` is also written to the model's folder; one that is :class:`Scored` brings a
+        :class:`Publishes` is also written to the model's folder; one that is :class:`HasBenchmark` brings a
         benchmark of its own.
         """
 

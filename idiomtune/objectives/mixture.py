@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from idiomtune.declarations.dataset import HELD_OUT, OwnData
+from idiomtune.declarations.dataset import OWN_VAL, UserData
 from idiomtune.declarations.objective import ObjectiveOptions
 from idiomtune.declarations.options import Count, Factor, Section, Text
 from idiomtune.declarations.registry import ObjectiveSettings, build_objective, objective, objective_types
@@ -36,7 +36,7 @@ class EachPart(Section):
     """The defaults of a part."""
 
     objective: Text
-    data: OwnData
+    data: UserData
     proportion: Factor
     weight: Factor
     batch_size: Count | None
@@ -106,7 +106,7 @@ class MixtureOptions(ObjectiveOptions):
 
     def splits(self, benchmark: str) -> list[str]:
         """Of what is held out of the user's own data: the parts on such data."""
-        return [name for name, part in self.parts.items() if part.is_own] if benchmark == HELD_OUT else []
+        return [name for name, part in self.parts.items() if part.is_own] if benchmark == OWN_VAL else []
 
     def possible_scores(self, splits: Callable[[str], Sequence[str]]) -> list[Score]:
         return [score for part in self.parts.values() for score in part.options.possible_scores(splits)]
@@ -127,9 +127,9 @@ class MixtureOptions(ObjectiveOptions):
                 )
             with _problems_of(name):
                 part.options.check_with(part.seen_by(settings), f"{place}.options")
-        if HELD_OUT in settings.benchmark and not self.splits(HELD_OUT):
+        if OWN_VAL in settings.benchmark and not self.splits(OWN_VAL):
             raise ValueError(
-                f"benchmark=[{HELD_OUT}] scores held-out rows of your own data, but no part has any: "
+                f"benchmark=[{OWN_VAL}] scores held-out rows of your own data, but no part has any: "
                 "choose what to score, as benchmark=[idiolink] trainer.monitor=idiolink/val/sentence/ndcg@10"
             )
 
@@ -305,7 +305,7 @@ def in_section(message: str, section: str) -> str:
     message = re.sub(r"(?<![.\w])objective\.(?!parts\.)", f"{section}.", message)
     part = section.removesuffix(".options")
     if part != section:
-        own = "|".join(OwnData.model_fields)
+        own = "|".join(UserData.model_fields)
         message = re.sub(rf"(?<![.\w])data\.(?=({own})\b)", f"{part}.data.", message)
         message = message.replace("trainer.batch_size", f"{part}.batch_size")
     return message

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from idiomtune.declarations.dataset import NO_DATA, OWN
+from idiomtune.declarations.dataset import MISSING_TRAIN_MESSAGE, OWN
 from idiomtune.declarations.options import Count, Section, Temperature, Text, Weight, as_list, or_empty
 from idiomtune.declarations.registry import objective
 from idiomtune.errors import UserError
@@ -17,17 +17,17 @@ from idiomtune.objectives import Batch, Objective, ObjectiveLoss
 from idiomtune.objectives.contrastive import ContrastiveObjective, ContrastiveOptions, InfoNCESection
 from idiomtune.objectives.steps import in_shards, shuffled_steps
 from idiomtune.objectives.triplets import TripletObjective, TripletSection
-from idiomtune.requests import Request, Role, symmetric
+from idiomtune.requests import Request, Role, symmetric_request
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from idiomtune.data.own.load import OwnSplits
-    from idiomtune.data.own.store import Store
+    from idiomtune.data.own.load import UserSplits
+    from idiomtune.data.own.store import TextTable
 
-OwnMode = Literal["span", "sentence", "masked_span", "masked_sentence"]
-OwnModes = Annotated[list[OwnMode], BeforeValidator(as_list), Field(min_length=1)]
+UserMode = Literal["span", "sentence", "masked_span", "masked_sentence"]
+UserModes = Annotated[list[UserMode], BeforeValidator(as_list), Field(min_length=1)]
 
 _FORMS = {"infonce": "pairs or sentences", "cosent": "scored", "cosine": "scored", "triplet": "sentences"}
 
@@ -43,15 +43,15 @@ class GradedSection(Section):
 
 
 @objective("own", datasets=lambda _: [OWN])
-class OwnObjectiveOptions(ContrastiveOptions):
+class UserObjectiveOptions(ContrastiveOptions):
     loss_option: ClassVar[str] = "infonce"
     groups_option: ClassVar[str] = "groups_per_batch"
     chooses_groups: ClassVar[bool] = True
 
     name: Literal["own"]
     loss: Literal["infonce", "cosent", "cosine", "triplet"] | None
-    query_mode: OwnModes | None
-    document_mode: OwnModes | None
+    query_mode: UserModes | None
+    document_mode: UserModes | None
     instruction: Text | None
     num_positives: Count | None
     num_negatives: Count | None
@@ -65,14 +65,14 @@ class OwnObjectiveOptions(ContrastiveOptions):
 
     @property
     def usage_weights(self) -> Mapping[str, float]:
-        from idiomtune.data.own.store import number_for
+        from idiomtune.data.own.store import stable_hash
 
-        return {str(number_for(usage)): weight for usage, weight in self.positive_weights.items()}
+        return {str(stable_hash(usage)): weight for usage, weight in self.positive_weights.items()}
 
     def check_with(self, settings: Any, section: str = "objective") -> None:
         super().check_with(settings, section)
         if settings.data.train is None:
-            raise ValueError(NO_DATA)
+            raise ValueError(MISSING_TRAIN_MESSAGE)
 
     def check_files(self, settings: Any) -> None:
         from idiomtune.data.own.load import check_heads  # NumPy takes a moment
@@ -85,9 +85,9 @@ class OwnObjectiveOptions(ContrastiveOptions):
         Raises:
             UserError: if the loss is for data of another form, or its options do not fit the data.
         """
-        from idiomtune.data.own.load import own_splits
+        from idiomtune.data.own.load import user_splits
 
-        splits = own_splits(settings.data.own)
+        splits = user_splits(settings.data.own)
         form, store = splits.train.form, splits.train.store
         default = "triplet" if form == "sentences" and store.has_labels else "infonce"
         loss = self.loss or ("cosent" if form == "scored" else default)
@@ -99,11 +99,11 @@ class OwnObjectiveOptions(ContrastiveOptions):
         options = self.model_copy(update={"loss": loss})
         if loss == "infonce":
             options = options._with_modes(has_spans=store.has_spans, resumes=settings.resume is not None)
-        kinds: dict[str, Any] = {"infonce": OwnContrastiveObjective, "triplet": LabelledObjective}
+        kinds: dict[str, Any] = {"infonce": UserContrastiveObjective, "triplet": LabelledObjective}
         kind = kinds.get(loss, ScoredPairsObjective)
         return kind(options, splits, batch_size=settings.trainer.batch_size, seed=settings.seed)  # type: ignore[no-any-return]
 
-    def _with_modes(self, *, has_spans: bool, resumes: bool) -> OwnObjectiveOptions:
+    def _with_modes(self, *, has_spans: bool, resumes: bool) -> UserObjectiveOptions:
         """With the modes in which texts are read: without spans only one."""
         names, default = ("query_mode", "document_mode"), ["span" if has_spans else "sentence"]
         modes = {name: getattr(self, name) or default for name in names}
@@ -117,17 +117,17 @@ class OwnObjectiveOptions(ContrastiveOptions):
         return self.model_copy(update=dict.fromkeys(names, default) | {"query_weights": None})
 
 
-class OwnContrastiveObjective(ContrastiveObjective):
+class UserContrastiveObjective(ContrastiveObjective):
     """Pairs, or sentences with groups, by InfoNCE. Each row is an anchor; records are texts of the store.
 
     Of a row's positives and negatives a limited number counts in one epoch, the next ones in the next. An
     anchor whose row has no instruction gets the one of the options.
     """
 
-    options: OwnObjectiveOptions
+    options: UserObjectiveOptions
 
     def __init__(
-        self, options: OwnObjectiveOptions, splits: OwnSplits, *, batch_size: int, seed: int
+        self, options: UserObjectiveOptions, splits: UserSplits, *, batch_size: int, seed: int
     ) -> None:
         self.examples, self.store = splits.train, splits.train.store
         weights = self.store.weights[self.examples.rows]
@@ -208,7 +208,7 @@ class LabelledObjective(TripletObjective):
     loss_section = "objective.triplet"
 
     def __init__(
-        self, options: OwnObjectiveOptions, splits: OwnSplits, *, batch_size: int, seed: int
+        self, options: UserObjectiveOptions, splits: UserSplits, *, batch_size: int, seed: int
     ) -> None:
         import numpy as np
 
@@ -262,7 +262,7 @@ class ScoredPairsObjective:
     idiom_sentences: Sequence[tuple[str, str]] = ()
 
     def __init__(
-        self, options: OwnObjectiveOptions, splits: OwnSplits, *, batch_size: int, seed: int
+        self, options: UserObjectiveOptions, splits: UserSplits, *, batch_size: int, seed: int
     ) -> None:
         import numpy as np
         from torch import nn
@@ -313,7 +313,7 @@ class ScoredPairsObjective:
         return ObjectiveLoss(loss, is_empty=bool(batch.empty_because))
 
 
-def _request(store: Store, text: int) -> Request:
+def _request(store: TextTable, text: int) -> Request:
     """How text number `text` is embedded: by its span, if it has one."""
     span = store.span(text)
-    return symmetric(store.read_text(text), span, "sentence" if span is None else "span")
+    return symmetric_request(store.read_text(text), span, "sentence" if span is None else "span")

@@ -90,9 +90,9 @@ def balanced_steps(
 def repeated_anchors(objective: object, steps: Iterable[Iterable[Iterable[int]]]) -> list[int]:
     """Those that come several times in an epoch's steps, unless the objective means it."""
     is_meant = getattr(objective, "repeats_anchors", False)
-    return [] if is_meant else repeated(chain.from_iterable(chain.from_iterable(steps)))
+    return [] if is_meant else repeat(chain.from_iterable(chain.from_iterable(steps)))
 
 
-def repeated(values: Iterable[T]) -> list[T]:
+def repeat(values: Iterable[T]) -> list[T]:
     """The values that come several times."""
     return [value for value, count in Counter(values).items() if count > 1]

@@ -16,13 +16,13 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from idiomtune.declarations.registry import is_place
+from idiomtune.declarations.registry import is_data_path
 from idiomtune.errors import UserError
-from idiomtune.io.files import expanded, numbered, write_text
+from idiomtune.io.files import free_name, user_path, write_text
 from idiomtune.io.processes import has_peers, rank_of_launch
-from idiomtune.programs.ending import started
+from idiomtune.programs.ending import current_run
 from idiomtune.training.resume import saved_config
-from idiomtune.training.run_folder import START, RunFolder, holds_a_run, is_unfinished, remove_if_empty
+from idiomtune.training.run_folder import START, RunFolder, contains_run, is_unfinished, remove_if_empty
 from idiomtune.training.sweeper import score_reporter
 
 # Options on data folders, output and tracking, which do not distinguish runs.
@@ -37,9 +37,11 @@ def run_name(overrides: Sequence[str], chosen: str | None = None) -> str:
     Args:
         chosen: a name in place of the options, if it has any character that a folder's name can have.
     """
-    parts = [_clean(chosen or "", 60)]
+    parts = [_clean_name(chosen or "", 60)]
     if not parts[0]:
-        parts = [_shown(o) for o in sorted(overrides, key=lambda o: not o.lstrip("+").startswith("seed="))]
+        parts = [
+            _show_value(o) for o in sorted(overrides, key=lambda o: not o.lstrip("+").startswith("seed="))
+        ]
     name = time.strftime("%Y-%m-%d_%H-%M-%S")
     for part in filter(None, parts):
         if len(name) + 1 + len(part) > 80:
@@ -48,18 +50,18 @@ def run_name(overrides: Sequence[str], chosen: str | None = None) -> str:
     return name
 
 
-def _shown(override: str) -> str:
+def _show_value(override: str) -> str:
     """`trainer.batch_size=64` as `batch_size-64`; "" for what is not shown."""
     key, _, value = override.lstrip("+~").partition("=")
     value = value.strip("'\"")
-    if _NOT_SHOWN.match(key) or is_place(key) or (key, value) == ("model", "pretrained"):
+    if _NOT_SHOWN.match(key) or is_data_path(key) or (key, value) == ("model", "pretrained"):
         return ""
     if "/" in value or "\\" in value:  # a folder or Hub id: its last part
         value = PurePosixPath(value.replace("\\", "/")).name
-    return _clean(f"{'model' if key == 'model.path' else key.rpartition('.')[2]}-{value[:24]}")
+    return _clean_name(f"{'model' if key == 'model.path' else key.rpartition('.')[2]}-{value[:24]}")
 
 
-def _clean(text: str, max_length: int | None = None) -> str:
+def _clean_name(text: str, max_length: int | None = None) -> str:
     """The text with the characters that every file system takes in a name."""
     clean = "".join(c if c.isascii() and (c.isalnum() or c in ".+-_") else "-" for c in text)
     return clean[:max_length].rstrip("_-.")
@@ -109,14 +111,14 @@ def call_of(
     text = OmegaConf.to_yaml(OmegaConf.create([*overrides]))
     is_given = config["resume"] is not None
     run = _run_folder(config, hydra, run_name(overrides, str(config["name"] or "")), experiment)
-    if hydra.mode == RunMode.MULTIRUN and holds_a_run(run.path) and not has_peers():
+    if hydra.mode == RunMode.MULTIRUN and contains_run(run.path) and not has_peers():
         start = run.path / START / "overrides.yaml"
         if start.is_file() and start.read_bytes() == text.encode():
             config["resume"] = str(run.path)
             if not is_unfinished(run.path):
                 print(f"{run.path}: this job is finished, and is skipped", file=sys.stderr)
                 return None
-    started.run = run
+    current_run.run = run
     if config["resume"] is not None:
         # A job of a sweep was started with the same overrides.
         config = saved_config(run.path, config, experiment, overrides if is_given else [])
@@ -137,7 +139,7 @@ def _run_folder(config: dict[str, Any], hydra: Any, name: str, experiment: str) 
     run_dir = config["run_dir"] or (hydra.run.dir if hydra.run.dir != "." else None)
     if not run_dir:
         return RunFolder(Path("checkpoints", experiment, name).absolute(), chosen=True)
-    folder = expanded(str(run_dir), "run_dir").absolute()  # a number is refused later, as each option is
+    folder = user_path(str(run_dir), "run_dir").absolute()  # a number is refused later, as each option is
     try:
         run = RunFolder(folder, is_new=not folder.exists())
         if not config["overwrite"] and not rank_of_launch():  # now, rather than once torch is imported
@@ -158,7 +160,7 @@ def new_sweep_folder(overrides: Sequence[str]) -> Path:
     options = [override for override in overrides if not override.startswith("-")]
     try:
         above.mkdir(parents=True, exist_ok=True)
-        for folder in numbered(above / run_name(options, chosen)):
+        for folder in free_name(above / run_name(options, chosen)):
             with contextlib.suppress(FileExistsError):
                 folder.mkdir()
                 break

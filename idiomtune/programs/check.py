@@ -11,19 +11,19 @@ from pathlib import Path
 
 import numpy as np
 
-from idiomtune.benchmarks import Benchmark, announced, build_benchmarks, requests_of
+from idiomtune.benchmarks import Benchmark, build_benchmarks, requests_ahead, requests_of
 from idiomtune.benchmarks.suite import check_dimensions
 from idiomtune.config import ModelSettings, TrainerSettings, TrainSettings
-from idiomtune.data.own.load import own_splits
+from idiomtune.data.own.load import user_splits
 from idiomtune.data.usages import labelled_usages
 from idiomtune.declarations.models import model_names, model_values
 from idiomtune.encoder.building import check_model_options, empty_encoder, saved_pooling
-from idiomtune.encoder.device import Placement, log_placement, place
+from idiomtune.encoder.device import Placement, choose_device, log_placement
 from idiomtune.encoder.glossary import GLOSSARIES, read_glossary
 from idiomtune.encoder.glossary_record import glossary_files
 from idiomtune.encoder.reading import Rendered, is_truncated
 from idiomtune.errors import UserError
-from idiomtune.io.files import first_of, printable
+from idiomtune.io.files import listed, printable
 from idiomtune.io.tables import shown_path
 from idiomtune.objectives import Batch, Objective
 from idiomtune.objectives.mixture import MixtureObjective, in_section
@@ -62,13 +62,13 @@ def check(settings: TrainSettings) -> None:
     Raises:
         UserError: as the run would.
     """
-    log_placement(place(settings.device, settings.precision))
+    log_placement(choose_device(settings.device, settings.precision))
     prepared = prepare(settings)
     objective, benchmarks = prepared.objective, prepared.benchmarks
     steps = objective.epoch_steps(0, 1)
     paths = dict.fromkeys([*objective.files, *(path for b in benchmarks for path in b.files)])
     files = list(dict.fromkeys(map(shown_path, paths)))
-    print(printable(f"files: {first_of(files) or 'none'}"))
+    print(printable(f"files: {listed(files) or 'none'}"))
     print(printable(f"objective {settings.objective.name}: {objective.describe()}"))
     print(printable(f"{len(steps)} steps an epoch, {settings.trainer.max_epochs} epochs"))
     every, keys = settings.eval.every, " + ".join(settings.trainer.monitor)
@@ -80,7 +80,7 @@ def check(settings: TrainSettings) -> None:
     parts = getattr(settings.objective, "parts", {})
     for data in [part.data for part in parts.values()] or [settings.data.own]:
         if data.train:
-            examples = own_splits(data).train
+            examples = user_splits(data).train
             for row in np.unique(np.linspace(0, len(examples) - 1, _NUM_SHOWN).astype(int)).tolist():
                 print(printable(f"trained as: {examples.describe(row)}"))
     for benchmark in benchmarks:
@@ -112,7 +112,7 @@ def prepare(settings: TrainSettings, folder: Path | None = None) -> Prepared:
     check_pooling(settings.model)
     check_dimensions(settings.model, [*(settings.trainer.matryoshka or []), *settings.cut_dimensions])
     steps = objective.epoch_steps(0, settings.trainer.accumulation)
-    requests = (objective.batch(0, steps[0][0]).requests, *map(announced, benchmarks))
+    requests = (objective.batch(0, steps[0][0]).requests, *map(requests_ahead, benchmarks))
     tokens = getattr(objective, "special_tokens", {})
     check_model_options(settings.model, settings.retain.lora, requests, tokens)
     num_steps = min(len(steps) * settings.trainer.max_epochs, settings.trainer.max_steps or 2**31)
@@ -128,7 +128,7 @@ def _warn_of_scoring(settings: TrainSettings, num_trained: int, benchmarks: Sequ
     """
     chosen = {key.partition("/")[0] for key in settings.trainer.monitor}
     others = [benchmark for benchmark in benchmarks if benchmark.name not in chosen]
-    num_scored = sum(len({request.text for request in announced(benchmark)}) for benchmark in others)
+    num_scored = sum(len({request.text for request in requests_ahead(benchmark)}) for benchmark in others)
     if 2 * num_scored > 3 * num_trained:
         log.info(
             "scoring will take longer than training: the untrained and the best model embed %d texts for %s; "
@@ -225,7 +225,7 @@ def check_pooling(model: ModelSettings) -> None:
             log.warning("model.pooling=%s: the checkpoint was trained with %s pooling", model.pooling, own)
 
 
-def what_takes_less(settings: TrainSettings, placement: Placement) -> str:
+def memory_advice(settings: TrainSettings, placement: Placement) -> str:
     """The options with which a step takes less memory, without those that the settings already have."""
     trainer, retain, model = settings.trainer, settings.retain, settings.model
     tokens = model.tokens_per_forward or placement.tokens_per_forward

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from idiomtune.errors import InvariantError, UserError
 from idiomtune.io.files import printable, write_text
 from idiomtune.io.processes import has_peers, rank_of_launch
-from idiomtune.io.secrets import refuse_arguments, starred
+from idiomtune.io.secrets import hide_secrets, refuse_arguments
 from idiomtune.programs.process import Interrupts
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Start:
+class RunState:
     """The state of this start, also after Hydra has cleared its own.
 
     Attributes:
@@ -37,7 +37,7 @@ class Start:
     run: RunFolder | None = None
 
 
-started = Start()
+current_run = RunState()
 
 
 TRACEBACKS = "HYDRA_FULL_ERROR"  # the environment variable; 1 = errors are raised, with their traceback
@@ -69,7 +69,7 @@ def report_error(error: BaseException, unexpected: int = 1) -> int:
         message, status = f"interrupted: {error}" if str(error) else "interrupted", _INTERRUPTED
     else:
         message = f"error: {_process()}unexpected {type(error).__name__}: {error}\n"
-        message += f"The traceback is in {_keep(''.join(traceback.format_exception(error)))}"
+        message += f"The traceback is in {_write_traceback(''.join(traceback.format_exception(error)))}"
     if has_peers() and (rank_of_launch() or "another process" in message):
         time.sleep(_AFTER_THE_FIRST)  # the launcher ends the others once one has ended
         if rank_of_launch() and status == _INTERRUPTED:  # the main process reports it, and still has to save
@@ -82,19 +82,19 @@ def report_error(error: BaseException, unexpected: int = 1) -> int:
 
 def print_error(message: str) -> None:
     """Print to standard error, safe for a terminal, without secrets."""
-    print(printable(starred(message)), file=sys.stderr, flush=True)
+    print(printable(hide_secrets(message)), file=sys.stderr, flush=True)
 
 
 def _process() -> str:
     return f"process {rank_of_launch()}: " if has_peers() else ""
 
 
-def _keep(text: str) -> Path:
+def _write_traceback(text: str) -> Path:
     """Write to the run's folder if there is one, else to a temporary file; without secrets."""
-    text = starred(text)
+    text = hide_secrets(text)
     try:
-        if started.run is not None and (started.run.path / "run.json").is_file():
-            path = started.run.path / "error.log"
+        if current_run.run is not None and (current_run.run.path / "run.json").is_file():
+            path = current_run.run.path / "error.log"
             write_text(path, text)
             return path
     except OSError:
@@ -143,6 +143,6 @@ def names_and_options(
     return names, options_of
 
 
-def names_in(text: str) -> list[str]:
+def split_names(text: str) -> list[str]:
     """The names in `a,b` or `[a,b]`."""
     return [name for name in text.strip("[]").split(",") if name]

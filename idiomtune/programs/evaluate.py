@@ -9,37 +9,37 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from idiomtune.benchmarks import announced, build_benchmarks, texts_of
+from idiomtune.benchmarks import build_benchmarks, requests_ahead, texts_of
 from idiomtune.benchmarks.suite import Scorecard, Suite, check_dimensions
 from idiomtune.config import EvaluateSettings
 from idiomtune.data.places import held_out_idioms
 from idiomtune.data.usages import labelled_usages
 from idiomtune.declarations.score import score_card
 from idiomtune.encoder.building import build_encoder, idiom_expressions
-from idiomtune.encoder.device import log_placement, place, start_processes
+from idiomtune.encoder.device import choose_device, log_placement, start_processes
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary_record import (
     describe_glossary,
     glossary_files,
     glossary_note,
-    learnt_glossaries,
+    learned_glossaries,
 )
-from idiomtune.encoder.usage_gate import fit_without
+from idiomtune.encoder.usage_gate import exclude_scored_idioms
 from idiomtune.errors import UserError
 from idiomtune.hub.card import base_model
-from idiomtune.io.claims import claimed
+from idiomtune.io.claims import reserved_output
 from idiomtune.io.files import (
     code_version,
-    expanded,
     fingerprints,
     package_versions,
+    user_path,
     write_json,
     write_jsonl,
     write_text,
 )
 from idiomtune.programs.check import check_pooling
 from idiomtune.reports.runs import SAMPLE_NOTE
-from idiomtune.training.objective import module_benchmarks, own_revisions, saved_modules
+from idiomtune.training.objective import module_benchmarks, saved_modules, user_revisions
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ def evaluate(settings: EvaluateSettings) -> dict[str, float]:
         UserError: for everything that the user can fix.
     """
     glossary_paths = glossary_files(settings.model)  # a typo is reported before anything is downloaded
-    placement = place(settings.device, settings.precision)
+    placement = choose_device(settings.device, settings.precision)
     log_placement(placement)
     accelerator, processes = start_processes(placement)
     with contextlib.ExitStack() as held:
@@ -86,7 +86,7 @@ def evaluate(settings: EvaluateSettings) -> dict[str, float]:
         with accelerator.local_main_process_first():
             load_usages = partial(labelled_usages, settings=settings)
             encoder = build_encoder(settings.model, placement, expressions=expressions, labelled=load_usages)
-            fit_without(encoder, load_usages, partial(held_out_idioms, settings))
+            exclude_scored_idioms(encoder, load_usages, partial(held_out_idioms, settings))
         glossary = describe_glossary(settings.model, encoder, texts_of(suite.benchmarks))
         with placement.autocast():
             if settings.model.glossary and glossary is not None and processes.count == 1:
@@ -104,7 +104,7 @@ def evaluate(settings: EvaluateSettings) -> dict[str, float]:
                 "glossary": glossary,
                 "scored": [benchmark.name for benchmark in benchmarks],
                 "not_scored": not_scored,
-                "files": fingerprints(files) | own_revisions(settings) if "output" in outputs else {},
+                "files": fingerprints(files) | user_revisions(settings) if "output" in outputs else {},
                 "device": placement.device,
                 "precision": placement.precision,
                 "config": settings.record,
@@ -129,7 +129,7 @@ def _score_touched(
         suite.known = suite.remembered
         name = base_model({"model": settings.model.model_dump()}).name
         show_scores(card.scores, f"{name}, where expressions of the glossary occur", [], all_scores=False)
-        num_texts = len({request for benchmark in others for request in announced(benchmark)})
+        num_texts = len({request for benchmark in others for request in requests_ahead(benchmark)})
         seconds = num_texts * card.encoder_seconds / max(1, card.num_texts)
         log.info(
             "without an expression of the glossary: %s, %d texts, about %.0f s (benchmarks=[%s]: without)",
@@ -142,9 +142,9 @@ def _claim(settings: EvaluateSettings, held: contextlib.ExitStack) -> dict[str, 
     outputs = {}
     for name in (*_FILES, *_FOLDERS):
         if (output := getattr(settings, name)) is not None:
-            path, record = expanded(output, name), "" if name in _FOLDERS else None
+            path, record = user_path(output, name), "" if name in _FOLDERS else None
             begins, overwrite = _FILES.get(name, b""), settings.overwrite
-            claim = claimed(name, path, record=record, begins=begins, overwrite=overwrite)
+            claim = reserved_output(name, path, record=record, begins=begins, overwrite=overwrite)
             outputs[name] = held.enter_context(claim)
     return outputs
 
@@ -153,7 +153,7 @@ def _report(
     settings: EvaluateSettings, card: Scorecard, outputs: Mapping[str, Path], facts: dict[str, Any]
 ) -> None:
     """Print the table, and write what was asked for."""
-    learnt = learnt_glossaries(settings.model)
+    learnt = learned_glossaries(settings.model)
     notes = glossary_note(facts["glossary"], learnt)
     name = base_model({"model": settings.model.model_dump()}).name
     if card.scores:

@@ -9,7 +9,7 @@ from typing import Any
 
 from idiomtune.config import ExploreSettings, check
 from idiomtune.errors import UserError
-from idiomtune.io.claims import claimed
+from idiomtune.io.claims import reserved_output
 from idiomtune.io.files import printable, write_text
 from idiomtune.io.terminal import log_to_stderr
 from idiomtune.programs.ending import names_and_options, run_plain
@@ -57,7 +57,7 @@ def explore(options: ExploreSettings) -> None:
         write_space(options, options.space)
         print(printable(str(options.space / FILE)))
     elif options.output is not None:
-        with claimed("output", options.output, begins=BEGINS, overwrite=options.overwrite) as file:
+        with reserved_output("output", options.output, begins=BEGINS, overwrite=options.overwrite) as file:
             explorer, title = explorer_of(options)
             write_text(file, page(explorer, title, live=False))
         print(printable(str(options.output)))
@@ -80,8 +80,8 @@ def write_space(
     from idiomtune.explorer.server import BEGINS, FILE, page, space_card
 
     with (
-        claimed("space", folder / FILE, begins=BEGINS, overwrite=options.overwrite) as file,
-        claimed("space", folder / "README.md", begins=BEGINS, overwrite=options.overwrite) as card,
+        reserved_output("space", folder / FILE, begins=BEGINS, overwrite=options.overwrite) as file,
+        reserved_output("space", folder / "README.md", begins=BEGINS, overwrite=options.overwrite) as card,
     ):
         explorer, title = explorer_of(options)
         write_text(file, page(explorer, title, live=False))

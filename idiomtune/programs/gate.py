@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from idiomtune.errors import UserError
-from idiomtune.io.files import expanded, printable
-from idiomtune.programs.ending import MISTAKE, names_and_options, names_in, run_plain
+from idiomtune.io.files import printable, user_path
+from idiomtune.programs.ending import MISTAKE, names_and_options, run_plain, split_names
 
 if TYPE_CHECKING:
     from idiomtune.reports.checks import Verdict
@@ -80,12 +80,12 @@ def parse(arguments: Sequence[str]) -> GateArguments:
     if _BASELINE in against and len(against) > 1:
         raise UserError("against=baseline: the untrained model and a run at once; name one of them")
     return GateArguments(
-        folders=[expanded(folder, "run") for folder in folders],
-        against=[expanded(path, "against") for path in against if path != _BASELINE],
+        folders=[user_path(folder, "run") for folder in folders],
+        against=[user_path(path, "against") for path in against if path != _BASELINE],
         untrained=_BASELINE in against,
         limits=limits,
-        output=expanded(values_of["output"][-1], "output") if "output" in values_of else None,
-        extensions=names_in(values_of.get("extensions", [""])[-1]),
+        output=user_path(values_of["output"][-1], "output") if "output" in values_of else None,
+        extensions=split_names(values_of.get("extensions", [""])[-1]),
     )
 
 
@@ -114,7 +114,7 @@ def gate(arguments: GateArguments) -> Verdict:
     """
     # Pandas takes a second: not for --help and typos.
     from idiomtune.declarations.registry import load_extensions
-    from idiomtune.io.claims import claimed
+    from idiomtune.io.claims import reserved_output
     from idiomtune.io.files import write_json
     from idiomtune.reports import checks as checking
     from idiomtune.reports import frames, tables
@@ -126,8 +126,8 @@ def gate(arguments: GateArguments) -> Verdict:
     if both := sorted(set(paths) & set(others)):
         raise UserError(f"against={both[0]}: that is the run to check")
     runs = read_runs([*paths, *others])
-    candidate = frames.one_group(runs[: len(paths)])
-    reference = frames.one_group(runs[len(paths) :]) if others else None
+    candidate = frames.single_recipe(runs[: len(paths)])
+    reference = frames.single_recipe(runs[len(paths) :]) if others else None
     if arguments.untrained and not any(run.baseline for run in candidate.runs):
         raise UserError(f"against={_BASELINE}: {candidate.name} has no scores of its untrained model")
     checks, of_checks = checking.run_checks(
@@ -150,7 +150,7 @@ def gate(arguments: GateArguments) -> Verdict:
             "checks": [asdict(check) | {"score": check.key} for check in checks],
             "notes": notes,
         }
-        with claimed("output", arguments.output, begins=_BEGINS, overwrite=True) as file:
+        with reserved_output("output", arguments.output, begins=_BEGINS, overwrite=True) as file:
             write_json(file, content)
     return verdict
 

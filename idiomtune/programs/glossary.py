@@ -28,9 +28,9 @@ from idiomtune.data.own.table import UserTable
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import first_clause, is_findable
 from idiomtune.errors import UserError
-from idiomtune.expressions import ExpressionIndex, Forms, contained, plain_expression
-from idiomtune.io.claims import claimed
-from idiomtune.io.files import expanded, first_of, is_file, one_line, read_text, sync, text_lines
+from idiomtune.expressions import ExpressionIndex, Forms, contained_expressions, plain_expression
+from idiomtune.io.claims import reserved_output
+from idiomtune.io.files import is_file, listed, one_line, read_text, sync, text_lines, user_path
 from idiomtune.io.tables import is_table
 
 log = logging.getLogger(__name__)
@@ -48,8 +48,8 @@ def glossary(options: GlossarySettings) -> Path:
     Raises:
         UserError: for everything that the user can fix.
     """
-    output = expanded(options.output, "output")
-    with claimed("output", output, begins=_BEGINS, overwrite=options.overwrite) as file:
+    output = user_path(options.output, "output")
+    with reserved_output("output", output, begins=_BEGINS, overwrite=options.overwrite) as file:
         senses = _usable(options)
         forms = {name: entries[0].forms for name, entries in senses.items()}
         counts = None if options.texts is None else _occurrences(options.texts, senses, forms)
@@ -59,10 +59,12 @@ def glossary(options: GlossarySettings) -> Path:
             where = "" if counts is None else f" that occurs in={options.texts}"
             raise UserError(f"there is no expression{where}", option="from", file=",".join(options.sources))
         if options.max_similarity is not None:
-            senses = _without_transparent(senses, options.similarity_model, options.max_similarity)
-        hidden = [f"{name!r} hides {others[0]!r}" for name, others in contained(senses, forms).items()]
+            senses = _drop_self_explaining(senses, options.similarity_model, options.max_similarity)
+        hidden = [
+            f"{name!r} hides {others[0]!r}" for name, others in contained_expressions(senses, forms).items()
+        ]
         if hidden:
-            log.info("where the longer of two occurs, it counts: %s", first_of(hidden))
+            log.info("where the longer of two occurs, it counts: %s", listed(hidden))
         rows: list[dict[str, Any]] = [
             {"expression": name, "meaning": entry.gloss, "sense": number}
             | {"part_of_speech": entry.part_of_speech, "forms": "; ".join(entry.forms)}
@@ -146,7 +148,7 @@ def meaning(entry: DictionaryEntry) -> str:
     return one_line(clause) if any(c.isalnum() for c in clause) else ""
 
 
-def _without_transparent(
+def _drop_self_explaining(
     senses: dict[str, list[DictionaryEntry]], model: str, limit: float
 ) -> dict[str, list[DictionaryEntry]]:
     """Those whose own words do not already say to a model what they mean: not "birth rate".
@@ -174,7 +176,7 @@ def _occurrences(place: str, senses: Iterable[str], forms: Forms) -> Counter[str
 
 
 def _texts(place: str) -> Iterator[str]:
-    path = expanded(place, "in")
+    path = user_path(place, "in")
     if is_file(path) and not is_table(path):
         yield from filter(None, map(str.strip, text_lines(read_text(path))))
     else:

@@ -29,34 +29,34 @@ from idiomtune.config import LearnSettings, ModelSettings, TrainerSettings
 from idiomtune.data.usages import labelled_usages
 from idiomtune.declarations.models import CONF
 from idiomtune.encoder.building import build_encoder
-from idiomtune.encoder.choosing import weighed
-from idiomtune.encoder.device import Placement, log_placement, place, start_processes
+from idiomtune.encoder.choosing import with_gate
+from idiomtune.encoder.device import Placement, choose_device, log_placement, start_processes
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.forward import evaluating
+from idiomtune.encoder.forward import evaluation_mode
 from idiomtune.encoder.glossary import Glossary, Meanings, glossary_path, read_glossary
-from idiomtune.encoder.glossary_record import learnt_glossaries
+from idiomtune.encoder.glossary_record import learned_glossaries
 from idiomtune.encoder.loading import resolve_model_path
 from idiomtune.encoder.trained_parts import IdiomTokenRows
 from idiomtune.errors import UserError
 from idiomtune.expressions import find_expression, plain_expression
-from idiomtune.hub.card import learnt_card
-from idiomtune.io.claims import claimed
+from idiomtune.hub.card import learned_card
+from idiomtune.io.claims import reserved_output
 from idiomtune.io.files import (
     code_version,
-    expanded,
     fingerprint,
     fingerprints,
-    first_of,
+    listed,
     read_text,
     text_lines,
+    user_path,
     write_json,
     write_text,
 )
-from idiomtune.io.records import LEARNT, readable_record
+from idiomtune.io.records import LEARNED, readable_record
 from idiomtune.io.runs import checkpoints
 from idiomtune.objectives.goals import GoalObjective
 from idiomtune.requests import Request
-from idiomtune.training.ending import explained
+from idiomtune.training.ending import explaining_errors
 from idiomtune.training.loop import train_loop
 from idiomtune.training.regularization import Retention
 from idiomtune.training.resume import start_or_resume
@@ -99,7 +99,7 @@ NEUTRAL = (
 
 
 @dataclass(frozen=True)
-class Carrier:
+class TemplateSentence:
     """A sentence that contains an expression.
 
     Attributes:
@@ -128,14 +128,14 @@ def learn(settings: LearnSettings) -> Path:
         KeyboardInterrupt: at SIGINT or SIGTERM.
     """
     if settings.output is not None:
-        output = expanded(settings.output, "output")
+        output = user_path(settings.output, "output")
     else:  # a name that the same command gives again, so that it resumes
         names = [Path(path).stem for path in (settings.model.path, *settings.glossary)]
         output = Path("checkpoints/learnt") / "_".join(names or ["model"])
     defaults = _DEFAULTS[settings.into]
     chosen = {name: getattr(settings, name) or default for name, default in defaults.items()}
-    claim = claimed("output", output, record=LEARNT, resumed=(_RUN,))
-    with claim as folder, explained("repeat the command to resume it"):
+    claim = reserved_output("output", output, record=LEARNED, resumed=(_RUN,))
+    with claim as folder, explaining_errors("repeat the command to resume it"):
         _learn(settings.model_copy(update=chosen), folder)
     return output
 
@@ -143,7 +143,7 @@ def learn(settings: LearnSettings) -> Path:
 def _learn(settings: LearnSettings, folder: Path) -> None:
     # ---- what is learned, and from what
     glossary = read_glossary([glossary_path(name, "glossary") for name in settings.glossary])
-    path = None if settings.corpus is None else expanded(settings.corpus, "corpus")
+    path = None if settings.corpus is None else user_path(settings.corpus, "corpus")
     corpus = [] if path is None else [s for line in text_lines(read_text(path)) if (s := line.strip())]
     if path is not None and not corpus:
         raise UserError(f"corpus={path}: contains no sentences; one a line is expected")
@@ -166,7 +166,9 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
     # ---- the model, and how it reads meanings
     # Tokens are few, so their gradients are kept exact.
     precision = settings.precision if settings.into == "weights" else "fp32"
-    placement = place(settings.device, precision, readable_record(run.path / "run.json").get("precision"))
+    placement = choose_device(
+        settings.device, precision, readable_record(run.path / "run.json").get("precision")
+    )
     log_placement(placement)
     encoder = build_encoder(settings.model, placement)
     transformer: Any = encoder.transformer  # a table of token vectors has none: its error says what it cannot
@@ -179,19 +181,19 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
     _drop_tokens(encoder, settings.remove, glossary)
     meanings = glossary.meanings(brief=settings.model.glossary_brief)
     if settings.into == "weights":
-        meanings = _weighed(encoder, meanings, trained, settings.model)
+        meanings = _weights_used(encoder, meanings, trained, settings.model)
     in_place = meanings.gate is None and (trained is None or trained.form == "in_place")
     if in_place:
         meanings = meanings.override(form="in_place")
 
     # ---- sentences, what they should embed as, and the training
-    carriers = find_carriers(glossary, corpus, settings.sentences or 0)
+    carriers = find_sentences(glossary, corpus, settings.sentences or 0)
     reached: dict[str, float] = {}
     if carriers:
         # The share of the unchanged sentence in what is learned; 0 where literal uses are known apart.
         share = settings.literal if settings.literal is not None else _LITERAL * in_place
         if share and glossary.never_literal:
-            names = first_of(sorted(glossary.never_literal))
+            names = listed(sorted(glossary.never_literal))
             log.info("never used literally by the glossary, so literal=0: %s", names)
         literal = {name: 0.0 if name in glossary.never_literal else share for name in glossary.senses}
         requests = plain_requests(carriers)
@@ -215,7 +217,7 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
     if corpus:
         occurring, _ = meanings.log_coverage(corpus, "the corpus")
         if never := [name for name in meanings.senses if name not in occurring]:
-            names = first_of(never)
+            names = listed(never)
             log.warning(
                 "glossary: in no sentence of the corpus, so learned from neutral ones alone: %s", names
             )
@@ -223,11 +225,11 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
     for carrier in carriers:
         counts[carrier.expression] += carrier.is_found
     record = facts | {"precision": placement.precision, "reached": reached, "sentences_found": counts}
-    if before := learnt_glossaries(settings.model):
+    if before := learned_glossaries(settings.model):
         record["taught_before"] = before
     encoder.save(folder)
-    write_json(folder / LEARNT, record | {"code": code_version()})
-    write_text(folder / "README.md", learnt_card(settings.model.model_dump(), glossary, settings.into))
+    write_json(folder / LEARNED, record | {"code": code_version()})
+    write_text(folder / "README.md", learned_card(settings.model.model_dump(), glossary, settings.into))
 
 
 def _refuse_another(run: Path, facts: Mapping[str, Any]) -> None:
@@ -254,8 +256,8 @@ def _drop_tokens(encoder: Encoder, removed: Sequence[str], glossary: Glossary) -
     learned = [name for names in tokens.expressions.values() for name in names] if tokens else []
     plain = set(map(plain_expression, learned))
     if unknown := [name for name in removed if plain_expression(name) not in plain]:
-        has = f"it has tokens for {first_of(learned)}" if learned else "it has no tokens of expressions"
-        raise UserError(f"remove: the model has no token for {first_of(unknown)}; {has}")
+        has = f"it has tokens for {listed(learned)}" if learned else "it has no tokens of expressions"
+        raise UserError(f"remove: the model has no token for {listed(unknown)}; {has}")
     if not glossary.senses and not removed:
         raise UserError(
             "there is no expression with a meaning, so there is nothing to learn", option="glossary"
@@ -263,7 +265,7 @@ def _drop_tokens(encoder: Encoder, removed: Sequence[str], glossary: Glossary) -
     encoder.drop_idiom_tokens([*removed, *glossary.senses])
 
 
-def _weighed(
+def _weights_used(
     encoder: Encoder, meanings: Meanings, trained: Meanings | None, model: ModelSettings
 ) -> Meanings:
     """The meanings as the teacher reads them: as it was trained to, else in place; weighed by usage.
@@ -276,26 +278,26 @@ def _weighed(
         meanings = meanings.override(form=trained.form, gate=gate)
     elif model.glossary_gate is None:  # without a gate an untrained model takes literal uses for idiomatic
         model = model.model_copy(update={"glossary_gate": True})
-    return weighed(encoder, meanings, model, labelled_usages, is_trained=trained is not None)
+    return with_gate(encoder, meanings, model, labelled_usages, is_trained=trained is not None)
 
 
 # ------------------------------------------------------------------ sentences and what they should embed as
 
 
-def find_carriers(glossary: Glossary, corpus: Sequence[str], num_sentences: int) -> list[Carrier]:
+def find_sentences(glossary: Glossary, corpus: Sequence[str], num_sentences: int) -> list[TemplateSentence]:
     """Sentences to learn each expression from: the corpus' first, then neutral ones."""
-    carriers: dict[str, list[Carrier]] = {name: [] for name in glossary.senses}
+    carriers: dict[str, list[TemplateSentence]] = {name: [] for name in glossary.senses}
     meanings = glossary.meanings()
     for text in dict.fromkeys(corpus):
         for start, end, name in meanings.find(text):
             if len(carriers[name]) < num_sentences:
-                carriers[name].append(Carrier(text, (start, end), name, is_found=True))
+                carriers[name].append(TemplateSentence(text, (start, end), name, is_found=True))
     for name, group in carriers.items():
         for frame in NEUTRAL[: max(0, min(num_sentences, len(NEUTRAL)) - len(group))]:
             text = frame.format(name)
             span = find_expression(text, name)
             assert span is not None
-            group.append(Carrier(text, span, name))
+            group.append(TemplateSentence(text, span, name))
     return [carrier for group in carriers.values() for carrier in group]
 
 
@@ -313,7 +315,7 @@ def _others(corpus: Sequence[str], meanings: Meanings, number: int) -> list[Requ
     return others
 
 
-def plain_requests(carriers: Sequence[Carrier]) -> list[Request]:
+def plain_requests(carriers: Sequence[TemplateSentence]) -> list[Request]:
     """2C requests, without meanings: each carrier's sentence, then each expression in it."""
     return [
         *(Request(carrier.text) for carrier in carriers),
@@ -322,7 +324,7 @@ def plain_requests(carriers: Sequence[Carrier]) -> list[Request]:
 
 
 def targets(
-    encoder: Encoder, carriers: Sequence[Carrier], meanings: Meanings, literal: Mapping[str, float]
+    encoder: Encoder, carriers: Sequence[TemplateSentence], meanings: Meanings, literal: Mapping[str, float]
 ) -> Tensor:
     """(2C, D), of unit length: what each carrier's sentence, then each expression in it, should embed as.
 
@@ -333,7 +335,7 @@ def targets(
     """
     requests = plain_requests(carriers)
     shares = torch.tensor(2 * [literal[carrier.expression] for carrier in carriers], device=encoder.device)
-    with torch.no_grad(), evaluating(encoder):
+    with torch.no_grad(), evaluation_mode(encoder):
         goals = normalize(encoder.reading(meanings)(requests).float(), dim=1)
         if not shares.any():
             return goals
@@ -354,7 +356,7 @@ class GoalBenchmark:
 
     name, files, without_gold = "learned", (), ()
 
-    def __init__(self, carriers: Sequence[Carrier], goals: Tensor) -> None:
+    def __init__(self, carriers: Sequence[TemplateSentence], goals: Tensor) -> None:
         self._carriers, self.announced, self._goals = carriers, plain_requests(carriers), goals.cpu()
 
     def score(self, embed: Embed, /) -> Result:

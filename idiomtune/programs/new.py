@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from idiomtune.errors import UserError
-from idiomtune.io.files import expanded, printable
+from idiomtune.io.files import printable, user_path
 from idiomtune.programs.ending import names_and_options, run_plain
 
 HELP = """Write a small folder to start from, in which everything runs as it is: sentences with idioms, to be
@@ -27,7 +27,7 @@ def _run(arguments: Sequence[str]) -> int:
     folders, _ = names_and_options(arguments, ())
     if len(folders) != 1:
         raise UserError("give one folder: idiomtune new <folder>")
-    folder = expanded(folders[0], "folder")
+    folder = user_path(folders[0], "folder")
     if there := [path.name for path in sorted(TEMPLATES.iterdir()) if os.path.lexists(folder / path.name)]:
         raise UserError(f"{folder} has {', '.join(there)} already: name another folder")
     try:

@@ -18,7 +18,7 @@ from idiomtune.config import TrainSettings
 from idiomtune.declarations.score import score_card
 from idiomtune.encoder.building import build_encoder
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.glossary_record import glossary_note, learnt_glossaries
+from idiomtune.encoder.glossary_record import glossary_note, learned_glossaries
 from idiomtune.encoder.parity import compare_loaded
 from idiomtune.errors import InvariantError, UserError
 from idiomtune.hub.card import model_card
@@ -26,7 +26,7 @@ from idiomtune.io.files import write_json, write_jsonl, write_text
 from idiomtune.programs.check import Prepared
 from idiomtune.reports.runs import SAMPLE_NOTE, read_run
 from idiomtune.training.checkpoint import TrainerState
-from idiomtune.training.loop import monitor_name, monitored
+from idiomtune.training.loop import monitor_name, monitored_scores
 from idiomtune.training.objective import module_benchmarks, saved_modules
 from idiomtune.training.optimizer import num_warmup_steps
 from idiomtune.training.regularization import Retention
@@ -47,7 +47,9 @@ class TrainContext(RunContext):
     settings: TrainSettings
 
 
-def suite_of(context: TrainContext, benchmarks: list[Benchmark], modules: nn.Module | None = None) -> Suite:
+def build_suite(
+    context: TrainContext, benchmarks: list[Benchmark], modules: nn.Module | None = None
+) -> Suite:
     """The benchmarks, and those of an objective's modules."""
     settings = context.settings
     if modules is not None:
@@ -99,7 +101,7 @@ def score_untrained(context: TrainContext, suite: Suite) -> tuple[Scores, Encode
     scorecard = suite.run(encoder, keep=settings.eval.cache)
     scores = scorecard.scores
     # An untrained model has no scores of experts.
-    score = monitored(scores, trainer) if all(key in scores for key in trainer.monitor) else None
+    score = monitored_scores(scores, trainer) if all(key in scores for key in trainer.monitor) else None
     log.info(
         "untrained: %s %s (%d texts scored in %.1f s)",
         monitor_name(trainer),
@@ -135,12 +137,12 @@ def score_best(
         InvariantError: if it does not score as it did when it was saved.
     """
     saved = context.run.path / "best"
-    suite = suite_of(context, benchmarks, saved_modules(str(saved), context.placement))
+    suite = build_suite(context, benchmarks, saved_modules(str(saved), context.placement))
     suite.known = before.remembered
     encoder = build_encoder(context.settings.model, context.placement, saved)
     best, trainer = suite.run(encoder), context.settings.trainer
     if trainer.checks("scoring"):
-        again, then = monitored(best.scores, trainer) or 0.0, state.best_score or 0.0
+        again, then = monitored_scores(best.scores, trainer) or 0.0, state.best_score or 0.0
         if abs(again - then) > _SCORED_ALIKE:
             raise InvariantError(
                 f"best/ was scored {then:.4f} when it was saved, and {again:.4f} when it was loaded: it is "
@@ -169,7 +171,7 @@ def have_changed(before: Sequence[float], after: Sequence[float]) -> bool:
 # ------------------------------------------------------------------ the report
 
 
-def current_card(context: TrainContext, has_tokens: bool, *, with_scores: bool = False) -> str:
+def model_card_now(context: TrainContext, has_tokens: bool, *, with_scores: bool = False) -> str:
     """The model card of what the run has by now."""
     folder = context.run.path
     scores = json.loads((folder / "scores.json").read_text(encoding="utf-8")) if with_scores else None
@@ -234,7 +236,7 @@ def report(
     settings, run = context.settings, context.run
     warnings = _not_learnt(settings, state, baseline, best.scores, is_same=not has_learnt)
     data_notes = [SAMPLE_NOTE] if settings.data.sample else []
-    learnt, glossary = learnt_glossaries(settings.model), run.record.get("glossary")
+    learnt, glossary = learned_glossaries(settings.model), run.record.get("glossary")
     data_notes += glossary_note(glossary, learnt)
     empty = [f"{n} of {state.step} steps learnt nothing: {why}" for why, n in state.empty_steps.items()]
     notes = [*best.notes, *empty]
@@ -270,7 +272,7 @@ def report(
     draw_figures(read_run(run.path, run.path.name))
     for note in notes:
         log.info("%s", note)
-    write_text(run.path / "best" / "README.md", current_card(context, tokens, with_scores=True))
+    write_text(run.path / "best" / "README.md", model_card_now(context, tokens, with_scores=True))
     run.seal("best", "config.yaml", "scores.json", "metrics.jsonl", "per_query")
     run.track(lambda tracker: tracker.keep_model(run.path / "best", best.scores))
 

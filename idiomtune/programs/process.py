@@ -81,7 +81,7 @@ class Interrupts:
             _thread.interrupt_main()
 
 
-def alone(function: Callable[P, T]) -> Callable[P, T]:
+def run_alone(function: Callable[P, T]) -> Callable[P, T]:
     """A program as a function, which runs while no other one does in this process, and puts its state back.
 
     Raises:
@@ -109,7 +109,7 @@ def alone(function: Callable[P, T]) -> Callable[P, T]:
     return run
 
 
-_RUN = alone(print).__code__
+_RUN = run_alone(print).__code__
 
 
 def _is_main_thread() -> bool:

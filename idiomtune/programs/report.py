@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from idiomtune.errors import UserError
-from idiomtune.io.files import expanded, printable
-from idiomtune.programs.ending import names_and_options, names_in, run_plain
+from idiomtune.io.files import printable, user_path
+from idiomtune.programs.ending import names_and_options, run_plain, split_names
 
 HELP = """Compare finished runs.
 
@@ -47,7 +47,7 @@ class ReportArguments:
 
     def path(self, option: str) -> Path | None:
         """An option that is a path."""
-        return expanded(self.options[option], option) if self.options.get(option) else None
+        return user_path(self.options[option], option) if self.options.get(option) else None
 
 
 def parse(arguments: Sequence[str]) -> ReportArguments:
@@ -63,7 +63,7 @@ def parse(arguments: Sequence[str]) -> ReportArguments:
             raise UserError(f"{option}={options[option]}: must be {' or '.join(allowed)}")
     if not folders:
         raise UserError("give at least one run folder, or a folder of runs (see --help)")
-    return ReportArguments([expanded(folder, "run") for folder in folders], options)
+    return ReportArguments([user_path(folder, "run") for folder in folders], options)
 
 
 def report(arguments: ReportArguments) -> Path:
@@ -79,7 +79,7 @@ def report(arguments: ReportArguments) -> Path:
     from idiomtune.declarations.registry import load_extensions
     from idiomtune.reports import compare, frames, page, runs, score_tables, tables
 
-    load_extensions(names_in(arguments.options.get("extensions", "")))
+    load_extensions(split_names(arguments.options.get("extensions", "")))
     against = arguments.path("against")
     paths, read_notes = runs.find_runs([*arguments.folders, *([against] if against else [])])
     read = runs.read_runs(paths)
@@ -141,11 +141,11 @@ def _write(folder: Path, contents: Mapping[str, str]) -> None:
     Raises:
         UserError: if another file is in the way, or they cannot be written.
     """
-    from idiomtune.io.claims import claimed
+    from idiomtune.io.claims import reserved_output
     from idiomtune.io.files import write_text
 
     with ExitStack() as held:
-        claims = [claimed("output", folder / n, begins=_BEGINS, overwrite=True) for n in contents]
+        claims = [reserved_output("output", folder / n, begins=_BEGINS, overwrite=True) for n in contents]
         files = [held.enter_context(claim) for claim in claims]
         for file, text in zip(files, contents.values(), strict=True):
             write_text(file, text)

@@ -29,30 +29,30 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
 from idiomtune.config import EvaluateSettings, LearnSettings, PushSettings, TrainSettings, check
-from idiomtune.config.commented import commented
+from idiomtune.config.commented import add_comments
 from idiomtune.config.compose import (
-    explained,
     given_options,
     help_text,
-    plain,
+    hydra_message,
     plain_values,
-    quoted,
+    quote_value,
     register_resolvers,
+    to_dict,
     with_values,
 )
 from idiomtune.config.settings import GlossarySettings
 from idiomtune.config.validation import Settings
-from idiomtune.config.words import named_grid, rewrite_arguments, split_choices, without_cfg
+from idiomtune.config.words import grid_by_name, rewrite_arguments, split_choices, without_cfg
 from idiomtune.declarations.models import CONF
 from idiomtune.declarations.options import Section
 from idiomtune.errors import UserError
 from idiomtune.io.files import printable
 from idiomtune.io.processes import has_peers, is_lost_peer, rank_of_launch
 from idiomtune.io.records import refuse_recorded_code
-from idiomtune.io.secrets import refuse_values, starred
+from idiomtune.io.secrets import hide_secrets, refuse_values
 from idiomtune.io.terminal import log_to_stderr
 from idiomtune.programs.call import call_of, new_sweep_folder, remove_unused_folder
-from idiomtune.programs.ending import TRACEBACKS, Start, print_error, report_error, started
+from idiomtune.programs.ending import TRACEBACKS, RunState, current_run, print_error, report_error
 from idiomtune.programs.process import Interrupts
 from idiomtune.training.resume import find_run
 from idiomtune.training.sweeper import register
@@ -100,26 +100,28 @@ def run_program(name: str, words: Sequence[str] = (), values: Mapping[str, Any] 
         UserError: for everything that the user can fix.
     """
     chosen, others = split_choices(values or {})
-    return composed(PROGRAMS[name].config, lambda config: _run(name, config, others), [*words, *chosen])
+    return composed_config(
+        PROGRAMS[name].config, lambda config: _run(name, config, others), [*words, *chosen]
+    )
 
 
 def read_settings(name: str, words: Sequence[str] = (), values: Mapping[str, Any] | None = None) -> Any:
     """The checked settings of a program, which does not run; see :func:`run_program`."""
     chosen, others = split_choices(values or {})
     program = PROGRAMS[name]
-    return composed(
+    return composed_config(
         program.config,
-        lambda config: ready(program.settings, _options(program, config, others)[1]),
+        lambda config: checked_settings(program.settings, _options(program, config, others)[1]),
         [*words, *chosen],
     )
 
 
-def composed(config_name: str, task: Callable[[DictConfig], Any], words: Sequence[str]) -> Any:
+def composed_config(config_name: str, task: Callable[[DictConfig], Any], words: Sequence[str]) -> Any:
     """The task's result for `conf/<config_name>.yaml` with words as of a command line, from Python."""
     before = Singleton.get_state()
     try:
         GlobalHydra.instance().clear()
-        vars(started).update(vars(Start()))
+        vars(current_run).update(vars(RunState()))
         _register()
         words = rewrite_arguments(words, config_name)
         with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
@@ -128,11 +130,11 @@ def composed(config_name: str, task: Callable[[DictConfig], Any], words: Sequenc
         config = deepcopy(config)  # Hydra's own options are read from the other one
         with read_write(config), open_dict(config):
             del config["hydra"]
-        started.config = config
+        current_run.config = config
         log_to_stderr()
         return task(config)
     except Exception as error:
-        if (explained_error := _in_our_words(error, words)) is not error:
+        if (explained_error := _user_error(error, words)) is not error:
             raise explained_error from error
         raise
     finally:
@@ -142,15 +144,17 @@ def composed(config_name: str, task: Callable[[DictConfig], Any], words: Sequenc
 def _run(name: str, config: DictConfig, values: Mapping[str, Any]) -> Any:
     """The program with the composed configuration, in which values are put; nothing of a finished job."""
     program = PROGRAMS[name]
-    started.run = None  # of an earlier job of a sweep
+    current_run.run = None  # of an earlier job of a sweep
     config, options, overrides = _options(program, config, values)
-    started.config = config
+    current_run.config = config
     arguments: list[Any] = []
     if name == "train":
         if (of_run := call_of(options, config, overrides)) is None:
             return float("nan")
         options, *arguments = of_run
-    settings = ready(program.settings, options) if program.has_torch else check(program.settings, options)
+    settings = (
+        checked_settings(program.settings, options) if program.has_torch else check(program.settings, options)
+    )
     return getattr(import_module(f"idiomtune.programs.{name}"), name)(settings, *arguments)
 
 
@@ -163,10 +167,10 @@ def _options(
     if program.settings is TrainSettings and any(o.lstrip("+").startswith("resume=") for o in overrides):
         options |= plain_values({"resume": find_run(overrides)})
     config = with_values(config, options)
-    return config, _resolved(config, overrides), overrides
+    return config, _resolve(config, overrides), overrides
 
 
-def ready(kind: type[Settings], config: dict[str, Any]) -> Settings:
+def checked_settings(kind: type[Settings], config: dict[str, Any]) -> Settings:
     """The checked settings of a program; then torch and all else that takes seconds is imported.
 
     Tables that an earlier program of this process has read are read again: they may have changed since.
@@ -178,9 +182,9 @@ def ready(kind: type[Settings], config: dict[str, Any]) -> Settings:
         UserError: naming each option that is wrong, before anything heavy is imported.
     """
     settings = check(kind, config)
-    from idiomtune.data.own.load import forget_own_data
+    from idiomtune.data.own.load import forget_user_data
 
-    forget_own_data()
+    forget_user_data()
     if isinstance(settings, TrainSettings):
         settings.objective.check_files(settings)
     if "torch" not in sys.modules:  # else a sweep's earlier runs may have left garbage
@@ -194,13 +198,13 @@ def ready(kind: type[Settings], config: dict[str, Any]) -> Settings:
     return settings
 
 
-def _resolved(config: DictConfig, overrides: Sequence[str]) -> dict[str, Any]:
+def _resolve(config: DictConfig, overrides: Sequence[str]) -> dict[str, Any]:
     """The configuration as plain, resolved containers, without secrets.
 
     Raises:
         UserError: if there are any, also in Hydra's own options; if only a file has a model's code run.
     """
-    resolved = plain(config, throw_on_missing=True)
+    resolved = to_dict(config, throw_on_missing=True)
     names = {override.lstrip("+").partition("=")[0] for override in overrides}
     model = resolved.get("model")
     refuse_recorded_code(model, "the configuration", repeats=_CODE in names, option=f"{_CODE}=true")
@@ -249,9 +253,9 @@ def _main(name: str, config_name: str, words: list[str]) -> None:
         except (Exception, SystemExit) as error:  # a user's module may exit, with status 0
             remove_unused_folder()
             if not isinstance(error, UserError | HydraException | OmegaConfBaseException):
-                started.unexpected = error
+                current_run.unexpected = error
             if in_sweep and has_peers() and not wants_traceback:
-                report_error(_in_our_words(error))
+                report_error(_user_error(error))
             if not isinstance(error, UserError):
                 raise
             if in_sweep:
@@ -262,14 +266,16 @@ def _main(name: str, config_name: str, words: list[str]) -> None:
 
     try:
         if (options := without_cfg(words)) is not None:
-            _show_options(composed(config_name, lambda config: _commented(config, config_name), options))
+            _show_options(
+                composed_config(config_name, lambda config: _show_commented(config, config_name), options)
+            )
             return
         words = rewrite_arguments(words, config_name)
         if rank_of_launch():
             words += follower_arguments()
-        elif config_name == "config" and (folder := named_grid(words)) is not None:
+        elif config_name == "config" and (folder := grid_by_name(words)) is not None:
             grid = Path(folder) if folder else new_sweep_folder(words)
-            words += [] if folder else [f"hydra.sweep.dir={quoted(str(grid))}"]
+            words += [] if folder else [f"hydra.sweep.dir={quote_value(str(grid))}"]
         sys.argv[1:] = words
         try:
             with Interrupts():
@@ -280,15 +286,15 @@ def _main(name: str, config_name: str, words: list[str]) -> None:
         for failure in failures:
             raise failure
     except (Exception, KeyboardInterrupt, SystemExit) as error:
-        is_hydras_end = isinstance(error, SystemExit) and error is not started.unexpected
+        is_hydras_end = isinstance(error, SystemExit) and error is not current_run.unexpected
         if is_hydras_end or (wants_traceback and isinstance(error, Exception)):
             raise
-        sys.exit(report_error(_in_our_words(error, words)))
+        sys.exit(report_error(_user_error(error, words)))
 
 
-def _commented(config: DictConfig, config_name: str) -> str:
+def _show_commented(config: DictConfig, config_name: str) -> str:
     """What `--cfg job` prints: the options with what `conf/` says of them."""
-    return commented(config, config_name, HydraConfig.get().runtime.choices)
+    return add_comments(config, config_name, HydraConfig.get().runtime.choices)
 
 
 def _show_options(text: str) -> None:
@@ -300,7 +306,7 @@ def _show_options(text: str) -> None:
 
 def _show(result: Any) -> None:
     """Print the path that a program has made: of a run, its folder."""
-    path = started.run.path if started.run is not None else result
+    path = current_run.run.path if current_run.run is not None else result
     if isinstance(path, Path) and rank_of_launch() == 0:
         print(printable(str(path)))
 
@@ -327,17 +333,17 @@ def _register() -> None:
     register()
 
 
-def _in_our_words(error: BaseException, words: Sequence[str] = ()) -> BaseException:
+def _user_error(error: BaseException, words: Sequence[str] = ()) -> BaseException:
     """An error of Hydra's, or of a lost process, as a :class:`UserError`; any other unchanged."""
     if isinstance(error, HydraException | OmegaConfBaseException):
-        return UserError(starred(explained(error)))
+        return UserError(hide_secrets(hydra_message(error)))
     if not isinstance(error, Exception) or isinstance(error, UserError):
         return error
     if has_peers() and is_lost_peer(error):
         return UserError("another process of this launch ended; see its message")
-    if error is not started.unexpected:  # raised by Hydra
+    if error is not current_run.unexpected:  # raised by Hydra
         if isinstance(error, OSError) and error.filename is not None:
             return UserError(f"the folder of the run cannot be written: {error}")
-        if started.config is None:  # a mistake that Hydra does not expect, such as `=3`
+        if current_run.config is None:  # a mistake that Hydra does not expect, such as `=3`
             return UserError(f"the command line could not be understood ({' '.join(words)}): {error}")
     return error

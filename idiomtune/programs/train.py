@@ -11,33 +11,33 @@ from typing import Any
 from idiomtune.benchmarks import texts_of
 from idiomtune.config import TrainSettings
 from idiomtune.encoder.building import idiom_expressions
-from idiomtune.encoder.device import log_placement, place, start_processes
+from idiomtune.encoder.device import choose_device, log_placement, start_processes
 from idiomtune.encoder.glossary import named_glossary
 from idiomtune.encoder.glossary_record import describe_glossary, glossary_files
 from idiomtune.hub.push import check_can_push, push_or_warn
 from idiomtune.io.files import fingerprints
-from idiomtune.io.records import remember_start
+from idiomtune.io.records import record_start
 from idiomtune.programs.call import Call
-from idiomtune.programs.check import prepare, what_takes_less
+from idiomtune.programs.check import memory_advice, prepare
 from idiomtune.programs.outcome import (
     TrainContext,
+    build_suite,
     check_model,
-    current_card,
     have_changed,
+    model_card_now,
     report,
     sample_weights,
     score_best,
     score_untrained,
-    suite_of,
 )
 from idiomtune.training.checkpoint import read_state
-from idiomtune.training.ending import recorded_end, stopped_by_sigterm, system_errors_explained
+from idiomtune.training.ending import explaining_system_errors, recording_end, stopping_at_sigterm
 from idiomtune.training.loop import train_loop
-from idiomtune.training.objective import own_revisions
+from idiomtune.training.objective import user_revisions
 from idiomtune.training.regularization import build_retention
 from idiomtune.training.resume import check_same_data, saved_record, start_or_resume
 from idiomtune.training.step import Training
-from idiomtune.training.tracking import tracked
+from idiomtune.training.tracking import start_tracking
 
 log = logging.getLogger(__name__)
 
@@ -60,22 +60,22 @@ def train(settings: TrainSettings, call: Call) -> float:
     recorded_precision = (
         saved_record(Path(settings.resume))["run"].get("precision") if settings.resume else None
     )
-    placement = place(settings.device, settings.precision, recorded_precision)
+    placement = choose_device(settings.device, settings.precision, recorded_precision)
     accelerator, processes = start_processes(placement)
     context = TrainContext(call.run, placement, accelerator, processes, settings)
     run = call.run
     with _opened_run(context, call) as checkpoint:
         step = read_state(checkpoint).step if checkpoint else 0
-        with recorded_end(run), tracked(run, settings, run.record["experiment"], step):
+        with recording_end(run), start_tracking(run, settings, run.record["experiment"], step):
             # ---- all data: objective, benchmarks
             with accelerator.local_main_process_first():  # so that each file is downloaded once
                 prepared = prepare(settings, run.path)
             objective, benchmarks = prepared.objective, prepared.benchmarks
-            suite = suite_of(context, benchmarks, objective.modules)
+            suite = build_suite(context, benchmarks, objective.modules)
             expressions, token_files = idiom_expressions(settings.model, objective)
             files = [*objective.files, *token_files, *glossary_files(settings.model)]
             data = fingerprints([*files, *(path for b in suite.benchmarks for path in b.files)])
-            data |= own_revisions(settings)
+            data |= user_revisions(settings)
             if checkpoint is not None:
                 check_same_data(run.record.get("data", {}), data)
             facts = {"sample": settings.data.sample, "not_scored": prepared.not_scored}
@@ -87,7 +87,7 @@ def train(settings: TrainSettings, call: Call) -> float:
                 )
 
             # ---- the untrained model's scores
-            baseline, untrained = score_untrained(context, suite_of(context, benchmarks))
+            baseline, untrained = score_untrained(context, build_suite(context, benchmarks))
             if checkpoint is not None or expressions:
                 untrained = None  # not what is trained, so its memory is freed
 
@@ -118,7 +118,7 @@ def train(settings: TrainSettings, call: Call) -> float:
                 score_every=settings.eval.every,
                 scored=settings.checkpoint_benchmarks,
                 dropout=not settings.trainer.freeze_encoder,
-                card=processes.from_main(lambda: current_card(context, tokens)),
+                card=processes.from_main(lambda: model_card_now(context, tokens)),
                 checkpoint=checkpoint,
                 usages=prepared.usages,
                 on_saved=push if settings.hub.push == "every" else None,
@@ -150,10 +150,10 @@ def _opened_run(context: TrainContext, call: Call) -> Iterator[Path | None]:
     """The run's folder, reserved, with a record of this start; yields the checkpoint to resume from."""
     settings, run, processes = context.settings, context.run, context.processes
     run.writes = processes.is_main
-    takes_less = what_takes_less(settings, context.placement)
+    takes_less = memory_advice(settings, context.placement)
     with (
-        system_errors_explained(run, processes, takes_less),
-        stopped_by_sigterm(),
+        explaining_system_errors(run, processes, takes_less),
+        stopping_at_sigterm(),
         contextlib.ExitStack() as held,
     ):
 
@@ -169,7 +169,7 @@ def _opened_run(context: TrainContext, call: Call) -> Iterator[Path | None]:
             placed = {name: getattr(context.placement, name) for name in ("device", "precision", "reason")}
             checkpoint = start_or_resume(run, settings.record, call.experiment, resume=resume, **placed)
             if checkpoint is None:
-                remember_start(run.path, settings.extensions)
+                record_start(run.path, settings.extensions)
             return run.path, checkpoint, dict(run.record)
 
         run.path, checkpoint, run.record = processes.from_main(start)

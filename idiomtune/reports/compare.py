@@ -13,14 +13,14 @@ import numpy as np
 import pandas as pd
 
 from idiomtune.declarations.score import Score, Verdict
-from idiomtune.io.files import first_of
+from idiomtune.io.files import listed
 from idiomtune.reports.frames import NUM_NAMED, Group, read_items
 from idiomtune.statistics import (
     MIN_ITEMS,
     interval,
     mean_interval,
     permutation_p,
-    resampled,
+    resample,
     statistic_of,
 )
 
@@ -189,7 +189,7 @@ def _by_query(key: str, candidate: Group, reference: Group, untrained: bool) -> 
             return {"problems": [("not the same pairs in all runs: compared only by seeds", "")]}
         pairs = [[(tuple(run.value), tuple(run.gold)) for run in side] for side in runs]
         for name, together in (("by_query", None), ("by_cluster", tuple(clusters))):
-            drawn = [[resampled(statistic, *run, together) for run in side] for side in pairs]
+            drawn = [[resample(statistic, *run, together) for run in side] for side in pairs]
             facts[name] = interval(np.mean(drawn[0], axis=0) - np.mean(drawn[1], axis=0))
         if facts["by_query"] is None:
             facts["problems"] = [("too few pairs for an interval", "")]
@@ -208,7 +208,7 @@ def _by_query(key: str, candidate: Group, reference: Group, untrained: bool) -> 
 # -------------------------------------------------------------------------------------------- in words
 
 
-def monitored(group: Group, compared: Sequence[GroupComparison]) -> list[Difference]:
+def compare_monitored(group: Group, compared: Sequence[GroupComparison]) -> list[Difference]:
     """The monitored scores against the untrained models', as far as both have them.
 
     Args:
@@ -248,7 +248,7 @@ def head_verdicts(groups: Sequence[Group], compared: Sequence[GroupComparison]) 
     """A sentence for each group, the best first if all monitor the same scores; of many groups a few."""
     verdicts = []
     for group in groups:
-        differences = monitored(group, compared)
+        differences = compare_monitored(group, compared)
         if verdict := beats_untrained(differences):
             who = "the best checkpoint" if len(groups) == 1 else group.name
             verdicts.append((statistics.fmean(d.ours for d in differences), f"{who} {verdict}"))
@@ -270,7 +270,7 @@ def comparison_notes(compared: Iterable[GroupComparison]) -> list[str]:
     notes = []
     for rows in by_kind.values():
         (reason, *_), benchmarks, places = (list(dict.fromkeys(column)) for column in zip(*rows, strict=True))
-        notes.append(f"{reason} ({', '.join(benchmarks)}; {first_of(places, _NUM_NAMED)})")
+        notes.append(f"{reason} ({', '.join(benchmarks)}; {listed(places, _NUM_NAMED)})")
     return notes
 
 
@@ -281,5 +281,5 @@ def without_common_scores(
     seen = {reference.name} | {
         comparison.ours for comparison in compared if comparison.theirs == reference.name
     }
-    names = first_of([group.name for group in groups if group.name not in seen], NUM_NAMED)
+    names = listed([group.name for group in groups if group.name not in seen], NUM_NAMED)
     return [f"not compared with {reference.name}, as they have no score in common: {names}"] if names else []

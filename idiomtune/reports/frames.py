@@ -13,10 +13,10 @@ from typing import Any
 import pandas as pd
 
 from idiomtune.declarations.models import model_names, model_values
-from idiomtune.declarations.registry import benchmark_type, is_place
+from idiomtune.declarations.registry import benchmark_type, is_data_path
 from idiomtune.declarations.score import Score
 from idiomtune.errors import UserError
-from idiomtune.io.files import first_of
+from idiomtune.io.files import listed
 from idiomtune.reports.runs import SAMPLE_NOTE, RunResults, flat, read_records
 
 # A run's seed and fold, where it ran, where its data was and what it wrote do not make it another run.
@@ -209,7 +209,7 @@ def group_runs(runs: Sequence[RunResults], *, by_seed: bool = True) -> list[Grou
     read_items.cache_clear()  # a run may have been resumed since, in the same notebook
     members: dict[Any, list[RunResults]] = defaultdict(list)
     for number, run in enumerate(run for run in runs if run.is_scored):
-        config = {key: v for key, v in run.config.items() if v is not None and _makes_another(key)}
+        config = {key: v for key, v in run.config.items() if v is not None and _is_other_recipe(key)}
         # What a run without a configuration is equal to is unknown.
         is_alone = not by_seed or not run.config or run.status == "scored"
         identity = json.dumps([run.experiment, config], sort_keys=True, default=str)
@@ -222,7 +222,7 @@ def group_runs(runs: Sequence[RunResults], *, by_seed: bool = True) -> list[Grou
     ]
 
 
-def one_group(runs: Sequence[RunResults]) -> Group:
+def single_recipe(runs: Sequence[RunResults]) -> Group:
     """Runs of one recipe, under a name for people.
 
     Raises:
@@ -230,7 +230,7 @@ def one_group(runs: Sequence[RunResults]) -> Group:
     """
     groups = group_runs(runs)
     if not groups:
-        raise UserError("there are no scores to check:\n  " + "\n  ".join(not_counted(runs)))
+        raise UserError("there are no scores to check:\n  " + "\n  ".join(uncounted_runs(runs)))
     if len(groups) > 1:
         names = "; ".join(group.name for group in groups)
         raise UserError(f"give runs of one recipe; these differ in more than the seed: {names}")
@@ -239,8 +239,8 @@ def one_group(runs: Sequence[RunResults]) -> Group:
     return replace(group, name=name)
 
 
-def _makes_another(key: str) -> bool:
-    return not (key in _NO_DIFFERENCE or is_place(key) or key.startswith("tracking."))
+def _is_other_recipe(key: str) -> bool:
+    return not (key in _NO_DIFFERENCE or is_data_path(key) or key.startswith("tracking."))
 
 
 def options_of(runs: Sequence[RunResults], *, repetitions: bool) -> tuple[pd.DataFrame, list[str]]:
@@ -261,7 +261,7 @@ def options_of(runs: Sequence[RunResults], *, repetitions: bool) -> tuple[pd.Dat
     keys = [
         key
         for key in dict.fromkeys(key for row in rows for key in row)
-        if _makes_another(key) or (repetitions and key in _REPETITION)
+        if _is_other_recipe(key) or (repetitions and key in _REPETITION)
     ]
     texts = pd.DataFrame([[show(row.get(key)) for key in keys] for row in rows], columns=keys)
     differ = [key for key in keys if texts[key].nunique() > 1]
@@ -326,13 +326,13 @@ def show(value: Any) -> str:
     return json.dumps(value) if value is None or isinstance(value, bool) else str(value)
 
 
-def not_counted(runs: Sequence[RunResults]) -> list[str]:
+def uncounted_runs(runs: Sequence[RunResults]) -> list[str]:
     """The runs whose scores are not counted, a sentence for each reason."""
     by_reason: dict[str, list[str]] = defaultdict(list)
     for run in runs:
         if not run.is_scored:
             by_reason[f"({run.status}): {'; '.join(run.notes) or 'it has no scores'}"].append(run.name)
-    return [f"{first_of(names, NUM_NAMED)} {reason}" for reason, names in by_reason.items()]
+    return [f"{listed(names, NUM_NAMED)} {reason}" for reason, names in by_reason.items()]
 
 
 def notes_of(
@@ -352,8 +352,8 @@ def notes_of(
     changed = sorted(file for file, different in sums.items() if len(different) > 1)
     samples = {run.is_sample for run in scored}
     notes = [f"Scored {SAMPLE_NOTE}."] if True in samples else []
-    notes += [f"not all runs had the same data: {first_of(changed, 5)} differ"] if changed else []
+    notes += [f"not all runs had the same data: {listed(changed, 5)} differ"] if changed else []
     if len(samples) > 1:
         notes.append("some runs were scored on the project's sample data, others not: do not compare them")
-    notes += [*read_notes, *(note for group in groups for note in group.notes()), *not_counted(runs)]
+    notes += [*read_notes, *(note for group in groups for note in group.notes()), *uncounted_runs(runs)]
     return list(dict.fromkeys(notes))

@@ -20,9 +20,9 @@ from idiomtune.reports.plots import (
     curves_svg,
     data_uri,
     group_curves,
-    look,
     run_curves,
-    scored_while_training,
+    scores_while_training,
+    set_style,
 )
 from idiomtune.reports.runs import RecordsOfRun, RunResults, flat
 from idiomtune.reports.score_tables import changes, detail_tables, paired_table, paper_tables, untested_table
@@ -59,7 +59,7 @@ def page(
         subtitle=runs[0].name if is_single else ", ".join(dict.fromkeys(run.experiment for run in runs)),
         generated=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         one=is_single,
-        looks=[look(number) for number in range(len(groups))],
+        looks=[set_style(number) for number in range(len(groups))],
         groups=Table("", ["group", "runs", *options], rows, 2 + len(options)),
         tables=paper_tables(groups),
         paired=[(paired_table(c), _bars(c), detail_tables(c)) for c in compared if c.is_tested],
@@ -92,7 +92,7 @@ def _view(run: RunResults, *, with_examples: bool) -> dict[str, Any]:
         notes.append(f"metrics.jsonl: {damaged} lines are damaged")
     if run.path.is_dir() and not metrics:
         notes.append("metrics.jsonl is missing or empty: no learning curves")
-    drawn = {score.benchmark for score in run.scores.only(scored_while_training(run)).parts.values()}
+    drawn = {score.benchmark for score in run.scores.only(scores_while_training(run)).parts.values()}
     without = dict.fromkeys(s.benchmark for s in run.scores.parts.values() if s.benchmark not in drawn)
     if drawn and without:
         when = "scored only untrained and at the best checkpoint"

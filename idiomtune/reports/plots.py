@@ -72,7 +72,7 @@ def draw_figures(run: RunResults) -> None:
 
 
 @contextmanager
-def _saved(
+def _save_figure(
     file: Path | io.BytesIO, width: float, height: float, *, constrained: bool = True, **options: Any
 ) -> Iterator[Any]:
     """A figure to draw on, saved at the end; its size is in inches.
@@ -122,12 +122,12 @@ class Curves:
 def run_curves(run: RunResults) -> list[Curves]:
     """A run's training loss, and the scores of each benchmark that are drawn over its steps."""
     by_benchmark: dict[str, list[Line]] = {}
-    for key, score in run.scores.only(scored_while_training(run)).parts.items():
+    for key, score in run.scores.only(scores_while_training(run)).parts.items():
         if score.is_drawn:
             lines = by_benchmark.setdefault(score.benchmark, [])
             lines.append(Line(key.removeprefix(f"{score.benchmark}/"), _scores(run, [key]), len(lines)))
     losses = Curves("Training loss", [Line("training loss", _losses(run), 0)], "loss", from_untrained=False)
-    return _drawable([losses, *(Curves(name, lines, "score") for name, lines in by_benchmark.items())])
+    return _drawable_curves([losses, *(Curves(name, lines, "score") for name, lines in by_benchmark.items())])
 
 
 def group_curves(groups: Sequence[Group]) -> list[Curves]:
@@ -136,21 +136,21 @@ def group_curves(groups: Sequence[Group]) -> list[Curves]:
     losses = [Line(name, _losses(run), number) for number, name, run in runs]
     scores = [Line(name, _scores(run, run.monitor), number) for number, name, run in runs]
     monitored = Curves("Monitored score", scores, "score (mean over trainer.monitor)")
-    return _drawable([Curves("Training loss", losses, "loss", from_untrained=False), monitored])
+    return _drawable_curves([Curves("Training loss", losses, "loss", from_untrained=False), monitored])
 
 
-def _drawable(curves: Sequence[Curves]) -> list[Curves]:
+def _drawable_curves(curves: Sequence[Curves]) -> list[Curves]:
     """Lines without points left out."""
     drawn = [replace(plot, lines=[line for line in plot.lines if line.points]) for plot in curves]
     return [plot for plot in drawn if plot.lines]
 
 
-def scored_while_training(run: RunResults) -> list[str]:
+def scores_while_training(run: RunResults) -> list[str]:
     """The scores that any checkpoint has."""
-    return list(dict.fromkeys(key for line in _scored(run) for key in line["scores"]))
+    return list(dict.fromkeys(key for line in _scored_runs(run) for key in line["scores"]))
 
 
-def _scored(run: RunResults) -> list[dict[str, Any]]:
+def _scored_runs(run: RunResults) -> list[dict[str, Any]]:
     return [line for line in run.metrics[0] if isinstance(line.get("scores"), dict)]
 
 
@@ -163,7 +163,7 @@ def _losses(run: RunResults) -> list[tuple[float, float]]:
 
 def _scores(run: RunResults, keys: Sequence[str]) -> list[tuple[float, float]]:
     """(step, mean over scores) at each checkpoint that has them all, from the untrained model on."""
-    lines = [{"step": 0, "scores": run.baseline}, *_scored(run)]
+    lines = [{"step": 0, "scores": run.baseline}, *_scored_runs(run)]
     frame = _numbers([{**line["scores"], "step": line.get("step")} for line in lines], ["step", *keys])
     return list(zip(frame["step"], frame[list(keys)].mean(axis=1), strict=True)) if keys else []
 
@@ -175,7 +175,7 @@ def _numbers(lines: Sequence[Mapping[str, Any]], columns: list[str]) -> pd.DataF
     return frame[np.isfinite(frame.to_numpy(float)).all(axis=1)]
 
 
-def look(number: int) -> tuple[str, tuple[int, ...]]:
+def set_style(number: int) -> tuple[str, tuple[int, ...]]:
     """Colour and dashes of the line number `number`."""
     return _LINES[number % len(_LINES)], _DASHES[number // len(_LINES) % len(_DASHES)]
 
@@ -184,7 +184,9 @@ def curves_svg(curves: Sequence[Curves]) -> str:
     """Charts one above the other, as a data URI; transparent, for a light or a dark page."""
     file = io.BytesIO()
     heights = [_height(plot) for plot in curves]
-    with _saved(file, 5, sum(heights), constrained=False, format="svg", metadata={"Date": None}) as figure:
+    with _save_figure(
+        file, 5, sum(heights), constrained=False, format="svg", metadata={"Date": None}
+    ) as figure:
         _draw_curves(figure, curves, heights, None)
     return data_uri(file.getvalue(), "image/svg+xml")
 
@@ -197,7 +199,7 @@ def data_uri(content: bytes, kind: str) -> str:
 def learning_curve(curves: Sequence[Curves], best_step: int | None, title: str, path: Path) -> None:
     """Charts one above the other; a dotted line marks the best checkpoint."""
     heights = [_height(plot) + 1 for plot in curves]
-    with _saved(path, 8, sum(heights) + 0.4, constrained=False) as figure:
+    with _save_figure(path, 8, sum(heights) + 0.4, constrained=False) as figure:
         figure.suptitle(title, x=0.02, ha="left")
         _draw_curves(figure, curves, heights, best_step)
 
@@ -219,7 +221,7 @@ def _draw_curves(
         axes = figure.add_axes(place)
         looks = {}
         for line in chart.lines:
-            colour, dashes = look(line.number)
+            colour, dashes = set_style(line.number)
             style = {"color": colour, "linestyle": (0, dashes) if dashes else "-", "markersize": 4}
             style["marker"] = "o" if chart.from_untrained else ""
             (looks[line.label],) = axes.plot(*np.transpose(line.points), **style)
@@ -255,7 +257,7 @@ def violins(distributions: Distributions, path: Path) -> None:
     names = list(dict.fromkeys(name for group in groups.values() for name in group))
     width = 0.8 / max(1, len(names))
     everything: list[float] = []
-    with _saved(path, 8, 5.5) as figure:
+    with _save_figure(path, 8, 5.5) as figure:
         axes = figure.subplots()
         for number, name in enumerate(names):
             shift = (number - (len(names) - 1) / 2) * width
@@ -280,7 +282,7 @@ def gains_chart(gains: Gains, path: Path) -> None:
     """Bars of means before and after training with 95% intervals, and the interval of each difference."""
     counts = [len(rows) for rows in gains.groups.values()]
     height = 1.8 + 0.3 * len(counts) + 0.62 * sum(counts)
-    with _saved(path, _NARROW, height, dpi=_FINE) as figure:
+    with _save_figure(path, _NARROW, height, dpi=_FINE) as figure:
         column = figure.subplots(len(counts), 1, sharex=True, squeeze=False, height_ratios=counts)[:, 0]
         for axes, (heading, rows) in zip(column, gains.groups.items(), strict=True):
             for place, gain in enumerate(rows):
@@ -319,7 +321,7 @@ def sentence_maps(maps: Maps, path: Path) -> None:
     heights = 0.9 + 0.16 * len(caption.splitlines()), 2.2 * len(maps.rows)
     others = (kind for kind in maps.kinds if kind not in _KINDS)
     looks = _KINDS | dict(zip(others, _OTHER_KINDS, strict=False))
-    with _saved(path, _NARROW, sum(heights), dpi=_FINE) as figure:
+    with _save_figure(path, _NARROW, sum(heights), dpi=_FINE) as figure:
         head, body = figure.subfigures(2, 1, height_ratios=heights)
         panels = [panel for row in maps.rows for panel in row]
         for axes, panel in zip(body.subplots(len(maps.rows), 2, squeeze=False).flat, panels, strict=True):

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from idiomtune.declarations.examples import Record
-from idiomtune.declarations.registry import declared
+from idiomtune.declarations.registry import score_declaration
 from idiomtune.declarations.score import ScoreTable, read_scores
 from idiomtune.errors import UserError
 from idiomtune.io.files import UNREADABLE, changed_files, is_file
@@ -229,7 +229,9 @@ def read_run(path: Path, name: str) -> RunResults:
     notes += ["the parts of its scores are damaged: shown by their keys"] * bool(
         card.get("records") and not records
     )
-    scores, baseline = (declared(read_scores(_numbers(card.get(k)), records)) for k in ("scores", "baseline"))
+    scores, baseline = (
+        score_declaration(read_scores(_numbers(card.get(k)), records)) for k in ("scores", "baseline")
+    )
     meta = _dict(card.get("meta"))
     if status == "scored" and not scores:
         raise UserError(

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from idiomtune.declarations.score import ScoreTable
 from idiomtune.errors import UserError
-from idiomtune.io.files import first_of, printable, write_text
-from idiomtune.reports.compare import UNTRAINED, Difference, beats_untrained, compare, monitored
+from idiomtune.io.files import listed, printable, write_text
+from idiomtune.reports.compare import UNTRAINED, Difference, beats_untrained, compare, compare_monitored
 from idiomtune.reports.frames import group_runs, notes_of, options_of, short_key
 from idiomtune.reports.runs import RunResults, find_runs, read_run, read_runs
 from idiomtune.reports.score_tables import (
@@ -42,7 +42,7 @@ def show_finished_run(folder: Path, *, all_scores: bool) -> None:
         groups = group_runs([run])
         compared = [compare(group) for group in groups if run.baseline]
         write_text(folder / PAGE, page(groups, [run], compared, notes_of(groups, [run])))
-        differences = [d for group in groups for d in monitored(group, compared)]
+        differences = [d for group in groups for d in compare_monitored(group, compared)]
         tables = [_monitored_table(run, differences)]
         if all_scores:
             tables.append(changes(changeable(run.scores), run.baseline, "all scores", ("before", "after")))
@@ -61,7 +61,7 @@ def show_finished_run(folder: Path, *, all_scores: bool) -> None:
             log.info("monitored: %s", ", ".join(run.monitor))
         every = [d for comparison in compared for d in comparison.differences]
         if worse := [d.key for d in every if d.verdict == "worse" and d.key not in run.monitor]:
-            log.info("worse than untrained: %s", first_of(worse, _MAX_WORSE))
+            log.info("worse than untrained: %s", listed(worse, _MAX_WORSE))
         log.info("the best model: %s; its page: %s", folder / "best", folder / PAGE)
         name = shlex.quote(str(folder))
         log.info("next: idiomtune explore %s   # what it finds, before and after", name)
@@ -113,7 +113,7 @@ def show_finished_sweep(folder: Path) -> None:
     monitors = list(dict.fromkeys(tuple(run.monitor) for run in runs if run.is_scored))
     is_ranked = len(monitors) == 1 and bool(monitors[0])  # else these are other scores in each job
     jobs = [
-        (run, row, _monitored(run, run.baseline), _monitored(run, run.scores))
+        (run, row, _monitored_rows(run, run.baseline), _monitored_rows(run, run.scores))
         for run, row in zip(runs, options.to_numpy().tolist(), strict=True)
     ]
     title = f"{len(runs)} jobs"
@@ -143,6 +143,6 @@ def show_finished_sweep(folder: Path) -> None:
         print(printable(f"tables, intervals and a page: {command}"))
 
 
-def _monitored(run: RunResults, scores: Mapping[str, float]) -> float | None:
+def _monitored_rows(run: RunResults, scores: Mapping[str, float]) -> float | None:
     complete = run.is_scored and run.monitor and all(key in scores for key in run.monitor)
     return statistics.fmean(scores[key] for key in run.monitor) if complete else None

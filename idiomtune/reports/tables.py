@@ -68,11 +68,11 @@ def print_table(table: Table, *, width: int = 160) -> None:
     """
     console = Console()
     console = console if console.is_terminal else Console(width=width)
-    for part in _fitting(table, console.width):
+    for part in _fit_columns(table, console.width):
         console.print(_rich(part))
 
 
-def _fitting(table: Table, width: int) -> Iterator[Table]:
+def _fit_columns(table: Table, width: int) -> Iterator[Table]:
     """The table, or its columns in several tables with the same labels, so that no figure is cut."""
     widths = [
         3 + max(len(line) for text in column for line in text.split("\n"))
@@ -96,7 +96,7 @@ def plain_text(tables: Sequence[Table], *, width: int = 160) -> str:
     """Tables as a terminal shows them, without colours."""
     # Also in a notebook, where it would else be shown instead, or have colours.
     console = Console(width=width, file=StringIO(), force_jupyter=False, force_terminal=False)
-    console.print(*(_rich(part) for table in tables for part in _fitting(table, width)), sep="\n", end="")
+    console.print(*(_rich(part) for table in tables for part in _fit_columns(table, width)), sep="\n", end="")
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())  # type: ignore[attr-defined]
 
 

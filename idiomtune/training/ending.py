@@ -42,12 +42,12 @@ def stop_requests() -> Iterator[Callable[[], bool]]:
             log.info("%s: stopping after this step", signal.Signals(number).name)
         received.append(number)
 
-    with _handled(note, signal.SIGINT, signal.SIGTERM):
+    with _handle(note, signal.SIGINT, signal.SIGTERM):
         yield lambda: bool(received)
 
 
 @contextmanager
-def stopped_by_sigterm() -> Iterator[None]:
+def stopping_at_sigterm() -> Iterator[None]:
     """Within this context SIGTERM raises :class:`Interrupted`, as SIGINT raises KeyboardInterrupt.
 
     Only the first one does: a scheduler sends one to every process, and the launcher forwards its own. The
@@ -58,12 +58,12 @@ def stopped_by_sigterm() -> Iterator[None]:
         signal.signal(number, signal.SIG_IGN)
         raise Interrupted("stopped by SIGTERM")
 
-    with _handled(stop, signal.SIGTERM):
+    with _handle(stop, signal.SIGTERM):
         yield
 
 
 @contextmanager
-def _handled(handler: Callable[[int, object], None], *numbers: signal.Signals) -> Iterator[None]:
+def _handle(handler: Callable[[int, object], None], *numbers: signal.Signals) -> Iterator[None]:
     """Handle signals within this context; in the main thread, since others handle none."""
     is_main = threading.current_thread() is threading.main_thread()
     before = {number: signal.signal(number, handler) for number in numbers if is_main}
@@ -75,7 +75,7 @@ def _handled(handler: Callable[[int, object], None], *numbers: signal.Signals) -
 
 
 @contextmanager
-def recorded_end(run: RunFolder) -> Iterator[None]:
+def recording_end(run: RunFolder) -> Iterator[None]:
     """Record in `run.json` whatever ends the run early."""
     try:
         yield
@@ -93,7 +93,7 @@ def recorded_end(run: RunFolder) -> Iterator[None]:
 
 
 @contextmanager
-def system_errors_explained(run: RunFolder, processes: Processes, takes_less: str) -> Iterator[None]:
+def explaining_system_errors(run: RunFolder, processes: Processes, takes_less: str) -> Iterator[None]:
     """Turn failures of memory, disk, network and other processes into errors that say what to do.
 
     Args:
@@ -119,7 +119,7 @@ def system_errors_explained(run: RunFolder, processes: Processes, takes_less: st
 
 
 @contextmanager
-def explained(then: str) -> Iterator[None]:
+def explaining_errors(then: str) -> Iterator[None]:
     """Add to an interrupt, and to failures of disk and network, what becomes of the work, or what to do.
 
     Raises:
@@ -127,7 +127,7 @@ def explained(then: str) -> Iterator[None]:
         UserError: for such a failure; any other error is raised unchanged.
     """
     try:
-        with stopped_by_sigterm(), as_os_errors():
+        with stopping_at_sigterm(), as_os_errors():
             yield
     except OSError as error:
         if (failure := what_failed(error)) is None:

@@ -28,11 +28,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from idiomtune.encoder.forward import evaluating
+from idiomtune.encoder.forward import evaluation_mode
 from idiomtune.encoder.parallel import embed_all
 from idiomtune.encoder.sharding import is_sharded, local_shard
 from idiomtune.errors import InvariantError
-from idiomtune.io.files import first_of
+from idiomtune.io.files import listed
 from idiomtune.objectives import Batch, ObjectiveLoss
 from idiomtune.objectives.steps import repeated_anchors
 from idiomtune.training.embedder import TrainableEmbedder, seed_everything
@@ -382,7 +382,9 @@ class Invariants:
         size = 1e-6 * float(rows.norm(dim=1).mean()) / math.sqrt(rows.shape[1])
         draw = torch.Generator().manual_seed(0)
         ways = (size * torch.randn(rows.shape, generator=draw).double() for _ in range(_DIRECTIONS))
-        differences, expected = slopes(lambda values: self._loss_at(values)[0], rows.double(), gradient, ways)
+        differences, expected = directional_derivatives(
+            lambda values: self._loss_at(values)[0], rows.double(), gradient, ways
+        )
         # Losses may hold some terms fixed, as the adaptive triplet loss does. Below 1e-13 is rounding.
         is_exact = value.dtype == torch.float64
         is_exact &= bool(differences.norm() > 1e-13 * max(self._random_loss, abs(float(value))))
@@ -411,7 +413,7 @@ class Invariants:
         if not self._is_trainable or not requests:
             return ""
         shortest = min(range(len(requests)), key=lambda i: len(requests[i].text))
-        with evaluating(encoder):
+        with evaluation_mode(encoder):
             pair = (requests, [requests[shortest]])
             both = (embed_all(encoder, texts, self._training.processes, with_gate=False) for texts in pair)
             together, alone = (embedded.float() for embedded in both)
@@ -518,7 +520,7 @@ def cosine(a: Tensor, b: Tensor) -> float:
     return float((a * b).sum()) / product if product else 0.0
 
 
-def slopes(
+def directional_derivatives(
     loss: Callable[[Tensor], Tensor], rows: Tensor, gradient: Tensor, ways: Iterable[Tensor]
 ) -> tuple[Tensor, Tensor]:
     """(W,) each: by how much a loss of rows grows along small ways, by differences and by its gradient."""
@@ -551,4 +553,4 @@ def _changed(before: Tensor, named: Sequence[tuple[str, Tensor]]) -> str:
 
 def _first(names: Sequence[str], problem: str) -> str:
     """What the first of these names are, and how many there are; "" for none."""
-    return f"{first_of(names, 4)} {problem}" if names else ""
+    return f"{listed(names, 4)} {problem}" if names else ""

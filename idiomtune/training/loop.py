@@ -12,8 +12,8 @@ from safetensors.torch import save_file
 
 from idiomtune.config import TrainerSettings
 from idiomtune.declarations.score import ScoreTable
-from idiomtune.encoder.forward import evaluating
-from idiomtune.encoder.parity import compare_saved, compared_texts
+from idiomtune.encoder.forward import evaluation_mode
+from idiomtune.encoder.parity import compare_saved, texts_to_compare
 from idiomtune.encoder.sharding import full_state, is_sharded
 from idiomtune.encoder.usage_gate import fit_gate
 from idiomtune.errors import Interrupted, UserError, resume_command
@@ -53,12 +53,12 @@ def train_loop(training: Training) -> TrainerState:
     log.info("%d steps (%d an epoch), %d of them warm-up (%.0f%%)", total, per_epoch, warmup, share)
     if state.step >= total:
         log.info("no steps are left to train: step %d of %d", state.step, total)
-    has_ended = state.step >= total or out_of_patience(state, trainer)
+    has_ended = state.step >= total or has_no_patience(state, trainer)
     if training.checkpoint is not None and training.processes.is_main:
         finish_save(training.run.path, state.best_step, trainer.keep_checkpoints, training.card)
     if training.checkpoint is not None and has_ended and state.best_step is None:
         score_and_save(training, last=state.step >= total)  # by now a score may be finite
-    if not has_ended and is_tried(training):
+    if not has_ended and tries_longest_batch(training):
         _try_longest_batch(training)
 
     with stop_requests() as stop_requested, progress_bar("training", total, state.step) as advance:
@@ -88,7 +88,7 @@ def train_loop(training: Training) -> TrainerState:
                 raise Interrupted(f"stopped after step {state.step}, which is saved")
         if state.scored_step != state.step:  # resumed with nothing left to train
             score_and_save(training, last=True)
-    if out_of_patience(state, trainer):
+    if has_no_patience(state, trainer):
         log.info("no improvement in %d evaluations: stopped", state.num_without_improvement)
     if state.best_step is None:
         raise _no_best(training)
@@ -102,12 +102,12 @@ def _remaining_steps(training: Training) -> Iterator[list[list[int]]]:
         The anchors of each micro-step, by number.
     """
     state, trainer, total = training.state, training.trainer, training.num_steps
-    while state.step < total and not out_of_patience(state, trainer):
+    while state.step < total and not has_no_patience(state, trainer):
         steps = training.objective.epoch_steps(state.epoch, trainer.accumulation)
         if state.step_in_epoch >= len(steps):  # impossible with the same data
             raise UserError(f"epoch {state.epoch + 1} has only {len(steps)} steps; start a new run")
         for step in steps[state.step_in_epoch : state.step_in_epoch + total - state.step]:
-            if out_of_patience(state, trainer):  # also in the middle of an epoch, as after resuming
+            if has_no_patience(state, trainer):  # also in the middle of an epoch, as after resuming
                 return
             yield step
 
@@ -120,7 +120,7 @@ def longest_batch(batches: Iterable[Batch]) -> Batch:
     return max(batches, key=lambda batch: sum(map(len, {request.text for request in batch.requests})))
 
 
-def is_tried(training: Training) -> bool:
+def tries_longest_batch(training: Training) -> bool:
     """Whether the longest batch is tried: not on a CPU, where too much memory ends in no error."""
     trainer = training.trainer
     on_cpu = training.encoder.device.type == "cpu"
@@ -186,14 +186,14 @@ def score_and_save(training: Training, *, last: bool) -> None:
     encoder, usages = training.encoder, training.usages
     with training.invariants.while_scoring(), training.retention.exported_weights():
         if usages and encoder.meanings is not None:  # the gate is for how the encoder embeds now
-            with evaluating(encoder):
+            with evaluation_mode(encoder):
                 encoder.meanings = encoder.meanings.override(gate=fit_gate(encoder, usages))
         training.suite.remembers = last  # it may be the best, which is scored once more
         scorecard = training.suite.run(encoder, only=training.scored)
     scores = scorecard.scores | scorecard.undefined
     is_best = update_best(state, scores, trainer)
     training.undefined = scorecard.undefined
-    score = monitored(scores, trainer)
+    score = monitored_scores(scores, trainer)
     mean_loss = state.loss_sum / max(state.num_losses, 1)
     state.loss_sum, state.num_losses = 0.0, 0
     state.scored_step = state.step
@@ -205,7 +205,7 @@ def score_and_save(training: Training, *, last: bool) -> None:
     log.info(message, epoch, state.step, mean_loss, monitor_name(trainer), outcome, scorecard.seconds)
     if training.on_saved is not None and training.processes.is_main:
         training.on_saved(training.run.path / f"step_{state.step}")
-    if training.on_score is not None and not last and not out_of_patience(state, trainer):
+    if training.on_score is not None and not last and not has_no_patience(state, trainer):
         training.on_score(score)
 
 
@@ -222,9 +222,9 @@ def _compare_saved(training: Training) -> None:
     folder = run.path / f"step_{training.state.step}"
 
     def compare() -> None:
-        with evaluating(encoder):
+        with evaluation_mode(encoder):
             difference = compare_saved(encoder, folder, training.model)
-            texts = compared_texts(encoder)
+            texts = texts_to_compare(encoder)
         has_span = any(request.span for request in texts)
         run.update(parity_saved=difference, parity_texts=len(texts), parity_span=has_span)
 
@@ -285,12 +285,12 @@ def check_monitor(trainer: TrainerSettings, not_scored: Mapping[str, str]) -> No
 
 
 def monitor_name(trainer: TrainerSettings) -> str:
-    """The name of what :func:`monitored` returns."""
+    """The name of what :func:`monitored_scores` returns."""
     keys = trainer.monitor
     return keys[0] if len(keys) == 1 else f"mean of {len(keys)} monitored scores"
 
 
-def monitored(scores: Mapping[str, float], trainer: TrainerSettings) -> float | None:
+def monitored_scores(scores: Mapping[str, float], trainer: TrainerSettings) -> float | None:
     """The score that picks the best checkpoint: the mean over `trainer.monitor`.
 
     None if it is NaN or infinite, which is neither better nor worse than any score.
@@ -313,7 +313,7 @@ def update_best(state: TrainerState, scores: Mapping[str, float], trainer: Train
 
     A monitored score that is not finite is never the best (not even the first one), nor an improvement.
     """
-    score = monitored(scores, trainer)
+    score = monitored_scores(scores, trainer)
     if score is None:
         state.num_without_improvement += 1
         return False
@@ -327,7 +327,7 @@ def update_best(state: TrainerState, scores: Mapping[str, float], trainer: Train
     return True
 
 
-def out_of_patience(state: TrainerState, trainer: TrainerSettings) -> bool:
+def has_no_patience(state: TrainerState, trainer: TrainerSettings) -> bool:
     """Whether `patience` evaluations have passed without an improvement."""
     return trainer.patience is not None and state.num_without_improvement >= trainer.patience
 

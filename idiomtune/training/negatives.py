@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from idiomtune.config import TrainSettings
-from idiomtune.data.own.load import own_splits, read_corpus
+from idiomtune.data.own.load import read_corpus, user_splits
 from idiomtune.data.own.store import UserExamples
-from idiomtune.declarations.dataset import OwnData
-from idiomtune.encoder.device import place
+from idiomtune.declarations.dataset import UserData
+from idiomtune.encoder.device import choose_device
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.loading import model_settings
 from idiomtune.errors import UserError
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 _OPTION = "data.negatives.number"
 
-D = TypeVar("D", bound=OwnData)
+D = TypeVar("D", bound=UserData)
 
 
 def mines_negatives(settings: TrainSettings) -> bool:
@@ -53,7 +53,7 @@ def with_negatives(settings: TrainSettings, folder: Path | None) -> TrainSetting
     return settings.model_copy(update={"data": data, "objective": objective})
 
 
-def _mine(settings: TrainSettings, data: OwnData, file: Path | None) -> None:
+def _mine(settings: TrainSettings, data: UserData, file: Path | None) -> None:
     """Write each anchor's negatives, by sentence-transformers; without a file only read the corpus."""
     corpus = read_corpus(data.negatives.corpus or [])
     if file is None:
@@ -64,11 +64,11 @@ def _mine(settings: TrainSettings, data: OwnData, file: Path | None) -> None:
         raise UserError(f"{_OPTION} needs the package datasets: pip install 'idiomtune[data]'") from None
     from sentence_transformers.util import mine_hard_negatives
 
-    options, examples = data.negatives, own_splits(data).train
+    options, examples = data.negatives, user_splits(data).train
     if examples.form != "pairs":
         raise UserError(f"{_OPTION} is for pairs, but the training data are {examples.form}")
     model = settings.model if options.model is None else model_settings(options.model, {})
-    encoder = Encoder.load(model, device=place(settings.device, settings.precision).device)
+    encoder = Encoder.load(model, device=choose_device(settings.device, settings.precision).device)
     anchors, others = zip(*_not_negatives(examples, corpus), strict=True)
     pairs = Dataset.from_dict({"anchor": anchors, "positive": others})
     more: dict[str, Any] = {"range_min": options.range_min, "range_max": options.range_max}

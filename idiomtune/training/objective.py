@@ -12,8 +12,8 @@ from torch import nn
 
 from idiomtune.benchmarks import Benchmark
 from idiomtune.config import Common, TrainSettings
-from idiomtune.data.own.load import own_splits
-from idiomtune.declarations.dataset import HELD_OUT
+from idiomtune.data.own.load import user_splits
+from idiomtune.declarations.dataset import OWN_VAL
 from idiomtune.declarations.options import Section
 from idiomtune.declarations.registry import build_objective as build_declared
 from idiomtune.declarations.registry import objective_types, resolve
@@ -21,9 +21,9 @@ from idiomtune.encoder.building import empty_encoder
 from idiomtune.encoder.device import Placement
 from idiomtune.encoder.loading import fetch_file, locate_checkpoint
 from idiomtune.errors import UserError
-from idiomtune.objectives import Objective, Scored
+from idiomtune.objectives import HasBenchmark, Objective
 from idiomtune.objectives.mixture import MixtureOptions
-from idiomtune.objectives.own import OwnObjectiveOptions
+from idiomtune.objectives.own import UserObjectiveOptions
 from idiomtune.training.negatives import with_negatives
 
 S = TypeVar("S", bound=Section)
@@ -39,7 +39,7 @@ def build_objective(settings: TrainSettings, folder: Path | None = None) -> Obje
     Raises:
         UserError: if the data is wrong, or negatives are asked for data that are not pairs.
     """
-    settings = _with_own_tokens(with_negatives(settings, folder))
+    settings = _with_objective_tokens(with_negatives(settings, folder))
     objective: Objective = build_declared(settings, settings.objective)
     return objective
 
@@ -47,9 +47,9 @@ def build_objective(settings: TrainSettings, folder: Path | None = None) -> Obje
 # ------------------------------------------------------------------ special tokens
 
 
-def _with_own_tokens(settings: TrainSettings) -> TrainSettings:
+def _with_objective_tokens(settings: TrainSettings) -> TrainSettings:
     """The settings with the model's own mask and separator for those that texts get and no option names."""
-    own = cache_call(lambda: _own_tokens(settings))
+    own = cache_call(lambda: _objective_tokens(settings))
 
     def completed(section: S) -> S:
         changes: dict[str, Any] = {}
@@ -66,7 +66,7 @@ def _with_own_tokens(settings: TrainSettings) -> TrainSettings:
     return settings.model_copy(update={"objective": completed(settings.objective)})
 
 
-def _own_tokens(settings: TrainSettings) -> dict[str, str]:
+def _objective_tokens(settings: TrainSettings) -> dict[str, str]:
     """The special tokens of the model, or of a resumed run's best; else BERT's.
 
     A model that has none, or that is out of reach, is refused where the model is checked or loaded.
@@ -81,11 +81,11 @@ def _own_tokens(settings: TrainSettings) -> dict[str, str]:
     return berts
 
 
-def own_revisions(settings: Common) -> dict[str, str]:
+def user_revisions(settings: Common) -> dict[str, str]:
     """Data set of the Hub → its commit, of those of the user's own data that are read."""
     objective = getattr(settings, "objective", None)
     reading = (
-        [settings] if isinstance(objective, OwnObjectiveOptions) or HELD_OUT in settings.benchmark else []
+        [settings] if isinstance(objective, UserObjectiveOptions) or OWN_VAL in settings.benchmark else []
     )
     if isinstance(objective, MixtureOptions):
         reading = [part.seen_by(settings) for part in objective.parts.values() if part.is_own]
@@ -95,7 +95,7 @@ def own_revisions(settings: Common) -> dict[str, str]:
             name.startswith("hf:")
             for name in [*(reader_settings.data.train or []), *(reader_settings.data.val or [])]
         ):
-            revisions |= own_splits(reader_settings.data.own).revisions
+            revisions |= user_splits(reader_settings.data.own).revisions
     return revisions
 
 
@@ -112,7 +112,9 @@ def module_benchmarks(
     names = {benchmark.name for benchmark in benchmarks}
     parts = modules.modules() if modules is not None else ()
     return [
-        part.benchmark(settings) for part in parts if isinstance(part, Scored) and part.scored_by in names
+        part.benchmark(settings)
+        for part in parts
+        if isinstance(part, HasBenchmark) and part.scored_by in names
     ]
 
 

@@ -51,7 +51,7 @@ def parameter_groups(
     pretrained = [p for module in (encoder, *parts) for p in module.parameters()]
     ids = {id(p) for p in pretrained}
     new = [p for p in modules.parameters() if id(p) not in ids]
-    undecayed = {id(p) for root in (encoder, modules) for p in _undecayed(root, trainer.no_decay)}
+    undecayed = {id(p) for root in (encoder, modules) for p in _names_without_decay(root, trainer.no_decay)}
     groups: list[dict[str, Any]] = []
     for parameters, lr_scale in ((pretrained, 1.0), (new, modules_scale)):
         trained = [p for p in parameters if p.requires_grad]
@@ -64,7 +64,7 @@ def parameter_groups(
     return [group for group in groups if group["params"]]
 
 
-def _undecayed(root: nn.Module, kinds: Collection[str]) -> Iterator[nn.Parameter]:
+def _names_without_decay(root: nn.Module, kinds: Collection[str]) -> Iterator[nn.Parameter]:
     """Its biases (`bias`), and weights and biases of its normalisation layers (`norm`)."""
     for module in root.modules():
         is_norm = "norm" in type(module).__name__.lower()

@@ -19,7 +19,7 @@ from idiomtune.config import RetainSettings, TrainerSettings, TrainSettings
 from idiomtune.encoder.building import build_encoder
 from idiomtune.encoder.device import Placement
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.forward import evaluating
+from idiomtune.encoder.forward import evaluation_mode
 from idiomtune.encoder.parallel import embed_all
 from idiomtune.encoder.sharding import local_shard, shard_like
 from idiomtune.encoder.trained_parts import Adapters, check_peft
@@ -156,7 +156,7 @@ class Distillation:
         distinct = list(dict.fromkeys(requests))
         self._numbers = {request: number for number, request in enumerate(distinct)}
         num_texts = len({teacher.prompts.render(request)[0] for request in distinct})
-        with evaluating(teacher), progress_bar("embedding by the teacher", num_texts) as advance:
+        with evaluation_mode(teacher), progress_bar("embedding by the teacher", num_texts) as advance:
             shared = processes or Processes()
             self._embeddings = embed_all(teacher, distinct, shared, advance, with_gate=False).float()
         message = "distillation: %d embeddings of the teacher, of %d dimensions, are kept in memory (%.1f MB)"

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from idiomtune.config.compose import unquoted
-from idiomtune.declarations.registry import is_place
+from idiomtune.config.compose import unquote_value
+from idiomtune.declarations.registry import is_data_path
 from idiomtune.errors import UserError
-from idiomtune.io.files import expanded, fingerprint, is_file
+from idiomtune.io.files import fingerprint, is_file, user_path
 from idiomtune.io.records import check_resumed, readable_record, refuse_recorded_code, runs_started_here
 from idiomtune.io.runs import CHECKSUMS, RECORD, checkpoints, read_config, read_run_json, verify
 from idiomtune.training.checkpoint import TrainerState, drop_after, latest_checkpoint, read_state, recover
@@ -41,7 +41,7 @@ _GROUPS = ("model", "data", "objective", "trainer", "benchmark")
 
 def may_change(key: str) -> bool:
     """Whether an option may have another value when a run or a search is resumed."""
-    return key in _MAY_CHANGE or is_place(key) or key.partition(".")[0] in ("tracking", "hub")
+    return key in _MAY_CHANGE or is_data_path(key) or key.partition(".")[0] in ("tracking", "hub")
 
 
 # ------------------------------------------------------------------ which run, with which options
@@ -56,11 +56,13 @@ def find_run(arguments: Sequence[str]) -> str | None:
     Raises:
         UserError: if `resume=` names a folder without a run.
     """
-    options = {key.lstrip("+"): unquoted(value) for key, _, value in (a.partition("=") for a in arguments)}
+    options = {
+        key.lstrip("+"): unquote_value(value) for key, _, value in (a.partition("=") for a in arguments)
+    }
     resume = options.get("resume", "null")
     if resume in ("null", ""):
         return None
-    folder = expanded(resume, "resume")
+    folder = user_path(resume, "resume")
     if resume != "auto":
         if not _is_resumable(folder):
             above = folder.resolve().parent
@@ -70,7 +72,7 @@ def find_run(arguments: Sequence[str]) -> str | None:
             )
         return str(folder)
     if "run_dir" in options:
-        folder = expanded(options["run_dir"], "run_dir")
+        folder = user_path(options["run_dir"], "run_dir")
         return str(folder) if _is_resumable(folder) else None
     newest = newest_unfinished(options.get("experiment", "default"))
     return None if newest is None else str(newest)
@@ -150,7 +152,7 @@ def saved_config(
         elif key in ("debug", "protocol"):
             differences.append(f"{override}: it changes what the run was started with")
         elif key == "run_dir":
-            if (other := expanded(composed["run_dir"], "run_dir")).resolve() != folder.resolve():
+            if (other := user_path(composed["run_dir"], "run_dir")).resolve() != folder.resolve():
                 differences.append(f"run_dir: {other}, but the run is in {folder}")
         elif key in _GROUPS:  # options of the group may have overrides of their own
             then = then or {}

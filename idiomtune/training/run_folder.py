@@ -17,16 +17,16 @@ import yaml
 
 from idiomtune.declarations.score import ScoreTable
 from idiomtune.errors import UserError, resume_command
-from idiomtune.io.claims import LOCK, TakenError, locked
+from idiomtune.io.claims import LOCK, TakenError, lock
 from idiomtune.io.files import (
     changed_files,
     code_version,
     files_in,
     find_links,
     fingerprint,
-    first_of,
-    named_in_errors,
-    numbered,
+    free_name,
+    listed,
+    naming_errors,
     package_versions,
     write_json,
     write_jsonl,
@@ -56,7 +56,7 @@ _WRITTEN = re.compile(
 )
 
 
-def holds_a_run(folder: Path) -> bool:
+def contains_run(folder: Path) -> bool:
     """Whether there is a run that a new one must not overwrite.
 
     A run that failed before its first checkpoint (for a wrong path, say) may be overwritten.
@@ -169,7 +169,7 @@ class RunFolder:
     def _locked_somewhere(self, *, resume: bool, overwrite: bool) -> Iterator[None]:
         """Lock the folder or, if its name was chosen and it is taken, the next free one."""
         with ExitStack() as held:
-            for path in numbered(self.path):
+            for path in free_name(self.path):
                 self.path = path
                 try:
                     held.enter_context(self.locked())
@@ -207,7 +207,7 @@ class RunFolder:
             others = [name for name in there if name not in of_run and not _WRITTEN.fullmatch(name)]
         if others:
             raise UserError(
-                f"the run folder {self.path} contains {first_of(others)}, which no run has written and a new "
+                f"the run folder {self.path} contains {listed(others)}, which no run has written and a new "
                 "one would replace: move it, or name another folder with run_dir="
             )
 
@@ -217,7 +217,7 @@ class RunFolder:
         Raises:
             TakenError: if it does.
         """
-        if holds_a_run(self.path):
+        if contains_run(self.path):
             raise TakenError(
                 f"the run folder {self.path} already contains a run: resume it with "
                 f"{resume_command(self.path)}, replace it with overwrite=true, or name another with run_dir= "
@@ -231,7 +231,7 @@ class RunFolder:
             TakenError: if another process holds it.
             UserError: if the folder cannot be written.
         """
-        return locked(self.path, f"the run folder {self.path}")
+        return lock(self.path, f"the run folder {self.path}")
 
     # -------------------------------------------------------------- its record
 
@@ -289,7 +289,7 @@ class RunFolder:
         While a run has not ended, its record has no other sums, as the one in a checkpoint.
         """
         if changed := changed_files(self.path, self.record.get("sums", {})):
-            log.warning("the untrained model is scored again: %s is missing or damaged", first_of(changed))
+            log.warning("the untrained model is scored again: %s is missing or damaged", listed(changed))
             return {}
         return readable_record(self.path / BASELINE[0])
 
@@ -302,7 +302,7 @@ class RunFolder:
         if not self.writes:
             return
         path = self.path / _METRICS
-        with named_in_errors(path), path.open("a", encoding="utf-8", newline="") as file:
+        with naming_errors(path), path.open("a", encoding="utf-8", newline="") as file:
             file.write(json.dumps(record, allow_nan=False) + "\n")
         self.track(lambda tracker: tracker.log(record))
 

@@ -22,7 +22,7 @@ from idiomtune.config import ModelSettings, TrainerSettings
 from idiomtune.declarations.score import ScoreTable
 from idiomtune.encoder.device import Placement
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.forward import evaluating, use_byte_dropout
+from idiomtune.encoder.forward import evaluation_mode, use_byte_dropout
 from idiomtune.encoder.sharding import shard
 from idiomtune.errors import UserError
 from idiomtune.io.files import write_json
@@ -320,7 +320,7 @@ def _first_not_finite(encoder: Encoder, batch: Batch) -> str | None:
 
     hook = register_module_forward_hook(look)
     try:
-        with torch.no_grad(), evaluating(encoder):
+        with torch.no_grad(), evaluation_mode(encoder):
             for requests in encoder.forward_batches(batch.requests)[:1]:
                 encoder.embed(requests)
     finally:

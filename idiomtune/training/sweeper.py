@@ -22,7 +22,7 @@ from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf
 
 from idiomtune.config import TrainSettings, check
-from idiomtune.config.compose import plain
+from idiomtune.config.compose import to_dict
 from idiomtune.config.sections import SearchSettings
 from idiomtune.errors import Pruned, UserError
 from idiomtune.io.files import printable
@@ -83,7 +83,7 @@ class OptunaSweeper(Sweeper):
         firsts = {key: getattr(d, "choices", [getattr(d, "low", "")])[0] for key, d in self._space.items()}
         config = self._loader.load_sweep_config(self._config, [*self._fixed, *_overrides(firsts)])
         config = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-        check(TrainSettings, plain(config, throw_on_missing=True))  # before any is trained
+        check(TrainSettings, to_dict(config, throw_on_missing=True))  # before any is trained
         with RunFolder(self._folder).locked():
             study = self._open()
             self._run(study)

@@ -27,7 +27,7 @@ _FINISH_SECONDS = 120.0  # for uploading at the end of a run; `wandb sync` uploa
 
 
 @contextmanager
-def tracked(run: RunFolder, settings: TrainSettings, experiment: str, step: int) -> Iterator[None]:
+def start_tracking(run: RunFolder, settings: TrainSettings, experiment: str, step: int) -> Iterator[None]:
     """Also send what `run` logs to the trackers, until the block ends.
 
     Args:

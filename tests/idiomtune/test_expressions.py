@@ -15,13 +15,13 @@ from idiomtune.data.semeval2022 import FOLDER, TRAIN_FILE
 from idiomtune.encoder.idiom_tokens import IdiomTokens, token_name
 from idiomtune.expressions import (
     ExpressionIndex,
-    contained,
+    contained_expressions,
     expression_pattern,
     expression_words,
     find_expression,
     has_placeholder,
     inflections,
-    moved,
+    move_span,
     replacements,
     rewrite,
     written_steps,
@@ -326,15 +326,18 @@ NOUNS = ("fish", "wood", "hat", "moon", "house", "gun")
 
 def test_which_expressions_contain_others() -> None:
     names = ["in the dark", "Kept in the Dark", "take someone for a ride", "taken for", "ride", "bride"]
-    assert contained(names) == {"Kept in the Dark": ["in the dark"], "take someone for a ride": ["ride"]}
+    assert contained_expressions(names) == {
+        "Kept in the Dark": ["in the dark"],
+        "take someone for a ride": ["ride"],
+    }
 
 
 def test_spans_move_with_what_is_rewritten() -> None:
     new, edits = rewrite("one two three four", [(4, 7, "II"), (8, 13, "III")])
     assert (new, edits) == ("one II III four", [(4, 7, 4, 6), (8, 13, 7, 10)])
     spans = {(0, 3): "one", (4, 7): "II", (5, 6): "II", (7, 8): " ", (4, 13): "II III", (9, 18): "III four"}
-    assert {span: new[slice(*moved(span, edits))] for span in spans} == spans
-    assert moved((14, 18), edits) == (11, 15)
+    assert {span: new[slice(*move_span(span, edits))] for span in spans} == spans
+    assert move_span((14, 18), edits) == (11, 15)
     new, edits = rewrite("ice cold", [(3, 3, "!!")])
-    assert new[slice(*moved((0, 3), edits))] == "ice!!"  # with what was inserted right behind it
-    assert new[slice(*moved((4, 8), edits))] == "cold"
+    assert new[slice(*move_span((0, 3), edits))] == "ice!!"  # with what was inserted right behind it
+    assert new[slice(*move_span((4, 8), edits))] == "cold"

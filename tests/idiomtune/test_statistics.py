@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import bootstrap, pearsonr, permutation_test, spearmanr
 from sklearn import metrics  # type: ignore[import-untyped]
 
-from idiomtune.statistics import STATISTICS, interval, mean_interval, permutation_p, resampled, statistic_of
+from idiomtune.statistics import STATISTICS, interval, mean_interval, permutation_p, resample, statistic_of
 
 OF_PAIRS = [name for name in STATISTICS if name not in ("mean", "macro_f1")]  # the latter is of labels
 OF_OTHERS: dict[str, Any] = {  # of predicted, gold
@@ -51,7 +51,7 @@ def test_drawn_signs_agree_with_scipy() -> None:
 def test_interval_of_a_mean_is_scipys() -> None:
     """With the same draws, which a mean of pairs has a tenth of."""
     values = np.random.default_rng(2).normal(0.3, 1.0, 80)
-    few = interval(resampled("mean", tuple(values), ()))
+    few = interval(resample("mean", tuple(values), ()))
     for num, ours in ((10_000, mean_interval(values)), (1_000, few)):
         options: dict[str, Any] = {"method": "percentile", "n_resamples": num, "batch": 1_000}
         theirs = bootstrap((values,), np.mean, **options, rng=np.random.default_rng(0)).confidence_interval
@@ -72,13 +72,13 @@ def test_statistics_of_resamples_are_those_of_each_alone(name: str) -> None:
     for value, times in zip(ours, counts, strict=True):
         drawn = np.repeat(np.arange(len(gold)), times)
         assert value == pytest.approx(OF_OTHERS[name](predicted[drawn], gold[drawn]), abs=1e-12)
-    low, high = interval(resampled(name, tuple(predicted), tuple(gold))) or (np.nan, np.nan)
+    low, high = interval(resample(name, tuple(predicted), tuple(gold))) or (np.nan, np.nan)
     assert name == "macro_f1" or low < statistic_of(name, predicted, gold) < high
 
 
 @pytest.mark.parametrize("name", OF_PAIRS)
 def test_no_statistic_of_one_label(name: str) -> None:
-    assert np.isnan(resampled(name, (1.0, 2.0, 3.0), (0.0, 0.0, 0.0))).all()
+    assert np.isnan(resample(name, (1.0, 2.0, 3.0), (0.0, 0.0, 0.0))).all()
     assert interval(np.array([1.0, np.nan])) is None
 
 

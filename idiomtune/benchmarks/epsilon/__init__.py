@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from idiomtune.data.names import EPSILON_CLASSES, LANGUAGE_NAMES, EpsilonLanguage
 from idiomtune.data.ncimp import FILES, WORDS, read_ncimp
 from idiomtune.data.places import data_files
-from idiomtune.declarations.benchmark import BenchmarkOptions, Place
+from idiomtune.declarations.benchmark import BenchmarkOptions, TableCell
 from idiomtune.declarations.options import Count, Text, as_list
 from idiomtune.declarations.registry import benchmark
 from idiomtune.declarations.score import Metric, Score
@@ -65,7 +65,7 @@ def kind_of(p_values: Mapping[str, float]) -> str:
     return "compositionally-inclined"
 
 
-def _place(score: Score) -> Place | None:
+def _cell(score: Score) -> TableCell | None:
     if score.slice or score.metric not in ("rank_biserial", "p_value"):
         return None
     *language, class_ = score.mode.split("/")
@@ -81,7 +81,7 @@ def _place(score: Score) -> Place | None:
         *(Metric(name, "", "detail") for name in (*_OF_PAIRS[2:], *_FACTS)),
     ],
     rows="language",
-    place=_place,
+    place=_cell,
     hub_dataset="ncimp",
 )
 class EpsilonBenchmarkOptions(BenchmarkOptions):

@@ -135,9 +135,9 @@ class EpsilonBenchmark:
                 result.scores.extend(epsilon_score(language, class_, m, word, v) for m, v in effect.items())
                 if not word and "p_value_order_free" in effect:
                     p_values[class_] = effect["p_value_order_free"]
-        result.scores.extend(_facts(language, pairs))
+        result.scores.extend(_distance_scores(language, pairs))
         result.per_query.extend(pairs.items.to_dict("records"))
-        reading = _reading(p_values)
+        reading = _reading_notes(p_values)
         title = "ε-compositionality" + (", Portuguese" if language == "pt" else "")
         result.notes.extend(f"{title}: {note}" for note in _notes(language, pairs, reading))
         groups = {}
@@ -195,7 +195,7 @@ def _pairs(
         both = np.stack([alone, in_context], axis=-1)
         near = np.stack([both[:, 0, version], both[:, version, following]], axis=2)
         distances.append(near.reshape(-1, 2, 2))
-        shuffled.append(_shuffled(of_size, epsilon, version, following, orders, rng))
+        shuffled.append(_shuffle(of_size, epsilon, version, following, orders, rng))
         items += [
             {
                 "language": language,
@@ -214,7 +214,7 @@ def _pairs(
     return _Pairs(pd.DataFrame(items), np.concatenate(distances), np.concatenate(shuffled, axis=1))
 
 
-def _shuffled(
+def _shuffle(
     units: Sequence[_Unit],
     epsilon: Array,
     version: NDArray[np.int64],
@@ -296,7 +296,7 @@ def rank_biserial(differences: Array) -> Array:
     return np.where(total > 0, positive / np.where(total > 0, total, 1), np.nan)
 
 
-def _facts(language: EpsilonLanguage, pairs: _Pairs) -> Iterator[Score]:
+def _distance_scores(language: EpsilonLanguage, pairs: _Pairs) -> Iterator[Score]:
     """Counts, and means and standard deviations over the distances of both ε of each pair."""
     for class_ in (*EPSILON_CLASSES, ALL):
         chosen = ((pairs.items["class"] == class_) | (class_ == ALL)).to_numpy()
@@ -311,7 +311,7 @@ def _facts(language: EpsilonLanguage, pairs: _Pairs) -> Iterator[Score]:
     yield epsilon_score(language, ALL, "num_pairs", value=float(pairs.is_defined.sum()))
 
 
-def _reading(p_values: dict[str, float]) -> str:
+def _reading_notes(p_values: dict[str, float]) -> str:
     """The interpretation of the classes' p in a sentence."""
     if set(p_values) != set(EPSILON_CLASSES):
         return ""

@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from idiomtune.data.names import CV_SPLIT, QueryMode
 from idiomtune.data.places import idiolink_folder, idiolink_split
-from idiomtune.declarations.benchmark import BenchmarkOptions, Place
+from idiomtune.declarations.benchmark import BenchmarkOptions, TableCell
 from idiomtune.declarations.examples import (
     Answer,
     Example,
@@ -49,12 +49,12 @@ _PER_END = 3  # idioms that gained most, and that lost most
 _OTHER = "other idiom"
 
 
-def _refined(score: Score) -> Score:
+def _refine(score: Score) -> Score:
     """BM25 is a separate model, and does not depend on training."""
     return replace(score, role="constant") if score.mode.startswith(_BM25) else score
 
 
-def _place(score: Score) -> Place | None:
+def _cell(score: Score) -> TableCell | None:
     if score.metric not in METRICS or score.slice:
         return None
     return "BM25" if score.is_constant else "", score.mode.removeprefix(_BM25), score.metric
@@ -112,7 +112,7 @@ _Texts = Mapping[str, tuple[str, str]]  # id of a document → sentence, idiom
 _Pairs = Sequence[tuple[_QueryRecord, _QueryRecord]]  # a query's record before and after training
 
 
-def _shown(run: QueryRecords) -> tuple[list[_QueryRecord], dict[str, _QueryRecord]]:
+def _show_records(run: QueryRecords) -> tuple[list[_QueryRecord], dict[str, _QueryRecord]]:
     """The queries of one split and mode, and those of the untrained model by id.
 
     It is the split and mode that picked the best checkpoint, else the first that was scored.
@@ -127,7 +127,7 @@ def _shown(run: QueryRecords) -> tuple[list[_QueryRecord], dict[str, _QueryRecor
 
 def _examples(run: QueryRecords) -> Examples | None:
     """Worst and best queries by nDCG@10, and those that training changed most; None without records."""
-    queries, untrained = _shown(run)
+    queries, untrained = _show_records(run)
     if not queries:
         return None
     texts, notes = _documents(run.files)
@@ -188,7 +188,7 @@ def _shares(queries: Sequence[_QueryRecord], texts: _Texts) -> Shares:
 
 def _figures(run: QueryRecords) -> Figures:
     """Recall by usage, and the documents of an idiom in two dimensions; none without both records."""
-    queries, untrained = _shown(run)
+    queries, untrained = _show_records(run)
     pairs = [(untrained[query.id], query) for query in queries if query.id in untrained]
     return Figures(_gains(pairs), _maps(run, pairs)) if pairs else Figures()
 
@@ -259,9 +259,9 @@ def _maps(run: QueryRecords, pairs: _Pairs) -> Maps | None:
         Metric("r_precision", title="R-Precision"),
         Metric("ndcg@10", title="nDCG@10", is_drawn=True),
     ],
-    refine=_refined,
+    refine=_refine,
     percent=True,
-    place=_place,
+    place=_cell,
     cluster="idiom",
     slices="usage",
     examples=_examples,

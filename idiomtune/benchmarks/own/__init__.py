@@ -14,13 +14,13 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
-from idiomtune.declarations.benchmark import BenchmarkOptions, Place, QueryResult, results_of
-from idiomtune.declarations.dataset import HELD_OUT
+from idiomtune.declarations.benchmark import BenchmarkOptions, QueryResult, TableCell, results_of
+from idiomtune.declarations.dataset import OWN_VAL
 from idiomtune.declarations.examples import Answer, Example, Examples, QueryRecords, worst_and_best
 from idiomtune.declarations.options import Count, Text
 from idiomtune.declarations.registry import benchmark
 from idiomtune.declarations.score import Metric, Score
-from idiomtune.io.files import expanded
+from idiomtune.io.files import user_path
 
 _Reader = Callable[[Mapping[str, Any]], Iterator[QueryResult]]
 
@@ -40,7 +40,7 @@ STS_METRICS = ("spearman", "pearson")
 RANKING_METRICS = ("ndcg@1", "ndcg@5", "ndcg@10", "mrr", "map", "r_precision", "spearman")
 
 
-def own_score(benchmark: str, name: str, mode: Mode, metric: str, value: float = 0.0) -> Score:
+def user_score(benchmark: str, name: str, mode: Mode, metric: str, value: float = 0.0) -> Score:
     """`<benchmark>/<name of the data, if any>/<metric>`; of spans `<benchmark>/<name>/span/<metric>`."""
     return Score(benchmark, name, "span" if mode == "span" else "", metric, value=value)
 
@@ -82,11 +82,11 @@ _HELD_OUT = [
 _IN_TABLE = ("score", "median_rank", _FOUND_FIRST, "ndcg@10", "mrr@10", *STS_METRICS)  # of what is held out
 
 
-def _place(score: Score) -> Place:
+def _cell(score: Score) -> TableCell:
     return score.mode or "sentence", "", score.metric
 
 
-def _place_held_out(score: Score) -> Place | None:
+def _held_out_cell(score: Score) -> TableCell | None:
     return (score.mode, "", score.metric) if score.metric in _IN_TABLE else None
 
 
@@ -100,10 +100,10 @@ def _reader(benchmark: str, metrics: Sequence[Metric]) -> _Reader:
 
 
 def _read_held_out(record: Mapping[str, Any]) -> Iterator[QueryResult]:
-    for result in _reader(HELD_OUT, _HELD_OUT[1:])(record):
+    for result in _reader(OWN_VAL, _HELD_OUT[1:])(record):
         yield result
         if record.get("is_main") and result.score.metric in ("ndcg@10", "spearman"):
-            yield replace(result, score=Score(HELD_OUT, record["name"], "", "score"))
+            yield replace(result, score=Score(OWN_VAL, record["name"], "", "score"))
 
 
 class _Found(BaseModel, strict=True):
@@ -144,7 +144,7 @@ def _example(query: _HeldOutQuery, before: _HeldOutQuery | None) -> Example:
 
 
 def _facts(name: str, metrics: Sequence[Metric], **facts: Any) -> dict[str, Any]:
-    return {"metrics": metrics, "place": _place, "read_record": _reader(name, metrics), **facts}
+    return {"metrics": metrics, "place": _cell, "read_record": _reader(name, metrics), **facts}
 
 
 def pairs_facts(name: str) -> dict[str, Any]:
@@ -158,11 +158,11 @@ def retrieval_facts(name: str) -> dict[str, Any]:
     return _facts(name, _RETRIEVAL, **more)
 
 
-def _declared(name: str, title: str, build: str, facts: Mapping[str, Any]) -> Any:
+def _declare(name: str, title: str, build: str, facts: Mapping[str, Any]) -> Any:
     return benchmark(name, title=title, build=f"idiomtune.benchmarks.own.{build}", **facts)
 
 
-class OwnBenchmarkOptions(BenchmarkOptions):
+class UserBenchmarkOptions(BenchmarkOptions):
     """Options of a benchmark on the user's own data."""
 
     places: ClassVar[tuple[str, ...]] = ("path",)
@@ -190,8 +190,8 @@ class OwnBenchmarkOptions(BenchmarkOptions):
         """Name of the data → its file or folder."""
         option = f"benchmark.{self.name}.path"
         if isinstance(self.path, dict):
-            return {name: expanded(path, option) for name, path in self.path.items()}
-        path = expanded(self.path or "", option)
+            return {name: user_path(path, option) for name, path in self.path.items()}
+        path = user_path(self.path or "", option)
         name = path.name if path.name not in ("", "..") else path.resolve().name
         return {_SUFFIXES.sub("", name): path}
 
@@ -204,7 +204,7 @@ class OwnBenchmarkOptions(BenchmarkOptions):
         return ["", "span"]
 
 
-class OwnTableOptions(OwnBenchmarkOptions):
+class UserTableOptions(UserBenchmarkOptions):
     """Options of a benchmark on a table.
 
     Attributes:
@@ -214,30 +214,30 @@ class OwnTableOptions(OwnBenchmarkOptions):
     columns: dict[Text, Text] | None
 
 
-@_declared("own_sts", "Own scored pairs", "pairs:build", pairs_facts("own_sts"))
-class OwnStsOptions(OwnTableOptions):
+@_declare("own_sts", "Own scored pairs", "pairs:build", pairs_facts("own_sts"))
+class UserStsOptions(UserTableOptions):
     name: Literal["own_sts"]
 
 
-@_declared(
+@_declare(
     "own_pairs",
     "Own labelled pairs",
     "pairs:build",
     _facts("own_pairs", _PAIRS, hub_task="binary-classification"),
 )
-class OwnPairsOptions(OwnTableOptions):
+class UserPairsOptions(UserTableOptions):
     name: Literal["own_pairs"]
 
 
-@_declared(
+@_declare(
     "own_ranking", "Own rankings", "ranking:build", _facts("own_ranking", _RANKING, hub_task="reranking")
 )
-class OwnRankingOptions(OwnTableOptions):
+class UserRankingOptions(UserTableOptions):
     name: Literal["own_ranking"]
 
 
-@_declared("own_retrieval", "Own retrieval", "retrieval:build", retrieval_facts("own_retrieval"))
-class OwnRetrievalOptions(OwnBenchmarkOptions):
+@_declare("own_retrieval", "Own retrieval", "retrieval:build", retrieval_facts("own_retrieval"))
+class UserRetrievalOptions(UserBenchmarkOptions):
     name: Literal["own_retrieval"]
     judgements: Text | None
     exclude_self: bool
@@ -245,16 +245,16 @@ class OwnRetrievalOptions(OwnBenchmarkOptions):
 
 
 @benchmark(
-    HELD_OUT,
+    OWN_VAL,
     title="Held out of the training data",
     metrics=_HELD_OUT,
     rows="part and mode",
-    place=_place_held_out,
+    place=_held_out_cell,
     read_record=_read_held_out,
     examples=_examples,
     build="idiomtune.benchmarks.own.pairs:build_held_out",
 )
-class OwnValOptions(BenchmarkOptions):
+class HeldOutOptions(BenchmarkOptions):
     """Options of the benchmark on what is held out of the user's own training data.
 
     Its splits are the parts of a mixture, each scored by itself; else it has none.
@@ -270,6 +270,6 @@ class OwnValOptions(BenchmarkOptions):
     def possible_scores(self, splits: Sequence[str]) -> list[Score]:
         metrics = (*RETRIEVAL_METRICS, *STS_METRICS)
         parts = product(splits or [""], MODES, metrics)
-        means = [Score(HELD_OUT, part, "", "score") for part in ("", *splits)]
-        scores = [own_score(HELD_OUT, *of_score) for of_score in parts]
+        means = [Score(OWN_VAL, part, "", "score") for part in ("", *splits)]
+        scores = [user_score(OWN_VAL, *of_score) for of_score in parts]
         return list(map(held_out_score, [*means, *scores]))

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from idiomtune.benchmarks.own import Mode
 from idiomtune.benchmarks.retrieval import tie_break
-from idiomtune.data.own.forms import DOCUMENTS, JUDGEMENTS, QUERIES, Form, normalised
+from idiomtune.data.own.forms import DOCUMENTS, JUDGEMENTS, QUERIES, Form, normalise
 from idiomtune.data.own.table import UserRecord, UserTable, unique
 from idiomtune.errors import UserError
-from idiomtune.io.files import first_of, is_file, is_folder, raise_problems
+from idiomtune.io.files import is_file, is_folder, listed, raise_problems
 from idiomtune.io.tables import Row, read_rows, text_lines_of
 from idiomtune.requests import Request, Role
 
@@ -146,7 +146,7 @@ def read_collection(
     if not is_folder(folder):
         raise UserError("there is no such folder, with corpus, queries and qrels in it", file=folder)
     corpus, query_files = _parts(folder, _CORPUS), _parts(folder, _QUERIES)
-    judged = _judged(folder, judgements)
+    judged = _judgement_files(folder, judgements)
 
     check, check_query = unique(), unique()
 
@@ -183,7 +183,7 @@ def read_collection(
     for _ in _read(judged, JUDGEMENTS, layouts, judge):
         pass
     if ignored:
-        log.warning("%s: judgements of what does not exist are left out: %s", folder, first_of([*ignored], 3))
+        log.warning("%s: judgements of what does not exist are left out: %s", folder, listed([*ignored], 3))
     scored = []
     for searched in queries.values():
         itself = positions.get(searched.id) if exclude_self else None
@@ -197,7 +197,7 @@ def read_collection(
     return Collection(name, [*documents], [*documents.values()], scored, len(queries) - len(scored), files)
 
 
-def _unpacked(path: Path) -> Path:
+def _unpack(path: Path) -> Path:
     return path.with_suffix("") if path.suffix.lower() == ".gz" else path
 
 
@@ -208,7 +208,7 @@ def _parts(folder: Path, names: Sequence[str], suffixes: Sequence[str] = _TABLES
         if is_file(part):
             return [part]
         paths = part.iterdir() if is_folder(part) else folder.glob(f"{name}.*")
-        files = sorted(p for p in paths if _unpacked(p).suffix.lower() in suffixes and is_file(p))
+        files = sorted(p for p in paths if _unpack(p).suffix.lower() in suffixes and is_file(p))
         if len(files) > 1 and not is_folder(part) and names is not _JUDGEMENTS:
             several = " and ".join(path.name for path in files)
             raise UserError(f"{several} could each be the {names[0]}: keep only one of them", file=folder)
@@ -220,11 +220,11 @@ def _parts(folder: Path, names: Sequence[str], suffixes: Sequence[str] = _TABLES
     )
 
 
-def _judged(folder: Path, split: str | None) -> list[Path]:
+def _judgement_files(folder: Path, split: str | None) -> list[Path]:
     """The files of one split of the judgements."""
     by_split: dict[str, list[Path]] = {}
     for path in _parts(folder, _JUDGEMENTS, (*_TABLES, *_PLAIN)):
-        by_split.setdefault(_SHARD.sub("", _unpacked(path).stem.removeprefix("qrels.")), []).append(path)
+        by_split.setdefault(_SHARD.sub("", _unpack(path).stem.removeprefix("qrels.")), []).append(path)
     if split is None:
         split = next(iter(by_split)) if len(by_split) == 1 else _USUAL_SPLIT
     if split not in by_split:
@@ -248,7 +248,7 @@ def _read(
         UserError: after the last row of a file, naming all problems in it.
     """
     for path in paths:
-        is_plain = _unpacked(path).suffix.lower() in (*_PLAIN, "")
+        is_plain = _unpack(path).suffix.lower() in (*_PLAIN, "")
         rows = _plain_rows(path, form, {layout.count(" ") + 1: layout.split() for layout in layouts})
         yield from UserTable(path, [form]).read(make, rows if is_plain else None)
 
@@ -259,9 +259,9 @@ def _plain_rows(path: Path, form: Form, layouts: dict[int, list[str]]) -> Iterat
     def fields(line: str) -> list[str]:
         return line.split() if form is JUDGEMENTS and "\t" not in line else line.rstrip("\r\n").split("\t")
 
-    header = [*map(normalised, fields(next(text_lines_of(path), "")))]
+    header = [*map(normalise, fields(next(text_lines_of(path), "")))]
     has_header = form.recognise(header, {}).keys() >= set(form.required)
-    if has_header and _unpacked(path).suffix.lower() == ".tsv":
+    if has_header and _unpack(path).suffix.lower() == ".tsv":
         yield from read_rows(path)
         return
     if has_header:

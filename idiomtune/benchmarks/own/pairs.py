@@ -16,12 +16,12 @@ from idiomtune.benchmarks import Embed, Result, Score
 from idiomtune.benchmarks.own import (
     MODES,
     STS_METRICS,
+    HeldOutOptions,
     Mode,
-    OwnPairsOptions,
-    OwnStsOptions,
-    OwnValOptions,
+    UserPairsOptions,
+    UserStsOptions,
     held_out_score,
-    own_score,
+    user_score,
 )
 from idiomtune.benchmarks.own.collections import (
     Collection,
@@ -31,15 +31,15 @@ from idiomtune.benchmarks.own.collections import (
     request_of,
     span_note,
 )
-from idiomtune.benchmarks.own.retrieval import OwnRetrievalBenchmark
+from idiomtune.benchmarks.own.retrieval import UserRetrievalBenchmark
 from idiomtune.benchmarks.pairs import best_accuracy, best_f1, cosines
 from idiomtune.data.own.forms import LABELLED_PAIRS, SPAN_PARTS, STS
-from idiomtune.data.own.load import own_splits
+from idiomtune.data.own.load import user_splits
 from idiomtune.data.own.store import UserExamples
 from idiomtune.data.own.table import UserRecord, UserTable, as_number, unique
-from idiomtune.declarations.dataset import HELD_OUT
+from idiomtune.declarations.dataset import OWN_VAL
 from idiomtune.errors import UserError
-from idiomtune.requests import Request, symmetric
+from idiomtune.requests import Request, symmetric_request
 from idiomtune.statistics import statistic_of
 
 if TYPE_CHECKING:
@@ -67,11 +67,11 @@ class Pair(NamedTuple):
     group: str | None
 
 
-def build(_settings: Any, options: OwnStsOptions | OwnPairsOptions) -> OwnPairBenchmark:
+def build(_settings: Any, options: UserStsOptions | UserPairsOptions) -> UserPairBenchmark:
     """`own_sts` or `own_pairs` on all its files."""
     paths, how = options.paths, (options.name, options.columns, options.instruction)
     data = {name: read_pairs(path, *how) for name, path in paths.items()}
-    return OwnPairBenchmark(options.name, data, list(paths.values()))
+    return UserPairBenchmark(options.name, data, list(paths.values()))
 
 
 def read_pairs(
@@ -125,7 +125,7 @@ def _label(record: UserRecord) -> float:
     return _WORDS[word]
 
 
-class OwnPairBenchmark:
+class UserPairBenchmark:
     """Metrics of the cosines of pairs, by whole sentences, and by spans if there are any.
 
     Scored pairs: do cosines order them as their scores do? Labelled pairs (`own_pairs`): do cosines separate
@@ -172,7 +172,7 @@ class OwnPairBenchmark:
         values = {metric: statistic_of(metric, predicted, gold) for metric in metrics}
         for metric, best in _AT_THRESHOLDS if are_labelled else ():
             values[metric], values[f"{metric}_threshold"] = best(predicted, gold)
-        result.scores.extend(own_score(self.name, name, mode, metric, v) for metric, v in values.items())
+        result.scores.extend(user_score(self.name, name, mode, metric, v) for metric, v in values.items())
         for pair, cosine in zip(pairs, predicted, strict=True):
             item = {
                 **{"name": name, "mode": mode, "id": pair.id, "group": pair.group},
@@ -189,20 +189,20 @@ def _sentences(pairs: Sequence[Pair]) -> list[Request]:
     return [pair.first for pair in pairs] + [pair.second for pair in pairs]
 
 
-def build_held_out(settings: Any, options: OwnValOptions) -> OwnValBenchmark:
+def build_held_out(settings: Any, options: HeldOutOptions) -> HeldOutBenchmark:
     """What is held out of the training data: of a mixture, of each part on the user's own."""
-    names = settings.splits(HELD_OUT)  # only a mixture has some
+    names = settings.splits(OWN_VAL)  # only a mixture has some
     data = {name: settings.objective.parts[name].data for name in names}
-    splits = {name: own_splits(part) for name, part in (data or {"": settings.data.own}).items()}
+    splits = {name: user_splits(part) for name, part in (data or {"": settings.data.own}).items()}
     for (name, splits_of), (other, training) in permutations(splits.items(), 2):
         held_out, trained = (part.store.text_ids[part.anchors] for part in (splits_of.val, training.train))
         if shared := np.isin(held_out, trained).sum():  # their scores are of rows that the model has seen
             log.warning("%d rows that are held out of part %s are trained on in %s", shared, name, other)
     files = [path for part in splits.values() for path in part.files]
-    return OwnValBenchmark({name: part.val for name, part in splits.items()}, files, options)
+    return HeldOutBenchmark({name: part.val for name, part in splits.items()}, files, options)
 
 
-class OwnValBenchmark:
+class HeldOutBenchmark:
     """The held-out rows, scored as `own_retrieval` or `own_sts` score a user's files.
 
     Pairs: each anchor searches all held-out positives and negatives for its positives. Sentences: each
@@ -215,10 +215,12 @@ class OwnValBenchmark:
         options: how many queries and documents are taken, at most.
     """
 
-    name = HELD_OUT
+    name = OWN_VAL
     without_gold: Sequence[str] = ()
 
-    def __init__(self, parts: dict[str, UserExamples], files: Sequence[Path], options: OwnValOptions) -> None:
+    def __init__(
+        self, parts: dict[str, UserExamples], files: Sequence[Path], options: HeldOutOptions
+    ) -> None:
         self.files = list(files)
         self._parts = [
             (name, examples.store.has_spans, _benchmark(name, examples, options))
@@ -242,28 +244,28 @@ class OwnValBenchmark:
                 if ranks := [
                     of["rank"] for of in scored.per_query if of["mode"] == query_mode and "rank" in of
                 ]:
-                    result.scores.append(own_score(HELD_OUT, name, query_mode, "median_rank", median(ranks)))
+                    result.scores.append(user_score(OWN_VAL, name, query_mode, "median_rank", median(ranks)))
             mode: Mode = "span" if has_spans else "sentence"
-            metric = "spearman" if isinstance(part, OwnPairBenchmark) else "ndcg@10"
-            value = scored.by_key[str(own_score(HELD_OUT, name, mode, metric))]
-            main_scores.append(Score(HELD_OUT, name, "", "score", value=value))
+            metric = "spearman" if isinstance(part, UserPairBenchmark) else "ndcg@10"
+            value = scored.by_key[str(user_score(OWN_VAL, name, mode, metric))]
+            main_scores.append(Score(OWN_VAL, name, "", "score", value=value))
             result.per_query.extend({**item, "is_main": item["mode"] == mode} for item in scored.per_query)
         result.scores.extend(main_scores)
         if [name for name, _, _ in self._parts] != [""]:
             mean = float(np.mean([score.value for score in main_scores]))
-            result.scores.append(Score(HELD_OUT, "", "", "score", value=mean))
+            result.scores.append(Score(OWN_VAL, "", "", "score", value=mean))
         return replace(result, scores=list(map(held_out_score, result.scores)))
 
 
 def _benchmark(
-    name: str, examples: UserExamples, options: OwnValOptions
-) -> OwnRetrievalBenchmark | OwnPairBenchmark:
+    name: str, examples: UserExamples, options: HeldOutOptions
+) -> UserRetrievalBenchmark | UserPairBenchmark:
     section = f"objective.parts.{name}.data" if name else "data"
     if examples.form == "scored":
         pairs = _pairs(examples)
         if len({pair.gold for pair in pairs}) < 2:
             raise UserError(f"all held-out scores are equal: name other data with {section}.val=")
-        return OwnPairBenchmark(HELD_OUT, {name: pairs})
+        return UserPairBenchmark(OWN_VAL, {name: pairs})
     collected = _of_pairs if examples.form == "pairs" else _of_sentences
     collection = collected(name, examples, options)
     queries = collection.queries
@@ -276,14 +278,16 @@ def _benchmark(
     if is_certain or len(queries) == 1:
         why = "all that its queries can find is relevant" if is_certain else "it is one query"
         log.warning("the held-out data cannot choose a checkpoint: %s; hold out more: %s.val=", why, section)
-    return OwnRetrievalBenchmark([collection], name=HELD_OUT)
+    return UserRetrievalBenchmark([collection], name=OWN_VAL)
 
 
 def _pairs(examples: UserExamples) -> list[Pair]:
     store, pairs = examples.store, []
     for row, first in enumerate(examples.anchors.tolist()):
         (name,) = examples.names([row])
-        left, right = (symmetric(store.read_text(text), store.span(text)) for text in (first, first + 1))
+        left, right = (
+            symmetric_request(store.read_text(text), store.span(text)) for text in (first, first + 1)
+        )
         pairs.append(Pair(name, left, right, float(store.scores[examples.rows[row]]), name))
     return pairs
 
@@ -304,19 +308,19 @@ def _query(examples: UserExamples, row: int, relevant: Sequence[int], ids: NDArr
     return UserQuery(store.name(number), request, grades, store.group(number), left_out=left_out)
 
 
-def _sampled(numbers: NDArray[Any], limit: int) -> NDArray[Any]:
+def _sample(numbers: NDArray[Any], limit: int) -> NDArray[Any]:
     """At most this many, the same in every run, in their order."""
     if len(numbers) <= limit:
         return numbers
     return np.sort(np.random.default_rng(0).choice(numbers, limit, replace=False))
 
 
-def _of_pairs(part: str, examples: UserExamples, options: OwnValOptions) -> Collection:
+def _of_pairs(part: str, examples: UserExamples, options: HeldOutOptions) -> Collection:
     """Queries are the distinct anchors; documents all distinct positives and negatives."""
     store = examples.store
     ids = store.text_ids
     _, which, row_query = np.unique(ids[examples.anchors], return_index=True, return_inverse=True)
-    chosen = set(_sampled(np.arange(len(which)), options.max_queries).tolist())
+    chosen = set(_sample(np.arange(len(which)), options.max_queries).tolist())
     # Rows of the chosen queries first: all that is relevant to them is then among the documents.
     order = sorted(range(len(examples)), key=lambda row: (int(row_query[row]) not in chosen, row))
     documents: dict[tuple[int, tuple[int, int] | None], int] = {}  # text, span → its position
@@ -340,16 +344,16 @@ def _of_pairs(part: str, examples: UserExamples, options: OwnValOptions) -> Coll
     return _collection(part, examples, texts, queries)
 
 
-def _of_sentences(part: str, examples: UserExamples, options: OwnValOptions) -> Collection:
+def _of_sentences(part: str, examples: UserExamples, options: HeldOutOptions) -> Collection:
     """Every sentence is a document, and each one with another of its label is a query."""
-    rows = _sampled(np.arange(len(examples)), options.max_documents)
+    rows = _sample(np.arange(len(examples)), options.max_documents)
     examples = UserExamples(examples.store, examples.rows[rows])
     store, anchors = examples.store, examples.anchors
     labels = store.label_ids[examples.rows] if store.has_labels else store.labels[anchors]
     label = np.unique(labels, axis=0, return_inverse=True)[1].ravel()
     candidates = np.flatnonzero(np.bincount(label)[label] > 1)
     queries = []
-    for row in _sampled(candidates, options.max_queries).tolist():
+    for row in _sample(candidates, options.max_queries).tolist():
         alike = np.flatnonzero(label == label[row])
         queries.append(_query(examples, row, alike[alike != row].tolist(), store.text_ids[anchors]))
     return _collection(part, examples, anchors.tolist(), queries, len(examples) - len(candidates))

@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from idiomloss import cosine_similarity
 from idiomtune.benchmarks import Embed, Result
-from idiomtune.benchmarks.own import RANKING_METRICS, Mode, OwnRankingOptions, own_score
+from idiomtune.benchmarks.own import RANKING_METRICS, Mode, UserRankingOptions, user_score
 from idiomtune.benchmarks.own.collections import UserQuery, in_mode, modes_of, request_of, span_note
 from idiomtune.benchmarks.retrieval import (
     average_precision,
@@ -34,11 +34,11 @@ from idiomtune.statistics import statistic_of
 _TOP_SAVED = 10  # documents or candidates per query in the per-query results
 
 
-def build(_settings: Any, options: OwnRankingOptions) -> OwnRankingBenchmark:
+def build(_settings: Any, options: UserRankingOptions) -> UserRankingBenchmark:
     """The benchmark on all named files."""
     paths = options.paths
     data = {name: read_ranking(path, options.columns, options.instruction) for name, path in paths.items()}
-    return OwnRankingBenchmark(data, list(paths.values()))
+    return UserRankingBenchmark(data, list(paths.values()))
 
 
 def read_ranking(
@@ -128,7 +128,7 @@ def _can_be_scored(query: UserQuery) -> bool:
     return len(query.grades) > 1 and max(query.grades.values()) > 0
 
 
-class OwnRankingBenchmark:
+class UserRankingBenchmark:
     """Metrics of each query's own candidates, ordered by their cosine with it; means over queries.
 
     The gain of nDCG is the grade, 0 at least; for MRR, MAP and R-precision candidates with a grade above 0
@@ -227,8 +227,8 @@ def add_rankings(
     Returns:
         bool (Q, K), whether a document is relevant, by rank.
     """
-    gains = _padded([[q.grades.get(key, 0.0) for key in of] for q, of in zip(queries, ranked, strict=True)])
-    ideal = _padded([sorted(query.grades.values(), reverse=True) for query in queries])
+    gains = _pad([[q.grades.get(key, 0.0) for key in of] for q, of in zip(queries, ranked, strict=True)])
+    ideal = _pad([sorted(query.grades.values(), reverse=True) for query in queries])
     above = torch.tensor([[query.relevant_above] for query in queries])
     hits, num_relevant = gains > above, (ideal > above).sum(1)
     first = torch.where(hits.any(1), hits.int().argmax(1), hits.shape[1]) + 1
@@ -250,7 +250,7 @@ def add_rankings(
     metrics = {name: metric_of[name] if name in metric_of else metric(name) for name in names}
     for name, column in metrics.items():
         if values := [value for value in column if value is not None]:
-            result.scores.append(own_score(*place, name, sum(values) / len(values)))
+            result.scores.append(user_score(*place, name, sum(values) / len(values)))
     for number, (query, of_query) in enumerate(zip(queries, ranked, strict=True)):
         about = {"name": place[1], "mode": place[2], "id": query.id, "group": query.group}
         own = {name: column[number] for name, column in metrics.items()} | {"rank": int(first[number])}
@@ -263,7 +263,7 @@ def add_rankings(
     return hits
 
 
-def _padded(rows: Sequence[Sequence[float]]) -> Tensor:
+def _pad(rows: Sequence[Sequence[float]]) -> Tensor:
     """(Q, K), not negative, zeros after a query's own."""
     tensors = [torch.tensor(row, dtype=torch.float64).clamp(min=0) for row in rows]
     return pad_sequence(tensors, batch_first=True)

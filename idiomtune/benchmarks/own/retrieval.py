@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from idiomtune.benchmarks import Embed, Result
-from idiomtune.benchmarks.own import RETRIEVAL_METRICS, OwnRetrievalOptions
+from idiomtune.benchmarks.own import RETRIEVAL_METRICS, UserRetrievalOptions
 from idiomtune.benchmarks.own.collections import Collection, in_mode, read_collection, span_note
 from idiomtune.benchmarks.own.ranking import add_rankings
 from idiomtune.benchmarks.retrieval import nearest, tie_note
@@ -15,13 +15,13 @@ from idiomtune.requests import Request
 _DEPTH = 100  # documents that are ranked
 
 
-def build(_settings: Any, options: OwnRetrievalOptions) -> OwnRetrievalBenchmark:
+def build(_settings: Any, options: UserRetrievalOptions) -> UserRetrievalBenchmark:
     """The benchmark on all named folders."""
     how = options.judgements, options.instruction, options.missing, options.exclude_self
-    return OwnRetrievalBenchmark([read_collection(name, path, *how) for name, path in options.paths.items()])
+    return UserRetrievalBenchmark([read_collection(name, path, *how) for name, path in options.paths.items()])
 
 
-class OwnRetrievalBenchmark:
+class UserRetrievalBenchmark:
     """Metrics of the first hundred documents by cosine; means over queries with a relevant document.
 
     The gain of nDCG is a judgement's grade, 0 without one, as in trec_eval; for all else a document

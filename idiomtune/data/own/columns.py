@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from idiomtune.data.own.forms import normalised
+from idiomtune.data.own.forms import normalise
 from idiomtune.errors import UserError
 
 Span = tuple[int, int]
@@ -44,7 +44,7 @@ def value_key(value: Any) -> str:
     return re.sub(r"^(-?\d+)\.0+$", r"\1", text)
 
 
-def _matching(pattern: str, words: Iterable[str]) -> set[str]:
+def _match(pattern: str, words: Iterable[str]) -> set[str]:
     return {word for word in words if re.fullmatch(pattern, word)}
 
 
@@ -55,7 +55,7 @@ def _word(key: str) -> str:
 
 
 def _name_words(column: str) -> list[str]:
-    return normalised(re.sub("(?<=[a-z])(?=[A-Z])", "_", column)).strip("?").split("_")
+    return normalise(re.sub("(?<=[a-z])(?=[A-Z])", "_", column)).strip("?").split("_")
 
 
 class ColumnValues:
@@ -111,10 +111,10 @@ class ColumnValues:
         """Whether they are several; and usages of expressions: 3 = words, 2 = letters, 1 = 0 and 1."""
         keys, names = {_word(key) for key in self.counts}, _name_words(column)
         literal, usages = (
-            _matching(rf"{_NOT}?{_SENSE}({words})( \w+)?", keys)
+            _match(rf"{_NOT}?{_SENSE}({words})( \w+)?", keys)
             for words in (_WORDS["literal"], f"{_WORDS['literal']}|{_WORDS['figurative']}")
         )
-        is_named = bool(_matching(_WORDS["usage_name"], names)) and "id" not in names
+        is_named = bool(_match(_WORDS["usage_name"], names)) and "id" not in names
         rank = int(is_named and keys <= _SWITCHES)
         if keys <= _LETTERS and keys & {*"ifl"} and (is_named or (len(keys) > 1 and "l" in keys)):
             rank = 2
@@ -125,10 +125,10 @@ class ColumnValues:
     def may_judge(self, column: str) -> bool:
         """Whether they may say which rows are right: by their words, the column's name, or as few numbers."""
         keys, names = {_word(key) for key in self.counts}, _name_words(column)
-        right = _matching(f"(highly |very )?({_WORDS['right']})", keys)
-        wrong = _matching(f"{_WORDS['wrong']}|{_NOT}({_WORDS['right']})", keys) - right
-        is_harmless = bool(_matching(_WORDS["harmless_name"], names))
-        is_named = bool(_matching(_WORDS["judgement_name"], names)) and "id" not in names
+        right = _match(f"(highly |very )?({_WORDS['right']})", keys)
+        wrong = _match(f"{_WORDS['wrong']}|{_NOT}({_WORDS['right']})", keys) - right
+        is_harmless = bool(_match(_WORDS["harmless_name"], names))
+        is_named = bool(_match(_WORDS["judgement_name"], names)) and "id" not in names
         if len(keys) < 2:
             wrong |= keys & {"0", "-1"} if is_named else set()
             return bool(wrong) and not is_harmless and self.counts.total() > 1
@@ -143,7 +143,7 @@ class ColumnValues:
         return (is_label or not self.are_whole) and self.low >= -1 and self.high <= high
 
 
-def condition(text: str, option: str) -> tuple[str, Callable[[Any], bool]]:
+def add_condition(text: str, option: str) -> tuple[str, Callable[[Any], bool]]:
     """The column of `label=1`, `label=1|2` or `score>=0.5`, and whether a value is as it says.
 
     Raises:
@@ -158,7 +158,7 @@ def condition(text: str, option: str) -> tuple[str, Callable[[Any], bool]]:
     return column, lambda value: ColumnValues([value]).high >= least.low
 
 
-def without_marks(text: str, kind: str) -> tuple[str, list[Span]]:
+def remove_marks(text: str, kind: str) -> tuple[str, list[Span]]:
     """The text without marks of a kind, and the stretches that they mark; a blank does not end one."""
     bare, stretches, end = "", list[Span](), 0
     for match in re.finditer(_MARKS[kind], text):
@@ -174,7 +174,7 @@ def without_marks(text: str, kind: str) -> tuple[str, list[Span]]:
 def find_marks(texts: Sequence[str]) -> Iterator[tuple[str, int, int, str]]:
     """Kinds of marks, how many texts have them, in how many they are around one part; and an example."""
     for kind in _MARKS:
-        marked = [(text, *without_marks(text, kind)) for text in texts]
+        marked = [(text, *remove_marks(text, kind)) for text in texts]
         marked = [(text, bare, stretches) for text, bare, stretches in marked if stretches]
         num_single = sum(len(s) == 1 and bare.strip() != bare[slice(*s[0])].strip() for _, bare, s in marked)
         if marked:

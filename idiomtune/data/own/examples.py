@@ -7,12 +7,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from idiomtune.data.own.columns import ColumnValues, condition, value_key
-from idiomtune.data.own.forms import TRAINED, UNREAD, normalised
+from idiomtune.data.own.columns import ColumnValues, add_condition, value_key
+from idiomtune.data.own.forms import TRAINED, UNREAD, normalise
 from idiomtune.data.own.source import Source
 from idiomtune.data.own.table import Span, UserRecord, UserTable
 from idiomtune.errors import UserError
-from idiomtune.io.files import first_of
+from idiomtune.io.files import listed
 from idiomtune.io.tables import Row
 
 log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class UserExample:
     instruction: str | None = None
 
 
-class OwnTable(UserTable):
+class ExampleTable(UserTable):
     """A table to train on.
 
     Args:
@@ -83,7 +83,7 @@ class OwnTable(UserTable):
     ) -> None:
         self._mapping = mapping or {}
         texts = {role: text for role in _CONDITIONS if (text := self._mapping.get(role))}
-        self._conditions = {role: condition(text, f"{_OPTION}: {role}") for role, text in texts.items()}
+        self._conditions = {role: add_condition(text, f"{_OPTION}: {role}") for role, text in texts.items()}
         chosen = {role: name for role, name in self._mapping.items() if name and role not in _CONDITIONS}
         super().__init__(source, [f for f in TRAINED if form in (None, f.name)], chosen, _OPTION)
         self.left_out = {column for column, _ in self._conditions.values()}
@@ -110,14 +110,14 @@ class OwnTable(UserTable):
                 self._mapping_with(span="<column>"),
             )
         if self._respelled:
-            names = first_of(self._respelled, 3)
+            names = listed(self._respelled, 3)
             log.warning("%s: names that are read as equal: %s", self.source.name, names)
 
     def negatives(self) -> dict[str, list[str]]:
         """The texts of rows for which `positive_if` does not hold: anchor → its negatives."""
         negatives: dict[str, list[str]] = {}
         if "positive_if" in self._conditions:
-            table = OwnTable(self.source, self._mapping, "pairs", self._spellings)
+            table = ExampleTable(self.source, self._mapping, "pairs", self._spellings)
             wrong = table._selected(self.source.rows(), are_right=False)
             for example in table.read(table._example, wrong, may_be_empty=True):
                 texts = [sentence.text for sentence in example.sentences[1 : 1 + example.num_positives]]
@@ -152,7 +152,7 @@ class OwnTable(UserTable):
         form = self._fitting(header)
         names = self._recognised(form, header) if form else {}
         score = names["score"][0] if form and form.name == "scored" else ""
-        if normalised(score) in ("label", "labels", "class") and score not in self._chosen.values():
+        if normalise(score) in ("label", "labels", "class") and score not in self._chosen.values():
             self._ask_for_classes(head, score)
         if form is None or "group" not in names or "meaning" not in form.roles:
             return
@@ -191,7 +191,7 @@ class OwnTable(UserTable):
 
     def _ask_for_split(self, head: Sequence[Row], header: Sequence[str]) -> None:
         """Raises UserError if a column says which rows are for training; notes a prompt of all rows."""
-        columns = {normalised(column): column for column in header if column not in self.left_out}
+        columns = {normalise(column): column for column in header if column not in self.left_out}
         for column in (columns[name] for name in ("split", "partition") if name in columns):
             values = ColumnValues(row.values.get(column) for row in head)
             train = [key for key in values.counts if key.startswith("train")]
@@ -246,13 +246,13 @@ class OwnTable(UserTable):
         )
         used = {column for columns in roles.values() for column in columns}
         every = dict.fromkeys(column for header in self.kinds for column in header)
-        ignored = [column for column in every if column not in used and normalised(column) not in UNREAD]
+        ignored = [column for column in every if column not in used and normalise(column) not in UNREAD]
         for role in self._conditions:
             about += f"; {role} {self._mapping[role]}: {self._num_kept} of {self._num_read} rows"
         if ignored:
             about += f"; left out: {', '.join(ignored)}"
         if self._echoes:
-            about += f"; negatives that equal their anchor: {first_of(self._echoes)}"
+            about += f"; negatives that equal their anchor: {listed(self._echoes)}"
         form = {"scored": "scored pairs"}.get(self.form.name, self.form.name)
         return f"{self.source.name}: {form} ({about})"
 

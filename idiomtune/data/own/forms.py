@@ -20,7 +20,7 @@ SPAN_OF = {
 }
 
 
-def normalised(column: str) -> str:
+def normalise(column: str) -> str:
     """A column's name as names are compared: in lower case, with _ between words."""
     return column.strip().lower().replace("-", "_").replace(" ", "_")
 
@@ -52,7 +52,7 @@ class Form:
 
     def role_of(self, column: str) -> str | None:
         """The role of a column of this name."""
-        name = normalised(column)
+        name = normalise(column)
         if role := self._by_name.get(name):
             return role
         numbered = re.fullmatch(r"([a-z_]+?)_?\d+", name)

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from idiomtune.data.own.examples import OwnTable, Sentence, UserExample
+from idiomtune.data.own.examples import ExampleTable, Sentence, UserExample
 from idiomtune.data.own.forms import CORPUS
 from idiomtune.data.own.source import Source, find_sources
-from idiomtune.data.own.store import MAX_IN_MEMORY, Store, UserExamples
+from idiomtune.data.own.store import MAX_IN_MEMORY, TextTable, UserExamples
 from idiomtune.data.own.table import UserTable
-from idiomtune.declarations.dataset import NO_DATA, OwnData
+from idiomtune.declarations.dataset import MISSING_TRAIN_MESSAGE, UserData
 from idiomtune.errors import UserError
-from idiomtune.io.files import first_of
+from idiomtune.io.files import listed
 from idiomtune.io.tables import read_rows
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def with_negatives(example: UserExample, mined: Mined) -> UserExample:
 
 
 @dataclass(frozen=True)
-class OwnSplits:
+class UserSplits:
     """The training data, and the held-out data.
 
     Attributes:
@@ -72,13 +72,13 @@ class OwnSplits:
     notes: Sequence[str] = ()
 
 
-def check_heads(data: OwnData) -> None:
+def check_heads(data: UserData) -> None:
     """Check what takes no time: that each file exists, its columns and its first row; if it is wrong, all.
 
     Data sets of the Hub are not checked.
 
     Raises:
-        UserError: as :func:`load_own`.
+        UserError: as :func:`load_user_data`.
     """
     named = {"train": data.train, "val": data.val, "negatives.corpus": data.negatives.corpus}
     for option, names in named.items():
@@ -87,37 +87,39 @@ def check_heads(data: OwnData) -> None:
             if option != "negatives.corpus":
                 # Problems are raised after the last row, which is here the first.
                 try:
-                    next(OwnTable(source, data.columns, data.form).examples(islice(source.rows(), 1)), None)
+                    next(
+                        ExampleTable(source, data.columns, data.form).examples(islice(source.rows(), 1)), None
+                    )
                 except UserError:
-                    for _ in OwnTable(source, data.columns, data.form).examples():
+                    for _ in ExampleTable(source, data.columns, data.form).examples():
                         pass  # to name all of them
                     raise
 
 
-def own_splits(data: OwnData) -> OwnSplits:
-    """As :func:`load_own`, read once per program."""
+def user_splits(data: UserData) -> UserSplits:
+    """As :func:`load_user_data`, read once per program."""
     return _read_once(data.model_dump_json(), data.negatives.file)
 
 
-def forget_own_data() -> None:
+def forget_user_data() -> None:
     """Let go of the tables that an earlier job of this process has read; they may also have changed since."""
     _read_once.cache_clear()
 
 
 @lru_cache(maxsize=32)
-def _read_once(data: str, mined: Path | None) -> OwnSplits:
-    options = OwnData.model_validate_json(data)
+def _read_once(data: str, mined: Path | None) -> UserSplits:
+    options = UserData.model_validate_json(data)
     if mined is not None:
         rows = read_rows(mined) if mined.stat().st_size else ()  # none were mined
-        splits = load_own(options, {row.values["anchor"]: row.values["negatives"] for row in rows})
+        splits = load_user_data(options, {row.values["anchor"]: row.values["negatives"] for row in rows})
         return replace(splits, files=[*splits.files, mined])
-    splits = load_own(options)
+    splits = load_user_data(options)
     for note in splits.notes:
         log.info("%s", note)
     return splits
 
 
-def load_own(data: OwnData, mined: Mined = MappingProxyType({})) -> OwnSplits:
+def load_user_data(data: UserData, mined: Mined = MappingProxyType({})) -> UserSplits:
     """The tables of `train` and `val`.
 
     Args:
@@ -127,7 +129,7 @@ def load_own(data: OwnData, mined: Mined = MappingProxyType({})) -> OwnSplits:
         UserError: naming file, row and field of a problem, or the option.
     """
     if data.train is None:
-        raise UserError(NO_DATA)
+        raise UserError(MISSING_TRAIN_MESSAGE)
     train_sources = find_sources(data.train, "data.train")
     val_sources = find_sources(data.val or [], "data.val")
     if both := {s.name for s in train_sources} & {s.name for s in val_sources}:
@@ -153,22 +155,22 @@ def load_own(data: OwnData, mined: Mined = MappingProxyType({})) -> OwnSplits:
     notes += _oddities(train)
     sources = [*train_sources, *val_sources]
     files = [s.path for s in sources if s.path is not None]
-    return OwnSplits(train, val, files, {s.name: s.revision for s in sources if s.revision}, notes)
+    return UserSplits(train, val, files, {s.name: s.revision for s in sources if s.revision}, notes)
 
 
 def _read(
-    sources: Sequence[Source], data: OwnData, notes: list[str], mined: Mined, spellings: dict[str, str]
+    sources: Sequence[Source], data: UserData, notes: list[str], mined: Mined, spellings: dict[str, str]
 ) -> UserExamples:
     """All rows of some tables, which must be of one form."""
-    store: Store | None = None
+    store: TextTable | None = None
     with SpooledTemporaryFile(MAX_IN_MEMORY) as file:
         for source in sources:
-            table = OwnTable(source, data.columns, data.form, spellings)
+            table = ExampleTable(source, data.columns, data.form, spellings)
             wrong = table.negatives()
             negatives = {**mined, **{anchor: [*mined.get(anchor, ()), *wrong[anchor]] for anchor in wrong}}
             for example in table.examples():
                 wrong.pop(example.sentences[0].text, None)
-                store = store or Store(table.form.name, file)
+                store = store or TextTable(table.form.name, file)
                 if table.form.name != store.form:
                     problem = (
                         f"has {table.form.name}, but {sources[0].name} has {store.form}: leave one out, "
@@ -179,7 +181,7 @@ def _read(
             table.check_judgements()
             notes.append(table.about())
             if wrong:
-                notes.append(f"left out, since no row of them is right: {first_of([*wrong], _MAX_NAMED)}")
+                notes.append(f"left out, since no row of them is right: {listed([*wrong], _MAX_NAMED)}")
         assert store is not None  # a table without rows is an error
         store.close()
     unlabelled = np.flatnonzero(store.label_ids == 0)
@@ -205,7 +207,7 @@ def _with_meanings(examples: UserExamples) -> UserExamples:
     return examples
 
 
-def _check_text_columns(store: Store, source: str) -> None:
+def _check_text_columns(store: TextTable, source: str) -> None:
     """Raises UserError where a column of texts has one value in all rows, or numbers the rows."""
     for place, role in enumerate(_TEXT_ROLES[store.form]):
         numbers = store.first[:-1] + place
@@ -240,7 +242,7 @@ def _split(examples: UserExamples, share: float, notes: list[str]) -> tuple[User
     more = f": whole {unit} are held out, and at least {least}" * bool(is_held_out.mean() > 1.25 * share)
     num_rows = f"{int(is_held_out.sum())} of {len(is_held_out)} rows"
     num_groups = f"{len(fitting)} of {len(distinct)} {unit} (data.val_share={share:g}{more})"
-    notes.append(f"held out: {num_rows}, {num_groups}{_named(store, distinct[fitting])}")
+    notes.append(f"held out: {num_rows}, {num_groups}{_name_rows(store, distinct[fitting])}")
     return UserExamples(store, rows[~is_held_out]), UserExamples(store, rows[is_held_out])
 
 
@@ -254,7 +256,7 @@ def _without_held_out(train: UserExamples, val: UserExamples, notes: list[str]) 
         new = np.setdiff1d(groups, train.store.groups[train.rows])
         if len(new) < len(groups):
             overlap = f"{len(groups) - len(new)} of {len(groups)} held-out groups are trained on too"
-            others = _named(val.store, new, "; not trained on: ")
+            others = _name_rows(val.store, new, "; not trained on: ")
             notes.append(f"{overlap}, so the scores are of new rows of known groups{others}")
     train = UserExamples(train.store, train.rows[~is_in_both])
     if train.form == "pairs":
@@ -265,10 +267,10 @@ def _without_held_out(train: UserExamples, val: UserExamples, notes: list[str]) 
     return train
 
 
-def _named(store: Store, groups: NDArray[np.int64], before: str = ": ") -> str:
+def _name_rows(store: TextTable, groups: NDArray[np.int64], before: str = ": ") -> str:
     """The names of groups or labels, in the order of the alphabet; "" if they have none."""
     names = sorted(store.names[number] for number in groups.tolist() if number in store.names)
-    return f"{before}{first_of(names)}" if names else ""
+    return f"{before}{listed(names)}" if names else ""
 
 
 def _keys(examples: UserExamples) -> Any:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from idiomtune.errors import DataMissingError, UserError
-from idiomtune.io.files import expanded, is_file, is_folder
+from idiomtune.io.files import is_file, is_folder, user_path
 from idiomtune.io.tables import KINDS, Row, is_from_memory, is_table, read_rows
 
 _HUB = re.compile(r"hf:(?P<repo>[^/:@]+/[^/:@]+)(/(?P<subset>[^:@]+))?:(?P<split>[^@]+)(@(?P<revision>.+))?")
@@ -47,7 +47,7 @@ def find_sources(names: Sequence[str], option: str) -> list[Source]:
     """
     sources: list[Source] = []
     for name in names:
-        path = expanded(name, option)
+        path = user_path(name, option)
         if name.startswith("hf:"):
             sources.append(_hub_source(name, option))
         elif is_folder(path):

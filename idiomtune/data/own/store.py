@@ -33,15 +33,15 @@ _ROW = np.dtype(
 _PACKED_TEXT, _PACKED_ROW = struct.Struct("=qqqqii"), struct.Struct("=qqqqqddii")
 
 
-def number_for(name: str) -> int:
+def stable_hash(name: str) -> int:
     """A 64-bit number for a text or a name: equal for equal ones, and for no others but by a freak chance."""
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little", signed=True)
 
 
-_number_for_label = lru_cache(2**12)(number_for)  # the same ones come again and again
+_number_for_label = lru_cache(2**12)(stable_hash)  # the same ones come again and again
 
 
-class Store:
+class TextTable:
     """All rows of a list of tables; T texts in R rows, a row's texts one after another.
 
     Rows are added one by one; then :meth:`close` makes the arrays.
@@ -81,7 +81,7 @@ class Store:
         """One row of a table."""
         self._sources.setdefault(source, len(self._rows) // _ROW.itemsize)
         anchor = example.sentences[0]
-        anchor_id = number_for(anchor.text)
+        anchor_id = stable_hash(anchor.text)
         group = anchor_id if anchor.group is None else _number_for_label(anchor.group)
         label = 0 if example.label is None else _number_for_label(example.label)
         if len(self.names) < MAX_NAMES:
@@ -103,7 +103,7 @@ class Store:
             data = sentence.text.encode()
             self._file.write(data)
             self._end += len(data)
-            id_ = number_for(sentence.text) if place else anchor_id
+            id_ = stable_hash(sentence.text) if place else anchor_id
             labels = self._labels(example, place, id_, group)
             self._texts += _PACKED_TEXT.pack(self._end, id_, *labels, *(sentence.span or _NO_SPAN))
             self.has_spans |= sentence.span is not None
@@ -177,7 +177,7 @@ class UserExamples:
         rows: int64, numbers in the store, in their order.
     """
 
-    store: Store
+    store: TextTable
     rows: NDArray[np.int64]
 
     def __len__(self) -> int:

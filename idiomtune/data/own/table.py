@@ -13,11 +13,11 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeVar
 
-from idiomtune.data.own.columns import find_marks, without_marks
-from idiomtune.data.own.forms import SPAN_OF, SPAN_PARTS, Form, normalised
+from idiomtune.data.own.columns import find_marks, remove_marks
+from idiomtune.data.own.forms import SPAN_OF, SPAN_PARTS, Form, normalise
 from idiomtune.data.own.source import Source
 from idiomtune.errors import UserError
-from idiomtune.io.files import first_of, made, one_line, parse_json, parse_list
+from idiomtune.io.files import listed, one_line, parse_json, parse_list, read_checked
 from idiomtune.io.tables import Row, has_header, name_row, shown_path
 from idiomtune.requests import find_span
 
@@ -293,7 +293,7 @@ class UserTable:
         self._look_at(head, header)
         numbered = map(self._without_marks, chain(head, numbered)) if self._marks else chain(head, numbered)
         records = (UserRecord(row.number, row.values, self._names(tuple(row.values))) for row in numbered)
-        yield from made(records, make, self.source.name, _place)
+        yield from read_checked(records, make, self.source.name, _place)
         if not (self.kinds or may_be_empty):
             raise UserError("there is no row", file=self.source.name)
         for note in self._notes:
@@ -322,7 +322,7 @@ class UserTable:
             matches = (_ENTITY.search(text) for text in texts)
             entities = [match[0] for match in matches if match and unescape(match[0]) != match[0]]
             if len(entities) > _MANY * len(texts):
-                shown = f"signs as HTML writes them ({first_of(list(dict.fromkeys(entities)), 3)})"
+                shown = f"signs as HTML writes them ({listed(list(dict.fromkeys(entities)), 3)})"
                 advice = "they are read as words: replace them, as Python's html.unescape does"
                 notes.append(f"{len(entities)} of {len(texts)} texts have {shown}: {advice}")
             self._notes += [f"{self.source.name}, field {column!r}: {note}" for note in notes]
@@ -333,7 +333,7 @@ class UserTable:
         for column, (kind, span) in self._marks.items():
             stretches: list[Span] = []
             if isinstance(text := values.get(column), str):
-                values[column], stretches = without_marks(text, kind)
+                values[column], stretches = remove_marks(text, kind)
             start, end = (stretches[0][0], stretches[-1][1]) if stretches else (None, None)
             values |= {f"{span}_start": start, f"{span}_end": end}
         return Row(row.number, values)
@@ -362,7 +362,7 @@ class UserTable:
                     problem = f"the columns {' and '.join(map(repr, columns))} could each be the {role}"
                     how = f"leave one out, or choose with {self._option}={{{role}: <column>}}"
                     raise UserError(f"{problem}: {how}", file=self.source.name)
-                columns.sort(key=lambda column: self.form.roles[role].index(normalised(column)))
+                columns.sort(key=lambda column: self.form.roles[role].index(normalise(column)))
             self.kinds[header] = names
         return self.kinds[header]
 
@@ -379,7 +379,7 @@ class UserTable:
         near = "".join(
             f"; {column!r} (is it {match[0]!r}?)"
             for column in header
-            if (name := normalised(column)) not in aliases_known
+            if (name := normalise(column)) not in aliases_known
             and (match := difflib.get_close_matches(name, aliases_known, 1, 0.8))
         )
         self._forms = [self._nearest(header)]

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from idiomloss import PairwiseHingeLoss
 from idiomtune.admire.objective import contrast_loss, meaning_loss
-from idiomtune.admire.scorer import ExpertsBenchmark, RankingNetwork, load, routed
+from idiomtune.admire.scorer import ExpertsBenchmark, RankingNetwork, load, route
 from idiomtune.benchmarks import build_benchmarks
 from idiomtune.benchmarks.admire import experts_scores
 from idiomtune.config import TrainSettings, check
@@ -21,7 +21,7 @@ from idiomtune.data import astitch
 from idiomtune.data.admire import fold_items, read_items
 from idiomtune.data.astitch import CompoundMeanings, UsageCorpus, read_usages
 from idiomtune.data.sources import SAMPLE_ROOT, DataFiles
-from idiomtune.encoder.device import place
+from idiomtune.encoder.device import choose_device
 from idiomtune.expressions import plain_expression
 from idiomtune.reports.page import examples_of
 from idiomtune.reports.runs import RunResults
@@ -37,7 +37,7 @@ from tests.tiny_runs import composed
 SPLIT = read_items(SAMPLE_ROOT / "admire", "train", check_images=True)
 ITEMS = SPLIT.items
 USAGES = read_usages(DataFiles(astitch.FILES, SAMPLE_ROOT / "astitch"), ["train_zero_shot"]).usages
-CPU = place("cpu", "fp32")
+CPU = choose_device("cpu", "fp32")
 WIDTH = 32
 USAGE = "objective.sense_features=usage"
 
@@ -104,7 +104,7 @@ def test_experts_start_as_the_plain_cosine(build: Build) -> None:
     cosine = torch.cosine_similarity(e[:, 1, None], e[:, 2:], dim=2)
     _, _, by_expert = scorer(ITEMS, e)
     torch.testing.assert_close(by_expert, torch.stack([10 * cosine, 10 * cosine]))
-    assert torch.equal(routed(by_expert, torch.tensor([0, 1] * 4))[3], by_expert[1, 3])
+    assert torch.equal(route(by_expert, torch.tensor([0, 1] * 4))[3], by_expert[1, 3])
 
 
 def test_sense_by_usage_features_against_a_loop(build: Build) -> None:
@@ -190,7 +190,7 @@ def test_the_loss_is_the_weighted_sum_of_its_terms(build: Build, num_sense: int)
     assert terms[3] == pytest.approx(terms[0] + 2 * terms[1] + 3 * terms[2], rel=1e-5)
     items, width = [ITEMS[i] for i in (1, 4, 6)], num_sense + 6
     _, item_logits, by_expert = scorer(items, e[: 3 * width].view(3, width, WIDTH))
-    gold = routed(by_expert, torch.tensor([int(item.sense == "literal") for item in items]))
+    gold = route(by_expert, torch.tensor([int(item.sense == "literal") for item in items]))
     ranks = torch.tensor([item.gold_ranks for item in items])
     assert terms[0] == pytest.approx(PairwiseHingeLoss()(gold, ranks).item(), rel=1e-5)
     rows = slice(3 * width, 3 * width + 9 * num_sense)

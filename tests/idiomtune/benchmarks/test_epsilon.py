@@ -17,7 +17,13 @@ from scipy.stats import wilcoxon
 from torch import Tensor
 
 from idiomtune.benchmarks.epsilon import kind_of
-from idiomtune.benchmarks.epsilon.scoring import EpsilonBenchmark, _effect, _Pairs, _reading, rank_biserial
+from idiomtune.benchmarks.epsilon.scoring import (
+    EpsilonBenchmark,
+    _effect,
+    _Pairs,
+    _reading_notes,
+    rank_biserial,
+)
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.data.ncimp import FILES, WORDS, Compound, Ncimp, Version, Word, read_ncimp
 from idiomtune.data.sources import SAMPLE_ROOT, DataFiles
@@ -228,7 +234,7 @@ def test_options_and_portuguese() -> None:
 
 
 def test_the_reading() -> None:
-    assert _reading({"C": 0.9, "PC": 0.5, "NC": 0.01}).startswith("human-aligned")
+    assert _reading_notes({"C": 0.9, "PC": 0.5, "NC": 0.01}).startswith("human-aligned")
     assert kind_of({"C": 0.01, "PC": 0.01, "NC": 0.01}) == "anti-compositional"
     assert kind_of({"C": 0.9, "PC": 0.01, "NC": 0.9}) == "human-aligned"
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import torch
 
-from idiomtune.benchmarks.own import OwnValOptions
-from idiomtune.benchmarks.own.pairs import OwnValBenchmark
+from idiomtune.benchmarks.own import HeldOutOptions
+from idiomtune.benchmarks.own.pairs import HeldOutBenchmark
 from idiomtune.config import EvaluateSettings, TrainSettings, check
-from idiomtune.data.own.load import own_splits
+from idiomtune.data.own.load import user_splits
 from idiomtune.errors import UserError
 from idiomtune.programs.evaluate import evaluate as score_model
-from idiomtune.programs.run import ready
+from idiomtune.programs.run import checked_settings
 from tests.benchmarks import by_text
 from tests.own_data import write, write_lines
 from tests.tiny_runs import composed
@@ -38,7 +38,7 @@ def evaluate(tiny: Path, folder: Path, *options: str) -> dict[str, float]:
     files = (f"benchmark.own_retrieval.path={folder}", f"output={output}", "overwrite=true")
     model = ("model=pretrained", f"model.path={tiny}", "device=cpu", f"per_query={folder / 'queries.out'}")
     config = composed("evaluate", "benchmark=[own_retrieval]", *files, *model, *options)
-    score_model(ready(EvaluateSettings, config))
+    score_model(checked_settings(EvaluateSettings, config))
     scores: dict[str, float] = json.loads(output.read_text(encoding="utf-8"))["scores"]
     return scores
 
@@ -73,18 +73,18 @@ def test_a_query_with_itself_alone_to_find_is_left_out(tmp_path: Path, tiny_path
     assert scores["own_retrieval/mine/recall@10"] == 1
 
 
-def held_out(folder: Path, rows: Rows) -> OwnValBenchmark:
+def held_out(folder: Path, rows: Rows) -> HeldOutBenchmark:
     """The benchmark of held-out rows, pairs or labelled texts."""
     content = {"anchor": "question,answer\nwhat?,it\nwho?,she\n", "text": "text,label\na,x\nb,y\n"}
     training = write(folder / "train.csv", content[next(iter(rows[0]))])
     val = write_lines(folder / "val.jsonl", rows)
     options = ("+experiment=own", f"data.train={training}", f"data.val={val}")
     settings: TrainSettings = check(TrainSettings, composed("config", *options))
-    limits = OwnValOptions(name="own_val", max_queries=100, max_documents=100)
-    return OwnValBenchmark({"": own_splits(settings.data.own).val}, [], limits)
+    limits = HeldOutOptions(name="own_val", max_queries=100, max_documents=100)
+    return HeldOutBenchmark({"": user_splits(settings.data.own).val}, [], limits)
 
 
-def scored(benchmark: OwnValBenchmark, vectors: dict[str, int]) -> Any:
+def scored(benchmark: HeldOutBenchmark, vectors: dict[str, int]) -> Any:
     """Its scores by a model that gives texts of one number the same vector."""
     one_hot = torch.eye(max(vectors.values()) + 1)
     return benchmark.score(by_text({text: one_hot[n] for text, n in vectors.items()}))
@@ -124,7 +124,7 @@ def test_the_median_rank_is_that_of_the_first_right_row(tmp_path: Path) -> None:
 
 def test_parts_that_are_held_out_are_one_table() -> None:
     """A part's name is of its mode: a split would have a table of its own."""
-    options = OwnValOptions(name="own_val", max_queries=1, max_documents=1)
+    options = HeldOutOptions(name="own_val", max_queries=1, max_documents=1)
     possible = {str(score): (score.split, score.mode) for score in options.possible_scores(["faq"])}
     assert possible["own_val/faq/span/ndcg@10"] == ("", "faq/span")
     assert possible["own_val/faq/score"] == ("", "faq")

@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from idiomtune.benchmarks import embeddings as kept_embeddings
-from idiomtune.benchmarks.embeddings import kept_file
+from idiomtune.benchmarks.embeddings import stored_file
 from idiomtune.benchmarks.suite import Scorecard, Suite
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.glossary import Meanings, UsageGate
+from idiomtune.encoder.glossary import Meanings, UsageClassifier
 from idiomtune.encoder.reading import Prompts
 from idiomtune.requests import Request
 from tests.idiomtune.benchmarks.test_suite import Probe
@@ -22,8 +22,8 @@ SENSES = {"take someone in": ["cheat"], "take somebody in": ["shelter"]}
 MEANINGS = [
     Meanings(SENSES),
     Meanings(dict(reversed(SENSES.items()))),  # of two that fit, the first is read
-    Meanings(SENSES, gate=UsageGate([0.5], 0.0, (1,), (0.5,))),
-    Meanings(SENSES, gate=UsageGate([0.5], 1.0, (1,), (0.5,))),
+    Meanings(SENSES, gate=UsageClassifier([0.5], 0.0, (1,), (0.5,))),
+    Meanings(SENSES, gate=UsageClassifier([0.5], 1.0, (1,), (0.5,))),
     Meanings(SENSES, form="in_place"),
     Meanings(SENSES | {"take somebody in": ["adopt"]}),
     Meanings(SENSES, forms={next(iter(SENSES)): ["as nobody inflects it"]}),
@@ -97,11 +97,11 @@ def test_two_processors_are_told_apart(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_whatever_decides_them_decides_their_file(tiny: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
     requests = [Request("one"), Request("two", role="query")]
-    names = [kept_file(tiny, requests, 1)]
-    assert kept_file(tiny, list(requests), 1) == names[0]
-    names += [kept_file(tiny, requests[::-1], 1), kept_file(tiny, requests, 2)]
+    names = [stored_file(tiny, requests, 1)]
+    assert stored_file(tiny, list(requests), 1) == names[0]
+    names += [stored_file(tiny, requests[::-1], 1), stored_file(tiny, requests, 2)]
     with torch.autocast("cpu", torch.bfloat16):
-        names.append(kept_file(tiny, requests, 1))
+        names.append(stored_file(tiny, requests, 1))
     changes: list[tuple[Any, str, Any]] = [
         (torch, "get_num_threads", lambda: 77),
         (kept_embeddings, "_code_digest", lambda: "other code"),
@@ -117,12 +117,12 @@ def test_whatever_decides_them_decides_their_file(tiny: Encoder, monkeypatch: py
     for place, name, value in changes:
         with monkeypatch.context() as patched:
             patched.setattr(place, name, value)
-            names.append(kept_file(tiny, requests, 1))
+            names.append(stored_file(tiny, requests, 1))
     tiny.register_buffer("scale", torch.ones(()))
-    names.append(kept_file(tiny, requests, 1))
+    names.append(stored_file(tiny, requests, 1))
     with torch.no_grad():
         next(tiny.parameters()).add_(1)
-    names.append(kept_file(tiny, requests, 1))
+    names.append(stored_file(tiny, requests, 1))
     assert None not in names
     assert len(set(names)) == len(names)
 
@@ -130,4 +130,4 @@ def test_whatever_decides_them_decides_their_file(tiny: Encoder, monkeypatch: py
         """Code that no sum knows."""
 
     tiny.add_module("own", OfTheCheckpoint())
-    assert kept_file(tiny, requests, 1) is None
+    assert stored_file(tiny, requests, 1) is None

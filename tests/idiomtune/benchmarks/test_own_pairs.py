@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from idiomtune.benchmarks.own.pairs import OwnPairBenchmark, Pair, read_pairs
-from idiomtune.requests import Request, symmetric
+from idiomtune.benchmarks.own.pairs import Pair, UserPairBenchmark, read_pairs
+from idiomtune.requests import Request, symmetric_request
 from tests.benchmarks import in_turn
 from tests.benchmarks import with_cosines as embedded
 from tests.own_data import write
@@ -21,7 +21,7 @@ def test_names_of_columns(tmp_path: Path) -> None:
     """Usual ones are understood, with an index as pandas writes it; others are mapped."""
     for header in (",Sentence_A,Sentence_B,relatedness-score", "id,text1,text2,similarity"):
         pair = scored(tmp_path, f"{header}\n0,a,b,1\n1,c,d,0\n")[0]
-        assert (pair.first, pair.second, pair.gold) == (symmetric("a"), symmetric("b"), 1.0)
+        assert (pair.first, pair.second, pair.gold) == (symmetric_request("a"), symmetric_request("b"), 1.0)
     mapped = write(tmp_path / "other.csv", "x,y,z,label\na,b,1,no\nc,d,0,no\n")
     assert read_pairs(mapped, columns={"sentence1": "x", "sentence2": "y", "score": "z"})[0].gold == 1.0
 
@@ -29,7 +29,7 @@ def test_names_of_columns(tmp_path: Path) -> None:
 def test_scores_by_hand(tmp_path: Path) -> None:
     """Ranks 1 2 3 against 1 3 2: 1 - 6 * 2 / 24 = 0.5; of equal predictions there is no correlation."""
     pairs = scored(tmp_path, "sentence1,sentence2,score,group\na,b,1,x\nc,d,5,x\ne,f,3,y\n")
-    benchmark = OwnPairBenchmark("own_sts", {"mine": pairs})
+    benchmark = UserPairBenchmark("own_sts", {"mine": pairs})
     result = benchmark.score(in_turn(embedded([0.2, 0.3, 0.7])))
     pearson = (0.2 * 2 - 0.1 * 2) / math.sqrt(0.14 * 8)
     expected = {"own_sts/mine/spearman": 0.5, "own_sts/mine/pearson": pearson}
@@ -44,7 +44,7 @@ def test_labels(tmp_path: Path) -> None:
     path = write(tmp_path / "mine.csv", "text1,text2,is_duplicate\na,b,1\nc,d,0\ne,f,true\ng,h,No\n")
     pairs = read_pairs(path, "own_pairs")
     assert [pair.gold for pair in pairs] == [1, 0, 1, 0]
-    benchmark = OwnPairBenchmark("own_pairs", {"mine": pairs})
+    benchmark = UserPairBenchmark("own_pairs", {"mine": pairs})
     result = benchmark.score(in_turn(embedded([0.9, 0.7, 0.5, 0.1])))
     assert result.by_key["own_pairs/mine/average_precision"] == pytest.approx((1 + 2 / 3) / 2)
     assert result.by_key["own_pairs/mine/f1_threshold"] == pytest.approx(0.3)
@@ -62,11 +62,11 @@ def test_spans_are_a_mode_of_their_own(tmp_path: Path) -> None:
         "a b,c d,0,b,,,Meaning?\n"
     )
     pairs = scored(tmp_path, text)
-    benchmark = OwnPairBenchmark("own_sts", {"mine": pairs})
+    benchmark = UserPairBenchmark("own_sts", {"mine": pairs})
     first, second, third, fourth = benchmark.announced[4:]
-    assert first == symmetric("she saw red", (8, 11), "span")
+    assert first == symmetric_request("she saw red", (8, 11), "span")
     assert second == Request("a b", (2, 3), "query", "Meaning?", "span")
-    assert third == symmetric("he was angry", (7, 12), "span")
+    assert third == symmetric_request("he was angry", (7, 12), "span")
     assert fourth == Request("c d", None, "query", "Meaning?")
     rows = torch.cat([embedded([0.1, 0.9]), embedded([0.9, 0.1])])
     result = benchmark.score(in_turn(rows))

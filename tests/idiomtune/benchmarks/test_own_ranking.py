@@ -10,7 +10,7 @@ from scipy.stats import spearmanr
 
 from idiomtune.benchmarks import Result
 from idiomtune.benchmarks.own.collections import UserQuery
-from idiomtune.benchmarks.own.ranking import OwnRankingBenchmark, add_rankings, read_ranking
+from idiomtune.benchmarks.own.ranking import UserRankingBenchmark, add_rankings, read_ranking
 from idiomtune.requests import Request
 from tests.benchmarks import in_turn
 from tests.own_data import write, write_lines
@@ -18,8 +18,8 @@ from tests.own_data import write, write_lines
 ASKED = Request("q", role="query")
 
 
-def read(folder: Path, *rows: dict[str, Any]) -> OwnRankingBenchmark:
-    return OwnRankingBenchmark({"mine": read_ranking(write_lines(folder / "mine.jsonl", rows))})
+def read(folder: Path, *rows: dict[str, Any]) -> UserRankingBenchmark:
+    return UserRankingBenchmark({"mine": read_ranking(write_lines(folder / "mine.jsonl", rows))})
 
 
 def test_forms(tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_forms(tmp_path: Path) -> None:
     rows = [{"query": "q", "pos": ["b"], "neg": ["c", "a"]}, {"query": "alone", "pos": ["x"], "neg": []}]
     queries = read_ranking(write_lines(tmp_path / "positives.jsonl", rows))
     assert queries[0].grades == {"a": 0, "b": 1, "c": 0}
-    result = OwnRankingBenchmark({"mine": queries}).score(in_turn(torch.eye(4)))
+    result = UserRankingBenchmark({"mine": queries}).score(in_turn(torch.eye(4)))
     assert [record["query"] for record in result.per_query] == ["q"]
     assert "1 of 2 queries" in result.notes[0]
 
@@ -124,7 +124,7 @@ def test_equal_to_others() -> None:
         )
         parts.append(torch.randn(size, 6, generator=g))
     asked = torch.randn(15, 6, generator=g)
-    result = OwnRankingBenchmark({"mine": queries}).score(in_turn(torch.cat([*parts, asked])))
+    result = UserRankingBenchmark({"mine": queries}).score(in_turn(torch.cat([*parts, asked])))
     qrel, run = {}, {}
     for query, part, vector in zip(queries, parts, asked, strict=True):
         cosines = torch.nn.functional.cosine_similarity(part, vector[None]).tolist()

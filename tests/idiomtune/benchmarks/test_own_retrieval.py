@@ -12,7 +12,7 @@ import torch
 from idiomtune.benchmarks import retrieval
 from idiomtune.benchmarks.own import RETRIEVAL_METRICS
 from idiomtune.benchmarks.own.collections import Collection, UserQuery, read_collection
-from idiomtune.benchmarks.own.retrieval import OwnRetrievalBenchmark
+from idiomtune.benchmarks.own.retrieval import UserRetrievalBenchmark
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.data.idiolink import load_split
 from idiomtune.encoder.encoder import Encoder
@@ -92,7 +92,7 @@ def test_which_judgements_is_chosen(tmp_path: Path) -> None:
 def test_scores_by_hand(tmp_path: Path) -> None:
     """q1 finds d3, d2, d1; q2, with a judgement that says irrelevant, is left out."""
     folder = write_collection(tmp_path, qrels="q1\td1\t2\nq1\td3\t1\nq2\td2\t0\n")
-    benchmark = OwnRetrievalBenchmark([read_collection("mine", folder)])
+    benchmark = UserRetrievalBenchmark([read_collection("mine", folder)])
     assert [request.role for request in benchmark.announced] == ["document"] * 3 + ["query"]
     documents = torch.tensor([[0.1, 1.0], [0.5, 0.5], [3.0, 0.0]])
     result = benchmark.score(in_turn(torch.cat([documents, torch.tensor([[1.0, 0.0]])])))
@@ -128,7 +128,7 @@ def test_equal_to_pytrec_eval(monkeypatch: pytest.MonkeyPatch) -> None:
         for n, row in enumerate(grades.tolist())
     ]
     collection = Collection("mine", ids, list(map(Request, ids)), asked, 0, [])
-    result = OwnRetrievalBenchmark([collection]).score(in_turn(torch.cat([documents, queries])))
+    result = UserRetrievalBenchmark([collection]).score(in_turn(torch.cat([documents, queries])))
     cosines = torch.nn.functional.cosine_similarity(queries[:, None], documents[None], dim=2).tolist()
     run = {
         query.id: {id_: value for id_, value in zip(ids, row, strict=True) if id_ != query.id}
@@ -167,7 +167,7 @@ def test_spans(tmp_path: Path) -> None:
     assert list(collection.documents) == documents
     about = [(q.text.span, q.text.instruction, q.group) for q in collection.queries]
     assert about == [((2, 5), "Search", "g"), (None, "Find it", None)]
-    benchmark = OwnRetrievalBenchmark([collection])
+    benchmark = UserRetrievalBenchmark([collection])
     pooled = [request.pooling for request in benchmark.announced]
     assert pooled == ["sentence"] * 5 + ["span", "sentence", "sentence"] + ["span", "sentence"]
     result = benchmark.score(in_turn(torch.eye(10)))
@@ -178,7 +178,7 @@ def test_spans(tmp_path: Path) -> None:
 def test_idiolinks_sample_as_beirs_has_its_scores(tmp_path: Path, sample_root: Path, tiny: Encoder) -> None:
     split = load_split(sample_root, "val")
     collection = read_collection("mine", write_beir(tmp_path, split))
-    benchmarks = idiolink([split], "sentence", "span"), OwnRetrievalBenchmark([collection])
+    benchmarks = idiolink([split], "sentence", "span"), UserRetrievalBenchmark([collection])
     scores = Suite(benchmarks).run(tiny).scores
     for mode, between in (("sentence", ""), ("span", "span/")):
         ours = scores[f"own_retrieval/mine/{between}ndcg@10"]

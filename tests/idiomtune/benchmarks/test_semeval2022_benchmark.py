@@ -10,7 +10,7 @@ from scipy.stats import spearmanr
 from torch import Tensor
 
 from idiomtune.benchmarks import Result
-from idiomtune.benchmarks.own.pairs import OwnPairBenchmark
+from idiomtune.benchmarks.own.pairs import UserPairBenchmark
 from idiomtune.benchmarks.own.pairs import read_pairs as read_own_pairs
 from idiomtune.benchmarks.semeval2022 import SemEvalBenchmark
 from idiomtune.benchmarks.suite import Suite
@@ -139,7 +139,7 @@ def test_the_untrained_model_has_its_published_scores(
             scores[f"semeval2022/dev/{language}/{subset}/spearman"] for subset in ("all", "idiom", "sts")
         ]
         assert found == pytest.approx(figures, abs=0.001), language
-    own = OwnPairBenchmark("own_sts", {"sts": read_own_pairs(write_sts(tmp_path / "sts.csv", dev))})
+    own = UserPairBenchmark("own_sts", {"sts": read_own_pairs(write_sts(tmp_path / "sts.csv", dev))})
     scores = Suite([own]).run(minilm, keep=True).scores
     assert round(scores["own_sts/sts/spearman"], 4) == 0.8552
 

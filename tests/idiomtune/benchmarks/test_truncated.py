@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from idiomtune.benchmarks import Embed, Result
-from idiomtune.benchmarks.own.pairs import OwnPairBenchmark, read_pairs
+from idiomtune.benchmarks.own.pairs import UserPairBenchmark, read_pairs
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.encoder.building import empty_encoder
 from idiomtune.encoder.encoder import Encoder
@@ -83,7 +83,7 @@ def test_both_sides_of_pairs_are_read_as_queries(
     tiny_path: Path, tmp_path: Path, benchmark: str, gold: str
 ) -> None:
     file = write(tmp_path / "pairs.csv", f"sentence1,sentence2,{gold}\na b,a c,1\na d,e f,0\n")
-    built = OwnPairBenchmark(benchmark, {"mine": read_pairs(file, benchmark)})
+    built = UserPairBenchmark(benchmark, {"mine": read_pairs(file, benchmark)})
     assert {request.role for request in built.announced} == {"query"}
     with_prompts = load(tiny_path, query_prompt="query: ", document_prompt="passage: ")
     assert any("'query: '" in note for note in Suite([built]).run(with_prompts).notes)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from idiomtune.config import TrainSettings, check
-from idiomtune.config.compose import compose_config, config_names, with_sizes_chosen
+from idiomtune.config.compose import compose_config, config_names, resolve_by_data_size
 from tests.own_data import write, write_pairs
 
 FEW, MORE = (128, None, "end"), (64, 3, "epoch")  # batch size, patience, when a run is scored
@@ -48,7 +48,7 @@ def test_each_can_be_given(tmp_path: Path) -> None:
 def test_the_smallest_size_that_suffices_counts(tmp_path: Path, num: int, expected: int) -> None:
     own = {"max_epochs": {30: 2, 24: 1, "more": 3}, "seed": 5}
     config = {"data": {"train": str(write_pairs(tmp_path / "t.csv", num))}, "trainer": own}
-    assert with_sizes_chosen(config)["trainer"] == {"max_epochs": expected, "seed": 5}
+    assert resolve_by_data_size(config)["trainer"] == {"max_epochs": expected, "seed": 5}
 
 
 def test_other_experiments_count_no_rows(monkeypatch: pytest.MonkeyPatch) -> None:

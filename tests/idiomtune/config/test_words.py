@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from idiomtune.config.compose import chosen_by_default, compose_config
+from idiomtune.config.compose import compose_config, default_choices
 from idiomtune.config.words import rewrite_arguments, without_cfg
 from idiomtune.errors import UserError
 from idiomtune.programs.run import PROGRAMS, read_settings
@@ -221,8 +221,8 @@ def test_what_looks_like_a_secret_passes() -> None:
 
 def test_what_is_chosen_by_default_is_known() -> None:
     for program in ("config", "evaluate"):
-        assert chosen_by_default(program, "benchmark") == list(compose_config(program)["benchmark"])
-    assert chosen_by_default("push", "benchmark") == []
+        assert default_choices(program, "benchmark") == list(compose_config(program)["benchmark"])
+    assert default_choices("push", "benchmark") == []
 
 
 def test_which_command_lines_ask_for_the_options_of_a_run() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from idiomtune.data.magpie import FILES, read_magpie, read_own_uses
+from idiomtune.data.magpie import FILES, read_magpie, read_project_uses
 from idiomtune.data.names import MAGPIE
 from idiomtune.data.sources import DataFiles, dataset_folder
 from idiomtune.data.usages import labelled_usages
@@ -81,11 +81,11 @@ def test_offsets_outside_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFi
 def test_a_gate_is_fitted_to_magpie_and_our_own_sentences_or_to_these_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    own = read_own_uses([])
+    own = read_project_uses([])
     monkeypatch.setenv("IDIOM_DATA", str(tmp_path))
     written(tmp_path / "magpie", rows("break the ice"))
     assert labelled_usages([])[6:] == own
-    assert labelled_usages(["break the ice"]) == read_own_uses(["break the ice"])
+    assert labelled_usages(["break the ice"]) == read_project_uses(["break the ice"])
     settings = SimpleNamespace(
         data=SimpleNamespace(place={"magpie": str(tmp_path / "magpie"), "idiolink": None}.get),
         splits=lambda _: [],
@@ -104,7 +104,7 @@ def test_a_gate_is_fitted_to_magpie_and_our_own_sentences_or_to_these_alone(
 
 
 def test_our_own_uses_are_three_of_each_usage_and_hold_no_scored_idiom() -> None:
-    usages = read_own_uses([])
+    usages = read_project_uses([])
     counts = Counter((usage.phrase, usage.is_idiomatic) for usage in usages)
     assert set(counts.values()) == {3}
     assert len(counts) == 2 * 1488
@@ -112,7 +112,7 @@ def test_our_own_uses_are_three_of_each_usage_and_hold_no_scored_idiom() -> None
     first = usages[0]
     assert first.sentence[slice(*first.span or ())] == "a bed of roses"
     assert "[" not in "".join(usage.sentence for usage in usages)
-    kept = read_own_uses(["across the board", "have a green thumb"])
+    kept = read_project_uses(["across the board", "have a green thumb"])
     assert len(kept) < len(usages)
     assert not [usage for usage in kept if find_expression(usage.sentence, "across the board")]
 

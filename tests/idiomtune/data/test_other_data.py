@@ -11,11 +11,11 @@ import pytest
 
 from idiomtune.benchmarks import build_benchmarks
 from idiomtune.benchmarks.own.collections import read_collection
-from idiomtune.benchmarks.own.pairs import OwnPairBenchmark
+from idiomtune.benchmarks.own.pairs import UserPairBenchmark
 from idiomtune.config import EvaluateSettings, TrainSettings, check
 from idiomtune.config.words import rewrite_arguments
-from idiomtune.data.own.examples import OwnTable
-from idiomtune.data.own.load import own_splits
+from idiomtune.data.own.examples import ExampleTable
+from idiomtune.data.own.load import user_splits
 from idiomtune.data.own.source import Source, find_sources
 from idiomtune.declarations.options import Section
 from tests.doc_pages import shell_lines
@@ -51,8 +51,8 @@ def put(path: str, content: str) -> None:
 def told(part: str, *more: str) -> list[list[tuple[str, str | None, str | None, str | None]]]:
     """Of each row for training the texts, and the words of their spans, their groups and meanings."""
     data = settings_of(part, *more).data.own
-    assert len(own_splits(data).train)
-    table = OwnTable(find_sources(data.train, "data.train")[0], data.columns, data.form)
+    assert len(user_splits(data).train)
+    table = ExampleTable(find_sources(data.train, "data.train")[0], data.columns, data.form)
     return [
         [(s.text, s.span and s.text[slice(*s.span)], s.group, s.meaning) for s in example.sentences]
         for example in table.examples()
@@ -66,7 +66,7 @@ def test_chengyusts() -> None:
     )
     settings = settings_of("chengyusts")
     ((built,), _) = build_benchmarks(settings, ["own_sts"])
-    assert isinstance(built, OwnPairBenchmark)
+    assert isinstance(built, UserPairBenchmark)
     pairs = [(pair.first.text, pair.second.text, pair.gold) for pair in built.data["chengyusts"]]
     assert pairs == [("他画蛇添足。", "他多此一举。", 4.5), ("他画蛇添足。", "他画了一条蛇。", 0.5)]
 
@@ -85,7 +85,7 @@ def test_parseme() -> None:
         ["fr idiom 0", "plain 1", "plain 2"],
         ["fr idiom 1", "plain 3"],
     ]
-    splits = own_splits(settings_of("data=parseme").data.own)
+    splits = user_splits(settings_of("data=parseme").data.own)
     assert (len(splits.train), len(splits.val), splits.train.form) == (3, 2, "pairs")
 
 

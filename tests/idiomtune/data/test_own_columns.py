@@ -13,8 +13,8 @@ from idiomtune.benchmarks.own.collections import read_collection
 from idiomtune.benchmarks.own.pairs import read_pairs
 from idiomtune.benchmarks.own.ranking import read_ranking
 from idiomtune.config.compose import compose_config
-from idiomtune.data.own.load import OwnSplits, check_heads
-from idiomtune.declarations.dataset import OwnData
+from idiomtune.data.own.load import UserSplits, check_heads
+from idiomtune.declarations.dataset import UserData
 from idiomtune.encoder.glossary import read_glossary
 from idiomtune.errors import UserError
 from idiomtune.io.tables import read_rows
@@ -38,7 +38,7 @@ def write_table(path: Path, columns: Mapping[str, Sequence[Any]]) -> Path:
     return write(path, file.getvalue())
 
 
-def load(folder: Path, table: Mapping[str, Sequence[Any]], **options: Any) -> OwnSplits:
+def load(folder: Path, table: Mapping[str, Sequence[Any]], **options: Any) -> UserSplits:
     """What is trained on and held out of a CSV of these columns."""
     return read(write_table(folder / "mine.csv", table), **{"val_share": 0.4, **options})
 
@@ -135,7 +135,7 @@ def idioms(**more: Sequence[Any]) -> dict[str, Sequence[Any]]:
     return {"sentence": texts, "idiom": [f"idiom {i // 3}" for i in range(NUM)], **more}
 
 
-def meanings(splits: OwnSplits) -> set[str]:
+def meanings(splits: UserSplits) -> set[str]:
     """The names of meanings that are trained on and held out."""
     store = splits.train.store
     return {store.names[number] for number in store.labels[store.first[:-1], 1].tolist() if number}
@@ -353,7 +353,7 @@ def test_a_span_is_also_a_pair_of_offsets_and_accents_match_however_they_are_enc
 def test_all_wrong_rows_are_listed_by_the_first_look(tmp_path: Path) -> None:
     path = write(tmp_path / "mine.csv", "text,idiom\n,a\nb,a\n,b\nc,b\n,c\n")
     with pytest.raises(UserError, match=r"(?s)3 problems.*row 2.*row 4.*row 6"):
-        check_heads(OwnData(**{**_DEFAULTS, "train": [str(path)]}))
+        check_heads(UserData(**{**_DEFAULTS, "train": [str(path)]}))
 
 
 def test_judgements_of_what_does_not_exist_may_be_left_out(tmp_path: Path, caplog: Log) -> None:

@@ -17,8 +17,8 @@ import pytest
 from bench.own_data import read as load_pairs
 from bench.own_data import write_pairs
 from idiomtune.data.own import store
-from idiomtune.data.own.examples import OwnTable, Sentence, UserExample
-from idiomtune.data.own.load import OwnSplits
+from idiomtune.data.own.examples import ExampleTable, Sentence, UserExample
+from idiomtune.data.own.load import UserSplits
 from idiomtune.data.own.source import Source
 from idiomtune.data.own.store import UserExamples
 from idiomtune.errors import UserError
@@ -27,7 +27,7 @@ from tests.own_data import write, write_lines
 from tests.programs import refused
 
 
-def texts(splits: OwnSplits, row: int) -> list[str]:
+def texts(splits: UserSplits, row: int) -> list[str]:
     """Those of a row that is trained on."""
     return [splits.train.store.read_text(text) for text in splits.train.texts(row)]
 
@@ -101,7 +101,7 @@ FORMS: list[tuple[dict[str, Any], UserExample]] = [
 
 @pytest.mark.parametrize(("row", "expected"), FORMS, ids=[str(n) for n in range(len(FORMS))])
 def test_a_row_of_every_form(row: dict[str, Any], expected: UserExample) -> None:
-    (made,) = OwnTable(Source("a row", hub=[row]), None).examples()
+    (made,) = ExampleTable(Source("a row", hub=[row]), None).examples()
     assert made == expected
 
 
@@ -110,7 +110,7 @@ def test_columns_are_mapped() -> None:
     row = {"title": "a", "query": "x", "abstract": "p", "wrong": "n", "worse": "m", "idiom in it": "a"}
     roles = ("anchor", "positive", "negative_1", "negative_2", "anchor_span")
     mapping = dict(zip(roles, ("title", "abstract", "wrong", "worse", "idiom in it"), strict=True))
-    table = OwnTable(Source("a row", hub=[row]), mapping)
+    table = ExampleTable(Source("a row", hub=[row]), mapping)
     (made,) = table.examples()
     assert made == UserExample(1, (Sentence("a", (0, 1)), *map(Sentence, "pnm")), 1)
     assert "left out: query)" in table.about()
@@ -123,7 +123,7 @@ def test_the_form_is_that_of_the_columns_or_as_told() -> None:
         ("anchor positive sentence1 sentence2 score", None, "pairs"),
         ("sentence1 sentence2 score", "pairs", "pairs"),
     ):
-        table = OwnTable(Source("a row", hub=[dict.fromkeys(header.split(), "1")]), form=form)
+        table = ExampleTable(Source("a row", hub=[dict.fromkeys(header.split(), "1")]), form=form)
         with contextlib.suppress(UserError):
             next(table.examples())
         assert table.form.name == expected
@@ -181,7 +181,7 @@ def groups_of(examples: UserExamples) -> set[int]:
 def test_whole_groups_are_held_out_the_same_in_every_run(tmp_path: Path) -> None:
     """By group, label or anchor; in whatever order the rows come."""
 
-    def split(rows: Sequence[Mapping[str, Any]], share: float = 0.1) -> OwnSplits:
+    def split(rows: Sequence[Mapping[str, Any]], share: float = 0.1) -> UserSplits:
         splits = read(write_lines(tmp_path / "a.jsonl", rows), val_share=share)
         assert not groups_of(splits.train) & groups_of(splits.val)
         return splits
@@ -191,7 +191,7 @@ def test_whole_groups_are_held_out_the_same_in_every_run(tmp_path: Path) -> None
     assert 10 <= len(splits.val) <= 20
     (said,) = [note for note in splits.notes if "20 groups" in note and "data.val_share=0.1" in note]
     names = said.partition("): ")[2].split(", ")
-    assert {store.number_for(name) for name in names} == groups_of(splits.val)
+    assert {store.stable_hash(name) for name in names} == groups_of(splits.val)
     assert groups_of(split(rows[::-1]).val) == groups_of(splits.val)
     labelled = [{"text": row["text"], "label": row["group"]} for row in rows]
     assert len(groups_of(split(labelled, 0.3).val)) >= 2

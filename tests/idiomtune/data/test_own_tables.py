@@ -14,22 +14,22 @@ from hypothesis import strategies as st
 from idiomtune.benchmarks.own.collections import read_collection
 from idiomtune.benchmarks.own.pairs import read_pairs
 from idiomtune.benchmarks.own.ranking import read_ranking
-from idiomtune.data.own.load import OwnSplits, load_own, read_corpus
-from idiomtune.declarations.dataset import OwnData
+from idiomtune.data.own.load import UserSplits, load_user_data, read_corpus
+from idiomtune.declarations.dataset import UserData
 from idiomtune.encoder.glossary import read_glossary
 from idiomtune.errors import UserError
-from idiomtune.explorer.search import own_corpus
+from idiomtune.explorer.search import user_corpus
 from tests.fuzzing import FUZZED, NAMES, TEXTS, VALUES
 from tests.own_data import write, write_collection
 from tests.programs import refused, run
 from tests.tiny_runs import composed
 
-_DEFAULTS = {name: composed("config")["data"][name] for name in OwnData.model_fields}
+_DEFAULTS = {name: composed("config")["data"][name] for name in UserData.model_fields}
 
 
-def read(*train: Path | str, **options: Any) -> OwnSplits:
+def read(*train: Path | str, **options: Any) -> UserSplits:
     """What is trained on, and held out."""
-    return load_own(OwnData(**{**_DEFAULTS, "train": [str(path) for path in train], **options}))
+    return load_user_data(UserData(**{**_DEFAULTS, "train": [str(path) for path in train], **options}))
 
 
 # What reads a file of each form.
@@ -40,7 +40,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "sts": read_pairs,
     "pairs": lambda path: read_pairs(path, "own_pairs"),
     "ranking": read_ranking,
-    "explored": own_corpus,
+    "explored": user_corpus,
     "mined": lambda path: read_corpus([str(path)]),
     "glossary": lambda path: read_glossary([path]),
 }

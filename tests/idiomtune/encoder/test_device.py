@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from idiomtune.encoder import device as device_module
-from idiomtune.encoder.device import keep_freed_memory, log_placement, place, times_as_fast_in_bf16
+from idiomtune.encoder.device import choose_device, keep_freed_memory, log_placement, times_as_fast_in_bf16
 from tests.programs import refused
 
 
@@ -38,9 +38,9 @@ def test_what_a_choice_becomes(
     """A device and a precision with the reason, or an error that names the option."""
     machine(monkeypatch, **there)
     if isinstance(becomes, str):
-        assert refused(lambda: place(device, precision)).option == becomes
+        assert refused(lambda: choose_device(device, precision)).option == becomes
         return
-    placement = place(device, precision)
+    placement = choose_device(device, precision)
     assert (placement.device, placement.precision) == becomes
     assert all(name in placement.reason for name in (placement.device, placement.precision))
 
@@ -58,10 +58,10 @@ def test_a_cpu_takes_the_faster(
     monkeypatch.setattr(device_module, "has_bf16_instructions", lambda: has_bf16)
     monkeypatch.setattr(device_module, "times_as_fast_in_bf16", lambda: times)
     monkeypatch.setattr(device_module, "has_peers", lambda: has_peers)
-    assert place("cpu", "auto").precision == precision
-    assert place("cpu", "fp32").precision == "fp32"
+    assert choose_device("cpu", "auto").precision == precision
+    assert choose_device("cpu", "fp32").precision == "fp32"
     for before in ("bf16", "fp32"):  # of the run that is resumed: kept, if this processor can
-        assert place("cpu", "auto", before).precision == (before if has_bf16 else "fp32")
+        assert choose_device("cpu", "auto", before).precision == (before if has_bf16 else "fp32")
 
 
 def test_measuring_a_layer_changes_nothing() -> None:
@@ -80,12 +80,12 @@ def test_bf16_without_instructions_for_it_is_warned_of(
     machine(monkeypatch, cuda=True)
     monkeypatch.setattr(device_module, "has_bf16_instructions", lambda: has_bf16)
     for device, precision in (("cpu", "auto"), ("cpu", "fp32"), ("cuda", "auto"), ("cuda", "bf16")):
-        log_placement(place(device, precision))
+        log_placement(choose_device(device, precision))
     assert not caplog.records
-    log_placement(place("cpu", "bf16"))
+    log_placement(choose_device("cpu", "bf16"))
     assert ["precision=fp32" in record.getMessage() for record in caplog.records] == [True] * (not has_bf16)
     for precision, dtype in (("bf16", torch.bfloat16), ("fp32", torch.float32)):
-        with place("cpu", precision).autocast():
+        with choose_device("cpu", precision).autocast():
             assert (torch.ones(1, 1) @ torch.ones(1, 1)).dtype == dtype
 
 

@@ -8,8 +8,8 @@ from idiomtune.encoder.forward import (
     ForwardBatch,
     PooledSentence,
     PooledSpan,
-    _cut,
-    evaluating,
+    _split_batches,
+    evaluation_mode,
     plan_batches,
     usage_features,
 )
@@ -64,7 +64,7 @@ def test_texts_are_cut_by_their_padded_size() -> None:
         ([300] * 4, 10_000, 1, 3, [[0, 1, 2], [3]]),
         ([10, 30, 20], 60, 1, None, [[1, 2], [0]]),  # the longest first, padded to its length
     ):
-        assert _cut(lengths, budget, min_batches, batch_size) == expected
+        assert _split_batches(lengths, budget, min_batches, batch_size) == expected
 
 
 def test_what_layers_say_of_a_usage() -> None:
@@ -102,8 +102,8 @@ def test_special_tokens_stand_around_a_text(tiny: Encoder) -> None:
 
 def test_the_last_that_leaves_evaluation_brings_the_mode_back(tiny: Encoder) -> None:
     tiny.train()
-    with evaluating(tiny):
-        with evaluating(tiny), evaluating(tiny):
+    with evaluation_mode(tiny):
+        with evaluation_mode(tiny), evaluation_mode(tiny):
             assert not tiny.training
         assert not tiny.training
     assert tiny.training

@@ -14,11 +14,11 @@ import idiomtune as it
 from idiomtune.config import EvaluateSettings, ModelSettings, check
 from idiomtune.data.idiolink import load_split
 from idiomtune.encoder import usage_gate
-from idiomtune.encoder.choosing import choose_meanings, weighed
+from idiomtune.encoder.choosing import choose_meanings, with_gate
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import GLOSSARIES, Meanings, read_glossary
 from idiomtune.encoder.loading import model_settings
-from idiomtune.encoder.usage_gate import fit_without, fitted_gate, gate_examples, shipped_gate
+from idiomtune.encoder.usage_gate import exclude_scored_idioms, fitted_gate, gate_examples, shipped_gate
 from idiomtune.errors import UserError
 from idiomtune.programs.evaluate import evaluate as score_model
 from idiomtune.requests import Request, Usage
@@ -64,8 +64,8 @@ def test_the_packaged_model_weighs_a_glossary_at_once(minilm: Encoder) -> None:
 def test_other_ways_of_reading_stay(minilm: Encoder) -> None:
     bare = minilm.reading(OURS)
     for options in ({"glossary_gate": False}, {"glossary_form": "beside"}):
-        assert weighed(bare, OURS, settings(**options), few, is_trained=False) == OURS
-    assert weighed(bare, OURS, settings(), few, is_trained=True) == OURS
+        assert with_gate(bare, OURS, settings(**options), few, is_trained=False) == OURS
+    assert with_gate(bare, OURS, settings(), few, is_trained=True) == OURS
 
 
 @pytest.mark.parametrize(("own", "form"), [(None, "in_place"), (OURS, "beside")])
@@ -86,15 +86,15 @@ def test_a_model_keeps_the_form_that_it_was_trained_to_read(
 
 def test_other_models_are_fitted_once(tiny: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
     asked, tiny.meanings = settings(glossary=["sample"], glossary_gate=True), OURS
-    assert weighed(tiny, OURS, settings(glossary=["sample"]), few, is_trained=False) == OURS
+    assert with_gate(tiny, OURS, settings(glossary=["sample"]), few, is_trained=False) == OURS
     with pytest.raises(UserError, match="glossary_gate=false"):  # a fit needs both usages
         fitted_gate(tiny, lambda unseen: few(unseen)[::2])
-    fitted = weighed(tiny, OURS, asked, few, is_trained=False)
+    fitted = with_gate(tiny, OURS, asked, few, is_trained=False)
     assert fitted.gate is not None
     assert (fitted.form, fitted.gate.layers, OURS.gate) == ("in_place", (1, 2), None)
     monkeypatch.setattr(usage_gate, "fit_gate", None)  # kept in the cache
     assert fitted_gate(tiny, few) == fitted.gate
-    assert weighed(tiny, OURS, asked, few, is_trained=True) == replace(OURS, gate=fitted.gate)
+    assert with_gate(tiny, OURS, asked, few, is_trained=True) == replace(OURS, gate=fitted.gate)
     with pytest.raises(TypeError):  # other sentences, another gate
         fitted_gate(tiny, lambda unseen: few(unseen)[:6])
 
@@ -105,14 +105,16 @@ def test_a_gate_that_knows_what_is_held_out_is_fitted_without_or_warned_of(
     caplog.set_level("INFO")
     encoder: Any = minilm.reading(minilm.meanings)
     shipped = encoder.meanings.gate
-    fit_without(encoder, few, lambda: read_glossary([GLOSSARIES / "idiolink.tsv"]).senses)  # none of these
+    exclude_scored_idioms(
+        encoder, few, lambda: read_glossary([GLOSSARIES / "idiolink.tsv"]).senses
+    )  # none of these
     assert encoder.meanings.gate == shipped
     caplog.clear()
     known = shipped.seen[0]
-    fit_without(encoder, few, lambda: ["in the dock", known])
+    exclude_scored_idioms(encoder, few, lambda: ["in the dock", known])
     assert encoder.meanings.gate.seen == ("break the ice",)
     assert f"({known})" in caplog.text
-    fit_without(encoder, few, lambda: ["break the ice"])
+    exclude_scored_idioms(encoder, few, lambda: ["break the ice"])
     assert [r.levelname for r in caplog.records if "break the ice" in r.getMessage()] == ["WARNING"]
 
 

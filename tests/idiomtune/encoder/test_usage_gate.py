@@ -17,10 +17,10 @@ import torch
 from scipy.optimize import minimize
 from torch.nn.functional import normalize
 
-from idiomtune.encoder.device import place, start_processes
+from idiomtune.encoder.device import choose_device, start_processes
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.forward import evaluating
-from idiomtune.encoder.glossary import Meanings, UsageGate
+from idiomtune.encoder.forward import evaluation_mode
+from idiomtune.encoder.glossary import Meanings, UsageClassifier
 from idiomtune.encoder.loading import silence_libraries
 from idiomtune.encoder.parallel import embed_all
 from idiomtune.encoder.reading import Tokenizer
@@ -39,7 +39,7 @@ def with_gate(encoder: Any, **options: Any) -> Any:
     """With a random gate of two layers."""
     width = 6 * encoder.dimension
     numbers = torch.randn(width * 4 // 3, generator=torch.Generator().manual_seed(0)).tolist()
-    gate = UsageGate(numbers[:width], -0.5, (1, 2), tuple(numbers[width:]))
+    gate = UsageClassifier(numbers[:width], -0.5, (1, 2), tuple(numbers[width:]))
     encoder.meanings = Meanings(SENSES, gate=gate, **options)
     return encoder
 
@@ -143,7 +143,7 @@ def test_in_training_and_near_the_maximum_length_nothing_is_mixed(gated: Any) ->
     assert torch.equal(trained, gated([Request(ICE)]))
     assert torch.allclose(with_gate, gated.eval()([long]), atol=1e-6)
     # Nor in a query that its prompt fills, where the sentence with a short meaning would fit.
-    gated.meanings = Meanings({"break the ice": ["x"]}, gate=UsageGate([], 0.0, (), ()))
+    gated.meanings = Meanings({"break the ice": ["x"]}, gate=UsageClassifier([], 0.0, (), ()))
     query = Request(ICE, role="query", instruction="Find sentences that mean the same")
     (read,) = gated.reader.read([replace(query, with_meanings=False)])
     gated.model.max_seq_length = len(read.tokens.input_ids) - 1
@@ -165,7 +165,7 @@ def test_texts_count_once_and_are_tokenized_together(gated: Any, monkeypatch: py
 
 def test_a_frozen_encoder_trains_on_embeddings_without_the_gate(gated: Any) -> None:
     """The gate changes with each evaluation; a resumed run has another than the run had at that step."""
-    accelerator, processes = start_processes(place("cpu", "fp32"))
+    accelerator, processes = start_processes(choose_device("cpu", "fp32"))
     rows = FrozenEmbedder(gated, accelerator, processes)([Request(ICE)], 0).rows
     targets = Distillation(gated, [Request(ICE)], 1.0, processes)._embeddings
     assert torch.equal(targets, rows)  # a teacher's are likewise without
@@ -278,7 +278,7 @@ def test_an_encoder_in_use_is_copied(copied: Callable[[Encoder], Encoder], gated
 
 def test_the_last_thread_to_leave_brings_modes_back(tiny: Encoder) -> None:
     tiny.train()
-    first, second = evaluating(tiny), evaluating(tiny)
+    first, second = evaluation_mode(tiny), evaluation_mode(tiny)
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)

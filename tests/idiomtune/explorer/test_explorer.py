@@ -23,15 +23,22 @@ from torch.nn.functional import normalize
 from idiomtune.config import ExploreSettings
 from idiomtune.data.idiolink import load_split
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.glossary import Meanings, UsageGate
+from idiomtune.encoder.glossary import Meanings, UsageClassifier
 from idiomtune.encoder.reading import Prompts
 from idiomtune.errors import UserError
 from idiomtune.explorer import server
 from idiomtune.explorer.models import find_corpus, find_models
-from idiomtune.explorer.search import Explorer, Passage, SearchedModel, idiolink_corpus, own_corpus, word_rows
+from idiomtune.explorer.search import (
+    Explorer,
+    Passage,
+    SearchedModel,
+    idiolink_corpus,
+    user_corpus,
+    word_rows,
+)
 from idiomtune.explorer.server import page
 from idiomtune.io.files import fingerprints
-from idiomtune.io.records import LEARNT
+from idiomtune.io.records import LEARNED
 from idiomtune.programs.explore import main, parse
 from idiomtune.requests import Request
 from tests.benchmarks import idiolink
@@ -73,7 +80,7 @@ def test_shares_of_words_add_up_to_the_cosine(tiny: Encoder, how: str) -> None:
         read = tiny.reader.read([Request(text)])[0].text
         assert "".join(words.words) == read
         assert (how == "meanings" and "broke" in text) == ("(make people relax)" in read)
-    tiny.meanings = Meanings({}, gate=UsageGate([], 0.0, (), ()))
+    tiny.meanings = Meanings({}, gate=UsageClassifier([], 0.0, (), ()))
     assert not tiny.averages_tokens  # meanings that are weighed make no sum
 
 
@@ -120,7 +127,7 @@ Her song broke the ice.,broke the ice,break the ice,idiom
 def test_of_ones_own_sentences_it_is_known_what_is_right(tiny: Encoder, tmp_path: Path) -> None:
     """Those of the same group and meaning, without the query itself; a sentence without any is no query."""
     (tmp_path / "mine.csv").write_text(OWN)
-    corpus = own_corpus(tmp_path / "mine.csv")
+    corpus = user_corpus(tmp_path / "mine.csv")
     assert corpus.relevant == {0: {2, 4}, 2: {0, 4}, 4: {0, 2}}
     assert (corpus.documents[1].usage, corpus.documents[1].group) == ("literal", "break the ice")
     some = corpus.with_queries(10)
@@ -138,8 +145,8 @@ def test_of_ones_own_sentences_it_is_known_what_is_right(tiny: Encoder, tmp_path
     assert found == [[True, False], [True, True], [True, True]]
     assert [answer["num_relevant"] for answer in answers["sentence"]] == [2, 2, 2]
     (tmp_path / "mine.csv").write_text(OWN + "What nobody has marked.,,,\n")  # texts, but nothing to train on
-    assert len(own_corpus(tmp_path / "mine.csv").documents) == 6
-    assert own_corpus(tmp_path / "mine.csv").relevant == {}
+    assert len(user_corpus(tmp_path / "mine.csv").documents) == 6
+    assert user_corpus(tmp_path / "mine.csv").relevant == {}
 
 
 # ------------------------------------------------------------------ the server
@@ -395,7 +402,7 @@ def test_a_taught_model_is_beside_the_one_that_it_was_taught_from(tiny_path: Pat
     for name, source in models.items():
         shutil.copytree(tiny_path, tmp_path / name)
         record = {"model": str(source), "options": {"pooling": None}, "glossary": {"files": []}}
-        (tmp_path / name / LEARNT).write_text(json.dumps(record))
+        (tmp_path / name / LEARNED).write_text(json.dumps(record))
     shown = {name: find_models(str(tmp_path / name)) for name in models}
     assert {name: [model.name for model in of_it] for name, of_it in shown.items()} == {
         "of_a_run": ["trained: run", "taught: of_a_run"],
@@ -427,11 +434,11 @@ def test_a_run_reads_another_glossary(tiny_path: Path, tmp_path: Path) -> None:
 def test_tables_and_folders_are_corpora(tmp_path: Path, tiny_path: Path, sample_root: Path) -> None:
     table = tmp_path / "mine.csv"
     table.write_text("sentence,usage,idiom,span\nHe broke the ice.,idiomatic,break the ice,broke the ice\n")
-    (document,) = own_corpus(table).documents
+    (document,) = user_corpus(table).documents
     assert document == Passage("He broke the ice.", (3, 16), "idiomatic", "break the ice")
     pairs = tmp_path / "pairs.csv"
     pairs.write_text("anchor,positive,negative\na cat,a kitten,a dog\na pup,a dog,a kitten\n")
-    found = own_corpus(pairs)
+    found = user_corpus(pairs)
     assert [text.text for text in found.documents] == ["a kitten", "a dog"]
     assert [text.text for text in found.queries] == ["a cat", "a pup"]
     assert found.relevant == {0: {0}, 1: {1}}
@@ -443,7 +450,7 @@ def test_tables_and_folders_are_corpora(tmp_path: Path, tiny_path: Path, sample_
         assert find_corpus(ExploreSettings(models=[str(run)])).documents == found.documents
     for name in (sample_root, sample_root / "val"):
         assert find_corpus(ExploreSettings(models=["x"], corpus=str(name))).name.endswith("val")
-    assert own_corpus(write_collection(tmp_path / "beir")).relevant == {0: {0, 2}, 1: {2}}
+    assert user_corpus(write_collection(tmp_path / "beir")).relevant == {0: {0, 2}, 1: {2}}
 
 
 # ------------------------------------------------------------------ what is told

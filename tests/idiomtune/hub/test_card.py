@@ -10,7 +10,16 @@ import pytest
 import yaml
 
 from idiomtune.encoder.glossary import Entry, Glossary
-from idiomtune.hub.card import card, command, escaped, eval_results, in_code, learnt_card, outcome, telling
+from idiomtune.hub.card import (
+    command,
+    describe_outcome,
+    describe_scores,
+    escape_markdown,
+    eval_results,
+    in_code,
+    learned_card,
+    write_card,
+)
 from tests.planted_runs import plant, plant_queries, table_of
 
 NEEDED = "'data.train='\"'\"'my (1).csv'\"'\"''"  # once more for the shell
@@ -45,8 +54,8 @@ def test_quotation_marks_that_nothing_needs_are_left_out(tmp_path: Path) -> None
 
 def test_figures_that_cannot_tell_models_apart_are_left_out() -> None:
     scores = {"scores": {"a": 1.0, "b": 1.0, "c": 0.5}, "baseline": {"a": 1.0, "b": 0.9, "c": 0.5}}
-    assert telling(scores) == {"b": 1.0, "c": 0.5}
-    assert telling({"scores": {"a": 1.0}}) == {"a": 1.0}
+    assert describe_scores(scores) == {"b": 1.0, "c": 0.5}
+    assert describe_scores({"scores": {"a": 1.0}}) == {"a": 1.0}
     (result,) = eval_results(table_of({"mybench/accuracy": 0.5}))
     assert (result.dataset_split, result.metric_type, result.dataset_type) == (None, "accuracy", "mybench")
 
@@ -57,8 +66,8 @@ def test_a_card_says_that_training_did_not_help(tmp_path: Path) -> None:
     low, high = dict.fromkeys(queries, 0.2), dict.fromkeys(queries, 0.8)
     helped, lost = plant_queries(tmp_path / "helped", high, low), plant_queries(tmp_path / "lost", low, high)
     scores = {run: json.loads((run / "scores.json").read_text(encoding="utf-8")) for run in (helped, lost)}
-    assert outcome(helped, scores[helped]) == outcome(lost, scores[helped]) == []
-    (said,) = outcome(lost, scores[lost])
+    assert describe_outcome(helped, scores[helped]) == describe_outcome(lost, scores[helped]) == []
+    (said,) = describe_outcome(lost, scores[lost])
     assert said.startswith("on 8 queries of 2 groups, this model does NOT beat")
 
 
@@ -72,7 +81,7 @@ _TEXTS = [
 @pytest.mark.parametrize("text", _TEXTS)
 def test_a_text_is_one_line_without_marks(text: str, tmp_path: Path) -> None:
     """Alone, and in the card of a model that learnt a glossary, where it may be anywhere."""
-    line = escaped(text)
+    line = escape_markdown(text)
     assert len(line.splitlines()) == len(in_code(text).splitlines()) == 1
     assert "<" not in line
     bare = line.replace("\\\\", "")
@@ -83,7 +92,7 @@ def test_a_text_is_one_line_without_marks(text: str, tmp_path: Path) -> None:
         (tmp_path / "g.tsv").touch()
         entry = Entry(f"x {said}", said, source=said, licence=said)
         glossary = Glossary({f"x {said}": [said, said]}, (entry,), (tmp_path / "g.tsv",), ())
-        return learnt_card({"path": str(tmp_path / "model")}, glossary).splitlines()
+        return learned_card({"path": str(tmp_path / "model")}, glossary).splitlines()
 
     usual, odd = written("plain"), written(text)
     assert len(odd) == len(usual)
@@ -94,6 +103,6 @@ def test_a_text_is_one_line_without_marks(text: str, tmp_path: Path) -> None:
 
 def test_a_folders_name_does_not_leave_its_backticks() -> None:
     facts: dict[str, Any] = {"into": "tokens", "glossary": {"expressions": 1}, "about": "", "rows": []}
-    text = card("learnt", {}, model="a` <b>\n# x", **facts)
+    text = write_card("learnt", {}, model="a` <b>\n# x", **facts)
     assert "<b>" not in text.replace("`a' <b> # x`", "")
     assert "\n# x" not in text

@@ -68,12 +68,15 @@ def test_what_is_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         path.write_text("half")
         raise OSError(28, "No space left on device")
 
-    first, second = (cache.get("kind", ["key", 1], fill) for _ in range(2))
+    first, second = (cache.cached_file("kind", ["key", 1], fill) for _ in range(2))
     assert first == second
     assert len(made) == 1
-    assert cache.get("kind", ["key", 2], lambda path: path.write_text("2"), suffix=".txt").read_text() == "2"
+    assert (
+        cache.cached_file("kind", ["key", 2], lambda path: path.write_text("2"), suffix=".txt").read_text()
+        == "2"
+    )
     with pytest.raises(UserError, match=r"kind: .*No space.* IDIOM_CACHE="):
-        cache.get("kind", "other", fail)
-    cache.put(first, fill)  # another program was faster: its folder stays
+        cache.cached_file("kind", "other", fail)
+    cache.store_file(first, fill)  # another program was faster: its folder stays
     assert (first / "a").read_text() == "1"
     assert len(names(tmp_path / "kind")) == 2

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from idiomtune.errors import UserError
-from idiomtune.io.claims import MovedError, claimed
+from idiomtune.io.claims import MovedError, reserved_output
 from tests.programs import ROOT
 
 RECORD = "record.json"
@@ -29,7 +29,9 @@ class Kind:
         self, path: Path, text: str, *, overwrite: bool = False, then: Callable[[], object] = str
     ) -> None:
         """Claim it, write it, and do something else before the claim ends."""
-        with claimed("output", path, record=RECORD if self.is_folder else None, overwrite=overwrite) as new:
+        with reserved_output(
+            "output", path, record=RECORD if self.is_folder else None, overwrite=overwrite
+        ) as new:
             for file in [new / RECORD, new / "weights"] if self.is_folder else [new]:
                 file.write_text(text)
             then()
@@ -87,8 +89,8 @@ def test_a_folder_that_fills_meanwhile_stays(tmp_path: Path) -> None:
 def test_one_output_that_is_taken_does_not_cost_the_other(tmp_path: Path) -> None:
     with (  # noqa: PT012
         pytest.raises(MovedError, match="a-2"),
-        claimed("per_query", tmp_path / "b") as other,
-        claimed("output", tmp_path / "a") as new,
+        reserved_output("per_query", tmp_path / "b") as other,
+        reserved_output("output", tmp_path / "a") as new,
     ):
         new.write_text("ours")
         other.write_text("ours, too")
@@ -110,7 +112,7 @@ def test_a_failure_leaves_nothing(tmp_path: Path, kind: Kind, error: BaseExcepti
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     for path in (Path("/proc/out"), Path("/sys/out/deep"), Path("/"), tmp_path / ("a" * 300)):
-        with pytest.raises(UserError, match=r"^output="), claimed("output", path, record=RECORD):
+        with pytest.raises(UserError, match=r"^output="), reserved_output("output", path, record=RECORD):
             pass
     assert not names(tmp_path)
 

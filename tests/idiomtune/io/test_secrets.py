@@ -10,14 +10,14 @@ import pytest
 from omegaconf import OmegaConf
 
 import idiomtune as it
-from idiomtune.config.compose import plain, register_resolvers
+from idiomtune.config.compose import register_resolvers, to_dict
 from idiomtune.config.words import rewrite_arguments
 from idiomtune.errors import UserError
 from idiomtune.io import secrets
 from idiomtune.io.hub import without_secrets
-from idiomtune.io.secrets import refuse_files, refuse_values, secret_in, starred
+from idiomtune.io.secrets import hide_secrets, refuse_files, refuse_values, secret_in
 from idiomtune.programs.ending import print_error
-from idiomtune.programs.run import composed, main
+from idiomtune.programs.run import composed_config, main
 from tests.programs import refused
 
 VALUE = "it's/a=b+\\c\"d&99"
@@ -63,7 +63,7 @@ def test_an_ordinary_variable_takes_no_option_away(monkeypatch: pytest.MonkeyPat
 def test_what_is_a_secret_by_itself(text: str) -> None:
     assert secret_in(f"see {text} there") is not None
     if not text.startswith("$"):
-        assert secret_in(starred(text)) in (None, "an address with a user or password")
+        assert secret_in(hide_secrets(text)) in (None, "an address with a user or password")
         assert not any(part in without_secrets(text) for part in ("pw", "ghp_", "se/cr", "aB1", "a1"))
 
 
@@ -74,13 +74,13 @@ def test_what_only_looks_like_one() -> None:
         *("see https://a.org: b@c", "0a" * 20, "task-based-model-with-a-long-name", "${oc.env:HOME}"),
     ):
         assert secret_in(text) is None
-        assert starred(text) == text
+        assert hide_secrets(text) == text
 
 
 @pytest.mark.parametrize("program", ["config", "push"])
 @pytest.mark.parametrize("argument", ["name={}", "{}", "model=x/{}/y", "--name={}", "+a.b=[{}]"])
 def test_programs_with_a_configuration_refuse_it(program: str, argument: str) -> None:
-    error = refused(lambda: composed(program, print, [argument.format(VALUE)]))
+    error = refused(lambda: composed_config(program, print, [argument.format(VALUE)]))
     assert "it's/a" not in str(error)
 
 
@@ -119,7 +119,7 @@ def test_a_file_of_the_users_is_looked_at(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("WHICH", "AWS_SECRET_ACCESS_KEY")
     for value in ("${oc.env:SHORT_TOKEN,x}", "${oc.env:${oc.env:WHICH}}", VALUE, "u://a:b@c", [{VALUE: 1}]):
         config = OmegaConf.create({"name": value, "objective": {"name": "mixture", "parts": {"a": value}}})
-        assert VALUE not in str(refused(partial(plain, config, throw_on_missing=False), "name"))
+        assert VALUE not in str(refused(partial(to_dict, config, throw_on_missing=False), "name"))
     with pytest.raises(UserError, match=r"tracking\.api_key"):
         refuse_values({"tracking": {"api_key": "0a" * 20}, "model": {"revision": "0a" * 20}})
     refuse_values({"model": {"revision": "0a" * 20}})

@@ -16,10 +16,10 @@ from sentence_transformers.sentence_transformer.losses import (
 
 from idiomtune.config import TrainSettings, check
 from idiomtune.data.idiolink import Document, Split, draw_tuples, load_split
-from idiomtune.data.own.load import OwnSplits, forget_own_data, load_own
-from idiomtune.data.own.store import number_for
+from idiomtune.data.own.load import UserSplits, forget_user_data, load_user_data
+from idiomtune.data.own.store import stable_hash
 from idiomtune.data.semeval2022 import read_groups
-from idiomtune.declarations.dataset import OwnData
+from idiomtune.declarations.dataset import UserData
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.errors import UserError
 from idiomtune.objectives import Batch, Objective
@@ -31,7 +31,7 @@ from tests.tiny_objectives import idiolink, options, own_pairs, triplets
 from tests.tiny_runs import composed
 
 Rows = list[dict[str, Any]]
-_DEFAULTS = {name: composed("config")["data"][name] for name in OwnData.model_fields}
+_DEFAULTS = {name: composed("config")["data"][name] for name in UserData.model_fields}
 
 
 @pytest.fixture(scope="module")
@@ -39,11 +39,11 @@ def split(sample_root: Path) -> Split:
     return load_split(sample_root, "train")
 
 
-def own_data(folder: Path, rows: Rows, held_out: dict[str, Any]) -> OwnSplits:
+def own_data(folder: Path, rows: Rows, held_out: dict[str, Any]) -> UserSplits:
     """All of these rows as training data; another file is held out."""
     files = {"train": rows, "val": [held_out]}
     paths = {name: [str(write_lines(folder / f"{name}.jsonl", some))] for name, some in files.items()}
-    return load_own(OwnData(**(_DEFAULTS | paths)))
+    return load_user_data(UserData(**(_DEFAULTS | paths)))
 
 
 def labelled(folder: Path, rows: Rows, *, batch_size: int, order: str = "shuffled") -> LabelledObjective:
@@ -56,7 +56,7 @@ def embedded(batch: Batch) -> torch.Tensor:
     rows = []
     for request in batch.requests:
         span = request.span if request.pooling == "span" else None
-        seed = number_for(repr((request.text, span, request.role))) % 2**31
+        seed = stable_hash(repr((request.text, span, request.role))) % 2**31
         rows.append(torch.randn(8, generator=torch.Generator().manual_seed(seed)))
     return torch.stack(rows).requires_grad_()
 
@@ -174,7 +174,7 @@ def test_a_file_has_sentence_transformers_losses(
     tiny: Encoder, tiny_path: Path, tmp_path: Path, rows: list[dict[str, Any]], loss: str, theirs: Any
 ) -> None:
     """Batch by batch, both from the file on, without dropout."""
-    forget_own_data()  # older releases of pytest use a folder again
+    forget_user_data()  # older releases of pytest use a folder again
     path = write_lines(tmp_path / "train.jsonl", rows)
     held_out = [{k: f"val {v}" if isinstance(v, str) else v for k, v in row.items()} for row in rows[:2]]
     val = write_lines(tmp_path / "val.jsonl", held_out)

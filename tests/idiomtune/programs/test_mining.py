@@ -13,7 +13,7 @@ import torch
 from idiomtune.config import TrainSettings, check
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.errors import Interrupted
-from idiomtune.objectives.own import OwnContrastiveObjective
+from idiomtune.objectives.own import UserContrastiveObjective
 from idiomtune.programs.check import check as check_data
 from idiomtune.requests import Request
 from idiomtune.training.objective import build_objective
@@ -52,7 +52,7 @@ def settings_of(*options: str) -> TrainSettings:
 
 def candidates(objective: Any) -> list[tuple[str, list[str], list[str]]]:
     """Of each row its anchor, positives, negatives."""
-    assert isinstance(objective, OwnContrastiveObjective)
+    assert isinstance(objective, UserContrastiveObjective)
     examples, read = objective.examples, objective.store.read_text
     found = []
     for row in range(len(examples)):

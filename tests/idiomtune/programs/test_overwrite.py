@@ -11,7 +11,7 @@ import pytest
 
 import idiomtune as it
 from idiomtune.errors import UserError
-from idiomtune.io.claims import claimed
+from idiomtune.io.claims import reserved_output
 from idiomtune.programs import new
 from idiomtune.programs.explore import explore, parse
 from tests.dictionaries import write_extract
@@ -96,7 +96,7 @@ def test_what_has_the_hidden_name_is_left_alone(stray: str, record: str | None, 
     file = write(Path(os.path.normpath(f"{tmp_path}/.out.partial{stray}")), "mine")
     if "precious" in stray:
         (tmp_path / ".out.partial").symlink_to(tmp_path / "precious")
-    output = claimed("output", tmp_path / "out", record=record, overwrite=True)
+    output = reserved_output("output", tmp_path / "out", record=record, overwrite=True)
     with pytest.raises(UserError, match=r"output=.*\.out\.partial"), output:
         pass
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [file]
@@ -107,7 +107,7 @@ def test_what_a_block_leaves_to_resume_from_is_its_own(tmp_path: Path) -> None:
     work = tmp_path / ".out.partial"
 
     def start(*, fails: bool) -> None:
-        with claimed("output", tmp_path / "out", resumed=["state"]) as new:
+        with reserved_output("output", tmp_path / "out", resumed=["state"]) as new:
             (work / "state").write_text("so far")
             if fails:
                 raise UserError("slip")

@@ -25,8 +25,8 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.singleton import Singleton
 
 import idiomtune as it
-from idiomtune.encoder.glossary import UsageGate
-from idiomtune.programs.process import alone
+from idiomtune.encoder.glossary import UsageClassifier
+from idiomtune.programs.process import run_alone
 from tests.programs import ROOT
 
 pytestmark = pytest.mark.usefixtures("in_folder", "undrawn")
@@ -109,7 +109,7 @@ def test_the_process_is_as_it_was(
 ) -> None:
     run = it.Run(shutil.copytree(whole_run(options), "run"))
     Path("table.tsv").write_text("expression\tmeaning\nbreak the ice\tmake people relax\n")
-    gate = UsageGate([0.5] * 3 * 32, 0.0, (1,), (0.5,) * 32)
+    gate = UsageClassifier([0.5] * 3 * 32, 0.0, (1,), (0.5,) * 32)
     monkeypatch.setattr("idiomtune.encoder.usage_gate.fit_gate", lambda *_: gate)
     with as_it_was():
         CALLS[name](run, str(tiny_path))
@@ -163,7 +163,7 @@ def test_whatever_a_program_changes_is_put_back(end: str) -> None:
     before = state()
     kinds: dict[str, type[BaseException]] = {"error": ValueError, "interrupt": KeyboardInterrupt}
     with pytest.raises(kinds[end]) if end in kinds else nullcontext():
-        alone(vandal)(end)
+        run_alone(vandal)(end)
     assert state() == before
 
 
@@ -179,7 +179,7 @@ def test_a_second_program_is_refused_at_once() -> None:
         return "done"
 
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(alone(first))
+        running = pool.submit(run_alone(first))
         assert entered.wait(30)
         for call in CALLS.values():
             with pytest.raises(it.UserError, match="in progress"):
@@ -198,7 +198,7 @@ def test_an_interrupt_that_becomes_an_error_is_an_interrupt() -> None:
             raise it.UserError("something else") from None
 
     with pytest.raises(KeyboardInterrupt):
-        alone(careless)()
+        run_alone(careless)()
 
 
 INTERRUPTED = """

@@ -122,6 +122,6 @@ def test_a_score_says_what_it_is() -> None:
         "theirs/val/fast/rank_difference": ("val", "fast", "", "lower", "headline", True),
     }
     for key, parts in expected.items():
-        (score,) = registry.declared([score_at(key)]).parts.values()
+        (score,) = registry.score_declaration([score_at(key)]).parts.values()
         assert str(score) == key
         assert (score.split, score.mode, score.slice, score.better, score.role, score.is_drawn) == parts, key

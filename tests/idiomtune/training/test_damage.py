@@ -11,7 +11,7 @@ import pytest
 
 from idiomtune.io.runs import checkpoints, verify
 from idiomtune.training.checkpoint import TrainerState
-from idiomtune.training.run_folder import holds_a_run
+from idiomtune.training.run_folder import contains_run
 from tests.tiny_runs import FEW_CHECKS, assert_same_run, at_loss, die, resume, train
 
 Damage = Callable[[Path], object]
@@ -115,7 +115,7 @@ def test_damaged_checkpoints_do_not_crowd_out_good_ones(
         with pytest.raises(SystemExit):
             resume(run)
     assert [path.name for path in checkpoints(run)] == ["step_2"]
-    assert holds_a_run(run)
+    assert contains_run(run)
     resume(run)
     assert_same_run(whole, run)
     assert [verify(path) for path in checkpoints(run)] == [None] * 3

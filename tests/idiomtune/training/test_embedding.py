@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from idiomloss import InfoNCELoss, candidate_masks
-from idiomtune.encoder.device import place, start_processes
+from idiomtune.encoder.device import choose_device, start_processes
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.parallel import embed_all
 from idiomtune.io.processes import Processes
@@ -16,7 +16,7 @@ from idiomtune.training.embedder import TrainableEmbedder
 
 
 def embedder(encoder: Encoder, *, caching: bool = False) -> TrainableEmbedder:
-    accelerator, processes = start_processes(place("cpu", "fp32"))
+    accelerator, processes = start_processes(choose_device("cpu", "fp32"))
     return TrainableEmbedder(encoder, accelerator, processes, seed=1, caching=caching)
 
 

@@ -17,7 +17,7 @@ from tests.tiny_runs import WholeRun, assert_same_run, at_loss, train
 @pytest.fixture
 def tried(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU."""
-    monkeypatch.setattr("idiomtune.training.loop.is_tried", lambda _: True)
+    monkeypatch.setattr("idiomtune.training.loop.tries_longest_batch", lambda _: True)
 
 
 def no_memory() -> None:

@@ -18,7 +18,7 @@ from idiomtune.encoder.glossary import GLOSSARIES
 from idiomtune.errors import Interrupted, UserError
 from idiomtune.hub.card import ask_for_licence, common_licence, sources_of
 from idiomtune.io.files import fingerprint, write_json
-from idiomtune.io.records import remember_start
+from idiomtune.io.records import record_start
 from idiomtune.io.runs import checkpoints, read_config, verify
 from idiomtune.training.checkpoint import TrainerState, new_checkpoint
 from idiomtune.training.resume import (
@@ -434,7 +434,7 @@ def test_the_newest_unfinished_run_by_what_it_wrote_last(tmp_path: Path, monkeyp
     assert newest_unfinished("*") == Path("checkpoints/other/run")
     below, elsewhere = start(tmp_path / "here/run", "running", 600), start(tmp_path / "it", "running", 900)
     for run in (below, elsewhere):
-        remember_start(run, [])
+        record_start(run, [])
     assert newest_unfinished("*") == below
     assert newest_unfinished("x") is None
 

@@ -15,7 +15,7 @@ from sentence_transformers import SentenceTransformer
 from idiomtune.benchmarks import build_benchmarks
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.config import TrainSettings, check
-from idiomtune.config.sections import LoraSettings, ModelSettings, named_model
+from idiomtune.config.sections import LoraSettings, ModelSettings, model_settings_of
 from idiomtune.declarations.models import CONF
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.trained_parts import Adapters
@@ -141,9 +141,9 @@ def test_a_teacher_by_name_is_the_model_of_that_name(name: str) -> None:
     config = composed("config", f"model={name}", "model.trust_remote_code=true")["model"]
     if (config["about"] or {}).get("remote_code") == "needed":
         with pytest.raises(ValueError, match="trust_remote_code"):
-            named_model(name)
+            model_settings_of(name)
         return
-    settings = named_model(name)
+    settings = model_settings_of(name)
     assert settings.model_copy(update={"trust_remote_code": True}) == ModelSettings.model_validate(config)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from idiomtune.errors import UserError
 from idiomtune.io.claims import TakenError
-from idiomtune.io.files import numbered
+from idiomtune.io.files import free_name
 from idiomtune.programs.call import new_sweep_folder, run_name
 from idiomtune.training.ending import stop_requests
 from idiomtune.training.run_folder import RunFolder
@@ -45,7 +45,7 @@ def test_a_chosen_name_that_is_taken_is_followed_by_the_next(tmp_path: Path) -> 
         runs[0].end("finished")
     with runs[2].claimed(resume=False):  # nobody holds "run" any more, but it holds a run
         assert runs[2].path.name == "run-2"
-    assert [p.name for p in itertools.islice(numbered(Path("a/run")), 3)] == ["run", "run-2", "run-3"]
+    assert [p.name for p in itertools.islice(free_name(Path("a/run")), 3)] == ["run", "run-2", "run-3"]
 
 
 @pytest.mark.parametrize("leaves", [None, "run.json", "baseline.json"])

@@ -13,7 +13,7 @@ from idiomtune.benchmarks.idiolink.scoring import IdioLinkBenchmark
 from idiomtune.errors import UserError
 from idiomtune.io.runs import checkpoints, verify
 from idiomtune.training.checkpoint import TrainerState
-from idiomtune.training.loop import monitored, out_of_patience, update_best
+from idiomtune.training.loop import has_no_patience, monitored_scores, update_best
 from tests.programs import refused
 from tests.tiny_runs import FEW_CHECKS, KEY, metrics, resume, train, trainer
 
@@ -47,15 +47,15 @@ def test_best_is_any_improvement_patience_wants_min_delta(what: str) -> None:
     for state.step, (score, outcome) in enumerate(zip(scores, expected, strict=True), 1):
         improved = update_best(state, {KEYS[0]: score}, options)
         assert (improved, state.best_step, state.num_without_improvement) == outcome
-        assert out_of_patience(state, options) == (outcome[2] == 2)
-        assert not out_of_patience(state, without)
+        assert has_no_patience(state, options) == (outcome[2] == 2)
+        assert not has_no_patience(state, without)
 
 
 def test_several_keys_are_averaged_and_missing_ones_named() -> None:
     options = trainer(f"trainer.monitor=[{','.join(KEYS)}]")
-    assert monitored({KEYS[0]: 0.2, KEYS[1]: 0.6}, options) == pytest.approx(0.4)
+    assert monitored_scores({KEYS[0]: 0.2, KEYS[1]: 0.6}, options) == pytest.approx(0.4)
     with pytest.raises(UserError, match=KEYS[1]):
-        monitored({KEYS[0]: 0.2}, options)
+        monitored_scores({KEYS[0]: 0.2}, options)
 
 
 def breaks(monkeypatch: pytest.MonkeyPatch, *evaluations: int) -> None:

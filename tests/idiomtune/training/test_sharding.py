@@ -14,7 +14,7 @@ from accelerate.utils.launch import prepare_multi_gpu_env
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
-from idiomtune.encoder.device import place, start_processes
+from idiomtune.encoder.device import choose_device, start_processes
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.sharding import Sharding, sharding_of_launch
 from idiomtune.errors import UserError
@@ -166,7 +166,7 @@ def test_what_would_have_no_effect_is_refused(
     for variable, given in (FSDP | {name: value}).items():
         monkeypatch.setenv(variable, given)
     with pytest.raises(UserError, match=expected):
-        start_processes(place("cpu", "fp32"))
+        start_processes(choose_device("cpu", "fp32"))
 
 
 def test_wishes_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,5 +180,7 @@ def test_wishes_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
     assert sharding_of_launch() == Sharding(reshard_after_forward=False, blocks=("BertLayer",), offload=True)
     monkeypatch.delenv("FSDP_OFFLOAD_PARAMS")
-    assert start_processes(place("cpu", "fp32"))[1].sharding is None  # one process has the whole model
+    assert (
+        start_processes(choose_device("cpu", "fp32"))[1].sharding is None
+    )  # one process has the whole model
     assert os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] == "false"

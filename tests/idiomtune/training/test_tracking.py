@@ -20,7 +20,7 @@ from idiomtune.config import TrainSettings, check
 from idiomtune.errors import UserError
 from idiomtune.io.runs import checkpoints
 from idiomtune.training.run_folder import RunFolder
-from idiomtune.training.tracking import TensorBoardTracker, has_key, tracked
+from idiomtune.training.tracking import TensorBoardTracker, has_key, start_tracking
 from tests.planted_runs import table_of
 from tests.test_structure import ROOT
 from tests.tiny_runs import (
@@ -142,13 +142,13 @@ def test_wandb_gets_the_best_model_and_closes_without(
     """The main process alone tracks."""
     online = [f"tracking.wandb.{o}" for o in ("mode=online", "log_model=best", "registry=idioms")]
     settings = check(TrainSettings, composed("config", "data=sample", "tracking=wandb", *online))
-    with tracked(RunFolder(tmp_path, writes=False), settings, "x", 0):
+    with start_tracking(RunFolder(tmp_path, writes=False), settings, "x", 0):
         wandb.init.assert_not_called()
     run = wandb.init.return_value
     run.offline = False
     run.log_artifact.side_effect = OSError("no space left") if is_full else None
     folder = RunFolder(tmp_path)
-    with tracked(folder, settings, "mine/short", 0):
+    with start_tracking(folder, settings, "mine/short", 0):
         folder.trackers[0].keep_model(tmp_path, table_of({KEY: 0.5}))
     run.finish.assert_called_once_with(exit_code=0)
     assert ("no space left" in caplog.text) == is_full
