@@ -42,8 +42,8 @@ def _numbers(names: Tensor | Sequence[Hashable]) -> Tensor:
     try:
         return torch.as_tensor(names)
     except (TypeError, ValueError):
-        places = {name: place for place, name in enumerate(dict.fromkeys(names))}
-        return torch.tensor([places[name] for name in names])
+        indexes = {name: index for index, name in enumerate(dict.fromkeys(names))}
+        return torch.tensor([indexes[name] for name in names])
 
 
 class IdiomInfoNCELoss(BaseMetricLossFunction):  # type: ignore[misc]

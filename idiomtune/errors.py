@@ -41,9 +41,9 @@ class UserError(Exception):
         field: str | None = None,
     ) -> None:
         self.option, self.file, self.row, self.field = option, file, row, field
-        place = "=".join(str(part) for part in (option, file) if part is not None)
+        location = "=".join(str(part) for part in (option, file) if part is not None)
         row = f"row {row}" if isinstance(row, int) else row
-        parts = (place, row, field and f"field '{field}'")
+        parts = (location, row, field and f"field '{field}'")
         where = ", ".join(part for part in parts if part)
         super().__init__(f"{where}: {message}" if where else message)
 

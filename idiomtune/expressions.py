@@ -175,7 +175,7 @@ def _split(expression: str) -> list[str]:
     return [word for word in re.split(rf"[\s{_HYPHENS}]+", bare) if word]
 
 
-def _forms_at(words: Sequence[str], place: int, forms: Sequence[str]) -> tuple[str, ...]:
+def _forms_at(words: Sequence[str], position: int, forms: Sequence[str]) -> tuple[str, ...]:
     """The forms of a word in lower case: a dictionary's, if it gives any, otherwise what the rules give.
 
     Args:
@@ -184,13 +184,13 @@ def _forms_at(words: Sequence[str], place: int, forms: Sequence[str]) -> tuple[s
         forms: of the whole expression ("missed the boat"). Those with another number of words are not used.
     """
     if not forms:
-        return inflections(words[place], as_verb=_may_be_verb(words, place))
+        return inflections(words[position], as_verb=_may_be_verb(words, position))
     same = [split for form in forms if len(split := _split(form)) == len(words)]
-    return tuple(dict.fromkeys(lower_case(split[place]) for split in [words, *same]))
+    return tuple(dict.fromkeys(lower_case(split[position]) for split in [words, *same]))
 
 
-def _may_be_verb(words: Sequence[str], place: int) -> bool:
-    return not place or words[place - 1].lower() not in BEFORE_NOUNS
+def _may_be_verb(words: Sequence[str], position: int) -> bool:
+    return not position or words[position - 1].lower() not in BEFORE_NOUNS
 
 
 @lru_cache(maxsize=100_000)
@@ -211,18 +211,18 @@ def expression_words(expression: str, forms: tuple[str, ...] = ()) -> tuple[Word
         raise ValueError(f"{expression!r} contains no letter or digit, so it cannot be an expression")
     plain = [re.sub(f"[{_APOSTROPHES}]", "'", word.lower()) for word in written]
     kinds = [_KIND_OF.get(word) for word in plain]
-    fixed = [place for place, kind in enumerate(kinds) if kind is None]
+    fixed = [position for position, kind in enumerate(kinds) if kind is None]
     pronouns = {
         "phrase": [*_PLACEHOLDERS["phrase"], *_PRONOUNS],
         "owner": [*_PLACEHOLDERS["owner"], *_POSSESSIVES],
         "reflexive": _REFLEXIVES,
     }
     words = []
-    for place, kind in enumerate(kinds):
-        of_word = _forms_at(written, place, forms)
+    for position, kind in enumerate(kinds):
+        of_word = _forms_at(written, position, forms)
         if kind is None or not fixed:
             words.append(Word(of_word))
-        elif fixed[0] < place < fixed[-1]:
+        elif fixed[0] < position < fixed[-1]:
             words.append(Word(of_word, kind))
         else:
             words.append(Word(tuple(dict.fromkeys([*of_word, *pronouns[kind]]))))
@@ -240,10 +240,10 @@ def has_placeholder(expression: str) -> bool:
 
 def _without_punctuation(expression: str) -> str:
     """An expression from its first letter or digit to its last, with the signs that belong to it."""
-    places = [place for place, letter in enumerate(expression) if unicodedata.category(letter)[0] in "LNM"]
-    if not places:
+    positions = [position for position, letter in enumerate(expression) if unicodedata.category(letter)[0] in "LNM"]
+    if not positions:
         return ""
-    first, last = places[0], places[-1] + 1
+    first, last = positions[0], positions[-1] + 1
     before, after = _SIGN_BEFORE.search(expression[:first]), _SIGNS_AFTER.match(expression, last)
     return expression[before.start() if before else first : after.end() if after else last]
 
@@ -386,12 +386,12 @@ def _bound(pattern: str) -> str:
 def _parts(words: Sequence[Word]) -> tuple[list[str], list[str]]:
     """Patterns of an expression's runs of fixed words, and of what fills the placeholders between them."""
     runs, gaps = [""], []
-    for place, word in enumerate(words):
+    for position, word in enumerate(words):
         if word.stands_for is None:
             runs[-1] += (_GAP if runs[-1] else "") + _any_of(word.forms)
-        elif words[place - 1].stands_for is None:  # the first of several: one gap for all
-            count = next(n for n, later in enumerate(words[place:]) if later.stands_for is None)
-            gaps.append(_gap(words[place : place + count], runs[0]))
+        elif words[position - 1].stands_for is None:  # the first of several: one gap for all
+            count = next(n for n, later in enumerate(words[position:]) if later.stands_for is None)
+            gaps.append(_gap(words[position : position + count], runs[0]))
             runs.append("")
     return runs, gaps
 
@@ -490,17 +490,17 @@ class ExpressionIndex:
         self._by_words: dict[tuple[_Base, ...], list[int]] = {}
         self._bases: dict[str, set[_Base]] = {}  # form → of which words
         for number, (name, words) in enumerate(zip(self._expressions, split, strict=True)):
-            places = list(range(len(words)))
+            positions = list(range(len(words)))
             if not words or _MAYBE_PLACEHOLDER.search(name):
                 expression_words(name)  # refuses what is no expression
-                places = [place for place in places if words[place].lower() not in _KIND_OF] or places
+                positions = [position for position in positions if words[position].lower() not in _KIND_OF] or positions
             # One of letters or digits, not "&"; of words that are as rare, one that may be inflected.
             first = min(
-                places,
+                positions,
                 key=lambda p: (not _RUN.search(words[p]), counts[words[p],], not words[p].isalpha()),
             )
             piece: tuple[str, ...] = (words[first],)
-            fixed = {place for place in places if words[place].isalpha()}
+            fixed = {position for position in positions if words[position].isalpha()}
             if name in self._forms or first not in fixed:
                 for run in _beginnings(_forms_at(words, first, self._forms.get(name, ())))[0]:
                     self._by_letters.setdefault(run, []).append(number)
@@ -578,15 +578,15 @@ class ExpressionIndex:
             return
         plain = str.lower if text.isascii() else lower_case
         text_words = [(plain(run.group()), *run.span()) for run in _RUN.finditer(text, start, end)]
-        places: dict[str, list[int]] = {}
-        for place, (word, *_) in enumerate(text_words):
-            places.setdefault(word, []).append(place)
+        positions: dict[str, list[int]] = {}
+        for position, (word, *_) in enumerate(text_words):
+            positions.setdefault(word, []).append(position)
         candidates: dict[int, list[tuple[int, int]]] = {}  # first word → (expression, signs before it)
         bases = [self._bases.get(word, ()) for word, *_ in text_words]
         starts = ((size, at) for size in self._sizes for at in range(len(bases) + 1 - size))
         pieces = (piece for size, at in starts for piece in product(*bases[at : at + size]))
         having = chain(
-            (number for word in places for number in self._by_letters.get(word, ())),
+            (number for word in positions for number in self._by_letters.get(word, ())),
             (number for piece in pieces for number in self._by_words.get(piece, ())),
         )
         for number in dict.fromkeys(having):
@@ -597,15 +597,15 @@ class ExpressionIndex:
             # In their order: no pattern is compiled for others.
             if all(any(word in letters for word in words) for letters in further):
                 for letters, lead in beginnings:
-                    for place in places.get(letters, ()):
-                        candidates.setdefault(place, []).append((number, lead))
+                    for position in positions.get(letters, ()):
+                        candidates.setdefault(position, []).append((number, lead))
         after = start
-        for place in sorted(candidates):
+        for position in sorted(candidates):
             matches = [
                 (runs, self._expressions[number])
-                for number, lead in sorted(candidates[place])
-                if text_words[place][1] - lead >= after
-                and (runs := self._runs_at(number, text, text_words, place, lead, end))
+                for number, lead in sorted(candidates[position])
+                if text_words[position][1] - lead >= after
+                and (runs := self._runs_at(number, text, text_words, position, lead, end))
             ]
             if matches:
                 longest = max(matches, key=lambda match: (match[0][-1][1], -match[0][0][0]))
@@ -613,11 +613,11 @@ class ExpressionIndex:
                 yield longest
 
     def _runs_at(
-        self, number: int, text: str, words: list[tuple[str, int, int]], place: int, lead: int, end: int
+        self, number: int, text: str, words: list[tuple[str, int, int]], position: int, lead: int, end: int
     ) -> list[Span] | None:
         """The runs of an expression that begins with a word of a text, or with the signs before it."""
         _, further, is_plain = _landmarks(*self._key(number))
-        (_, first, last), *others = words[place : place + 1 + len(further)]
+        (_, first, last), *others = words[position : position + 1 + len(further)]
         if not is_plain:
             match = expression_pattern(*self._key(number)).match(text, first - lead, end)
             return match and [match.span(group) for group in range(1, len(match.groups()) + 1)]
@@ -675,8 +675,8 @@ def _beginnings(forms: tuple[str, ...]) -> tuple[frozenset[str], list[tuple[str,
     runs = [run for form in forms if (run := _RUN.search(form))]
     if len(runs) < len(forms):
         return frozenset(), []
-    places = dict.fromkeys((lower_case(run.group()), run.start()) for run in runs)
-    return frozenset(letters for letters, _ in places), list(places)
+    starts = dict.fromkeys((lower_case(run.group()), run.start()) for run in runs)
+    return frozenset(letters for letters, _ in starts), list(starts)
 
 
 class Edit(NamedTuple):

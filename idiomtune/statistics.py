@@ -40,8 +40,8 @@ def resample(
     """
     members = _numbers(clusters, len(values))
     drawn = next(_draws(members.max() + 1))
-    places = drawn + np.arange(len(drawn))[:, None] * drawn.shape[1]
-    counts = np.bincount(places.ravel(), minlength=drawn.size).reshape(drawn.shape)
+    cells = drawn + np.arange(len(drawn))[:, None] * drawn.shape[1]
+    counts = np.bincount(cells.ravel(), minlength=drawn.size).reshape(drawn.shape)
     return _weight(statistic, values, gold, counts[:, members].astype(float))
 
 

@@ -643,7 +643,7 @@ def _in_files(option: str, value: Any) -> Any:
 def _existing(path: Any, option: str) -> str:
     """A run, a folder of runs, or a file of scores."""
     text = path_text(path, option)
-    if not is_folder(place := user_path(text, option)) and not is_file(place):
+    if not is_folder(existing := user_path(text, option)) and not is_file(existing):
         raise UserError("there is no such file or folder", option=option, file=text)
     return text
 

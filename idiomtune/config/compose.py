@@ -60,26 +60,26 @@ def fill_parts(config: dict[str, Any], compose: Compose) -> dict[str, Any]:
 
 
 def _fill_part(
-    place: str, own: Any, common: dict[str, Any], compose: Compose
+    section: str, own: Any, common: dict[str, Any], compose: Compose
 ) -> tuple[dict[str, Any], Mapping[str, Any]]:
     """A part, and the section `model` of its experiment."""
     if not isinstance(own, dict):
         raise UserError(
-            f"{place}={own}: a part has options, such as {place}.data.train=<file> or "
-            f"{place}.experiment=<name>"
+            f"{section}={own}: a part has options, such as {section}.data.train=<file> or "
+            f"{section}.experiment=<name>"
         )
     experiment, name = own.get("experiment"), own.get("objective")
     override = f"+experiment={experiment}" if experiment else f"objective={name or common.get('objective')}"
     try:
         base = compose(override)
     except UserError as error:
-        raise UserError(f"{place}: {error}") from error
+        raise UserError(f"{section}: {error}") from error
     objective = base["objective"]["name"]
     if objective == "mixture":
-        raise UserError(f"{place}: {override.lstrip('+')} is a mixture; give its parts next to this one")
+        raise UserError(f"{section}: {override.lstrip('+')} is a mixture; give its parts next to this one")
     if experiment and name not in (None, objective):
         raise UserError(
-            f"{place}: experiment={experiment} has the objective {objective}, not {name}: give one of them"
+            f"{section}: experiment={experiment} has the objective {objective}, not {name}: give one of them"
         )
     options = merge_options(base["objective"], own.get("options") or {})
     part = merge_options(common, own) | {"experiment": experiment, "objective": objective, "options": options}
@@ -397,14 +397,14 @@ def hydra_message(error: Exception) -> str:
     return "\n".join(lines).strip()
 
 
-def _unknown(kind: str, place: str, name: str, choices: Sequence[str]) -> str:
+def _unknown(kind: str, section: str, name: str, choices: Sequence[str]) -> str:
     """The message for an unknown option of a section or choice of a group, with those that exist."""
     if kind == "option":
-        override, sign, there = f"{place}.{name}".lstrip("."), ".", place or "the configuration"
+        override, sign, there = f"{section}.{name}".lstrip("."), ".", section or "the configuration"
     else:
-        override, sign, there = f"{place}={name}", "=", place
+        override, sign, there = f"{section}={name}", "=", section
     near = nearest(name, choices)
-    guess = f" Did you mean {place}{sign if place else ''}{near[0]}?" if near else ""
+    guess = f" Did you mean {section}{sign if section else ''}{near[0]}?" if near else ""
     # What has a slash, or is a folder, was taken as such before.
     addition = (
         "; it also takes a folder, or <owner>/<name> on the Hub" if override.startswith("model=") else ""

@@ -105,11 +105,11 @@ def _merge_messages(texts: list[str]) -> list[str]:
     return [f"must be {rule}, got {parts[0][2]}"]
 
 
-def _option(place: tuple[int | str, ...], config: dict[str, Any]) -> list[str]:
+def _option(location: tuple[int | str, ...], config: dict[str, Any]) -> list[str]:
     """The parts of an option's name, without those that pydantic adds (branches of a union: `list[str]`)."""
     names: list[str] = []
     value: Any = config
-    for part in place:
+    for part in location:
         if not isinstance(value, dict) or not isinstance(part, str) or part == "[key]":
             break
         names.append(part)

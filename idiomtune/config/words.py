@@ -162,7 +162,7 @@ def _register_extensions(options: Sequence[str], flags: Sequence[str]) -> None:
     for module in filter(None, modules):
         load_extensions([module])
         types = declarations_of(module)
-        places = dict.fromkeys(t.setting.removeprefix("data.") for t in types if isinstance(t, DatasetType))
+        data_options = dict.fromkeys(t.setting.removeprefix("data.") for t in types if isinstance(t, DatasetType))
         for declared in types:
             group = "benchmark" if isinstance(declared, BenchmarkType) else "objective"
             files = (folder / group / f"{declared.name}.yaml" for folder in _config_folders(flags))
@@ -170,7 +170,7 @@ def _register_extensions(options: Sequence[str], flags: Sequence[str]) -> None:
                 section = _defaults(declared.options) | {"name": declared.name}
                 node = {"benchmark": {declared.name: section}} if group == "benchmark" else {group: section}
                 store = ConfigStore.instance().store
-                store(declared.name, node | {"data": places}, group=group, package="_global_")
+                store(declared.name, node | {"data": data_options}, group=group, package="_global_")
 
 
 def _defaults(options: type[Section]) -> dict[str, Any]:

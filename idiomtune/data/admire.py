@@ -164,19 +164,19 @@ def _tables(folder: Path, split: str) -> list[Path]:
     """Where a split's table may be; a Portuguese one is in PT/, as it may have the name of an English one."""
     language, own, table = _PUBLISHED[split]
     above = [folder, folder / language] if language == "EN" else [folder / language]
-    return [place / table for folder_ in above for place in (folder_, folder_ / own)]
+    return [parent / table for folder_ in above for parent in (folder_, folder_ / own)]
 
 
 def _table(folder: Path, split: str) -> Path:
-    places = _tables(folder, split)
-    if path := next(filter(Path.is_file, places), None):
+    tables = _tables(folder, split)
+    if path := next(filter(Path.is_file, tables), None):
         return path
     error = UserError if split in ("train", "dev") else DataMissingError
     problem = (
-        f"there is no such file, nor {places[-1].relative_to(folder)}; {folder} must be the folder with "
+        f"there is no such file, nor {tables[-1].relative_to(folder)}; {folder} must be the folder with "
     )
     problem += f"the tables of AdMIRe's subtask A ({ADMIRE.setting}=, or {FOLDER}/ in IDIOM_DATA)"
-    raise error(problem, file=places[0])
+    raise error(problem, file=tables[0])
 
 
 def folder_of(files: Iterable[Path], split: str) -> Path | None:

@@ -107,7 +107,7 @@ class _DictionaryWord(BaseModel):
     forms: list[_WordForm] = []
 
 
-def wiktionary_file(place: str | None, language: str) -> tuple[Path, str]:
+def wiktionary_file(location: str | None, language: str) -> tuple[Path, str]:
     """The extract of a language, and what to call it.
 
     Args:
@@ -118,17 +118,17 @@ def wiktionary_file(place: str | None, language: str) -> tuple[Path, str]:
         UserError: if the file is missing, or the language has no known name.
         DataMissingError: if it cannot be downloaded.
     """
-    if place is not None and not place.startswith(("https://", "http://")):
-        path = user_path(place, "path")
+    if location is not None and not location.startswith(("https://", "http://")):
+        path = user_path(location, "path")
         if not is_file(path):
-            raise UserError("there is no such file", option="path", file=place)
+            raise UserError("there is no such file", option="path", file=location)
         return path, "Wiktionary"
     name = _NAMES.get(language, language)
     if not name.istitle():
         raise UserError("give the language's English name, or path=<file>", option="language", file=language)
     file = f"kaikki.org-dictionary-{name.replace(' ', '')}"
     tail = f"words/{file}-words.jsonl" if name == "English" else f"{file}.jsonl"
-    url = place or f"{_KAIKKI}/{name.replace(' ', '%20')}/{tail}"
+    url = location or f"{_KAIKKI}/{name.replace(' ', '%20')}/{tail}"
     path = cache_folder() / "wiktionary" / url.rpartition("/")[2]
     download(url, path, "fetch this address by other means, and give path=<file>")
     return path, f"Wiktionary (kaikki.org, {read_json(path.with_name(f'{path.name}.json'))['date']})"
@@ -206,7 +206,7 @@ def read_wiktionary(
 # ---------------------------------------------------------------- WordNet
 
 
-def read_wordnet(place: str | None, report: Report) -> list[DictionaryEntry]:
+def read_wordnet(location: str | None, report: Report) -> list[DictionaryEntry]:
     """WordNet's lemmas of several words with their senses, those that were met most often first.
 
     It does not mark idioms: names and names of species are left out, everything else is taken.
@@ -219,7 +219,7 @@ def read_wordnet(place: str | None, report: Report) -> list[DictionaryEntry]:
         DataMissingError: if it is in no known place.
         UserError: if the folder does not have its files.
     """
-    folder = user_path(place or os.environ.get("WNSEARCHDIR", _DEBIAN), "path")
+    folder = user_path(location or os.environ.get("WNSEARCHDIR", _DEBIAN), "path")
     if not is_folder(folder):
         raise DataMissingError(
             f"there is no folder {folder} with WordNet's files (data.noun, index.noun, …): give path=. "

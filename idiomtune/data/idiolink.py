@@ -307,8 +307,8 @@ def _read_records(path: Path, kind: type[_D], first: dict[str, str]) -> list[_D]
         return _record_name(number, entry.get("id") if isinstance(entry, dict) else None)
 
     def record(numbered: tuple[int, Any]) -> _D:
-        entry, place = kind.model_validate(numbered[1]), f"record {numbered[0]} of {path.name}"
-        if (other := first.setdefault(entry.id, place)) != place:
+        entry, origin = kind.model_validate(numbered[1]), f"record {numbered[0]} of {path.name}"
+        if (other := first.setdefault(entry.id, origin)) != origin:
             raise ValueError(f"field 'id': already used by {other}")
         return entry
 

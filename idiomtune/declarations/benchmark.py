@@ -169,13 +169,13 @@ class BenchmarkType:
         """Its place in the table of its split, under the metric's title; ↓ marks that smaller is better."""
         metric = next((metric for metric in self.metrics if metric.name == score.metric), None)
         if self.place is not None:
-            place = self.place(score)
+            cell = self.place(score)
         else:
-            place = (score.mode, score.slice, score.metric) if metric or not self.metrics else None
-        if place is None or place[2] != score.metric:
-            return place
+            cell = (score.mode, score.slice, score.metric) if metric or not self.metrics else None
+        if cell is None or cell[2] != score.metric:
+            return cell
         title = (metric and metric.title) or score.metric
-        return *place[:2], f"{title} ↓" if score.better == "lower" else title
+        return *cell[:2], f"{title} ↓" if score.better == "lower" else title
 
 
 def results_of(
@@ -192,16 +192,16 @@ def results_of(
         record: with `id`, as far as there are any `split` and `mode`, and the metrics' columns.
         cluster, slices: names of columns, as of :class:`BenchmarkType`.
     """
-    place = benchmark, record.get("split", ""), record.get("mode", "")
+    parts = benchmark, record.get("split", ""), record.get("mode", "")
     texts = (record.get(name) for name in ("query", "sentence", "sentence1", "sentence2"))
     about: dict[str, Any] = {"cluster": record.get(cluster)}
     about["text"] = " | ".join(str(text) for text in texts if text)
     for metric in metrics:
         if metric.statistic and "gold" in record:
             pair = float(record["predicted"]), float(record["gold"])
-            score = Score(*place, metric.name)
+            score = Score(*parts, metric.name)
             yield QueryResult(score, record["id"], pair=pair, statistic=metric.statistic, **about)
         elif not metric.statistic and (value := record.get(metric.column or metric.name)) is not None:
             for slice_ in dict.fromkeys(("", record.get(slices) or "")):
-                score = Score(*place, metric.name, slice_)
+                score = Score(*parts, metric.name, slice_)
                 yield QueryResult(score, record["id"], value=float(value), **about)

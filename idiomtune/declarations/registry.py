@@ -161,9 +161,9 @@ def score_declaration(scores: Iterable[Score]) -> ScoreTable:
 
 def is_data_path(option: str) -> bool:
     """Whether an option only names the place of data, so that another value is the same run."""
-    places = [f"benchmark.{b.name}.{place}" for b in benchmark_types().values() for place in b.options.places]
-    places += [dataset.setting for dataset in dataset_types().values()]
-    is_in_one = any(f"{option}.".startswith(f"{place}.") for place in places)  # each of several has a name
+    data_options = [f"benchmark.{b.name}.{option_}" for b in benchmark_types().values() for option_ in b.options.places]
+    data_options += [dataset.setting for dataset in dataset_types().values()]
+    is_in_one = any(f"{option}.".startswith(f"{option_}.") for option_ in data_options)  # each of several has a name
     return is_in_one or FOLDER.fullmatch(option) is not None
 
 

@@ -32,9 +32,9 @@ def requests_for(
         TypeError, ValueError, UserError: naming the argument that is wrong, and what it takes.
     """
     texts = text_list(names[0], texts)
-    places = [None] * len(texts) if spans is None else text_list(names[1], spans)
-    if len(places) != len(texts):
-        message = f"{len(texts)} texts but {len(places)} {names[1]}: give one for each text"
+    given_spans = [None] * len(texts) if spans is None else text_list(names[1], spans)
+    if len(given_spans) != len(texts):
+        message = f"{len(texts)} texts but {len(given_spans)} {names[1]}: give one for each text"
         raise ArgumentValueError(message, option=names[1])
     if not isinstance(role, str) or role not in get_args(Role):
         raise ArgumentValueError(f"expected 'query' or 'document', got {describe_type(role)}", option="role")
@@ -45,12 +45,12 @@ def requests_for(
     if batch_size is not None:
         checked_count(batch_size, "batch_size")
     requests = []
-    for i, (text, place) in enumerate(zip(texts, places, strict=True)):
+    for i, (text, given_span) in enumerate(zip(texts, given_spans, strict=True)):
         if not isinstance(text, str):
             raise type_error(names[0], "a string", text, f"text {i}: ")
         if has_lone_surrogate(text):
             raise ArgumentValueError(f"text {i}: is no valid Unicode: {text[:60]!a}", option=names[0])
-        span = None if place is None else _span(i, text, place, names[1])
+        span = None if given_span is None else _span(i, text, given_span, names[1])
         requests.append(Request(text, span, role, instruction, "sentence" if span is None else "span"))
     return requests
 
@@ -66,17 +66,17 @@ def usage_requests(
     texts = text_list("texts", texts)
     if isinstance(expressions, str):
         expressions = [expressions] * len(texts)
-    places = text_list("expressions", expressions)
-    if None in places:
+    expressions_ = text_list("expressions", expressions)
+    if None in expressions_:
         raise type_error("expressions", "words, or offsets (start, end), for each text", None)
-    for place in places:
-        if isinstance(place, str) and not checked_text(place, "expressions").strip():
+    for expression in expressions_:
+        if isinstance(expression, str) and not checked_text(expression, "expressions").strip():
             raise ArgumentValueError("is empty", option="expressions")
-    pairs = list(zip(texts, places, strict=False))  # of other lengths: refused below
+    pairs = list(zip(texts, expressions_, strict=False))  # of other lengths: refused below
     lacks = [all(isinstance(part, str) for part in pair) and _place(*pair) is None for pair in pairs]
-    spans = [None if is_missing else place for (_, place), is_missing in zip(pairs, lacks, strict=True)]
-    requests = requests_for(texts, [*spans, *places[len(spans) :]], names=("texts", "expressions"))
-    names = [place if isinstance(place, str) else text[slice(*place)] for text, place in pairs]
+    spans = [None if is_missing else expression for (_, expression), is_missing in zip(pairs, lacks, strict=True)]
+    requests = requests_for(texts, [*spans, *expressions_[len(spans) :]], names=("texts", "expressions"))
+    names = [expression if isinstance(expression, str) else text[slice(*expression)] for text, expression in pairs]
     usages = [replace(request, pooling="usage", with_meanings=False) for request in requests]
     return [None if lack else usage for lack, usage in zip(lacks, usages, strict=True)], names
 
@@ -94,17 +94,17 @@ def text_list(name: str, values: Any) -> list[Any]:
     return list(values)
 
 
-def type_error(option: str, expected: str, value: Any, place: str = "") -> ArgumentTypeError:
-    """The error of an argument of another kind; `place` says which of its parts."""
-    return ArgumentTypeError(f"{place}expected {expected}, got {describe_type(value)}", option=option)
+def type_error(option: str, expected: str, value: Any, prefix: str = "") -> ArgumentTypeError:
+    """The error of an argument of another kind; `prefix` says which of its parts."""
+    return ArgumentTypeError(f"{prefix}expected {expected}, got {describe_type(value)}", option=option)
 
 
 def _span(i: int, text: str, span: Any, option: str) -> Span:
     """The span of text `i` as character offsets."""
     if isinstance(span, str):
-        if (place := _place(text, span)) is None:
+        if (match := _place(text, span)) is None:
             raise UserError(f"span {span!r} is not in text {i}: {text!r}", option=option)
-        return place
+        return match
     try:
         start, end = (int(offset) for offset in span)
         is_span = (start, end) == tuple(span) and not isinstance(span[0], bool)

@@ -462,9 +462,9 @@ class Encoder(nn.Module):
             UserError: if a span is not in its text, or beyond the model's maximum length.
         """
         is_single = isinstance(texts, str)
-        places: Any = [spans] if is_single and spans is not None else spans
+        span_list: Any = [spans] if is_single and spans is not None else spans
         requests = requests_for(
-            [texts] if isinstance(texts, str) else texts, places, role, instruction, batch_size
+            [texts] if isinstance(texts, str) else texts, span_list, role, instruction, batch_size
         )
         for name, value in (("show_progress_bar", show_progress_bar), ("convert_to_numpy", convert_to_numpy)):
             if not isinstance(value, bool):
@@ -534,19 +534,19 @@ class Encoder(nn.Module):
             message = "has none to find expressions of: Encoder(…, glossary=<table or name>)"
             raise UserError(message, option="glossary")
         texts = [request.text for request in requests_for(texts)]
-        places = [(i, *place) for i, text in enumerate(texts) for place in self.meanings.find(text)]
-        usages = [math.nan] * len(places)
-        if places and (self.meanings.gate or shipped_gate(self)):
+        matches = [(i, *match) for i, text in enumerate(texts) for match in self.meanings.find(text)]
+        usages = [math.nan] * len(matches)
+        if matches and (self.meanings.gate or shipped_gate(self)):
             requests = [
                 Request(texts[i], (start, end), pooling="usage", with_meanings=False)
-                for i, start, end, _ in places
+                for i, start, end, _ in matches
             ]
-            usages = self.usages(requests, [name for *_, name in places])
+            usages = self.usages(requests, [name for *_, name in matches])
         return [
             Occurrence(
                 name, i, (start, end), _sentence(texts[i], start, end), self.meanings.meaning(name), usage
             )
-            for (i, start, end, name), usage in zip(places, usages, strict=True)
+            for (i, start, end, name), usage in zip(matches, usages, strict=True)
         ]
 
     def similarity(self, first: Comparable, second: Comparable | None = None) -> Tensor:

@@ -307,8 +307,8 @@ def plan_batches(
                     num_skipped = reader.num_skipped(text, tokens[i], requests[i])
                     sentences.append(PooledSentence(row, i, num_skipped))
                 else:
-                    places = spans if requests[i].pooling == "span" else usages
-                    places.append(PooledSpan(row, i, tokens_of_span(tokens[i], span, requests[i])))
+                    pooled_spans = spans if requests[i].pooling == "span" else usages
+                    pooled_spans.append(PooledSpan(row, i, tokens_of_span(tokens[i], span, requests[i])))
         texts = [tokens[rows[number][0]].input_ids for number in chunk]
         batches.append(ForwardBatch(texts, sentences, spans, usages))
     return batches, cut_spans, truncated
@@ -353,8 +353,8 @@ def tokens_of_span(tokens: Tokens, span: Span | None, request: Request) -> list[
         raise UserError(f"no span given to embed in {request.text!r}")
     if request.span[1] > len(request.text):
         raise UserError(f"span {request.span} ends after the text {request.text!r}")
-    places = enumerate(tokens.offsets)
-    positions = [i for i, (start, end) in places if start < span[1] and end > span[0] and start < end]
+    numbered_offsets = enumerate(tokens.offsets)
+    positions = [i for i, (start, end) in numbered_offsets if start < span[1] and end > span[0] and start < end]
     if not positions:
         raise UserError(
             f"span {request.text[slice(*request.span)]!r} of {request.text[:80]!r}… has no token "
@@ -447,12 +447,12 @@ def usage_features(layers: Sequence[Tensor], batch: ForwardBatch) -> Tensor:
         layers: L hidden states, (B, T, H) each.
     """
     rows = torch.tensor([usage.row for usage in batch.usages], device=layers[0].device)  # (U,)
-    places = torch.zeros(len(rows), 3, layers[0].shape[1])  # (U, 3, T)
+    masks = torch.zeros(len(rows), 3, layers[0].shape[1])  # (U, 3, T)
     for u, (row, _, positions) in enumerate(batch.usages):
-        places[u, 0, : len(batch.texts[row])] = 1
-        places[u, 1, positions] = 1
-    places[:, 2] = places[:, 0] - places[:, 1]
-    places = places.to(rows.device)
+        masks[u, 0, : len(batch.texts[row])] = 1
+        masks[u, 1, positions] = 1
+    masks[:, 2] = masks[:, 0] - masks[:, 1]
+    masks = masks.to(rows.device)
     with torch.autocast(rows.device.type, enabled=False):
-        sums = [places @ hidden[rows].float() for hidden in layers]  # (U, 3, H) each
+        sums = [masks @ hidden[rows].float() for hidden in layers]  # (U, 3, H) each
         return normalize(torch.cat(sums, dim=1), dim=2).flatten(1)

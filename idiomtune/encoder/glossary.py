@@ -372,25 +372,25 @@ def read_glossary(paths: Sequence[Path]) -> Glossary:
     entries: dict[tuple[str, str], Entry] = {}
     spellings: dict[str, str] = {}
     senses: dict[str, list[str]] = {}
-    places: dict[str | tuple[str, str], str] = {}  # of each expression as it is spelt, and of each row
+    origins: dict[str | tuple[str, str], str] = {}  # of each expression as it is spelt, and of each row
     notes: list[str] = []
     read_as: dict[str, Printed] = {}
     for path in paths:
         table = UserTable(path, [GLOSSARY, *PUBLISHED_GLOSSARIES])
         for number, entry in (row for rows in table.read(partial(_entries, table, read_as)) for row in rows):
             key = plain_expression(entry.expression), entry.meaning.casefold()
-            place = f"{path.name}, row {number}"
+            origin = f"{path.name}, row {number}"
             if key in entries:
                 if table.form is GLOSSARY:  # PIE has a row for each sentence
-                    same = f"{entry.expression!r} has this meaning already ({places[key]})"
-                    notes.append(f"{place}: {same}: left out")
+                    same = f"{entry.expression!r} has this meaning already ({origins[key]})"
+                    notes.append(f"{origin}: {same}: left out")
                 continue
             name = spellings.setdefault(key[0], entry.expression)
-            entries[key], places[key] = entry._replace(expression=name), place
+            entries[key], origins[key] = entry._replace(expression=name), origin
             senses.setdefault(name, []).extend(filter(None, [entry.meaning]))
-            places.setdefault(name, place)
+            origins.setdefault(name, origin)
             if (num_words := len(entry.meaning.split())) > _LONG:
-                note = f"{place}: the meaning of {entry.expression!r} has {num_words} words"
+                note = f"{origin}: the meaning of {entry.expression!r} has {num_words} words"
                 notes.append(f"{note}, which may make texts longer than the model reads: give a shorter one")
     if rewritten := [f"{name!r} as {' and '.join(map(repr, p.forms))}" for name, p in read_as.items()]:
         notes.append(f"read without the marks of a dictionary: {listed(rewritten, 5)}")
@@ -403,14 +403,14 @@ def read_glossary(paths: Sequence[Path]) -> Glossary:
         note = "without a meaning, so that only a gate uses them, to group texts by form and usage"
         notes.append(f"{note}: {listed(bare)}")
     several = [
-        f"{name!r} ({places[name]}): {len(meanings)}"
+        f"{name!r} ({origins[name]}): {len(meanings)}"
         for name, meanings in senses.items()
         if len(meanings) > 1
     ]
     if several:
         notes.append(f"several meanings, of which the first is read: {listed(several, 5)}")
     notes += [
-        f"{places[inner]}: {inner!r} is part of {name!r} ({places[name]}): "
+        f"{origins[inner]}: {inner!r} is part of {name!r} ({origins[name]}): "
         "where the longer one occurs, that one counts"
         for name, others in contained_expressions(senses).items()
         for inner in others

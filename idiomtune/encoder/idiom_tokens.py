@@ -82,15 +82,15 @@ class IdiomTokens:
         new, edits = rewrite(text, sorted([*firsts, *((start, end, "") for start, end, _ in rest)]))
         if span is None:
             return new, None
-        place = move_span(span, edits)
+        new_span = move_span(span, edits)
         tokens = {edit.start: edit[2:] for edit in edits}
         for start, end, first in rest:
             token = tokens[first]
             if start + 1 < span[1] and span[0] < end:
                 if start <= span[0] and span[1] <= end:  # of its second piece alone
                     return new, token
-                place = min(place[0], token[0]), max(place[1], token[1])
-        return new, place
+                new_span = min(new_span[0], token[0]), max(new_span[1], token[1])
+        return new, new_span
 
     def in_text(self, text: str) -> set[str]:
         """The tokens of the expressions in a text."""

@@ -156,9 +156,9 @@ def _with_adapter(folder: Path) -> Path:
             f"model {folder}: the base model of its adapters, {base}, is not another folder with {_WEIGHTS}"
         )
     files = {
-        file.relative_to(place): file
-        for place in (base, folder)
-        for part in module_folders(place)
+        file.relative_to(part_folder): file
+        for part_folder in (base, folder)
+        for part in module_folders(part_folder)
         for kind in _READ
         for file in sorted(part.glob(kind))
     }
@@ -183,9 +183,9 @@ def _with_adapter(folder: Path) -> Path:
                 weights[f"{layer}.weight"] += config["lora_alpha"] / config["r"] * b.float() @ a.float()
             elif which != "B.weight":  # an embedding's, say
                 raise KeyError(name)
-        for place, file in files.items():
-            (target / place).parent.mkdir(parents=True, exist_ok=True)
-            copy_file(file, target / place)
+        for part_folder, file in files.items():
+            (target / part_folder).parent.mkdir(parents=True, exist_ok=True)
+            copy_file(file, target / part_folder)
         save_file(weights, target / _WEIGHTS, {"format": "pt"})
 
     try:

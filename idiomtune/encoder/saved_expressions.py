@@ -230,8 +230,8 @@ def _charsmap(table: Mapping[str, str]) -> bytes:
     blocks |= {key: 256 * (len(nodes) + 1) + number for number, key in enumerate(values)}
     units = array("I", bytes(4 * (256 * (len(nodes) + 1) + len(values))))
     for node, block in blocks.items():
-        place = blocks[node[:-1]] ^ node[-1] if node else 0
-        units[place] = (place ^ block) << 10 | (node in values) << 8 | (node[-1] if node else 0)
+        unit = blocks[node[:-1]] ^ node[-1] if node else 0
+        units[unit] = (unit ^ block) << 10 | (node in values) << 8 | (node[-1] if node else 0)
         if node in values:
             units[block] = values[node] | 1 << 31
     if sys.byteorder == "big":

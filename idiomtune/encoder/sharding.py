@@ -201,7 +201,7 @@ def full_state(module: nn.Module, optimizer: torch.optim.Optimizer, *, is_main: 
     """
     reshard(module)
     # Each sharded weight with the module that owns it and its name there; tied weights at every place.
-    places = [
+    locations = [
         (owner, name, weight)
         for owner in module.modules()
         for name, weight in owner.named_parameters(recurse=False, remove_duplicate=False)
@@ -209,7 +209,7 @@ def full_state(module: nn.Module, optimizer: torch.optim.Optimizer, *, is_main: 
     ]
     gathered = {  # a tied weight once
         weight: nn.Parameter(_gather_tensor(weight, is_main), requires_grad=weight.requires_grad)
-        for weight in dict.fromkeys(weight for *_, weight in places)
+        for weight in dict.fromkeys(weight for *_, weight in locations)
     }
     # In the order of the optimizer's groups, which is the same in all processes.
     parameters = [p for group in optimizer.param_groups for p in group["params"] if isinstance(p, DTensor)]
@@ -220,13 +220,13 @@ def full_state(module: nn.Module, optimizer: torch.optim.Optimizer, *, is_main: 
     }
     try:
         if is_main:
-            for owner, name, weight in places:
+            for owner, name, weight in locations:
                 owner._parameters[name] = gathered[weight]
             optimizer.state.update(gathered_state)
         yield
     finally:
         if is_main:
-            for owner, name, weight in places:
+            for owner, name, weight in locations:
                 owner._parameters[name] = weight
             optimizer.state.update(sharded_state)
 

@@ -208,25 +208,25 @@ def _readings(request: Request, meanings: Meanings) -> list[list[Request]]:
         expressions, with their meanings if the model reads these beside them (of a span: the sentence); the
         sentence with meanings in place of its expressions; these meanings, where they are there, and alone.
     """
-    text, places = meanings.in_place(request.text)
+    text, matches = meanings.in_place(request.text)
     sentence = replace(request, span=None, pooling="sentence")
     is_span = request.pooling == "span"
     if is_span and (span := request.span) is not None:
-        places = [place for place in places if place[0][0] < span[1] and span[0] < place[0][1]]
+        matches = [match for match in matches if match[0][0] < span[1] and span[0] < match[0][1]]
     # Where one of them has a meaning, that counts.
-    meant = [place for place in places if meanings.senses[place[2]]]
-    places = meant if request.pooling == "meaning" else meant or places
-    if not places:
+    meant = [match for match in matches if meanings.senses[match[2]]]
+    matches = meant if request.pooling == "meaning" else meant or matches
+    if not matches:
         return []
     replaced = replace(sentence, text=text, with_meanings=False)
     bare = Request(request.text, pooling="usage", with_meanings=False)
     own = replace(sentence, with_meanings=meanings.form == "beside")
     return [
-        [*(replace(bare, span=old) for old, _, _ in places), *(bare_expression(name) for *_, name in places)],
-        [own] if is_span else [replace(own, span=old, pooling="span") for old, _, _ in places],
+        [*(replace(bare, span=old) for old, _, _ in matches), *(bare_expression(name) for *_, name in matches)],
+        [own] if is_span else [replace(own, span=old, pooling="span") for old, _, _ in matches],
         [replaced],
-        [replace(replaced, span=new, pooling="span") for _, new, _ in places],
-        [replace(replaced, text=meanings.meaning(name) or name) for *_, name in places],
+        [replace(replaced, span=new, pooling="span") for _, new, _ in matches],
+        [replace(replaced, text=meanings.meaning(name) or name) for *_, name in matches],
     ]
 
 
@@ -360,8 +360,8 @@ def gate_examples(
     uses: list[tuple[Request, bool, str]] = []
     for usage in usages:
         text = usage.sentence
-        places = [(*usage.span, usage.phrase)] if usage.span is not None else encoder.meanings.find(text)
-        for start, end, name in places:
+        matches = [(*usage.span, usage.phrase)] if usage.span is not None else encoder.meanings.find(text)
+        for start, end, name in matches:
             request = Request(text, (start, end), pooling="usage", with_meanings=False)
             uses.append((request, usage.is_idiomatic, name))
     are_cut = encoder.reader.are_cut([request for request, _, _ in uses])

@@ -152,7 +152,7 @@ def training_corpus(
         UserError: naming file, row and field of what is wrong.
     """
     documents: dict[str, Passage] = {}
-    places: dict[str, int] = {}
+    positions: dict[str, int] = {}
     relevant: dict[Passage, set[int]] = {}
     alike: dict[tuple[str | None, ...], set[int]] = {}
     for source in sources:
@@ -165,14 +165,14 @@ def training_corpus(
             answers = texts[1:] if table.form.name == "pairs" else texts
             for text in answers:
                 documents.setdefault(text.text, text)
-                places.setdefault(text.text, len(places))
+                positions.setdefault(text.text, len(positions))
             if table.form.name == "pairs":
                 positives = answers[: example.num_positives]
-                relevant.setdefault(texts[0], set()).update(places[text.text] for text in positives)
+                relevant.setdefault(texts[0], set()).update(positions[text.text] for text in positives)
             elif table.form.name == "sentences":
                 (sentence,) = example.sentences
                 meaning = (example.label,) if example.label else (sentence.group, sentence.meaning)
-                alike.setdefault(meaning, set()).add(places[sentence.text])
+                alike.setdefault(meaning, set()).add(positions[sentence.text])
     matches = {i: frozenset(of_query) for i, of_query in enumerate(relevant.values())}
     matches = matches or {i: frozenset(same - {i}) for same in alike.values() for i in same if len(same) > 1}
     return Corpus(name, list(documents.values()), list(relevant), matches)
@@ -314,9 +314,9 @@ class Explorer:
             first = first[values[first] > -torch.inf]
             ranks = [(other > other[first][:, None]).sum(1).add(1).tolist() for other in similarities]
             rows = [
-                {"document": document, "cosine": round(values[document].item(), _DIGITS), "ranks": places}
+                {"document": document, "cosine": round(values[document].item(), _DIGITS), "ranks": ranks_of}
                 | ({} if relevant is None else {"relevant": document in relevant})
-                for document, *places in zip(first.tolist(), *ranks, strict=True)
+                for document, *ranks_of in zip(first.tolist(), *ranks, strict=True)
             ]
             columns.append({"read": _as_read(query.text, model.encoder, request), "rows": rows})
         return {"models": columns, "num_relevant": len(relevant or ())}

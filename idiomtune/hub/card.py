@@ -139,18 +139,18 @@ def _datasets(name: str, config: Mapping[str, Any]) -> list[LicensedSource]:
         return [LicensedSource(name)]
     if data["sample"] and declared.in_sample:
         return [_SAMPLE]
-    place = data.get(declared.option or declared.name)
-    if place and declared.allows_custom:
-        return [LicensedSource(f"the idioms in {Path(place).name}")]
+    location = data.get(declared.option or declared.name)
+    if location and declared.allows_custom:
+        return [LicensedSource(f"the idioms in {Path(location).name}")]
     return [LicensedSource(declared.title or declared.name, declared.licence, declared.hub)]
 
 
 def _own_data(options: Sequence[Any]) -> list[LicensedSource]:
     """The user's own data: the names of its files, without their folders; each data set of the Hub."""
-    places = [place for option in options for place in as_list(option or [])]
-    on_hub = [re.sub(r"^hf:([^/:@]+/[^/:@]+).*", r"\1", place) for place in places if place.startswith("hf:")]
-    local = [Path(place) for place in places if not place.startswith("hf:")]
-    files = dict.fromkeys(Path(shown_path(place)).name for place in local)
+    locations = [location for option in options for location in as_list(option or [])]
+    on_hub = [re.sub(r"^hf:([^/:@]+/[^/:@]+).*", r"\1", location) for location in locations if location.startswith("hf:")]
+    local = [Path(location) for location in locations if not location.startswith("hf:")]
+    files = dict.fromkeys(Path(shown_path(location)).name for location in local)
     sources = [LicensedSource(f"the user's own data ({', '.join(files)})")] if files else []
     return sources + [LicensedSource(repo, None, repo) for repo in on_hub]
 

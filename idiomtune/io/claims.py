@@ -94,7 +94,7 @@ def reserved_output(
     target = Path(os.path.realpath(path))  # what a link leads to is replaced, not the link
     work = target.parent / f".{target.name}.partial"
     new_folder, name = work / "new", f"{option}={path}"
-    new, replaced, place = new_folder / target.name, new_folder / f"{target.name}.replaced", target
+    new, replaced, destination = new_folder / target.name, new_folder / f"{target.name}.replaced", target
     moved: MovedError | None = None
     there, own_names = (
         _names(work),
@@ -123,7 +123,7 @@ def reserved_output(
             may_replace = was_there and not _problem(target, record, begins, overwrite)
             if may_replace and record:
                 target.rename(replaced)
-            place = next(
+            destination = next(
                 p for p in free_name(target) if _put_in_place(new, p, exist_ok=may_replace and p == target)
             )
         except OSError as error:
@@ -135,9 +135,9 @@ def reserved_output(
             with suppress(OSError):  # another start has the folder now, or it contains what is resumed from
                 (work / LOCK).unlink()
                 work.rmdir()
-    if place != target:
+    if destination != target:
         reason = "something else was put there meanwhile, and stays"
-        moved = MovedError(f"{name}: {reason}: the output is {place}")
+        moved = MovedError(f"{name}: {reason}: the output is {destination}")
     if moved is not None:
         raise moved
 
@@ -172,21 +172,21 @@ def _problem(target: Path, record: str | None, begins: bytes, overwrite: bool | 
     return "already exists: choose another" + ("" if overwrite is None else ", or overwrite=true replaces it")
 
 
-def _put_in_place(new: Path, place: Path, *, exist_ok: bool) -> bool:
+def _put_in_place(new: Path, destination: Path, *, exist_ok: bool) -> bool:
     """Rename a file or folder onto nothing; a rename alone would replace a file or an empty folder.
 
     Args:
         exist_ok: a file, or an empty folder, is replaced.
     """
-    make: Callable[..., None] = place.mkdir if new.is_dir() else place.touch
+    make: Callable[..., None] = destination.mkdir if new.is_dir() else destination.touch
     try:
         make(exist_ok=exist_ok)
-        new.replace(place)
+        new.replace(destination)
     except OSError as error:
         if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
             raise
         return False
-    sync(place.parent)
+    sync(destination.parent)
     return True
 
 

@@ -427,8 +427,8 @@ def _read_tagged(path: Path, problems: list[str]) -> Iterator[Row]:
 
 def _json_lines(path: Path, problems: list[str]) -> Iterator[Row]:
     filled = ((number, line) for number, line in enumerate(text_lines_of(path), 1) if line.strip())
-    for place, (number, line) in enumerate(filled):
-        if place == 0 and line.lstrip().startswith("["):
+    for index, (number, line) in enumerate(filled):
+        if index == 0 and line.lstrip().startswith("["):
             problem = "is a list in JSON, and must have an object in each line. In Python: "
             problem += f"pandas.read_json({path.name!r}).to_json('{path.stem}.jsonl', "
             raise UserError(f"{problem}orient='records', lines=True)", file=path)

@@ -119,14 +119,14 @@ class MixtureOptions(ObjectiveOptions):
             )
         accumulation = settings.trainer.accumulation
         for name, part in self.parts.items():
-            place = f"{section}.parts.{name}"
+            part_section = f"{section}.parts.{name}"
             if part.batch_size is not None and part.batch_size % accumulation:
                 raise ValueError(
-                    f"{place}.batch_size={part.batch_size} cannot be cut into "
+                    f"{part_section}.batch_size={part.batch_size} cannot be cut into "
                     f"trainer.accumulation={accumulation} equal parts"
                 )
             with _problems_of(name):
-                part.options.check_with(part.seen_by(settings), f"{place}.options")
+                part.options.check_with(part.seen_by(settings), f"{part_section}.options")
         if OWN_VAL in settings.benchmark and not self.splits(OWN_VAL):
             raise ValueError(
                 f"benchmark=[{OWN_VAL}] scores held-out rows of your own data, but no part has any: "
@@ -318,6 +318,6 @@ def _problems_of(name: str) -> Iterator[None]:
         yield
     except (UserError, ValueError) as error:
         message = in_section(str(error), f"objective.parts.{name}.options")
-        place = f"objective.parts.{name}"
+        part_section = f"objective.parts.{name}"
         kind = UserError if isinstance(error, UserError) else ValueError
-        raise kind(message if place in message else f"{place}: {message}") from error
+        raise kind(message if part_section in message else f"{part_section}: {message}") from error

@@ -226,14 +226,14 @@ class TripletObjective(ABC):
 
     def _why_no_triplet(self, labels: GroupLabels) -> str:
         """Why a batch of these texts has nothing to learn from, with what to do; "" if it has."""
-        loss, place = self._loss, self.loss_section
+        loss, section = self._loss, self.loss_section
         if loss.can_learn(labels):
             return ""
         if loss.mines_in_vain:
-            return f"{place}.triplets={loss.triplets} mines triplets that keep the loss's margin: choose all"
+            return f"{section}.triplets={loss.triplets} mines triplets that keep the loss's margin: choose all"
         if not loss.triplet_weight:
-            return f"no term with a weight has anything to learn from: raise {place}.triplet_weight"
-        scope = f", or {place}.scope=all" if loss.scope == "within" else ""
+            return f"no term with a weight has anything to learn from: raise {section}.triplet_weight"
+        scope = f", or {section}.scope=all" if loss.scope == "within" else ""
         return (
             "a batch needs two sentences of one label and one of another: raise trainer.batch_size, or "
             f"choose objective.order=shuffled{scope}"

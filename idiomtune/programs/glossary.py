@@ -98,9 +98,9 @@ def _usable(options: GlossarySettings) -> dict[str, list[DictionaryEntry]]:
 
     senses: dict[str, list[DictionaryEntry]] = {}
     spellings: dict[str, str] = {}
-    for name, place in zip(options.sources, options.path or ["default"] * len(options.sources), strict=True):
+    for name, location in zip(options.sources, options.path or ["default"] * len(options.sources), strict=True):
         earlier, num_left_out = frozenset(spellings), 0
-        for entry in _entries(name, None if place == "default" else place, options, skip):
+        for entry in _entries(name, None if location == "default" else location, options, skip):
             key, gloss = plain_expression(entry.expression), meaning(entry)
             if not gloss or not _is_usable(entry.expression):
                 num_left_out += 1
@@ -122,16 +122,16 @@ def _is_usable(expression: str) -> bool:
 
 
 def _entries(
-    name: str, place: str | None, options: GlossarySettings, skip: Report
+    name: str, location: str | None, options: GlossarySettings, skip: Report
 ) -> Iterable[DictionaryEntry]:
     if name == "wiktionary":
-        path, source = wiktionary_file(place, options.language)
+        path, source = wiktionary_file(location, options.language)
         return read_wiktionary(path, source, options.language, skip, all_senses=options.all_senses)
     if name == "wordnet":
-        return read_wordnet(place, skip)
-    if name == "files" and place is None:
+        return read_wordnet(location, skip)
+    if name == "files" and location is None:
         raise UserError("needs path=<file or folder of tables>", option="from", file=name)
-    tables = find_sources([place or name], "path" if place else "from")
+    tables = find_sources([location or name], "path" if location else "from")
     rows = read_tables(tables, options.columns or {}, options.licence, skip)
     return (entry for entry in rows if is_expression(entry.expression))
 
@@ -166,19 +166,19 @@ def _drop_self_explaining(
     return {name: entries for name, entries in senses.items() if name not in out}
 
 
-def _occurrences(place: str, senses: Iterable[str], forms: Forms) -> Counter[str]:
+def _occurrences(location: str, senses: Iterable[str], forms: Forms) -> Counter[str]:
     """Expression → number of texts that have it."""
     index = ExpressionIndex(senses, forms)
     counts: Counter[str] = Counter()
-    for text in _texts(place):
+    for text in _texts(location):
         counts.update({name for _, _, name in index.find(text)})
     return counts
 
 
-def _texts(place: str) -> Iterator[str]:
-    path = user_path(place, "in")
+def _texts(location: str) -> Iterator[str]:
+    path = user_path(location, "in")
     if is_file(path) and not is_table(path):
         yield from filter(None, map(str.strip, text_lines(read_text(path))))
     else:
-        for source in find_sources([place], "in"):
+        for source in find_sources([location], "in"):
             yield from UserTable(source, [CORPUS]).read(lambda record: record.marked()[0])

@@ -269,8 +269,8 @@ def comparison_notes(compared: Iterable[GroupComparison]) -> list[str]:
                 by_kind[reason.partition(" (")[0]].append(row)
     notes = []
     for rows in by_kind.values():
-        (reason, *_), benchmarks, places = (list(dict.fromkeys(column)) for column in zip(*rows, strict=True))
-        notes.append(f"{reason} ({', '.join(benchmarks)}; {listed(places, _NUM_NAMED)})")
+        (reason, *_), benchmarks, keys = (list(dict.fromkeys(column)) for column in zip(*rows, strict=True))
+        notes.append(f"{reason} ({', '.join(benchmarks)}; {listed(keys, _NUM_NAMED)})")
     return notes
 
 

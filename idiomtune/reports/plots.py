@@ -217,8 +217,8 @@ def _draw_curves(
     for chart, height in zip(curves, heights, strict=True):
         below = 0.85 + 0.2 * len(chart.labels)  # inches for the axis' labels and the legend
         bottom -= height
-        place = 0.75 / width, (bottom + below) / total, 1 - 0.9 / width, (height - below - 0.35) / total
-        axes = figure.add_axes(place)
+        rectangle = 0.75 / width, (bottom + below) / total, 1 - 0.9 / width, (height - below - 0.35) / total
+        axes = figure.add_axes(rectangle)
         looks = {}
         for line in chart.lines:
             colour, dashes = set_style(line.number)
@@ -236,7 +236,7 @@ def _draw_curves(
         axes.locator_params(nbins=5)
         axes.xaxis.get_major_locator().set_params(integer=True)
         if len(looks) > 1 or chart.from_untrained:
-            below_axis = 0, -0.45 / (place[3] * total)
+            below_axis = 0, -0.45 / (rectangle[3] * total)
             axes.legend(looks.values(), looks, loc="upper left", bbox_to_anchor=below_axis)
 
 
@@ -285,8 +285,8 @@ def gains_chart(gains: Gains, path: Path) -> None:
     with _save_figure(path, _NARROW, height, dpi=_FINE) as figure:
         column = figure.subplots(len(counts), 1, sharex=True, squeeze=False, height_ratios=counts)[:, 0]
         for axes, (heading, rows) in zip(column, gains.groups.items(), strict=True):
-            for place, gain in enumerate(rows):
-                _draw_gain(axes, place, gain)
+            for height, gain in enumerate(rows):
+                _draw_gain(axes, height, gain)
             axes.set_yticks(range(len(rows)), [f"{row.name}\n{len(row.after)} queries" for row in rows])
             axes.invert_yaxis()
             axes.set_title(heading)
@@ -298,12 +298,12 @@ def gains_chart(gains: Gains, path: Path) -> None:
         figure.legend(handles=handles, loc="outside lower center", ncols=2)
 
 
-def _draw_gain(axes: Any, place: int, gain: Gain) -> None:
+def _draw_gain(axes: Any, row: int, gain: Gain) -> None:
     sides = ((-0.2, "untrained", "0.75", "///", gain.before), (0.2, "trained", "#0072b2", "", gain.after))
     for shift, side, colour, hatch, values in sides:
         mean, (low, high) = float(np.mean(values)), mean_interval(values)
         axes.barh(
-            *(place + shift, mean, 0.38),
+            *(row + shift, mean, 0.38),
             xerr=[[max(mean - low, 0)], [max(high - mean, 0)]],
             error_kw={"elinewidth": 1, "capsize": 2},
             **{"color": colour, "hatch": hatch, "edgecolor": "0.3", "linewidth": 0.5},
@@ -312,7 +312,7 @@ def _draw_gain(axes: Any, place: int, gain: Gain) -> None:
     changes = np.subtract(gain.after, gain.before)
     low, high = mean_interval(changes)
     text = f"{changes.mean():+.3f}\n[{low:+.3f}, {high:+.3f}]"
-    axes.text(1.02, place, text, transform=axes.get_yaxis_transform(), va="center", fontsize="small")
+    axes.text(1.02, row, text, transform=axes.get_yaxis_transform(), va="center", fontsize="small")
 
 
 def sentence_maps(maps: Maps, path: Path) -> None:

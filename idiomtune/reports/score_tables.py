@@ -114,7 +114,7 @@ def paper_tables(groups: Sequence[Group]) -> list[Table]:
             benchmark_names.index(place_of[0]) if place_of[0] in benchmark_names else len(benchmark_names)
         ),
     )
-    tables = [_benchmark_table(*place, by_place[place], groups) for place in ordered]
+    tables = [_benchmark_table(*table_of, by_place[table_of], groups) for table_of in ordered]
     return [table for table in [*tables, _by_dimension(parts, groups)] if table.rows]
 
 
@@ -127,7 +127,7 @@ def scorecard_tables(scores: ScoreTable, model: str) -> list[Table]:
 
 def _benchmark_table(name: str, split: str, scores: Sequence[Score], groups: Sequence[Group]) -> Table:
     benchmark = benchmark_type(name)
-    placed = [(score, place) for score in scores if (place := benchmark.placed(score))]
+    placed = [(score, table_cell) for score in scores if (table_cell := benchmark.placed(score))]
     headings = list(dict.fromkeys(above for _, (_, above, _) in placed))
     order = {metric.name: number for number, metric in enumerate(benchmark.metrics)}
     placed.sort(key=lambda cell: (headings.index(cell[1][1]), order.get(cell[0].metric, len(order))))

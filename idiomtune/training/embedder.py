@@ -108,9 +108,9 @@ class TrainableEmbedder:
         def backward(loss: Tensor) -> None:
             self.accelerator.backward(loss)
             assert leaf.grad is not None
-            for place, number in enumerate(of_rank):
+            for position, number in enumerate(of_rank):
                 # With caching each batch is run again, one at a time.
-                piece = self._parallel.run(batches, [number], seed)[0] if self.caching else pieces[place]
+                piece = self._parallel.run(batches, [number], seed)[0] if self.caching else pieces[position]
                 rows_of_batch = torch.tensor(batches[number].requests, dtype=torch.long)  # (n,)
                 gradient = leaf.grad[rows_of_batch].to(piece.dtype)
                 piece.backward(gradient)  # type: ignore[no-untyped-call]

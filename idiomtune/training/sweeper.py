@@ -102,11 +102,11 @@ class OptunaSweeper(Sweeper):
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         settings = self._settings
-        place = settings.storage or f"sqlite:///{self._folder / 'study.db'}?timeout=60"
-        storage: Any = place
+        address = settings.storage or f"sqlite:///{self._folder / 'study.db'}?timeout=60"
+        storage: Any = address
         try:
-            if place.startswith("journal:"):
-                file = optuna.storages.journal.JournalFileBackend(place.removeprefix("journal:"))
+            if address.startswith("journal:"):
+                file = optuna.storages.journal.JournalFileBackend(address.removeprefix("journal:"))
                 storage = optuna.storages.JournalStorage(file)
             study = optuna.create_study(
                 study_name=settings.study, storage=storage, direction="maximize", load_if_exists=True
@@ -115,7 +115,7 @@ class OptunaSweeper(Sweeper):
             if not num_trials and any(path.name.isdigit() for path in self._folder.iterdir()):
                 raise ValueError(f"it has no trial, but {self._folder} has runs of one")
         except Exception as error:  # of whatever database; a file that is cut off shows it in many ways
-            cause = "" if "@" in place else f"{place}: {error}: "  # a password may hold any sign
+            cause = "" if "@" in address else f"{address}: {error}: "  # a password may hold any sign
             raise UserError(
                 f"the study's storage cannot be opened: {cause}{type(error).__name__}. Restore it, or "
                 "start another study in a new folder, hydra.sweep.dir=, with its own storage",

@@ -92,8 +92,8 @@ def _held_out_cell(score: Score) -> TableCell | None:
 
 def _reader(benchmark: str, metrics: Sequence[Metric]) -> _Reader:
     def read(record: Mapping[str, Any]) -> Iterator[QueryResult]:
-        place = {"split": record["name"], "mode": "span" if record["mode"] == "span" else ""}
-        record = {**record, **place, "id": "/".join(filter(None, [record["name"], record["id"]]))}
+        split_and_mode = {"split": record["name"], "mode": "span" if record["mode"] == "span" else ""}
+        record = {**record, **split_and_mode, "id": "/".join(filter(None, [record["name"], record["id"]]))}
         return results_of(record, benchmark, metrics, cluster="group")
 
     return read

@@ -331,11 +331,11 @@ def _of_pairs(part: str, examples: UserExamples, options: HeldOutOptions) -> Col
         if query not in chosen and len(texts) >= options.max_documents:
             break
         num_positives = int(store.num_positives[examples.rows[row]])
-        for place, text in enumerate(examples.texts(row)[1:]):
+        for offset, text in enumerate(examples.texts(row)[1:]):
             position = documents.setdefault((int(ids[text]), store.span(text)), len(texts))
             if position == len(texts):
                 texts.append(text)
-            if query in chosen and place < num_positives:
+            if query in chosen and offset < num_positives:
                 relevant.setdefault(query, []).append(position)
     queries = [
         _query(examples, int(which[query]), documents_of, ids[texts])

@@ -206,7 +206,7 @@ def _score_mode(
 
 def add_rankings(
     result: Result,
-    place: tuple[str, str, Mode],
+    score_parts: tuple[str, str, Mode],
     names: Sequence[str],
     queries: Sequence[UserQuery],
     ranked: Sequence[Sequence[Any]],
@@ -250,9 +250,9 @@ def add_rankings(
     metrics = {name: metric_of[name] if name in metric_of else metric(name) for name in names}
     for name, column in metrics.items():
         if values := [value for value in column if value is not None]:
-            result.scores.append(user_score(*place, name, sum(values) / len(values)))
+            result.scores.append(user_score(*score_parts, name, sum(values) / len(values)))
     for number, (query, of_query) in enumerate(zip(queries, ranked, strict=True)):
-        about = {"name": place[1], "mode": place[2], "id": query.id, "group": query.group}
+        about = {"name": score_parts[1], "mode": score_parts[2], "id": query.id, "group": query.group}
         own = {name: column[number] for name, column in metrics.items()} | {"rank": int(first[number])}
         top = [
             {**shown(key), "grade": query.grades.get(key, 0.0)}

@@ -209,8 +209,8 @@ def _with_meanings(examples: UserExamples) -> UserExamples:
 
 def _check_text_columns(store: TextTable, source: str) -> None:
     """Raises UserError where a column of texts has one value in all rows, or numbers the rows."""
-    for place, role in enumerate(_TEXT_ROLES[store.form]):
-        numbers = store.first[:-1] + place
+    for position, role in enumerate(_TEXT_ROLES[store.form]):
+        numbers = store.first[:-1] + position
         texts = [store.read_text(text) for text in numbers[:_LOOKED_AT].tolist()]
         counts = [int(text) for text in texts if text.isdecimal() and len(text) < 10]
         are_equal = len(texts) > 1 and (store.text_ids[numbers] == store.text_ids[numbers[0]]).all()

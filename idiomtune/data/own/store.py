@@ -99,12 +99,12 @@ class TextTable:
             example.num_positives,
             self._instructions.setdefault(example.instruction, len(self._instructions) - 1),
         )
-        for place, sentence in enumerate(example.sentences):
+        for position, sentence in enumerate(example.sentences):
             data = sentence.text.encode()
             self._file.write(data)
             self._end += len(data)
-            id_ = stable_hash(sentence.text) if place else anchor_id
-            labels = self._labels(example, place, id_, group)
+            id_ = stable_hash(sentence.text) if position else anchor_id
+            labels = self._labels(example, position, id_, group)
             self._texts += _PACKED_TEXT.pack(self._end, id_, *labels, *(sentence.span or _NO_SPAN))
             self.has_spans |= sentence.span is not None
             self.has_groups |= sentence.group is not None
@@ -112,15 +112,15 @@ class TextTable:
         self._num_texts += len(example.sentences)
         self.has_labels |= example.label is not None
 
-    def _labels(self, example: UserExample, place: int, text_id: int, row_group: int) -> tuple[int, int]:
+    def _labels(self, example: UserExample, position: int, text_id: int, row_group: int) -> tuple[int, int]:
         """Group and meaning of a text: its own, else those of its row."""
-        sentence = example.sentences[place]
+        sentence = example.sentences[position]
         if example.label is not None and sentence.group is None:
             return _number_for_label(example.label), 0
         group = row_group if sentence.group is None else _number_for_label(sentence.group)
         if sentence.meaning is not None:
             return group, _number_for_label(sentence.meaning)
-        if self.form != "pairs" or place <= example.num_positives:
+        if self.form != "pairs" or position <= example.num_positives:
             return group, 0
         # A negative of the anchor's group is a hard one; without groups it is like no other text.
         return (group, _number_for_label(_IN_PAIR_NEGATIVE)) if sentence.group else (text_id, 1)
