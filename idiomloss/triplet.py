@@ -153,8 +153,8 @@ class AdaptiveTripletLoss(nn.Module):
     def _has_paraphrases(self, groups: GroupLabels) -> bool:
         """Whether the property term or the correct term has anything to learn from."""
         _, is_correct, is_incorrect = _kinds(groups)
-        correct, both = is_correct.any(0), is_correct.any(0) & is_incorrect.any(0)  # (G,) each
-        return bool((self.correct_weight and correct.any()) or (self.property_weight and both.any()))
+        correct, complete = is_correct.any(0), is_correct.any(0) & is_incorrect.any(0)  # (G,) each
+        return bool((self.correct_weight and correct.any()) or (self.property_weight and complete.any()))
 
 
 def property_loss(embeddings: Tensor, groups: GroupLabels) -> Tensor:
@@ -164,22 +164,22 @@ def property_loss(embeddings: Tensor, groups: GroupLabels) -> Tensor:
     """
     sentence, is_correct, is_incorrect = _kinds(groups)
     triples = is_correct.T[:, :, None] & is_incorrect.T[:, None, :]  # (G, B, B)
-    which, correct, incorrect = triples.nonzero(as_tuple=True)
-    if not len(which):
+    group_of, correct, incorrect = triples.nonzero(as_tuple=True)
+    if not len(group_of):
         return embeddings.sum() * 0.0
     similarity = cosine_similarity(embeddings, embeddings)
-    difference = similarity[sentence[which], incorrect] - similarity[correct, incorrect].detach()
+    difference = similarity[sentence[group_of], incorrect] - similarity[correct, incorrect].detach()
     return difference.square().mean()
 
 
 def correct_loss(embeddings: Tensor, groups: GroupLabels) -> Tensor:
     """Mean over (i, c) of a group of 1 - s(i, c); i and c as above; zero where no group has a correct one."""
     sentence, is_correct, _ = _kinds(groups)
-    correct, which = is_correct.nonzero(as_tuple=True)
-    if not len(which):
+    correct, group_of = is_correct.nonzero(as_tuple=True)
+    if not len(group_of):
         return embeddings.sum() * 0.0
     similarity = cosine_similarity(embeddings[sentence], embeddings)
-    return (1 - similarity[which, correct]).mean()
+    return (1 - similarity[group_of, correct]).mean()
 
 
 def _kinds(groups: GroupLabels) -> tuple[Tensor, Tensor, Tensor]:

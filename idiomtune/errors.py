@@ -44,8 +44,8 @@ class UserError(Exception):
         location = "=".join(str(part) for part in (option, file) if part is not None)
         row = f"row {row}" if isinstance(row, int) else row
         parts = (location, row, field and f"field '{field}'")
-        where = ", ".join(part for part in parts if part)
-        super().__init__(f"{where}: {message}" if where else message)
+        location_text = ", ".join(part for part in parts if part)
+        super().__init__(f"{location_text}: {message}" if location_text else message)
 
     def _render_traceback_(self) -> list[str]:
         """What a notebook shows (IPython asks for it): the message alone."""

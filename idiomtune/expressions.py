@@ -240,7 +240,9 @@ def has_placeholder(expression: str) -> bool:
 
 def _without_punctuation(expression: str) -> str:
     """An expression from its first letter or digit to its last, with the signs that belong to it."""
-    positions = [position for position, letter in enumerate(expression) if unicodedata.category(letter)[0] in "LNM"]
+    positions = [
+        position for position, letter in enumerate(expression) if unicodedata.category(letter)[0] in "LNM"
+    ]
     if not positions:
         return ""
     first, last = positions[0], positions[-1] + 1
@@ -426,11 +428,11 @@ def _spelling_pattern(form: str) -> str:
     """A form as a pattern: any apostrophe, accents composed or not."""
     letters = []
     for letter in form:
-        apart = unicodedata.normalize("NFD", letter)
+        decomposed = unicodedata.normalize("NFD", letter)
         if letter in _APOSTROPHES:
             letters.append(f"[{_APOSTROPHES}]")
-        elif apart != letter:
-            letters.append(f"(?:{re.escape(letter)}|{re.escape(apart)})")
+        elif decomposed != letter:
+            letters.append(f"(?:{re.escape(letter)}|{re.escape(decomposed)})")
         else:
             letters.append(re.escape(letter))
     return "".join(letters)
@@ -493,7 +495,9 @@ class ExpressionIndex:
             positions = list(range(len(words)))
             if not words or _MAYBE_PLACEHOLDER.search(name):
                 expression_words(name)  # refuses what is no expression
-                positions = [position for position in positions if words[position].lower() not in _KIND_OF] or positions
+                positions = [
+                    position for position in positions if words[position].lower() not in _KIND_OF
+                ] or positions
             # One of letters or digits, not "&"; of words that are as rare, one that may be inflected.
             first = min(
                 positions,
@@ -509,7 +513,7 @@ class ExpressionIndex:
                 longer = [
                     (s, p) for s, p in _pieces(words) if len(s) > 1 and fixed.issuperset(range(p, p + len(s)))
                 ]
-                piece, first = min(longer, key=lambda of: counts[of[0]], default=(piece, first))
+                piece, first = min(longer, key=lambda candidate: counts[candidate[0]], default=(piece, first))
             bases = tuple((w.lower(), _may_be_verb(words, p)) for p, w in enumerate(piece, first))
             self._by_words.setdefault(bases, []).append(number)
             for word, as_verb in bases:
@@ -549,22 +553,24 @@ class ExpressionIndex:
 
     def inside(self, expression: str) -> list[str]:
         """The other expressions found in one of them as it is listed."""
-        matches = self._matches(expression, 0, len(expression), apart=expression)
+        matches = self._matches(expression, 0, len(expression), excluding=expression)
         return list(dict.fromkeys(other for _, other in matches))
 
     def _matches(
-        self, text: str, start: int, end: int, *, apart: str | None = None
+        self, text: str, start: int, end: int, *, excluding: str | None = None
     ) -> Iterator[tuple[list[Span], str]]:
         """The runs of the longest match at each place that no match before it covers.
 
         Args:
             apart: an expression that is not looked for.
         """
-        matches = self._matches_of_words(text, start, end, apart)
+        matches = self._matches_of_words(text, start, end, excluding)
         if self._unspaced is None:
             yield from matches
             return
-        pieces = [([m.span()], m.group()) for m in self._unspaced.finditer(text, start, end) if m[0] != apart]
+        pieces = [
+            ([m.span()], m.group()) for m in self._unspaced.finditer(text, start, end) if m[0] != excluding
+        ]
         after = start
         for runs, name in sorted([*matches, *pieces], key=lambda match: (match[0][0][0], -match[0][-1][1])):
             if runs[0][0] >= after:
@@ -572,7 +578,7 @@ class ExpressionIndex:
                 yield runs, name
 
     def _matches_of_words(
-        self, text: str, start: int, end: int, apart: str | None
+        self, text: str, start: int, end: int, excluding: str | None
     ) -> Iterator[tuple[list[Span], str]]:
         if not self._expressions:
             return
@@ -590,7 +596,7 @@ class ExpressionIndex:
             (number for piece in pieces for number in self._by_words.get(piece, ())),
         )
         for number in dict.fromkeys(having):
-            if self._expressions[number] == apart:
+            if self._expressions[number] == excluding:
                 continue
             beginnings, further, _ = _landmarks(*self._key(number))
             words = iter([word for word, *_ in text_words])
@@ -727,7 +733,9 @@ def move_span(span: Span, edits: Sequence[Edit]) -> Span:
 def is_among(idiom: str, others: Iterable[str]) -> bool:
     """Whether an idiom is one of others: small words aside, the words of either are among the other's."""
     words = _content_words(idiom)
-    return bool(words) and any(of and (words <= of or of <= words) for of in map(_content_words, others))
+    return bool(words) and any(
+        content and (words <= content or content <= words) for content in map(_content_words, others)
+    )
 
 
 @lru_cache(maxsize=100_000)

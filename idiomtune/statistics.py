@@ -147,8 +147,8 @@ def _roc_auc(predicted: Array, gold: Array, weights: Array) -> Array:
 
 def _average_precision(predicted: Array, gold: Array, weights: Array) -> Array:
     """Equal predictions are at one threshold."""
-    gained, of = (_by_value(-predicted, w)[1] for w in (weights * (gold == 1), weights))
-    hits, reached = gained.cumsum(1), of.cumsum(1)
+    gained, predicted_weight = (_by_value(-predicted, w)[1] for w in (weights * (gold == 1), weights))
+    hits, reached = gained.cumsum(1), predicted_weight.cumsum(1)
     precision = np.where(reached > 0, hits / reached, 0.0)
     return np.asarray((gained * precision).sum(1) / hits[:, -1])
 
@@ -158,8 +158,8 @@ def _macro_f1(predicted: Array, gold: Array, weights: Array) -> Array:
     means = np.zeros(len(weights))
     for label in (0, 1):
         predicted_so, is_so = predicted == label, gold == label
-        both, either = weights @ (predicted_so & is_so), weights @ (predicted_so.astype(float) + is_so)
-        means += both / np.maximum(either, 1)
+        agreed, counted = weights @ (predicted_so & is_so), weights @ (predicted_so.astype(float) + is_so)
+        means += agreed / np.maximum(counted, 1)
     return means
 
 

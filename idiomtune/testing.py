@@ -243,9 +243,11 @@ class _ObjectiveChecks:
         objective.modules.eval()
         return objective
 
-    def _loss(self, batch: Batch, rows: Tensor | None = None, of: Objective | None = None) -> ObjectiveLoss:
+    def _loss(
+        self, batch: Batch, rows: Tensor | None = None, objective: Objective | None = None
+    ) -> ObjectiveLoss:
         seed_everything(0)  # as the loop does, for what modules draw
-        return (of or self._objective).loss(_rows(batch.requests) if rows is None else rows, batch)
+        return (objective or self._objective).loss(_rows(batch.requests) if rows is None else rows, batch)
 
     def _is_same(self, value: float, expected: float) -> bool:
         return math.isclose(value, expected, rel_tol=1e-3, abs_tol=1e-4 * self._size)
@@ -267,9 +269,9 @@ class _ObjectiveChecks:
         """A step has an empty part, or other anchors, if it is cut into three, or epochs have unequal numbers
         of steps: draw equally many in each epoch, then cut them, as idiomtune.objectives.steps.in_shards."""
         whole, cut = (self._objective.epoch_steps(0, shards) for shards in (1, 3))
-        anchors, again = ([sorted(chain(*step)) for step in steps] for steps in (whole, cut))
+        anchors, of_parts = ([sorted(chain(*step)) for step in steps] for steps in (whole, cut))
         lengths = {len(self._objective.epoch_steps(epoch, 1)) for epoch in range(4)}
-        return anchors != again or not all(map(all, cut)) or (len(lengths) > 1 and lengths)
+        return anchors != of_parts or not all(map(all, cut)) or (len(lengths) > 1 and lengths)
 
     def once(self) -> object:
         """An anchor comes twice in an epoch: draw a permutation, or set repeats_anchors = True."""
@@ -295,7 +297,7 @@ class _ObjectiveChecks:
     def _drawn(self, objective: Objective, epoch: int) -> dict[str, Any]:
         steps = objective.epoch_steps(epoch, 1)
         batch = objective.batch(epoch, steps[-1][0])
-        loss = self._loss(batch, of=objective).loss.item()
+        loss = self._loss(batch, objective=objective).loss.item()
         return {"steps": steps, "anchors": batch.anchors, "texts": batch.requests, "loss": loss}
 
     def requests(self) -> object:
@@ -320,18 +322,20 @@ class _ObjectiveChecks:
         precisions = ((1e-6, 1e-4, torch.float64), (1e-3, 0.03, torch.float32))[bool(self._trained) :]
         for batch in (batch for batch in self._batches if batch.requests):
             signs = np.random.default_rng(0).choice([-1.0, 1.0], (3, len(batch.requests), _WIDTH))
-            ways = torch.tensor(signs)
-            if all(max(self._errors(batch, ways, step, kind)) > most for step, most, kind in precisions):
-                alone = ways[0] * torch.eye(len(batch.requests))[:, :, None]
+            directions = torch.tensor(signs)
+            if all(
+                max(self._errors(batch, directions, step, kind)) > most for step, most, kind in precisions
+            ):
+                alone = directions[0] * torch.eye(len(batch.requests))[:, :, None]
                 return batch.requests[int(np.argmax(self._errors(batch, alone, 1e-3, torch.float32)))].text
         return None
 
-    def _errors(self, batch: Batch, ways: Tensor, step: float, dtype: torch.dtype) -> list[float]:
+    def _errors(self, batch: Batch, directions: Tensor, step: float, dtype: torch.dtype) -> list[float]:
         """Of the derivative in each direction, as a share of the gradient."""
         rows = _rows(batch.requests).to(dtype)
         gradient = self._gradients(batch, rows.clone())[1][0]
         changes, expected = directional_derivatives(
-            lambda at: self._loss(batch, at).loss, rows, gradient, step * ways
+            lambda at: self._loss(batch, at).loss, rows, gradient, step * directions
         )
         size = max(gradient.double().norm().item(), 1e-3 * self._size)
         errors: list[float] = ((changes - expected).abs() / (step * size or 1.0)).tolist()
@@ -410,14 +414,14 @@ class _BenchmarkChecks:
             for key, value in self._scores(partial(_rows, model=number)).items():
                 self._random[key].append(value)
 
-    def _scores(self, embed: Embed, of: Benchmark | None = None) -> dict[str, float]:
-        table = score_declaration((of or self._benchmark).score(embed).scores)
+    def _scores(self, embed: Embed, benchmark: Benchmark | None = None) -> dict[str, float]:
+        table = score_declaration((benchmark or self._benchmark).score(embed).scores)
         self._parts |= table.parts
         return {key: float(value) for key, value in table.items() if math.isfinite(value)}
 
-    def _differ(self, embed: Embed, other: Embed, of: Benchmark | None = None) -> list[Any]:
+    def _differ(self, embed: Embed, other: Embed, benchmark: Benchmark | None = None) -> list[Any]:
         """The first score that is another for the other model."""
-        values, others = self._scores(embed), self._scores(other, of)
+        values, others = self._scores(embed), self._scores(other, benchmark)
         pairs = [(key, value, others.get(key, math.nan)) for key, value in values.items()]
         return [pair for pair in pairs if not _near(*pair[1:])]
 
@@ -536,8 +540,8 @@ class _DatasetChecks:
     def reading(self) -> object:
         """A split is another when it is read again: keep the order of the file, and draw nothing."""
         set_seed(2)
-        again = {split: [*map(repr, self._read(split))] for split in self._records}
-        return [split for split, records in self._records.items() if again[split] != [*map(repr, records)]]
+        reread = {split: [*map(repr, self._read(split))] for split in self._records}
+        return [split for split, records in self._records.items() if reread[split] != [*map(repr, records)]]
 
     def licence(self) -> object:
         """No licence is declared, DatasetType(licence=): a model's follows from it. (If unknown, skip it.)"""

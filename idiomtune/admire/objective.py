@@ -170,7 +170,7 @@ class AdmireObjective:
             usages = [usage for anchor in anchors for usage in self._usages_with(epoch, anchor)]
             sentences = [*map(usage_of, items), *usages]
             of_usages = (self._by_compound.get(plain_expression(usage.phrase), ()) for usage in sentences)
-            meanings = list(dict.fromkeys(text for both in of_usages for texts in both for text in texts))
+            meanings = list(dict.fromkeys(text for sides in of_usages for texts in sides for text in texts))
             requests = [request for item in items for request in scorer.item_requests(item)]
         captions = [row for row, request in enumerate(requests) if request in self._plain]
         requests += [request for usage in usages for request in scorer.sense_requests(usage)]
@@ -209,7 +209,7 @@ class AdmireObjective:
         rank = self._rank_loss(route(by_expert, senses[:num]), _gold_ranks(items, logits.device))
         sense = functional.cross_entropy(logits, senses)
         of_sentences = [self._meanings(usage) for usage in sentences]
-        is_in = [[[text in side for text in texts] for side in both] for both in of_sentences]
+        is_in = [[[text in side for text in texts] for side in sides] for sides in of_sentences]
         correct, wrong = torch.tensor(is_in, device=logits.device).bool().unbind(1)  # (N, M)
         meaning, num_with = meaning_loss(vectors, meanings, correct, wrong, weights.temperature)
         total = weights.rank_weight * rank + weights.sense_weight * sense + weights.meaning_weight * meaning

@@ -31,14 +31,14 @@ def best_f1(predicted: Sequence[float], gold: Sequence[float]) -> tuple[float, f
         predicted: (N,); those that are greater than the threshold count as positive.
         gold: (N,), 1 or 0, both of which occur.
     """
-    positives, of, thresholds = _by_threshold(predicted, gold)
-    return _best(2 * positives / (of + sum(gold)), thresholds)
+    positives, predictions, thresholds = _by_threshold(predicted, gold)
+    return _best(2 * positives / (predictions + sum(gold)), thresholds)
 
 
 def best_accuracy(predicted: Sequence[float], gold: Sequence[float]) -> tuple[float, float]:
     """The greatest accuracy over all thresholds, and its threshold. Args: as :func:`best_f1`."""
-    positives, of, thresholds = _by_threshold(predicted, gold)
-    right = positives + (len(gold) - sum(gold)) - (of - positives)
+    positives, predictions, thresholds = _by_threshold(predicted, gold)
+    right = positives + (len(gold) - sum(gold)) - (predictions - positives)
     return _best(right / len(gold), thresholds)
 
 
@@ -51,12 +51,12 @@ def _by_threshold(
     them comes the greatest prediction itself as a threshold, which nothing is above: (T + 1,) each.
     """
     values, kind = np.unique(-np.asarray(predicted, dtype=float), return_inverse=True)
-    of = np.bincount(kind).cumsum()
+    predictions = np.bincount(kind).cumsum()
     positives = np.bincount(kind, weights=np.asarray(gold, dtype=float)).cumsum().astype(np.int64)
     just_below = np.nextafter(-values, -np.inf)
     halfway = np.append((-values[:-1] - values[1:]) / 2, just_below[-1])
     thresholds = np.minimum(halfway, just_below)  # halfway between neighbours is rounded to one of them
-    return np.append(positives, 0), np.append(of, 0), np.append(thresholds, -values[0])
+    return np.append(positives, 0), np.append(predictions, 0), np.append(thresholds, -values[0])
 
 
 def _best(values: NDArray[np.float64], thresholds: NDArray[np.float64]) -> tuple[float, float]:

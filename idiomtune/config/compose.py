@@ -113,9 +113,9 @@ def _check_idiom_tokens(
                 f"objective.parts.{name}.objective={part['objective']}"
             )
     if len(set(needed.values())) > 1:
-        ways = ", ".join(f"objective.parts.{name}: {start}" for name, start in needed.items())
+        starts = ", ".join(f"objective.parts.{name}: {start}" for name, start in needed.items())
         raise UserError(
-            f"model.idiom_tokens_start: experiments among the parts need different tokens ({ways}), and a "
+            f"model.idiom_tokens_start: experiments among the parts need different tokens ({starts}), and a "
             "model has one kind: leave one of them out, or name its objective instead"
         )
 
@@ -400,9 +400,9 @@ def hydra_message(error: Exception) -> str:
 def _unknown(kind: str, section: str, name: str, choices: Sequence[str]) -> str:
     """The message for an unknown option of a section or choice of a group, with those that exist."""
     if kind == "option":
-        override, sign, there = f"{section}.{name}".lstrip("."), ".", section or "the configuration"
+        override, sign, parent = f"{section}.{name}".lstrip("."), ".", section or "the configuration"
     else:
-        override, sign, there = f"{section}={name}", "=", section
+        override, sign, parent = f"{section}={name}", "=", section
     near = nearest(name, choices)
     guess = f" Did you mean {section}{sign if section else ''}{near[0]}?" if near else ""
     # What has a slash, or is a folder, was taken as such before.
@@ -410,5 +410,5 @@ def _unknown(kind: str, section: str, name: str, choices: Sequence[str]) -> str:
         "; it also takes a folder, or <owner>/<name> on the Hub" if override.startswith("model=") else ""
     )
     return f"{override}: there is no such {kind}.{guess}" + (
-        f"\n{there} has {', '.join(choices)}{addition}" if choices else ""
+        f"\n{parent} has {', '.join(choices)}{addition}" if choices else ""
     )

@@ -162,7 +162,9 @@ def _register_extensions(options: Sequence[str], flags: Sequence[str]) -> None:
     for module in filter(None, modules):
         load_extensions([module])
         types = declarations_of(module)
-        data_options = dict.fromkeys(t.setting.removeprefix("data.") for t in types if isinstance(t, DatasetType))
+        data_options = dict.fromkeys(
+            t.setting.removeprefix("data.") for t in types if isinstance(t, DatasetType)
+        )
         for declared in types:
             group = "benchmark" if isinstance(declared, BenchmarkType) else "objective"
             files = (folder / group / f"{declared.name}.yaml" for folder in _config_folders(flags))

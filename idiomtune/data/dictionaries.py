@@ -163,8 +163,8 @@ def read_wiktionary(
             entry = _DictionaryWord.model_validate_json(line)
         except ValidationError as error:
             problem = error.errors()[0]
-            where = ".".join(map(str, problem["loc"]))
-            report(path, f"line {number}", f"field {where!r}: {problem['msg']}" if where else problem["msg"])
+            field = ".".join(map(str, problem["loc"]))
+            report(path, f"line {number}", f"field {field!r}: {problem['msg']}" if field else problem["msg"])
             continue
         word, pos = entry.word, entry.pos
         if language not in (entry.lang_code, entry.lang) or pos in _NO_IDIOMS or not is_expression(word):

@@ -135,20 +135,20 @@ def idiolink_root(root: str | None, *, sample: bool) -> Path:
     """
     if sample:
         return SAMPLE_ROOT / IDIOLINK.name
-    for named, by in ((root, IDIOLINK.setting), (os.environ.get("IDIOM_DATA"), "IDIOM_DATA")):
+    for named, source in ((root, IDIOLINK.setting), (os.environ.get("IDIOM_DATA"), "IDIOM_DATA")):
         if not named:
             continue
-        folder = user_path(named, by)
+        folder = user_path(named, source)
         if not is_folder(folder):
-            raise UserError("there is no such folder", option=by, file=folder)
+            raise UserError("there is no such folder", option=source, file=folder)
         for candidate in (folder / "idiolink", folder, folder / "data", folder / "idiolink" / "data"):
             if any(candidate.glob("*/indexes.json")):
                 return candidate
         # A folder of other datasets is not a mistake.
-        others = by == "IDIOM_DATA" or any((folder / d.name).is_dir() for d in DECLARED if d != IDIOLINK)
+        others = source == "IDIOM_DATA" or any((folder / d.name).is_dir() for d in DECLARED if d != IDIOLINK)
         problem = "found no IdioLink split there: it needs <split>/indexes.json and <split>/queries.json, "
         problem += "directly or under idiolink/"
-        raise (DataMissingError if others else UserError)(problem, option=by, file=folder)
+        raise (DataMissingError if others else UserError)(problem, option=source, file=folder)
     return _download_root()
 
 
@@ -232,12 +232,14 @@ def fold_splits(root: Path, fold: int, folds: int) -> tuple[Split, Split]:
     Returns:
         The training split and the scored split, both named `cv`.
     """
-    both = _join("cv", [_read_split(root, name) for name in ("train", "val")])
-    scored_idioms = held_out_names((d.idiom for d in both.documents), fold, folds, "idioms in train and val")
-    documents = tuple(d for d in both.documents if d.idiom not in scored_idioms)
-    queries = tuple(q for q in both.queries if q.idiom not in scored_idioms)
-    training = replace(both, documents=documents, queries=queries)
-    scored = replace(both, queries=tuple(q for q in both.queries if q.idiom in scored_idioms))
+    joined = _join("cv", [_read_split(root, name) for name in ("train", "val")])
+    scored_idioms = held_out_names(
+        (d.idiom for d in joined.documents), fold, folds, "idioms in train and val"
+    )
+    documents = tuple(d for d in joined.documents if d.idiom not in scored_idioms)
+    queries = tuple(q for q in joined.queries if q.idiom not in scored_idioms)
+    training = replace(joined, documents=documents, queries=queries)
+    scored = replace(joined, queries=tuple(q for q in joined.queries if q.idiom in scored_idioms))
     _check_relevance(scored)
     return training, scored
 

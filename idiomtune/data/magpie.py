@@ -81,13 +81,13 @@ def read_magpie(files: DataFiles, unseen: Iterable[str]) -> list[Usage]:
     draw = random.Random(0)
     chosen: list[Usage] = []
     for name in sorted(uses):
-        both: list[Sequence[Usage]] = []
+        uses_of: list[Sequence[Usage]] = []
         for of_usage in uses[name].values() if min(map(len, uses[name].values())) >= _MIN else ():
             unscored = [usage for usage in of_usage if not scored.find(usage.sentence)]
             num_scored += len(of_usage) - len(unscored)
-            both.append(draw.sample(unscored, min(len(unscored), _MAX)))
-        if both and min(map(len, both)) >= _MIN:
-            chosen += chain.from_iterable(both)
+            uses_of.append(draw.sample(unscored, min(len(unscored), _MAX)))
+        if uses_of and min(map(len, uses_of)) >= _MIN:
+            chosen += chain.from_iterable(uses_of)
     log.info(
         "MAGPIE: %d sentences of %d expressions; left out: %d expressions of IdioLink's%s, %d sentences with "
         "one, %d whose offsets are outside",

@@ -61,13 +61,13 @@ EpsilonLanguage = Literal["en", "pt"]
 LANGUAGE_NAMES = {"en": "English", "pt": "Portuguese", "gl": "Galician", "all": "together"}
 
 
-def unseen_astitch(taught: Collection[str]) -> list[AStitchSplit]:
+def unseen_astitch(trained: Collection[str]) -> list[AStitchSplit]:
     """The splits of AStitch none of whose compounds is in AStitch's files that taught the senses.
 
     AdMIRe's items teach senses too, and share some compounds with both splits.
     """
-    splits = () if set(taught) & set(_ASTITCH_SHOTS) else get_args(AStitchSplit)
-    return [split for split in splits if split.removeprefix("astitch_") not in taught]
+    splits = () if set(trained) & set(_ASTITCH_SHOTS) else get_args(AStitchSplit)
+    return [split for split in splits if split.removeprefix("astitch_") not in trained]
 
 
 def fold_part(names: Iterable[str], part: int, parts: int) -> set[str]:

@@ -104,7 +104,7 @@ class Ncimp:
         counts = ", ".join(f"{name} {classes[name]}" for name in EPSILON_CLASSES)
         num_sentences = sum(len(c.contexts) for c in self.compounds)
         parts = [f"{len(self.compounds)} compounds ({counts}), {num_sentences} sentences"]
-        parts += [f"left out {len(n)} {why} ({listed(n)})" for why, n in self.left_out.items() if n]
+        parts += [f"left out {len(n)} {reason} ({listed(n)})" for reason, n in self.left_out.items() if n]
         parts += [f"{kind}: {count}" for kind, count in self.counts.items() if count]
         return f"NCIMP {self.language.upper()}: " + "; ".join(parts)
 

@@ -290,7 +290,7 @@ def dataset_folder(dataset: DatasetType, named: str | None, root: str | None, *,
         if not (is_folder(folder) or is_file(folder)):
             raise UserError("there is no such file or folder", option=dataset.setting, file=named)
         return folder / dataset.name if (folder / dataset.name).is_dir() else folder
-    for above, by in ((root, "data.root"), (os.environ.get("IDIOM_DATA"), "IDIOM_DATA")):
-        if above and is_folder(folder := user_path(above, by) / dataset.name):
+    for above, source in ((root, "data.root"), (os.environ.get("IDIOM_DATA"), "IDIOM_DATA")):
+        if above and is_folder(folder := user_path(above, source) / dataset.name):
             return folder
     return None

@@ -161,9 +161,13 @@ def score_declaration(scores: Iterable[Score]) -> ScoreTable:
 
 def is_data_path(option: str) -> bool:
     """Whether an option only names the place of data, so that another value is the same run."""
-    data_options = [f"benchmark.{b.name}.{option_}" for b in benchmark_types().values() for option_ in b.options.places]
+    data_options = [
+        f"benchmark.{b.name}.{option_}" for b in benchmark_types().values() for option_ in b.options.places
+    ]
     data_options += [dataset.setting for dataset in dataset_types().values()]
-    is_in_one = any(f"{option}.".startswith(f"{option_}.") for option_ in data_options)  # each of several has a name
+    is_in_one = any(
+        f"{option}.".startswith(f"{option_}.") for option_ in data_options
+    )  # each of several has a name
     return is_in_one or FOLDER.fullmatch(option) is not None
 
 
@@ -191,8 +195,8 @@ def load_extensions(modules: Sequence[str]) -> None:
                 raise UserError(
                     f"extensions: {module} is not installed, and is not in the current folder (or PYTHONPATH)"
                 ) from error
-            why = f"{type(error).__name__}: {error}".rstrip(": ")
-            raise UserError(f"extensions: {module} cannot be imported: {why}") from error
+            reason = f"{type(error).__name__}: {error}".rstrip(": ")
+            raise UserError(f"extensions: {module} cannot be imported: {reason}") from error
         names = {(type(declaration), declaration.name) for declaration in _all_declarations()}
         for declaration in declared:
             if (type(declaration), declaration.name) in names:

@@ -74,9 +74,13 @@ def usage_requests(
             raise ArgumentValueError("is empty", option="expressions")
     pairs = list(zip(texts, expressions_, strict=False))  # of other lengths: refused below
     lacks = [all(isinstance(part, str) for part in pair) and _place(*pair) is None for pair in pairs]
-    spans = [None if is_missing else expression for (_, expression), is_missing in zip(pairs, lacks, strict=True)]
+    spans = [
+        None if is_missing else expression for (_, expression), is_missing in zip(pairs, lacks, strict=True)
+    ]
     requests = requests_for(texts, [*spans, *expressions_[len(spans) :]], names=("texts", "expressions"))
-    names = [expression if isinstance(expression, str) else text[slice(*expression)] for text, expression in pairs]
+    names = [
+        expression if isinstance(expression, str) else text[slice(*expression)] for text, expression in pairs
+    ]
     usages = [replace(request, pooling="usage", with_meanings=False) for request in requests]
     return [None if lack else usage for lack, usage in zip(lacks, usages, strict=True)], names
 

@@ -78,16 +78,18 @@ def choose_device(device: str, precision: str, before: str | None = None) -> Pla
         raise UserError(message, option=f"device={device}")
     bf16 = device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     if precision == "auto" and device == "cpu" and has_bf16_instructions():
-        chosen, why = _precision_of_a_cpu(before)
+        chosen, precision_reason = _precision_of_a_cpu(before)
     elif precision == "auto":
-        chosen, why = ("bf16", "the GPU supports it") if bf16 else ("fp32", "exact, and fast here")
+        chosen, precision_reason = (
+            ("bf16", "the GPU supports it") if bf16 else ("fp32", "exact, and fast here")
+        )
     else:
         if precision == "fp16" and device == "cpu":
             raise UserError("is not for the CPU; use precision=fp32 or bf16", option="precision=fp16")
         if precision == "bf16" and device == "cuda" and not bf16:
             raise UserError("this GPU does not have it; use precision=fp16 or fp32", option="precision=bf16")
-        chosen, why = cast(Precision, precision), "as requested"
-    return Placement(device, chosen, f"device {device}: {reason}; precision {chosen}: {why}")
+        chosen, precision_reason = cast(Precision, precision), "as requested"
+    return Placement(device, chosen, f"device {device}: {reason}; precision {chosen}: {precision_reason}")
 
 
 def has_bf16_instructions() -> bool:

@@ -512,10 +512,10 @@ class Encoder(nn.Module):
         if not pairs:
             return [math.nan] * missing
         gate = gate_of(self, labelled_usages)
-        both = self.usage_features(
+        features = self.usage_features(
             [request for request, _ in pairs] + [bare_expression(n) for _, n in pairs], gate.layers
         )
-        usages = iter(gate.usage(*gate.terms(both).chunk(2)).tolist())
+        usages = iter(gate.usage(*gate.terms(features).chunk(2)).tolist())
         return [math.nan if request is None else next(usages) for request in requests]
 
     def find(self, texts: Iterable[str]) -> list[Occurrence]:
@@ -719,8 +719,8 @@ class Encoder(nn.Module):
     @property
     def reader(self) -> Reader:
         """How the model reads requests."""
-        how = self.prompts, self._pooling.include_prompt, self.idiom_tokens, self.meanings
-        return Reader(self._tokenizer, self.model.max_seq_length, *how)
+        parts = self.prompts, self._pooling.include_prompt, self.idiom_tokens, self.meanings
+        return Reader(self._tokenizer, self.model.max_seq_length, *parts)
 
     def forward_batches(
         self, requests: Sequence[Request], *, min_batches: int = 1, batch_size: int | None = None
@@ -734,8 +734,8 @@ class Encoder(nn.Module):
         Raises:
             UserError: if a span is missing, outside its text, or beyond the maximum length.
         """
-        how = self.reader, self.tokens_per_forward, min_batches, batch_size
-        batches, cut, truncated = plan_batches(requests, *how)
+        options = self.reader, self.tokens_per_forward, min_batches, batch_size
+        batches, cut, truncated = plan_batches(requests, *options)
         if cut and not self.cut_spans:  # only the first call that cuts some reports it
             spans = {request for request in requests if request.pooling == "span"}
             log.warning("%s", truncated_spans_note(len(cut), len(spans), self.model.max_seq_length))

@@ -86,13 +86,13 @@ def learned_from(folder: Path) -> list[dict[str, Any]]:
 
 def learned_glossaries(model: ModelSettings) -> list[dict[str, Any]]:
     """The records of the glossaries that `idiomtune learn` taught a model in a folder, in their order."""
-    taught = read_learned(Path(resolve_model_path(model.path)))
-    if taught is None:
+    record = read_learned(Path(resolve_model_path(model.path)))
+    if record is None:
         return []
-    return [*taught.get("taught_before", []), *([taught["glossary"]] if taught["glossary"]["files"] else [])]
+    return [*record.get("taught_before", []), *([record["glossary"]] if record["glossary"]["files"] else [])]
 
 
-def glossary_note(facts: Mapping[str, Any] | None, learnt: Sequence[Mapping[str, Any]] = ()) -> list[str]:
+def glossary_note(facts: Mapping[str, Any] | None, learned: Sequence[Mapping[str, Any]] = ()) -> list[str]:
     """The note on every table of scores of a model that reads a glossary, or has learnt one.
 
     Args:
@@ -100,5 +100,5 @@ def glossary_note(facts: Mapping[str, Any] | None, learnt: Sequence[Mapping[str,
         learnt: from :func:`learned_glossaries`.
     """
     read = [] if facts is None else [f"with a glossary ({', '.join(facts.get('files', ['its own']))})"]
-    names = dict.fromkeys(name for glossary in learnt for name in glossary["files"])
+    names = dict.fromkeys(name for glossary in learned for name in glossary["files"])
     return read + [f"with a glossary, learnt ({', '.join(names)})"] * bool(names)

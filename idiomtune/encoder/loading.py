@@ -177,11 +177,11 @@ def _with_adapter(folder: Path) -> Path:
     def make(target: Path) -> None:
         weights, adapters = load_file(weights_file), load_file(folder / ADAPTER)
         for name, a in adapters.items():  # (rank, in)
-            layer, _, which = name.removeprefix("base_model.model.").partition(".lora_")
-            if which == "A.weight":
+            layer, _, factor = name.removeprefix("base_model.model.").partition(".lora_")
+            if factor == "A.weight":
                 b = adapters[name.replace(".lora_A.", ".lora_B.")]  # (out, rank)
                 weights[f"{layer}.weight"] += config["lora_alpha"] / config["r"] * b.float() @ a.float()
-            elif which != "B.weight":  # an embedding's, say
+            elif factor != "B.weight":  # an embedding's, say
                 raise KeyError(name)
         for part_folder, file in files.items():
             (target / part_folder).parent.mkdir(parents=True, exist_ok=True)

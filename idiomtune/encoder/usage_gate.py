@@ -222,7 +222,10 @@ def _readings(request: Request, meanings: Meanings) -> list[list[Request]]:
     bare = Request(request.text, pooling="usage", with_meanings=False)
     own = replace(sentence, with_meanings=meanings.form == "beside")
     return [
-        [*(replace(bare, span=old) for old, _, _ in matches), *(bare_expression(name) for *_, name in matches)],
+        [
+            *(replace(bare, span=old) for old, _, _ in matches),
+            *(bare_expression(name) for *_, name in matches),
+        ],
         [own] if is_span else [replace(own, span=old, pooling="span") for old, _, _ in matches],
         [replaced],
         [replace(replaced, span=new, pooling="span") for _, new, _ in matches],
@@ -268,8 +271,8 @@ def separate_usages(embeddings: Tensor, names: Tensor, usage: Tensor) -> Tensor:
     """
     u = torch.ones(embeddings.shape[1], device=embeddings.device)
     u[1::2] = -1
-    apart = (usage - 0.5)[:, None] * normalize(u, dim=0)
-    return normalize(embeddings + 0.5 * names + apart, dim=1)
+    shift = (usage - 0.5)[:, None] * normalize(u, dim=0)
+    return normalize(embeddings + 0.5 * names + shift, dim=1)
 
 
 # ---------------------------------------------------------------- which gate a model gets
@@ -388,8 +391,8 @@ def gate_examples(
     with progress_bar("fitting the gate of meanings", encoder.num_texts(read)) as advance:
         rows = encoder.usage_features(read, layers, advance)  # (N + distinct, F)
     of_names = dict(zip(distinct, rows[len(requests) :], strict=True))
-    apart = torch.stack([of_names[name] for name in names])
-    return rows[: len(requests)], labels, names, layers, apart, len(bare)
+    bare_features = torch.stack([of_names[name] for name in names])
+    return rows[: len(requests)], labels, names, layers, bare_features, len(bare)
 
 
 def excerpt(request: Request, num_words: int) -> Request:

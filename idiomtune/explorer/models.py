@@ -100,8 +100,8 @@ def find_models(name: str, *, trust_remote_code: bool = False) -> list[ShownMode
         base = _recorded_settings(str(config["path"]), config | code)
         check_recorded_files(glossary_files(base), run)
         after = ShownModel(f"trained: {run.name}", f"{run.name}/{saved.name}", base, saved)
-    elif taught := learned_from(path):
-        record, *_ = taught
+    elif records := learned_from(path):
+        record, *_ = records
         _refuse_code(record["options"], path / LEARNED, trust_remote_code)
         options = {key: value for key, value in record["options"].items() if not key.startswith("glossary")}
         base = _recorded_settings(record["model"], options | code)
@@ -185,8 +185,8 @@ def find_corpus(options: ExploreSettings) -> Corpus:
 def _run_of(name: str) -> tuple[Path, Path] | None:
     """The run of a model, or of the one that it was taught from."""
     path = user_path(name, "model")
-    taught = learned_from(path)
-    return run_and_model(user_path(taught[-1]["model"], "model") if taught else path)
+    records = learned_from(path)
+    return run_and_model(user_path(records[-1]["model"], "model") if records else path)
 
 
 def _idiolink(root: Path, split: str | None, name: str) -> Corpus:

@@ -183,8 +183,8 @@ def application(explorer: Explorer, page: str) -> Starlette:
                 question = Question.model_validate_json(await _body(request))
                 return JSONResponse(await run_in_threadpool(locked, question))
             except ValidationError as error:
-                where = ".".join(map(str, error.errors()[0]["loc"]))
-                return JSONResponse({"error": f"{where}: {error.errors()[0]['msg']}"}, 400)
+                field = ".".join(map(str, error.errors()[0]["loc"]))
+                return JSONResponse({"error": f"{field}: {error.errors()[0]['msg']}"}, 400)
             except (UserError, ClientDisconnect) as error:  # the latter goes nowhere
                 return JSONResponse({"error": str(error)}, 400)
 

@@ -148,7 +148,11 @@ def _datasets(name: str, config: Mapping[str, Any]) -> list[LicensedSource]:
 def _own_data(options: Sequence[Any]) -> list[LicensedSource]:
     """The user's own data: the names of its files, without their folders; each data set of the Hub."""
     locations = [location for option in options for location in as_list(option or [])]
-    on_hub = [re.sub(r"^hf:([^/:@]+/[^/:@]+).*", r"\1", location) for location in locations if location.startswith("hf:")]
+    on_hub = [
+        re.sub(r"^hf:([^/:@]+/[^/:@]+).*", r"\1", location)
+        for location in locations
+        if location.startswith("hf:")
+    ]
     local = [Path(location) for location in locations if not location.startswith("hf:")]
     files = dict.fromkeys(Path(shown_path(location)).name for location in local)
     sources = [LicensedSource(f"the user's own data ({', '.join(files)})")] if files else []
@@ -439,5 +443,5 @@ def _origin(glossary: Mapping[str, Any]) -> str:
 def _versions(record: Mapping[str, Any]) -> str:
     code, packages = record.get("code", {}), record.get("packages", {})
     commit = f" ({code['commit'][:12]})" if code.get("commit") else ""
-    of = [f"{name} {packages[name]}" for name in ("sentence-transformers", "torch") if name in packages]
-    return ", ".join([f"idiomtune {code.get('version', '')}{commit}", *of])
+    versions = [f"{name} {packages[name]}" for name in ("sentence-transformers", "torch") if name in packages]
+    return ", ".join([f"idiomtune {code.get('version', '')}{commit}", *versions])

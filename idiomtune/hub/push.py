@@ -398,9 +398,9 @@ def _show(upload: Upload, settings: PushSettings) -> None:
     for problem in upload.problems:
         print(f"Before this can be pushed: {problem}\n")
     sizes = {n: len(f) if isinstance(f, bytes) else f.stat().st_size for n, f in upload.contents().items()}
-    where = f"the Space {upload.repo_id}" if upload.kind == "space" else upload.repo_id
+    target = f"the Space {upload.repo_id}" if upload.kind == "space" else upload.repo_id
     visibility = "private" if settings.private else "public"
-    print(printable(f"{upload.folder} would be pushed to {where}, {upload.branch}"))
+    print(printable(f"{upload.folder} would be pushed to {target}, {upload.branch}"))
     print(f"(dry run: the Hub was not contacted; a new repository would be {visibility})\n")
     lines = [(f"{size:,}", name) for name, size in sizes.items()]
     for size, name in [*lines, *(("left out", name) for name in upload.left_out)]:
@@ -426,10 +426,10 @@ def _push(upload: Upload, settings: PushSettings) -> str:
             log.info("uploading %d files to %s, %s", len(contents), upload.repo_id, upload.branch)
             added = [CommitOperationAdd(name, content) for name, content in contents.items()]
             deleted = [CommitOperationDelete(name) for name in sorted(stale)]
-            where: dict[str, Any] = {"revision": upload.branch, "repo_type": upload.kind}
+            target: dict[str, Any] = {"revision": upload.branch, "repo_type": upload.kind}
             # Not `upload_folder`, which makes several commits: nobody may see half a model.
             done = api.create_commit(
-                upload.repo_id, [*added, *deleted], commit_message=upload.message, **where
+                upload.repo_id, [*added, *deleted], commit_message=upload.message, **target
             )
     except _PUSH_ERRORS as error:
         advice = f"; {_ADVICE[status]}" if (status := _status(error)) in _ADVICE else ""
@@ -453,16 +453,16 @@ def _pushed_before(api: HfApi, upload: Upload, settings: PushSettings) -> set[st
     Raises:
         UserError: if the repository has something else, or is public although it should be private.
     """
-    where: dict[str, Any] = {"repo_id": upload.repo_id, "repo_type": upload.kind}
+    target: dict[str, Any] = {"repo_id": upload.repo_id, "repo_type": upload.kind}
 
     def names(info: Any) -> set[str]:
         return {sibling.rfilename for sibling in info.siblings or []} - {".gitattributes"}
 
     try:
-        info: Any = api.repo_info(**where)
+        info: Any = api.repo_info(**target)
     except RepositoryNotFoundError:
         sdk = "static" if upload.kind == "space" else None
-        api.create_repo(**where, private=settings.private, space_sdk=sdk)
+        api.create_repo(**target, private=settings.private, space_sdk=sdk)
     else:
         if settings.private and info.private is False:
             raise UserError(
@@ -471,20 +471,20 @@ def _pushed_before(api: HfApi, upload: Upload, settings: PushSettings) -> set[st
             )
         if info.private and not settings.private:
             log.warning("the repository %s is private and stays so: its page can change that", upload.repo_id)
-        if (there := names(info)) and MANIFEST not in there and not settings.overwrite:
+        if (present := names(info)) and MANIFEST not in present and not settings.overwrite:
             raise UserError(
                 f"the repository {upload.repo_id} has something that was not pushed from here "
-                f"({listed(sorted(there), 5)}): choose another name, or add overwrite=true to put this "
+                f"({listed(sorted(present), 5)}): choose another name, or add overwrite=true to put this "
                 f"{upload.kind} among it (files of the same name are replaced)"
             )
     if upload.branch != "main":
-        api.create_branch(**where, branch=upload.branch, exist_ok=True)
-    there = names(api.repo_info(**where, revision=upload.branch))
-    if MANIFEST not in there:
+        api.create_branch(**target, branch=upload.branch, exist_ok=True)
+    present = names(api.repo_info(**target, revision=upload.branch))
+    if MANIFEST not in present:
         return set()
     with tempfile.TemporaryDirectory() as folder:  # the client's cache may be read-only
-        api.hf_hub_download(**where, filename=MANIFEST, revision=upload.branch, local_dir=folder)
-        return there & set(json.loads(Path(folder, MANIFEST).read_text(encoding="utf-8"))["files"])
+        api.hf_hub_download(**target, filename=MANIFEST, revision=upload.branch, local_dir=folder)
+        return present & set(json.loads(Path(folder, MANIFEST).read_text(encoding="utf-8"))["files"])
 
 
 @contextmanager

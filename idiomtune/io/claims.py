@@ -96,12 +96,12 @@ def reserved_output(
     new_folder, name = work / "new", f"{option}={path}"
     new, replaced, destination = new_folder / target.name, new_folder / f"{target.name}.replaced", target
     moved: MovedError | None = None
-    there, own_names = (
+    present, own_names = (
         _names(work),
         {LOCK, *resumed},
     )  # `new` is ours beside a lock, which is removed after it
     parts = {target.name, replaced.name, f".{target.name}.partial"}
-    if strays := (there - own_names - ({new_folder.name} if LOCK in there else set())) | (
+    if strays := (present - own_names - ({new_folder.name} if LOCK in present else set())) | (
         _names(new_folder) - parts
     ):
         raise UserError(f"{name}: {work} has {listed(sorted(strays))}, which is of no program here: move it")

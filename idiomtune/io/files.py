@@ -328,13 +328,13 @@ def files_in(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in paths)
 
 
-def find_links(folder: Path, *, apart: Iterable[str] = ()) -> list[Path]:
+def find_links(folder: Path, *, excluding: Iterable[str] = ()) -> list[Path]:
     """All symbolic links in a folder and below it.
 
     Args:
         apart: names of its direct subfolders that are skipped.
     """
-    skipped = {folder / name for name in apart}
+    skipped = {folder / name for name in excluding}
     paths: list[Path] = []
     for parent, folders, names in os.walk(folder):  # which, unlike rglob, passes over what vanishes
         paths += [Path(parent, name) for name in (*folders, *names)]
@@ -362,7 +362,7 @@ def raise_problems(problems: Sequence[str], source: Path | str) -> None:
 
 
 def read_checked(
-    rows: Iterable[S], make: Callable[[S], T], source: Path | str, where: Callable[[S], str]
+    rows: Iterable[S], make: Callable[[S], T], source: Path | str, location: Callable[[S], str]
 ) -> Iterator[T]:
     """What `make` makes of each row; a ValueError, pydantic's too, says what is wrong with one.
 
@@ -378,7 +378,7 @@ def read_checked(
         try:
             done = make(row)
         except ValueError as error:
-            problems += [f"{where(row)}, {problem}" for problem in _problems_of(error)]
+            problems += [f"{location(row)}, {problem}" for problem in _problems_of(error)]
         else:
             yield done
     raise_problems(problems, source)

@@ -280,7 +280,7 @@ def module_folders(folder: Path, *, trusts_code: bool = False) -> list[Path]:
 
 
 def refuse_recorded_code(
-    model: Mapping[str, Any] | None, where: Path | str, *, repeats: bool, option: str
+    model: Mapping[str, Any] | None, record: Path | str, *, repeats: bool, option: str
 ) -> None:
     """Refuse to run a model's code because a file says so.
 
@@ -295,7 +295,7 @@ def refuse_recorded_code(
     """
     if model and model.get("trust_remote_code") and not repeats:
         raise UserError(
-            f"{where} has trust_remote_code: true, which runs Python code that comes with the model. It "
+            f"{record} has trust_remote_code: true, which runs Python code that comes with the model. It "
             f"counts only on the command line, or in the call from Python: read the code, then {option}",
             option=option,
         )
@@ -327,7 +327,7 @@ def check_extensions(run: Path, recorded: Sequence[str], named: Sequence[str]) -
         log.info("extensions, as this run was started here with: %s", ", ".join(others))
 
 
-def check_resumed(run: Path, recorded: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+def check_resumed(run: Path, recorded: Mapping[str, Any], current: Mapping[str, Any]) -> None:
     """Refuse what a run's configuration says and this command line does not, unless the run was started here.
 
     Args:
@@ -337,17 +337,17 @@ def check_resumed(run: Path, recorded: Mapping[str, Any], now: Mapping[str, Any]
     Raises:
         UserError: for modules to import, a model to publish, files that it was not trained on.
     """
-    check_extensions(run, recorded.get("extensions") or (), now.get("extensions") or ())
+    check_extensions(run, recorded.get("extensions") or (), current.get("extensions") or ())
     if _started_with(run).is_file():
         return
     hub, model = recorded.get("hub") or {}, recorded.get("model") or {}
-    if hub.get("push") and not (now.get("hub") or {}).get("push"):
+    if hub.get("push") and not (current.get("hub") or {}).get("push"):
         raise UserError(
             f"the run in {run} was not started here, and publishes models as "
             f"{one_line(str(hub.get('repo_id')))}: repeat it, or give hub.push=null",
             option=f"hub.push={one_line(str(hub['push']))}",
         )
-    named = (now.get("model") or {}).get("glossary") or ()
+    named = (current.get("model") or {}).get("glossary") or ()
     texts = [*(model.get("glossary") or ()), model.get("idiom_tokens")]
     files = [Path(text).expanduser() for text in texts if isinstance(text, str) and text not in named]
     check_recorded_files([file for file in files if is_file(file)], run)

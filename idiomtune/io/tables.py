@@ -358,14 +358,14 @@ def _read_delimited(path: Path, delimiter: str, columns: Sequence[str], problems
             if len(cells) == len(header):
                 yield Row(number, values)
                 continue
-            where = name_row(number, values, columns[0] if columns else "")
+            row_name = name_row(number, values, columns[0] if columns else "")
             hint = ": put a text with a comma or tab in quotation marks" * (len(cells) > len(header))
             hint = ": a cell of a TSV has neither a tab nor a line break" if delimiter == "\t" else hint
-            problems.append(f"{where}: has {len(cells)} fields, but the header has {len(header)}{hint}")
+            problems.append(f"{row_name}: has {len(cells)} fields, but the header has {len(header)}{hint}")
     except csv.Error as error:
         hint = "a quotation mark is not closed, or one within a cell is not doubled?"
-        where = f"row {number + 1}, from line {first_line}"
-        raise UserError(f"cannot be read as a table: {error} ({hint})", file=path, row=where) from None
+        row_name = f"row {number + 1}, from line {first_line}"
+        raise UserError(f"cannot be read as a table: {error} ({hint})", file=path, row=row_name) from None
 
 
 def _read_tabbed(line: str) -> list[str]:

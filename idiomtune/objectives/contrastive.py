@@ -167,8 +167,8 @@ class ContrastiveObjective(ABC):
         self._labels, self._ids = torch.as_tensor(labels), torch.as_tensor(ids)
         if from_batch:
             classes = self._labels.numpy()[self._anchors]  # (A, 2)
-            _, which, counts = np.unique(classes, axis=0, return_inverse=True, return_counts=True)
-            self._classes = which.ravel()
+            _, class_of, counts = np.unique(classes, axis=0, return_inverse=True, return_counts=True)
+            self._classes = class_of.ravel()
             has_positive = counts[self._classes] > 1
         else:
             has_positive = np.array([len(self.candidates(0, i)[0]) > 0 for i in range(len(self._anchors))])
@@ -300,8 +300,8 @@ class ContrastiveObjective(ABC):
         requests += [self.request(c, mode, "document") for mode in self.document_modes for c in candidates]
         # A positive that is its anchor's own text is read once more, with dropout of its own, as SimCSE does.
         is_itself = self._ids[records][:, None] == self._ids[candidates]
-        again = (masks.positive & is_itself).any(0).repeat(len(self.document_modes))
-        for i in (again.nonzero() + first).flatten().tolist():
+        repeats = (masks.positive & is_itself).any(0).repeat(len(self.document_modes))
+        for i in (repeats.nonzero() + first).flatten().tolist():
             requests[i] = replace(requests[i], view=1)
         positive_weights = anchor_weights = None
         if weights := self.options.usage_weights:

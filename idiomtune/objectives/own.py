@@ -217,8 +217,8 @@ class LabelledObjective(TripletObjective):
         groups = None
         if store.has_groups:
             of_rows = store.groups[self._examples.rows]
-            _, first, which = np.unique(of_rows, return_index=True, return_inverse=True)
-            groups = np.argsort(np.argsort(first))[which]
+            _, first, class_of = np.unique(of_rows, return_index=True, return_inverse=True)
+            groups = np.argsort(np.argsort(first))[class_of]
         super().__init__(
             np.unique(store.label_ids[self._examples.rows], return_inverse=True)[1],
             groups,
@@ -304,8 +304,8 @@ class ScoredPairsObjective:
         requests = [_request(self._examples.store, text + side) for side in (0, 1) for text in firsts]
         scores = self._scores[list(anchors)]
         is_level = self._by_order and scores.min() == scores.max()
-        why = "a batch needs pairs of different scores: raise trainer.batch_size" if is_level else ""
-        return Batch(requests, self._examples.names(anchors), torch.from_numpy(scores), empty_because=why)
+        reason = "a batch needs pairs of different scores: raise trainer.batch_size" if is_level else ""
+        return Batch(requests, self._examples.names(anchors), torch.from_numpy(scores), empty_because=reason)
 
     def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
         """The loss of the pairs' cosines and scores."""

@@ -72,8 +72,8 @@ def check(settings: TrainSettings) -> None:
     print(printable(f"objective {settings.objective.name}: {objective.describe()}"))
     print(printable(f"{len(steps)} steps an epoch, {settings.trainer.max_epochs} epochs"))
     every, keys = settings.eval.every, " + ".join(settings.trainer.monitor)
-    when = "epoch" if every == "epoch" else f"{every} steps"
-    best = f"the last, scored by {keys}" if every == "end" else f"the highest {keys}, after each {when}"
+    interval = "epoch" if every == "epoch" else f"{every} steps"
+    best = f"the last, scored by {keys}" if every == "end" else f"the highest {keys}, after each {interval}"
     print(printable(f"the best checkpoint: {best}"))
     if mines_negatives(settings):
         print("hard negatives are mined when training starts")

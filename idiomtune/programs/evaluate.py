@@ -153,8 +153,8 @@ def _report(
     settings: EvaluateSettings, card: Scorecard, outputs: Mapping[str, Path], facts: dict[str, Any]
 ) -> None:
     """Print the table, and write what was asked for."""
-    learnt = learned_glossaries(settings.model)
-    notes = glossary_note(facts["glossary"], learnt)
+    learned = learned_glossaries(settings.model)
+    notes = glossary_note(facts["glossary"], learned)
     name = base_model({"model": settings.model.model_dump()}).name
     if card.scores:
         from idiomtune.reports.screens import show_scores  # pandas takes half a second to import
@@ -169,7 +169,7 @@ def _report(
         meta = {
             "model": name if settings.model.path.startswith("package:") else settings.model.path,
             "data": "; ".join([scored, *notes]),
-            **({"glossary_learnt": learnt} if learnt else {}),
+            **({"glossary_learnt": learned} if learned else {}),
             **facts,
             "notes": card.notes,
             "code": code_version(),

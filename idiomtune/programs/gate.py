@@ -123,8 +123,8 @@ def gate(arguments: GateArguments) -> Verdict:
     load_extensions(arguments.extensions)
     paths, read_notes = find_runs(arguments.folders)
     others, more = find_runs(arguments.against)
-    if both := sorted(set(paths) & set(others)):
-        raise UserError(f"against={both[0]}: that is the run to check")
+    if shared := sorted(set(paths) & set(others)):
+        raise UserError(f"against={shared[0]}: that is the run to check")
     runs = read_runs([*paths, *others])
     candidate = frames.single_recipe(runs[: len(paths)])
     reference = frames.single_recipe(runs[len(paths) :]) if others else None

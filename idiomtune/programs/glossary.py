@@ -56,8 +56,10 @@ def glossary(options: GlossarySettings) -> Path:
         if counts is not None:
             senses = {name: entries for name, entries in senses.items() if counts[name]}
         if not senses:
-            where = "" if counts is None else f" that occurs in={options.texts}"
-            raise UserError(f"there is no expression{where}", option="from", file=",".join(options.sources))
+            condition = "" if counts is None else f" that occurs in={options.texts}"
+            raise UserError(
+                f"there is no expression{condition}", option="from", file=",".join(options.sources)
+            )
         if options.max_similarity is not None:
             senses = _drop_self_explaining(senses, options.similarity_model, options.max_similarity)
         hidden = [
@@ -98,7 +100,9 @@ def _usable(options: GlossarySettings) -> dict[str, list[DictionaryEntry]]:
 
     senses: dict[str, list[DictionaryEntry]] = {}
     spellings: dict[str, str] = {}
-    for name, location in zip(options.sources, options.path or ["default"] * len(options.sources), strict=True):
+    for name, location in zip(
+        options.sources, options.path or ["default"] * len(options.sources), strict=True
+    ):
         earlier, num_left_out = frozenset(spellings), 0
         for entry in _entries(name, None if location == "default" else location, options, skip):
             key, gloss = plain_expression(entry.expression), meaning(entry)

@@ -238,8 +238,8 @@ def _refuse_another(run: Path, facts: Mapping[str, Any]) -> None:
     Raises:
         UserError: naming what differs.
     """
-    before, now = readable_record(run / "config.yaml").get("learned", {}), json.loads(json.dumps(facts))
-    if (changed := [name for name in now if before.get(name) != now[name]]) and checkpoints(run):
+    recorded, current = readable_record(run / "config.yaml").get("learned", {}), json.loads(json.dumps(facts))
+    if (changed := [name for name in current if recorded.get(name) != current[name]]) and checkpoints(run):
         raise UserError(
             f"output: another command with this output was interrupted ({', '.join(changed)} differ): "
             f"repeat that one to resume it, name another output, or delete {run.parent}"

@@ -28,8 +28,8 @@ def _run(arguments: Sequence[str]) -> int:
     if len(folders) != 1:
         raise UserError("give one folder: idiomtune new <folder>")
     folder = user_path(folders[0], "folder")
-    if there := [path.name for path in sorted(TEMPLATES.iterdir()) if os.path.lexists(folder / path.name)]:
-        raise UserError(f"{folder} has {', '.join(there)} already: name another folder")
+    if present := [path.name for path in sorted(TEMPLATES.iterdir()) if os.path.lexists(folder / path.name)]:
+        raise UserError(f"{folder} has {', '.join(present)} already: name another folder")
     try:
         shutil.copytree(TEMPLATES, folder, dirs_exist_ok=True, copy_function=shutil.copyfile)
     except OSError as error:

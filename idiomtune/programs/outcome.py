@@ -142,10 +142,10 @@ def score_best(
     encoder = build_encoder(context.settings.model, context.placement, saved)
     best, trainer = suite.run(encoder), context.settings.trainer
     if trainer.checks("scoring"):
-        again, then = monitored_scores(best.scores, trainer) or 0.0, state.best_score or 0.0
-        if abs(again - then) > _SCORED_ALIKE:
+        rescored, recorded = monitored_scores(best.scores, trainer) or 0.0, state.best_score or 0.0
+        if abs(rescored - recorded) > _SCORED_ALIKE:
             raise InvariantError(
-                f"best/ was scored {then:.4f} when it was saved, and {again:.4f} when it was loaded: it is "
+                f"best/ was scored {recorded:.4f} when it was saved, and {rescored:.4f} when it was loaded: it is "
                 "not the checkpoint that was the best, or scoring depends on more than the model "
                 "(trainer.invariants=[-scoring] ends the run all the same)"
             )
@@ -236,9 +236,9 @@ def report(
     settings, run = context.settings, context.run
     warnings = _not_learnt(settings, state, baseline, best.scores, is_same=not has_learnt)
     data_notes = [SAMPLE_NOTE] if settings.data.sample else []
-    learnt, glossary = learned_glossaries(settings.model), run.record.get("glossary")
-    data_notes += glossary_note(glossary, learnt)
-    empty = [f"{n} of {state.step} steps learnt nothing: {why}" for why, n in state.empty_steps.items()]
+    learned, glossary = learned_glossaries(settings.model), run.record.get("glossary")
+    data_notes += glossary_note(glossary, learned)
+    empty = [f"{n} of {state.step} steps learnt nothing: {reason}" for reason, n in state.empty_steps.items()]
     notes = [*best.notes, *empty]
     meta = {
         "checkpoint": f"step_{state.best_step}",
@@ -249,7 +249,7 @@ def report(
         "not_scored": run.record.get("not_scored", {}),
         "trained_on": run.record.get("trained_on"),
         "glossary": glossary,
-        **({"glossary_learnt": learnt} if learnt else {}),
+        **({"glossary_learnt": learned} if learned else {}),
         "notes": notes,
         "warnings": warnings,
         "files": run.record.get("data", {}),

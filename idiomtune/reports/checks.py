@@ -131,9 +131,9 @@ def summary(checks: Sequence[Check]) -> str:
     if verdict == "passes":
         return f"passes ({len(checks)} check{'s' * (len(checks) > 1)})"
     first = max(decisive, key=lambda check: max(_loss(check.score, end) for end in check.interval or (0.0,)))
-    said = f"{verdict} in {len(decisive)} of {len(checks)} checks, at worst {first.score} ({first.reason})"
+    text = f"{verdict} in {len(decisive)} of {len(checks)} checks, at worst {first.score} ({first.reason})"
     remedy = "; score more queries or several seeds, or check the scores that count: margin=<score>:<margin>"
-    return said + remedy * (verdict == "cannot tell")
+    return text + remedy * (verdict == "cannot tell")
 
 
 def check_table(checks: Sequence[Check], title: str) -> Table:
@@ -152,8 +152,8 @@ def _by_key(kind: str, limits: Limits, candidate: Group, before: Limits) -> dict
     """Score key → margin; the one for all applies to keys without their own."""
     for key in limits:
         if key != EVERY and key not in before:
-            who = candidate.name if key not in candidate.keys else "what it is compared with"
-            raise UserError(f"{kind}: {no_such_score(key, list(before), who)}")
+            owner = candidate.name if key not in candidate.keys else "what it is compared with"
+            raise UserError(f"{kind}: {no_such_score(key, list(before), owner)}")
         if key != EVERY and not candidate.parts[key].better:
             raise UserError(f"{kind}={key}: a change of it is neither better nor worse; use floor=")
     main = [key for key in before if EVERY in limits and _is_share(candidate.parts[key])]

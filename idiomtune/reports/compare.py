@@ -140,18 +140,18 @@ def compare(
 def _problems(score: Score, group: Group, *, untrained: bool = False) -> list[tuple[str, str]]:
     """What is wrong with the results of each query, and of which run."""
     problems = []
-    of, benchmark, key = " of the untrained model" if untrained else "", score.benchmark, str(score)
+    whose, benchmark, key = " of the untrained model" if untrained else "", score.benchmark, str(score)
     for run in group.runs:
-        scores, where = run.baseline if untrained else run.scores, f"run {run.name}"
+        scores, origin = run.baseline if untrained else run.scores, f"run {run.name}"
         if key not in scores:
             continue
         items, damaged = read_items(run.per_query_file(benchmark, untrained=untrained), benchmark)
         if (own := items.get(key)) is None:
-            problems.append((f"no results of each query{of}: compared only by seeds", where))
+            problems.append((f"no results of each query{whose}: compared only by seeds", origin))
         # Not "greater than": the statistic may be NaN.
         elif not abs(statistic_of(own.statistic.iloc[0], own.value, own.gold) - scores[key]) <= _TOLERANCE:
-            problems.append((f"results of each query{of} are not those of scores.json", where))
-        problems += [(damaged, where)] if damaged else []
+            problems.append((f"results of each query{whose} are not those of scores.json", origin))
+        problems += [(damaged, origin)] if damaged else []
     return problems
 
 
@@ -162,9 +162,9 @@ def _by_query(key: str, candidate: Group, reference: Group, untrained: bool) -> 
         untrained: of `reference`.
     """
     a, b = candidate.queries[False, key], reference.queries[untrained, key]
-    both = int(a.index.isin(b.index).sum())
-    if both < max(len(a), len(b)):
-        counts = f"{len(a)} and {len(b)}, {both} in both"
+    num_shared = int(a.index.isin(b.index).sum())
+    if num_shared < max(len(a), len(b)):
+        counts = f"{len(a)} and {len(b)}, {num_shared} in both"
         return {"problems": [(f"not the same queries ({counts}): compared only by seeds", "")]}
     b = b.reindex(a.index)
     has_cluster = a.cluster.notna()
@@ -250,8 +250,8 @@ def head_verdicts(groups: Sequence[Group], compared: Sequence[GroupComparison]) 
     for group in groups:
         differences = compare_monitored(group, compared)
         if verdict := beats_untrained(differences):
-            who = "the best checkpoint" if len(groups) == 1 else group.name
-            verdicts.append((statistics.fmean(d.ours for d in differences), f"{who} {verdict}"))
+            subject = "the best checkpoint" if len(groups) == 1 else group.name
+            verdicts.append((statistics.fmean(d.ours for d in differences), f"{subject} {verdict}"))
     if len({tuple(group.runs[0].monitor) for group in groups}) == 1:  # else these are means of other scores
         verdicts.sort(key=lambda entry: -entry[0])
     sentences = [sentence for _, sentence in verdicts]
@@ -264,8 +264,8 @@ def comparison_notes(compared: Iterable[GroupComparison]) -> list[str]:
     by_kind: dict[str, list[tuple[str, str, str]]] = defaultdict(list)
     for comparison in compared:
         for d in comparison.differences:
-            for reason, where in d.problems:
-                row = reason, d.score.benchmark, where or comparison.title
+            for reason, origin in d.problems:
+                row = reason, d.score.benchmark, origin or comparison.title
                 by_kind[reason.partition(" (")[0]].append(row)
     notes = []
     for rows in by_kind.values():

@@ -134,10 +134,10 @@ class Group:
         seeds = dict.fromkeys(run.seed for run in self.runs if run.seed is not None)
         folds = sorted({run.fold for run in self.runs if run.fold is not None})
         parts = []
-        for thing, numbers in (("seed", seeds), ("fold", folds)):
+        for name, numbers in (("seed", seeds), ("fold", folds)):
             if numbers:
                 parts.append(
-                    f"{len(numbers)} {thing}{'s' * (len(numbers) > 1)} ({', '.join(map(str, numbers))})"
+                    f"{len(numbers)} {name}{'s' * (len(numbers) > 1)} ({', '.join(map(str, numbers))})"
                 )
         return ", ".join(parts) or "a scorecard"
 
@@ -155,8 +155,8 @@ class Group:
                 notes.append(f"seed {seed} lacks fold {', '.join(lacks)}, and is left out of the mean")
         for (seed, fold), times in num_runs.items():
             if times > 1 and seed is not None:
-                which = f"seed {seed}" if fold is None else f"seed {seed}, fold {fold}"
-                notes.append(f"{which} is given {times} times, and counts once: the last one given")
+                run_name = f"seed {seed}" if fold is None else f"seed {seed}, fold {fold}"
+                notes.append(f"{run_name} is given {times} times, and counts once: the last one given")
         return odd + [f"{self.name}: {note}" for note in notes]
 
 

@@ -95,11 +95,14 @@ def _view(run: RunResults, *, with_examples: bool) -> dict[str, Any]:
     drawn = {score.benchmark for score in run.scores.only(scores_while_training(run)).parts.values()}
     without = dict.fromkeys(s.benchmark for s in run.scores.parts.values() if s.benchmark not in drawn)
     if drawn and without:
-        when = "scored only untrained and at the best checkpoint"
-        notes.append(f"{when}, so without curves: {', '.join(without)}")
+        reason = "scored only untrained and at the best checkpoint"
+        notes.append(f"{reason}, so without curves: {', '.join(without)}")
     missing = run.meta.get("not_scored")
     if isinstance(missing, dict):
-        notes += [f"{name} was not scored: {str(why).partition(chr(10))[0]}" for name, why in missing.items()]
+        notes += [
+            f"{name} was not scored: {str(problem).partition(chr(10))[0]}"
+            for name, problem in missing.items()
+        ]
     examples, damaged_records = examples_of(run) if with_examples else ([], [])
     facts = {"status": run.status, **run.record, **run.meta, "scored on": run.meta.get("data")}
     facts |= {"folder": str(run.path)} | dict.fromkeys(_SHOWN_ELSEWHERE)

@@ -285,8 +285,8 @@ def gains_chart(gains: Gains, path: Path) -> None:
     with _save_figure(path, _NARROW, height, dpi=_FINE) as figure:
         column = figure.subplots(len(counts), 1, sharex=True, squeeze=False, height_ratios=counts)[:, 0]
         for axes, (heading, rows) in zip(column, gains.groups.items(), strict=True):
-            for height, gain in enumerate(rows):
-                _draw_gain(axes, height, gain)
+            for position, gain in enumerate(rows):
+                _draw_gain(axes, position, gain)
             axes.set_yticks(range(len(rows)), [f"{row.name}\n{len(row.after)} queries" for row in rows])
             axes.invert_yaxis()
             axes.set_title(heading)

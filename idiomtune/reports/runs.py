@@ -197,8 +197,8 @@ def _missing_jobs(sweep: Path) -> list[str]:
             number *= bare.count(",") + 1
     present = {int(path.name) for path in sweep.iterdir() if path.is_dir() and path.name.isdigit()}
     number = max([number, *(job + 1 for job in present)])
-    why = "left no folder: it failed before it started, or was not reached"
-    return [f"{sweep.name}: job {job} of {number} {why}" for job in range(number) if job not in present]
+    reason = "left no folder: it failed before it started, or was not reached"
+    return [f"{sweep.name}: job {job} of {number} {reason}" for job in range(number) if job not in present]
 
 
 def read_runs(paths: Sequence[Path]) -> list[RunResults]:

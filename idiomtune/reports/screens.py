@@ -119,8 +119,10 @@ def show_finished_sweep(folder: Path) -> None:
     title = f"{len(runs)} jobs"
     if is_ranked:
         jobs.sort(key=lambda job: (job[3] is None, -(job[3] or 0.0)))  # equal ones in their order
-        by = monitors[0][0] if len(monitors[0]) == 1 else f"the mean of {len(monitors[0])} monitored scores"
-        title += f" by {by}"
+        score_name = (
+            monitors[0][0] if len(monitors[0]) == 1 else f"the mean of {len(monitors[0])} monitored scores"
+        )
+        title += f" by {score_name}"
     elif monitors:
         title += ", each by the scores that it monitors"
     labels = ["job", *(short_key(key, list(options)) for key in options), "status"]

@@ -119,7 +119,7 @@ def explaining_system_errors(run: RunFolder, processes: Processes, takes_less: s
 
 
 @contextmanager
-def explaining_errors(then: str) -> Iterator[None]:
+def explaining_errors(advice: str) -> Iterator[None]:
     """Add to an interrupt, and to failures of disk and network, what becomes of the work, or what to do.
 
     Raises:
@@ -132,9 +132,9 @@ def explaining_errors(then: str) -> Iterator[None]:
     except OSError as error:
         if (failure := what_failed(error)) is None:
             raise
-        raise UserError(f"{failure}; {then}") from error
+        raise UserError(f"{failure}; {advice}") from error
     except KeyboardInterrupt as error:
-        raise Interrupted(f"{str(error) or 'stopped'}; {then}") from None
+        raise Interrupted(f"{str(error) or 'stopped'}; {advice}") from None
 
 
 def is_out_of_memory(error: BaseException) -> bool:

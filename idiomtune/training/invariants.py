@@ -288,8 +288,8 @@ class Invariants:
             return "the epoch's plan is another than when the epoch began"
         if plan[state.step_in_epoch] != self._micro_batches:
             return f"step {state.step_in_epoch + 1} of the epoch is not the planned one"
-        if again := repeated_anchors(objective, plan):
-            return f"{len(again)} anchors come several times (repeats_anchors = True means it)"
+        if repeats := repeated_anchors(objective, plan):
+            return f"{len(repeats)} anchors come several times (repeats_anchors = True means it)"
         first, second = (
             list(objective.batch(state.epoch, plan[state.step_in_epoch][0]).requests) for _ in "12"
         )
@@ -303,7 +303,7 @@ class Invariants:
         """
         state = self._training.state
         pairs = zip(("weights", "moments"), state.sums, self.sums(), strict=False)
-        wrong = [name for name, saved, now in pairs if not math.isclose(saved, now, rel_tol=1e-6)]
+        wrong = [name for name, saved, current in pairs if not math.isclose(saved, current, rel_tol=1e-6)]
         wrong += ["plan"] * self._is_replanned
         return _first(wrong * (self._is_first and state.step > 0), "are others than when they were saved")
 
@@ -311,8 +311,10 @@ class Invariants:
         """By which a resumed run knows the trained weights and their moments; none of shards."""
         trained, state = [p for _, p in self._parameters(trained=True)], self._training.optimizer.state
         moments = [state[p][name] for p in trained if state.get(p) for name in ("exp_avg", "exp_avg_sq")]
-        both = () if self._is_sharded else (trained, moments)
-        return tuple(sum(float(_elements(t).double().abs().sum()) for t in tensors) for tensors in both)
+        tensor_lists = () if self._is_sharded else (trained, moments)
+        return tuple(
+            sum(float(_elements(t).double().abs().sum()) for t in tensors) for tensors in tensor_lists
+        )
 
     def processes(self) -> str:
         """All processes have the same weights and the same plan.
@@ -356,9 +358,9 @@ class Invariants:
         a, p = torch.tensor(pairs, device=gradient.device).T
         if not (gradient[a].any() and gradient[p].any()):
             return self._warn("pulls", "the gradient of all anchors, or of all positives, is zero")
-        apart = normalize(rows[a], dim=1) - normalize(rows[p], dim=1)
-        pull = ((gradient[a] - gradient[p]) * apart).sum()  # > 0: descending brings them together
-        size = ((gradient[a].norm(dim=1) + gradient[p].norm(dim=1)) * apart.norm(dim=1)).sum()
+        distance = normalize(rows[a], dim=1) - normalize(rows[p], dim=1)
+        pull = ((gradient[a] - gradient[p]) * distance).sum()  # > 0: descending brings them together
+        size = ((gradient[a].norm(dim=1) + gradient[p].norm(dim=1)) * distance.norm(dim=1)).sum()
         share = float(pull / size) if size else 0.0  # all pairs are alike
         pushed = f"they are pushed apart ({share:.2f} of the gradient)" * (share < -0.05)
         return self._warn("pulls", pushed, 2)
@@ -371,19 +373,19 @@ class Invariants:
         rows = self._rows
         if not self._is_trainable or self._result.is_empty:
             return ""
-        again, reported = float(self._loss_at(rows)[0]), float(self._result.loss.detach())
-        room = self._noise * max(self._random_loss, abs(again))
-        if not math.isclose(again, reported, rel_tol=10 * self._noise, abs_tol=room):
-            return f"{reported:.6g} was reported, and {again:.6g} is computed again"
+        recomputed, reported = float(self._loss_at(rows)[0]), float(self._result.loss.detach())
+        room = self._noise * max(self._random_loss, abs(recomputed))
+        if not math.isclose(recomputed, reported, rel_tol=10 * self._noise, abs_tol=room):
+            return f"{reported:.6g} was reported, and {recomputed:.6g} is computed again"
         if not self._is_first or rows.device.type == "mps":
             return ""
         # In float64, so that steps are too small for a mined triplet to come or go.
         value, gradient = self._loss_at(rows.double())
         size = 1e-6 * float(rows.norm(dim=1).mean()) / math.sqrt(rows.shape[1])
         draw = torch.Generator().manual_seed(0)
-        ways = (size * torch.randn(rows.shape, generator=draw).double() for _ in range(_DIRECTIONS))
+        directions = (size * torch.randn(rows.shape, generator=draw).double() for _ in range(_DIRECTIONS))
         differences, expected = directional_derivatives(
-            lambda values: self._loss_at(values)[0], rows.double(), gradient, ways
+            lambda values: self._loss_at(values)[0], rows.double(), gradient, directions
         )
         # Losses may hold some terms fixed, as the adaptive triplet loss does. Below 1e-13 is rounding.
         is_exact = value.dtype == torch.float64
@@ -415,8 +417,10 @@ class Invariants:
         shortest = min(range(len(requests)), key=lambda i: len(requests[i].text))
         with evaluation_mode(encoder):
             pair = (requests, [requests[shortest]])
-            both = (embed_all(encoder, texts, self._training.processes, with_gate=False) for texts in pair)
-            together, alone = (embedded.float() for embedded in both)
+            embeddings = (
+                embed_all(encoder, texts, self._training.processes, with_gate=False) for texts in pair
+            )
+            together, alone = (embedded.float() for embedded in embeddings)
         off = float((normalize(alone, dim=1) - normalize(together, dim=1)[shortest]).abs().max())
         if off > 1e-3:
             return f"{requests[shortest].text!r} differs by {off:.2g} from itself in company"
@@ -461,10 +465,10 @@ class Invariants:
         starts, directions, expected = [p.detach().clone() for p in self._moved], [], 0.0
         for p, start in zip(self._moved, starts, strict=True):
             # Without a gradient along itself: the rows must not depend on it.
-            way = start if p.grad is None else p.grad.detach()
+            direction_ = start if p.grad is None else p.grad.detach()
             length = max(float(start.norm()), 0.01 * math.sqrt(p.numel()))
-            norm = float(way.double().norm())  # squares of small numbers are 0 in float32
-            directions.append(way * (length / norm if norm else 0.0))
+            norm = float(direction_.double().norm())  # squares of small numbers are 0 in float32
+            directions.append(direction_ * (length / norm if norm else 0.0))
             expected += 0.0 if p.grad is None else float((p.grad.double() * directions[-1]).sum()) * factor
 
         def total(s: float) -> float:
@@ -521,10 +525,10 @@ def cosine(a: Tensor, b: Tensor) -> float:
 
 
 def directional_derivatives(
-    loss: Callable[[Tensor], Tensor], rows: Tensor, gradient: Tensor, ways: Iterable[Tensor]
+    loss: Callable[[Tensor], Tensor], rows: Tensor, gradient: Tensor, directions: Iterable[Tensor]
 ) -> tuple[Tensor, Tensor]:
     """(W,) each: by how much a loss of rows grows along small ways, by differences and by its gradient."""
-    steps = [way.to(rows) for way in ways]
+    steps = [direction.to(rows) for direction in directions]
     differences = [(loss(rows + step) - loss(rows - step)).item() / 2 for step in steps]
     expected = [(gradient * step).sum().item() for step in steps]
     return torch.tensor(differences, dtype=torch.float64), torch.tensor(expected, dtype=torch.float64)

@@ -142,12 +142,12 @@ def saved_config(
     if experiment not in ("default", recorded):
         differences.append(f"experiment: {experiment}, but the run has {recorded}")
     for override, key in zip(overrides, keys, strict=True):
-        now, then = _as_recorded(_get(composed, key)), _as_recorded(_get(saved, key))
+        current, of_run = _as_recorded(_get(composed, key)), _as_recorded(_get(saved, key))
         if key in ("experiment", "resume") or key.startswith("hydra."):
             continue
         if key.partition(".")[0] == "tracking":
             saved["tracking"] = composed.get("tracking", {})
-        elif may_change(key) or (key == _GLOSSARY and _names(now) == _names(then)):
+        elif may_change(key) or (key == _GLOSSARY and _names(current) == _names(of_run)):
             _set(saved, key, _get(composed, key))
         elif key in ("debug", "protocol"):
             differences.append(f"{override}: it changes what the run was started with")
@@ -155,14 +155,14 @@ def saved_config(
             if (other := user_path(composed["run_dir"], "run_dir")).resolve() != folder.resolve():
                 differences.append(f"run_dir: {other}, but the run is in {folder}")
         elif key in _GROUPS:  # options of the group may have overrides of their own
-            then = then or {}
+            of_run = of_run or {}
             differences += [
-                f"{key}.{name}: {value}, but the run has {then.get(name)}"
-                for name, value in (now or {}).items()
-                if value != then.get(name) and f"{key}.{name}" not in keys
+                f"{key}.{name}: {value}, but the run has {of_run.get(name)}"
+                for name, value in (current or {}).items()
+                if value != of_run.get(name) and f"{key}.{name}" not in keys
             ]
-        elif now != then:
-            differences.append(f"{key}: {now}, but the run has {then}")
+        elif current != of_run:
+            differences.append(f"{key}: {current}, but the run has {of_run}")
     if differences:
         raise UserError(
             f"the run in {folder} was started with other settings:\n  " + "\n  ".join(differences) + "\n"
@@ -281,7 +281,7 @@ def _check_length(before: dict[str, Any], trainer: dict[str, Any], state: Traine
         )
 
 
-def check_same_data(recorded: Mapping[str, str], now: Mapping[str, str]) -> None:
+def check_same_data(recorded: Mapping[str, str], current: Mapping[str, str]) -> None:
     """Check that the data files, which may have moved since the start of the run, are the same.
 
     Args:
@@ -292,7 +292,7 @@ def check_same_data(recorded: Mapping[str, str], now: Mapping[str, str]) -> None
         UserError: naming the files that differ.
     """
     before, after = (
-        {(Path(path).name, sum_): path for path, sum_ in sums.items()} for sums in (recorded, now)
+        {(Path(path).name, sum_): path for path, sum_ in sums.items()} for sums in (recorded, current)
     )
     if differing := [path for name, path in (before | after).items() if (name in before) != (name in after)]:
         changed = ", ".join(sorted({"/".join(Path(path).parts[-2:]) for path in differing}))

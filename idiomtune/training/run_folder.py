@@ -141,7 +141,7 @@ class RunFolder:
                 the user's that would be lost.
         """
         with self._locked_somewhere(resume=resume, overwrite=overwrite):
-            if links := find_links(self.path, apart=[_KEEPS_LINKS]):
+            if links := find_links(self.path, excluding=[_KEEPS_LINKS]):
                 raise UserError(
                     f"{links[0]} is a symbolic link, and a run writes no file through one: remove it, or "
                     "name another folder with run_dir="
@@ -195,16 +195,16 @@ class RunFolder:
         Raises:
             UserError: naming them.
         """
-        record, there = readable_record(self.path / "run.json"), files_in(self.path)
+        record, present = readable_record(self.path / "run.json"), files_in(self.path)
         others: list[str] = []
         if "status" not in record and not (self.path / START).is_dir():
-            others = [*filter(_REPLACED.fullmatch, there)]
+            others = [*filter(_REPLACED.fullmatch, present)]
         elif overwrite:
             models = {"best": {"README.md"}, **{p.name: {CHECKSUMS} for p in checkpoints(self.path)}}
             saved = {name for p in checkpoints(self.path) for name in readable_record(p / CHECKSUMS)}
             of_run = {f"{folder}/{name}" for folder in models for name in saved | models[folder]}
             of_run |= {*record.get("sums", ())}
-            others = [name for name in there if name not in of_run and not _WRITTEN.fullmatch(name)]
+            others = [name for name in present if name not in of_run and not _WRITTEN.fullmatch(name)]
         if others:
             raise UserError(
                 f"the run folder {self.path} contains {listed(others)}, which no run has written and a new "

@@ -214,7 +214,7 @@ def take_step(training: Training, micro_batches: Sequence[Sequence[int]]) -> dic
     objective.modules.train()
     training.invariants.begin(micro_batches)
 
-    loss, num_texts, is_empty, part, why = 0.0, 0, True, "", ""
+    loss, num_texts, is_empty, part, reason = 0.0, 0, True, "", ""
     batches: list[Batch] = []
     step_log = StepLog()
     num_anchors = sum(len(anchors) for anchors in micro_batches)
@@ -229,19 +229,19 @@ def take_step(training: Training, micro_batches: Sequence[Sequence[int]]) -> dic
         loss += value * batch_weight
         num_texts += num_embedded
         is_empty = is_empty and result.is_empty
-        part, why = result.part or "", batch.empty_because or why
+        part, reason = result.part or "", batch.empty_because or reason
         step_log.add(result)
 
     is_empty = is_empty and training.retention.teacher is None
     state.num_empty[part] = state.num_empty.get(part, 0) + 1 if is_empty else 0
     section = objective.parts[part].section if isinstance(objective, MixtureObjective) else "objective"
-    why = in_section(why, section)
+    reason = in_section(reason, section)
     if state.num_empty[part] >= trainer.max_empty_steps:
-        raise _nothing_learnt(part, section, why, training)
+        raise _nothing_learnt(part, section, reason, training)
     grad_norm, is_invalid = training.reduce_and_clip()
     if is_empty or grad_norm == 0:
-        why = why or f"{section}: {'nothing was mined' if is_empty else 'no gradient'}"
-        state.empty_steps[why] = state.empty_steps.get(why, 0) + 1
+        reason = reason or f"{section}: {'nothing was mined' if is_empty else 'no gradient'}"
+        state.empty_steps[reason] = state.empty_steps.get(reason, 0) + 1
     if is_invalid:
         raise _not_finite("gradient norm", grad_norm, batches, training)
     training.invariants.before_update(grad_norm)
@@ -294,9 +294,9 @@ def _not_finite(quantity: str, value: float, batches: Sequence[Batch], training:
     path = run.path / "nonfinite_batch.json"
     anchors = [anchor for batch in batches for anchor in batch.anchors]
     texts = [request.text for batch in batches for request in batch.requests]
-    where = {"step": state.step + 1, "epoch": state.epoch}
+    position = {"step": state.step + 1, "epoch": state.epoch}
     if run.writes:
-        write_json(path, {**where, quantity: str(value), "anchors": anchors, "texts": texts})
+        write_json(path, {**position, quantity: str(value), "anchors": anchors, "texts": texts})
     layer = None if training.processes.count > 1 else _first_not_finite(training.encoder, batches[0])
     return UserError(
         f"the {quantity} is {value} at step {state.step + 1} (epoch {state.epoch + 1}), in the batch of "
@@ -328,7 +328,7 @@ def _first_not_finite(encoder: Encoder, batch: Batch) -> str | None:
     return next(iter(layers), None)
 
 
-def _nothing_learnt(part: str, section: str, why: str, training: Training) -> UserError:
+def _nothing_learnt(part: str, section: str, reason: str, training: Training) -> UserError:
     """The error for a loss and gradient that were zero in many steps in a row.
 
     Args:
@@ -337,14 +337,14 @@ def _nothing_learnt(part: str, section: str, why: str, training: Training) -> Us
         why: of the last step, if it is known; else no triplet was mined.
     """
     state = training.state
-    why = why or (
+    reason = reason or (
         "no triplet was mined. If all keep the margin, nothing is left to learn: end the run with "
         f"trainer.max_steps, or raise the loss's mining_margin, or choose other triplets (in {section})"
     )
     return UserError(
         f"nothing was learnt in {state.num_empty[part]} steps {f'of {part} ' if part else ''}in a row, up to "
         f"step {state.step + 1}: the objective's loss and its gradient are zero.\n"
-        f"  - {why}\n"
+        f"  - {reason}\n"
         "  - or allow more such steps: trainer.max_empty_steps\n"
         f"  {last_saved(training.run.path)}."
     )

@@ -123,9 +123,9 @@ class OptunaSweeper(Sweeper):
             ) from error
         # The seed moves on with the study: one that goes on must not draw the same trials again.
         sampling = {"seed": settings.seed + num_trials} | settings.sampler_options
-        for part, of in (("sampler", sampling), ("pruner", settings.pruner_options)):
+        for part, options in (("sampler", sampling), ("pruner", settings.pruner_options)):
             try:
-                setattr(study, part, getattr(getattr(optuna, f"{part}s"), getattr(settings, part))(**of))
+                setattr(study, part, getattr(getattr(optuna, f"{part}s"), getattr(settings, part))(**options))
             except (AttributeError, TypeError, ValueError) as error:
                 raise UserError(str(error), option=f"hydra.sweeper.{part}") from None
         question = {

@@ -129,8 +129,8 @@ class WandbTracker:
         self._known_step = self._last_step
         self._write()
         later = f"offline; upload it by: wandb sync {folder}/wandb/offline-run-*"
-        where = later if mode == "offline" else without_secrets(str(self._run.url))
-        log.info("tracking: wandb run %s, %s", self._run.id, where)
+        address = later if mode == "offline" else without_secrets(str(self._run.url))
+        log.info("tracking: wandb run %s, %s", self._run.id, address)
 
     def _start(self, folder: Path, config: Mapping[str, Any], run_id: str | None, mode: str) -> Any:
         """Start a wandb run, or resume the one with this id."""

@@ -192,8 +192,8 @@ def _pairs(
         # Each version and the next, cyclically; of two there is one pair.
         version = np.arange(1, size if size > 3 else size - 1)
         following = version % (size - 1) + 1
-        both = np.stack([alone, in_context], axis=-1)
-        near = np.stack([both[:, 0, version], both[:, version, following]], axis=2)
+        all_distances = np.stack([alone, in_context], axis=-1)
+        near = np.stack([all_distances[:, 0, version], all_distances[:, version, following]], axis=2)
         distances.append(near.reshape(-1, 2, 2))
         shuffled.append(_shuffle(of_size, epsilon, version, following, orders, rng))
         items += [
@@ -227,7 +227,9 @@ def _shuffle(
     # Drawn for a compound and word, so that versions have the same order in each of its sentences.
     groups: dict[tuple[str, str], int] = {}
     group = [groups.setdefault((u.compound, u.word), len(groups)) for u in units]
-    positions = rng.random((orders, len(groups), by_name.shape[1])).argsort(axis=-1)[:, group]  # (orders, R, M)
+    positions = rng.random((orders, len(groups), by_name.shape[1])).argsort(axis=-1)[
+        :, group
+    ]  # (orders, R, M)
     unit = np.arange(len(units))[None, :, None]  # (1, R, 1)
     order = by_name[unit, positions] + 1
     first, second = order[:, :, version - 1], order[:, :, following - 1]  # (orders, R, N)

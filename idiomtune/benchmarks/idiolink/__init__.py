@@ -136,8 +136,8 @@ def _examples(run: QueryRecords) -> Examples | None:
         lambda query: query.ndcg,
         lambda query, before: _example(query, before, texts),
     )
-    where = f"IdioLink {queries[0].split}, {queries[0].mode}"
-    return Examples("What it retrieves", where, shown, notes, _shares(queries, texts))
+    subtitle = f"IdioLink {queries[0].split}, {queries[0].mode}"
+    return Examples("What it retrieves", subtitle, shown, notes, _shares(queries, texts))
 
 
 def _documents(files: Mapping[str, str]) -> tuple[_Texts, list[str]]:
@@ -235,7 +235,9 @@ def _maps(run: QueryRecords, pairs: _Pairs) -> Maps | None:
     ordered = sorted(means, key=lambda idiom: means[idiom][0] - means[idiom][1])
     is_choice = len(ordered) > 2 * _PER_END
     chosen = [*ordered[:_PER_END], *ordered[-_PER_END:]] if is_choice else ordered
-    which = f"the {_PER_END} that gained most and the {_PER_END} that gained least" if is_choice else "all"
+    selection = (
+        f"the {_PER_END} that gained most and the {_PER_END} that gained least" if is_choice else "all"
+    )
     return Maps(
         f"IdioLink {split}: documents of an idiom, by usage",
         USAGES,
@@ -246,7 +248,7 @@ def _maps(run: QueryRecords, pairs: _Pairs) -> Maps | None:
             )
             for idiom in chosen
         ],
-        f"Idioms: {which}, by nDCG@10 of their queries ({mode}), the largest gain first. Each panel has its "
+        f"Idioms: {selection}, by nDCG@10 of their queries ({mode}), the largest gain first. Each panel has its "
         "own principal components (PC): of this idiom's documents by this model, as unit vectors. "
         "Each is turned so that idiomatic meanings are to the right and up.",
     )

@@ -194,7 +194,9 @@ def _plane(documents: Sequence[Document], embeddings: Tensor) -> dict[str, Any]:
     coordinates = left[:, :2] * values[:2]  # (N, 2)
     is_idiomatic = torch.tensor([document.meaning == "idiomatic" for document in documents])
     if is_idiomatic.any() and not is_idiomatic.all():  # else an axis' direction means nothing
-        coordinates *= torch.where(coordinates[is_idiomatic].mean(0) < coordinates[~is_idiomatic].mean(0), -1.0, 1.0)
+        coordinates *= torch.where(
+            coordinates[is_idiomatic].mean(0) < coordinates[~is_idiomatic].mean(0), -1.0, 1.0
+        )
     explained = variance[:2] / variance.sum().clamp_min(torch.finfo(variance.dtype).tiny)
     return {
         "explained": [round(share, _DIGITS) for share in explained.tolist()],

@@ -173,8 +173,8 @@ def read_collection(
             if missing == "ignore":
                 ignored[f"{role} {absent}"] = None
                 return
-            how = "benchmark.own_retrieval.missing=ignore leaves the judgement out"
-            raise record.error(role, f"there is no {role} {absent!r}; {how}")
+            advice = "benchmark.own_retrieval.missing=ignore leaves the judgement out"
+            raise record.error(role, f"there is no {role} {absent!r}; {advice}")
         if position in queries[query].grades:
             raise record.error("document", f"{document!r} is judged twice for the query {query!r}")
         queries[query].grades[position] = grade

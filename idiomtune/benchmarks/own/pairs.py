@@ -69,8 +69,8 @@ class Pair(NamedTuple):
 
 def build(_settings: Any, options: UserStsOptions | UserPairsOptions) -> UserPairBenchmark:
     """`own_sts` or `own_pairs` on all its files."""
-    paths, how = options.paths, (options.name, options.columns, options.instruction)
-    data = {name: read_pairs(path, *how) for name, path in paths.items()}
+    paths, reading = options.paths, (options.name, options.columns, options.instruction)
+    data = {name: read_pairs(path, *reading) for name, path in paths.items()}
     return UserPairBenchmark(options.name, data, list(paths.values()))
 
 
@@ -242,7 +242,9 @@ class HeldOutBenchmark:
             result.notes.extend(scored.notes)
             for query_mode in MODES:  # not of scored pairs
                 if ranks := [
-                    of["rank"] for of in scored.per_query if of["mode"] == query_mode and "rank" in of
+                    record["rank"]
+                    for record in scored.per_query
+                    if record["mode"] == query_mode and "rank" in record
                 ]:
                     result.scores.append(user_score(OWN_VAL, name, query_mode, "median_rank", median(ranks)))
             mode: Mode = "span" if has_spans else "sentence"
@@ -276,8 +278,10 @@ def _benchmark(
         )
     is_certain = all(len(q.grades) + len(q.left_out) == len(collection.documents) for q in queries)
     if is_certain or len(queries) == 1:
-        why = "all that its queries can find is relevant" if is_certain else "it is one query"
-        log.warning("the held-out data cannot choose a checkpoint: %s; hold out more: %s.val=", why, section)
+        reason = "all that its queries can find is relevant" if is_certain else "it is one query"
+        log.warning(
+            "the held-out data cannot choose a checkpoint: %s; hold out more: %s.val=", reason, section
+        )
     return UserRetrievalBenchmark([collection], name=OWN_VAL)
 
 
@@ -319,8 +323,8 @@ def _of_pairs(part: str, examples: UserExamples, options: HeldOutOptions) -> Col
     """Queries are the distinct anchors; documents all distinct positives and negatives."""
     store = examples.store
     ids = store.text_ids
-    _, which, row_query = np.unique(ids[examples.anchors], return_index=True, return_inverse=True)
-    chosen = set(_sample(np.arange(len(which)), options.max_queries).tolist())
+    _, first_rows, row_query = np.unique(ids[examples.anchors], return_index=True, return_inverse=True)
+    chosen = set(_sample(np.arange(len(first_rows)), options.max_queries).tolist())
     # Rows of the chosen queries first: all that is relevant to them is then among the documents.
     order = sorted(range(len(examples)), key=lambda row: (int(row_query[row]) not in chosen, row))
     documents: dict[tuple[int, tuple[int, int] | None], int] = {}  # text, span → its position
@@ -338,7 +342,7 @@ def _of_pairs(part: str, examples: UserExamples, options: HeldOutOptions) -> Col
             if query in chosen and offset < num_positives:
                 relevant.setdefault(query, []).append(position)
     queries = [
-        _query(examples, int(which[query]), documents_of, ids[texts])
+        _query(examples, int(first_rows[query]), documents_of, ids[texts])
         for query, documents_of in sorted(relevant.items())
     ]
     return _collection(part, examples, texts, queries)

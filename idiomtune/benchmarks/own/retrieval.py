@@ -17,8 +17,10 @@ _DEPTH = 100  # documents that are ranked
 
 def build(_settings: Any, options: UserRetrievalOptions) -> UserRetrievalBenchmark:
     """The benchmark on all named folders."""
-    how = options.judgements, options.instruction, options.missing, options.exclude_self
-    return UserRetrievalBenchmark([read_collection(name, path, *how) for name, path in options.paths.items()])
+    reading = options.judgements, options.instruction, options.missing, options.exclude_self
+    return UserRetrievalBenchmark(
+        [read_collection(name, path, *reading) for name, path in options.paths.items()]
+    )
 
 
 class UserRetrievalBenchmark:

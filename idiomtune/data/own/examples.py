@@ -164,25 +164,27 @@ class ExampleTable(UserTable):
             return
         free = [column for column in free if role_of.get(column) in (None, "label", "usage", "meaning")]
         values = {column: ColumnValues(row.values.get(column) for row in head) for column in free}
-        meanings = [c for c, of in values.items() if role_of.get(c) == "meaning" and of.counts]
+        meanings = [
+            c for c, column_values in values.items() if role_of.get(c) == "meaning" and column_values.counts
+        ]
         least = 3 if form.name == "pairs" else 1  # numbers may also judge pairs
-        ranks = {column: of.usage_rank(column) for column, of in values.items()}
+        ranks = {column: column_values.usage_rank(column) for column, column_values in values.items()}
         ranks = {column: rank for column, rank in ranks.items() if rank[1] >= least}
         usages = [column for column, rank in ranks.items() if rank == max(ranks.values())]
         if meanings and meanings[0] in ranks:
             self.left_out.update(column for column in labels if column in ranks)
             return
         usages = [*meanings, *(c for c in usages if not meanings or role_of.get(c) != "usage")]
-        ways = [self._mapping_with(meaning=column) for column in usages]
+        choices = [self._mapping_with(meaning=column) for column in usages]
         if not usages and labels and len(values[labels[0]].counts) == 2:
             cells = ([row.values.get(column) for column in (labels[0], names["group"][0])] for row in head)
             groups = {(value_key(label), group) for label, group in cells}
             if min(Counter(key for key, _ in groups).values()) > 1:  # both labels occur in several groups
                 usages = labels
-                ways = [self._mapping_with(**{role: labels[0]}) for role in ("meaning", "label")]
-        if len(ways) > 1:
+                choices = [self._mapping_with(**{role: labels[0]}) for role in ("meaning", "label")]
+        if len(choices) > 1:
             shown = " and ".join(f"{column!r} ({values[column]})" for column in usages)
-            problem = f"the meaning of a group's expression could be {shown}: choose {' or '.join(ways)}"
+            problem = f"the meaning of a group's expression could be {shown}: choose {' or '.join(choices)}"
             problem += " (a class, whatever the group)" * (usages == labels)
             raise UserError(problem, file=self.source.name, field=usages[-1])
         if usages and not meanings:
@@ -211,10 +213,12 @@ class ExampleTable(UserTable):
         are_words = not any(ColumnValues([key]).are_numbers for key in values.counts)
         are_classes = values.counts.keys() <= _CLASSES if values.are_numbers else are_words
         if are_classes and len(values.counts) > 1 + values.are_numbers:
-            ways = [self._mapping_with(score=column)] * values.are_numbers
+            choices = [self._mapping_with(score=column)] * values.are_numbers
             right = f"{column}=0" if values.are_numbers else values.right_ones(column)
-            ways.append(self._mapping_with(anchor="<sentence>", positive="<sentence>", positive_if=right))
-            problem = f"may be a class rather than how alike a pair is ({values}): choose {' or '.join(ways)}"
+            choices.append(self._mapping_with(anchor="<sentence>", positive="<sentence>", positive_if=right))
+            problem = (
+                f"may be a class rather than how alike a pair is ({values}): choose {' or '.join(choices)}"
+            )
             raise UserError(problem, file=self.source.name, field=column)
 
     def check_judgements(self) -> None:
@@ -225,14 +229,14 @@ class ExampleTable(UserTable):
         values, right = self._values[columns[0]], self._values[columns[0]].right_ones(columns[0])
         problem = f"may say which pairs are right ({values}), and has no role: all would be positives."
         problem += f" So may {', '.join(map(repr, columns[1:]))}." * (len(columns) > 1)
-        ways = [
+        choices = [
             f"Leave other rows out, for example: {self._mapping_with(keep=right)}",
             f"take these as hard negatives of their anchor: {self._mapping_with(positive_if=right)}",
             f"or leave out the column: {self._mapping_with(**dict.fromkeys(columns))}",
         ]
         if values.are_numbers and not any("negative" in names for names in self.kinds.values()):
-            ways.insert(0, f"It is the pairs' score: {self._mapping_with(score=columns[0])}")
-        raise UserError(problem + "\n  - ".join(["", *ways]), file=self.source.name, field=columns[0])
+            choices.insert(0, f"It is the pairs' score: {self._mapping_with(score=columns[0])}")
+        raise UserError(problem + "\n  - ".join(["", *choices]), file=self.source.name, field=columns[0])
 
     def about(self) -> str:
         """The roles of its columns, what is ignored, and which negatives were left out; once it was read."""

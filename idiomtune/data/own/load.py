@@ -132,8 +132,8 @@ def load_user_data(data: UserData, mined: Mined = MappingProxyType({})) -> UserS
         raise UserError(MISSING_TRAIN_MESSAGE)
     train_sources = find_sources(data.train, "data.train")
     val_sources = find_sources(data.val or [], "data.val")
-    if both := {s.name for s in train_sources} & {s.name for s in val_sources}:
-        raise UserError(f"data.train and data.val both name {min(both)}")
+    if shared := {s.name for s in train_sources} & {s.name for s in val_sources}:
+        raise UserError(f"data.train and data.val both name {min(shared)}")
     notes: list[str] = []
     spellings: dict[str, str] = {}
     train = _read(train_sources, data, notes, mined, spellings)
@@ -295,8 +295,8 @@ def _oddities(train: UserExamples) -> Iterator[str]:
     if train.form == "sentences":
         kind = "label" if store.has_labels else "group and meaning" if store.has_meanings else "group"
         labels = store.label_ids[train.rows] if store.has_labels else store.labels[first]
-        _, which, counts = np.unique(labels, axis=0, return_inverse=True, return_counts=True)
-        is_alone = counts[which.ravel()] == 1
+        _, label_of, counts = np.unique(labels, axis=0, return_inverse=True, return_counts=True)
+        is_alone = counts[label_of.ravel()] == 1
         if is_alone.any():
             yield f"no other sentence of the same {kind}: {_rows(train, is_alone)}"
     if train.form != "scored" and store.has_groups and store.has_meanings:

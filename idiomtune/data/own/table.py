@@ -360,8 +360,8 @@ class UserTable:
                     continue
                 if self._option:
                     problem = f"the columns {' and '.join(map(repr, columns))} could each be the {role}"
-                    how = f"leave one out, or choose with {self._option}={{{role}: <column>}}"
-                    raise UserError(f"{problem}: {how}", file=self.source.name)
+                    advice = f"leave one out, or choose with {self._option}={{{role}: <column>}}"
+                    raise UserError(f"{problem}: {advice}", file=self.source.name)
                 columns.sort(key=lambda column: self.form.roles[role].index(normalise(column)))
             self.kinds[header] = names
         return self.kinds[header]
@@ -384,11 +384,11 @@ class UserTable:
         )
         self._forms = [self._nearest(header)]
         mapping = ", ".join(f"{role}: <column>" for role in self.form.required)
-        how = f", or map them with '{self._option}={{{mapping}}}'" if self._option else ""
+        advice = f", or map them with '{self._option}={{{mapping}}}'" if self._option else ""
         have = ", ".join(map(one_line, header)) or "none"
         if any(len(column.split()) > 2 for column in header):
             near += ". If that is its first row, put a line with names above it, such as question,answer"
-        problem = f"its columns ({have}) are not those of {titles}. Rename them{how}{near}"
+        problem = f"its columns ({have}) are not those of {titles}. Rename them{advice}{near}"
         raise UserError(problem, file=self.source.name)
 
     def _nearest(self, header: Sequence[str]) -> Form:
