@@ -19,7 +19,7 @@ from idiomtune.encoder.device import choose_device, start_processes
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.training.loop import train_loop
 from idiomtune.training.objective import build_objective
-from idiomtune.training.regularization import Retention
+from idiomtune.training.regularization import TrainedModel
 from idiomtune.training.run_folder import RunFolder
 from idiomtune.training.step import RunContext, Training
 
@@ -79,7 +79,7 @@ def _train(settings: TrainSettings, encoder: Encoder, suite: _TimedSuite, steps:
         run_folder = _TimedFolder(Path(folder), steps)
         run_folder.start({}, experiment="bench")
         context = RunContext(run_folder, placement, accelerator, processes)
-        parts = settings.trainer, settings.model, Retention(encoder), objective, suite, settings.seed
+        parts = settings.trainer, settings.model, TrainedModel(encoder), objective, suite, settings.seed
         train_loop(Training(context, *parts, score_every=settings.eval.every))
         lines = run_folder.metrics()
     losses = [line["loss"] for line in lines if "loss" in line]

@@ -305,9 +305,9 @@ class _ObjectiveChecks:
         return [r for batch in self._batches for r in batch.requests if _is_wrong(r)]
 
     def plain(self) -> object:
-        """plain_rows must be numbers of requests that plain_requests lists."""
-        rows = [batch.requests[row] for batch in self._batches for row in batch.plain_rows]
-        return list({*rows} - {*self._objective.plain_requests})
+        """unmarked_rows must be numbers of requests that unmarked_requests lists."""
+        rows = [batch.requests[row] for batch in self._batches for row in batch.unmarked_rows]
+        return list({*rows} - {*self._objective.unmarked_requests})
 
     def loss(self) -> object:
         """The loss must be a finite scalar, the mean over the anchors, with a graph and a finite gradient."""

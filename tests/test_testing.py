@@ -136,7 +136,7 @@ def test_the_example(paraphrases: Any) -> None:
 class Sound:
     """Sentence i and what it means, among the meanings of the batch."""
 
-    plain_requests: Sequence[Request] = ()
+    unmarked_requests: Sequence[Request] = ()
     idiom_sentences: Sequence[tuple[str, str]] = ()
     files: Sequence[Path] = ()
 

@@ -112,7 +112,7 @@ class ParaphraseObjective(BaseObjective):
             batch_size=settings.trainer.batch_size,
             seed=settings.seed,
             files=[path],
-            plain_requests=[request for row in self._rows for request in row.requests[1:]],
+            unmarked_requests=[request for row in self._rows for request in row.requests[1:]],
             idiom_sentences=[(row.expression, row.sentence) for row in self._rows],
         )
 

@@ -102,8 +102,8 @@ class AdmireObjective:
             "top1_printed": idiomloss.Top1PrintedLoss(loss.margin, loss.sum_weight),
         }[loss.rank]
         captions = [] if scorer.towers else scorer.captions_of(self._items)
-        self.plain_requests = [Request(caption) for caption in captions]
-        self._plain = set(self.plain_requests)
+        self.unmarked_requests = [Request(caption) for caption in captions]
+        self._plain = set(self.unmarked_requests)
         of_items = [usage_of(item) for item in self._items]
         self._sentences = [*self._usages, *of_items]
         self.idiom_sentences = [(usage.phrase, usage.sentence) for usage in (*of_items, *self._usages)]
@@ -176,7 +176,7 @@ class AdmireObjective:
         requests += [request for usage in usages for request in scorer.sense_requests(usage)]
         requests += map(Request, meanings)
         ids = [anchor.id for anchor in (items or sentences)]
-        return Batch(requests, ids, (items, sentences, meanings), plain_rows=captions)
+        return Batch(requests, ids, (items, sentences, meanings), unmarked_rows=captions)
 
     def _usages_with(self, epoch: int, item: int) -> list[Usage]:
         """The usages that come with an item in this epoch; each is used once before any comes again."""

@@ -345,9 +345,9 @@ class ExpertsBenchmark(AdmireBenchmark):
         self.files += scorer.prepare([item for split in splits for item in split.items])
 
     @property
-    def announced(self) -> list[Request]:
+    def requests(self) -> list[Request]:
         """What the scorer reads of items, and of sentences."""
-        return super().announced + [r for corpus in self.usages.values() for r in self._of_usages(corpus)]
+        return super().requests + [r for corpus in self.usages.values() for r in self._of_usages(corpus)]
 
     def item_requests(self, item: Item) -> list[Request]:
         return self.scorer.item_requests(item)

@@ -70,8 +70,8 @@ class Benchmark(Protocol):
 
     It may also have:
 
-    - `requests_ahead`, the requests that it will ask for: those of all benchmarks are embedded in one pass, which
-      reads each text once, in whatever pooling or span it is asked for;
+    - `requests`, all that it scores: those of all benchmarks are embedded in one pass, which reads each text
+      once for all poolings and spans;
     - `takes_whole_embeddings = True`, if it cannot score embeddings that are cut to fewer dimensions.
     """
 
@@ -115,15 +115,15 @@ def table_text(header: Sequence[str], rows: Iterable[Sequence[str]], **form: str
     return file.getvalue()
 
 
-def requests_ahead(benchmark: Benchmark) -> Sequence[Request]:
-    """The requests that a benchmark is known to ask for, before it is scored."""
-    requests: Sequence[Request] = getattr(benchmark, "announced", ())
+def declared_requests(benchmark: Benchmark) -> Sequence[Request]:
+    """The requests that a benchmark declares; none if it only asks for embeddings as it scores."""
+    requests: Sequence[Request] = getattr(benchmark, "requests", ())
     return requests
 
 
 def requests_of(benchmark: Benchmark) -> Sequence[Request]:
-    """The requests that a benchmark will ask for: announced, or found by a rehearsal on random numbers."""
-    if requests := requests_ahead(benchmark):
+    """All requests of a benchmark: those that it declares, or that a rehearsal on random numbers asks for."""
+    if requests := declared_requests(benchmark):
         return requests
     import torch
 

@@ -209,7 +209,7 @@ class AdmireBenchmark:
         self.without_gold = [split.name for split in splits if not split.has_gold]
 
     @property
-    def announced(self) -> list[Request]:
+    def requests(self) -> list[Request]:
         """Of each item its modes and captions."""
         return [r for split in self.splits for item in split.items for r in self.item_requests(item)]
 

@@ -61,7 +61,10 @@ def embed_or_read(encoder: Encoder, requests: Sequence[Request], processes: Proc
         if processes.is_main:
             rows = {
                 name: torch.tensor([row for row, r in enumerate(requests) if r in cut], dtype=torch.long)
-                for name, cut in (("cut_spans", encoder.cut_spans), ("truncated", encoder.truncated))
+                for name, cut in (
+                    ("truncated_spans", encoder.truncated_spans),
+                    ("truncated", encoder.truncated),
+                )
             }
             put_tensors(path, {"embeddings": embeddings, **rows}, _MAX_BYTES)
         return embeddings
@@ -69,10 +72,12 @@ def embed_or_read(encoder: Encoder, requests: Sequence[Request], processes: Proc
         return torch.zeros(0, encoder.dimension)
     option = "eval.cache=false, in idiomtune evaluate cache=false"
     log.info("embeddings are read from the cache (to compute them again: %s): %s", option, path)
-    if cut_spans := {requests[row] for row in stored["cut_spans"].tolist()}:
+    if truncated_spans := {requests[row] for row in stored["truncated_spans"].tolist()}:
         spans = {request for request in requests if request.pooling == "span"}
-        log.warning("%s", truncated_spans_note(len(cut_spans), len(spans), encoder.model.max_seq_length))
-        encoder.cut_spans |= cut_spans
+        log.warning(
+            "%s", truncated_spans_note(len(truncated_spans), len(spans), encoder.model.max_seq_length)
+        )
+        encoder.truncated_spans |= truncated_spans
     encoder.truncated |= {requests[row] for row in stored["truncated"].tolist()}
     return stored["embeddings"].clone()  # in memory aligned as that of computed ones: it decides rounding
 
@@ -103,7 +108,7 @@ def embed_now(encoder: Encoder, requests: Sequence[Request], processes: Processe
         return embed_all(encoder, requests, processes, advance).float().cpu()
 
 
-class Remembered:
+class EmbeddedRequests:
     """The embeddings that benchmarks ask for, in the main process; equal requests are embedded once.
 
     Args:
@@ -121,7 +126,7 @@ class Remembered:
         processes: Processes,
         *,
         cached: bool,
-        earlier: tuple[str, Remembered] | None = None,
+        earlier: tuple[str, EmbeddedRequests] | None = None,
     ) -> None:
         self._encoder, self._processes = encoder, processes
         self._embed = embed_or_read if cached else embed_now
@@ -132,7 +137,7 @@ class Remembered:
         if earlier is not None and earlier[0] == encoder.digest() and earlier[1]._embeds_as(encoder):
             self._rows, self._table = dict(earlier[1]._rows), earlier[1]._table
             encoder.truncated |= earlier[1]._encoder.truncated
-            encoder.cut_spans |= earlier[1]._encoder.cut_spans
+            encoder.truncated_spans |= earlier[1]._encoder.truncated_spans
 
     def _embeds_as(self, encoder: Encoder) -> bool:
         """Whether some texts, embedded again, are what they were."""
@@ -196,7 +201,7 @@ class Remembered:
             )
             log.warning("%s", notes[-1])
         spans = {request for request in self._rows if request.pooling == "span"}
-        if num_cut := len(spans & self._encoder.cut_spans):
+        if num_cut := len(spans & self._encoder.truncated_spans):
             notes.append(truncated_spans_note(num_cut, len(spans), self._encoder.model.max_seq_length))
         prompts = self._encoder.prompts
         if prompts.query or prompts.document:

@@ -54,7 +54,7 @@ def _read_record(record: Mapping[str, Any]) -> Iterator[QueryResult]:
     metrics=_METRICS,
     refine=_refine,
     rows="language",
-    place=_cell,
+    cell=_cell,
     read_record=_read_record,
     hub_dataset="semeval2022_task2b",
     hub_task="semantic-similarity",
@@ -106,7 +106,7 @@ class SemEvalBenchmark:
         self.without_gold = [split.name for split in splits if split.gold is None]
 
     @property
-    def announced(self) -> list[Request]:
+    def requests(self) -> list[Request]:
         """The sentences; halves of dev share theirs."""
         pairs = dict.fromkeys(pair for split in self.splits for pair in split.pairs)
         return [symmetric_request(pair.sentence1) for pair in pairs] + [

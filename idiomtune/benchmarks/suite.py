@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from idiomtune.benchmarks import Benchmark, Distributions, Embed, Result, requests_ahead
-from idiomtune.benchmarks.embeddings import Remembered
+from idiomtune.benchmarks import Benchmark, Distributions, Embed, Result, declared_requests
+from idiomtune.benchmarks.embeddings import EmbeddedRequests
 from idiomtune.config import ModelSettings
 from idiomtune.declarations.registry import score_declaration
 from idiomtune.declarations.score import Score, ScoreTable
@@ -68,13 +68,14 @@ class Suite:
             in `/dim=<n>`; scores only, and of benchmarks that hold no module of the full width.
 
     Attributes:
-        remembers: whether a run, in one process, leaves its model's digest and embeddings in `remembered`.
-        known: what another suite has remembered, for a model that may be the same.
+        keeps_embeddings: whether :meth:`run`, in one process, sets `last_embeddings`.
+        last_embeddings: digest of the model that was scored last, and its embeddings.
+        reusable: the `last_embeddings` of another suite, whose model may be the same.
     """
 
-    remembers = False
-    remembered: tuple[str, Remembered] | None = None
-    known: tuple[str, Remembered] | None = None
+    keeps_embeddings = False
+    last_embeddings: tuple[str, EmbeddedRequests] | None = None
+    reusable: tuple[str, EmbeddedRequests] | None = None
 
     def __init__(
         self,
@@ -101,17 +102,17 @@ class Suite:
         start = time.perf_counter()
         chosen = [b for b in self.benchmarks if only is None or b.name in only]
         with evaluation_mode(encoder):
-            embed = Remembered(encoder, self._processes, cached=keep, earlier=self.known)
-            requests = [request for benchmark in chosen for request in requests_ahead(benchmark)]
+            embed = EmbeddedRequests(encoder, self._processes, cached=keep, earlier=self.reusable)
+            requests = [request for benchmark in chosen for request in declared_requests(benchmark)]
             if new := [request for request in requests if request not in embed]:
                 embed.add(new)
             with torch.autocast("cpu", enabled=False):  # a lower precision is the model's alone
                 card = self._scored_by_main(chosen, embed)
-            if self.remembers and self._processes.count == 1:
-                self.remembered = encoder.digest(), embed
+            if self.keeps_embeddings and self._processes.count == 1:
+                self.last_embeddings = encoder.digest(), embed
         return replace(card, seconds=time.perf_counter() - start)
 
-    def _scored_by_main(self, chosen: Sequence[Benchmark], embed: Remembered) -> Scorecard:
+    def _scored_by_main(self, chosen: Sequence[Benchmark], embed: EmbeddedRequests) -> Scorecard:
         whole: list[Scorecard] = []
 
         def shared() -> Scorecard:
@@ -124,7 +125,7 @@ class Suite:
             answer = self._processes.from_main(shared)
         return whole[0] if whole else answer
 
-    def _score(self, chosen: Sequence[Benchmark], embed: Remembered) -> Scorecard:
+    def _score(self, chosen: Sequence[Benchmark], embed: EmbeddedRequests) -> Scorecard:
         _check_width(self.dimensions, embed.dimension)
         card = Scorecard(ScoreTable())
         scores: dict[str, Score] = {}
@@ -133,7 +134,7 @@ class Suite:
         for benchmark in chosen:
             began = time.perf_counter()
             result = benchmark.score(embed)
-            of_benchmark = _check_result(benchmark, result, given_by) | self._scores_when_cut(
+            of_benchmark = _check_result(benchmark, result, given_by) | self._scores_when_truncated(
                 benchmark, embed
             )
             given_by |= dict.fromkeys(of_benchmark, benchmark.name)
@@ -154,7 +155,7 @@ class Suite:
         table = ScoreTable(score for score in scores.values() if math.isfinite(score.value))
         return replace(card, scores=table, undefined=undefined, encoder_seconds=seconds, num_texts=num_texts)
 
-    def _scores_when_cut(self, benchmark: Benchmark, embed: Remembered) -> dict[str, Score]:
+    def _scores_when_truncated(self, benchmark: Benchmark, embed: EmbeddedRequests) -> dict[str, Score]:
         """Its scores on the first dimensions, at each size."""
         if getattr(benchmark, "takes_whole_embeddings", False):
             return {}

@@ -110,7 +110,7 @@ class Common(Section):
         return chosen or section.default_splits
 
     @property
-    def cut_dimensions(self) -> list[int]:
+    def truncated_dimensions(self) -> list[int]:
         """To how many leading dimensions embeddings are cut, to be scored so too."""
         return []
 
@@ -125,7 +125,7 @@ class Common(Section):
         scores = (self.benchmark[name].possible_scores(self.splits(name)) for name in names)
         full = score_declaration(chain.from_iterable(scores))
         varying = [score for score in full.parts.values() if not score.is_constant]
-        cut = [replace(score, dimension=number) for number in self.cut_dimensions for score in varying]
+        cut = [replace(score, dimension=number) for number in self.truncated_dimensions for score in varying]
         return score_declaration([*full.parts.values(), *cut])
 
 
@@ -168,7 +168,7 @@ class TrainSettings(Common):
         return self.eval.benchmarks if isinstance(self.eval.benchmarks, list) else None
 
     @property
-    def cut_dimensions(self) -> list[int]:
+    def truncated_dimensions(self) -> list[int]:
         dimensions = self.trainer.matryoshka if self.eval.dimensions is None else self.eval.dimensions
         return dimensions or []
 
@@ -252,7 +252,7 @@ class EvaluateSettings(Common):
     overwrite: bool
 
     @property
-    def cut_dimensions(self) -> list[int]:
+    def truncated_dimensions(self) -> list[int]:
         return self.dimensions or []
 
     def problems(self) -> Iterator[str]:

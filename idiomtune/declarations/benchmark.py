@@ -118,7 +118,7 @@ class BenchmarkType:
         refine: a score as its metric has it → as it is.
         percent: tables show 100 times the score.
         rows: what a row of its table is.
-        place: a score → its place in the table of its split, None for no place; by default a row a mode.
+        cell: a score → its cell in the table of its split, None for no cell; by default a row a mode.
         cluster: column of the per-query records: which queries belong together in a resample (an idiom,
             compound or expression).
         slices: column of the per-query records with the slice that a query is in.
@@ -137,7 +137,7 @@ class BenchmarkType:
     refine: Callable[[Score], Score] = lambda score: score
     percent: bool = False
     rows: str = "mode"
-    place: Callable[[Score], TableCell | None] | None = None
+    cell: Callable[[Score], TableCell | None] | None = None
     cluster: str = "cluster"
     slices: str = ""
     read_record: Callable[[Mapping[str, Any]], Iterable[QueryResult]] | None = None
@@ -165,11 +165,11 @@ class BenchmarkType:
             return self.read_record(record)
         return results_of(record, self.name, self.metrics, cluster=self.cluster, slices=self.slices)
 
-    def placed(self, score: Score) -> TableCell | None:
-        """Its place in the table of its split, under the metric's title; ↓ marks that smaller is better."""
+    def cell_of(self, score: Score) -> TableCell | None:
+        """The score's cell in the table of its split, under the metric's title; ↓ marks that smaller is better."""
         metric = next((metric for metric in self.metrics if metric.name == score.metric), None)
-        if self.place is not None:
-            cell = self.place(score)
+        if self.cell is not None:
+            cell = self.cell(score)
         else:
             cell = (score.mode, score.slice, score.metric) if metric or not self.metrics else None
         if cell is None or cell[2] != score.metric:

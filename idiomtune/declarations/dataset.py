@@ -50,7 +50,7 @@ class Negatives(Section):
     def file(self) -> Path | None:
         return self._file
 
-    def mined(self, file: Path | None) -> Self:
+    def with_file(self, file: Path | None) -> Self:
         """The same, mined."""
         copy = self.model_copy()
         copy._file = file

@@ -195,7 +195,7 @@ def _check_tokens_are_read(encoder: Encoder) -> None:
     hidden = [
         name
         for name, token in tokens.token_of.items()
-        if token in tokens.in_text(name) - tokens.in_text(meanings.added(name)[0])
+        if token in tokens.in_text(name) - tokens.in_text(meanings.insert(name)[0])
     ]
     if hidden:
         raise UserError(

@@ -169,7 +169,7 @@ class Encoder(nn.Module):
 
     Attributes:
         raw_spans: as given.
-        cut_spans: requests so far whose span continues beyond the maximum length; only the part before it
+        truncated_spans: requests so far whose span continues beyond the maximum length; only the part before it
             is pooled.
         truncated: requests so far whose text does.
 
@@ -229,7 +229,7 @@ class Encoder(nn.Module):
         self.idiom_tokens = idiom_tokens
         self.meanings = meanings
         self._tokenizer = Tokenizer(model)
-        self.cut_spans: set[Request] = set()
+        self.truncated_spans: set[Request] = set()
         self.truncated: set[Request] = set()
         self.eval()
 
@@ -334,7 +334,7 @@ class Encoder(nn.Module):
     def drop_idiom_tokens(self, expressions: Iterable[str]) -> None:
         """Read these expressions as words again; their tokens stay in the vocabulary, unused."""
         if self.idiom_tokens is not None:
-            self.idiom_tokens = self.idiom_tokens.without(expressions)
+            self.idiom_tokens = self.idiom_tokens.drop(expressions)
 
     def save(self, folder: str | Path) -> None:
         """Write a plain sentence-transformers folder, with prompts, and weights as safetensors."""
@@ -714,7 +714,7 @@ class Encoder(nn.Module):
             order += batch.requests
             if on_progress is not None:
                 on_progress(batch.num_texts_of(len(requests)))
-        return gated.combined(in_request_order(torch.cat(pieces), order))
+        return gated.combine(in_request_order(torch.cat(pieces), order))
 
     @property
     def reader(self) -> Reader:
@@ -736,10 +736,10 @@ class Encoder(nn.Module):
         """
         options = self.reader, self.tokens_per_forward, min_batches, batch_size
         batches, cut, truncated = plan_batches(requests, *options)
-        if cut and not self.cut_spans:  # only the first call that cuts some reports it
+        if cut and not self.truncated_spans:  # only the first call that cuts some reports it
             spans = {request for request in requests if request.pooling == "span"}
             log.warning("%s", truncated_spans_note(len(cut), len(spans), self.model.max_seq_length))
-        self.cut_spans |= cut
+        self.truncated_spans |= cut
         self.truncated |= truncated
         return batches
 

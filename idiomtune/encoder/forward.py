@@ -285,7 +285,7 @@ def plan_batches(
     tokens = reader.tokenizer([text for text, _ in rendered])
     read = list(zip(requests, rendered, tokens, strict=True))
     truncated = {request for request, (text, _), ids in read if is_truncated(text, ids, reader.limit)}
-    cut_spans = {
+    truncated_spans = {
         request
         for request, (text, span), ids in read
         if request.pooling == "span" and span and is_truncated(text[: span[1]], ids, reader.limit)
@@ -311,7 +311,7 @@ def plan_batches(
                     pooled_spans.append(PooledSpan(row, i, tokens_of_span(tokens[i], span, requests[i])))
         texts = [tokens[rows[number][0]].input_ids for number in chunk]
         batches.append(ForwardBatch(texts, sentences, spans, usages))
-    return batches, cut_spans, truncated
+    return batches, truncated_spans, truncated
 
 
 def _split_batches(

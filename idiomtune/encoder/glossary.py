@@ -127,12 +127,12 @@ class Meanings:
         """What an expression means; "" for a name without a meaning."""
         return next(iter(self.senses[expression]), "")
 
-    def written(self, expression: str) -> str:
+    def inserted_text(self, expression: str) -> str:
         """What is written of an expression: ` (made people relax)` after it, or that alone in its place."""
         meaning = self.meaning(expression)
         return meaning if self.form == "in_place" else f" ({meaning})"
 
-    def added(self, text: str, span: Span | None = None) -> tuple[str, Span | None]:
+    def insert(self, text: str, span: Span | None = None) -> tuple[str, Span | None]:
         """The text with its meanings, and the span's place in it.
 
         A span takes in the meaning right behind it, which says what its last words mean: pooled with them it
@@ -150,9 +150,9 @@ class Meanings:
         matches = [match for match in self.find(text) if self.senses[match[2]]]
         if self.form == "beside":
             matches = [(end, end, name) for _, end, name in matches]
-        return rewrite(text, [(start, end, self.written(name)) for start, end, name in matches])
+        return rewrite(text, [(start, end, self.inserted_text(name)) for start, end, name in matches])
 
-    def in_place(self, text: str) -> tuple[str, list[tuple[Span, Span, str]]]:
+    def replace_expressions(self, text: str) -> tuple[str, list[tuple[Span, Span, str]]]:
         """The text with meanings instead of its expressions; of each, its place before and after."""
         matches = self.find(text)
         meant = [(start, end, self.meaning(name) or text[start:end]) for start, end, name in matches]

@@ -65,7 +65,7 @@ class IdiomTokens:
         }
         self._index = ExpressionIndex(self.token_of, self.forms)
 
-    def replaced(self, text: str, span: Span | None = None) -> tuple[str, Span | None]:
+    def replace_expressions(self, text: str, span: Span | None = None) -> tuple[str, Span | None]:
         """The text with a token for each known expression, and the span's place in it.
 
         A span keeps its words. If it touches a replaced expression, it includes the whole token and, for an
@@ -96,7 +96,7 @@ class IdiomTokens:
         """The tokens of the expressions in a text."""
         return {self.token_of[name] for _, _, name in self._index.find(text)}
 
-    def without(self, expressions: Iterable[str]) -> IdiomTokens | None:
+    def drop(self, expressions: Iterable[str]) -> IdiomTokens | None:
         """The others, if there are any. Spellings that differ in case or hyphens are the same."""
         gone = {plain_expression(name) for name in expressions}
         others: dict[str, list[str]] = {}

@@ -171,4 +171,4 @@ def embed_all(
     reshard(encoder)
     elsewhere = set(range(len(partition.batches))) - set(numbers)
     advance(*(partition.batches[number] for number in elsewhere))
-    return gated.combined(parallel.gather(pieces, partition))
+    return gated.combine(parallel.gather(pieces, partition))

@@ -106,14 +106,14 @@ class Tokenizer:
 
     def __init__(self, model: SentenceTransformer) -> None:
         self._model = model
-        self.wrapped: Any = model.tokenizer
-        name = type(self.wrapped).__name__
-        if not getattr(self.wrapped, "is_fast", False):
+        self.tokenizer: Any = model.tokenizer
+        name = type(self.tokenizer).__name__
+        if not getattr(self.tokenizer, "is_fast", False):
             raise UserError(
                 f"{name} gives no character offsets, which span embeddings need: save the model with its "
                 "fast tokenizer (tokenizer.json)"
             )
-        if self.wrapped.pad_token_id is None:
+        if self.tokenizer.pad_token_id is None:
             raise UserError(
                 f"{name} has no padding token, which batches of texts need: name one in the model's "
                 'tokenizer_config.json ("pad_token"; its "eos_token" serves)'
@@ -135,7 +135,7 @@ class Tokenizer:
             limit = self._model.max_seq_length
             is_limited = limit is not None and limit < NO_LIMIT
             with _TOKENIZING:
-                encoded = self.wrapped(
+                encoded = self.tokenizer(
                     [text.lower() for text in new] if lower else new,
                     truncation=is_limited,
                     max_length=limit if is_limited else None,
@@ -152,12 +152,12 @@ class Tokenizer:
         # On the right whatever the tokenizer prefers: a text's tokens then have positions 0, 1, … in every
         # batch, and in a causal model none of them sees the padding.
         is_token = np.arange(lengths.max()) < lengths[:, None]  # (B, T)
-        input_ids = np.full(is_token.shape, self.wrapped.pad_token_id, np.int64)
+        input_ids = np.full(is_token.shape, self.tokenizer.pad_token_id, np.int64)
         input_ids[is_token] = np.fromiter(chain.from_iterable(batch), np.int64, lengths.sum())
         features = {"input_ids": input_ids, "attention_mask": is_token.astype(np.int64)}
-        if "token_type_ids" in self.wrapped.model_input_names:
+        if "token_type_ids" in self.tokenizer.model_input_names:
             # Every text is one segment, whose type is 0 in each family that has types.
-            features["token_type_ids"] = np.where(is_token, 0, self.wrapped.pad_token_type_id)
+            features["token_type_ids"] = np.where(is_token, 0, self.tokenizer.pad_token_type_id)
         return {name: torch.from_numpy(values).to(device) for name, values in features.items()}
 
 
@@ -209,7 +209,7 @@ class Reader(NamedTuple):
         if meanings is None:
             return [self._with_tokens(text, span) for text, span in bare]
         rendered = [
-            self._with_tokens(*(meanings.added(text, span) if request.with_meanings else (text, span)))
+            self._with_tokens(*(meanings.insert(text, span) if request.with_meanings else (text, span)))
             for request, (text, span) in zip(requests, bare, strict=True)
         ]
         # Near the maximum length a text loses its meanings before it loses words of its own.
@@ -226,7 +226,7 @@ class Reader(NamedTuple):
             for text, tokens, request in zip(texts, self.tokenizer(texts), requests, strict=True)
         ]
 
-    def are_cut(self, requests: Sequence[Request]) -> list[bool]:
+    def are_truncated(self, requests: Sequence[Request]) -> list[bool]:
         """Whether each request's text, as it is read, reaches the maximum length."""
         return self._are_full(self.render(requests))
 
@@ -255,10 +255,10 @@ class Reader(NamedTuple):
             return 0
         read, _ = self._with_tokens(prompt, None)
         if self.meanings is not None:
-            with_meanings, _ = self._with_tokens(*self.meanings.added(prompt))
+            with_meanings, _ = self._with_tokens(*self.meanings.insert(prompt))
             read = with_meanings if text.startswith(with_meanings) else read
         ids = self.tokenizer([read])[0].input_ids
-        special = self.tokenizer.wrapped.all_special_ids
+        special = self.tokenizer.tokenizer.all_special_ids
         num_tokens = len(ids) - (ids[-1] in special)
         if request.text and num_tokens >= len(tokens.input_ids) - (tokens.input_ids[-1] in special):
             raise UserError(
@@ -268,4 +268,6 @@ class Reader(NamedTuple):
         return num_tokens
 
     def _with_tokens(self, text: str, span: Span | None) -> Rendered:
-        return (text, span) if self.idiom_tokens is None else self.idiom_tokens.replaced(text, span)
+        return (
+            (text, span) if self.idiom_tokens is None else self.idiom_tokens.replace_expressions(text, span)
+        )

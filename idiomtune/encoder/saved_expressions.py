@@ -150,7 +150,7 @@ def _write_rules(folder: Path, tokenizer: Any, idioms: IdiomTokens | None, meani
     if meanings is not None and any(meanings.senses.values()):
         in_place = meanings.form == "in_place"
         meant = [name for name, senses in meanings.senses.items() if senses]
-        texts = {name: " ".join(as_read(meanings.written(name)).split()) for name in meant}
+        texts = {name: " ".join(as_read(meanings.inserted_text(name)).split()) for name in meant}
         meaning_of = {name: texts[name] if in_place else f" {texts[name]}" for name in meant}
         rules.append(written(dict.fromkeys(meanings.senses) | meaning_of, meanings.forms, in_place=in_place))
     token_of, forms = {name: as_read(token) for name, token in tokens.token_of.items()}, tokens.forms
@@ -257,7 +257,7 @@ def _is_read_alike(folder: Path, tokenizer: Any, idioms: IdiomTokens, meanings: 
     probed += [*list(meanings.senses)[:_MAX_PROBES], *contained_expressions(meanings.senses, meanings.forms)]
     for name in dict.fromkeys(probed):
         text = f"{name} and a {name}, ({name})."
-        read, _ = idioms.replaced(meanings.added(text)[0])
+        read, _ = idioms.replace_expressions(meanings.insert(text)[0])
         if saved(text, truncation=False)["input_ids"] != tokenizer(read, truncation=False)["input_ids"]:
             return False
     return True

@@ -61,7 +61,7 @@ class Adapters:
         encoder.eval()
 
     @contextmanager
-    def merged(self) -> Iterator[None]:
+    def merging(self) -> Iterator[None]:
         """Within this context the transformer is a plain one, with W + (alpha / rank) B A in place of W."""
         weights = [layer.get_base_layer().weight for *_, layer in self._layers]
         before = [local_shard(weight).clone() for weight in weights]

@@ -148,7 +148,7 @@ class GatedRequests:
             for row, (bare, _, replaced, *_) in readings.items()
         }
         distinct = list(dict.fromkeys(chain.from_iterable(complete.values())))
-        is_cut = dict(zip(distinct, reader.are_cut(distinct), strict=True))
+        is_cut = dict(zip(distinct, reader.are_truncated(distinct), strict=True))
         rows: dict[Request, int] = {}
         for row, kinds in readings.items():
             if not any(is_cut[request] for request in complete[row]):
@@ -159,7 +159,7 @@ class GatedRequests:
                 self._is_meaning.append(requests[row].pooling == "meaning")
         self.requests += rows
 
-    def combined(self, rows: Tensor) -> Tensor:
+    def combine(self, rows: Tensor) -> Tensor:
         """(R, D), from the embeddings of `requests`: those with a gate as :func:`apply_gate` has them."""
         embeddings = rows[: self._num_asked]
         if not self._rows:
@@ -208,7 +208,7 @@ def _readings(request: Request, meanings: Meanings) -> list[list[Request]]:
         expressions, with their meanings if the model reads these beside them (of a span: the sentence); the
         sentence with meanings in place of its expressions; these meanings, where they are there, and alone.
     """
-    text, matches = meanings.in_place(request.text)
+    text, matches = meanings.replace_expressions(request.text)
     sentence = replace(request, span=None, pooling="sentence")
     is_span = request.pooling == "span"
     if is_span and (span := request.span) is not None:
@@ -367,8 +367,8 @@ def gate_examples(
         for start, end, name in matches:
             request = Request(text, (start, end), pooling="usage", with_meanings=False)
             uses.append((request, usage.is_idiomatic, name))
-    are_cut = encoder.reader.are_cut([request for request, _, _ in uses])
-    uses = [use for use, is_cut in zip(uses, are_cut, strict=True) if not is_cut]
+    are_truncated = encoder.reader.are_truncated([request for request, _, _ in uses])
+    uses = [use for use, is_cut in zip(uses, are_truncated, strict=True) if not is_cut]
     kinds = {(name, is_idiomatic) for _, is_idiomatic, name in uses}
     if not any((name, not is_idiomatic) in kinds for name, is_idiomatic in kinds):
         raise UserError(

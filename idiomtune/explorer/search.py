@@ -133,7 +133,7 @@ def user_corpus(path: Path) -> Corpus:
 
 
 def _text(record: UserRecord) -> Passage:
-    text, span = record.marked()
+    text, span = record.marked_text()
     return Passage(text, span, record.optional_name("usage") or "", record.optional_name("group") or "")
 
 

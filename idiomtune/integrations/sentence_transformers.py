@@ -92,7 +92,7 @@ class SuiteEvaluator(BaseEvaluator):
             benchmarks,
             primary_metric,
             name=name,
-            dimensions=settings.cut_dimensions,
+            dimensions=settings.truncated_dimensions,
             greater_is_better=is_better,
         )
 

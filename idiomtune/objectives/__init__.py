@@ -25,7 +25,7 @@ class Batch:
         requests: everything to embed, in one forward call.
         anchors: ids of the anchors, for messages.
         targets: what the objective compares the embeddings with: labels, masks, which rows are what.
-        plain_rows: rows of `requests` that are whole sentences without an idiom, whose embeddings
+        unmarked_rows: rows of `requests` that are whole sentences without an idiom, whose embeddings
             distillation keeps near the base model's.
         empty_because: why the objective cannot learn from it, whatever the embeddings are, with the option
             that cures it; "" where it can, or where that is unknown.
@@ -38,7 +38,7 @@ class Batch:
     requests: Sequence[Request]
     anchors: Sequence[str]
     targets: Any
-    plain_rows: Sequence[int] = ()
+    unmarked_rows: Sequence[int] = ()
     empty_because: str = ""
     pairs: Sequence[tuple[int, int]] = ()
     negatives: Tensor | None = None
@@ -155,8 +155,8 @@ class Objective(Protocol):
         """
 
     @property
-    def plain_requests(self) -> Sequence[Request]:
-        """Every request that a batch's `plain_rows` can name."""
+    def unmarked_requests(self) -> Sequence[Request]:
+        """Every request that a batch's `unmarked_rows` can name."""
 
     @property
     def idiom_sentences(self) -> Sequence[tuple[str, str]]:

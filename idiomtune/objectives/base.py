@@ -25,7 +25,7 @@ class BaseObjective:
         batch_size: anchors of an optimizer step.
         seed: of the run.
         files: that were read, for the run's record.
-        plain_requests: every request that a batch's `plain_rows` can name.
+        unmarked_requests: every request that a batch's `unmarked_rows` can name.
         idiom_sentences: each training sentence that should contain an expression, (expression, sentence).
 
     Attributes:
@@ -41,13 +41,13 @@ class BaseObjective:
         batch_size: int,
         seed: int,
         files: Sequence[Path] = (),
-        plain_requests: Sequence[Request] = (),
+        unmarked_requests: Sequence[Request] = (),
         idiom_sentences: Sequence[tuple[str, str]] = (),
     ) -> None:
         from torch import nn
 
         self.num_anchors, self.batch_size, self.seed = num_anchors, batch_size, seed
-        self.files, self.plain_requests, self.idiom_sentences = files, plain_requests, idiom_sentences
+        self.files, self.unmarked_requests, self.idiom_sentences = files, unmarked_requests, idiom_sentences
         self.modules = nn.Module()
 
     def describe(self) -> str:

@@ -128,7 +128,7 @@ class ContrastiveObjective(ABC):
         UserError: if no anchor has a positive, or `drop_last` leaves no batch.
     """
 
-    plain_requests: Sequence[Request]
+    unmarked_requests: Sequence[Request]
     idiom_sentences: Sequence[tuple[str, str]]
     usages: Sequence[tuple[str, bool]] = ()
 
@@ -218,8 +218,8 @@ class ContrastiveObjective(ABC):
         """How a record is embedded."""
 
     @abstractmethod
-    def is_plain(self, request: Request) -> bool:
-        """Whether it is one of `plain_requests`."""
+    def is_unmarked(self, request: Request) -> bool:
+        """Whether it is one of `unmarked_requests`."""
 
     @abstractmethod
     def usage(self, record: int) -> str:
@@ -316,7 +316,7 @@ class ContrastiveObjective(ABC):
             requests,
             [self.record_name(record) for record in records],
             targets,
-            plain_rows=[row for row, request in enumerate(requests) if self.is_plain(request)],
+            unmarked_rows=[row for row, request in enumerate(requests) if self.is_unmarked(request)],
             empty_because=self._why_empty(targets),
             pairs=[(anchor, first + candidate) for anchor, candidate in masks.positive.nonzero().tolist()],
             negatives=None if self._false_negatives == "keep" else negatives,

@@ -162,8 +162,10 @@ class IdioLinkObjective(ContrastiveObjective):
     ) -> None:
         self._records: list[Document] = [*split.documents, *split.queries]
         self._number = {record.id: i for i, record in enumerate(self._records)}
-        self.plain_requests = [document_request(r) for r in self._records if r.usage in options.plain_usages]
-        self._plain = set(self.plain_requests)
+        self.unmarked_requests = [
+            document_request(r) for r in self._records if r.usage in options.plain_usages
+        ]
+        self._plain = set(self.unmarked_requests)
         self.idiom_sentences = [(record.idiom, record.sentence) for record in idiom_records]
         self.usages = [(record.sentence, record.usage == "idiomatic") for record in idiom_records]
         if callable(tuples):
@@ -194,7 +196,7 @@ class IdioLinkObjective(ContrastiveObjective):
     def request(self, record: int, mode: str, role: Role) -> Request:
         return training_request(self._records[record], mode, role, self.options.mask)  # type: ignore[arg-type]
 
-    def is_plain(self, request: Request) -> bool:
+    def is_unmarked(self, request: Request) -> bool:
         return request in self._plain
 
     def usage(self, record: int) -> str:

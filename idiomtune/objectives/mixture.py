@@ -221,7 +221,9 @@ class MixtureObjective:
         names = [f"{name}_" if hasattr(ModuleDict, name) else name for name in parts]
         modules = [objective.modules for objective in objectives]
         self.modules = ModuleDict(dict(zip(names, modules, strict=True)))
-        self.plain_requests = [request for objective in objectives for request in objective.plain_requests]
+        self.unmarked_requests = [
+            request for objective in objectives for request in objective.unmarked_requests
+        ]
         self.idiom_sentences = [pair for objective in objectives for pair in objective.idiom_sentences]
         self.usages = [usage for objective in objectives for usage in getattr(objective, "usages", ())]
         # Part and shards → one of the part's own epochs, and the number of its first step.

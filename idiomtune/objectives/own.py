@@ -147,7 +147,7 @@ class UserContrastiveObjective(ContrastiveObjective):
         )
 
     @cached_property
-    def plain_requests(self) -> Sequence[Request]:  # type: ignore[override]
+    def unmarked_requests(self) -> Sequence[Request]:  # type: ignore[override]
         """Texts without a span, if others have one."""
         if not self.store.has_spans:
             return []
@@ -157,7 +157,7 @@ class UserContrastiveObjective(ContrastiveObjective):
     @property
     def idiom_sentences(self) -> Sequence[tuple[str, str]]:  # type: ignore[override]
         """(The words of its span, sentence) of each anchor with a span."""
-        return self.examples.marked()
+        return self.examples.marked_text()
 
     def candidates(self, epoch: int, anchor: int) -> tuple[Sequence[int], Sequence[int]]:
         """Texts of the anchor's row that are positives, and that are negatives."""
@@ -191,7 +191,7 @@ class UserContrastiveObjective(ContrastiveObjective):
     def _row(self, record: int) -> int:
         return int(self.store.first.searchsorted(record, side="right")) - 1
 
-    def is_plain(self, request: Request) -> bool:
+    def is_unmarked(self, request: Request) -> bool:
         return self.store.has_spans and request.span is None and request.role == "document"
 
     def usage(self, record: int) -> str:
@@ -240,7 +240,7 @@ class LabelledObjective(TripletObjective):
 
     @property
     def idiom_sentences(self) -> Sequence[tuple[str, str]]:
-        return self._examples.marked()
+        return self._examples.marked_text()
 
     def request(self, number: int) -> Request:
         return _request(self._examples.store, int(self._examples.anchors[number]))
@@ -258,7 +258,7 @@ class ScoredPairsObjective:
         UserError: if scores are far from those that correspond to the cosines 0 and 1.
     """
 
-    plain_requests: Sequence[Request] = ()
+    unmarked_requests: Sequence[Request] = ()
     idiom_sentences: Sequence[tuple[str, str]] = ()
 
     def __init__(

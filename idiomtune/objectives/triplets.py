@@ -95,7 +95,9 @@ class TripletObjective(ABC):
     """
 
     loss_section: ClassVar[str]  # where the options of the loss are, for messages
-    plain_requests: Sequence[Request] = ()  # sentences without an expression, not the first of their groups
+    unmarked_requests: Sequence[
+        Request
+    ] = ()  # sentences without an expression, not the first of their groups
 
     def __init__(
         self,
@@ -219,7 +221,7 @@ class TripletObjective(ABC):
             [self.request(n) for n in numbers],
             self.names(numbers),
             targets,
-            plain_rows=(~is_first).nonzero().flatten().tolist() if self.plain_requests else (),
+            unmarked_rows=(~is_first).nonzero().flatten().tolist() if self.unmarked_requests else (),
             empty_because=self._why_no_triplet(targets),
             pairs=[(a, b) for a, b in alike.nonzero().tolist()],
         )
@@ -290,7 +292,7 @@ class AdaptiveTripletObjective(TripletObjective):
         self._num_skipped = len(groups) - len(used)
         self._texts = [text for group in used for text in group.texts]
         self._numbers = [number for number, group in enumerate(used) for _ in group.texts]
-        self.plain_requests = [symmetric_request(text) for group in used for text in group.texts[1:]]
+        self.unmarked_requests = [symmetric_request(text) for group in used for text in group.texts[1:]]
         # A label for each group, then one for each incorrect paraphrase.
         alike = [same for g in used for same in [True] * (1 + len(g.correct)) + [False] * len(g.incorrect)]
         super().__init__(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from idiomtune.benchmarks import Benchmark, build_benchmarks, requests_ahead, requests_of
+from idiomtune.benchmarks import Benchmark, build_benchmarks, declared_requests, requests_of
 from idiomtune.benchmarks.suite import check_dimensions
 from idiomtune.config import ModelSettings, TrainerSettings, TrainSettings
 from idiomtune.data.own.load import user_splits
@@ -110,9 +110,9 @@ def prepare(settings: TrainSettings, folder: Path | None = None) -> Prepared:
     check_monitor(settings.trainer, not_scored)
     _check_texts(settings, objective)
     check_pooling(settings.model)
-    check_dimensions(settings.model, [*(settings.trainer.matryoshka or []), *settings.cut_dimensions])
+    check_dimensions(settings.model, [*(settings.trainer.matryoshka or []), *settings.truncated_dimensions])
     steps = objective.epoch_steps(0, settings.trainer.accumulation)
-    requests = (objective.batch(0, steps[0][0]).requests, *map(requests_ahead, benchmarks))
+    requests = (objective.batch(0, steps[0][0]).requests, *map(declared_requests, benchmarks))
     tokens = getattr(objective, "special_tokens", {})
     check_model_options(settings.model, settings.retain.lora, requests, tokens)
     num_steps = min(len(steps) * settings.trainer.max_epochs, settings.trainer.max_steps or 2**31)
@@ -128,7 +128,7 @@ def _warn_of_scoring(settings: TrainSettings, num_trained: int, benchmarks: Sequ
     """
     chosen = {key.partition("/")[0] for key in settings.trainer.monitor}
     others = [benchmark for benchmark in benchmarks if benchmark.name not in chosen]
-    num_scored = sum(len({request.text for request in requests_ahead(benchmark)}) for benchmark in others)
+    num_scored = sum(len({request.text for request in declared_requests(benchmark)}) for benchmark in others)
     if 2 * num_scored > 3 * num_trained:
         log.info(
             "scoring will take longer than training: the untrained and the best model embed %d texts for %s; "

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from idiomtune.benchmarks import build_benchmarks, requests_ahead, texts_of
+from idiomtune.benchmarks import build_benchmarks, declared_requests, texts_of
 from idiomtune.benchmarks.suite import Scorecard, Suite, check_dimensions
 from idiomtune.config import EvaluateSettings
 from idiomtune.data.places import held_out_idioms
@@ -79,9 +79,9 @@ def evaluate(settings: EvaluateSettings) -> dict[str, float]:
         with accelerator.local_main_process_first():
             modules = saved_modules(settings.model.path, placement, settings.model.revision)
         check_pooling(settings.model)
-        check_dimensions(settings.model, settings.cut_dimensions)
+        check_dimensions(settings.model, settings.truncated_dimensions)
         benchmarks += module_benchmarks(settings, modules, benchmarks)
-        suite = Suite(benchmarks, processes, settings.cut_dimensions)
+        suite = Suite(benchmarks, processes, settings.truncated_dimensions)
         expressions, token_files = idiom_expressions(settings.model)
         with accelerator.local_main_process_first():
             load_usages = partial(labelled_usages, settings=settings)
@@ -124,12 +124,12 @@ def _score_touched(
     if others := [benchmark for benchmark in suite.benchmarks if names and benchmark.name not in names]:
         from idiomtune.reports.screens import show_scores
 
-        suite.remembers = True
+        suite.keeps_embeddings = True
         card = suite.run(encoder, names, keep=settings.cache)
-        suite.known = suite.remembered
+        suite.reusable = suite.last_embeddings
         name = base_model({"model": settings.model.model_dump()}).name
         show_scores(card.scores, f"{name}, where expressions of the glossary occur", [], all_scores=False)
-        num_texts = len({request for benchmark in others for request in requests_ahead(benchmark)})
+        num_texts = len({request for benchmark in others for request in declared_requests(benchmark)})
         seconds = num_texts * card.encoder_seconds / max(1, card.num_texts)
         log.info(
             "without an expression of the glossary: %s, %d texts, about %.0f s (benchmarks=[%s]: without)",

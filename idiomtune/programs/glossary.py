@@ -185,4 +185,4 @@ def _texts(location: str) -> Iterator[str]:
         yield from filter(None, map(str.strip, text_lines(read_text(path))))
     else:
         for source in find_sources([location], "in"):
-            yield from UserTable(source, [CORPUS]).read(lambda record: record.marked()[0])
+            yield from UserTable(source, [CORPUS]).read(lambda record: record.marked_text()[0])

@@ -58,7 +58,7 @@ from idiomtune.objectives.goals import GoalObjective
 from idiomtune.requests import Request
 from idiomtune.training.ending import explaining_errors
 from idiomtune.training.loop import train_loop
-from idiomtune.training.regularization import Retention
+from idiomtune.training.regularization import TrainedModel
 from idiomtune.training.resume import start_or_resume
 from idiomtune.training.run_folder import RunFolder
 from idiomtune.training.step import RunContext, Training
@@ -196,7 +196,7 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
             names = listed(sorted(glossary.never_literal))
             log.info("never used literally by the glossary, so literal=0: %s", names)
         literal = {name: 0.0 if name in glossary.never_literal else share for name in glossary.senses}
-        requests = plain_requests(carriers)
+        requests = unmarked_requests(carriers)
         with torch.no_grad(), placement.autocast():
             goals = targets(encoder, carriers, meanings, literal)
             benchmark = GoalBenchmark(carriers, goals)
@@ -315,7 +315,7 @@ def _others(corpus: Sequence[str], meanings: Meanings, number: int) -> list[Requ
     return others
 
 
-def plain_requests(carriers: Sequence[TemplateSentence]) -> list[Request]:
+def unmarked_requests(carriers: Sequence[TemplateSentence]) -> list[Request]:
     """2C requests, without meanings: each carrier's sentence, then each expression in it."""
     return [
         *(Request(carrier.text) for carrier in carriers),
@@ -333,7 +333,7 @@ def targets(
         literal: expression → share of the unchanged sentence in it; the rest is the meaning's. Without it
             a token takes on its meaning where it is used literally too.
     """
-    requests = plain_requests(carriers)
+    requests = unmarked_requests(carriers)
     shares = torch.tensor(2 * [literal[carrier.expression] for carrier in carriers], device=encoder.device)
     with torch.no_grad(), evaluation_mode(encoder):
         goals = normalize(encoder.reading(meanings)(requests).float(), dim=1)
@@ -357,11 +357,11 @@ class GoalBenchmark:
     name, files, without_gold = "learned", (), ()
 
     def __init__(self, carriers: Sequence[TemplateSentence], goals: Tensor) -> None:
-        self._carriers, self.announced, self._goals = carriers, plain_requests(carriers), goals.cpu()
+        self._carriers, self.requests, self._goals = carriers, unmarked_requests(carriers), goals.cpu()
 
     def score(self, embed: Embed, /) -> Result:
         """The mean over each carrier's sentence and expression."""
-        cosines = cosine_similarity(embed(self.announced), self._goals).view(2, -1).mean(0)  # (C,)
+        cosines = cosine_similarity(embed(self.requests), self._goals).view(2, -1).mean(0)  # (C,)
         by_expression: dict[str, list[float]] = defaultdict(list)
         for carrier, cosine in zip(self._carriers, cosines.tolist(), strict=True):
             by_expression[carrier.expression].append(cosine)
@@ -401,7 +401,7 @@ def _train(
         RunContext(run, placement, accelerator, processes),
         trainer,
         settings.model,
-        Retention(encoder),
+        TrainedModel(encoder),
         objective,
         suite,
         seed=0,
@@ -410,7 +410,9 @@ def _train(
         checkpoint=checkpoint,
     )
     train_loop(training)
-    suite.known = suite.remembered  # embeddings of the last step, unless it was taken by an earlier start
+    suite.reusable = (
+        suite.last_embeddings
+    )  # embeddings of the last step, unless it was taken by an earlier start
     records = suite.run(encoder).per_query[benchmark.name]  # of the last step, whose learning rate is near 0
     reached = {record["expression"]: round(record["cosine"], 4) for record in records}
     seconds, mean = time.monotonic() - start, sum(reached.values()) / len(reached)

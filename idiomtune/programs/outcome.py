@@ -29,7 +29,7 @@ from idiomtune.training.checkpoint import TrainerState
 from idiomtune.training.loop import monitor_name, monitored_scores
 from idiomtune.training.objective import module_benchmarks, saved_modules
 from idiomtune.training.optimizer import num_warmup_steps
-from idiomtune.training.regularization import Retention
+from idiomtune.training.regularization import TrainedModel
 from idiomtune.training.run_folder import BASELINE
 from idiomtune.training.step import RunContext
 
@@ -54,10 +54,10 @@ def build_suite(
     settings = context.settings
     if modules is not None:
         benchmarks = [*benchmarks, *module_benchmarks(settings, modules, benchmarks)]
-    return Suite(benchmarks, context.processes, settings.cut_dimensions)
+    return Suite(benchmarks, context.processes, settings.truncated_dimensions)
 
 
-def check_model(context: TrainContext, prepared: Prepared, retention: Retention, *, resumed: bool) -> None:
+def check_model(context: TrainContext, prepared: Prepared, retention: TrainedModel, *, resumed: bool) -> None:
     """Check and record the models that are loaded: gate, parity, weights that remedies need.
 
     Raises:
@@ -117,7 +117,7 @@ def score_untrained(context: TrainContext, suite: Suite) -> tuple[Scores, Encode
         context.run.seal(*BASELINE)
 
     processes.from_main(write)
-    encoder.cut_spans.clear()  # so that training tells of its own
+    encoder.truncated_spans.clear()  # so that training tells of its own
     encoder.truncated.clear()
     return scores, encoder
 
@@ -138,7 +138,7 @@ def score_best(
     """
     saved = context.run.path / "best"
     suite = build_suite(context, benchmarks, saved_modules(str(saved), context.placement))
-    suite.known = before.remembered
+    suite.reusable = before.last_embeddings
     encoder = build_encoder(context.settings.model, context.placement, saved)
     best, trainer = suite.run(encoder), context.settings.trainer
     if trainer.checks("scoring"):

@@ -34,7 +34,7 @@ from idiomtune.training.checkpoint import read_state
 from idiomtune.training.ending import explaining_system_errors, recording_end, stopping_at_sigterm
 from idiomtune.training.loop import train_loop
 from idiomtune.training.objective import user_revisions
-from idiomtune.training.regularization import build_retention
+from idiomtune.training.regularization import build_trained_model
 from idiomtune.training.resume import check_same_data, saved_record, start_or_resume
 from idiomtune.training.step import Training
 from idiomtune.training.tracking import start_tracking
@@ -92,7 +92,7 @@ def train(settings: TrainSettings, call: Call) -> float:
                 untrained = None  # not what is trained, so its memory is freed
 
             # ---- the training: each step is of the seed and the epoch alone
-            retention = build_retention(
+            retention = build_trained_model(
                 settings, placement, objective, checkpoint, expressions, processes, untrained=untrained
             )
             encoder = retention.encoder
@@ -159,7 +159,7 @@ def _opened_run(context: TrainContext, call: Call) -> Iterator[Path | None]:
 
         def start() -> tuple[Path, Path | None, dict[str, Any]]:
             resume, overwrite = settings.resume is not None, settings.overwrite
-            claim = run.claimed(resume=resume, overwrite=overwrite, record_start=call.record_start)
+            claim = run.reserved(resume=resume, overwrite=overwrite, record_start=call.record_start)
             held.enter_context(claim)
             log_placement(context.placement)
             if call.experiment == "default" and not resume:

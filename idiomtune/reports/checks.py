@@ -83,8 +83,8 @@ def run_checks(
     """Each check, and notes.
 
     Args:
-        ours: the candidate.
-        theirs: what it may replace; None if nothing is compared, or its own untrained model (`untrained`).
+        candidate: the candidate.
+        reference: what it may replace; None if nothing is compared, or its own untrained model (`untrained`).
         limits: `floor`, `margin` and `cluster_margin`.
 
     Raises:
@@ -186,7 +186,7 @@ def _floor(candidate: Group, key: str, floor: float, before: float | None) -> Ch
 
 def _margin(d: Difference, margin: float) -> Check:
     check = f"{d.key}: worse by at most {margin:g}"
-    change = d.theirs, d.ours, d.difference, d.by_cluster
+    change = d.reference, d.candidate, d.difference, d.by_cluster
     verdict, reason = _within(d, d.by_cluster, margin, d.num_clusters)
     return Check(check, "margin", d.score, margin, *change, verdict, reason, d.num_queries, d.num_clusters)
 

@@ -33,10 +33,10 @@ _NO_CHANGES = pd.Series(dtype=float)
 
 @dataclass(frozen=True)
 class Difference:
-    """`ours` − `theirs` in one score.
+    """`candidate` − `reference` in one score.
 
     Attributes:
-        ours, theirs: means over seeds; over all queries alike if folds differ in size.
+        candidate, reference: means over seeds; over all queries alike if folds differ in size.
         num_queries: compared; num_clusters: idioms, compounds or expressions of them.
         by_query: 95% interval, resampling queries; None without results of each query.
         by_cluster: the same, resampling idioms and so on, which says more about unseen ones; None if there
@@ -51,8 +51,8 @@ class Difference:
     """
 
     score: Score
-    ours: float
-    theirs: float
+    candidate: float
+    reference: float
     num_queries: int = 0
     num_clusters: int = 0
     by_query: tuple[float, float] | None = None
@@ -70,7 +70,7 @@ class Difference:
 
     @property
     def difference(self) -> float:
-        return self.ours - self.theirs
+        return self.candidate - self.reference
 
     @cached_property
     def clusters(self) -> pd.Series:
@@ -86,7 +86,7 @@ class Difference:
         return self.score.verdict(self.difference)
 
     @property
-    def in_words(self) -> str:
+    def verdict_text(self) -> str:
         """`better`, `worse`, or why neither."""
         return "not tested" if self.by_query is None else self.verdict or "no clear difference"
 
@@ -95,8 +95,8 @@ class Difference:
 class GroupComparison:
     """All differences between two sides."""
 
-    ours: str
-    theirs: str
+    candidate: str
+    reference: str
     differences: Sequence[Difference]
 
     @property
@@ -106,7 +106,7 @@ class GroupComparison:
 
     @property
     def title(self) -> str:
-        return f"{self.ours} − {self.theirs}"
+        return f"{self.candidate} − {self.reference}"
 
 
 def compare(
@@ -115,7 +115,7 @@ def compare(
     """Two groups, or a group and the models that its runs started from.
 
     Args:
-        theirs: None for the untrained models of `candidate`.
+        reference: None for the untrained models of `candidate`.
         keys: the scores, as far as both sides have them; by default those that models are compared by.
     """
     other, untrained = reference or candidate, reference is None
@@ -127,7 +127,7 @@ def compare(
         a, b = candidate.mean(key), other.mean(key, untrained=untrained)
         if a is None or b is None:
             continue
-        facts: dict[str, Any] = {"ours": a.mean, "theirs": b.mean}
+        facts: dict[str, Any] = {"candidate": a.mean, "reference": b.mean}
         # Fold 0 of 4 has other idioms than fold 0 of 8.
         if candidate.runs[0].config.get("data.folds") == other.runs[0].config.get("data.folds"):
             facts["folds"] = (candidate.by_fold(key) - other.by_fold(key, untrained=untrained)).dropna()
@@ -173,7 +173,7 @@ def _by_query(key: str, candidate: Group, reference: Group, untrained: bool) -> 
     facts: dict[str, Any] = {"num_queries": len(a), "num_clusters": clusters.nunique()}
     if statistic == "mean":
         changes = a.value - b.value
-        facts |= {"ours": a.value.mean(), "theirs": b.value.mean()}
+        facts |= {"candidate": a.value.mean(), "reference": b.value.mean()}
         facts |= {"by_query": mean_interval(changes), "by_cluster": mean_interval(changes, clusters)}
         facts |= {"p_query": permutation_p(changes), "p_cluster": permutation_p(changes, clusters)}
     else:
@@ -215,7 +215,7 @@ def compare_monitored(group: Group, compared: Sequence[GroupComparison]) -> list
         compared: what is compared already.
     """
     pair, keys = (group.name, UNTRAINED), group.runs[0].monitor
-    tested = {d.key: d for c in compared if (c.ours, c.theirs) == pair for d in c.differences}
+    tested = {d.key: d for c in compared if (c.candidate, c.reference) == pair for d in c.differences}
     tested |= {d.key: d for d in compare(group, keys=[k for k in keys if k not in tested]).differences}
     return [tested[key] for key in keys if key in tested]
 
@@ -228,8 +228,8 @@ def beats_untrained(differences: Sequence[Difference]) -> str:
     if not differences:
         return ""
     number, verdicts = len(differences), {d.verdict for d in differences}
-    trained_mean = statistics.fmean(d.ours for d in differences)
-    untrained_mean = statistics.fmean(d.theirs for d in differences)
+    trained_mean = statistics.fmean(d.candidate for d in differences)
+    untrained_mean = statistics.fmean(d.reference for d in differences)
     name = differences[0].key if number == 1 else f"the mean of the {number} monitored scores"
     is_clear = "better" in verdicts and "worse" not in verdicts
     beats = (
@@ -251,7 +251,7 @@ def head_verdicts(groups: Sequence[Group], compared: Sequence[GroupComparison]) 
         differences = compare_monitored(group, compared)
         if verdict := beats_untrained(differences):
             subject = "the best checkpoint" if len(groups) == 1 else group.name
-            verdicts.append((statistics.fmean(d.ours for d in differences), f"{subject} {verdict}"))
+            verdicts.append((statistics.fmean(d.candidate for d in differences), f"{subject} {verdict}"))
     if len({tuple(group.runs[0].monitor) for group in groups}) == 1:  # else these are means of other scores
         verdicts.sort(key=lambda entry: -entry[0])
     sentences = [sentence for _, sentence in verdicts]
@@ -279,7 +279,7 @@ def without_common_scores(
 ) -> list[str]:
     """The groups that have no score in common with the one that all are compared with, in one sentence."""
     seen = {reference.name} | {
-        comparison.ours for comparison in compared if comparison.theirs == reference.name
+        comparison.candidate for comparison in compared if comparison.reference == reference.name
     }
     names = listed([group.name for group in groups if group.name not in seen], NUM_NAMED)
     return [f"not compared with {reference.name}, as they have no score in common: {names}"] if names else []

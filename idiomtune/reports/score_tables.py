@@ -72,7 +72,7 @@ def changeable(scores: ScoreTable) -> ScoreTable:
 
 def score_frame(groups: Sequence[Group], compared: Sequence[GroupComparison] = ()) -> pd.DataFrame:
     """Every score of every group, with its comparison to the untrained model: the report's CSV file."""
-    tested = {(c.ours, d.key): d for c in compared if c.theirs == UNTRAINED for d in c.differences}
+    tested = {(c.candidate, d.key): d for c in compared if c.reference == UNTRAINED for d in c.differences}
     none = Difference(Score("", "", "", ""), 0, 0)
     rows = []
     for group in groups:
@@ -127,7 +127,7 @@ def scorecard_tables(scores: ScoreTable, model: str) -> list[Table]:
 
 def _benchmark_table(name: str, split: str, scores: Sequence[Score], groups: Sequence[Group]) -> Table:
     benchmark = benchmark_type(name)
-    placed = [(score, table_cell) for score in scores if (table_cell := benchmark.placed(score))]
+    placed = [(score, table_cell) for score in scores if (table_cell := benchmark.cell_of(score))]
     headings = list(dict.fromkeys(above for _, (_, above, _) in placed))
     order = {metric.name: number for number, metric in enumerate(benchmark.metrics)}
     placed.sort(key=lambda cell: (headings.index(cell[1][1]), order.get(cell[0].metric, len(order))))
@@ -234,7 +234,7 @@ def paired_table(compared: GroupComparison) -> Table:
     for d in compared.differences:
         tests = show_interval(d.by_query), _p(d.p_query), show_interval(d.by_cluster), _p(d.p_cluster)
         rows.append([*_sides(d), *tests])
-    sides = ("trained", UNTRAINED) if compared.theirs == UNTRAINED else ("ours", "theirs")
+    sides = ("trained", UNTRAINED) if compared.reference == UNTRAINED else ("candidate", "reference")
     verdicts = [d.verdict for d in compared.differences]
     counts = dict.fromkeys((d.num_queries, d.num_clusters) for d in compared.differences if d.num_queries)
     about = "; ".join(f"{queries} queries of {idioms} idioms" for queries, idioms in counts)
@@ -243,7 +243,7 @@ def paired_table(compared: GroupComparison) -> Table:
 
 
 def _sides(d: Difference) -> list[str]:
-    return [d.key, decimals(d.ours), decimals(d.theirs), decimals(d.difference, "+")]
+    return [d.key, decimals(d.candidate), decimals(d.reference), decimals(d.difference, "+")]
 
 
 def untested_table(compared: Sequence[GroupComparison]) -> Table:
@@ -252,7 +252,7 @@ def untested_table(compared: Sequence[GroupComparison]) -> Table:
     for comparison in compared:
         if not comparison.is_tested:
             rows += [[comparison.title * (not n), *_sides(d)] for n, d in enumerate(comparison.differences)]
-    return Table("Compared only by their means", ["groups", "score", "ours", "theirs", "difference"], rows, 2)
+    return Table("Compared only by their means", ["groups", "score", "candidate", "reference", "difference"], rows, 2)
 
 
 def detail_tables(compared: GroupComparison) -> list[Table]:

@@ -81,7 +81,10 @@ def _monitored_table(run: RunResults, differences: Sequence[Difference]) -> Tabl
     return Table(
         f"monitored, untrained → best checkpoint (step {step})",
         [*scores.columns, "95% by query", "verdict"],
-        [[*row, show_interval(d.by_query), d.in_words] for row, d in zip(scores.rows, shown, strict=True)],
+        [
+            [*row, show_interval(d.by_query), d.verdict_text]
+            for row, d in zip(scores.rows, shown, strict=True)
+        ],
         verdicts=[d.verdict for d in shown],
     )
 

@@ -53,7 +53,7 @@ class Table:
         """The columns' names under their headings."""
         return [column.rpartition("\n")[2] for column in self.columns]
 
-    def styled(self) -> Iterator[list[tuple[str, Verdict]]]:
+    def styled_rows(self) -> Iterator[list[tuple[str, Verdict]]]:
         """Each row's cells, with the verdict by which a cell is coloured."""
         verdicts: Sequence[Verdict] = self.verdicts or [""] * len(self.rows)
         for row, verdict in zip(self.rows, verdicts, strict=True):
@@ -108,7 +108,7 @@ def html(tables: Sequence[Table]) -> str:
 def _html(table: Table) -> str:
     head = "".join(f"<th>{escape(name)}</th>" for name in table.columns)
     body = ""
-    for row in table.styled():
+    for row in table.styled_rows():
         body += "<tr>"
         for n, (text, verdict) in enumerate(row):
             side = "left" if n < table.num_labels else "right"
@@ -122,7 +122,7 @@ def _rich(table: Table) -> RichTable:
     for number, name in enumerate(table.columns):
         right = number >= table.num_labels
         printed.add_column(Text(printable(name)), justify="right" if right else "left", overflow="fold")
-    for row in table.styled():
+    for row in table.styled_rows():
         printed.add_row(*(Text(printable(cell), style=_COLOURS[verdict]) for cell, verdict in row))
     return printed
 

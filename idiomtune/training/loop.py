@@ -188,7 +188,7 @@ def score_and_save(training: Training, *, last: bool) -> None:
         if usages and encoder.meanings is not None:  # the gate is for how the encoder embeds now
             with evaluation_mode(encoder):
                 encoder.meanings = encoder.meanings.override(gate=fit_gate(encoder, usages))
-        training.suite.remembers = last  # it may be the best, which is scored once more
+        training.suite.keeps_embeddings = last  # it may be the best, which is scored once more
         scorecard = training.suite.run(encoder, only=training.scored)
     scores = scorecard.scores | scorecard.undefined
     is_best = update_best(state, scores, trainer)

@@ -36,19 +36,19 @@ def mines_negatives(settings: TrainSettings) -> bool:
 def with_negatives(settings: TrainSettings, folder: Path | None) -> TrainSettings:
     """The settings with the negatives of the user's own data, or of the parts of a mixture with such."""
 
-    def mined(data: D, name: str) -> D:
+    def with_file(data: D, name: str) -> D:
         if not (data.train and data.negatives.number):
             return data
         file = folder and folder / name
         if file is None or not file.exists():
             _mine(settings, getattr(data, "own", data), file)
-        return data.model_copy(update={"negatives": data.negatives.mined(file)})
+        return data.model_copy(update={"negatives": data.negatives.with_file(file)})
 
-    data, objective = mined(settings.data, "negatives.jsonl"), settings.objective
+    data, objective = with_file(settings.data, "negatives.jsonl"), settings.objective
     if isinstance(objective, MixtureOptions):
         parts = dict(objective.parts)
         for name, part in parts.items():
-            parts[name] = part.model_copy(update={"data": mined(part.data, f"negatives_{name}.jsonl")})
+            parts[name] = part.model_copy(update={"data": with_file(part.data, f"negatives_{name}.jsonl")})
         objective = objective.model_copy(update={"parts": parts})
     return settings.model_copy(update={"data": data, "objective": objective})
 

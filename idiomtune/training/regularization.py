@@ -36,7 +36,7 @@ ADAPTER = "adapter"  # in a checkpoint and in best/: the adapters, in peft's own
 
 
 @dataclass(eq=False)
-class Retention:
+class TrainedModel:
     """The encoder that is trained, with the remedies against forgetting, if there are any.
 
     The exported weights are those that are scored and saved: the trained ones, unless there is a remedy.
@@ -86,7 +86,7 @@ class Retention:
     def exported_weights(self) -> Iterator[None]:
         """Within this context the encoder has the exported weights; afterwards the trained ones again."""
         if self.adapters is not None:
-            with self.adapters.merged():
+            with self.adapters.merging():
                 yield
             return
         # In place: sharding holds on to the memory of the weights.
@@ -169,7 +169,7 @@ class Distillation:
         squared difference of cosines.
         """
         device = embeddings.device
-        compared = batch.plain_rows if self._texts == "plain" else range(len(batch.requests))
+        compared = batch.unmarked_rows if self._texts == "plain" else range(len(batch.requests))
         rows = torch.tensor(compared, dtype=torch.long, device=device)  # (P,)
         numbers = [self._numbers[batch.requests[row]] for row in compared]
         teacher = self._embeddings[torch.tensor(numbers, dtype=torch.long, device=device)]  # (P, E)
@@ -184,7 +184,7 @@ def compared_requests(
 ) -> Sequence[Request]:
     """Every request of a run that a teacher embeds: the plain ones, or all that its batches name."""
     if texts == "plain":
-        return objective.plain_requests
+        return objective.unmarked_requests
     epochs = range(trainer.max_epochs)
     steps = ((e, step) for e in epochs for step in objective.epoch_steps(e, trainer.accumulation))
     trained = islice(steps, trainer.max_steps)
@@ -203,7 +203,7 @@ def check_remedies(retain: RetainSettings, objective: Objective) -> None:
         check_peft()
     shards = (anchors for step in objective.epoch_steps(0, 1) for anchors in step)
     is_plain = retain.distillation > 0 and retain.teacher_texts == "plain"
-    if is_plain and not any(objective.batch(0, anchors).plain_rows for anchors in shards):
+    if is_plain and not any(objective.batch(0, anchors).unmarked_rows for anchors in shards):
         raise UserError(
             "retain.distillation: no batch of this objective embeds a whole sentence without an idiom, so "
             "there is nothing to keep near the base model: set objective.document_mode=sentence, "
@@ -211,7 +211,7 @@ def check_remedies(retain: RetainSettings, objective: Objective) -> None:
         )
 
 
-def build_retention(
+def build_trained_model(
     settings: TrainSettings,
     placement: Placement,
     objective: Objective,
@@ -220,7 +220,7 @@ def build_retention(
     processes: Processes | None = None,
     *,
     untrained: Encoder | None = None,
-) -> Retention:
+) -> TrainedModel:
     """The encoder to train, with the base model's or the checkpoint's weights, and the remedies around it.
 
     Args:
@@ -235,7 +235,7 @@ def build_retention(
     encoder = untrained or build_encoder(model, placement, saved, expressions=expressions, seed=seed)
     _ = encoder.transformer  # a table of token vectors has none, and says that it cannot be trained
     if not retain.is_on:
-        return Retention(encoder)
+        return TrainedModel(encoder)
     base = encoder.weights_digest()
     distillation, adapters, teacher = None, None, None
     if retain.distillation:
@@ -250,7 +250,7 @@ def build_retention(
         encoder = build_encoder(model, placement, checkpoint)
     if retain.lora.rank is not None:
         adapters = Adapters(encoder, retain.lora, seed=seed, base_model=model.path)
-    retention = Retention(encoder, retain.interpolation, adapters, distillation, base, teacher)
+    retention = TrainedModel(encoder, retain.interpolation, adapters, distillation, base, teacher)
     if checkpoint is not None and retain.moves_back:
         retention.load(checkpoint)
     return retention

@@ -95,7 +95,7 @@ class Tracker(Protocol):
 class RunFolder:
     """`config.yaml`, `run.json`, `metrics.jsonl` and `scores.json` of one run.
 
-    Only the process that holds the folder's lock writes to it: see :meth:`claimed`.
+    Only the process that holds the folder's lock writes to it: see :meth:`reserved`.
 
     Args:
         path: the folder.
@@ -122,7 +122,7 @@ class RunFolder:
     # -------------------------------------------------------------- whose it is
 
     @contextmanager
-    def claimed(
+    def reserved(
         self, *, resume: bool, overwrite: bool = False, record_start: Callable[[Path], None] | None = None
     ) -> Iterator[None]:
         """Hold the folder until the block ends; no other process writes to it meanwhile.
@@ -172,7 +172,7 @@ class RunFolder:
             for path in free_name(self.path):
                 self.path = path
                 try:
-                    held.enter_context(self.locked())
+                    held.enter_context(self.lock())
                     if not resume:
                         self._refuse_others(overwrite=overwrite)
                         if overwrite and (path / "run.json").is_file():
@@ -224,7 +224,7 @@ class RunFolder:
                 "(in a sweep, hydra.sweep.dir=)"
             )
 
-    def locked(self) -> AbstractContextManager[None]:
+    def lock(self) -> AbstractContextManager[None]:
         """Keep other processes from working in this folder; the lock ends with the process.
 
         Raises:

@@ -35,7 +35,7 @@ from idiomtune.training.checkpoint import TrainerState, last_saved, read_state
 from idiomtune.training.embedder import FrozenEmbedder, TrainableEmbedder
 from idiomtune.training.invariants import Invariants
 from idiomtune.training.optimizer import build_optimizer, restore_optimizer, schedule
-from idiomtune.training.regularization import Retention
+from idiomtune.training.regularization import TrainedModel
 from idiomtune.training.run_folder import RunFolder
 
 log = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ class Training:
     context: RunContext
     trainer: TrainerSettings
     model: ModelSettings
-    retention: Retention
+    retention: TrainedModel
     objective: Objective
     suite: Suite
     seed: int

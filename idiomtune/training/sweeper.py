@@ -84,7 +84,7 @@ class OptunaSweeper(Sweeper):
         config = self._loader.load_sweep_config(self._config, [*self._fixed, *_overrides(firsts)])
         config = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
         check(TrainSettings, to_dict(config, throw_on_missing=True))  # before any is trained
-        with RunFolder(self._folder).locked():
+        with RunFolder(self._folder).lock():
             study = self._open()
             self._run(study)
         print(study.trials_dataframe(("number", "state", "value", "params")).to_string(index=False))

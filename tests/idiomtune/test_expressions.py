@@ -274,7 +274,7 @@ def test_a_saved_tokenizer_reads_placeholders_as_the_encoder_does(expression: st
     tokens = IdiomTokens({token_name(expression): [expression]})
     for marked in HELD[expression]:
         text = marked.replace("[", "").replace("]", "")
-        assert by_rules(text, expression) == tokens.replaced(text)[0]
+        assert by_rules(text, expression) == tokens.replace_expressions(text)[0]
 
 
 @pytest.mark.slow
@@ -290,7 +290,7 @@ def test_placeholders_in_the_real_sentences(real_data: Path) -> None:
         start, end = find_expression(record.sentence, RIDE) or (0, 0)
         assert record.sentence[start:end] == record.span
         if number % 10 == 0:  # a saved tokenizer is slow to make
-            assert by_rules(record.sentence, RIDE) == tokens.replaced(record.sentence)[0]
+            assert by_rules(record.sentence, RIDE) == tokens.replace_expressions(record.sentence)[0]
 
 
 def test_codes_of_many_expressions_are_told_apart() -> None:

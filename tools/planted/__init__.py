@@ -215,8 +215,8 @@ ERRORS = [
     Planted(
         "scoring with dropout",
         SUITE,
-        "        with evaluating(encoder):\n",
-        "        with evaluating(encoder):\n            encoder.train()\n",
+        "        with evaluation_mode(encoder):\n",
+        "        with evaluation_mode(encoder):\n            encoder.train()\n",
         ("scoring",),
     ),
     Planted(
@@ -252,8 +252,8 @@ ERRORS = [
     Planted(
         "gradient caching leaves out all batches but one",
         EMBED,
-        "            for place, number in enumerate(ours):\n",
-        "            for place, number in [*enumerate(ours)][:1]:\n",
+        "            for position, number in enumerate(of_rank):\n",
+        "            for position, number in [*enumerate(of_rank)][:1]:\n",
         ("gradient",),
         "caching",
     ),

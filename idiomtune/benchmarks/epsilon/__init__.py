@@ -81,7 +81,7 @@ def _cell(score: Score) -> TableCell | None:
         *(Metric(name, "", "detail") for name in (*_OF_PAIRS[2:], *_FACTS)),
     ],
     rows="language",
-    place=_cell,
+    cell=_cell,
     hub_dataset="ncimp",
 )
 class EpsilonBenchmarkOptions(BenchmarkOptions):

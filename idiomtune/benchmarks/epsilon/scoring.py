@@ -105,7 +105,7 @@ class EpsilonBenchmark:
         self._units = {ncimp.language: list(_units_of(ncimp, options)) for ncimp in data}
 
     @property
-    def announced(self) -> list[Request]:
+    def requests(self) -> list[Request]:
         """The distinct texts of all languages."""
         units = (unit for in_language in self._units.values() for unit in in_language)
         texts = dict.fromkeys(text for unit in units for text in (*unit.phrases, *unit.sentences))
@@ -115,7 +115,7 @@ class EpsilonBenchmark:
 
     def score(self, embed: Embed) -> Result:
         """The scores of all languages."""
-        requests = self.announced
+        requests = self.requests
         rows = embed(requests).double().numpy()
         norms = np.linalg.norm(rows, axis=1, keepdims=True)
         rows = rows / np.where(norms > 0, norms, 1)

@@ -263,7 +263,7 @@ def _maps(run: QueryRecords, pairs: _Pairs) -> Maps | None:
     ],
     refine=_refine,
     percent=True,
-    place=_cell,
+    cell=_cell,
     cluster="idiom",
     slices="usage",
     examples=_examples,

@@ -57,7 +57,7 @@ class IdioLinkBenchmark:
         self._lexical: dict[tuple[str, str], Ranking] = {}
 
     @property
-    def announced(self) -> list[Request]:
+    def requests(self) -> list[Request]:
         """Documents, and queries by mode."""
         requests: list[Request] = []
         for split in self.splits:

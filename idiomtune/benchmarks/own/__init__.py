@@ -144,7 +144,7 @@ def _example(query: _HeldOutQuery, before: _HeldOutQuery | None) -> Example:
 
 
 def _facts(name: str, metrics: Sequence[Metric], **facts: Any) -> dict[str, Any]:
-    return {"metrics": metrics, "place": _cell, "read_record": _reader(name, metrics), **facts}
+    return {"metrics": metrics, "cell": _cell, "read_record": _reader(name, metrics), **facts}
 
 
 def pairs_facts(name: str) -> dict[str, Any]:
@@ -249,7 +249,7 @@ class UserRetrievalOptions(UserBenchmarkOptions):
     title="Held out of the training data",
     metrics=_HELD_OUT,
     rows="part and mode",
-    place=_held_out_cell,
+    cell=_held_out_cell,
     read_record=_read_held_out,
     examples=_examples,
     build="idiomtune.benchmarks.own.pairs:build_held_out",

@@ -53,7 +53,7 @@ def request_of(
     Args:
         text, span: roles of columns.
     """
-    return Request(*record.marked(text, span), role, record.optional_text("instruction") or instruction)
+    return Request(*record.marked_text(text, span), role, record.optional_text("instruction") or instruction)
 
 
 def modes_of(requests: Iterable[Request]) -> list[Mode]:

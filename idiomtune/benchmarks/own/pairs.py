@@ -144,7 +144,7 @@ class UserPairBenchmark:
         self.name, self.data, self.files = name, data, files
 
     @property
-    def announced(self) -> list[Request]:
+    def requests(self) -> list[Request]:
         """First and second sentences, by each mode."""
         sentences = map(_sentences, self.data.values())
         return [
@@ -228,9 +228,9 @@ class HeldOutBenchmark:
         ]
 
     @property
-    def announced(self) -> list[Request]:
+    def requests(self) -> list[Request]:
         """The requests of the parts."""
-        return [request for _, _, part in self._parts for request in part.announced]
+        return [request for _, _, part in self._parts for request in part.requests]
 
     def score(self, embed: Embed) -> Result:
         """The scores of all parts, and their mean."""

@@ -151,7 +151,7 @@ class UserRankingBenchmark:
         self._num_queries = {name: len(queries) for name, queries in data.items()}
 
     @property
-    def announced(self) -> list[Request]:
+    def requests(self) -> list[Request]:
         """Candidates, and queries by each mode."""
         requests: list[Request] = []
         for queries in self.data.values():

@@ -44,7 +44,7 @@ class UserRetrievalBenchmark:
         self.files = [path for collection in collections for path in collection.files]
 
     @property
-    def announced(self) -> list[Request]:
+    def requests(self) -> list[Request]:
         """Documents and queries, by each mode."""
         requests: list[Request] = []
         for collection in self.collections:

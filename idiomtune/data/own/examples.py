@@ -100,7 +100,7 @@ class ExampleTable(UserTable):
     def examples(self, rows: Iterator[Row] | None = None) -> Iterator[UserExample]:
         """As :meth:`read`, of the rows for which the user's conditions hold."""
         rows = iter(self.source.rows() if rows is None else rows)
-        yield from self.read(self._example, self._selected(rows) if self._conditions else rows)
+        yield from self.read(self._example, self._select(rows) if self._conditions else rows)
         if self._num_cut > max(1, _MANY_CUT * self._num_spans):
             log.warning(
                 "%s: %d of %d spans begin or end within a word (%s): start and end count characters from 0, "
@@ -118,13 +118,13 @@ class ExampleTable(UserTable):
         negatives: dict[str, list[str]] = {}
         if "positive_if" in self._conditions:
             table = ExampleTable(self.source, self._mapping, "pairs", self._spellings)
-            wrong = table._selected(self.source.rows(), are_right=False)
+            wrong = table._select(self.source.rows(), are_right=False)
             for example in table.read(table._example, wrong, may_be_empty=True):
                 texts = [sentence.text for sentence in example.sentences[1 : 1 + example.num_positives]]
                 negatives.setdefault(example.sentences[0].text, []).extend(texts)
         return negatives
 
-    def _selected(self, rows: Iterator[Row], *, are_right: bool = True) -> Iterator[Row]:
+    def _select(self, rows: Iterator[Row], *, are_right: bool = True) -> Iterator[Row]:
         """The rows for which the user's conditions hold."""
         for self._num_read, row in enumerate(rows, 1):
             holds = {role: holds(row.values.get(name)) for role, (name, holds) in self._conditions.items()}
@@ -149,8 +149,8 @@ class ExampleTable(UserTable):
         """
         super()._look_at(head, header)
         self._ask_for_split(head, header)
-        form = self._fitting(header)
-        names = self._recognised(form, header) if form else {}
+        form = self._fitting_form(header)
+        names = self._recognise(form, header) if form else {}
         score = names["score"][0] if form and form.name == "scored" else ""
         if normalise(score) in ("label", "labels", "class") and score not in self._chosen.values():
             self._ask_for_classes(head, score)
@@ -308,7 +308,7 @@ class ExampleTable(UserTable):
 
     def _sentence(self, entry: UserRecord, group: str | None, meaning: str | None = None) -> Sentence:
         """A text of a row; an object's own labels take precedence over those of its row."""
-        text, span = entry.marked()
+        text, span = entry.marked_text()
         if span is not None:
             self._num_spans += 1
             if any(0 < end < len(text) and _is_within_word(*text[end - 1 : end + 1]) for end in span):

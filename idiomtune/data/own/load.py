@@ -44,7 +44,7 @@ def read_corpus(names: Sequence[str]) -> list[str]:
         UserError: naming file, row and field of a problem, or the option.
     """
     tables = [UserTable(source, [CORPUS]) for source in find_sources(names, "data.negatives.corpus")]
-    return list(dict.fromkeys(text for t in tables for text in t.read(lambda row: row.marked()[0])))
+    return list(dict.fromkeys(text for t in tables for text in t.read(lambda row: row.marked_text()[0])))
 
 
 def with_negatives(example: UserExample, mined: Mined) -> UserExample:

@@ -198,7 +198,7 @@ class UserExamples:
         """int64 (R,), the first text of each row."""
         return self.store.first[:-1][self.rows]
 
-    def marked(self) -> list[tuple[str, str]]:
+    def marked_text(self) -> list[tuple[str, str]]:
         """(What its span says, text) of each first text with a span."""
         if not self.store.has_spans:
             return []

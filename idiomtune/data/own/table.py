@@ -135,7 +135,7 @@ class UserRecord:
             raise self.error(role, f'is not a list, as ["one", "two"]: {value!r}')
         return items
 
-    def marked(self, role: str = "text", span: str = "span") -> tuple[str, Span | None]:
+    def marked_text(self, role: str = "text", span: str = "span") -> tuple[str, Span | None]:
         """A text, and the offsets of the span that the row marks in it.
 
         A title, if there is one, precedes the text, or replaces an empty one; spans count without it.
@@ -190,7 +190,7 @@ class UserRecord:
         An object has `text` or `title`, and perhaps `span`, `group` and `meaning`.
 
         Args:
-            span: as for :meth:`marked`; the row's is that of a single entry.
+            span: as for :meth:`marked_text`; the row's is that of a single entry.
             several: those of all its columns, and of lists in them; otherwise its only one.
         """
         if several:
@@ -302,8 +302,8 @@ class UserTable:
 
     def _look_at(self, head: Sequence[Row], header: Sequence[str]) -> None:
         """Find marks around spans in texts whose spans no column has."""
-        form = self._fitting(header)
-        names = self._recognised(form, header) if form else {}
+        form = self._fitting_form(header)
+        names = self._recognise(form, header) if form else {}
         for role, span in SPAN_OF.items():
             if form is None or len(names.get(role, ())) != 1 or span not in form.roles:
                 continue
@@ -338,15 +338,15 @@ class UserTable:
             values |= {f"{span}_start": start, f"{span}_end": end}
         return Row(row.number, values)
 
-    def _fitting(self, header: Iterable[str]) -> Form | None:
+    def _fitting_form(self, header: Iterable[str]) -> Form | None:
         """The first form that the columns make and that has all roles of the user's."""
         for form in self._forms:
             has_chosen = all(role in form.roles or form.role_of(role) for role in self._chosen)
-            if has_chosen and self._recognised(form, header).keys() >= set(form.required):
+            if has_chosen and self._recognise(form, header).keys() >= set(form.required):
                 return form
         return None
 
-    def _recognised(self, form: Form, header: Iterable[str]) -> dict[str, list[str]]:
+    def _recognise(self, form: Form, header: Iterable[str]) -> dict[str, list[str]]:
         return form.recognise([column for column in header if column not in self.left_out], self._chosen)
 
     def _names(self, header: tuple[str, ...]) -> dict[str, list[str]]:
@@ -354,7 +354,7 @@ class UserTable:
         if header not in self.kinds:
             if not self.kinds:
                 self._choose_form(header)
-            names = self._recognised(self.form, header)
+            names = self._recognise(self.form, header)
             for role, columns in names.items():
                 if len(columns) == 1 or role in self.form.several:
                     continue
@@ -369,7 +369,7 @@ class UserTable:
     def _choose_form(self, header: Sequence[str]) -> None:
         if self.source.path is None or has_header(self.source.path):
             self._check_chosen(header)
-        if form := self._fitting(header):
+        if form := self._fitting_form(header):
             self._forms = [form]
             return
         titles = "; ".join(dict.fromkeys(form.title for form in self._forms))
@@ -397,7 +397,7 @@ class UserTable:
         def fit(form: Form) -> tuple[int, int]:
             required = {*form.required}
             num_texts = len(SPAN_OF.keys() & required)
-            return len(self._recognised(form, header).keys() & required), -abs(num_texts - self._num_texts)
+            return len(self._recognise(form, header).keys() & required), -abs(num_texts - self._num_texts)
 
         return max(self._forms, key=fit)
 

@@ -206,9 +206,9 @@ def test_meanings_and_rows_without_idiom_of_a_batch(build: Build) -> None:
     objective = build(USAGE)
     batch = objective.batch(0, [0, 5])  # "lion's share" has no meanings in the sample's table
     captions = {c.caption for i in (0, 5) for c in ITEMS[i].candidates}
-    assert {batch.requests[row].text for row in batch.plain_rows} == captions
-    assert len(batch.plain_rows) == 10
-    assert all(batch.requests[row] in objective.plain_requests for row in batch.plain_rows)
+    assert {batch.requests[row].text for row in batch.unmarked_rows} == captions
+    assert len(batch.unmarked_rows) == 10
+    assert all(batch.requests[row] in objective.unmarked_requests for row in batch.unmarked_rows)
     _, sentences, texts = batch.targets
     assert [request.text for request in batch.requests[-len(texts) :]] == texts
     idiomatic, literal = objective._meanings(sentences[0])
@@ -349,7 +349,7 @@ def test_the_benchmark_routes_by_the_predicted_sense(build: Build, tmp_path: Pat
     senses = (("a", "x y", True), ("b", "y x", False), ("c", "z", True))
     usages = tuple(Usage(id_, "x", text, None, is_idiomatic) for id_, text, is_idiomatic in senses)
     benchmark = ExpertsBenchmark(scorer, [SPLIT], {"astitch_dev": UsageCorpus(usages, ())})
-    assert len(benchmark.announced) == 7 * 8 + 3
+    assert len(benchmark.requests) == 7 * 8 + 3
     e = embeddings(scorer)
     result = benchmark.score(in_turn(torch.cat([e.flatten(0, 1), torch.randn(3, WIDTH)])))
     literal = scorer(ITEMS, e)[2][1]
@@ -381,7 +381,7 @@ def test_the_benchmark_routes_by_the_predicted_sense(build: Build, tmp_path: Pat
 
 def test_without_gold_there_are_predictions_only(build: Build) -> None:
     benchmark = ExpertsBenchmark(build().modules, [read_items(SAMPLE_ROOT / "admire", "dev")], {})
-    result = benchmark.score(in_turn(torch.randn(len(benchmark.announced), WIDTH)))
+    result = benchmark.score(in_turn(torch.randn(len(benchmark.requests), WIDTH)))
     assert not result.scores
     assert "admire_dev_experts_text.tsv" in result.predictions
 

@@ -34,7 +34,7 @@ def test_scores_by_hand() -> None:
     """Item 0 is predicted 1, 0, 2, 3, 4 by its sentence and as gold by its span; item 1 as gold by both."""
     items = (item(0, "idiomatic", (0, 1, 2, 3, 4)), item(1, "literal", (4, 3, 2, 1, 0)))
     benchmark = AdmireBenchmark([ItemSplit("train", items, ())], MODES)
-    asked = [(r.pooling, r.role) for r in benchmark.announced[:3]]
+    asked = [(r.pooling, r.role) for r in benchmark.requests[:3]]
     assert asked == [("sentence", "query"), ("span", "query"), ("sentence", "document")]
     # Degrees of sentence, span and five captions, of both items; lengths make no difference.
     degrees = torch.tensor([0, 350, 349, 5, 40, 60, 80, 0, 0, 80, 60, 40, 20, 5.0]).deg2rad()
@@ -78,7 +78,7 @@ def test_without_gold_there_are_predictions_only(tiny: Encoder) -> None:
 def test_a_compound_that_was_not_found_is_its_sentence() -> None:
     found, missing = item(0, None, None), replace(item(1, None, None), span=None)
     benchmark = AdmireBenchmark([ItemSplit("dev", (found, missing), ())], ["caption_span"])
-    assert [benchmark.announced[i].pooling for i in (0, 6)] == ["span", "sentence"]
+    assert [benchmark.requests[i].pooling for i in (0, 6)] == ["span", "sentence"]
 
 
 def settings_of(*options: str) -> EvaluateSettings:

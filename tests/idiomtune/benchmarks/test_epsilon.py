@@ -62,7 +62,7 @@ def test_one_pair_by_hand(length: float) -> None:
         **{"x": [length, 0.0], "b": [0.0, 1.0], "y": unit(0.5)},  # d(x, b) = 1, d(x, y) = 0.5
         **{"s0 x h": [1.0, 0.0], "s0 b h": unit(0.4), "s0 y h": unit(0.1)},  # 0.4 and 0.1 in context
     }
-    assert {r.text for r in benchmark.announced} == vectors.keys()
+    assert {r.text for r in benchmark.requests} == vectors.keys()
     result = benchmark.score(by_text(vectors))
     (row,) = result.per_query
     assert (row["sentence"], row["version"], row["next"]) == ("s0 b h", "x", "y")
@@ -81,8 +81,8 @@ def test_one_pair_by_hand(length: float) -> None:
 
 def test_an_instruction_makes_queries_of_the_texts() -> None:
     data = Ncimp("en", [compound("b h", "NC", "x", "y")])
-    assert {(r.role, r.instruction) for r in epsilon(data).announced} == {("document", None)}
-    asked = epsilon(data, instruction="Represent the meaning").announced
+    assert {(r.role, r.instruction) for r in epsilon(data).requests} == {("document", None)}
+    asked = epsilon(data, instruction="Represent the meaning").requests
     assert {(r.role, r.instruction) for r in asked} == {("query", "Represent the meaning")}
 
 
@@ -159,7 +159,7 @@ def random_embeddings(requests: Sequence[Request]) -> Tensor:
 def test_against_naive_loops() -> None:
     data = random_data(0)
     benchmark = epsilon(data, orders=20)
-    requests = benchmark.announced
+    requests = benchmark.requests
     assert len({r.text for r in requests}) == len(requests)
     vectors = {r.text: e for r, e in zip(requests, random_embeddings(requests), strict=True)}
     pairs = naive(data, vectors)
@@ -196,7 +196,7 @@ def test_order_free_scores_do_not_depend_on_the_order_of_synonyms() -> None:
 
 def test_phrases_the_model_does_not_tell_apart_are_left_out_and_counted() -> None:
     benchmark = epsilon(Ncimp("en", [compound("b h", "C", "x", "y", "z")]))
-    vectors = {r.text: [1.0, i / 7] for i, r in enumerate(benchmark.announced)}
+    vectors = {r.text: [1.0, i / 7] for i, r in enumerate(benchmark.requests)}
     vectors["x"] = vectors["b"]
     result = benchmark.score(by_text(vectors))
     assert result.by_key["epsilon/C/num_pairs"] == 2
@@ -212,7 +212,7 @@ def test_options_and_portuguese() -> None:
     english, portuguese = read_ncimp(files, "en"), read_ncimp(files, "pt")
 
     def texts(**options: Any) -> set[str]:
-        return {r.text for r in epsilon(english, **options).announced}
+        return {r.text for r in epsilon(english, **options).requests}
 
     assert {"crimson", "red"} <= texts()
     assert {"crimson herring", "red herring"} <= texts(phrases="compound")

@@ -140,7 +140,7 @@ def test_what_is_announced_is_what_is_asked() -> None:
         return torch.ones(len(requests), 2)
 
     benchmark.score(embed)
-    assert set(benchmark.announced) == asked
+    assert set(benchmark.requests) == asked
 
 
 def test_equal_texts_are_kept_apart_by_id() -> None:

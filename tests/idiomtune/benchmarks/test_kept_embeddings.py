@@ -37,7 +37,7 @@ class Kept:
     def __init__(self, model: Path) -> None:
         self.model = model
         self.probe = Probe("a", ["one", "two"])
-        self.probe.announced.append(Request(LONG, span=(LONG.index("four"), len(LONG)), pooling="span"))
+        self.probe.requests.append(Request(LONG, span=(LONG.index("four"), len(LONG)), pooling="span"))
 
     def run(self) -> Scorecard:
         return Suite([self.probe]).run(

@@ -63,7 +63,7 @@ def test_spans_are_a_mode_of_their_own(tmp_path: Path) -> None:
     )
     pairs = scored(tmp_path, text)
     benchmark = UserPairBenchmark("own_sts", {"mine": pairs})
-    first, second, third, fourth = benchmark.announced[4:]
+    first, second, third, fourth = benchmark.requests[4:]
     assert first == symmetric_request("she saw red", (8, 11), "span")
     assert second == Request("a b", (2, 3), "query", "Meaning?", "span")
     assert third == symmetric_request("he was angry", (7, 12), "span")

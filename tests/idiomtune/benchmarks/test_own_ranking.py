@@ -51,7 +51,7 @@ def test_scores_by_hand(tmp_path: Path) -> None:
         {"query": "one", "candidates": ["a", "b", "c"], "grades": [2, 0, 1], "group": "g"},
         {"query": "two words", "candidates": ["d", "e"], "grades": [1, 0], "span": "words"},
     )
-    assert benchmark.announced[-1] == Request("two words", (4, 9), "query", pooling="span")
+    assert benchmark.requests[-1] == Request("two words", (4, 9), "query", pooling="span")
     first = torch.tensor([[0.5, 0.5], [1.0, 0.0], [0.9, 0.1]])  # b, c, a
     second = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     asked = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 0.0]])

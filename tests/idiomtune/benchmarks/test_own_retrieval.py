@@ -93,7 +93,7 @@ def test_scores_by_hand(tmp_path: Path) -> None:
     """q1 finds d3, d2, d1; q2, with a judgement that says irrelevant, is left out."""
     folder = write_collection(tmp_path, qrels="q1\td1\t2\nq1\td3\t1\nq2\td2\t0\n")
     benchmark = UserRetrievalBenchmark([read_collection("mine", folder)])
-    assert [request.role for request in benchmark.announced] == ["document"] * 3 + ["query"]
+    assert [request.role for request in benchmark.requests] == ["document"] * 3 + ["query"]
     documents = torch.tensor([[0.1, 1.0], [0.5, 0.5], [3.0, 0.0]])
     result = benchmark.score(in_turn(torch.cat([documents, torch.tensor([[1.0, 0.0]])])))
     scores = {key.removeprefix("own_retrieval/mine/"): value for key, value in result.by_key.items()}
@@ -168,7 +168,7 @@ def test_spans(tmp_path: Path) -> None:
     about = [(q.text.span, q.text.instruction, q.group) for q in collection.queries]
     assert about == [((2, 5), "Search", "g"), (None, "Find it", None)]
     benchmark = UserRetrievalBenchmark([collection])
-    pooled = [request.pooling for request in benchmark.announced]
+    pooled = [request.pooling for request in benchmark.requests]
     assert pooled == ["sentence"] * 5 + ["span", "sentence", "sentence"] + ["span", "sentence"]
     result = benchmark.score(in_turn(torch.eye(10)))
     assert {"own_retrieval/mine/ndcg@10", "own_retrieval/mine/span/ndcg@10"} <= result.by_key.keys()

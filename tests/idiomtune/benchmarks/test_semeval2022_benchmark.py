@@ -105,7 +105,7 @@ def test_a_submission_is_the_tasks_own_form_filled(semeval_real: DataFiles) -> N
     """Byte for byte, but for the numbers."""
     form = "SubTaskB/TestData/test_submission_format.csv"
     benchmark = SemEvalBenchmark([read_pairs(semeval_real, "test")], section("semeval2022"))
-    rows = torch.randn(len(benchmark.announced), 4, generator=torch.Generator().manual_seed(0))
+    rows = torch.randn(len(benchmark.requests), 4, generator=torch.Generator().manual_seed(0))
     text = benchmark.score(in_turn(rows)).predictions["semeval2022_test.csv"]
     lines, given = text.split("\r\n"), semeval_real(form).read_bytes().decode().split("\r\n")
     assert len(lines) == len(given)

@@ -34,12 +34,12 @@ class Probe:
 
     def __init__(self, name: str, texts: list[str]) -> None:
         self.name = name
-        self.announced = [Request(text) for text in texts]
+        self.requests = [Request(text) for text in texts]
         self.got: Tensor | None = None
         self.similarities: torch.dtype | None = None
 
     def score(self, embed: Embed) -> Result:
-        self.got = embed(self.announced)
+        self.got = embed(self.requests)
         self.similarities = (self.got @ self.got.T).dtype
         return Result([Score(self.name, "", "", "sum", value=self.got.sum().item())], [{"id": self.name}])
 

@@ -26,10 +26,10 @@ class Texts:
     without_gold: Sequence[str] = ()
 
     def __init__(self, requests: Sequence[Request]) -> None:
-        self.announced = list(requests)
+        self.requests = list(requests)
 
     def score(self, embed: Embed) -> Result:
-        embed(self.announced)
+        embed(self.requests)
         return Result()
 
 
@@ -84,11 +84,11 @@ def test_both_sides_of_pairs_are_read_as_queries(
 ) -> None:
     file = write(tmp_path / "pairs.csv", f"sentence1,sentence2,{gold}\na b,a c,1\na d,e f,0\n")
     built = UserPairBenchmark(benchmark, {"mine": read_pairs(file, benchmark)})
-    assert {request.role for request in built.announced} == {"query"}
+    assert {request.role for request in built.requests} == {"query"}
     with_prompts = load(tiny_path, query_prompt="query: ", document_prompt="passage: ")
     assert any("'query: '" in note for note in Suite([built]).run(with_prompts).notes)
     plain = load(tiny_path)
     assert not any("prompt" in note for note in Suite([built]).run(plain).notes)
-    texts = [request.text for request in built.announced]
+    texts = [request.text for request in built.requests]
     prefixed = plain.encode([f"query: {text}" for text in texts])
     assert torch.equal(with_prompts.encode(texts, role="query"), prefixed)

@@ -82,7 +82,7 @@ def own(name: str) -> Callable[[Path], Any]:
     def glossary(root: Path) -> Any:
         read = read_glossary([root / name])
         assert all(entry.expression.strip() for entry in read.entries)
-        return read.meanings().added("They broke the ice, take them for a ride")
+        return read.meanings().insert("They broke the ice, take them for a ride")
 
     return glossary
 

@@ -37,7 +37,7 @@ def adapted(tiny: Encoder, tmp_path: Path) -> tuple[Path, torch.Tensor]:
             if "lora_B" in name:
                 weight.normal_(std=0.1)
     adapters.save(tmp_path / "adapter")
-    with adapters.merged():
+    with adapters.merging():
         return tmp_path / "adapter", encoder.encode(TEXTS)
 
 

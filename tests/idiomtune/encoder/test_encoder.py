@@ -94,14 +94,14 @@ def test_a_span_at_the_truncation_edge_is_what_is_left_of_it(tiny_path: Path, ca
     whole, cut, six = (
         Request(text, find_span(text, w), pooling="span") for w in (text[:27], "six seven", "six")
     )
-    assert encoder.reader.are_cut([whole, Request("one two")]) == [True, False]
-    assert encoder.reader._replace(limit=None).are_cut([whole]) == [False]
+    assert encoder.reader.are_truncated([whole, Request("one two")]) == [True, False]
+    assert encoder.reader._replace(limit=None).are_truncated([whole]) == [False]
     encoder([whole, Request(text)])
-    assert not encoder.cut_spans
+    assert not encoder.truncated_spans
     assert not caplog.text
     encoder([whole, cut, cut])
     assert_close(encoder([cut]), encoder([six]))
-    assert encoder.cut_spans == {cut}
+    assert encoder.truncated_spans == {cut}
     (record,) = caplog.records
     assert all(words in record.getMessage() for words in ("1 of 2 spans", "model.max_length"))
     with pytest.raises(UserError, match=r"model\.max_length"):

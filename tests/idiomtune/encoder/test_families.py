@@ -103,7 +103,7 @@ def test_a_family_is_read_padded_pooled_cut_and_saved_as_by_hand(
     assert len({len(row) for row in ids}) > 2
     ours = tokenizer.pad(ids, torch.device("cpu"))
     rows = {"input_ids": ids, "attention_mask": [[1] * len(row) for row in ids]}
-    theirs: Any = tokenizer.wrapped.pad(rows, padding_side="right", return_tensors="pt")
+    theirs: Any = tokenizer.tokenizer.pad(rows, padding_side="right", return_tensors="pt")
     assert all(torch.equal(ours[key], value) for key, value in theirs.items())
     assert "token_type_ids" not in ours or not ours["token_type_ids"].any()
 
@@ -144,7 +144,7 @@ def test_adapters_are_trained_and_reload_alone_and_merged(paths: Any, name: str,
     tuned = encoder.encode(TEXTS)
     assert not torch.allclose(tuned, base, atol=1e-3)
     adapters.save(tmp_path / "alone")
-    with adapters.merged():
+    with adapters.merging():
         encoder.save(tmp_path / "merged")
     assert_close(load(tmp_path / "alone", FAMILIES[name].pooling).encode(TEXTS), tuned, atol=1e-4, rtol=1e-4)
     assert_close(plain(tmp_path / "merged", TEXTS), tuned, atol=1e-4, rtol=1e-4)

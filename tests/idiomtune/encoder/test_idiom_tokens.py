@@ -74,10 +74,10 @@ def test_a_span_keeps_its_words_and_takes_in_whole_tokens() -> None:
         ("He took two home runs for a ride, then sat.", "two home", f"two {RUN}"),
     ):
         start = text.index(f" {span}") + 1 if f" {span}" in text else text.index(span)
-        new, moved = ALL_TOKENS.replaced(text, (start, start + len(span)))
+        new, moved = ALL_TOKENS.replace_expressions(text, (start, start + len(span)))
         assert moved is not None
         assert new[slice(*moved)] == read
-        assert new == ALL_TOKENS.replaced(text)[0]
+        assert new == ALL_TOKENS.replace_expressions(text)[0]
 
 
 def states(encoder: Encoder, text: str) -> torch.Tensor:

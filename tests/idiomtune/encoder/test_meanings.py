@@ -35,7 +35,7 @@ def test_a_meaning_stands_behind_its_expression() -> None:
         ("home run, home run", "home run (a great success), home run (a great success)"),
         ("the icebreaker", "the icebreaker"),
     ):
-        assert Meanings(SENSES).added(text) == (read, None)
+        assert Meanings(SENSES).insert(text) == (read, None)
 
 
 def test_a_span_keeps_its_words_and_takes_in_meanings() -> None:
@@ -52,7 +52,7 @@ def test_a_span_keeps_its_words_and_takes_in_meanings() -> None:
         start = text.index(words)
         forms: dict[GlossaryForm, str] = {"beside": beside, "in_place": in_place}
         for form, read in forms.items():
-            whole, span = Meanings(SENSES, form=form).added(text, (start, start + len(words)))
+            whole, span = Meanings(SENSES, form=form).insert(text, (start, start + len(words)))
             assert span is not None
             assert whole[slice(*span)] == read
         assert whole == "We make people relax today by a a great success."
@@ -98,7 +98,7 @@ def test_any_library_reads_a_saved_model_alike(
         return
     plain = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
     for text in texts:
-        read = encoder.model.tokenizer(encoder.meanings.added(text)[0])
+        read = encoder.model.tokenizer(encoder.meanings.insert(text)[0])
         assert plain.tokenizer(text)["input_ids"] == read["input_ids"]
     assert torch.allclose(torch.tensor(plain.encode(texts)), expected, atol=1e-5)
     loaded.meanings = None
@@ -134,7 +134,7 @@ def test_expressions_within_others_are_read_alike(name: str, form: GlossaryForm,
         "By and large, yes",
     ]
     named = Meanings(NAMES | {"home run": ["a success"], "ride": ["trip"]}, form=form)
-    assert [named.added(text)[0] for text in unchanged] == unchanged
+    assert [named.insert(text)[0] for text in unchanged] == unchanged
     longer = [
         "We took him for a ride, and for a ride again",
         "They take the president of the united states for a ride.",
@@ -152,8 +152,8 @@ def test_expressions_within_others_are_read_alike(name: str, form: GlossaryForm,
     for meanings, texts in cases:
         loaded, tokenizer = saved(encoder, meanings, tmp_path / "saved")
         for text in texts:
-            read = meanings.added(text)[0]
-            assert loaded.added(text)[0] == read
+            read = meanings.insert(text)[0]
+            assert loaded.insert(text)[0] == read
             assert tokenizer(text)["input_ids"] == plain(read)["input_ids"], text
             assert (tokenizer(text)["input_ids"] == plain(text)["input_ids"]) == (text in unchanged)
 

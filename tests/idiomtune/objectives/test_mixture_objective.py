@@ -24,7 +24,7 @@ class Part:
         self.name, self.num, self.size = name, num, size
         self.files = [Path(name)]
         self.modules = nn.Linear(1, 1)
-        self.plain_requests = [Request(f"{name} plain")]
+        self.unmarked_requests = [Request(f"{name} plain")]
         self.idiom_sentences = [("an idiom", f"{name} with an idiom")]
 
     def describe(self) -> str:
@@ -105,6 +105,6 @@ def test_special_tokens_are_those_of_the_parts_that_have_some() -> None:
 def test_what_the_parts_bring_is_brought() -> None:
     mixture = build()
     assert mixture.files == [Path("a"), Path("b")]
-    assert len(mixture.plain_requests) == len(mixture.idiom_sentences) == 2
+    assert len(mixture.unmarked_requests) == len(mixture.idiom_sentences) == 2
     assert mixture.describe() == "50% a: 40 anchors; 50% b: 12 anchors"
     assert "25% b (loss times 0.5): 12 anchors" in build(a=3.0, weight=0.5).describe()

@@ -75,7 +75,7 @@ def test_forms_of_the_dictionary_and_only_those_that_occur(tmp_path: Path) -> No
     assert glossary.forms["perder o barco"] == ["perco o barco", "perdeu o barco", "perdendo o barco"]
     (row,) = (row.values for row in read_rows(tmp_path / "idioms.tsv"))
     assert row["texts"] == "2"
-    read = glossary.meanings().added("Ele perdeu o barco.")[0]
+    read = glossary.meanings().insert("Ele perdeu o barco.")[0]
     assert read == "Ele perdeu o barco (miss the boat)."
     not_made("in=", "wiktionary", tmp_path, texts=["Nothing of it."], path=extract)
 

@@ -34,7 +34,7 @@ from idiomtune.expressions import ExpressionIndex
 from idiomtune.hub.card import learned_card
 from idiomtune.objectives import goals
 from idiomtune.programs import learn as recipe
-from idiomtune.programs.learn import find_sentences, learn, plain_requests, targets
+from idiomtune.programs.learn import find_sentences, learn, targets, unmarked_requests
 from idiomtune.requests import Request
 from idiomtune.training import loop
 from tests.forks import Child, program
@@ -417,7 +417,7 @@ def test_sentences_come_close_to_their_meaning(into_weights: Learn, knot: Path, 
     assert after.meanings is None
     assert after.idiom_tokens is None
     goal = goals_of(before, knot)
-    requests = plain_requests(find_sentences(read_glossary([knot]), WITH, 4))
+    requests = unmarked_requests(find_sentences(read_glossary([knot]), WITH, 4))
     with torch.no_grad():
         was, now = (1 - torch.cosine_similarity(e.eval()(requests), goal) for e in (before, after))
     assert now.mean() < 0.5 * was.mean()

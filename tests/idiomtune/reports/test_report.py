@@ -235,7 +235,7 @@ def test_each_query_is_averaged_over_seeds(tmp_path: Path) -> None:
     plant_queries(tmp_path / "b", {"a1": 0.1, "b1": 0.2}, seed=1, **OTHER)
     ours, theirs = groups_of(tmp_path)
     result = compare(ours, theirs).differences[0]
-    assert (result.ours, result.theirs) == pytest.approx((0.5, 0.15))
+    assert (result.candidate, result.reference) == pytest.approx((0.5, 0.15))
     assert result.by_query == pytest.approx((0.3, 0.4))
 
 

@@ -23,7 +23,7 @@ from idiomtune.errors import UserError
 from idiomtune.io.runs import verify
 from idiomtune.objectives import Batch, Mean, ObjectiveLoss, StepLog
 from idiomtune.requests import Request
-from idiomtune.training.regularization import Distillation, Retention
+from idiomtune.training.regularization import Distillation, TrainedModel
 from tests.tiny_models import tiny_sentence_transformer
 from tests.tiny_runs import WholeRun, composed, metrics, train, weights
 
@@ -57,7 +57,7 @@ def test_published_weights_are_the_interpolation_and_the_trained_ones_come_back(
 ) -> None:
     """Also after an error while they are scored, and from the files of a checkpoint."""
     base = {name: p.detach().clone() for name, p in tiny.named_parameters()}
-    retention = Retention(tiny, interpolation=0.25)
+    retention = TrainedModel(tiny, interpolation=0.25)
     trained = disturbed(tiny)
     retention.save(tmp_path)
     texts = ["He broke the ice.", "Rain fell."]
@@ -72,7 +72,7 @@ def test_published_weights_are_the_interpolation_and_the_trained_ones_come_back(
     assert same(dict(tiny.named_parameters()), trained)
     assert torch.equal(Encoder.from_pretrained(tmp_path, device="cpu").encode(texts), published)
     assert not torch.allclose(tiny.encode(texts), published)
-    again = Retention(Encoder.from_pretrained(tiny_path, device="cpu"), interpolation=0.25)
+    again = TrainedModel(Encoder.from_pretrained(tiny_path, device="cpu"), interpolation=0.25)
     again.load(tmp_path)
     assert same(dict(again.encoder.named_parameters()), trained)
 
@@ -83,7 +83,7 @@ def test_the_term_is_the_mean_over_plain_rows(tiny: Encoder, tiny_path: Path) ->
     plain = [Request(text) for text in ("All was calm.", "Rain fell.", "A dog barked.")]
     distillation = Distillation(base, [*plain, plain[0]], weight=0.5)
     idiom = Request("He broke the ice.", (3, 16), pooling="span")
-    batch = Batch([plain[2], idiom, plain[0], plain[2]], ["a"], None, plain_rows=[0, 2, 3])
+    batch = Batch([plain[2], idiom, plain[0], plain[2]], ["a"], None, unmarked_rows=[0, 2, 3])
     disturbed(tiny)
     embeddings = tiny(batch.requests)
     theirs = base.encode([f"{request.text}" for request in batch.requests])
@@ -92,7 +92,7 @@ def test_the_term_is_the_mean_over_plain_rows(tiny: Encoder, tiny_path: Path) ->
     assert expected.item() > 1e-3
     torch.testing.assert_close(distillation.term(embeddings, batch)[0], expected)
 
-    retention = Retention(tiny, distillation=distillation)
+    retention = TrainedModel(tiny, distillation=distillation)
     result = retention.add_distillation(ObjectiveLoss(embeddings.sum(), {"n": 1.0}), embeddings, batch)
     torch.testing.assert_close(result.loss, embeddings.sum() + 0.5 * expected)
     assert result.counts == {"n": 1.0}
@@ -119,7 +119,7 @@ def test_of_a_teacher_of_another_width_the_similarities_are_followed(
     requests = [Request("All was calm."), Request("He broke the ice.", (3, 16), pooling="span")]
     requests.append(Request("Rain fell.", role="query"))
     distillation = Distillation(teacher, requests, weight=0.5, texts="all")
-    batch = Batch(requests, ["a"], None, plain_rows=[0])
+    batch = Batch(requests, ["a"], None, unmarked_rows=[0])
     ours, theirs = tiny(requests), teacher(requests)
     terms = [
         (torch.cosine_similarity(ours[i], ours[j], 0) - torch.cosine_similarity(theirs[i], theirs[j], 0)) ** 2
@@ -128,7 +128,7 @@ def test_of_a_teacher_of_another_width_the_similarities_are_followed(
     expected = torch.stack(terms).mean()
     assert expected.item() > 1e-4
     torch.testing.assert_close(distillation.term(ours, batch)[0], expected)
-    result = Retention(tiny, distillation=distillation).add_distillation(
+    result = TrainedModel(tiny, distillation=distillation).add_distillation(
         ObjectiveLoss(ours.sum()), ours, batch
     )
     assert result.means["distillation"].num == 3  # pairs
@@ -147,11 +147,11 @@ def test_a_teacher_by_name_is_the_model_of_that_name(name: str) -> None:
     assert settings.model_copy(update={"trust_remote_code": True}) == ModelSettings.model_validate(config)
 
 
-def adapted(encoder: Encoder, seed: int = 1, **options: Any) -> tuple[Retention, Adapters]:
+def adapted(encoder: Encoder, seed: int = 1, **options: Any) -> tuple[TrainedModel, Adapters]:
     defaults = {"rank": 4, "alpha": 8.0, "dropout": 0.0, "target_modules": None}
     settings = LoraSettings(**defaults | options)
     adapters = Adapters(encoder, settings, seed=seed, base_model="tiny")
-    return Retention(encoder, adapters=adapters), adapters
+    return TrainedModel(encoder, adapters=adapters), adapters
 
 
 TEXTS = ["He broke the ice.", "Rain fell on the quiet town.", "A dog barked."]
@@ -186,14 +186,14 @@ def test_adapters_alone_are_trained_and_merged_they_make_the_same_model(
     plain = SentenceTransformer(str(tmp_path / "step"), device="cpu")
     assert [name for name, _ in plain.named_parameters()] == [n.removeprefix("model.") for n in base]
     torch.testing.assert_close(plain.encode(TEXTS, convert_to_tensor=True), tuned, rtol=1e-4, atol=1e-5)
-    with adapters.merged():
+    with adapters.merging():
         merged = {
             n.removeprefix("model.").replace(".base_layer", ""): p for n, p in encoder.named_parameters()
         }
         assert all(torch.equal(p, merged[name]) for name, p in plain.named_parameters())
         theirs = plain.encode(TEXTS, convert_to_tensor=True)  # by another kernel of attention
         torch.testing.assert_close(theirs, encoder.encode(TEXTS), rtol=0, atol=1e-6)
-    with pytest.raises(RuntimeError), adapters.merged():
+    with pytest.raises(RuntimeError), adapters.merging():
         raise RuntimeError("while it is scored")
     assert same(dict(encoder.named_parameters()), before)
 
