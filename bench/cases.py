@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from bench.own_files import on_file
 from bench.workload import Kind, Precision, Workload
-from idiomtune.data.places import idiolink_folder
+from idiomtune.data.locations import idiolink_folder
 
 Way = Literal["ours", "sentence_transformers", "predecessor"]
 ALL: tuple[Way, ...] = ("ours", "sentence_transformers", "predecessor")

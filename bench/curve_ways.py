@@ -121,7 +121,7 @@ class Scorer:
         from idiomtune.benchmarks.suite import Suite
         from idiomtune.config import TrainSettings, check
         from idiomtune.config.compose import compose_config
-        from idiomtune.data.places import idiolink_folder
+        from idiomtune.data.locations import idiolink_folder
         from idiomtune.encoder.loading import resolve_model_path
 
         scored = [f"split={SPLIT}", "benchmark.idiolink.bm25_modes=[]"]

@@ -14,7 +14,7 @@ from idiomtune.benchmarks.suite import Scorecard, Suite
 from idiomtune.config import TrainSettings
 from idiomtune.declarations.registry import score_declaration
 from idiomtune.declarations.score import read_scores
-from idiomtune.encoder.building import build_encoder
+from idiomtune.encoder.build import build_encoder
 from idiomtune.encoder.device import choose_device, start_processes
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.training.loop import train_loop

@@ -16,7 +16,7 @@ import pyarrow
 import pyarrow.parquet
 
 from idiomtune.config.compose import compose_config
-from idiomtune.data.own.load import UserSplits, load_user_data
+from idiomtune.data.user.load import UserSplits, load_user_data
 from idiomtune.declarations.dataset import UserData
 
 CHUNK = 50_000

@@ -16,12 +16,12 @@ from transformers import get_linear_schedule_with_warmup
 
 from idiomtune.config import TrainSettings, check
 from idiomtune.data.idiolink import Split, load_split, read_released, released_file
+from idiomtune.data.locations import idiolink_folder
 from idiomtune.data.names import QueryMode
-from idiomtune.data.own.load import user_splits
-from idiomtune.data.places import idiolink_folder
+from idiomtune.data.user.load import user_splits
 from idiomtune.encoder.device import has_bf16_instructions
 from idiomtune.objectives.idiolink import IdioLinkOptions
-from idiomtune.objectives.own import UserObjectiveOptions
+from idiomtune.objectives.user_data import UserObjectiveOptions
 from idiomtune.training.objective import build_objective
 from tests.tiny_runs import composed
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from idiomtune.data.own.source import find_sources
+from idiomtune.data.user.source import find_sources
 
 TASK = "hf:aymansharara/IdiomX/task2_idiomx_retrieval_dataset:task2_idiomx_retrieval_clean"
 FIELDS = {

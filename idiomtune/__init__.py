@@ -1,6 +1,6 @@
 """Fine-tune and judge idiom-aware embedding models: `import idiomtune as it`, then `it.train("idiolink_ft")`.
 
-The functions, and the classes of what they return, are in :mod:`idiomtune.verbs`; each is a program as well,
+The functions, and the classes of what they return, are in :mod:`idiomtune.api`; each is a program as well,
 `idiomtune train …` in a shell.
 """
 
@@ -12,9 +12,7 @@ from idiomtune.programs.process import Interrupts
 from idiomtune.version import __version__
 
 if TYPE_CHECKING:
-    from idiomtune.encoder.encoder import Encoder
-    from idiomtune.errors import UserError
-    from idiomtune.verbs import (
+    from idiomtune.api import (
         Comparison,
         Page,
         Run,
@@ -31,6 +29,8 @@ if TYPE_CHECKING:
         train,
         usage,
     )
+    from idiomtune.encoder.encoder import Encoder
+    from idiomtune.errors import UserError
 
 __all__ = [
     "Comparison",
@@ -62,7 +62,7 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'idiomtune' has no attribute {name!r}")
     with Interrupts():
-        return getattr(import_module(f"idiomtune.{_MODULES.get(name, 'verbs')}"), name)
+        return getattr(import_module(f"idiomtune.{_MODULES.get(name, 'api')}"), name)
 
 
 def __dir__() -> list[str]:

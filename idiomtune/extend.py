@@ -8,7 +8,7 @@ A module with these is named by `extensions=`, which imports it before torch: so
 from idiomtune.benchmarks import Benchmark, Embed, Result
 from idiomtune.benchmarks.kinds import PairsOptions, RetrievalOptions, pairs_benchmark, retrieval_benchmark
 from idiomtune.data.fields import Filled, FilledCell, TableRow
-from idiomtune.data.places import data_files, folder_of
+from idiomtune.data.locations import data_files, folder_of
 from idiomtune.declarations.benchmark import BenchmarkOptions, BenchmarkType, OptionsWithSplit
 from idiomtune.declarations.dataset import DatasetType
 from idiomtune.declarations.objective import ObjectiveOptions, ObjectiveType

@@ -1,4 +1,4 @@
-"""Requests for embeddings, as objectives and benchmarks state them; sentences whose usage is known."""
+"""Requests for embeddings, from objectives and benchmarks; sentences with labelled usage."""
 
 import re
 import unicodedata
@@ -6,26 +6,27 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Role = Literal["query", "document"]
-Pooling = Literal["sentence", "span", "usage", "meaning"]
+Pooling = Literal["sentence", "span", "usage_terms", "meaning"]
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One embedding to compute, as an objective or a benchmark states it, knowing no model.
+    """One embedding to compute. Objectives and benchmarks make it; it says nothing of a model.
 
     Attributes:
         text: the bare text, without any prompt.
         span: character offsets [start, end) in `text`; needed for the pooling `span`.
         role: of the text in retrieval; picks the model family's prompt.
         instruction: an instruction to put before a query.
-        pooling: `sentence` = the checkpoint's pooling over the whole input; `span` = the mean of the last
-            layer's tokens that overlap the span (late chunking); `usage` = no embedding, but
-            what the gate of the model's meanings makes of the span, in the row's first two columns
-            (:meth:`idiomtune.encoder.glossary.UsageClassifier.terms`); `meaning` = the sentence or, as far as a
-            gate finds an expression used idiomatically, its meaning alone: to compare with texts that do
-            not hold the expression, such as captions.
-        with_meanings: whether a model that reads meanings beside expressions reads them in this text.
-        view: requests of one text share its forward pass, and so its dropout, unless their views differ.
+        pooling: the vector to compute.
+            `sentence`: the checkpoint's pooling over the whole input.
+            `span`: the mean of the last layer's tokens that overlap the span (late chunking).
+            `usage_terms`: no embedding; the row's first two columns are the gate's terms for the span
+            (:meth:`idiomtune.encoder.glossary.UsageClassifier.terms`).
+            `meaning`: the sentence, moved to the meaning as far as the gate finds an idiomatic use;
+            for comparison with texts without the expression, such as captions.
+        with_meanings: False: a model with a glossary reads this text without meanings.
+        view: requests with equal text and view share a forward pass, and so its dropout.
     """
 
     text: str
@@ -39,12 +40,12 @@ class Request:
 
 @dataclass(frozen=True)
 class Usage:
-    """A sentence that uses an expression, and how.
+    """A sentence with an expression, labelled idiomatic or literal.
 
     Attributes:
         id: file and row.
         phrase: the expression, as the table names it.
-        span: its offsets in the sentence; None if it was not found.
+        span: the expression's offsets in the sentence; None if it does not occur.
     """
 
     id: str
@@ -57,10 +58,10 @@ class Usage:
 def symmetric_request(
     text: str, span: tuple[int, int] | None = None, pooling: Pooling = "sentence"
 ) -> Request:
-    """A text of a task in which all texts play one part, such as pairs of sentences: a query.
+    """A text of a symmetric task (all texts play one part, such as pairs of sentences): a query.
 
-    That is how models with prompts are trained to read these (E5: `query: ` on both sides). The benchmark
-    `epsilon` keeps its paper's protocol, which writes no prompt.
+    Models with prompts are trained so (E5: `query: ` on both sides). The benchmark `epsilon` follows its
+    paper's protocol instead, which has no prompt.
     """
     return Request(text, span, role="query", pooling=pooling)
 
@@ -68,7 +69,7 @@ def symmetric_request(
 def find_span(text: str, span: str) -> tuple[int, int] | None:
     """Offsets of the first occurrence of `span` as whole words, else anywhere, else None.
 
-    If there is none, of one whose accents are encoded otherwise: as letters of their own, or not.
+    If `span` does not occur, another Unicode form of it counts (composed or decomposed accents).
     """
     first = start = text.find(span)
     if first < 0 and not (text.isascii() or span.isascii()):

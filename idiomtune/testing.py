@@ -26,6 +26,7 @@ from accelerate.utils import set_seed
 from safetensors.torch import load, save
 from torch import Tensor
 
+from idiomtune.api import evaluation_options, training_options
 from idiomtune.benchmarks import Benchmark, Embed, build_benchmarks, requests_of
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.declarations.benchmark import BenchmarkOptions
@@ -46,7 +47,6 @@ from idiomtune.statistics import statistic_of
 from idiomtune.training.embedder import TrainableEmbedder, seed_everything
 from idiomtune.training.invariants import describe, directional_derivatives
 from idiomtune.training.objective import build_objective
-from idiomtune.verbs import evaluation_options, training_options
 
 _WIDTH = 32  # of embeddings
 _NUM_BATCHES = 6  # of an epoch, evenly spread, that are looked at, and the last

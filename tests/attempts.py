@@ -131,7 +131,7 @@ class Points:
         self._scoring = "scoring"
 
     def watch(self) -> None:
-        from idiomtune.encoder.building import build_encoder
+        from idiomtune.encoder.build import build_encoder
         from idiomtune.encoder.encoder import Encoder
 
         forward = Encoder.embed

@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import NoReturn
 
-from idiomtune.programs import ending
+from idiomtune.programs import failures
 
 ROOT = Path(__file__).resolve().parent.parent
 # Read where a library is imported: a program for which they differ starts in a Python of its own.
@@ -107,7 +107,7 @@ def _import_all() -> None:
     import idiomtune.programs.report
     import idiomtune.programs.train
     import idiomtune.training.sweeper  # noqa: F401
-    from idiomtune.hub.card import write_card
+    from idiomtune.hub.model_card import write_card
     from idiomtune.reports.page import page
     from idiomtune.reports.plots import Curves, learning_curve
 
@@ -155,7 +155,7 @@ def _do(work: Callable[[], object], outputs: Sequence[int]) -> NoReturn:
             (signal.SIGTERM, signal.SIG_DFL),
         ):
             signal.signal(signal_, handler)
-        vars(ending.current_run).update(vars(ending.RunState()))  # as no program had run
+        vars(failures.current_run).update(vars(failures.RunState()))  # as no program had run
         for first in in_child:
             first()
         work()

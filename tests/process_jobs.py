@@ -18,7 +18,7 @@ from torch.distributed.tensor import DTensor
 
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.config import EvaluateSettings, TrainSettings, check
-from idiomtune.encoder.building import build_encoder
+from idiomtune.encoder.build import build_encoder
 from idiomtune.encoder.device import choose_device, start_processes
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.sharding import local_shard, shard
@@ -27,7 +27,7 @@ from idiomtune.io.processes import Processes
 from idiomtune.objectives import Objective, StepLog
 from idiomtune.objectives.contrastive import ContrastiveObjective
 from idiomtune.objectives.triplets import TripletObjective
-from idiomtune.programs import ending
+from idiomtune.programs import failures
 from idiomtune.programs.evaluate import evaluate as score_model
 from idiomtune.programs.run import _user_error
 from idiomtune.requests import Request
@@ -227,12 +227,12 @@ def lost_run(folder: str, options: list[str], *, go_on: bool, lost: list[int], c
 
     for name in _COLLECTIVES:
         setattr(torch.distributed, name, watched(getattr(torch.distributed, name)))
-    patch.object(ending, "_AFTER_THE_FIRST", 0).start()
+    patch.object(failures, "_AFTER_THE_FIRST", 0).start()
     try:
         whole_run(folder, options, go_on=go_on)
     except Exception as error:
         sys.stderr.flush()
-        os._exit(ending.report_error(_user_error(error)))
+        os._exit(failures.report_error(_user_error(error)))
     if os.environ["RANK"] == "0":
         Path(counted).write_text(str(passed), encoding="utf-8")
 

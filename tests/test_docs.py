@@ -30,10 +30,10 @@ import idiomtune.programs.gate
 import idiomtune.programs.report
 from docs import conf, options, results, terms
 from idiomtune.config import EvaluateSettings, LearnSettings, PushSettings, TrainSettings, check
+from idiomtune.config.command_line import rewrite_arguments
 from idiomtune.config.compose import config_names, register_resolvers, to_dict
 from idiomtune.config.sections import SearchSettings
 from idiomtune.config.settings import GlossarySettings
-from idiomtune.config.words import rewrite_arguments
 from idiomtune.data.idiolink import Document
 from idiomtune.declarations.models import CONF
 from idiomtune.declarations.options import Section

@@ -18,12 +18,12 @@ import torch
 from omegaconf import OmegaConf
 
 import idiomtune as it
+from idiomtune.api import evaluation_options
 from idiomtune.benchmarks.semeval2022 import SemEvalBenchmarkOptions
+from idiomtune.config.command_line import word
 from idiomtune.config.compose import compose_config, plain_values, to_dict, unquote_value, with_values
-from idiomtune.config.words import word
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.io.tables import read_rows, write_table, write_tables, write_texts
-from idiomtune.verbs import evaluation_options
 from tests.programs import refused
 
 pytestmark = pytest.mark.usefixtures("in_folder", "undrawn")

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from idiomtune.config.words import rewrite_arguments
+from idiomtune.config.command_line import rewrite_arguments
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.errors import UserError
 from idiomtune.io.files import as_os_errors
-from idiomtune.programs import ending
+from idiomtune.programs import failures
 from tools import faults
 from tools.faults import CASES, DAMAGED, Counts
 from tools.harmed import Harm
@@ -96,7 +96,7 @@ def test_failures_of_disk_and_memory_are_said_in_words(capsys: pytest.CaptureFix
         (RuntimeError("CUDA out of memory"), "memory"),
     ]
     for error, kind in errors:
-        assert ending.report_error(error) == ending.MISTAKE
+        assert failures.report_error(error) == failures.MISTAKE
         message = capsys.readouterr().err.lower()
         assert message.startswith("error: ")
         assert kind in message

@@ -261,7 +261,7 @@ def test_beside_a_module_named_train(tmp_path: Path) -> None:
             tmp_path / "script.py", f"import {first}\nimport {then}\nprint(it.check.__module__, train.MINE)\n"
         )
         done = run("script.py", cwd=tmp_path, environment=HERE, cold=True)
-        assert done.stdout.split() == ["idiomtune.verbs", "1"], done.stderr
+        assert done.stdout.split() == ["idiomtune.api", "1"], done.stderr
 
 
 @pytest.mark.slow

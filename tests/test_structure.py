@@ -41,7 +41,7 @@ def touches(path: Path, *packages: str) -> set[str]:
 # The plan of the house: each package and module right in idiomtune/ may import what stands on a lower line.
 FLOORS = """
 __init__ testing                                 the doors; checks for those who plug in
-__main__ verbs                                   the programs as words and as functions
+__main__ api                                     the programs as words and as functions
 programs                                         the command line, whole programs
 training admire explorer extend integrations     the loop, runs, searches; what stands aside
 benchmarks hub                                   scores from embeddings, of one checkpoint; publishing
@@ -79,7 +79,7 @@ EXCEPTIONS = {
 }
 TOUCH_HYDRA = {
     *("programs/run.py", "programs/call.py", "training/sweeper.py"),
-    *("config/compose.py", "config/words.py", "config/commented.py"),
+    *("config/compose.py", "config/command_line.py", "config/commented.py"),
 }
 
 
@@ -156,7 +156,7 @@ def test_libraries_are_used_in_few_places() -> None:
     )
     assert set(hydra) <= TOUCH_HYDRA
     assert matplotlib == ["reports/plots.py"]
-    assert mteb == ["data/own/source.py", "integrations/mteb.py", "training/negatives.py"]
+    assert mteb == ["data/user/source.py", "integrations/mteb.py", "training/negatives.py"]
     on_demand = ("idiomtune.integrations.mteb", "idiomloss.sentence_transformers")
     assert not [inside(path) for path in SOURCES if touches(path, *on_demand)]
 

@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 
 from idiomtune.config import TrainerSettings, TrainSettings, check
 from idiomtune.config.compose import compose_config
-from idiomtune.data.own.load import forget_user_data
+from idiomtune.data.user.load import forget_user_data
 from idiomtune.errors import Interrupted
 from idiomtune.io.runs import checkpoints
 from idiomtune.programs.call import Call

@@ -65,7 +65,7 @@ MODULES: Mapping[str, Sequence[str]] = {
         *(f"{_BENCHMARKS}/test_{name}.py" for name in ("idiolink_benchmark", "bm25", "held_out")),
         f"{_TESTS}/reports/test_report.py",
     ],
-    "idiomtune/benchmarks/own/ranking.py": [
+    "idiomtune/benchmarks/user/ranking.py": [
         *(f"{_BENCHMARKS}/test_{name}.py" for name in ("own_ranking", "own_retrieval")),
     ],
     "idiomtune/benchmarks/pairs.py": [f"{_BENCHMARKS}/test_{name}.py" for name in ("pairs", "own_pairs")],

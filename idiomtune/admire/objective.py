@@ -18,9 +18,9 @@ from idiomtune.config import TrainSettings
 from idiomtune.data import astitch
 from idiomtune.data.admire import Item
 from idiomtune.data.astitch import read_senses, read_usages
+from idiomtune.data.locations import admire_split, data_files
 from idiomtune.data.names import ADMIRE_SENSES
-from idiomtune.data.places import admire_split, data_files
-from idiomtune.encoder.building import empty_encoder
+from idiomtune.encoder.build import empty_encoder
 from idiomtune.encoder.device import choose_device
 from idiomtune.errors import UserError
 from idiomtune.expressions import plain_expression

@@ -25,8 +25,8 @@ from idiomtune.config import Common
 from idiomtune.data import astitch
 from idiomtune.data.admire import NUM_IMAGES, Item, ItemSplit
 from idiomtune.data.astitch import UsageCorpus, read_usages
+from idiomtune.data.locations import admire_split, data_files
 from idiomtune.data.names import ADMIRE_SENSES, AdmireSplit, AStitchFile, AStitchSplit, unseen_astitch
-from idiomtune.data.places import admire_split, data_files
 from idiomtune.encoder.device import Placement
 from idiomtune.encoder.forward import evaluation_mode
 from idiomtune.errors import DataMissingError, UserError

@@ -13,8 +13,8 @@ from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from idiomtune.benchmarks import Embed, Result, scores_of, table_text
 from idiomtune.data.admire import FOLDER, Item, ItemSplit, find_image, folder_of, read_items
+from idiomtune.data.locations import admire_split
 from idiomtune.data.names import ADMIRE_CV_SPLIT, ADMIRE_SENSES, AdmireSplit, AStitchSplit, ExpertsMode
-from idiomtune.data.places import admire_split
 from idiomtune.declarations.benchmark import BenchmarkOptions, QueryResult, results_of
 from idiomtune.declarations.examples import Answer, Example, Examples, QueryRecords, worst_and_best
 from idiomtune.declarations.options import as_list

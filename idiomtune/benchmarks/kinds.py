@@ -13,14 +13,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from idiomtune.benchmarks.own import pairs_facts, retrieval_facts
+from idiomtune.benchmarks.user import pairs_facts, retrieval_facts
 from idiomtune.declarations.benchmark import BenchmarkOptions, OptionsWithSplit
 from idiomtune.declarations.registry import benchmark
 from idiomtune.errors import DataMissingError
 
 if TYPE_CHECKING:
-    from idiomtune.benchmarks.own.pairs import UserPairBenchmark
-    from idiomtune.benchmarks.own.retrieval import UserRetrievalBenchmark
+    from idiomtune.benchmarks.user.pairs import UserPairBenchmark
+    from idiomtune.benchmarks.user.retrieval import UserRetrievalBenchmark
 
 Options = TypeVar("Options", bound=type[BenchmarkOptions])
 
@@ -31,7 +31,7 @@ class _Kind(OptionsWithSplit):
         return ["", "span"]
 
     def _folder(self, settings: Any) -> Path:
-        from idiomtune.data.places import folder_of
+        from idiomtune.data.locations import folder_of
 
         if (folder := folder_of(settings, self.name)) is None:
             raise DataMissingError(f"its data is nowhere: data.{self.name}=<folder>")
@@ -46,7 +46,7 @@ class PairsOptions(_Kind):
 
     def build(self, settings: Any) -> UserPairBenchmark:
         """The benchmark, on the splits that are to be scored."""
-        from idiomtune.benchmarks.own.pairs import UserPairBenchmark, read_pairs
+        from idiomtune.benchmarks.user.pairs import UserPairBenchmark, read_pairs
         from idiomtune.io.tables import is_table
 
         folder, files = self._folder(settings), dict[str, Path]()
@@ -67,8 +67,8 @@ class RetrievalOptions(_Kind):
 
     def build(self, settings: Any) -> UserRetrievalBenchmark:
         """The benchmark, on the splits that are to be scored."""
-        from idiomtune.benchmarks.own.collections import read_collection
-        from idiomtune.benchmarks.own.retrieval import UserRetrievalBenchmark
+        from idiomtune.benchmarks.user.collections import read_collection
+        from idiomtune.benchmarks.user.retrieval import UserRetrievalBenchmark
 
         folder = self._folder(settings)
         collections = [read_collection(split, folder / split) for split in settings.splits(self.name)]

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from idiomloss.similarity import unit_vectors
-from idiomtune.data.own.store import stable_hash
+from idiomtune.data.user.text_table import stable_hash
 
 # Of some queries, a slice of all, with N documents: (size of the slice, N).
 Similarity = Callable[[slice], Tensor]

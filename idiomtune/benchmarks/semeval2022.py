@@ -11,8 +11,8 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 from pydantic import BeforeValidator, Field
 
 from idiomtune.benchmarks import Embed, Result, scores_of, table_text
+from idiomtune.data.locations import data_files
 from idiomtune.data.names import LANGUAGE_NAMES, SemEvalSplit
-from idiomtune.data.places import data_files
 from idiomtune.data.semeval2022 import FILES, PairSplit, read_pairs
 from idiomtune.declarations.benchmark import BenchmarkOptions, QueryResult, TableCell, results_of
 from idiomtune.declarations.options import as_list

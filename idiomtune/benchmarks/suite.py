@@ -17,7 +17,7 @@ from idiomtune.benchmarks.embeddings import EmbeddedRequests
 from idiomtune.config import ModelSettings
 from idiomtune.declarations.registry import score_declaration
 from idiomtune.declarations.score import Score, ScoreTable
-from idiomtune.encoder.building import empty_encoder
+from idiomtune.encoder.build import empty_encoder
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.forward import evaluation_mode
 from idiomtune.errors import UserError

@@ -87,7 +87,7 @@ def _fill_part(
 
 
 def merge_options(base: Any, changes: Any) -> Any:
-    """`changes` over `base`, section by section; where `base` has an empty section, any names may be given."""
+    """`changes` over `base`, section by section. An empty section of `base` takes any names."""
     if not isinstance(base, dict) or not isinstance(changes, dict):
         return changes
     return base | {key: merge_options(base.get(key), value) for key, value in changes.items()}
@@ -300,7 +300,7 @@ def literal(text: str) -> str:
 
 
 def unquote_value(value: str) -> str:
-    """The text of a value that :func:`quote_value` and :func:`literal` made, or that has no quotation marks."""
+    """The text of a value from :func:`quote_value` or :func:`literal`, or of one without quotation marks."""
     if len(value) > 1 and value[0] in "'\"" and value[-1] == value[0]:
         value = re.sub(rf"(\\+)(?={value[0]}|$)", lambda m: m[1][: len(m[1]) // 2], value[1:-1])
     return re.sub(r"(?<!\\)((\\\\)*)\\\$\{", lambda m: m[1][: len(m[1]) // 2] + "${", value)

@@ -385,8 +385,8 @@ class PushSettings(_Target):
             model_options := [name for name, value in of_model.items() if value is not None]
         ):
             yield (
-                f"{', '.join(model_options)}: of the model, which is not pushed without repo_id=<user/name>. The "
-                "licence of a Space's texts is texts_license="
+                f"{', '.join(model_options)}: of the model, which is not pushed without repo_id=<user/name>. "
+                "The licence of a Space's texts is texts_license="
             )
         if self.space is None and (self.corpus, self.texts_license) != (None, None):
             yield "corpus and texts_license are of a Space: give its name too, space=<user/name>"

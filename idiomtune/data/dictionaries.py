@@ -18,10 +18,10 @@ from typing import NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from idiomtune.data.own.forms import GLOSSARY
-from idiomtune.data.own.source import Source
-from idiomtune.data.own.table import FieldError, UserRecord, UserTable
 from idiomtune.data.sources import download
+from idiomtune.data.user.forms import GLOSSARY
+from idiomtune.data.user.source import Source
+from idiomtune.data.user.table import FieldError, UserRecord, UserTable
 from idiomtune.errors import DataMissingError, UserError
 from idiomtune.expressions import ONE_FORM, word_list
 from idiomtune.io.files import cache_folder, is_file, is_folder, read_json, user_path

@@ -21,7 +21,6 @@ from filelock import FileLock
 
 from idiomtune.declarations.dataset import DatasetType
 from idiomtune.errors import DataMissingError, UserError
-from idiomtune.io.claims import LOCK
 from idiomtune.io.files import (
     cache_folder,
     fingerprint,
@@ -32,6 +31,7 @@ from idiomtune.io.files import (
     user_path,
     write_json,
 )
+from idiomtune.io.outputs import LOCK
 from idiomtune.io.records import readable_record
 from idiomtune.io.terminal import progress_bar
 

@@ -166,7 +166,7 @@ class BenchmarkType:
         return results_of(record, self.name, self.metrics, cluster=self.cluster, slices=self.slices)
 
     def cell_of(self, score: Score) -> TableCell | None:
-        """The score's cell in the table of its split, under the metric's title; ↓ marks that smaller is better."""
+        """The score's cell in the table of its split, under the metric's title; ↓: smaller is better."""
         metric = next((metric for metric in self.metrics if metric.name == score.metric), None)
         if self.cell is not None:
             cell = self.cell(score)

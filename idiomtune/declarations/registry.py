@@ -28,10 +28,10 @@ _SHIPPED = (
     "idiomtune.benchmarks.semeval2022",
     "idiomtune.benchmarks.epsilon",
     "idiomtune.benchmarks.admire",
-    "idiomtune.benchmarks.own",
+    "idiomtune.benchmarks.user",
     "idiomtune.objectives.idiolink",
     "idiomtune.objectives.triplets",
-    "idiomtune.objectives.own",
+    "idiomtune.objectives.user_data",
     "idiomtune.objectives.mixture",
     "idiomtune.admire",
 )

@@ -51,8 +51,8 @@ class Score:
         metric: what was measured.
         slice: of which part of the items; "" for all.
         dimension: how many leading dimensions of the embeddings were scored; None for all.
-        better, role, is_drawn: as of its :class:`Metric`. They come from the benchmark's declaration
-            (:func:`idiomtune.declarations.registry.score_declaration`), not from the benchmark when it scores.
+        better, role, is_drawn: as of its :class:`Metric`, set by
+            :func:`idiomtune.declarations.registry.score_declaration`, not by the benchmark.
     """
 
     benchmark: str

@@ -81,7 +81,7 @@ def usage_requests(
     names = [
         expression if isinstance(expression, str) else text[slice(*expression)] for text, expression in pairs
     ]
-    usages = [replace(request, pooling="usage", with_meanings=False) for request in requests]
+    usages = [replace(request, pooling="usage_terms", with_meanings=False) for request in requests]
     return [None if lack else usage for lack, usage in zip(lacks, usages, strict=True)], names
 
 

@@ -29,7 +29,7 @@ from idiomtune.config import ModelSettings
 from idiomtune.data.usages import labelled_usages
 from idiomtune.encoder.arguments import Spans, requests_for, text_list, type_error, usage_requests
 from idiomtune.encoder.checks import check_embeddings
-from idiomtune.encoder.choosing import choose_meanings
+from idiomtune.encoder.choose_glossary import choose_meanings
 from idiomtune.encoder.forward import (
     ForwardBatch,
     PooledSentence,
@@ -169,9 +169,9 @@ class Encoder(nn.Module):
 
     Attributes:
         raw_spans: as given.
-        truncated_spans: requests so far whose span continues beyond the maximum length; only the part before it
+        truncated_spans: requests so far whose span continues beyond the maximum length; the part before it
             is pooled.
-        truncated: requests so far whose text does.
+        truncated: requests so far whose text continues beyond it.
 
     Raises:
         UserError: if the model has no transformer, no pooling, or no tokenizer with offsets; if raw spans
@@ -538,7 +538,7 @@ class Encoder(nn.Module):
         usages = [math.nan] * len(matches)
         if matches and (self.meanings.gate or shipped_gate(self)):
             requests = [
-                Request(texts[i], (start, end), pooling="usage", with_meanings=False)
+                Request(texts[i], (start, end), pooling="usage_terms", with_meanings=False)
                 for i, start, end, _ in matches
             ]
             usages = self.usages(requests, [name for *_, name in matches])

@@ -24,8 +24,8 @@ from torch.nn.functional import normalize
 
 from idiomtune.config import ModelSettings
 from idiomtune.data.notation import Printed, read_printed, split_senses
-from idiomtune.data.own.forms import GLOSSARY, PUBLISHED_GLOSSARIES
-from idiomtune.data.own.table import UserRecord, UserTable
+from idiomtune.data.user.forms import GLOSSARY, PUBLISHED_GLOSSARIES
+from idiomtune.data.user.table import UserRecord, UserTable
 from idiomtune.errors import UserError
 from idiomtune.expressions import (
     Edit,

@@ -33,7 +33,7 @@ _TEXTS = (
 
 
 def compare_loaded(encoder: Encoder, settings: ModelSettings) -> float:
-    """:func:`compare_texts` at the door: with the checkpoint as it is, or the loaded model if options change it.
+    """:func:`compare_texts` with the saved checkpoint, or with the loaded model if options change it.
 
     Raises:
         UserError: as :func:`compare_texts`.

@@ -219,7 +219,7 @@ def _readings(request: Request, meanings: Meanings) -> list[list[Request]]:
     if not matches:
         return []
     replaced = replace(sentence, text=text, with_meanings=False)
-    bare = Request(request.text, pooling="usage", with_meanings=False)
+    bare = Request(request.text, pooling="usage_terms", with_meanings=False)
     own = replace(sentence, with_meanings=meanings.form == "beside")
     return [
         [
@@ -235,7 +235,7 @@ def _readings(request: Request, meanings: Meanings) -> list[list[Request]]:
 
 def bare_expression(expression: str) -> Request:
     """The expression as a text of its own, with which a gate compares its uses."""
-    return Request(expression, (0, len(expression)), pooling="usage", with_meanings=False)
+    return Request(expression, (0, len(expression)), pooling="usage_terms", with_meanings=False)
 
 
 def apply_gate(
@@ -365,7 +365,7 @@ def gate_examples(
         text = usage.sentence
         matches = [(*usage.span, usage.phrase)] if usage.span is not None else encoder.meanings.find(text)
         for start, end, name in matches:
-            request = Request(text, (start, end), pooling="usage", with_meanings=False)
+            request = Request(text, (start, end), pooling="usage_terms", with_meanings=False)
             uses.append((request, usage.is_idiomatic, name))
     are_truncated = encoder.reader.are_truncated([request for request, _, _ in uses])
     uses = [use for use, is_cut in zip(uses, are_truncated, strict=True) if not is_cut]

@@ -14,10 +14,10 @@ from idiomtune.config import ExploreSettings, ModelSettings, check
 from idiomtune.config.sections import model_settings_of
 from idiomtune.data.idiolink import available_splits, idiolink_root, load_split
 from idiomtune.data.names import CV_SPLIT
-from idiomtune.data.own.source import find_sources
 from idiomtune.data.usages import labelled_usages
+from idiomtune.data.user.source import find_sources
 from idiomtune.declarations.options import as_list
-from idiomtune.encoder.building import build_encoder
+from idiomtune.encoder.build import build_encoder
 from idiomtune.encoder.device import Placement, choose_device
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import glossary_path
@@ -31,7 +31,7 @@ from idiomtune.explorer.search import (
     training_corpus,
     user_corpus,
 )
-from idiomtune.hub.card import base_model
+from idiomtune.hub.model_card import base_model
 from idiomtune.io.files import is_file, is_folder, user_path
 from idiomtune.io.records import LEARNED, check_recorded_files, refuse_recorded_code
 from idiomtune.io.runs import read_config, run_and_model

@@ -19,14 +19,14 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from idiomtune.benchmarks.embeddings import embed_or_read
-from idiomtune.benchmarks.own import MODES, Mode
-from idiomtune.benchmarks.own.collections import read_collection
 from idiomtune.benchmarks.retrieval import ndcg, rank, rank_in_blocks, tie_break
+from idiomtune.benchmarks.user import MODES, Mode
+from idiomtune.benchmarks.user.collections import read_collection
 from idiomtune.data.idiolink import Split
-from idiomtune.data.own.examples import ExampleTable
-from idiomtune.data.own.forms import TEXTS, TRAINED
-from idiomtune.data.own.source import Source
-from idiomtune.data.own.table import UserRecord, UserTable
+from idiomtune.data.user.examples import ExampleTable
+from idiomtune.data.user.forms import TEXTS, TRAINED
+from idiomtune.data.user.source import Source
+from idiomtune.data.user.table import UserRecord, UserTable
 from idiomtune.declarations.dataset import Form
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.errors import UserError
@@ -146,7 +146,7 @@ def training_corpus(
     scored.
 
     Args:
-        columns, form: as for :func:`idiomtune.data.own.load.load_user_data`.
+        columns, form: as for :func:`idiomtune.data.user.load.load_user_data`.
 
     Raises:
         UserError: naming file, row and field of what is wrong.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from idiomtune.benchmarks.own import Mode
+from idiomtune.benchmarks.user import Mode
 from idiomtune.errors import UserError
 from idiomtune.explorer.search import Explorer, Passage
 from idiomtune.io.pages import template

@@ -20,7 +20,7 @@ from huggingface_hub.errors import OfflineModeIsEnabled, RepositoryNotFoundError
 
 from idiomtune.config import HubSettings, PushSettings, TrainSettings, check
 from idiomtune.errors import UserError, resume_command
-from idiomtune.hub.card import (
+from idiomtune.hub.model_card import (
     ask_for_licence,
     common_licence,
     describe_scores,

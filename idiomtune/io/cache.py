@@ -102,7 +102,7 @@ def read_tensors(path: Path) -> dict[str, Tensor] | None:
 
 
 def put_tensors(path: Path, tensors: Mapping[str, Tensor], max_bytes: int) -> None:
-    """Write tensors, which are on the CPU, as :func:`store_file` does. A folder that cannot be written is logged."""
+    """Write tensors (on the CPU) as :func:`store_file` does. A folder that cannot be written is logged."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 

@@ -222,7 +222,7 @@ def read_rows(path: Path, *, columns: Sequence[str] = (), kind: str | None = Non
     """The rows of a table, one at a time.
 
     Text is UTF-8, with or without a byte order mark; CSV, TSV and JSON lines may be packed (`.csv.gz`). Blank
-    lines and empty rows are skipped. A TSV without a header may have tokens with BIO tags: :func:`_read_tagged`.
+    lines and empty rows are skipped. A TSV without a header may have BIO tags: :func:`_read_tagged`.
 
     Args:
         path: the file.

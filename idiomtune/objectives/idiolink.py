@@ -23,8 +23,8 @@ from idiomtune.data.idiolink import (
     released_file,
     training_request,
 )
+from idiomtune.data.locations import idiolink_folder, idiolink_split
 from idiomtune.data.names import CV_SPLIT, TrainDocumentMode, TrainQueryMode
-from idiomtune.data.places import idiolink_folder, idiolink_split
 from idiomtune.declarations.options import Count, CountFromZero, Section, Text, Weight, as_list
 from idiomtune.declarations.registry import objective
 from idiomtune.objectives.contrastive import ContrastiveObjective, ContrastiveOptions, InfoNCESection

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from idiomtune.data.places import data_files
+from idiomtune.data.locations import data_files
 from idiomtune.data.semeval2022 import FILES, ONE_SHOT_FILE, TRAIN_FILE, SentenceGroup, read_groups
 from idiomtune.declarations.objective import ObjectiveOptions
 from idiomtune.declarations.options import Count, Factor, Section, Weight

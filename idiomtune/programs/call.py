@@ -20,7 +20,7 @@ from idiomtune.declarations.registry import is_data_path
 from idiomtune.errors import UserError
 from idiomtune.io.files import free_name, user_path, write_text
 from idiomtune.io.processes import has_peers, rank_of_launch
-from idiomtune.programs.ending import current_run
+from idiomtune.programs.failures import current_run
 from idiomtune.training.resume import saved_config
 from idiomtune.training.run_folder import START, RunFolder, contains_run, is_unfinished, remove_if_empty
 from idiomtune.training.sweeper import score_reporter

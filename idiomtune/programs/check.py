@@ -14,10 +14,10 @@ import numpy as np
 from idiomtune.benchmarks import Benchmark, build_benchmarks, declared_requests, requests_of
 from idiomtune.benchmarks.suite import check_dimensions
 from idiomtune.config import ModelSettings, TrainerSettings, TrainSettings
-from idiomtune.data.own.load import user_splits
 from idiomtune.data.usages import labelled_usages
+from idiomtune.data.user.load import user_splits
 from idiomtune.declarations.models import model_names, model_values
-from idiomtune.encoder.building import check_model_options, empty_encoder, saved_pooling
+from idiomtune.encoder.build import check_model_options, empty_encoder, saved_pooling
 from idiomtune.encoder.device import Placement, choose_device, log_placement
 from idiomtune.encoder.glossary import GLOSSARIES, read_glossary
 from idiomtune.encoder.glossary_record import glossary_files

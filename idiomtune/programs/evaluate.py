@@ -12,10 +12,10 @@ from typing import Any
 from idiomtune.benchmarks import build_benchmarks, declared_requests, texts_of
 from idiomtune.benchmarks.suite import Scorecard, Suite, check_dimensions
 from idiomtune.config import EvaluateSettings
-from idiomtune.data.places import held_out_idioms
+from idiomtune.data.locations import held_out_idioms
 from idiomtune.data.usages import labelled_usages
 from idiomtune.declarations.score import score_card
-from idiomtune.encoder.building import build_encoder, idiom_expressions
+from idiomtune.encoder.build import build_encoder, idiom_expressions
 from idiomtune.encoder.device import choose_device, log_placement, start_processes
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary_record import (
@@ -26,8 +26,7 @@ from idiomtune.encoder.glossary_record import (
 )
 from idiomtune.encoder.usage_gate import exclude_scored_idioms
 from idiomtune.errors import UserError
-from idiomtune.hub.card import base_model
-from idiomtune.io.claims import reserved_output
+from idiomtune.hub.model_card import base_model
 from idiomtune.io.files import (
     code_version,
     fingerprints,
@@ -37,6 +36,7 @@ from idiomtune.io.files import (
     write_jsonl,
     write_text,
 )
+from idiomtune.io.outputs import reserved_output
 from idiomtune.programs.check import check_pooling
 from idiomtune.reports.runs import SAMPLE_NOTE
 from idiomtune.training.objective import module_benchmarks, saved_modules, user_revisions

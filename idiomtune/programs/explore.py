@@ -9,10 +9,10 @@ from typing import Any
 
 from idiomtune.config import ExploreSettings, check
 from idiomtune.errors import UserError
-from idiomtune.io.claims import reserved_output
 from idiomtune.io.files import printable, write_text
+from idiomtune.io.outputs import reserved_output
 from idiomtune.io.terminal import log_to_stderr
-from idiomtune.programs.ending import names_and_options, run_plain
+from idiomtune.programs.failures import names_and_options, run_plain
 
 HELP = """Search a corpus with several models side by side, on a page in the browser.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from idiomtune.errors import UserError
 from idiomtune.io.files import printable, user_path
-from idiomtune.programs.ending import MISTAKE, names_and_options, run_plain, split_names
+from idiomtune.programs.failures import MISTAKE, names_and_options, run_plain, split_names
 
 if TYPE_CHECKING:
     from idiomtune.reports.checks import Verdict
@@ -114,8 +114,8 @@ def gate(arguments: GateArguments) -> Verdict:
     """
     # Pandas takes a second: not for --help and typos.
     from idiomtune.declarations.registry import load_extensions
-    from idiomtune.io.claims import reserved_output
     from idiomtune.io.files import write_json
+    from idiomtune.io.outputs import reserved_output
     from idiomtune.reports import checks as checking
     from idiomtune.reports import frames, tables
     from idiomtune.reports.runs import find_runs, read_runs

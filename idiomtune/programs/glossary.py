@@ -22,15 +22,15 @@ from idiomtune.data.dictionaries import (
     read_wordnet,
     wiktionary_file,
 )
-from idiomtune.data.own.forms import CORPUS
-from idiomtune.data.own.source import find_sources
-from idiomtune.data.own.table import UserTable
+from idiomtune.data.user.forms import CORPUS
+from idiomtune.data.user.source import find_sources
+from idiomtune.data.user.table import UserTable
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import first_clause, is_findable
 from idiomtune.errors import UserError
 from idiomtune.expressions import ExpressionIndex, Forms, contained_expressions, plain_expression
-from idiomtune.io.claims import reserved_output
 from idiomtune.io.files import is_file, listed, one_line, read_text, sync, text_lines, user_path
+from idiomtune.io.outputs import reserved_output
 from idiomtune.io.tables import is_table
 
 log = logging.getLogger(__name__)

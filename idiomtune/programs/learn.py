@@ -28,8 +28,8 @@ from idiomtune.benchmarks.suite import Suite
 from idiomtune.config import LearnSettings, ModelSettings, TrainerSettings
 from idiomtune.data.usages import labelled_usages
 from idiomtune.declarations.models import CONF
-from idiomtune.encoder.building import build_encoder
-from idiomtune.encoder.choosing import with_gate
+from idiomtune.encoder.build import build_encoder
+from idiomtune.encoder.choose_glossary import with_gate
 from idiomtune.encoder.device import Placement, choose_device, log_placement, start_processes
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.forward import evaluation_mode
@@ -39,8 +39,7 @@ from idiomtune.encoder.loading import resolve_model_path
 from idiomtune.encoder.trained_parts import IdiomTokenRows
 from idiomtune.errors import UserError
 from idiomtune.expressions import find_expression, plain_expression
-from idiomtune.hub.card import learned_card
-from idiomtune.io.claims import reserved_output
+from idiomtune.hub.model_card import learned_card
 from idiomtune.io.files import (
     code_version,
     fingerprint,
@@ -52,11 +51,12 @@ from idiomtune.io.files import (
     write_json,
     write_text,
 )
+from idiomtune.io.outputs import reserved_output
 from idiomtune.io.records import LEARNED, readable_record
 from idiomtune.io.runs import checkpoints
 from idiomtune.objectives.goals import GoalObjective
 from idiomtune.requests import Request
-from idiomtune.training.ending import explaining_errors
+from idiomtune.training.interrupts import explaining_errors
 from idiomtune.training.loop import train_loop
 from idiomtune.training.regularization import TrainedModel
 from idiomtune.training.resume import start_or_resume

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from idiomtune.errors import UserError
 from idiomtune.io.files import printable, user_path
-from idiomtune.programs.ending import names_and_options, run_plain
+from idiomtune.programs.failures import names_and_options, run_plain
 
 HELP = """Write a small folder to start from, in which everything runs as it is: sentences with idioms, to be
 replaced by yours, what the idioms mean, the options of a run, and a notebook. Nothing is overwritten.

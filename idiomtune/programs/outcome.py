@@ -16,12 +16,12 @@ from idiomtune.benchmarks import Benchmark
 from idiomtune.benchmarks.suite import Scorecard, Suite
 from idiomtune.config import TrainSettings
 from idiomtune.declarations.score import score_card
-from idiomtune.encoder.building import build_encoder
+from idiomtune.encoder.build import build_encoder
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary_record import glossary_note, learned_glossaries
 from idiomtune.encoder.parity import compare_loaded
 from idiomtune.errors import InvariantError, UserError
-from idiomtune.hub.card import model_card
+from idiomtune.hub.model_card import model_card
 from idiomtune.io.files import write_json, write_jsonl, write_text
 from idiomtune.programs.check import Prepared
 from idiomtune.reports.runs import SAMPLE_NOTE, read_run
@@ -145,8 +145,8 @@ def score_best(
         rescored, recorded = monitored_scores(best.scores, trainer) or 0.0, state.best_score or 0.0
         if abs(rescored - recorded) > _SCORED_ALIKE:
             raise InvariantError(
-                f"best/ was scored {recorded:.4f} when it was saved, and {rescored:.4f} when it was loaded: it is "
-                "not the checkpoint that was the best, or scoring depends on more than the model "
+                f"best/ was scored {recorded:.4f} when it was saved, and {rescored:.4f} when it was loaded: "
+                "it is not the checkpoint that was the best, or scoring depends on more than the model "
                 "(trainer.invariants=[-scoring] ends the run all the same)"
             )
     return best, sample_weights(encoder)

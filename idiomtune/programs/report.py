@@ -9,7 +9,7 @@ from pathlib import Path
 
 from idiomtune.errors import UserError
 from idiomtune.io.files import printable, user_path
-from idiomtune.programs.ending import names_and_options, run_plain, split_names
+from idiomtune.programs.failures import names_and_options, run_plain, split_names
 
 HELP = """Compare finished runs.
 
@@ -141,8 +141,8 @@ def _write(folder: Path, contents: Mapping[str, str]) -> None:
     Raises:
         UserError: if another file is in the way, or they cannot be written.
     """
-    from idiomtune.io.claims import reserved_output
     from idiomtune.io.files import write_text
+    from idiomtune.io.outputs import reserved_output
 
     with ExitStack() as held:
         claims = [reserved_output("output", folder / n, begins=_BEGINS, overwrite=True) for n in contents]

@@ -29,6 +29,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
 from idiomtune.config import EvaluateSettings, LearnSettings, PushSettings, TrainSettings, check
+from idiomtune.config.command_line import grid_by_name, rewrite_arguments, split_choices, without_cfg
 from idiomtune.config.commented import add_comments
 from idiomtune.config.compose import (
     given_options,
@@ -42,7 +43,6 @@ from idiomtune.config.compose import (
 )
 from idiomtune.config.settings import GlossarySettings
 from idiomtune.config.validation import Settings
-from idiomtune.config.words import grid_by_name, rewrite_arguments, split_choices, without_cfg
 from idiomtune.declarations.models import CONF
 from idiomtune.declarations.options import Section
 from idiomtune.errors import UserError
@@ -52,7 +52,7 @@ from idiomtune.io.records import refuse_recorded_code
 from idiomtune.io.secrets import hide_secrets, refuse_values
 from idiomtune.io.terminal import log_to_stderr
 from idiomtune.programs.call import call_of, new_sweep_folder, remove_unused_folder
-from idiomtune.programs.ending import TRACEBACKS, RunState, current_run, print_error, report_error
+from idiomtune.programs.failures import TRACEBACKS, RunState, current_run, print_error, report_error
 from idiomtune.programs.process import Interrupts
 from idiomtune.training.resume import find_run
 from idiomtune.training.sweeper import register
@@ -182,7 +182,7 @@ def checked_settings(kind: type[Settings], config: dict[str, Any]) -> Settings:
         UserError: naming each option that is wrong, before anything heavy is imported.
     """
     settings = check(kind, config)
-    from idiomtune.data.own.load import forget_user_data
+    from idiomtune.data.user.load import forget_user_data
 
     forget_user_data()
     if isinstance(settings, TrainSettings):

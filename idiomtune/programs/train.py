@@ -10,7 +10,7 @@ from typing import Any
 
 from idiomtune.benchmarks import texts_of
 from idiomtune.config import TrainSettings
-from idiomtune.encoder.building import idiom_expressions
+from idiomtune.encoder.build import idiom_expressions
 from idiomtune.encoder.device import choose_device, log_placement, start_processes
 from idiomtune.encoder.glossary import named_glossary
 from idiomtune.encoder.glossary_record import describe_glossary, glossary_files
@@ -31,7 +31,7 @@ from idiomtune.programs.outcome import (
     score_untrained,
 )
 from idiomtune.training.checkpoint import read_state
-from idiomtune.training.ending import explaining_system_errors, recording_end, stopping_at_sigterm
+from idiomtune.training.interrupts import explaining_system_errors, recording_end, stopping_at_sigterm
 from idiomtune.training.loop import train_loop
 from idiomtune.training.objective import user_revisions
 from idiomtune.training.regularization import build_trained_model

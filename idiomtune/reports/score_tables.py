@@ -252,7 +252,9 @@ def untested_table(compared: Sequence[GroupComparison]) -> Table:
     for comparison in compared:
         if not comparison.is_tested:
             rows += [[comparison.title * (not n), *_sides(d)] for n, d in enumerate(comparison.differences)]
-    return Table("Compared only by their means", ["groups", "score", "candidate", "reference", "difference"], rows, 2)
+    return Table(
+        "Compared only by their means", ["groups", "score", "candidate", "reference", "difference"], rows, 2
+    )
 
 
 def detail_tables(compared: GroupComparison) -> list[Table]:

@@ -23,7 +23,7 @@ from idiomtune.io.runs import OBJECTIVE, OPTIMIZER, checkpoints
 from idiomtune.io.terminal import progress_bar
 from idiomtune.objectives import Batch, Publishes
 from idiomtune.training.checkpoint import TrainerState, finish_save, new_checkpoint, prune, write_best
-from idiomtune.training.ending import is_out_of_memory, stop_requests
+from idiomtune.training.interrupts import is_out_of_memory, stop_requests
 from idiomtune.training.optimizer import num_warmup_steps, optimizer_tensors
 from idiomtune.training.step import Training, compute_gradients, take_step
 

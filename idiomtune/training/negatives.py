@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from idiomtune.config import TrainSettings
-from idiomtune.data.own.load import read_corpus, user_splits
-from idiomtune.data.own.store import UserExamples
+from idiomtune.data.user.load import read_corpus, user_splits
+from idiomtune.data.user.text_table import UserExamples
 from idiomtune.declarations.dataset import UserData
 from idiomtune.encoder.device import choose_device
 from idiomtune.encoder.encoder import Encoder

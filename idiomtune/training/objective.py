@@ -12,18 +12,18 @@ from torch import nn
 
 from idiomtune.benchmarks import Benchmark
 from idiomtune.config import Common, TrainSettings
-from idiomtune.data.own.load import user_splits
+from idiomtune.data.user.load import user_splits
 from idiomtune.declarations.dataset import OWN_VAL
 from idiomtune.declarations.options import Section
 from idiomtune.declarations.registry import build_objective as build_declared
 from idiomtune.declarations.registry import objective_types, resolve
-from idiomtune.encoder.building import empty_encoder
+from idiomtune.encoder.build import empty_encoder
 from idiomtune.encoder.device import Placement
 from idiomtune.encoder.loading import fetch_file, locate_checkpoint
 from idiomtune.errors import UserError
 from idiomtune.objectives import HasBenchmark, Objective
 from idiomtune.objectives.mixture import MixtureOptions
-from idiomtune.objectives.own import UserObjectiveOptions
+from idiomtune.objectives.user_data import UserObjectiveOptions
 from idiomtune.training.negatives import with_negatives
 
 S = TypeVar("S", bound=Section)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from idiomloss import distillation_loss, relational_distillation_loss
 from idiomtune.config import RetainSettings, TrainerSettings, TrainSettings
-from idiomtune.encoder.building import build_encoder
+from idiomtune.encoder.build import build_encoder
 from idiomtune.encoder.device import Placement
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.forward import evaluation_mode

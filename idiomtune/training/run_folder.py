@@ -17,7 +17,6 @@ import yaml
 
 from idiomtune.declarations.score import ScoreTable
 from idiomtune.errors import UserError, resume_command
-from idiomtune.io.claims import LOCK, TakenError, lock
 from idiomtune.io.files import (
     changed_files,
     code_version,
@@ -33,6 +32,7 @@ from idiomtune.io.files import (
     write_text,
 )
 from idiomtune.io.hub import without_secrets
+from idiomtune.io.outputs import LOCK, TakenError, lock
 from idiomtune.io.records import readable_record
 from idiomtune.io.runs import CHECKSUMS, checkpoints
 from idiomtune.io.terminal import logged_to

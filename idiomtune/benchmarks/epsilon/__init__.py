@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from idiomtune.data.locations import data_files
 from idiomtune.data.names import EPSILON_CLASSES, LANGUAGE_NAMES, EpsilonLanguage
 from idiomtune.data.ncimp import FILES, WORDS, read_ncimp
-from idiomtune.data.places import data_files
 from idiomtune.declarations.benchmark import BenchmarkOptions, TableCell
 from idiomtune.declarations.options import Count, Text, as_list
 from idiomtune.declarations.registry import benchmark

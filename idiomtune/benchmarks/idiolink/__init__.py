@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
+from idiomtune.data.locations import idiolink_folder, idiolink_split
 from idiomtune.data.names import CV_SPLIT, QueryMode
-from idiomtune.data.places import idiolink_folder, idiolink_split
 from idiomtune.declarations.benchmark import BenchmarkOptions, TableCell
 from idiomtune.declarations.examples import (
     Answer,
@@ -248,8 +248,8 @@ def _maps(run: QueryRecords, pairs: _Pairs) -> Maps | None:
             )
             for idiom in chosen
         ],
-        f"Idioms: {selection}, by nDCG@10 of their queries ({mode}), the largest gain first. Each panel has its "
-        "own principal components (PC): of this idiom's documents by this model, as unit vectors. "
+        f"Idioms: {selection}, by nDCG@10 of their queries ({mode}), the largest gain first. Each panel has "
+        "its own principal components (PC): of this idiom's documents by this model, as unit vectors. "
         "Each is turned so that idiomatic meanings are to the right and up.",
     )
 

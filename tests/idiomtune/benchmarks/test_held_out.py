@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from idiomtune.benchmarks.own import HeldOutOptions
-from idiomtune.benchmarks.own.pairs import HeldOutBenchmark
+from idiomtune.benchmarks.user import HeldOutOptions
+from idiomtune.benchmarks.user.pairs import HeldOutBenchmark
 from idiomtune.config import EvaluateSettings, TrainSettings, check
-from idiomtune.data.own.load import user_splits
+from idiomtune.data.user.load import user_splits
 from idiomtune.errors import UserError
 from idiomtune.programs.evaluate import evaluate as score_model
 from idiomtune.programs.run import checked_settings

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from idiomtune.benchmarks.own.pairs import Pair, UserPairBenchmark, read_pairs
+from idiomtune.benchmarks.user.pairs import Pair, UserPairBenchmark, read_pairs
 from idiomtune.requests import Request, symmetric_request
 from tests.benchmarks import in_turn
 from tests.benchmarks import with_cosines as embedded

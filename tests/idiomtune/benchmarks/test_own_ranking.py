@@ -9,8 +9,8 @@ import torch
 from scipy.stats import spearmanr
 
 from idiomtune.benchmarks import Result
-from idiomtune.benchmarks.own.collections import UserQuery
-from idiomtune.benchmarks.own.ranking import UserRankingBenchmark, add_rankings, read_ranking
+from idiomtune.benchmarks.user.collections import UserQuery
+from idiomtune.benchmarks.user.ranking import UserRankingBenchmark, add_rankings, read_ranking
 from idiomtune.requests import Request
 from tests.benchmarks import in_turn
 from tests.own_data import write, write_lines

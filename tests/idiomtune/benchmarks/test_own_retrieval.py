@@ -10,10 +10,10 @@ import pytrec_eval
 import torch
 
 from idiomtune.benchmarks import retrieval
-from idiomtune.benchmarks.own import RETRIEVAL_METRICS
-from idiomtune.benchmarks.own.collections import Collection, UserQuery, read_collection
-from idiomtune.benchmarks.own.retrieval import UserRetrievalBenchmark
 from idiomtune.benchmarks.suite import Suite
+from idiomtune.benchmarks.user import RETRIEVAL_METRICS
+from idiomtune.benchmarks.user.collections import Collection, UserQuery, read_collection
+from idiomtune.benchmarks.user.retrieval import UserRetrievalBenchmark
 from idiomtune.data.idiolink import load_split
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.errors import UserError

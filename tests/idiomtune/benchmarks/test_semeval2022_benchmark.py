@@ -10,10 +10,10 @@ from scipy.stats import spearmanr
 from torch import Tensor
 
 from idiomtune.benchmarks import Result
-from idiomtune.benchmarks.own.pairs import UserPairBenchmark
-from idiomtune.benchmarks.own.pairs import read_pairs as read_own_pairs
 from idiomtune.benchmarks.semeval2022 import SemEvalBenchmark
 from idiomtune.benchmarks.suite import Suite
+from idiomtune.benchmarks.user.pairs import UserPairBenchmark
+from idiomtune.benchmarks.user.pairs import read_pairs as read_own_pairs
 from idiomtune.data.semeval2022 import Gold, PairSplit, SentencePair, read_pairs
 from idiomtune.data.sources import DataFiles
 from idiomtune.declarations.registry import benchmark_types

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from idiomtune.benchmarks import Embed, Result
-from idiomtune.benchmarks.own.pairs import UserPairBenchmark, read_pairs
 from idiomtune.benchmarks.suite import Suite
-from idiomtune.encoder.building import empty_encoder
+from idiomtune.benchmarks.user.pairs import UserPairBenchmark, read_pairs
+from idiomtune.encoder.build import empty_encoder
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.loading import model_settings
 from idiomtune.requests import Request

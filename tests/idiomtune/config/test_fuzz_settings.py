@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from idiomtune.config import EvaluateSettings, TrainSettings, check
-from idiomtune.config.words import rewrite_arguments
+from idiomtune.config.command_line import rewrite_arguments
 from idiomtune.errors import UserError
 from tests.fuzzing import FUZZED, NAMES, ODD, TEXTS, VALUES, fuzz
 from tests.tiny_runs import composed

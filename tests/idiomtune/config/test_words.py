@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
+from idiomtune.config.command_line import rewrite_arguments, without_cfg
 from idiomtune.config.compose import compose_config, default_choices
-from idiomtune.config.words import rewrite_arguments, without_cfg
 from idiomtune.errors import UserError
 from idiomtune.programs.run import PROGRAMS, read_settings
 from tests.programs import refused

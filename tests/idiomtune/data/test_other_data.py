@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from idiomtune.benchmarks import build_benchmarks
-from idiomtune.benchmarks.own.collections import read_collection
-from idiomtune.benchmarks.own.pairs import UserPairBenchmark
+from idiomtune.benchmarks.user.collections import read_collection
+from idiomtune.benchmarks.user.pairs import UserPairBenchmark
 from idiomtune.config import EvaluateSettings, TrainSettings, check
-from idiomtune.config.words import rewrite_arguments
-from idiomtune.data.own.examples import ExampleTable
-from idiomtune.data.own.load import user_splits
-from idiomtune.data.own.source import Source, find_sources
+from idiomtune.config.command_line import rewrite_arguments
+from idiomtune.data.user.examples import ExampleTable
+from idiomtune.data.user.load import user_splits
+from idiomtune.data.user.source import Source, find_sources
 from idiomtune.declarations.options import Section
 from tests.doc_pages import shell_lines
 from tests.programs import ROOT
@@ -108,7 +108,7 @@ def test_multiidiom(monkeypatch: pytest.MonkeyPatch) -> None:
         names.append(name)
         return Source(name, hub=rows)
 
-    monkeypatch.setattr("idiomtune.data.own.source._hub_source", from_the_hub)
+    monkeypatch.setattr("idiomtune.data.user.source._hub_source", from_the_hub)
     found = told("data=multiidiom", "data.val_share=0.5")
     assert found[0] == [("It broke the ice today.", "broke the ice", "break the ice", "idiomatic")]
     assert found[7] == [("One held water today.", "held water", "hold water", "literal")]

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from idiomtune.benchmarks.own.collections import read_collection
-from idiomtune.benchmarks.own.pairs import read_pairs
-from idiomtune.benchmarks.own.ranking import read_ranking
+from idiomtune.benchmarks.user.collections import read_collection
+from idiomtune.benchmarks.user.pairs import read_pairs
+from idiomtune.benchmarks.user.ranking import read_ranking
 from idiomtune.config.compose import compose_config
-from idiomtune.data.own.load import UserSplits, check_heads
+from idiomtune.data.user.load import UserSplits, check_heads
 from idiomtune.declarations.dataset import UserData
 from idiomtune.encoder.glossary import read_glossary
 from idiomtune.errors import UserError

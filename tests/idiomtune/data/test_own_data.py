@@ -16,11 +16,11 @@ import pytest
 
 from bench.own_data import read as load_pairs
 from bench.own_data import write_pairs
-from idiomtune.data.own import store
-from idiomtune.data.own.examples import ExampleTable, Sentence, UserExample
-from idiomtune.data.own.load import UserSplits
-from idiomtune.data.own.source import Source
-from idiomtune.data.own.store import UserExamples
+from idiomtune.data.user import text_table
+from idiomtune.data.user.examples import ExampleTable, Sentence, UserExample
+from idiomtune.data.user.load import UserSplits
+from idiomtune.data.user.source import Source
+from idiomtune.data.user.text_table import UserExamples
 from idiomtune.errors import UserError
 from tests.idiomtune.data.test_own_tables import read
 from tests.own_data import write, write_lines
@@ -191,7 +191,7 @@ def test_whole_groups_are_held_out_the_same_in_every_run(tmp_path: Path) -> None
     assert 10 <= len(splits.val) <= 20
     (said,) = [note for note in splits.notes if "20 groups" in note and "data.val_share=0.1" in note]
     names = said.partition("): ")[2].split(", ")
-    assert {store.stable_hash(name) for name in names} == groups_of(splits.val)
+    assert {text_table.stable_hash(name) for name in names} == groups_of(splits.val)
     assert groups_of(split(rows[::-1]).val) == groups_of(splits.val)
     labelled = [{"text": row["text"], "label": row["group"]} for row in rows]
     assert len(groups_of(split(labelled, 0.3).val)) >= 2
@@ -278,7 +278,7 @@ def test_texts_of_large_tables_are_not_held_in_memory(
 ) -> None:
     """Pairs of 400 characters: numbers of them alone are held."""
     num = 80_000
-    monkeypatch.setattr(store, "MAX_IN_MEMORY", 1)
+    monkeypatch.setattr(text_table, "MAX_IN_MEMORY", 1)
     write_pairs(tmp_path / "small.parquet", 1000)
     load_pairs(tmp_path / "small.parquet")  # what the libraries take for themselves
     write_pairs(tmp_path / "pairs.parquet", num)
@@ -293,5 +293,5 @@ def test_texts_of_large_tables_are_not_held_in_memory(
 
 def test_reading_loads_no_model() -> None:
     """Files are checked without torch, in the time that they take."""
-    code = "import idiomtune.data.own.load, sys; sys.exit('torch' in sys.modules)"
+    code = "import idiomtune.data.user.load, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

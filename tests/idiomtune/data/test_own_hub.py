@@ -16,7 +16,7 @@ from tests.tiny_runs import composed
 # For each name the commit and the rows, or the message. The libraries read the address when imported.
 CODE = """
 import json, sys
-from idiomtune.data.own.load import load_own
+from idiomtune.data.user.load import load_own
 from idiomtune.declarations.dataset import OwnData
 from idiomtune.errors import UserError
 defaults, names = json.loads(sys.argv[1]), sys.argv[2:]

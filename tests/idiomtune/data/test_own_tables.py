@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from idiomtune.benchmarks.own.collections import read_collection
-from idiomtune.benchmarks.own.pairs import read_pairs
-from idiomtune.benchmarks.own.ranking import read_ranking
-from idiomtune.data.own.load import UserSplits, load_user_data, read_corpus
+from idiomtune.benchmarks.user.collections import read_collection
+from idiomtune.benchmarks.user.pairs import read_pairs
+from idiomtune.benchmarks.user.ranking import read_ranking
+from idiomtune.data.user.load import UserSplits, load_user_data, read_corpus
 from idiomtune.declarations.dataset import UserData
 from idiomtune.encoder.glossary import read_glossary
 from idiomtune.errors import UserError

@@ -14,7 +14,7 @@ import idiomtune as it
 from idiomtune.config import EvaluateSettings, ModelSettings, check
 from idiomtune.data.idiolink import load_split
 from idiomtune.encoder import usage_gate
-from idiomtune.encoder.choosing import choose_meanings, with_gate
+from idiomtune.encoder.choose_glossary import choose_meanings, with_gate
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import GLOSSARIES, Meanings, read_glossary
 from idiomtune.encoder.loading import model_settings
@@ -140,7 +140,7 @@ def test_uses_without_context_are_idiomatic_ones_cut_out(tiny: Encoder) -> None:
     features, labels, _, layers, _, num_bare = gate_examples(tiny, usages)
     assert (num_bare, labels) == (3, (True, False, True, True, True))
     requests = [
-        Request(text, (len(text) - 14, len(text) - 1), pooling="usage", with_meanings=False)
+        Request(text, (len(text) - 14, len(text) - 1), pooling="usage_terms", with_meanings=False)
         for text in ("Broke the ice.", "It broke the ice.", "Of it broke the ice.")
     ]
     assert torch.allclose(features[2:], tiny.usage_features(requests, layers), atol=1e-5)
@@ -194,7 +194,7 @@ def test_the_shipped_gate_on_real_queries(minilm: Encoder, real_data: Path) -> N
     places = [index.find(query.sentence)[0] for query in queries]
     told = minilm.usages(
         [
-            Request(query.sentence, (start, end), pooling="usage", with_meanings=False)
+            Request(query.sentence, (start, end), pooling="usage_terms", with_meanings=False)
             for query, (start, end, _) in zip(queries, places, strict=True)
         ],
         [name for *_, name in places],

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from idiomtune.encoder.glossary import Entry, Glossary
-from idiomtune.hub.card import (
+from idiomtune.hub.model_card import (
     command,
     describe_outcome,
     describe_scores,

@@ -18,11 +18,11 @@ from huggingface_hub import HfApi, ModelCard, constants, parse_eval_result_entri
 from huggingface_hub.errors import HfHubHTTPError
 
 from idiomtune.config import PushSettings, TrainSettings, check
-from idiomtune.config.words import rewrite_arguments
+from idiomtune.config.command_line import rewrite_arguments
 from idiomtune.data.sources import SAMPLE_ROOT
 from idiomtune.declarations.models import model_values
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.hub.card import (
+from idiomtune.hub.model_card import (
     LicensedSource,
     base_model,
     common_licence,

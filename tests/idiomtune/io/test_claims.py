@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from idiomtune.errors import UserError
-from idiomtune.io.claims import MovedError, reserved_output
+from idiomtune.io.outputs import MovedError, reserved_output
 from tests.programs import ROOT
 
 RECORD = "record.json"

@@ -10,13 +10,13 @@ import pytest
 from omegaconf import OmegaConf
 
 import idiomtune as it
+from idiomtune.config.command_line import rewrite_arguments
 from idiomtune.config.compose import register_resolvers, to_dict
-from idiomtune.config.words import rewrite_arguments
 from idiomtune.errors import UserError
 from idiomtune.io import secrets
 from idiomtune.io.hub import without_secrets
 from idiomtune.io.secrets import hide_secrets, refuse_files, refuse_values, secret_in
-from idiomtune.programs.ending import print_error
+from idiomtune.programs.failures import print_error
 from idiomtune.programs.run import composed_config, main
 from tests.programs import refused
 

@@ -16,14 +16,14 @@ from sentence_transformers.sentence_transformer.losses import (
 
 from idiomtune.config import TrainSettings, check
 from idiomtune.data.idiolink import Document, Split, draw_tuples, load_split
-from idiomtune.data.own.load import UserSplits, forget_user_data, load_user_data
-from idiomtune.data.own.store import stable_hash
 from idiomtune.data.semeval2022 import read_groups
+from idiomtune.data.user.load import UserSplits, forget_user_data, load_user_data
+from idiomtune.data.user.text_table import stable_hash
 from idiomtune.declarations.dataset import UserData
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.errors import UserError
 from idiomtune.objectives import Batch, Objective
-from idiomtune.objectives.own import LabelledObjective
+from idiomtune.objectives.user_data import LabelledObjective
 from idiomtune.requests import Request
 from idiomtune.training.objective import build_objective
 from tests.own_data import write_lines

@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 from idiomtune.config.compose import to_dict
 from idiomtune.errors import UserError
 from idiomtune.programs.call import call_of
-from idiomtune.programs.ending import run_plain
+from idiomtune.programs.failures import run_plain
 from idiomtune.programs.run import composed_config, read_settings
 from idiomtune.training.resume import find_run
 from tests.own_data import write

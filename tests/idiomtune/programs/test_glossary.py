@@ -15,7 +15,7 @@ import pytest
 
 import idiomtune as it
 from idiomtune.data.dictionaries import is_expression, read_tables, read_wiktionary
-from idiomtune.data.own.source import Source
+from idiomtune.data.user.source import Source
 from idiomtune.encoder.glossary import Glossary, read_glossary
 from idiomtune.errors import DataMissingError, UserError
 from idiomtune.expressions import ExpressionIndex

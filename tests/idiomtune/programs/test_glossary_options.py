@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from idiomtune.config import EvaluateSettings, LearnSettings, TrainSettings, check
-from idiomtune.encoder.building import build_encoder
+from idiomtune.encoder.build import build_encoder
 from idiomtune.encoder.device import choose_device
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import Meanings

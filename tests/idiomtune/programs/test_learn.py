@@ -31,7 +31,7 @@ from idiomtune.encoder.glossary import GlossaryForm, Meanings, read_glossary
 from idiomtune.encoder.glossary_record import glossary_note, learned_glossaries
 from idiomtune.errors import Interrupted, UserError
 from idiomtune.expressions import ExpressionIndex
-from idiomtune.hub.card import learned_card
+from idiomtune.hub.model_card import learned_card
 from idiomtune.objectives import goals
 from idiomtune.programs import learn as recipe
 from idiomtune.programs.learn import find_sentences, learn, targets, unmarked_requests

@@ -13,7 +13,7 @@ import torch
 from idiomtune.config import TrainSettings, check
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.errors import Interrupted
-from idiomtune.objectives.own import UserContrastiveObjective
+from idiomtune.objectives.user_data import UserContrastiveObjective
 from idiomtune.programs.check import check as check_data
 from idiomtune.requests import Request
 from idiomtune.training.objective import build_objective

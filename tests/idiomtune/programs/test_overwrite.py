@@ -11,7 +11,7 @@ import pytest
 
 import idiomtune as it
 from idiomtune.errors import UserError
-from idiomtune.io.claims import reserved_output
+from idiomtune.io.outputs import reserved_output
 from idiomtune.programs import new
 from idiomtune.programs.explore import explore, parse
 from tests.dictionaries import write_extract

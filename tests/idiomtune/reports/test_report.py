@@ -18,7 +18,7 @@ from scipy.stats import spearmanr
 from idiomtune.declarations.models import model_values
 from idiomtune.declarations.score import score_card
 from idiomtune.errors import UserError
-from idiomtune.hub.card import eval_results
+from idiomtune.hub.model_card import eval_results
 from idiomtune.programs.report import main, parse
 from idiomtune.reports.compare import compare, comparison_notes
 from idiomtune.reports.frames import Group, ScoreMean, group_runs

@@ -12,7 +12,7 @@ from torch.nn import functional
 from idiomtune.config import TrainSettings, check
 from idiomtune.data.idiolink import load_split
 from idiomtune.data.semeval2022 import TRAIN_FILE
-from idiomtune.encoder.building import idiom_expressions
+from idiomtune.encoder.build import idiom_expressions
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.idiom_tokens import FILE
 from idiomtune.encoder.trained_parts import IdiomTokenRows

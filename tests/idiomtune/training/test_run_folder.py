@@ -12,10 +12,10 @@ from typing import NoReturn
 import pytest
 
 from idiomtune.errors import UserError
-from idiomtune.io.claims import TakenError
 from idiomtune.io.files import free_name
+from idiomtune.io.outputs import TakenError
 from idiomtune.programs.call import new_sweep_folder, run_name
-from idiomtune.training.ending import stop_requests
+from idiomtune.training.interrupts import stop_requests
 from idiomtune.training.run_folder import RunFolder
 from tests.programs import ROOT, run
 from tests.tiny_runs import train

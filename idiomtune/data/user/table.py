@@ -13,9 +13,9 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeVar
 
-from idiomtune.data.own.columns import find_marks, remove_marks
-from idiomtune.data.own.forms import SPAN_OF, SPAN_PARTS, Form, normalise
-from idiomtune.data.own.source import Source
+from idiomtune.data.user.columns import find_marks, remove_marks
+from idiomtune.data.user.forms import SPAN_OF, SPAN_PARTS, Form, normalise
+from idiomtune.data.user.source import Source
 from idiomtune.errors import UserError
 from idiomtune.io.files import listed, one_line, parse_json, parse_list, read_checked
 from idiomtune.io.tables import Row, has_header, name_row, shown_path

@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from idiomtune.data.own.examples import MAX_NAMES, UserExample
+from idiomtune.data.user.examples import MAX_NAMES, UserExample
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from idiomtune.benchmarks import Embed, Result, Score
-from idiomtune.benchmarks.own import (
+from idiomtune.benchmarks.pairs import best_accuracy, best_f1, cosines
+from idiomtune.benchmarks.user import (
     MODES,
     STS_METRICS,
     HeldOutOptions,
@@ -23,7 +24,7 @@ from idiomtune.benchmarks.own import (
     held_out_score,
     user_score,
 )
-from idiomtune.benchmarks.own.collections import (
+from idiomtune.benchmarks.user.collections import (
     Collection,
     UserQuery,
     in_mode,
@@ -31,12 +32,11 @@ from idiomtune.benchmarks.own.collections import (
     request_of,
     span_note,
 )
-from idiomtune.benchmarks.own.retrieval import UserRetrievalBenchmark
-from idiomtune.benchmarks.pairs import best_accuracy, best_f1, cosines
-from idiomtune.data.own.forms import LABELLED_PAIRS, SPAN_PARTS, STS
-from idiomtune.data.own.load import user_splits
-from idiomtune.data.own.store import UserExamples
-from idiomtune.data.own.table import UserRecord, UserTable, as_number, unique
+from idiomtune.benchmarks.user.retrieval import UserRetrievalBenchmark
+from idiomtune.data.user.forms import LABELLED_PAIRS, SPAN_PARTS, STS
+from idiomtune.data.user.load import user_splits
+from idiomtune.data.user.table import UserRecord, UserTable, as_number, unique
+from idiomtune.data.user.text_table import UserExamples
 from idiomtune.declarations.dataset import OWN_VAL
 from idiomtune.errors import UserError
 from idiomtune.requests import Request, symmetric_request

@@ -7,10 +7,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from idiomtune.data.own.columns import ColumnValues, add_condition, value_key
-from idiomtune.data.own.forms import TRAINED, UNREAD, normalise
-from idiomtune.data.own.source import Source
-from idiomtune.data.own.table import Span, UserRecord, UserTable
+from idiomtune.data.user.columns import ColumnValues, add_condition, value_key
+from idiomtune.data.user.forms import TRAINED, UNREAD, normalise
+from idiomtune.data.user.source import Source
+from idiomtune.data.user.table import Span, UserRecord, UserTable
 from idiomtune.errors import UserError
 from idiomtune.io.files import listed
 from idiomtune.io.tables import Row

@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from idiomtune.benchmarks.own import Mode
 from idiomtune.benchmarks.retrieval import tie_break
-from idiomtune.data.own.forms import DOCUMENTS, JUDGEMENTS, QUERIES, Form, normalise
-from idiomtune.data.own.table import UserRecord, UserTable, unique
+from idiomtune.benchmarks.user import Mode
+from idiomtune.data.user.forms import DOCUMENTS, JUDGEMENTS, QUERIES, Form, normalise
+from idiomtune.data.user.table import UserRecord, UserTable, unique
 from idiomtune.errors import UserError
 from idiomtune.io.files import is_file, is_folder, listed, raise_problems
 from idiomtune.io.tables import Row, read_rows, text_lines_of

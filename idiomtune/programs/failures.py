@@ -59,7 +59,7 @@ def report_error(error: BaseException, unexpected: int = 1) -> int:
         The exit status: 2 after a :class:`UserError` or such a failure, 130 after an interrupt. An
         :class:`InvariantError` is nothing that the user can fix.
     """
-    from idiomtune.training.ending import system_failure  # heavier than all else that prints a message
+    from idiomtune.training.interrupts import system_failure  # heavier than all else that prints a message
 
     status = unexpected
     if mistake := error if isinstance(error, UserError) else system_failure(error):

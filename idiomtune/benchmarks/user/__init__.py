@@ -159,7 +159,7 @@ def retrieval_facts(name: str) -> dict[str, Any]:
 
 
 def _declare(name: str, title: str, build: str, facts: Mapping[str, Any]) -> Any:
-    return benchmark(name, title=title, build=f"idiomtune.benchmarks.own.{build}", **facts)
+    return benchmark(name, title=title, build=f"idiomtune.benchmarks.user.{build}", **facts)
 
 
 class UserBenchmarkOptions(BenchmarkOptions):
@@ -252,7 +252,7 @@ class UserRetrievalOptions(UserBenchmarkOptions):
     cell=_held_out_cell,
     read_record=_read_held_out,
     examples=_examples,
-    build="idiomtune.benchmarks.own.pairs:build_held_out",
+    build="idiomtune.benchmarks.user.pairs:build_held_out",
 )
 class HeldOutOptions(BenchmarkOptions):
     """Options of the benchmark on what is held out of the user's own training data.

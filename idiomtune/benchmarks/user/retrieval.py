@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from idiomtune.benchmarks import Embed, Result
-from idiomtune.benchmarks.own import RETRIEVAL_METRICS, UserRetrievalOptions
-from idiomtune.benchmarks.own.collections import Collection, in_mode, read_collection, span_note
-from idiomtune.benchmarks.own.ranking import add_rankings
 from idiomtune.benchmarks.retrieval import nearest, tie_note
+from idiomtune.benchmarks.user import RETRIEVAL_METRICS, UserRetrievalOptions
+from idiomtune.benchmarks.user.collections import Collection, in_mode, read_collection, span_note
+from idiomtune.benchmarks.user.ranking import add_rankings
 from idiomtune.requests import Request
 
 _DEPTH = 100  # documents that are ranked
@@ -33,7 +33,7 @@ class UserRetrievalBenchmark:
     In the mode `span`, queries and documents with a span are embedded by it, and others whole.
 
     Args:
-        collections: from :func:`idiomtune.benchmarks.own.collections.read_collection`.
+        collections: from :func:`idiomtune.benchmarks.user.collections.read_collection`.
         name: first part of the score keys.
     """
 

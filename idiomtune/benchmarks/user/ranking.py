@@ -14,8 +14,6 @@ from torch.nn.utils.rnn import pad_sequence
 
 from idiomloss import cosine_similarity
 from idiomtune.benchmarks import Embed, Result
-from idiomtune.benchmarks.own import RANKING_METRICS, Mode, UserRankingOptions, user_score
-from idiomtune.benchmarks.own.collections import UserQuery, in_mode, modes_of, request_of, span_note
 from idiomtune.benchmarks.retrieval import (
     average_precision,
     ndcg_of_gains,
@@ -25,8 +23,10 @@ from idiomtune.benchmarks.retrieval import (
     reciprocal_rank,
     tie_break,
 )
-from idiomtune.data.own.forms import RANKINGS
-from idiomtune.data.own.table import UserRecord, UserTable, as_number, unique
+from idiomtune.benchmarks.user import RANKING_METRICS, Mode, UserRankingOptions, user_score
+from idiomtune.benchmarks.user.collections import UserQuery, in_mode, modes_of, request_of, span_note
+from idiomtune.data.user.forms import RANKINGS
+from idiomtune.data.user.table import UserRecord, UserTable, as_number, unique
 from idiomtune.errors import UserError
 from idiomtune.requests import Request
 from idiomtune.statistics import statistic_of

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from idiomtune.data.own.examples import ExampleTable, Sentence, UserExample
-from idiomtune.data.own.forms import CORPUS
-from idiomtune.data.own.source import Source, find_sources
-from idiomtune.data.own.store import MAX_IN_MEMORY, TextTable, UserExamples
-from idiomtune.data.own.table import UserTable
+from idiomtune.data.user.examples import ExampleTable, Sentence, UserExample
+from idiomtune.data.user.forms import CORPUS
+from idiomtune.data.user.source import Source, find_sources
+from idiomtune.data.user.table import UserTable
+from idiomtune.data.user.text_table import MAX_IN_MEMORY, TextTable, UserExamples
 from idiomtune.declarations.dataset import MISSING_TRAIN_MESSAGE, UserData
 from idiomtune.errors import UserError
 from idiomtune.io.files import listed

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from idiomtune.data.own.forms import normalise
+from idiomtune.data.user.forms import normalise
 from idiomtune.errors import UserError
 
 Span = tuple[int, int]

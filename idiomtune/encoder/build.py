@@ -14,7 +14,7 @@ from idiomtune.config import ModelSettings
 from idiomtune.config.sections import LoraSettings
 from idiomtune.config.settings import LearnedModel
 from idiomtune.encoder.checks import check_special_token
-from idiomtune.encoder.choosing import choose_meanings
+from idiomtune.encoder.choose_glossary import choose_meanings
 from idiomtune.encoder.device import Placement
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.forward import tokens_of_span

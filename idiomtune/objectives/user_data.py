@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from idiomtune.data.own.load import UserSplits
-    from idiomtune.data.own.store import TextTable
+    from idiomtune.data.user.load import UserSplits
+    from idiomtune.data.user.text_table import TextTable
 
 UserMode = Literal["span", "sentence", "masked_span", "masked_sentence"]
 UserModes = Annotated[list[UserMode], BeforeValidator(as_list), Field(min_length=1)]
@@ -65,7 +65,7 @@ class UserObjectiveOptions(ContrastiveOptions):
 
     @property
     def usage_weights(self) -> Mapping[str, float]:
-        from idiomtune.data.own.store import stable_hash
+        from idiomtune.data.user.text_table import stable_hash
 
         return {str(stable_hash(usage)): weight for usage, weight in self.positive_weights.items()}
 
@@ -75,7 +75,7 @@ class UserObjectiveOptions(ContrastiveOptions):
             raise ValueError(MISSING_TRAIN_MESSAGE)
 
     def check_files(self, settings: Any) -> None:
-        from idiomtune.data.own.load import check_heads  # NumPy takes a moment
+        from idiomtune.data.user.load import check_heads  # NumPy takes a moment
 
         check_heads(settings.data.own)
 
@@ -85,7 +85,7 @@ class UserObjectiveOptions(ContrastiveOptions):
         Raises:
             UserError: if the loss is for data of another form, or its options do not fit the data.
         """
-        from idiomtune.data.own.load import user_splits
+        from idiomtune.data.user.load import user_splits
 
         splits = user_splits(settings.data.own)
         form, store = splits.train.form, splits.train.store

@@ -49,7 +49,7 @@ def train(experiment: str | Path | None = None, *overrides: str, data: Any = Non
         UserError: for everything that you can fix.
         KeyboardInterrupt: at Ctrl-C; :func:`resume` goes on with the run.
     """
-    from idiomtune.programs.ending import current_run
+    from idiomtune.programs.failures import current_run
     from idiomtune.programs.run import run_program
 
     run_program("train", *training_options(experiment, overrides, data, options))
@@ -129,7 +129,7 @@ def learn(model: str | Path | Run, glossary: Any, *overrides: str, **options: An
     Returns:
         The new model, which is in `output`.
     """
-    from idiomtune.config.words import word
+    from idiomtune.config.command_line import word
     from idiomtune.programs.run import run_program
 
     if (corpus := options.get("corpus")) is not None:
@@ -528,8 +528,8 @@ def training_options(
     experiment: str | Path | None, overrides: Sequence[str], data: Any, options: Mapping[str, Any]
 ) -> Options:
     """The options of a run."""
+    from idiomtune.config.command_line import word
     from idiomtune.config.compose import config_names
-    from idiomtune.config.words import word
 
     words, values = _declared(options)
     if isinstance(data, str) and data in config_names("data"):
@@ -553,7 +553,7 @@ def evaluation_options(
     path: str, benchmarks: Any, overrides: Sequence[str], options: Mapping[str, Any], glossary: Any = None
 ) -> Options:
     """The options of an evaluation."""
-    from idiomtune.config.words import word
+    from idiomtune.config.command_line import word
 
     chosen = [benchmarks] if isinstance(benchmarks, str) else benchmarks
     words, values = _declared({**options, "benchmarks": chosen})
@@ -563,8 +563,8 @@ def evaluation_options(
 
 def _declared(options: Mapping[str, Any]) -> Options:
     """The options, an objective and benchmarks that are given as objects among them as their values."""
+    from idiomtune.config.command_line import split_choices
     from idiomtune.config.compose import merge_options
-    from idiomtune.config.words import split_choices
     from idiomtune.declarations.benchmark import BenchmarkOptions
     from idiomtune.declarations.objective import ObjectiveOptions
 
@@ -624,7 +624,7 @@ def _in_memory(options: Mapping[str, Any], section: str = "") -> dict[str, Any]:
 
 def _in_files(option: str, value: Any) -> Any:
     """The value of an option, data in memory as files: what each option that takes a table takes."""
-    from idiomtune.config.words import PATHS
+    from idiomtune.config.command_line import PATHS
     from idiomtune.declarations.registry import is_data_path
 
     if value is None:
