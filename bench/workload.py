@@ -145,7 +145,7 @@ def released_tuples(settings: TrainSettings) -> list[Texts]:
 
 def file_rows(settings: TrainSettings) -> list[Texts]:
     """What is trained on of a user's own file, as our objective counts it."""
-    examples = user_splits(settings.data.own).train
+    examples = user_splits(settings.data.user_data).train
     store, is_scored = examples.store, examples.form == "scored"
     rows = []
     for row, number in enumerate(examples.rows.tolist()):

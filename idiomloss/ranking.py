@@ -34,7 +34,7 @@ def pairwise_hinge(scores: Tensor, ranks: Tensor, margin: float = 1.0) -> Tensor
     Raises:
         ValueError: if the margin is negative, or a row of `ranks` is not an order.
     """
-    scores = _checked(scores, ranks, margin=margin)
+    scores = _check_lists(scores, ranks, margin=margin)
     difference = scores[:, :, None] - scores[:, None, :]  # (B, N, N)
     above = (ranks[:, :, None] < ranks[:, None, :]).to(scores.dtype)
     return ((margin - difference).clamp(min=0) * above).sum((1, 2)) / above.sum((1, 2))
@@ -64,7 +64,7 @@ def listwise_softmax(scores: Tensor, ranks: Tensor, gold_temperature: float = 1.
     """
     if gold_temperature <= 0:
         raise ValueError(f"gold_temperature must be positive, got {gold_temperature}")
-    scores = _checked(scores, ranks)
+    scores = _check_lists(scores, ranks)
     gains = (ranks.shape[1] - 1 - ranks).to(scores.dtype)
     gold = functional.softmax(gains / gold_temperature, dim=1)
     return -(gold * functional.log_softmax(scores, dim=1)).sum(1)
@@ -91,7 +91,7 @@ def top1_hinge(scores: Tensor, ranks: Tensor, margin: float = 1.0, *, bounded: b
     Raises:
         ValueError: if the margin is negative, or a row of `ranks` is not an order.
     """
-    scores = _checked(scores, ranks, margin=margin)
+    scores = _check_lists(scores, ranks, margin=margin)
     best = scores.gather(1, (ranks == 0).int().argmax(1, keepdim=True))  # (B, 1)
     others = (ranks > 0).to(scores.dtype)
     terms = margin - (best - scores)
@@ -243,7 +243,7 @@ class Top1PrintedLoss(_RankingLoss):
         super().__init__(top1_printed, margin=margin, sum_weight=sum_weight)
 
 
-def _checked(scores: Tensor, ranks: Tensor, margin: float = 0.0) -> Tensor:
+def _check_lists(scores: Tensor, ranks: Tensor, margin: float = 0.0) -> Tensor:
     """The scores in full precision."""
     if margin < 0:
         raise ValueError(f"margin must not be negative, got {margin}")

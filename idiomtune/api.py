@@ -360,7 +360,7 @@ class Comparison(_Shown):
     ) -> None:
         if not hasattr(compared, "differences"):
             raise UserError(f"must be of two models, got {describe_type(compared)}", option="compared")
-        self._compared, self._ours, self._theirs = compared, candidate, reference
+        self._compared, self._candidate, self._reference = compared, candidate, reference
         self.differences = {difference.key: difference for difference in compared.differences}
 
     def examples(self, worst: int = 10, score: str | None = None) -> pd.DataFrame:
@@ -375,13 +375,13 @@ class Comparison(_Shown):
             UserError: if the score has no results of each query.
         """
         worst = checked_count(worst, "worst")
-        reference, untrained = self._theirs or self._ours, self._theirs is None
-        monitored = [key for run in self._ours.runs for key in run.monitor]
+        reference, untrained = self._reference or self._candidate, self._reference is None
+        monitored = [key for run in self._candidate.runs for key in run.monitor]
         keys = [score] if score else [*monitored, *self.differences]
         for key in keys:
-            if (False, key) in self._ours.queries and (untrained, key) in reference.queries:
-                ours, others = self._ours.queries[False, key], reference.queries[untrained, key]
-                table = ours[["text", "cluster", "value"]].rename(columns={"value": "after"})
+            if (False, key) in self._candidate.queries and (untrained, key) in reference.queries:
+                results, others = self._candidate.queries[False, key], reference.queries[untrained, key]
+                table = results[["text", "cluster", "value"]].rename(columns={"value": "after"})
                 table = table.join(others["value"].rename("before"), how="inner")
                 table["difference"] = table["after"] - table["before"]
                 return table.sort_values("difference", kind="stable").head(worst)
@@ -531,7 +531,7 @@ def training_options(
     from idiomtune.config.command_line import word
     from idiomtune.config.compose import config_names
 
-    words, values = _declared(options)
+    words, values = _declare(options)
     if isinstance(data, str) and data in config_names("data"):
         words, data = [f"data={word(data)}", *words], {}
     elif data is not None and not isinstance(data, Mapping):
@@ -556,12 +556,12 @@ def evaluation_options(
     from idiomtune.config.command_line import word
 
     chosen = [benchmarks] if isinstance(benchmarks, str) else benchmarks
-    words, values = _declared({**options, "benchmarks": chosen})
+    words, values = _declare({**options, "benchmarks": chosen})
     read = {} if glossary is None else {"model": {"glossary": glossary}}
     return [f"model={word(path)}", *words, *_words(overrides)], _in_memory({**values, **read})
 
 
-def _declared(options: Mapping[str, Any]) -> Options:
+def _declare(options: Mapping[str, Any]) -> Options:
     """The options, an objective and benchmarks that are given as objects among them as their values."""
     from idiomtune.config.command_line import split_choices
     from idiomtune.config.compose import merge_options

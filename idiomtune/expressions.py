@@ -521,7 +521,7 @@ class ExpressionIndex:
                     self._bases.setdefault(form, set()).add((word, as_verb))
         self._sizes = {len(bases) for bases in self._by_words}
         # A text comes again: in each epoch, in several benchmarks, read in several ways.
-        self._found = lru_cache(maxsize=_MAX_CACHED_TEXTS)(self._find)
+        self._cached_find = lru_cache(maxsize=_MAX_CACHED_TEXTS)(self._find)
         self._found_runs = lru_cache(maxsize=_MAX_CACHED_TEXTS)(self._runs)
 
     def __reduce__(self) -> tuple[type[ExpressionIndex], tuple[list[str], dict[str, tuple[str, ...]]]]:
@@ -530,7 +530,7 @@ class ExpressionIndex:
 
     def find(self, text: str) -> Sequence[tuple[int, int, str]]:
         """(start, end, expression) of all occurrences, from left to right, without overlaps."""
-        return self._found(text)
+        return self._cached_find(text)
 
     def _find(self, text: str) -> list[tuple[int, int, str]]:
         return [(runs[0][0], runs[-1][1], name) for runs, name in self._matches(text, 0, len(text))]

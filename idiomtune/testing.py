@@ -268,10 +268,10 @@ class _ObjectiveChecks:
     def steps(self) -> object:
         """A step has an empty part, or other anchors, if it is cut into three, or epochs have unequal numbers
         of steps: draw equally many in each epoch, then cut them, as idiomtune.objectives.steps.in_shards."""
-        whole, cut = (self._objective.epoch_steps(0, shards) for shards in (1, 3))
-        anchors, of_parts = ([sorted(chain(*step)) for step in steps] for steps in (whole, cut))
+        whole, resumed = (self._objective.epoch_steps(0, shards) for shards in (1, 3))
+        anchors, of_parts = ([sorted(chain(*step)) for step in steps] for steps in (whole, resumed))
         lengths = {len(self._objective.epoch_steps(epoch, 1)) for epoch in range(4)}
-        return anchors != of_parts or not all(map(all, cut)) or (len(lengths) > 1 and lengths)
+        return anchors != of_parts or not all(map(all, resumed)) or (len(lengths) > 1 and lengths)
 
     def once(self) -> object:
         """An anchor comes twice in an epoch: draw a permutation, or set repeats_anchors = True."""
@@ -326,8 +326,8 @@ class _ObjectiveChecks:
             if all(
                 max(self._errors(batch, directions, step, kind)) > most for step, most, kind in precisions
             ):
-                alone = directions[0] * torch.eye(len(batch.requests))[:, :, None]
-                return batch.requests[int(np.argmax(self._errors(batch, alone, 1e-3, torch.float32)))].text
+                by_row = directions[0] * torch.eye(len(batch.requests))[:, :, None]
+                return batch.requests[int(np.argmax(self._errors(batch, by_row, 1e-3, torch.float32)))].text
         return None
 
     def _errors(self, batch: Batch, directions: Tensor, step: float, dtype: torch.dtype) -> list[float]:
@@ -407,7 +407,7 @@ class _ObjectiveChecks:
 
 class _BenchmarkChecks:
     def __init__(self, benchmark: Benchmark, functions: Mapping[str, Any]) -> None:
-        self._benchmark, self._given = benchmark, functions
+        self._benchmark, self._functions = benchmark, functions
         self._parts: dict[str, Score] = {}
         self._random = defaultdict(list)  # score → its values for random models
         for number in range(_NUM_MODELS):
@@ -489,13 +489,13 @@ class _BenchmarkChecks:
     def order(self) -> object:
         """A score is another with the data in another order: order ties by a hash of the id, not by their
         place in the file."""
-        reordered = self._given["order"]
+        reordered = self._functions["order"]
         return self._differ(_rows, _rows, reordered) or self._differ(_equal, _equal, reordered)
 
     def perfect(self) -> object:
         """The perfect model has less than 1, or is worse than chance by what Metric(better=) says: which item
         is counted as wrong?"""
-        vector = self._given["perfect"]
+        vector = self._functions["perfect"]
         for key, value in self._scores(lambda texts: torch.tensor([*map(vector, texts)]).float()).items():
             score, mean = self._parts[key], float(np.mean(self._random[key]))
             is_best = (_near(value, 1.0) and value > mean) if score.better == "higher" else value < mean
@@ -507,7 +507,7 @@ class _BenchmarkChecks:
         """Random models do not score what chance gives: what tells them the answer?"""
         for key, values in self._random.items():
             mean, error = np.mean(values), np.std(values) / math.sqrt(_NUM_MODELS)
-            if abs(mean - self._given["chance"].get(self._parts[key].metric, mean)) > 4 * error + 0.01:
+            if abs(mean - self._functions["chance"].get(self._parts[key].metric, mean)) > 4 * error + 0.01:
                 return f"{key}: {mean:.3g}"
         return None
 

@@ -219,6 +219,6 @@ def test_ten_expressions_from_start_to_finish(tmp_path: Path, minilm_path: str) 
     without, beside, learnt = (read(tmp_path / f"{name}.json") for name in ("without", "beside", "learnt"))
     assert without["meta"]["glossary"] is None
     assert beside["meta"]["glossary"]["licences"] == ["CC0-1.0"]
-    assert learnt["meta"]["glossary_learnt"][0]["licences"] == ["CC0-1.0"]
+    assert learnt["meta"]["glossary_learned"][0]["licences"] == ["CC0-1.0"]
     key = "idiolink/val+train/span/recall_at_r/sense"
     assert min(beside["scores"][key], learnt["scores"][key]) > without["scores"][key]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
+from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -210,3 +211,51 @@ def test_no_class_name_exists_twice() -> None:
         if isinstance(node, ast.ClassDef)
     ]
     assert sorted(name for name, number in Counter(classes).items() if number > 1) == []
+
+
+# Pronouns and participles: a name is the noun of what it holds. Words that words.md has another word for.
+NO_NAMES = {
+    *(
+        "one",
+        "some",
+        "each",
+        "both",
+        "what",
+        "which",
+        "who",
+        "how",
+        "why",
+        "there",
+        "thing",
+        "ours",
+        "theirs",
+    ),
+    *("found", "given", "known", "kept", "made", "told", "asked", "said", "apart", "place", "places"),
+}
+OTHER_WORDS = {"taught", "learnt", "teach", "cut"}
+
+
+def names_in(path: Path) -> Iterator[tuple[str, bool]]:
+    """Each name that a module gives, and whether it is a function's."""
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            is_value = any(
+                getattr(d, "id", getattr(d, "attr", "")).endswith("property") for d in node.decorator_list
+            )
+            yield node.name, isinstance(node, ast.FunctionDef) and not is_value
+        elif isinstance(node, ast.arg):
+            yield node.arg, False
+        elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield getattr(node, "id", getattr(node, "attr", "")), False
+
+
+def test_names_are_nouns_and_functions_verbs() -> None:
+    parts = re.compile(r"[A-Z]?[a-z]+")
+    for path in SOURCES:
+        has_checks = path.name in ("invariants.py", "testing.py")  # whose names users write
+        for name, is_function in names_in(path):
+            word = name.strip("_")
+            assert word not in NO_NAMES, f"{path}: {name}"
+            assert not OTHER_WORDS & {part.lower() for part in parts.findall(name)}, f"{path}: {name}"
+            is_adjective = is_function and re.fullmatch(r"[a-z]+ed", word) and word not in {"embed", "seed"}
+            assert not is_adjective or has_checks, f"{path}: {name}"

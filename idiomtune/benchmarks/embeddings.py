@@ -60,8 +60,8 @@ def embed_or_read(encoder: Encoder, requests: Sequence[Request], processes: Proc
         embeddings = embed_now(encoder, requests, processes, title)
         if processes.is_main:
             rows = {
-                name: torch.tensor([row for row, r in enumerate(requests) if r in cut], dtype=torch.long)
-                for name, cut in (
+                name: torch.tensor([row for row, r in enumerate(requests) if r in noted], dtype=torch.long)
+                for name, noted in (
                     ("truncated_spans", encoder.truncated_spans),
                     ("truncated", encoder.truncated),
                 )
@@ -201,8 +201,8 @@ class EmbeddedRequests:
             )
             log.warning("%s", notes[-1])
         spans = {request for request in self._rows if request.pooling == "span"}
-        if num_cut := len(spans & self._encoder.truncated_spans):
-            notes.append(truncated_spans_note(num_cut, len(spans), self._encoder.model.max_seq_length))
+        if num_truncated := len(spans & self._encoder.truncated_spans):
+            notes.append(truncated_spans_note(num_truncated, len(spans), self._encoder.model.max_seq_length))
         prompts = self._encoder.prompts
         if prompts.query or prompts.document:
             notes.append(

@@ -115,14 +115,14 @@ class Suite:
     def _scored_by_main(self, chosen: Sequence[Benchmark], embed: EmbeddedRequests) -> Scorecard:
         whole: list[Scorecard] = []
 
-        def shared() -> Scorecard:
+        def score_or_ask() -> Scorecard:
             whole.append(self._score(chosen, embed))
             return replace(whole[0], per_query={}, maps={}, predictions={}, plots={})
 
-        answer: Scorecard | list[Request] = self._processes.from_main(shared)
+        answer: Scorecard | list[Request] = self._processes.from_main(score_or_ask)
         while isinstance(answer, list):  # another process: a benchmark asks for more, so embed a part of it
             embed.add(answer)
-            answer = self._processes.from_main(shared)
+            answer = self._processes.from_main(score_or_ask)
         return whole[0] if whole else answer
 
     def _score(self, chosen: Sequence[Benchmark], embed: EmbeddedRequests) -> Scorecard:

@@ -86,7 +86,7 @@ BenchmarkNames = Annotated[
 
 
 class DataSettings(UserData):
-    """Options that are not declared here name where a data set lies, see :meth:`place`."""
+    """Options that are not declared here name where a data set lies, see :meth:`data_path`."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -103,15 +103,15 @@ class DataSettings(UserData):
             if value is not None and not (isinstance(value, str) and value.strip()):
                 yield f"data.{name}: must not be empty, but a folder or file, got {value!r}"
         for dataset in dataset_types().values():
-            if self.sample and dataset.in_sample and self.place(dataset.name) is not None:
+            if self.sample and dataset.in_sample and self.data_path(dataset.name) is not None:
                 yield f"data=sample and {dataset.setting} exclude each other: give one of them"
 
     @property
-    def own(self) -> UserData:
-        """The user's own data, without the places of others."""
+    def user_data(self) -> UserData:
+        """The user's data, without the folders of data sets."""
         return UserData(**{name: getattr(self, name) for name in UserData.model_fields})
 
-    def place(self, dataset: str) -> str | None:
+    def data_path(self, dataset: str) -> str | None:
         """The folder or file that the user gave for a data set, or None."""
         option = dataset_types()[dataset].setting.partition(".")[2]
         path: str | None = (self.model_extra or {}).get(option)

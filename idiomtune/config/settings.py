@@ -43,12 +43,12 @@ ABOUT_FOLDS = (
 def require(example: str) -> BeforeValidator:
     """Refuses an option that is not given, as `output: is needed: output=<file>`."""
 
-    def given(value: object) -> object:
+    def not_empty(value: object) -> object:
         if not value:
             raise ValueError(f"is needed: {example}")
         return value
 
-    return BeforeValidator(given)
+    return BeforeValidator(not_empty)
 
 
 class Common(Section):
@@ -125,8 +125,10 @@ class Common(Section):
         scores = (self.benchmark[name].possible_scores(self.splits(name)) for name in names)
         full = score_declaration(chain.from_iterable(scores))
         varying = [score for score in full.parts.values() if not score.is_constant]
-        cut = [replace(score, dimension=number) for number in self.truncated_dimensions for score in varying]
-        return score_declaration([*full.parts.values(), *cut])
+        truncated = [
+            replace(score, dimension=number) for number in self.truncated_dimensions for score in varying
+        ]
+        return score_declaration([*full.parts.values(), *truncated])
 
 
 # All settings of a training run, and what must fit together in them.

@@ -26,7 +26,7 @@ PUBLISHED_AT = "https://doi.org/10.15131/shef.data.28436600"  # all splits with 
 NUM_IMAGES = 5
 Sense = Literal["idiomatic", "literal"]
 
-_NAMES, _CAPTIONS = ([f"image{i}_{what}" for i in range(1, NUM_IMAGES + 1)] for what in ("name", "caption"))
+_NAMES, _CAPTIONS = ([f"image{i}_{part}" for i in range(1, NUM_IMAGES + 1)] for part in ("name", "caption"))
 _COLUMNS = ("compound", "sentence", "sentence_type", "expected_order", *_NAMES, *_CAPTIONS)
 _PUBLISHED = {  # split → the folder of its language, its own folder in that one, its table
     "train": ("EN", "train", "subtask_a_train.tsv"),

@@ -318,7 +318,7 @@ def read_tables(
     for source in sources:
         name = source.name + (f"@{source.revision}" if source.revision else "")
 
-        def made(record: UserRecord, name: str = name) -> DictionaryEntry | None:
+        def entry_of(record: UserRecord, name: str = name) -> DictionaryEntry | None:
             try:
                 pos, forms, own_source, own_licence = (
                     record.optional_text(role) or ""
@@ -331,4 +331,4 @@ def read_tables(
                 report(name, f"row {record.number}", str(error))
                 return None
 
-        yield from filter(None, UserTable(source, [GLOSSARY], columns, "columns").read(made))
+        yield from filter(None, UserTable(source, [GLOSSARY], columns, "columns").read(entry_of))

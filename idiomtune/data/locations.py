@@ -33,12 +33,12 @@ def folder_of(settings: Any, dataset: str) -> Path | None:
     """
     data, declared = settings.data, dataset_types()[dataset]
     sample = data.sample and declared.in_sample
-    return dataset_folder(declared, data.place(dataset), data.place("idiolink"), sample=sample)
+    return dataset_folder(declared, data.data_path(dataset), data.data_path("idiolink"), sample=sample)
 
 
 def idiolink_folder(settings: Any) -> Path:
     """Where IdioLink's splits are, downloaded if need be."""
-    return idiolink_root(settings.data.place("idiolink"), sample=settings.data.sample)
+    return idiolink_root(settings.data.data_path("idiolink"), sample=settings.data.sample)
 
 
 def data_files(settings: Any, source: GitHubData) -> DataFiles:

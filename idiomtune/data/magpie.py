@@ -20,7 +20,7 @@ from idiomtune.data.fields import TableRow, Worded, WordedCell
 from idiomtune.data.names import MAGPIE
 from idiomtune.data.sources import DataFiles, published_files
 from idiomtune.expressions import ExpressionIndex, is_among
-from idiomtune.io.files import listed
+from idiomtune.io.files import list_names
 from idiomtune.io.tables import read_table
 from idiomtune.requests import Usage
 
@@ -92,7 +92,7 @@ def read_magpie(files: DataFiles, unseen: Iterable[str]) -> list[Usage]:
         "MAGPIE: %d sentences of %d expressions; left out: %d expressions of IdioLink's%s, %d sentences with "
         "one, %d whose offsets are outside",
         *(len(chosen), len({usage.phrase for usage in chosen}), len(left_out)),
-        *(f" ({listed(list(left_out))})" if left_out else "", num_scored, num_outside),
+        *(f" ({list_names(list(left_out))})" if left_out else "", num_scored, num_outside),
     )
     return chosen
 

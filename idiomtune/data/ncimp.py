@@ -22,7 +22,7 @@ from typing import Literal
 from idiomtune.data.names import EPSILON_CLASSES, NCIMP, EpsilonLanguage
 from idiomtune.data.sources import DataFiles, published_files
 from idiomtune.errors import UserError
-from idiomtune.io.files import listed, parse_list
+from idiomtune.io.files import list_names, parse_list
 from idiomtune.io.tables import Row, read_checked_table, read_rows
 
 FOLDER = NCIMP.name
@@ -104,7 +104,7 @@ class Ncimp:
         counts = ", ".join(f"{name} {classes[name]}" for name in EPSILON_CLASSES)
         num_sentences = sum(len(c.contexts) for c in self.compounds)
         parts = [f"{len(self.compounds)} compounds ({counts}), {num_sentences} sentences"]
-        parts += [f"left out {len(n)} {reason} ({listed(n)})" for reason, n in self.left_out.items() if n]
+        parts += [f"left out {len(n)} {reason} ({list_names(n)})" for reason, n in self.left_out.items() if n]
         parts += [f"{kind}: {count}" for kind, count in self.counts.items() if count]
         return f"NCIMP {self.language.upper()}: " + "; ".join(parts)
 

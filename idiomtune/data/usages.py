@@ -32,7 +32,7 @@ def labelled_usages(unseen: Iterable[str], settings: Any = None, *, whole: bool 
         DataMissingError: if the `whole` is needed, and MAGPIE cannot be downloaded.
         UserError: if MAGPIE is damaged, or not where `settings` say.
     """
-    named, root = ("", "") if settings is None else map(settings.data.place, ("magpie", "idiolink"))
+    named, root = ("", "") if settings is None else map(settings.data.data_path, ("magpie", "idiolink"))
     files = DataFiles(magpie.FILES, dataset_folder(MAGPIE, named or None, root or None, sample=False))
     idioms = set(unseen)
     with suppress(DataMissingError):  # IdioLink is neither here nor scored

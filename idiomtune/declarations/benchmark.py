@@ -20,13 +20,13 @@ class BenchmarkOptions(Section, ABC):
         known_splits: those that it has; none where it has no splits at all.
         fold_split: the one that is a fold of cross-validation, if it has such.
         has_others: it may also have splits that no other benchmark knows (in a user's own data).
-        places: options that say where its data lies.
+        data_options: options that say where its data lies.
     """
 
     known_splits: ClassVar[tuple[str, ...]] = ()
     fold_split: ClassVar[str] = ""
     has_others: ClassVar[bool] = False
-    places: ClassVar[tuple[str, ...]] = ()
+    data_options: ClassVar[tuple[str, ...]] = ()
 
     declared: ClassVar[BenchmarkType]  # by the decorator `benchmark`
 
@@ -146,7 +146,7 @@ class BenchmarkType:
     hub_dataset: str = ""
     hub_task: str = "feature-extraction"
 
-    def declared(self, score: Score) -> Score:
+    def complete(self, score: Score) -> Score:
         """A score as its metric has it: whether more is better, where it is shown."""
         metrics = {metric.name: metric for metric in self.metrics}
         unlisted = Metric(score.metric, role="detail" if metrics else "headline", is_drawn=not metrics)

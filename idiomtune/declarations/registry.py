@@ -96,12 +96,12 @@ def _declared_in(module: str) -> list[Declaration]:
 
 
 @cache
-def _shipped() -> list[Declaration]:
+def _shipped_declarations() -> list[Declaration]:
     return [declaration for module in _SHIPPED for declaration in _declared_in(module)]
 
 
 def _all_declarations() -> list[Declaration]:
-    return [*_shipped(), *chain.from_iterable(_added.values())]
+    return [*_shipped_declarations(), *chain.from_iterable(_added.values())]
 
 
 def benchmark_types() -> dict[str, BenchmarkType]:
@@ -156,13 +156,15 @@ def _unknown(name: str) -> BenchmarkType:
 
 def score_declaration(scores: Iterable[Score]) -> ScoreTable:
     """Scores, and what their benchmarks declare of them."""
-    return ScoreTable(benchmark_type(score.benchmark).declared(score) for score in scores)
+    return ScoreTable(benchmark_type(score.benchmark).complete(score) for score in scores)
 
 
 def is_data_path(option: str) -> bool:
     """Whether an option only names the place of data, so that another value is the same run."""
     data_options = [
-        f"benchmark.{b.name}.{option_}" for b in benchmark_types().values() for option_ in b.options.places
+        f"benchmark.{b.name}.{option_}"
+        for b in benchmark_types().values()
+        for option_ in b.options.data_options
     ]
     data_options += [dataset.setting for dataset in dataset_types().values()]
     is_in_one = any(

@@ -73,7 +73,7 @@ def usage_requests(
         if isinstance(expression, str) and not checked_text(expression, "expressions").strip():
             raise ArgumentValueError("is empty", option="expressions")
     pairs = list(zip(texts, expressions_, strict=False))  # of other lengths: refused below
-    lacks = [all(isinstance(part, str) for part in pair) and _place(*pair) is None for pair in pairs]
+    lacks = [all(isinstance(part, str) for part in pair) and _find_words(*pair) is None for pair in pairs]
     spans = [
         None if is_missing else expression for (_, expression), is_missing in zip(pairs, lacks, strict=True)
     ]
@@ -85,7 +85,7 @@ def usage_requests(
     return [None if lack else usage for lack, usage in zip(lacks, usages, strict=True)], names
 
 
-def _place(text: str, words: str) -> Span | None:
+def _find_words(text: str, words: str) -> Span | None:
     """The first occurrence of words, or of an expression as a dictionary has it."""
     return find_span(text, words) or (find_expression(text, words) if words.strip() else None)
 
@@ -106,7 +106,7 @@ def type_error(option: str, expected: str, value: Any, prefix: str = "") -> Argu
 def _span(i: int, text: str, span: Any, option: str) -> Span:
     """The span of text `i` as character offsets."""
     if isinstance(span, str):
-        if (match := _place(text, span)) is None:
+        if (match := _find_words(text, span)) is None:
             raise UserError(f"span {span!r} is not in text {i}: {text!r}", option=option)
         return match
     try:

@@ -23,7 +23,7 @@ from idiomtune.encoder.loading import fetch_file, locate_checkpoint, resolve_mod
 from idiomtune.encoder.trained_parts import add_adapters
 from idiomtune.encoder.usage_gate import LoadUsages
 from idiomtune.errors import UserError
-from idiomtune.io.files import is_folder, listed, user_path
+from idiomtune.io.files import is_folder, list_names, user_path
 from idiomtune.requests import Request
 
 log = logging.getLogger(__name__)
@@ -200,7 +200,7 @@ def _check_tokens_are_read(encoder: Encoder) -> None:
     if hidden:
         raise UserError(
             "a meaning would replace expressions that have an idiom token, so their tokens would never be "
-            f"read: {listed(hidden, 5)}. Take these out of the glossary, or give "
+            f"read: {list_names(hidden, 5)}. Take these out of the glossary, or give "
             "model.glossary_form=beside, model.glossary=[] or model.replace_expressions=false",
             option="model.glossary_form=in_place",
         )

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from idiomtune.errors import UserError
-from idiomtune.io.files import listed
+from idiomtune.io.files import list_names
 
 _BUFFERS = ("position_ids", "inv_freq", "masked_bias", "num_batches_tracked", "cos_cached", "sin_cached")
 _POOLER = "pooler"  # on [CLS], for classification: embeddings do not use it
@@ -78,7 +78,7 @@ def check_complete(
     weights = {name: p.detach() for name, p in model.named_parameters() if p.numel()}
     norms = {name: torch.linalg.vector_norm(weight, ord=float("inf")) for name, weight in weights.items()}
     if broken := sorted(name for name, norm in norms.items() if not norm.isfinite()):
-        problems.append(f"its weights are NaN or infinite in {listed(broken, _MAX_NAMED)}")
+        problems.append(f"its weights are NaN or infinite in {list_names(broken, _MAX_NAMED)}")
     matrices = [weight for weight in weights.values() if weight.dim() > 1]
     if matrices and all(bool((weight == weight.round()).all()) for weight in matrices):
         problems.append("all its weights are zero or other whole numbers, as in a quantised model")
@@ -119,7 +119,7 @@ def _weight_problems(model: PreTrainedModel, report: dict[str, Any]) -> Iterator
     }
     for problem, names in problems.items():
         if names:
-            yield f"{problem} {listed(sorted(names), _MAX_NAMED)}"
+            yield f"{problem} {list_names(sorted(names), _MAX_NAMED)}"
     for name, parameter in model.named_parameters():
         if _is_of_pooler(name) and name in report["missing_keys"]:
             nn.init.zeros_(parameter)

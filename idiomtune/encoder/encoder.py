@@ -562,14 +562,14 @@ class Encoder(nn.Module):
         Raises:
             TypeError, ValueError: if they are neither, or embeddings differ in length.
         """
-        a = self._compared("first", first)
-        b = a if second is None else self._compared("second", second)
+        a = self._as_embeddings("first", first)
+        b = a if second is None else self._as_embeddings("second", second)
         if a.shape[1] != b.shape[1]:
             message = f"embeddings of {a.shape[1]} and of {b.shape[1]} dimensions cannot be compared"
             raise ArgumentValueError(message, option="second")
         return self.model.similarity(a, b)
 
-    def _compared(self, name: str, values: Any) -> Tensor:
+    def _as_embeddings(self, name: str, values: Any) -> Tensor:
         """(N, D), on the CPU, of texts or of embeddings, of which one may be (D,)."""
         texts = [values] if isinstance(values, str) else values
         if isinstance(texts, list) and texts and all(isinstance(text, str) for text in texts):
@@ -735,11 +735,11 @@ class Encoder(nn.Module):
             UserError: if a span is missing, outside its text, or beyond the maximum length.
         """
         options = self.reader, self.tokens_per_forward, min_batches, batch_size
-        batches, cut, truncated = plan_batches(requests, *options)
-        if cut and not self.truncated_spans:  # only the first call that cuts some reports it
+        batches, spans_of, truncated = plan_batches(requests, *options)
+        if spans_of and not self.truncated_spans:  # only the first call that cuts some reports it
             spans = {request for request in requests if request.pooling == "span"}
-            log.warning("%s", truncated_spans_note(len(cut), len(spans), self.model.max_seq_length))
-        self.truncated_spans |= cut
+            log.warning("%s", truncated_spans_note(len(spans_of), len(spans), self.model.max_seq_length))
+        self.truncated_spans |= spans_of
         self.truncated |= truncated
         return batches
 
@@ -787,7 +787,7 @@ class Encoder(nn.Module):
         ids = range(0, len(tokenizer), -(-len(tokenizer) // _NUM_PROBED))
         texts = [[*before, i, *after] for i in ids if i not in tokenizer.all_special_ids]
         sentences = [PooledSentence(row, row) for row in range(len(texts))]
-        return self._embedded(ForwardBatch(texts, sentences, []))
+        return self._embed_batch(ForwardBatch(texts, sentences, []))
 
     def embed_tokens(self, texts: list[list[int]]) -> Tensor:
         """(B, T, D), what is pooled of B texts, given as token ids."""
@@ -810,7 +810,7 @@ class Encoder(nn.Module):
 
     def embed(self, batch: ForwardBatch) -> Tensor:
         """(n, D), row i for the i-th of the batch's `requests`: its sentences, then its spans, its usages."""
-        return self._embedded(batch)
+        return self._embed_batch(batch)
 
     @torch.no_grad()
     def usage_features(
@@ -842,7 +842,7 @@ class Encoder(nn.Module):
             raise UserError(message, option="model.glossary_gate=true")
         return usage_features([every[layer] for layer in layers], batch)
 
-    def _embedded(self, batch: ForwardBatch) -> Tensor:
+    def _embed_batch(self, batch: ForwardBatch) -> Tensor:
         features, hidden = self._run(batch.texts, with_layers=bool(batch.usages))
         pooling, *after = list(self.model)[self._pooling_at :]
         pooled = pool_sentences(pooling, features, batch.sentences)

@@ -366,11 +366,11 @@ def tokens_of_span(tokens: Tokens, span: Span | None, request: Request) -> list[
     return positions
 
 
-def truncated_spans_note(num_cut: int, num_spans: int, limit: int | None) -> str:
-    """The note on spans that are cut in two."""
+def truncated_spans_note(num_truncated: int, num_spans: int, limit: int | None) -> str:
+    """The note on spans that continue beyond the maximum length."""
     return (
-        f"{num_cut} of {num_spans} spans continue beyond the model's maximum length ({limit} tokens) and are "
-        "embedded by their words within it: raise model.max_length, if the model can read longer texts"
+        f"{num_truncated} of {num_spans} spans continue beyond the model's maximum length ({limit} tokens) "
+        "and are embedded by their words within it: raise model.max_length, if the model can read longer texts"
     )
 
 

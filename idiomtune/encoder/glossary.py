@@ -37,7 +37,7 @@ from idiomtune.expressions import (
     plain_expression,
     rewrite,
 )
-from idiomtune.io.files import fingerprints, is_file, is_folder, listed, printable, user_path, write_json
+from idiomtune.io.files import fingerprints, is_file, is_folder, list_names, printable, user_path, write_json
 from idiomtune.io.tables import shown_path
 
 log = logging.getLogger(__name__)
@@ -59,14 +59,14 @@ class UsageClassifier(NamedTuple):
         direction: a number for each feature of the text.
         bias: what is added to the products.
         layers: the hidden layers that give the features (:func:`idiomtune.encoder.forward.usage_features`).
-        alone: a number for each feature of the expression itself, read as a text of its own.
+        bare: a number for each feature of the expression itself, read as a text of its own.
         seen: the expressions that it was fitted to.
     """
 
     direction: list[float]
     bias: float
     layers: tuple[int, ...]
-    alone: tuple[float, ...]
+    bare: tuple[float, ...]
     seen: tuple[str, ...] = ()
 
     def terms(self, features: Tensor) -> Tensor:
@@ -76,17 +76,17 @@ class UsageClassifier(NamedTuple):
             features: (N, F).
         """
         units = normalize(features.float(), dim=1)
-        own = of_expression(units, self.layers) @ units.new_tensor(self.alone)
+        own = of_expression(units, self.layers) @ units.new_tensor(self.bare)
         return torch.stack([units @ units.new_tensor(self.direction), own], dim=1)
 
-    def usage(self, terms: Tensor, alone: Tensor) -> Tensor:
+    def usage(self, terms: Tensor, expression_terms: Tensor) -> Tensor:
         """(N,), from 0 = literal to 1 = idiomatic.
 
         Args:
             terms: (N, 2), of texts.
             alone: (N, 2), of their expressions.
         """
-        return torch.sigmoid(terms[:, 0] + alone[:, 1] + self.bias)
+        return torch.sigmoid(terms[:, 0] + expression_terms[:, 1] + self.bias)
 
 
 def of_expression(features: Tensor, layers: Sequence[int]) -> Tensor:
@@ -209,7 +209,7 @@ def saved_meanings(content: dict[str, Any], hidden: int) -> Meanings:
     meanings = Meanings(**{name: content[name] for name in [*_FIELDS, *(_OPTIONAL & content.keys())]})
     meanings.find("")  # refuses expressions without a letter
     if (gate := meanings.gate) is not None:
-        sizes, width = (len(gate.direction), len(gate.alone)), len(gate.layers) * hidden
+        sizes, width = (len(gate.direction), len(gate.bare)), len(gate.layers) * hidden
         if sizes != (3 * width, width):
             raise ValueError(f"the gate has {sizes} numbers, this model's needs {(3 * width, width)}")
     return meanings
@@ -393,22 +393,22 @@ def read_glossary(paths: Sequence[Path]) -> Glossary:
                 note = f"{origin}: the meaning of {entry.expression!r} has {num_words} words"
                 notes.append(f"{note}, which may make texts longer than the model reads: give a shorter one")
     if rewritten := [f"{name!r} as {' and '.join(map(repr, p.forms))}" for name, p in read_as.items()]:
-        notes.append(f"read without the marks of a dictionary: {listed(rewritten, 5)}")
+        notes.append(f"read without the marks of a dictionary: {list_names(rewritten, 5)}")
     if unread := [f"{printed.unread!r} in {name!r}" for name, printed in read_as.items() if printed.unread]:
         notes.append(
-            f"signs that are searched for as they stand: {listed(unread, 5)}: write expressions as people "
-            "use them, each form in a separate row"
+            f"signs that are searched for as they stand: {list_names(unread, 5)}: write expressions as "
+            "people use them, each form in a separate row"
         )
     if bare := [name for name, meanings in senses.items() if not meanings]:
         note = "without a meaning, so that only a gate uses them, to group texts by form and usage"
-        notes.append(f"{note}: {listed(bare)}")
+        notes.append(f"{note}: {list_names(bare)}")
     several = [
         f"{name!r} ({origins[name]}): {len(meanings)}"
         for name, meanings in senses.items()
         if len(meanings) > 1
     ]
     if several:
-        notes.append(f"several meanings, of which the first is read: {listed(several, 5)}")
+        notes.append(f"several meanings, of which the first is read: {list_names(several, 5)}")
     notes += [
         f"{origins[inner]}: {inner!r} is part of {name!r} ({origins[name]}): "
         "where the longer one occurs, that one counts"

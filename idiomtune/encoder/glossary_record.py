@@ -12,7 +12,7 @@ from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import named_glossary
 from idiomtune.encoder.loading import resolve_model_path
 from idiomtune.errors import UserError
-from idiomtune.io.files import is_file, listed, user_path
+from idiomtune.io.files import is_file, list_names, user_path
 from idiomtune.io.records import LEARNED, read_record
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ def describe_glossary(
         unseen = [expression for expression in unseen if expression not in occurring]
         facts.setdefault("occurs", {})[name] = {"expressions": len(occurring), "texts": num_texts}
     if texts and unseen:
-        log.info("glossary: in none of these texts: %s", listed(unseen))
+        log.info("glossary: in none of these texts: %s", list_names(unseen))
     return facts
 
 
@@ -89,7 +89,7 @@ def learned_glossaries(model: ModelSettings) -> list[dict[str, Any]]:
     record = read_learned(Path(resolve_model_path(model.path)))
     if record is None:
         return []
-    return [*record.get("taught_before", []), *([record["glossary"]] if record["glossary"]["files"] else [])]
+    return [*record.get("learned_before", []), *([record["glossary"]] if record["glossary"]["files"] else [])]
 
 
 def glossary_note(facts: Mapping[str, Any] | None, learned: Sequence[Mapping[str, Any]] = ()) -> list[str]:

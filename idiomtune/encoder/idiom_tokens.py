@@ -25,7 +25,7 @@ from idiomtune.expressions import (
     plain_expression,
     rewrite,
 )
-from idiomtune.io.files import listed, read_text, text_lines, write_json
+from idiomtune.io.files import list_names, read_text, text_lines, write_json
 
 FILE = "idiom_tokens.json"
 _FORMAT = 1
@@ -124,14 +124,14 @@ class IdiomTokens:
             missing.update([name] if expected is not None and expected not in tokens else [])
             for token in tokens:
                 unseen.pop(token, None)
-        names = listed([f"{name} ({count})" for name, count in missing.most_common()])
+        names = list_names([f"{name} ({count})" for name, count in missing.most_common()])
         lines = [
             f"idiom tokens: {len(self.token_of)} expressions have {len(self.expressions)} tokens; of "
             f"{num_known} training sentences with one of them it was not found in {missing.total()}"
             + (f": {names}" if missing else "")
         ]
         if unseen:
-            names = listed([self.expressions[token][0] for token in unseen])
+            names = list_names([self.expressions[token][0] for token in unseen])
             lines.append(f"idiom tokens: in no training sentence, so not trained: {names}")
         return lines
 
@@ -156,7 +156,7 @@ def saved_idiom_tokens(content: dict[str, Any], vocabulary: Container[str]) -> I
     forms = content.get("forms", {})
     idioms = IdiomTokens(content["expressions"], replace=content["replace"], forms=forms)
     if missing := [token for token in idioms.expressions if token not in vocabulary]:
-        raise ValueError(f"the tokenizer has no token {listed(missing)}")
+        raise ValueError(f"the tokenizer has no token {list_names(missing)}")
     return idioms
 
 

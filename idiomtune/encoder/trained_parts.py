@@ -190,7 +190,7 @@ class IdiomTokenRows:
         self._is_idiom_token[torch.tensor(ids, device=self._weight.device)] = True
         self._before: Tensor | None = None
 
-    def train_alone(self) -> None:
+    def train_rows_only(self) -> None:
         """Train these rows only: nothing else of the encoder gets a gradient from now on."""
         self._encoder.requires_grad_(False)
         self._weight.requires_grad_(True)

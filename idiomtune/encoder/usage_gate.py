@@ -24,14 +24,14 @@ from idiomtune.encoder.reading import Reader
 from idiomtune.errors import UserError
 from idiomtune.expressions import is_among
 from idiomtune.io.cache import cached_file
-from idiomtune.io.files import listed, read_json, write_json
+from idiomtune.io.files import list_names, read_json, write_json
 from idiomtune.io.terminal import progress_bar
 from idiomtune.requests import Request, Usage
 
 log = logging.getLogger(__name__)
 
 GATES = Path(__file__).parent / "gates"  # made by runs/gate.py
-_VERSION = 3  # of what is fitted: kept gates of others are not read
+_VERSION = 4  # of what is fitted: kept gates of others are not read
 # Chosen on folds over MAGPIE's expressions and on IdioLink's training idioms (docs/results/knowledge.md).
 _WEIGHTS = {"beside": 0.6, "in_place": 0.8}
 _EXPRESSION_SHARE = 0.5  # of a meaning as a text of its own, beside 1 for the meaning in the sentence
@@ -48,7 +48,7 @@ def fit_usage_gate(
     is_idiomatic: Sequence[bool],
     names: Sequence[str],
     layers: Sequence[int],
-    alone: Tensor,
+    bare_features: Tensor,
     num_bare: int = 0,
 ) -> UsageClassifier:
     """A gate by logistic regression with an L2 penalty.
@@ -68,7 +68,7 @@ def fit_usage_gate(
     """
     scale, num_features = math.sqrt(features.shape[1]), features.shape[1]
     inputs = normalize(features.cpu().float(), dim=1) * scale  # (N, F)
-    difference = inputs - normalize(alone.cpu().float(), dim=1) * scale
+    difference = inputs - normalize(bare_features.cpu().float(), dim=1) * scale
     inputs = torch.cat([inputs, _DIFFERENCE * of_expression(difference, layers)], dim=1)
     labels = torch.tensor(is_idiomatic, dtype=torch.float32)  # (N,)
     num_used = len(names) - num_bare
@@ -97,10 +97,12 @@ def fit_usage_gate(
     # How a use differs: of the text, less of the expression alone.
     text.view(len(layers), 3, -1)[:, 1] += own.view(len(layers), -1)
     seen = tuple(sorted(set(names)))
-    return UsageClassifier(_rounded(text), float(bias.detach()), tuple(layers), tuple(_rounded(-own)), seen)
+    return UsageClassifier(
+        _round_numbers(text), float(bias.detach()), tuple(layers), tuple(_round_numbers(-own)), seen
+    )
 
 
-def _rounded(numbers: Tensor) -> list[float]:
+def _round_numbers(numbers: Tensor) -> list[float]:
     return [float(f"{number:.{_DIGITS}g}") for number in numbers.tolist()]
 
 
@@ -148,10 +150,10 @@ class GatedRequests:
             for row, (bare, _, replaced, *_) in readings.items()
         }
         distinct = list(dict.fromkeys(chain.from_iterable(complete.values())))
-        is_cut = dict(zip(distinct, reader.are_truncated(distinct), strict=True))
+        is_truncated = dict(zip(distinct, reader.are_truncated(distinct), strict=True))
         rows: dict[Request, int] = {}
         for row, kinds in readings.items():
-            if not any(is_cut[request] for request in complete[row]):
+            if not any(is_truncated[request] for request in complete[row]):
                 self._rows[row] = [
                     [rows.setdefault(part, self._num_asked + len(rows)) for part in kind] for kind in kinds
                 ]
@@ -174,8 +176,8 @@ class GatedRequests:
             for group, members in enumerate(bare)
             for pair in zip(members[: len(members) // 2], members[len(members) // 2 :], strict=True)
         ]
-        groups, uses, alone = torch.tensor(pairs, device=rows.device).T
-        of_uses = self._gate.usage(rows[uses], rows[alone])
+        groups, uses, bare_rows = torch.tensor(pairs, device=rows.device).T
+        of_uses = self._gate.usage(rows[uses], rows[bare_rows])
         usage = (
             of_uses.new_zeros(len(bare)).index_add(0, groups, of_uses) / groups.bincount()
         ).float()  # (G,)
@@ -295,7 +297,7 @@ def shipped_gate(encoder: Any) -> UsageClassifier | None:
 
 
 def _read(content: dict[str, Any]) -> UsageClassifier:
-    return UsageClassifier(**content | {name: tuple(content[name]) for name in ("layers", "alone", "seen")})
+    return UsageClassifier(**content | {name: tuple(content[name]) for name in ("layers", "bare", "seen")})
 
 
 def exclude_scored_idioms(encoder: Any, labelled: LoadUsages, held_out: Callable[[], Iterable[str]]) -> None:
@@ -311,14 +313,14 @@ def exclude_scored_idioms(encoder: Any, labelled: LoadUsages, held_out: Callable
     idioms = list(held_out())
     seen = [name for name in gate.seen if is_among(name, idioms)]
     if seen and gate == shipped_gate(encoder):
-        names = listed(seen)
+        names = list_names(seen)
         log.info("the shipped gate of meanings knows scored idioms (%s): one is fitted without", names)
         encoder.meanings = encoder.meanings.override(gate=fitted_gate(encoder, labelled))
     elif seen:
         log.warning(
             "the model's gate of meanings was fitted to uses of idioms held out (%s): its scores are not of "
             "unseen idioms; fit it where that split of IdioLink's is on disk, so that they are left out",
-            listed(seen),
+            list_names(seen),
         )
 
 
@@ -368,7 +370,7 @@ def gate_examples(
             request = Request(text, (start, end), pooling="usage_terms", with_meanings=False)
             uses.append((request, usage.is_idiomatic, name))
     are_truncated = encoder.reader.are_truncated([request for request, _, _ in uses])
-    uses = [use for use, is_cut in zip(uses, are_truncated, strict=True) if not is_cut]
+    uses = [use for use, is_truncated in zip(uses, are_truncated, strict=True) if not is_truncated]
     kinds = {(name, is_idiomatic) for _, is_idiomatic, name in uses}
     if not any((name, not is_idiomatic) in kinds for name, is_idiomatic in kinds):
         raise UserError(

@@ -204,15 +204,15 @@ class SearchedModel:
     def embedding(cls, name: str, about: str, encoder: Encoder, corpus: Corpus) -> SearchedModel:
         """Embed a corpus, unless that was done before: embeddings are cached as those of runs."""
 
-        def embedded(requests: Sequence[Request], title: str) -> Tensor:
+        def embed(requests: Sequence[Request], title: str) -> Tensor:
             rows = embed_or_read(encoder, requests, Processes(), f"{title}, {name}")
             encoder.warn_of_truncated(requests)
             return normalize(rows, dim=1).to(encoder.device)
 
-        documents = embedded([Request(document.text) for document in corpus.documents], "documents")
+        documents = embed([Request(document.text) for document in corpus.documents], "documents")
         modes = MODES if corpus.has_spans else MODES[:1]
         requests = [_request(query, mode) for mode in modes for query in corpus.queries]
-        queries = torch.split(embedded(requests, "queries"), len(corpus.queries))
+        queries = torch.split(embed(requests, "queries"), len(corpus.queries))
         return cls(name, about, encoder, documents, dict(zip(modes, queries, strict=True)))
 
 
@@ -244,7 +244,7 @@ class Explorer:
         return self._answer(query, request, [_unit_vector(m.encoder, request) for m in self.models], number)
 
     @torch.no_grad()
-    def why(self, query: Passage, mode: Mode, model: int, document: int) -> dict[str, Any]:
+    def explain(self, query: Passage, mode: Mode, model: int, document: int) -> dict[str, Any]:
         """The words of a document, and each one's share in its cosine with a query (:class:`WordRows`)."""
         encoder = self.models[model].encoder
         (rows,) = word_rows(encoder, [self.corpus.documents[document].text])

@@ -174,14 +174,14 @@ def application(explorer: Explorer, page: str) -> Starlette:
     lock = Lock()  # a model and its tokenizer serve one at a time
 
     def question(answer: Callable[[Explorer, Question], dict[str, Any]]) -> Callable[[Request], Any]:
-        def locked(question: Question) -> dict[str, Any]:
+        def ask(question: Question) -> dict[str, Any]:
             with lock:
                 return answer(explorer, question)
 
         async def endpoint(request: Request) -> Response:
             try:
                 question = Question.model_validate_json(await _body(request))
-                return JSONResponse(await run_in_threadpool(locked, question))
+                return JSONResponse(await run_in_threadpool(ask, question))
             except ValidationError as error:
                 field = ".".join(map(str, error.errors()[0]["loc"]))
                 return JSONResponse({"error": f"{field}: {error.errors()[0]['msg']}"}, 400)
@@ -194,7 +194,7 @@ def application(explorer: Explorer, page: str) -> Starlette:
         routes=[
             Route("/", lambda _: HTMLResponse(page)),
             Route("/search", question(_search), methods=["POST"]),
-            Route("/why", question(_why), methods=["POST"]),
+            Route("/why", question(_explain), methods=["POST"]),
             Route("/compare", question(_compare), methods=["POST"]),
         ],
         # Or a page elsewhere could reach this one under a name of its own.
@@ -226,11 +226,11 @@ def _search(explorer: Explorer, question: Question) -> dict[str, Any]:
     return {**answer, "documents": {i: page_of(explorer.corpus.documents[i]) for i in sorted(documents)}}
 
 
-def _why(explorer: Explorer, question: Question) -> dict[str, Any]:
+def _explain(explorer: Explorer, question: Question) -> dict[str, Any]:
     if question.model >= len(explorer.models) or question.document >= len(explorer.corpus.documents):
         raise UserError(f"no model {question.model} or no document {question.document}")
     query, _ = _query(explorer, question)
-    return explorer.why(query, question.mode, question.model, question.document)
+    return explorer.explain(query, question.mode, question.model, question.document)
 
 
 def _compare(explorer: Explorer, question: Question) -> dict[str, Any]:

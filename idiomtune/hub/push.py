@@ -31,7 +31,7 @@ from idiomtune.hub.model_card import (
     shown_texts,
     sources_of,
 )
-from idiomtune.io.files import fingerprint, listed, printable, user_path
+from idiomtune.io.files import fingerprint, list_names, printable, user_path
 from idiomtune.io.hub import CLIENT_ERRORS, is_network_error, reason_for, without_secrets
 from idiomtune.io.records import readable_record
 from idiomtune.io.runs import CHECKSUMS, NOT_OF_THE_MODEL, read_config, read_run_json, run_and_model, verify
@@ -474,7 +474,7 @@ def _pushed_before(api: HfApi, upload: Upload, settings: PushSettings) -> set[st
         if (present := names(info)) and MANIFEST not in present and not settings.overwrite:
             raise UserError(
                 f"the repository {upload.repo_id} has something that was not pushed from here "
-                f"({listed(sorted(present), 5)}): choose another name, or add overwrite=true to put this "
+                f"({list_names(sorted(present), 5)}): choose another name, or add overwrite=true to put this "
                 f"{upload.kind} among it (files of the same name are replaced)"
             )
     if upload.branch != "main":

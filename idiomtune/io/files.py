@@ -41,7 +41,7 @@ def text_lines(text: str) -> list[str]:
     return lines if lines[-1] else lines[:-1]
 
 
-def listed(names: Sequence[str], num_shown: int = 10) -> str:
+def list_names(names: Sequence[str], num_shown: int = 10) -> str:
     """The first names of a list and, if there are more, how many there are."""
     return ", ".join(names[:num_shown]) + (f", … ({len(names)} in all)" if len(names) > num_shown else "")
 

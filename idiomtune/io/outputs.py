@@ -14,7 +14,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from idiomtune.errors import UserError
-from idiomtune.io.files import free_name, listed, seal, sync
+from idiomtune.io.files import free_name, list_names, seal, sync
 
 LOCK = ".lock"
 _MAX_VANISHED = 10  # times that a folder may vanish between being made and locked
@@ -104,7 +104,9 @@ def reserved_output(
     if strays := (present - own_names - ({new_folder.name} if LOCK in present else set())) | (
         _names(new_folder) - parts
     ):
-        raise UserError(f"{name}: {work} has {listed(sorted(strays))}, which is of no program here: move it")
+        raise UserError(
+            f"{name}: {work} has {list_names(sorted(strays))}, which is of no program here: move it"
+        )
     with lock(work, name):
         try:
             _clear(replaced, target)

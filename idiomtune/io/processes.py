@@ -83,7 +83,7 @@ class Processes:
         import torch
         from accelerate import PartialState
 
-        return bool(self._reduced(torch.tensor([float(flag)], device=PartialState().device)).item())
+        return bool(self._reduce_tensor(torch.tensor([float(flag)], device=PartialState().device)).item())
 
     def gather(self, rows: Tensor, lengths: Sequence[int]) -> Tensor:
         """The rows of all processes, in order of rank; without gradient.
@@ -124,7 +124,7 @@ class Processes:
         if not chosen:
             return
         used = torch.tensor([float(p.grad is not None) for p in chosen], device=chosen[0].device)
-        for p, count in zip(chosen, self._reduced(used).tolist(), strict=True):
+        for p, count in zip(chosen, self._reduce_tensor(used).tolist(), strict=True):
             if count and p.grad is None:
                 p.grad = torch.zeros_like(p)
         gradients = [p.grad for p in chosen if p.grad is not None]
@@ -134,7 +134,7 @@ class Processes:
             while gradients and (not bucket or size + gradients[0].numel() <= _BUCKET):
                 size += gradients[0].numel()
                 bucket.append(gradients.pop(0))
-            flat = self._reduced(torch.cat([gradient.reshape(-1) for gradient in bucket]))
+            flat = self._reduce_tensor(torch.cat([gradient.reshape(-1) for gradient in bucket]))
             if divide:
                 flat /= self.count
             parts = torch.split(flat, [gradient.numel() for gradient in bucket])
@@ -151,7 +151,7 @@ class Processes:
             for tensor in (*module.parameters(), *module.buffers()):
                 tensor.data.copy_(broadcast(tensor.data.clone()))
 
-    def _reduced(self, tensor: Tensor) -> Tensor:
+    def _reduce_tensor(self, tensor: Tensor) -> Tensor:
         from accelerate.utils import reduce
 
         result: Tensor = reduce(tensor, reduction="sum")

@@ -26,7 +26,7 @@ from idiomtune.io.files import (
     fingerprint,
     is_file,
     is_folder,
-    listed,
+    list_names,
     one_line,
     parse_json,
     parse_yaml,
@@ -103,7 +103,7 @@ class _Snapshot(_Fields):
 class _Meta(_Fields):
     monitor: str | list[str] = []
     glossary: _RecordedGlossary | None = None
-    glossary_learnt: list[_RecordedGlossary] = []
+    glossary_learned: list[_RecordedGlossary] = []
     notes: list[str] = []
 
 
@@ -131,7 +131,7 @@ class _LearnedFile(_Fields):
     model: str
     options: dict[str, Any]
     glossary: _LearnedGlossary
-    taught_before: list[_LearnedGlossary] = []
+    learned_before: list[_LearnedGlossary] = []
 
 
 class _Adapter(_Fields):
@@ -247,7 +247,7 @@ def model_folder(path: str) -> str:
     sums = readable_record(run / "run.json").get("sums", {})
     if changed := changed_files(run, {n: s for n, s in sums.items() if n.startswith("best/")}):
         raise UserError(
-            f"{run}: {listed(changed)} is missing, or not as the run saved it. To make best/ again: "
+            f"{run}: {list_names(changed)} is missing, or not as the run saved it. To make best/ again: "
             f"{resume_command(run)}. If it is meant to be another, name the folder itself: {run}/best"
         )
     return str(run / "best")
@@ -321,7 +321,7 @@ def check_extensions(run: Path, recorded: Sequence[str], named: Sequence[str]) -
             f"the run in {run} needs Python code, which is run only if you name it: "
             f"extensions=[{','.join(map(one_line, recorded))}]",
             option="extensions",
-            field=listed(list(map(one_line, unnamed))),
+            field=list_names(list(map(one_line, unnamed))),
         )
     if others:
         log.info("extensions, as this run was started here with: %s", ", ".join(others))

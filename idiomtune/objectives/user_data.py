@@ -77,7 +77,7 @@ class UserObjectiveOptions(ContrastiveOptions):
     def check_files(self, settings: Any) -> None:
         from idiomtune.data.user.load import check_heads  # NumPy takes a moment
 
-        check_heads(settings.data.own)
+        check_heads(settings.data.user_data)
 
     def build(self, settings: Any) -> Objective:
         """The objective, by the form of the data.
@@ -87,7 +87,7 @@ class UserObjectiveOptions(ContrastiveOptions):
         """
         from idiomtune.data.user.load import user_splits
 
-        splits = user_splits(settings.data.own)
+        splits = user_splits(settings.data.user_data)
         form, store = splits.train.form, splits.train.store
         default = "triplet" if form == "sentences" and store.has_labels else "infonce"
         loss = self.loss or ("cosent" if form == "scored" else default)

@@ -23,7 +23,7 @@ from idiomtune.encoder.glossary import GLOSSARIES, read_glossary
 from idiomtune.encoder.glossary_record import glossary_files
 from idiomtune.encoder.reading import Rendered, is_truncated
 from idiomtune.errors import UserError
-from idiomtune.io.files import listed, printable
+from idiomtune.io.files import list_names, printable
 from idiomtune.io.tables import shown_path
 from idiomtune.objectives import Batch, Objective
 from idiomtune.objectives.mixture import MixtureObjective, in_section
@@ -68,7 +68,7 @@ def check(settings: TrainSettings) -> None:
     steps = objective.epoch_steps(0, 1)
     paths = dict.fromkeys([*objective.files, *(path for b in benchmarks for path in b.files)])
     files = list(dict.fromkeys(map(shown_path, paths)))
-    print(printable(f"files: {listed(files) or 'none'}"))
+    print(printable(f"files: {list_names(files) or 'none'}"))
     print(printable(f"objective {settings.objective.name}: {objective.describe()}"))
     print(printable(f"{len(steps)} steps an epoch, {settings.trainer.max_epochs} epochs"))
     every, keys = settings.eval.every, " + ".join(settings.trainer.monitor)
@@ -78,7 +78,7 @@ def check(settings: TrainSettings) -> None:
     if mines_negatives(settings):
         print("hard negatives are mined when training starts")
     parts = getattr(settings.objective, "parts", {})
-    for data in [part.data for part in parts.values()] or [settings.data.own]:
+    for data in [part.data for part in parts.values()] or [settings.data.user_data]:
         if data.train:
             examples = user_splits(data).train
             for row in np.unique(np.linspace(0, len(examples) - 1, _NUM_SHOWN).astype(int)).tolist():
@@ -198,16 +198,18 @@ def _check_texts(settings: TrainSettings, objective: Objective) -> None:
             truncated |= {text for (text, _), ids in texts_read if is_truncated(text, ids, reader.limit)}
             pairs = [(rendered[a], rendered[b]) for a, b in batch.pairs if texts[a] != texts[b]]
             are_equal += [read[anchor] == read[positive] for anchor, positive in pairs]
-    num_cut, num_lost = len(truncated), len(read) - len(set(read.values()))
+    num_truncated, num_lost = len(truncated), len(read) - len(set(read.values()))
     num_texts = len({text for text, _ in read})
-    message = f"{num_cut} of {num_texts} training texts are truncated at {limit} tokens (model.max_length), "
+    message = (
+        f"{num_truncated} of {num_texts} training texts are truncated at {limit} tokens (model.max_length), "
+    )
     message += f"{num_lost} are read as the same tokens as others"
     if num_lost > len(read) / 2 or sum(are_equal) > len(are_equal) / 2:
         raise UserError(
             f"{message}, and {sum(are_equal)} of {len(are_equal)} anchors as their positives: raise "
             "model.max_length, remove what all texts begin with, or take a model that reads case and blanks"
         )
-    if num_cut or num_lost:
+    if num_truncated or num_lost:
         log.log(logging.WARNING if num_lost > _MANY * len(read) else logging.INFO, "%s", message)
 
 

@@ -169,7 +169,7 @@ def _report(
         meta = {
             "model": name if settings.model.path.startswith("package:") else settings.model.path,
             "data": "; ".join([scored, *notes]),
-            **({"glossary_learnt": learned} if learned else {}),
+            **({"glossary_learned": learned} if learned else {}),
             **facts,
             "notes": card.notes,
             "code": code_version(),

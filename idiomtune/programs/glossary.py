@@ -29,7 +29,7 @@ from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import first_clause, is_findable
 from idiomtune.errors import UserError
 from idiomtune.expressions import ExpressionIndex, Forms, contained_expressions, plain_expression
-from idiomtune.io.files import is_file, listed, one_line, read_text, sync, text_lines, user_path
+from idiomtune.io.files import is_file, list_names, one_line, read_text, sync, text_lines, user_path
 from idiomtune.io.outputs import reserved_output
 from idiomtune.io.tables import is_table
 
@@ -66,7 +66,7 @@ def glossary(options: GlossarySettings) -> Path:
             f"{name!r} hides {others[0]!r}" for name, others in contained_expressions(senses, forms).items()
         ]
         if hidden:
-            log.info("where the longer of two occurs, it counts: %s", listed(hidden))
+            log.info("where the longer of two occurs, it counts: %s", list_names(hidden))
         rows: list[dict[str, Any]] = [
             {"expression": name, "meaning": entry.gloss, "sense": number}
             | {"part_of_speech": entry.part_of_speech, "forms": "; ".join(entry.forms)}

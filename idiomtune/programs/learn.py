@@ -44,7 +44,7 @@ from idiomtune.io.files import (
     code_version,
     fingerprint,
     fingerprints,
-    listed,
+    list_names,
     read_text,
     text_lines,
     user_path,
@@ -193,7 +193,7 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
         # The share of the unchanged sentence in what is learned; 0 where literal uses are known apart.
         share = settings.literal if settings.literal is not None else _LITERAL * in_place
         if share and glossary.never_literal:
-            names = listed(sorted(glossary.never_literal))
+            names = list_names(sorted(glossary.never_literal))
             log.info("never used literally by the glossary, so literal=0: %s", names)
         literal = {name: 0.0 if name in glossary.never_literal else share for name in glossary.senses}
         requests = unmarked_requests(carriers)
@@ -206,7 +206,7 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
                 requests += unchanged
         if settings.into == "tokens":
             encoder.add_idiom_tokens(glossary.senses, forms=glossary.forms)
-            IdiomTokenRows(encoder, "into=tokens", glossary.senses).train_alone()
+            IdiomTokenRows(encoder, "into=tokens", glossary.senses).train_rows_only()
         else:
             transformer.get_input_embeddings().requires_grad_(False)
         trainer = _trainer(settings, requests)
@@ -217,7 +217,7 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
     if corpus:
         occurring, _ = meanings.log_coverage(corpus, "the corpus")
         if never := [name for name in meanings.senses if name not in occurring]:
-            names = listed(never)
+            names = list_names(never)
             log.warning(
                 "glossary: in no sentence of the corpus, so learned from neutral ones alone: %s", names
             )
@@ -226,7 +226,7 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
         counts[carrier.expression] += carrier.is_found
     record = facts | {"precision": placement.precision, "reached": reached, "sentences_found": counts}
     if before := learned_glossaries(settings.model):
-        record["taught_before"] = before
+        record["learned_before"] = before
     encoder.save(folder)
     write_json(folder / LEARNED, record | {"code": code_version()})
     write_text(folder / "README.md", learned_card(settings.model.model_dump(), glossary, settings.into))
@@ -256,8 +256,8 @@ def _drop_tokens(encoder: Encoder, removed: Sequence[str], glossary: Glossary) -
     learned = [name for names in tokens.expressions.values() for name in names] if tokens else []
     plain = set(map(plain_expression, learned))
     if unknown := [name for name in removed if plain_expression(name) not in plain]:
-        has = f"it has tokens for {listed(learned)}" if learned else "it has no tokens of expressions"
-        raise UserError(f"remove: the model has no token for {listed(unknown)}; {has}")
+        has = f"it has tokens for {list_names(learned)}" if learned else "it has no tokens of expressions"
+        raise UserError(f"remove: the model has no token for {list_names(unknown)}; {has}")
     if not glossary.senses and not removed:
         raise UserError(
             "there is no expression with a meaning, so there is nothing to learn", option="glossary"

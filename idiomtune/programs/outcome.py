@@ -178,7 +178,7 @@ def model_card_now(context: TrainContext, has_tokens: bool, *, with_scores: bool
     return model_card(folder, scores=scores, licence=context.settings.hub.license, idiom_tokens=has_tokens)
 
 
-def _not_learnt(
+def _unchanged_notes(
     settings: TrainSettings, state: TrainerState, untrained: Scores, trained: Scores, *, is_same: bool
 ) -> list[str]:
     """A warning if training has changed nothing, with the option that is likely why.
@@ -221,7 +221,7 @@ def report(
     best: Scorecard,
     prepared: Prepared,
     *,
-    has_learnt: bool,
+    has_changed: bool,
     tokens: bool,
 ) -> None:
     """Write the run's results: `scores.json`, per-query files, plots, the card.
@@ -234,7 +234,7 @@ def report(
         tokens: whether it has idiom tokens.
     """
     settings, run = context.settings, context.run
-    warnings = _not_learnt(settings, state, baseline, best.scores, is_same=not has_learnt)
+    warnings = _unchanged_notes(settings, state, baseline, best.scores, is_same=not has_changed)
     data_notes = [SAMPLE_NOTE] if settings.data.sample else []
     learned, glossary = learned_glossaries(settings.model), run.record.get("glossary")
     data_notes += glossary_note(glossary, learned)
@@ -249,7 +249,7 @@ def report(
         "not_scored": run.record.get("not_scored", {}),
         "trained_on": run.record.get("trained_on"),
         "glossary": glossary,
-        **({"glossary_learnt": learned} if learned else {}),
+        **({"glossary_learned": learned} if learned else {}),
         "notes": notes,
         "warnings": warnings,
         "files": run.record.get("data", {}),

@@ -129,9 +129,11 @@ def train(settings: TrainSettings, call: Call) -> float:
             # ---- the best model's: what is scored is what was saved
             best, weights = score_best(context, benchmarks, suite, state)
             weights += sample_weights(objective.modules)
-            has_learnt = have_changed([*run.record.get("untrained_weights", ()), *new_modules], weights)
+            has_changed = have_changed([*run.record.get("untrained_weights", ()), *new_modules], weights)
             processes.from_main(
-                lambda: report(context, state, baseline, best, prepared, has_learnt=has_learnt, tokens=tokens)
+                lambda: report(
+                    context, state, baseline, best, prepared, has_changed=has_changed, tokens=tokens
+                )
             )
         run.end("finished", best_step=state.best_step, steps=state.step)
         if processes.is_main:  # the others need not wait
@@ -159,7 +161,7 @@ def _opened_run(context: TrainContext, call: Call) -> Iterator[Path | None]:
 
         def start() -> tuple[Path, Path | None, dict[str, Any]]:
             resume, overwrite = settings.resume is not None, settings.overwrite
-            claim = run.reserved(resume=resume, overwrite=overwrite, record_start=call.record_start)
+            claim = run.reserve(resume=resume, overwrite=overwrite, record_start=call.record_start)
             held.enter_context(claim)
             log_placement(context.placement)
             if call.experiment == "default" and not resume:

@@ -9,7 +9,7 @@ from typing import Literal
 from idiomtune.config.validation import no_such_score
 from idiomtune.declarations.score import Score
 from idiomtune.errors import UserError
-from idiomtune.io.files import listed, one_line
+from idiomtune.io.files import list_names, one_line
 from idiomtune.reports.compare import Difference, compare, comparison_notes
 from idiomtune.reports.frames import Group
 from idiomtune.reports.score_tables import decimals, show_interval
@@ -210,7 +210,7 @@ def _cluster_margin(d: Difference, margin: float) -> Check:
     verdict = worst(cluster.verdict for cluster in judged)
     decisive = [cluster for cluster in judged if cluster.verdict == verdict]
     losses = [f"{one_line(cluster.name)} {cluster.difference:+.4f}" for cluster in decisive]
-    reason = f"at worst {losses[0]}" if verdict == "passes" else listed(losses, _NUM_NAMED)
+    reason = f"at worst {losses[0]}" if verdict == "passes" else list_names(losses, _NUM_NAMED)
     if few := len(clusters) - len(judged):
         reason += f"; {few} of fewer than {MIN_ITEMS} queries not judged"
     change, ends = decisive[0].difference, decisive[0].interval

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from idiomtune.declarations.score import Score, Verdict
-from idiomtune.io.files import listed
+from idiomtune.io.files import list_names
 from idiomtune.reports.frames import NUM_NAMED, Group, read_items
 from idiomtune.statistics import (
     MIN_ITEMS,
@@ -270,7 +270,7 @@ def comparison_notes(compared: Iterable[GroupComparison]) -> list[str]:
     notes = []
     for rows in by_kind.values():
         (reason, *_), benchmarks, keys = (list(dict.fromkeys(column)) for column in zip(*rows, strict=True))
-        notes.append(f"{reason} ({', '.join(benchmarks)}; {listed(keys, _NUM_NAMED)})")
+        notes.append(f"{reason} ({', '.join(benchmarks)}; {list_names(keys, _NUM_NAMED)})")
     return notes
 
 
@@ -281,5 +281,5 @@ def without_common_scores(
     seen = {reference.name} | {
         comparison.candidate for comparison in compared if comparison.reference == reference.name
     }
-    names = listed([group.name for group in groups if group.name not in seen], NUM_NAMED)
+    names = list_names([group.name for group in groups if group.name not in seen], NUM_NAMED)
     return [f"not compared with {reference.name}, as they have no score in common: {names}"] if names else []

@@ -16,7 +16,7 @@ from idiomtune.declarations.models import model_names, model_values
 from idiomtune.declarations.registry import benchmark_type, is_data_path
 from idiomtune.declarations.score import Score
 from idiomtune.errors import UserError
-from idiomtune.io.files import listed
+from idiomtune.io.files import list_names
 from idiomtune.reports.runs import SAMPLE_NOTE, RunResults, flat, read_records
 
 # A run's seed and fold, where it ran, where its data was and what it wrote do not make it another run.
@@ -145,7 +145,7 @@ class Group:
         """What is odd about its runs; glossaries; seeds that lack folds, and runs given twice."""
         odd = [f"{run.name} ({run.status}): {note}" for run in self.runs for note in run.notes]
         metas = [run.meta for run in self.runs]
-        facts = [fact for m in metas for fact in (m.get("glossary"), *(m.get("glossary_learnt") or []))]
+        facts = [fact for m in metas for fact in (m.get("glossary"), *(m.get("glossary_learned") or []))]
         files = dict.fromkeys(file for fact in facts if fact for file in fact.get("files", ["its own"]))
         notes = [f"with a glossary ({', '.join(files)})"] if files else []
         num_runs = Counter((run.seed, run.fold) for run in self.runs)
@@ -211,9 +211,9 @@ def group_runs(runs: Sequence[RunResults], *, by_seed: bool = True) -> list[Grou
     for number, run in enumerate(run for run in runs if run.is_scored):
         config = {key: v for key, v in run.config.items() if v is not None and _is_other_recipe(key)}
         # What a run without a configuration is equal to is unknown.
-        is_alone = not by_seed or not run.config or run.status == "scored"
+        is_single = not by_seed or not run.config or run.status == "scored"
         identity = json.dumps([run.experiment, config], sort_keys=True, default=str)
-        members[identity, number if is_alone else None].append(run)
+        members[identity, number if is_single else None].append(run)
     options, names = options_of([group[0] for group in members.values()], repetitions=not by_seed)
     rows = options.to_dict("records") or [{}] * len(names)  # pandas 2 has no rows where there are no columns
     return [
@@ -332,7 +332,7 @@ def uncounted_runs(runs: Sequence[RunResults]) -> list[str]:
     for run in runs:
         if not run.is_scored:
             by_reason[f"({run.status}): {'; '.join(run.notes) or 'it has no scores'}"].append(run.name)
-    return [f"{listed(names, NUM_NAMED)} {reason}" for reason, names in by_reason.items()]
+    return [f"{list_names(names, NUM_NAMED)} {reason}" for reason, names in by_reason.items()]
 
 
 def notes_of(
@@ -352,7 +352,7 @@ def notes_of(
     changed = sorted(file for file, different in sums.items() if len(different) > 1)
     samples = {run.is_sample for run in scored}
     notes = [f"Scored {SAMPLE_NOTE}."] if True in samples else []
-    notes += [f"not all runs had the same data: {listed(changed, 5)} differ"] if changed else []
+    notes += [f"not all runs had the same data: {list_names(changed, 5)} differ"] if changed else []
     if len(samples) > 1:
         notes.append("some runs were scored on the project's sample data, others not: do not compare them")
     notes += [*read_notes, *(note for group in groups for note in group.notes()), *uncounted_runs(runs)]

@@ -149,14 +149,14 @@ def _benchmark_table(name: str, split: str, scores: Sequence[Score], groups: Seq
 
 
 def _by_dimension(parts: Mapping[str, Score], groups: Sequence[Group]) -> Table:
-    """What models are compared by, at each size that embeddings were cut to, if any.
+    """What models are compared by, at each size that embeddings were truncated to, if any.
 
     Args:
         parts: every score of the groups, by key.
     """
-    cut = [score for score in parts.values() if score.dimension is not None]
-    sizes = sorted({score.dimension for score in cut if score.dimension is not None}, reverse=True)
-    full = dict.fromkeys(str(replace(score, dimension=None)) for score in cut)
+    truncated = [score for score in parts.values() if score.dimension is not None]
+    sizes = sorted({score.dimension for score in truncated if score.dimension is not None}, reverse=True)
+    full = dict.fromkeys(str(replace(score, dimension=None)) for score in truncated)
     cells: list[Cell] = []
     for side, group, untrained in _models(groups):
         for key in full:
@@ -220,8 +220,8 @@ def _models(groups: Sequence[Group]) -> list[tuple[str, Group, bool]]:
         means = {k: round(m.mean, 6) for (untrained, k), m in sorted(group.means.items()) if untrained}
         if means:
             different.setdefault(repr(means), group)
-    alone = len(different) == 1
-    untrained = [(UNTRAINED if alone else f"{UNTRAINED} ({g.name})", g, True) for g in different.values()]
+    is_single = len(different) == 1
+    untrained = [(UNTRAINED if is_single else f"{UNTRAINED} ({g.name})", g, True) for g in different.values()]
     return [*untrained, *((group.name, group, False) for group in groups)]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from idiomtune.declarations.score import ScoreTable
 from idiomtune.errors import UserError
-from idiomtune.io.files import listed, printable, write_text
+from idiomtune.io.files import list_names, printable, write_text
 from idiomtune.reports.compare import UNTRAINED, Difference, beats_untrained, compare, compare_monitored
 from idiomtune.reports.frames import group_runs, notes_of, options_of, short_key
 from idiomtune.reports.runs import RunResults, find_runs, read_run, read_runs
@@ -61,7 +61,7 @@ def show_finished_run(folder: Path, *, all_scores: bool) -> None:
             log.info("monitored: %s", ", ".join(run.monitor))
         every = [d for comparison in compared for d in comparison.differences]
         if worse := [d.key for d in every if d.verdict == "worse" and d.key not in run.monitor]:
-            log.info("worse than untrained: %s", listed(worse, _MAX_WORSE))
+            log.info("worse than untrained: %s", list_names(worse, _MAX_WORSE))
         log.info("the best model: %s; its page: %s", folder / "best", folder / PAGE)
         name = shlex.quote(str(folder))
         log.info("next: idiomtune explore %s   # what it finds, before and after", name)

@@ -32,7 +32,7 @@ from idiomtune.encoder.forward import evaluation_mode
 from idiomtune.encoder.parallel import embed_all
 from idiomtune.encoder.sharding import is_sharded, local_shard
 from idiomtune.errors import InvariantError
-from idiomtune.io.files import listed
+from idiomtune.io.files import list_names
 from idiomtune.objectives import Batch, ObjectiveLoss
 from idiomtune.objectives.steps import repeated_anchors
 from idiomtune.training.embedder import TrainableEmbedder, seed_everything
@@ -61,7 +61,7 @@ class Invariants:
     def __init__(self, training: Any) -> None:
         self._training, self._trainer, self._encoder = training, training.trainer, training.encoder
         self._start, self._is_due, self._is_replanned = training.state.step, False, False
-        self._found: dict[str, str] = {}
+        self._findings: dict[str, str] = {}
         self._is_trainable = isinstance(training.embed, TrainableEmbedder)
         self._is_sharded = is_sharded(training.encoder)
         self._noise, self._tolerance = _EXACT[training.context.placement.precision]
@@ -142,17 +142,17 @@ class Invariants:
             yield
         finally:
             hook.remove()
-        self._scored = _changed(before, self._parameters()) or "dropout was on" * (True in modes)
+        self._scored = _find_change(before, self._parameters()) or "dropout was on" * (True in modes)
         self._look("scoring")
         self._raise()
 
     def _look(self, *names: str) -> None:
         for name in names:
             if self._trainer.checks(name) and (finding := getattr(self, name)()):
-                self._found.setdefault(name, finding)
+                self._findings.setdefault(name, finding)
 
     def _raise(self) -> None:
-        findings, self._found = self._found, {}
+        findings, self._findings = self._findings, {}
         meanings = {name: describe(getattr(self, name)) for name in findings}
         lines = [f"  - {name}: {meanings[name]} Found: {finding}\n" for name, finding in findings.items()]
         if findings:
@@ -262,7 +262,7 @@ class Invariants:
 
         They may be in an optimizer, or were changed in place.
         """
-        return _changed(self._before, self._parameters(trained=False))
+        return _find_change(self._before, self._parameters(trained=False))
 
     def still(self) -> str:
         """Between two steps the weights stay the same.
@@ -270,7 +270,7 @@ class Invariants:
         Something beside the optimizer changes them.
         """
         before, self._after = self._after, None
-        return "" if before is None else _changed(before, self._parameters(trained=True))
+        return "" if before is None else _find_change(before, self._parameters(trained=True))
 
     # ---------------------------------------------------------------- the plan
 
@@ -399,7 +399,7 @@ class Invariants:
         is_wrong = alike < 0.3 or (alike > 0.99 and abs(ratio - 1) > 0.1)
         return f"the step's gradient has cosine {alike:.2f} with it, and {ratio:.3g} its length" * is_wrong
 
-    def _some(self) -> list[int]:
+    def _distinct_rows(self) -> list[int]:
         """Rows of a few distinct texts, from all over the batch."""
         requests = self._batch.requests
         rows = list({r.text: i for i, r in enumerate(requests) if r.pooling in ("sentence", "span")}.values())
@@ -410,7 +410,7 @@ class Invariants:
 
         Rows may have been gathered or sorted in another order, or padding is pooled.
         """
-        encoder, chosen = self._encoder, self._some()
+        encoder, chosen = self._encoder, self._distinct_rows()
         requests = [self._batch.requests[row] for row in chosen]
         if not self._is_trainable or not requests:
             return ""
@@ -420,8 +420,8 @@ class Invariants:
             embeddings = (
                 embed_all(encoder, texts, self._training.processes, with_gate=False) for texts in pair
             )
-            together, alone = (embedded.float() for embedded in embeddings)
-        off = float((normalize(alone, dim=1) - normalize(together, dim=1)[shortest]).abs().max())
+            together, single = (embedded.float() for embedded in embeddings)
+        off = float((normalize(single, dim=1) - normalize(together, dim=1)[shortest]).abs().max())
         if off > 1e-3:
             return f"{requests[shortest].text!r} differs by {off:.2g} from itself in company"
         if len(chosen) < _TEXTS - 2 or (encoder.meanings is not None and encoder.meanings.dropout):
@@ -549,7 +549,7 @@ def _sample(named: Sequence[tuple[str, Tensor]]) -> Tensor:
     return torch.stack([_elements(p) for _, p in named]) if named else torch.zeros(0, _SAMPLE)
 
 
-def _changed(before: Tensor, named: Sequence[tuple[str, Tensor]]) -> str:
+def _find_change(before: Tensor, named: Sequence[tuple[str, Tensor]]) -> str:
     """Which of the parameters differ from the sample of them that was taken before."""
     is_same = torch.isclose(before, _sample(named), rtol=0, atol=0, equal_nan=True).all(1)
     return _first([named[i][0] for i in (~is_same).nonzero().flatten().tolist()], "changed")
@@ -557,4 +557,4 @@ def _changed(before: Tensor, named: Sequence[tuple[str, Tensor]]) -> str:
 
 def _first(names: Sequence[str], problem: str) -> str:
     """What the first of these names are, and how many there are; "" for none."""
-    return f"{listed(names, 4)} {problem}" if names else ""
+    return f"{list_names(names, 4)} {problem}" if names else ""

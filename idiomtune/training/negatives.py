@@ -41,7 +41,7 @@ def with_negatives(settings: TrainSettings, folder: Path | None) -> TrainSetting
             return data
         file = folder and folder / name
         if file is None or not file.exists():
-            _mine(settings, getattr(data, "own", data), file)
+            _mine(settings, getattr(data, "user_data", data), file)
         return data.model_copy(update={"negatives": data.negatives.with_file(file)})
 
     data, objective = with_file(settings.data, "negatives.jsonl"), settings.objective

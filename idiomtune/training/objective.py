@@ -51,19 +51,19 @@ def _with_objective_tokens(settings: TrainSettings) -> TrainSettings:
     """The settings with the model's own mask and separator for those that texts get and no option names."""
     own = cache_call(lambda: _objective_tokens(settings))
 
-    def completed(section: S) -> S:
+    def complete(section: S) -> S:
         changes: dict[str, Any] = {}
         for name, value in section:
             if isinstance(value, Section):
-                changes[name] = completed(value)
+                changes[name] = complete(value)
             elif isinstance(value, dict) and any(isinstance(part, Section) for part in value.values()):
-                changes[name] = {key: completed(part) for key, part in value.items()}
+                changes[name] = {key: complete(part) for key, part in value.items()}
         for name in getattr(section, "special_tokens", ()):
             if getattr(section, name) is None:
                 changes[name] = own()[name]
         return section.model_copy(update=changes)
 
-    return settings.model_copy(update={"objective": completed(settings.objective)})
+    return settings.model_copy(update={"objective": complete(settings.objective)})
 
 
 def _objective_tokens(settings: TrainSettings) -> dict[str, str]:
@@ -95,7 +95,7 @@ def user_revisions(settings: Common) -> dict[str, str]:
             name.startswith("hf:")
             for name in [*(reader_settings.data.train or []), *(reader_settings.data.val or [])]
         ):
-            revisions |= user_splits(reader_settings.data.own).revisions
+            revisions |= user_splits(reader_settings.data.user_data).revisions
     return revisions
 
 

@@ -23,7 +23,7 @@ def build_optimizer(encoder: Encoder, modules: nn.Module, trainer: TrainerSettin
         UserError: if an option needs idiom tokens, which the encoder does not have.
     """
     if trainer.only_idiom_tokens:
-        IdiomTokenRows(encoder, "trainer.only_idiom_tokens=true").train_alone()
+        IdiomTokenRows(encoder, "trainer.only_idiom_tokens=true").train_rows_only()
     optimizer = torch.optim.AdamW(
         parameter_groups(encoder, modules, trainer),
         lr=trainer.learning_rate,

@@ -24,7 +24,7 @@ from idiomtune.io.files import (
     find_links,
     fingerprint,
     free_name,
-    listed,
+    list_names,
     naming_errors,
     package_versions,
     write_json,
@@ -95,7 +95,7 @@ class Tracker(Protocol):
 class RunFolder:
     """`config.yaml`, `run.json`, `metrics.jsonl` and `scores.json` of one run.
 
-    Only the process that holds the folder's lock writes to it: see :meth:`reserved`.
+    Only the process that holds the folder's lock writes to it: see :meth:`reserve`.
 
     Args:
         path: the folder.
@@ -114,7 +114,7 @@ class RunFolder:
         self.path = path
         self.writes = writes
         self._chosen = chosen
-        self._made = is_new or chosen
+        self._is_new = is_new or chosen
         self.record: dict[str, Any] = {}
         self._config: dict[str, Any] = {}
         self.trackers: list[Tracker] = []
@@ -122,7 +122,7 @@ class RunFolder:
     # -------------------------------------------------------------- whose it is
 
     @contextmanager
-    def reserved(
+    def reserve(
         self, *, resume: bool, overwrite: bool = False, record_start: Callable[[Path], None] | None = None
     ) -> Iterator[None]:
         """Hold the folder until the block ends; no other process writes to it meanwhile.
@@ -162,7 +162,7 @@ class RunFolder:
                         shutil.rmtree(self.path / name, ignore_errors=True)
                         with suppress(OSError):  # it was a folder, or was not there
                             (self.path / name).unlink()
-                    if self._made:
+                    if self._is_new:
                         remove_if_empty(self.path, with_parents=self._chosen)
 
     @contextmanager
@@ -207,8 +207,8 @@ class RunFolder:
             others = [name for name in present if name not in of_run and not _WRITTEN.fullmatch(name)]
         if others:
             raise UserError(
-                f"the run folder {self.path} contains {listed(others)}, which no run has written and a new "
-                "one would replace: move it, or name another folder with run_dir="
+                f"the run folder {self.path} contains {list_names(others)}, which no run has written and a "
+                "new one would replace: move it, or name another folder with run_dir="
             )
 
     def refuse_a_run(self) -> None:
@@ -289,7 +289,7 @@ class RunFolder:
         While a run has not ended, its record has no other sums, as the one in a checkpoint.
         """
         if changed := changed_files(self.path, self.record.get("sums", {})):
-            log.warning("the untrained model is scored again: %s is missing or damaged", listed(changed))
+            log.warning("the untrained model is scored again: %s is missing or damaged", list_names(changed))
             return {}
         return readable_record(self.path / BASELINE[0])
 

@@ -237,7 +237,7 @@ def take_step(training: Training, micro_batches: Sequence[Sequence[int]]) -> dic
     section = objective.parts[part].section if isinstance(objective, MixtureObjective) else "objective"
     reason = in_section(reason, section)
     if state.num_empty[part] >= trainer.max_empty_steps:
-        raise _nothing_learnt(part, section, reason, training)
+        raise _empty_step_error(part, section, reason, training)
     grad_norm, is_invalid = training.reduce_and_clip()
     if is_empty or grad_norm == 0:
         reason = reason or f"{section}: {'nothing was mined' if is_empty else 'no gradient'}"
@@ -328,7 +328,7 @@ def _first_not_finite(encoder: Encoder, batch: Batch) -> str | None:
     return next(iter(layers), None)
 
 
-def _nothing_learnt(part: str, section: str, reason: str, training: Training) -> UserError:
+def _empty_step_error(part: str, section: str, reason: str, training: Training) -> UserError:
     """The error for a loss and gradient that were zero in many steps in a row.
 
     Args:

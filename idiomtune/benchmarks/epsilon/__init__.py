@@ -37,7 +37,9 @@ _OF_PAIRS = (
     *(f"rank_biserial_order_free{end}" for end in ("", "_low", "_high")),
     *("p_value_order_free", "num_pairs"),
 )
-_DISTANCES = tuple(f"{what}_distance_{how}" for what in ("phrase", "context") for how in ("mean", "std"))
+_DISTANCES = tuple(
+    f"{part}_distance_{statistic}" for part in ("phrase", "context") for statistic in ("mean", "std")
+)
 _FACTS = ("num_compounds", *_DISTANCES)  # of a class or all of them
 
 

@@ -182,17 +182,17 @@ def _pairs(
     items, distances, shuffled = [], [], []
     for size in sorted({len(unit.phrases) for unit in units}):
         of_size = [unit for unit in units if len(unit.phrases) == size]  # R
-        alone, in_context = (
+        of_phrases, in_context = (
             1
             - (rows := np.array([[vectors[text] for text in texts] for texts in of_units]))
             @ rows.swapaxes(-1, -2)
             for of_units in ([u.phrases for u in of_size], [u.sentences for u in of_size])
         )  # (R, 1 + M, 1 + M) each
-        epsilon = in_context / np.where(alone > _NO_DISTANCE, alone, np.nan) - 1
+        epsilon = in_context / np.where(of_phrases > _NO_DISTANCE, of_phrases, np.nan) - 1
         # Each version and the next, cyclically; of two there is one pair.
         version = np.arange(1, size if size > 3 else size - 1)
         following = version % (size - 1) + 1
-        all_distances = np.stack([alone, in_context], axis=-1)
+        all_distances = np.stack([of_phrases, in_context], axis=-1)
         near = np.stack([all_distances[:, 0, version], all_distances[:, version, following]], axis=2)
         distances.append(near.reshape(-1, 2, 2))
         shuffled.append(_shuffle(of_size, epsilon, version, following, orders, rng))

@@ -146,10 +146,10 @@ class Relevance:
     def __init__(self, split: Split) -> None:
         classes: dict[tuple[str, str], int] = {}
 
-        def numbered(records: Sequence[Document]) -> Tensor:
+        def class_numbers(records: Sequence[Document]) -> Tensor:
             return torch.tensor([classes.setdefault((r.idiom, r.meaning), len(classes)) for r in records])
 
-        self._documents, self._queries = numbered(split.documents), numbered(split.queries)
+        self._documents, self._queries = class_numbers(split.documents), class_numbers(split.queries)
         self._usages = [document.usage for document in split.documents]
         self._num_classes = len(classes)
 

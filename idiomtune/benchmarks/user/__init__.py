@@ -165,7 +165,7 @@ def _declare(name: str, title: str, build: str, facts: Mapping[str, Any]) -> Any
 class UserBenchmarkOptions(BenchmarkOptions):
     """Options of a benchmark on the user's own data."""
 
-    places: ClassVar[tuple[str, ...]] = ("path",)
+    data_options: ClassVar[tuple[str, ...]] = ("path",)
 
     path: Text | dict[Text, Text] | None
     instruction: Text | None

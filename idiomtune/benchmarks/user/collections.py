@@ -17,7 +17,7 @@ from idiomtune.benchmarks.user import Mode
 from idiomtune.data.user.forms import DOCUMENTS, JUDGEMENTS, QUERIES, Form, normalise
 from idiomtune.data.user.table import UserRecord, UserTable, unique
 from idiomtune.errors import UserError
-from idiomtune.io.files import is_file, is_folder, listed, raise_problems
+from idiomtune.io.files import is_file, is_folder, list_names, raise_problems
 from idiomtune.io.tables import Row, read_rows, text_lines_of
 from idiomtune.requests import Request, Role
 
@@ -183,7 +183,9 @@ def read_collection(
     for _ in _read(judged, JUDGEMENTS, layouts, judge):
         pass
     if ignored:
-        log.warning("%s: judgements of what does not exist are left out: %s", folder, listed([*ignored], 3))
+        log.warning(
+            "%s: judgements of what does not exist are left out: %s", folder, list_names([*ignored], 3)
+        )
     scored = []
     for searched in queries.values():
         itself = positions.get(searched.id) if exclude_self else None

@@ -193,7 +193,7 @@ def build_held_out(settings: Any, options: HeldOutOptions) -> HeldOutBenchmark:
     """What is held out of the training data: of a mixture, of each part on the user's own."""
     names = settings.splits(OWN_VAL)  # only a mixture has some
     data = {name: settings.objective.parts[name].data for name in names}
-    splits = {name: user_splits(part) for name, part in (data or {"": settings.data.own}).items()}
+    splits = {name: user_splits(part) for name, part in (data or {"": settings.data.user_data}).items()}
     for (name, splits_of), (other, training) in permutations(splits.items(), 2):
         held_out, trained = (part.store.text_ids[part.anchors] for part in (splits_of.val, training.train))
         if shared := np.isin(held_out, trained).sum():  # their scores are of rows that the model has seen

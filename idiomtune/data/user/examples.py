@@ -12,7 +12,7 @@ from idiomtune.data.user.forms import TRAINED, UNREAD, normalise
 from idiomtune.data.user.source import Source
 from idiomtune.data.user.table import Span, UserRecord, UserTable
 from idiomtune.errors import UserError
-from idiomtune.io.files import listed
+from idiomtune.io.files import list_names
 from idiomtune.io.tables import Row
 
 log = logging.getLogger(__name__)
@@ -88,10 +88,10 @@ class ExampleTable(UserTable):
         super().__init__(source, [f for f in TRAINED if form in (None, f.name)], chosen, _OPTION)
         self.left_out = {column for column, _ in self._conditions.values()}
         self.left_out |= {column for column, role in self._mapping.items() if role is None}
-        self._num_read = self._num_kept = self._num_spans = self._num_cut = 0
+        self._num_read = self._num_kept = self._num_spans = self._num_parts_of_words = 0
         self._echoes: list[str] = []  # rows with negatives that equal their anchor
-        self._is_cut_by_bytes = True
-        self._cut_span = ""  # one that begins or ends within a word
+        self._ends_in_words = True
+        self._part_of_word = ""  # one that begins or ends within a word
         self._spellings, self._respelled = {} if spellings is None else spellings, list[str]()
         self._has_usages = False  # as its meanings
         self._is_chosen = form is not None
@@ -101,16 +101,16 @@ class ExampleTable(UserTable):
         """As :meth:`read`, of the rows for which the user's conditions hold."""
         rows = iter(self.source.rows() if rows is None else rows)
         yield from self.read(self._example, self._select(rows) if self._conditions else rows)
-        if self._num_cut > max(1, _MANY_CUT * self._num_spans):
+        if self._num_parts_of_words > max(1, _MANY_CUT * self._num_spans):
             log.warning(
                 "%s: %d of %d spans begin or end within a word (%s): start and end count characters from 0, "
                 "the end is not part of the span%s; if they count words, map the column with its words, %s",
-                *(self.source.name, self._num_cut, self._num_spans, self._cut_span),
-                "; all of these are after letters beyond ASCII: do they count bytes?" * self._is_cut_by_bytes,
+                *(self.source.name, self._num_parts_of_words, self._num_spans, self._part_of_word),
+                "; all of these are after letters beyond ASCII: do they count bytes?" * self._ends_in_words,
                 self._mapping_with(span="<column>"),
             )
         if self._respelled:
-            names = listed(self._respelled, 3)
+            names = list_names(self._respelled, 3)
             log.warning("%s: names that are read as equal: %s", self.source.name, names)
 
     def negatives(self) -> dict[str, list[str]]:
@@ -256,7 +256,7 @@ class ExampleTable(UserTable):
         if ignored:
             about += f"; left out: {', '.join(ignored)}"
         if self._echoes:
-            about += f"; negatives that equal their anchor: {listed(self._echoes)}"
+            about += f"; negatives that equal their anchor: {list_names(self._echoes)}"
         form = {"scored": "scored pairs"}.get(self.form.name, self.form.name)
         return f"{self.source.name}: {form} ({about})"
 
@@ -312,9 +312,9 @@ class ExampleTable(UserTable):
         if span is not None:
             self._num_spans += 1
             if any(0 < end < len(text) and _is_within_word(*text[end - 1 : end + 1]) for end in span):
-                self._num_cut += 1
-                self._is_cut_by_bytes &= not text[: span[0]].isascii()
-                self._cut_span = self._cut_span or f"row {entry.number}: {text[slice(*span)]!r}"
+                self._num_parts_of_words += 1
+                self._ends_in_words &= not text[: span[0]].isascii()
+                self._part_of_word = self._part_of_word or f"row {entry.number}: {text[slice(*span)]!r}"
         group = self._name(entry, "group") or group
         return Sentence(text, span, group, self._name(entry, "meaning") or meaning)
 

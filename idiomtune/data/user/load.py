@@ -21,7 +21,7 @@ from idiomtune.data.user.table import UserTable
 from idiomtune.data.user.text_table import MAX_IN_MEMORY, TextTable, UserExamples
 from idiomtune.declarations.dataset import MISSING_TRAIN_MESSAGE, UserData
 from idiomtune.errors import UserError
-from idiomtune.io.files import listed
+from idiomtune.io.files import list_names
 from idiomtune.io.tables import read_rows
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def _read(
             table.check_judgements()
             notes.append(table.about())
             if wrong:
-                notes.append(f"left out, since no row of them is right: {listed([*wrong], _MAX_NAMED)}")
+                notes.append(f"left out, since no row of them is right: {list_names([*wrong], _MAX_NAMED)}")
         assert store is not None  # a table without rows is an error
         store.close()
     unlabelled = np.flatnonzero(store.label_ids == 0)
@@ -270,7 +270,7 @@ def _without_held_out(train: UserExamples, val: UserExamples, notes: list[str]) 
 def _name_rows(store: TextTable, groups: NDArray[np.int64], before: str = ": ") -> str:
     """The names of groups or labels, in the order of the alphabet; "" if they have none."""
     names = sorted(store.names[number] for number in groups.tolist() if number in store.names)
-    return f"{before}{listed(names)}" if names else ""
+    return f"{before}{list_names(names)}" if names else ""
 
 
 def _keys(examples: UserExamples) -> Any:
@@ -296,9 +296,9 @@ def _oddities(train: UserExamples) -> Iterator[str]:
         kind = "label" if store.has_labels else "group and meaning" if store.has_meanings else "group"
         labels = store.label_ids[train.rows] if store.has_labels else store.labels[first]
         _, label_of, counts = np.unique(labels, axis=0, return_inverse=True, return_counts=True)
-        is_alone = counts[label_of.ravel()] == 1
-        if is_alone.any():
-            yield f"no other sentence of the same {kind}: {_rows(train, is_alone)}"
+        is_single = counts[label_of.ravel()] == 1
+        if is_single.any():
+            yield f"no other sentence of the same {kind}: {_rows(train, is_single)}"
     if train.form != "scored" and store.has_groups and store.has_meanings:
         is_trained = np.isin(np.arange(len(store.numbers)), train.rows)
         pairs = np.unique(store.labels[np.repeat(is_trained, np.diff(store.first))], axis=0)

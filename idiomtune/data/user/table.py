@@ -17,7 +17,7 @@ from idiomtune.data.user.columns import find_marks, remove_marks
 from idiomtune.data.user.forms import SPAN_OF, SPAN_PARTS, Form, normalise
 from idiomtune.data.user.source import Source
 from idiomtune.errors import UserError
-from idiomtune.io.files import listed, one_line, parse_json, parse_list, read_checked
+from idiomtune.io.files import list_names, one_line, parse_json, parse_list, read_checked
 from idiomtune.io.tables import Row, has_header, name_row, shown_path
 from idiomtune.requests import find_span
 
@@ -293,7 +293,7 @@ class UserTable:
         self._look_at(head, header)
         numbered = map(self._without_marks, chain(head, numbered)) if self._marks else chain(head, numbered)
         records = (UserRecord(row.number, row.values, self._names(tuple(row.values))) for row in numbered)
-        yield from read_checked(records, make, self.source.name, _place)
+        yield from read_checked(records, make, self.source.name, _row_name)
         if not (self.kinds or may_be_empty):
             raise UserError("there is no row", file=self.source.name)
         for note in self._notes:
@@ -322,7 +322,7 @@ class UserTable:
             matches = (_ENTITY.search(text) for text in texts)
             entities = [match[0] for match in matches if match and unescape(match[0]) != match[0]]
             if len(entities) > _MANY * len(texts):
-                shown = f"signs as HTML writes them ({listed(list(dict.fromkeys(entities)), 3)})"
+                shown = f"signs as HTML writes them ({list_names(list(dict.fromkeys(entities)), 3)})"
                 advice = "they are read as words: replace them, as Python's html.unescape does"
                 notes.append(f"{len(entities)} of {len(texts)} texts have {shown}: {advice}")
             self._notes += [f"{self.source.name}, field {column!r}: {note}" for note in notes]
@@ -411,7 +411,7 @@ class UserTable:
                 raise UserError(problem, file=self.source.name)
 
 
-def _place(record: UserRecord) -> str:
+def _row_name(record: UserRecord) -> str:
     named_by = next((record.names[role][0] for role in _NAMING if role in record.names), "")
     return name_row(record.number, record.values, named_by)
 

@@ -160,8 +160,8 @@ class TextTable:
     def group(self, row: int) -> str | None:
         """The name of what stays together with the row; None if it is by itself."""
         number = int(self.groups[row])
-        is_alone = number == self.text_ids[self.first[row]]
-        return None if is_alone else self.names.get(number, str(number))
+        is_single = number == self.text_ids[self.first[row]]
+        return None if is_single else self.names.get(number, str(number))
 
     def instruction(self, row: int) -> str | None:
         """The row's instruction."""

@@ -81,7 +81,7 @@ def held_out(folder: Path, rows: Rows) -> HeldOutBenchmark:
     options = ("+experiment=own", f"data.train={training}", f"data.val={val}")
     settings: TrainSettings = check(TrainSettings, composed("config", *options))
     limits = HeldOutOptions(name="own_val", max_queries=100, max_documents=100)
-    return HeldOutBenchmark({"": user_splits(settings.data.own).val}, [], limits)
+    return HeldOutBenchmark({"": user_splits(settings.data.user_data).val}, [], limits)
 
 
 def scored(benchmark: HeldOutBenchmark, vectors: dict[str, int]) -> Any:

@@ -87,7 +87,7 @@ def test_a_gate_is_fitted_to_magpie_and_our_own_sentences_or_to_these_alone(
     assert labelled_usages([])[6:] == own
     assert labelled_usages(["break the ice"]) == read_project_uses(["break the ice"])
     settings = SimpleNamespace(
-        data=SimpleNamespace(place={"magpie": str(tmp_path / "magpie"), "idiolink": None}.get),
+        data=SimpleNamespace(data_path={"magpie": str(tmp_path / "magpie"), "idiolink": None}.get),
         splits=lambda _: [],
     )
     monkeypatch.delenv("IDIOM_DATA")

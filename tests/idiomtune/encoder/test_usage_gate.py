@@ -70,7 +70,7 @@ def test_usage_is_told_by_hidden_layers_of_the_text_and_of_the_expression_alone(
         text, alone = features_of(gated, RUN, words), features_of(gated, name, name)
         itself = alone.view(2, 3, -1)[:, 1].flatten()
         scale = 6**0.5  # of six unit vectors
-        logit = float(text @ torch.tensor(gate.direction) + itself @ torch.tensor(gate.alone)) / scale
+        logit = float(text @ torch.tensor(gate.direction) + itself @ torch.tensor(gate.bare)) / scale
         assert gated.usage([RUN], [name]) == pytest.approx([1 / (1 + np.exp(-(logit + gate.bias)))], abs=1e-5)
     assert gated.transformer.config.output_hidden_states is False
 
@@ -201,7 +201,7 @@ def test_a_gate_compares_an_expression_with_itself_alone_and_trusts_a_glossary_w
     gate = fit_usage_gate(*given, num_bare=4)
     told = gate.usage(gate.terms(torch.tensor(rows)), gate.terms(torch.tensor(alone)))
     assert told.numpy() == pytest.approx(1 / (1 + np.exp(-(inputs @ best[:8] + best[8]))), abs=1e-3)
-    assert gate.alone != fit_usage_gate(*given).alone
+    assert gate.bare != fit_usage_gate(*given).bare
 
 
 def test_names_without_a_meaning_come_together_and_their_usages_apart(tiny: Encoder, tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_folds_are_averaged_within_a_seed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "known", [{"glossary": {"files": ["a.tsv"]}}, {"glossary_learnt": [{"files": ["a.tsv"]}]}]
+    "known", [{"glossary": {"files": ["a.tsv"]}}, {"glossary_learned": [{"files": ["a.tsv"]}]}]
 )
 def test_scores_with_a_glossary_are_marked(tmp_path: Path, known: dict[str, Any]) -> None:
     plant(tmp_path / "without")

@@ -23,14 +23,14 @@ from tests.tiny_runs import train
 
 def test_who_loses_a_folder_leaves_it_as_it_is(tmp_path: Path) -> None:
     winner = RunFolder(tmp_path / "run")
-    with winner.reserved(resume=False, record_start=lambda folder: (folder / "mine").touch()):
+    with winner.reserve(resume=False, record_start=lambda folder: (folder / "mine").touch()):
         winner.start({}, experiment="x", seed=1)
         # The lock is opened by both, which older releases of filelock write down as a change.
         before = {p: p.stat().st_mtime_ns for p in winner.path.rglob("*") if p.name != ".lock"}
         loser = RunFolder(tmp_path / "run", is_new=True)
         with (
             pytest.raises(TakenError),
-            loser.reserved(resume=False, record_start=lambda folder: (folder / "theirs").touch()),
+            loser.reserve(resume=False, record_start=lambda folder: (folder / "theirs").touch()),
         ):
             pass
         after = {p: p.stat().st_mtime_ns for p in winner.path.rglob("*") if p.name != ".lock"}
@@ -39,11 +39,11 @@ def test_who_loses_a_folder_leaves_it_as_it_is(tmp_path: Path) -> None:
 
 def test_a_chosen_name_that_is_taken_is_followed_by_the_next(tmp_path: Path) -> None:
     runs = [RunFolder(tmp_path / "run", chosen=True) for _ in range(3)]
-    with runs[0].reserved(resume=False), runs[1].reserved(resume=False):
+    with runs[0].reserve(resume=False), runs[1].reserve(resume=False):
         assert [r.path.name for r in runs] == ["run", "run-2", "run"]
         runs[0].start({}, experiment="x", seed=1)
         runs[0].end("finished")
-    with runs[2].reserved(resume=False):  # nobody holds "run" any more, but it holds a run
+    with runs[2].reserve(resume=False):  # nobody holds "run" any more, but it holds a run
         assert runs[2].path.name == "run-2"
     assert [p.name for p in itertools.islice(free_name(Path("a/run")), 3)] == ["run", "run-2", "run-3"]
 
@@ -63,7 +63,7 @@ def test_a_mistake_leaves_a_folder_only_with_a_result(tmp_path: Path, leaves: st
             (run_.path / leaves).touch()
         raise UserError("mistake")
 
-    with pytest.raises(UserError, match="mistake"), run_.reserved(resume=False, record_start=record):
+    with pytest.raises(UserError, match="mistake"), run_.reserve(resume=False, record_start=record):
         mistake()
     assert (run_.path / "run.json").exists() == (leaves == "baseline.json")
     assert any(tmp_path.iterdir()) == (leaves == "baseline.json")
@@ -74,7 +74,7 @@ def test_what_was_in_the_folder_stays(tmp_path: Path) -> None:
         (tmp_path / name).write_text("mine")
     (tmp_path / ".hydra").mkdir()
     run_ = RunFolder(tmp_path, is_new=True)
-    with pytest.raises(UserError, match="slip"), run_.reserved(resume=False):
+    with pytest.raises(UserError, match="slip"), run_.reserve(resume=False):
         raise UserError("slip")
     assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", "train.log", ".hydra"}
     assert (tmp_path / "train.log").read_text().startswith("mine")
@@ -87,12 +87,12 @@ def test_a_run_is_replaced_only_where_that_is_asked_for(tmp_path: Path) -> None:
         (path / "best").mkdir(parents=True)
         (path / "best" / "model").touch()
     (folder / "run.json").write_text('{"status": "finished", "sums": {"best/model": ""}}')
-    with pytest.raises(UserError, match="overwrite=true"), RunFolder(folder).reserved(resume=False):
+    with pytest.raises(UserError, match="overwrite=true"), RunFolder(folder).reserve(resume=False):
         pass
-    with RunFolder(folder).reserved(resume=False, overwrite=True):
+    with RunFolder(folder).reserve(resume=False, overwrite=True):
         assert {path.name for path in folder.iterdir()} <= {".lock", "train.log"}
     with pytest.raises(UserError, match="best/model"):
-        RunFolder(other).reserved(resume=False, overwrite=True).__enter__()
+        RunFolder(other).reserve(resume=False, overwrite=True).__enter__()
     assert (other / "best" / "model").exists()
 
 
@@ -113,14 +113,14 @@ def test_a_new_run_replaces_no_file_of_the_users(tmp_path: Path, has_run: bool, 
         file.write_text("mine")
         for overwrite in {True, has_run}:
             with pytest.raises(UserError, match=name):
-                RunFolder(tmp_path / str(number)).reserved(resume=False, overwrite=overwrite).__enter__()
+                RunFolder(tmp_path / str(number)).reserve(resume=False, overwrite=overwrite).__enter__()
         assert file.read_text() == "mine"
 
 
 def test_a_lock_in_a_folder_that_is_gone_is_no_lock(tmp_path: Path) -> None:
     """Whoever holds a removed lock file must not think that he has the folder."""
     first = RunFolder(tmp_path / "run", is_new=True)
-    with pytest.raises(UserError, match="slip"), first.reserved(resume=False):
+    with pytest.raises(UserError, match="slip"), first.reserve(resume=False):
         raise UserError("slip")
     with RunFolder(tmp_path / "run").lock(), pytest.raises(TakenError):
         RunFolder(tmp_path / "run").lock().__enter__()
