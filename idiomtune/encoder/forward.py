@@ -370,7 +370,7 @@ def truncated_spans_note(num_truncated: int, num_spans: int, limit: int | None) 
     """The note on spans that continue beyond the maximum length."""
     return (
         f"{num_truncated} of {num_spans} spans continue beyond the model's maximum length ({limit} tokens) "
-        "and are embedded by their words within it: raise model.max_length, if the model can read longer texts"
+        "and are embedded by their words within it: raise model.max_length, if the model reads longer texts"
     )
 
 

@@ -285,11 +285,11 @@ ERRORS = [
     Planted(
         "embeddings of an earlier step come from a cache",
         ENCODER,
-        "        return self._embedded(batch)\n\n    @torch.no_grad()\n    def usage_features",
-        "        if not self.training:\n            return self._embedded(batch)\n"
+        "        return self._embed_batch(batch)\n\n    @torch.no_grad()\n    def usage_features",
+        "        if not self.training:\n            return self._embed_batch(batch)\n"
         "        kept = self.__dict__.setdefault('_kept', {})\n"
         "        key = tuple(map(tuple, batch.texts))\n"
-        "        if key not in kept:\n            kept[key] = self._embedded(batch).detach()\n"
+        "        if key not in kept:\n            kept[key] = self._embed_batch(batch).detach()\n"
         "        return kept[key].clone().requires_grad_(torch.is_grad_enabled())\n\n"
         "    @torch.no_grad()\n    def usage_features",
         ("gradient",),
@@ -382,8 +382,8 @@ ERRORS = [
     Planted(
         "embeddings depend on the batch's mean",
         ENCODER,
-        "        return self._embedded(batch)\n\n    @torch.no_grad()\n    def usage_features",
-        "        rows = self._embedded(batch)\n        return rows - 0.5 * rows.mean(0)\n\n"
+        "        return self._embed_batch(batch)\n\n    @torch.no_grad()\n    def usage_features",
+        "        rows = self._embed_batch(batch)\n        return rows - 0.5 * rows.mean(0)\n\n"
         "    @torch.no_grad()\n    def usage_features",
         ("rows", "parity"),
     ),

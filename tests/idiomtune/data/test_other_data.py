@@ -50,7 +50,7 @@ def put(path: str, content: str) -> None:
 
 def told(part: str, *more: str) -> list[list[tuple[str, str | None, str | None, str | None]]]:
     """Of each row for training the texts, and the words of their spans, their groups and meanings."""
-    data = settings_of(part, *more).data.own
+    data = settings_of(part, *more).data.user_data
     assert len(user_splits(data).train)
     table = ExampleTable(find_sources(data.train, "data.train")[0], data.columns, data.form)
     return [
@@ -85,7 +85,7 @@ def test_parseme() -> None:
         ["fr idiom 0", "plain 1", "plain 2"],
         ["fr idiom 1", "plain 3"],
     ]
-    splits = user_splits(settings_of("data=parseme").data.own)
+    splits = user_splits(settings_of("data=parseme").data.user_data)
     assert (len(splits.train), len(splits.val), splits.train.form) == (3, 2, "pairs")
 
 
