@@ -31,24 +31,26 @@ def main(model: str = "minilm") -> None:
     log_to_stderr()
     encoder = Encoder.from_pretrained(model, glossary=[])
     usages = labelled_usages(read_glossary([GLOSSARIES / "idiolink.tsv"]).senses, whole=True)
-    features, labels, names, layers, apart, num_bare = gate_examples(encoder, usages)
+    features, labels, names, layers, bare_features, num_bare = gate_examples(encoder, usages)
     bare = np.arange(len(names)) >= len(names) - num_bare
     distinct, all_names = sorted(set(names)), names
     fold_of = dict(zip(np.random.default_rng(0).permutation(distinct), range(len(distinct)), strict=True))
     folds = np.array([fold_of[name] % _FOLDS for name in names])
-    idiomatic, told = np.array(labels), np.zeros(len(names))
+    idiomatic, predicted = np.array(labels), np.zeros(len(names))
     for fold in range(_FOLDS):
         others = np.flatnonzero(folds != fold).tolist()
         own = [labels[i] for i in others], [names[i] for i in others]
-        gate = fit_usage_gate(features[others], *own, layers, apart[others], int(bare[others].sum()))
+        gate = fit_usage_gate(features[others], *own, layers, bare_features[others], int(bare[others].sum()))
         held_out = np.flatnonzero(folds == fold)
-        told[held_out] = gate.usage(gate.terms(features[held_out]), gate.terms(apart[held_out])).numpy()
-    print(f"{num_bare} uses without context: {100 * (told[bare] > 0.5).mean():.0f}% told idiomatic")
-    idiomatic, told, names = idiomatic[~bare], told[~bare], names[: len(names) - num_bare]
+        predicted[held_out] = gate.usage(
+            gate.terms(features[held_out]), gate.terms(bare_features[held_out])
+        ).numpy()
+    print(f"{num_bare} uses without context: {100 * (predicted[bare] > 0.5).mean():.0f}% read as idiomatic")
+    idiomatic, predicted, names = idiomatic[~bare], predicted[~bare], names[: len(names) - num_bare]
     num_own = sum(usage.id.startswith("own_") for usage in usages)  # the last ones
-    right = (told > 0.5) == idiomatic
+    right = (predicted > 0.5) == idiomatic
     for source, rows in (("MAGPIE", slice(None, -num_own)), ("own sentences", slice(-num_own, None))):
-        ranks, own = rankdata(told[rows]), idiomatic[rows]
+        ranks, own = rankdata(predicted[rows]), idiomatic[rows]
         n = own.sum()
         auc = (ranks[own].sum() - n * (n + 1) / 2) / (n * (~own).sum())
         of = np.array(names[rows])
@@ -58,17 +60,17 @@ def main(model: str = "minilm") -> None:
             f"over expressions {100 * np.mean(means):.1f}%"
         )
     for low in np.arange(0, 1, 0.2):
-        some = (told >= low) & (told < low + 0.2)
-        share = 100 * idiomatic[some].mean()
-        print(f"told {low:.1f} to {low + 0.2:.1f}: {share:.0f}% of {some.sum()} are idiomatic")
+        rows = (predicted >= low) & (predicted < low + 0.2)
+        share = 100 * idiomatic[rows].mean()
+        print(f"usage {low:.1f} to {low + 0.2:.1f}: {share:.0f}% of {rows.sum()} are idiomatic")
     if model == "minilm":
-        gate = fit_usage_gate(features, labels, all_names, layers, apart, num_bare)
-        known = {
+        gate = fit_usage_gate(features, labels, all_names, layers, bare_features, num_bare)
+        about = {
             "model": "all-MiniLM-L6-v2",
             "parameters": sum(p.numel() for p in encoder.parameters()),
             "weights": encoder.weights_digest(),
         }
-        write_text(GATES / "minilm.json", json.dumps(known | {"gate": gate._asdict()}) + "\n")
+        write_text(GATES / "minilm.json", json.dumps(about | {"gate": gate._asdict()}) + "\n")
 
 
 if __name__ == "__main__":

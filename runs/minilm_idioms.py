@@ -31,11 +31,11 @@ from torch.nn.functional import cosine_similarity, normalize
 
 from idiomtune.config.sections import LoraSettings
 from idiomtune.data.usages import labelled_usages
-from idiomtune.encoder.device import place
+from idiomtune.encoder.device import choose_device
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import GLOSSARIES, Meanings, read_glossary
 from idiomtune.encoder.trained_parts import Adapters
-from idiomtune.encoder.usage_gate import apply_gate, cut_out
+from idiomtune.encoder.usage_gate import apply_gate, excerpt
 from idiomtune.io.terminal import log_to_stderr, progress_bar
 from idiomtune.requests import Request, Usage
 
@@ -74,8 +74,8 @@ def with_brackets(texts: list[str]) -> list[str]:
     draw = random.Random(2)
     for row in range(0, len(texts), _IN_BRACKETS):
         words, others = texts[row].split(), draw.choice(texts).rstrip(".").split()[: draw.randint(1, 6)]
-        place = draw.randint(1, len(words))
-        texts[row] = " ".join([*words[:place], f"({' '.join(others)})", *words[place:]])
+        position = draw.randint(1, len(words))
+        texts[row] = " ".join([*words[:position], f"({' '.join(others)})", *words[position:]])
     return texts
 
 
@@ -95,8 +95,8 @@ def chosen(usages: list[Usage], senses: dict[str, list[str]]) -> list[Usage]:
 def without_context(usages: list[Usage]) -> list[Usage]:
     """Some of the idiomatic uses, cut out: there a meaning holds, since nothing speaks against it."""
     draw = random.Random(4)
-    some = (usage for usage in usages if usage.is_idiomatic and draw.random() < _CUT_OUT)
-    requests = [(usage, cut_out(Request(usage.sentence, usage.span), draw.randint(0, 2))) for usage in some]
+    uses = (usage for usage in usages if usage.is_idiomatic and draw.random() < _CUT_OUT)
+    requests = [(usage, excerpt(Request(usage.sentence, usage.span), draw.randint(0, 2))) for usage in uses]
     return [replace(usage, sentence=request.text, span=request.span) for usage, request in requests]
 
 
@@ -155,7 +155,7 @@ def main(wordnet: str) -> None:
     order = list(range(len(goal)))
     per_epoch = len(goal) // _BATCH
     num_steps = _EPOCHS * per_epoch
-    placement = place("cpu", "auto")
+    placement = choose_device("cpu", "auto")
     with progress_bar("steps", num_steps) as advance:
         for step in range(num_steps):
             if step % per_epoch == 0:

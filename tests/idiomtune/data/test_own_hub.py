@@ -16,13 +16,13 @@ from tests.tiny_runs import composed
 # For each name the commit and the rows, or the message. The libraries read the address when imported.
 CODE = """
 import json, sys
-from idiomtune.data.user.load import load_own
-from idiomtune.declarations.dataset import OwnData
+from idiomtune.data.user.load import load_user_data
+from idiomtune.declarations.dataset import UserData
 from idiomtune.errors import UserError
 defaults, names = json.loads(sys.argv[1]), sys.argv[2:]
 for name in names:
     try:
-        splits = load_own(OwnData(**(defaults | {"train": [name]})))
+        splits = load_user_data(UserData(**(defaults | {"train": [name]})))
         print(json.dumps([splits.revisions, len(splits.train) + len(splits.val), splits.train.names([0])]))
     except UserError as error:
         print(json.dumps(str(error)))

@@ -19,7 +19,7 @@ usages_without = cache(lambda unseen: labelled_usages(unseen))  # the same for a
 def test_every_step_works(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usages = lambda unseen, *_, **__: usages_without(frozenset(unseen))  # noqa: E731
     monkeypatch.setattr("tools.model_runs.labelled_usages", usages)
-    for alike in ("reports.plots.draw_figures", "hub.card.outcome"):  # whatever the family
+    for alike in ("reports.plots.draw_figures", "hub.model_card.describe_outcome"):  # whatever the family
         monkeypatch.setattr(f"idiomtune.{alike}", lambda *_: [])
     family = FAMILIES[name]
     model = tiny_checkpoint(family, tmp_path / "model")

@@ -204,7 +204,7 @@ def test_ended_early_it_resumes_to_the_same_bits(
             make(f"cut{at}", **options)
         assert files_of(make(f"cut{at}", **options)) == files_of(whole)
     with monkeypatch.context() as patched:  # the next start reads no text, whose tokenizer truncates as it
-        patched.setattr(recipe, "learnt_card", None)  # would have by then
+        patched.setattr(recipe, "learned_card", None)  # would have by then
         with pytest.raises(TypeError):
             make("last", **options)
     assert not (whole.parent / "last").exists()

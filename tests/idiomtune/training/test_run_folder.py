@@ -178,7 +178,7 @@ def test_how_a_program_ends(
     (tmp_path / "start.py").write_text(
         "import sys, idiomtune.programs.run as run\n"
         f"def task(*_): {task}\n"
-        "run.ready = task\n"
+        "run.checked_settings = task\n"
         f"run.main('train', ['run_dir=run', *{arguments!r}])\n"
     )
     done = run(str(tmp_path / "start.py"), cwd=tmp_path, environment={"PYTHONPATH": str(ROOT)}, timeout=60)
