@@ -185,7 +185,7 @@ class AdaptiveTripletTrainerLoss(_TrainerLoss):
             self._num_empty = self._num_empty + 1 if result.is_empty else 0
             if self.max_empty is not None and self._num_empty >= self.max_empty:
                 raise RuntimeError(
-                    f"no triplet was mined in {self._num_empty} batches in a row: nothing is learnt. Either "
+                    f"no triplet was mined in {self._num_empty} batches in a row: nothing is learned. Either "
                     "all keep the mining margin (stop here, or raise it), or batches hold no positives "
                     "(batch_sampler=GroupBatchSampler)"
                 )

@@ -45,7 +45,7 @@ _SEED, _EPOCHS, _BATCH, _WARMUP, _MAX_NORM = 42, 3, 64, 0.1, 1.0
 _RANK, _LEARNING_RATE = 32, 1e-3
 _MAX_USES = 8  # of MAGPIE's, of each usage of an expression
 _BARE = 0.3  # share of the idiomatic uses that are read without their meaning, too
-_CUT_OUT = 0.25  # share of the idiomatic uses that are also learnt without context
+_CUT_OUT = 0.25  # share of the idiomatic uses that are also learned without context
 _KEPT = 2.0  # weight of a text that is to keep its embedding
 _IN_BRACKETS = 8  # one of so many of these texts has words of another in brackets
 _WEIGHT, _OWN = 0.8, 0.5  # as in a gate of a model that was not trained
@@ -167,7 +167,7 @@ def main(wordnet: str) -> None:
             rise, fall = _WARMUP * num_steps, (1 - _WARMUP) * num_steps
             share = min((step + 1) / rise, (num_steps - step) / fall, 1.0)
             optimizer.param_groups[0]["lr"] = _LEARNING_RATE * share
-            with placement.autocast():  # dropout against what is learnt by heart; none where nothing changes
+            with placement.autocast():  # dropout against what is learned by heart; none where nothing changes
                 encoder.train()
                 uses = encoder([request for row in told for request in both(*taught[row])]).float()
                 encoder.eval()

@@ -118,7 +118,7 @@ def _import_all() -> None:
     get_checkpoint_conversion_mapping("bert")
     with tempfile.TemporaryDirectory() as folder:
         learning_curve([Curves("", [], "")], 1, "", Path(folder, "curve.png"))
-    write_card("learnt", {}, model="", into="tokens", glossary={"expressions": 0}, about="", rows=[])
+    write_card("learned", {}, model="", into="tokens", glossary={"expressions": 0}, about="", rows=[])
     page([], [], [], [])
 
 

@@ -250,7 +250,7 @@ def test_what_commands_write_is_ignored_by_git() -> None:
     written = re.findall(r" (?:output|run_dir|per_query|predictions|plots)=([\w./]+)", pages)
     for example in (ROOT / "examples").glob("*.py"):
         written += re.findall(r'output: str = "(.+?)"', example.read_text(encoding="utf-8"))
-    assert {"runs/idioms", "runs/learnt.json", "models/mine", "out/infonce"} <= set(written)
+    assert {"runs/idioms", "runs/learned.json", "models/mine", "out/infonce"} <= set(written)
     command = ["git", "check-ignore", "--no-index", *written]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode == 128:

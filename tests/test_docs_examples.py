@@ -143,10 +143,10 @@ def test_the_tutorial_from_the_list_to_the_dry_run(tmp_path: Path, tiny_path: Pa
     assert all(part in said["train.push"] for part in ("model.safetensors", "cc-by-4.0", "me/name"))
     assert "spilled the beans" not in said["train.push"]  # the card quotes no sentence
     assert "on held-out rows of the user's own data" in said["train.push"]  # its limits are not IdioLink's
-    names = ("idioms/scores.json", "learnt.json")
-    trained, learnt = (read(tmp_path / "runs" / name)["scores"] for name in names)
-    assert trained.keys() == learnt.keys()
-    assert learnt != trained
+    names = ("idioms/scores.json", "learned.json")
+    trained, learned = (read(tmp_path / "runs" / name)["scores"] for name in names)
+    assert trained.keys() == learned.keys()
+    assert learned != trained
     assert 1 <= trained["own_val/span/median_rank"] <= 29
 
 
@@ -194,7 +194,7 @@ def test_own_data_from_the_file_to_the_scores(tmp_path: Path, tiny_path: Path) -
 
 
 def test_ten_expressions_from_start_to_finish(tmp_path: Path, minilm_path: str) -> None:
-    """The page on knowledge: its table is scored with, learnt, and scored again with nothing inserted."""
+    """The page on knowledge: its table is scored with, learned, and scored again with nothing inserted."""
     (path,) = put_into(tmp_path, page_files(ROOT / "docs" / "knowledge.md"))
     sample = (
         *("data=sample", "device=cpu", "benchmarks=[idiolink]", "split=[val+train]"),
@@ -215,10 +215,10 @@ def test_ten_expressions_from_start_to_finish(tmp_path: Path, minilm_path: str) 
     assert re.search(r"\| pull the plug \| [+-]0\.", compared)
     few = ("output=my_model", "device=cpu", "sentences=4", "steps=4")
     assert "my_model" in python(tmp_path, "train.learn", f"model={minilm_path}", f"glossary={path}", *few)
-    assert "with a glossary, learnt (my_idioms.tsv)" in evaluated("learnt", "model=my_model")
-    without, beside, learnt = (read(tmp_path / f"{name}.json") for name in ("without", "beside", "learnt"))
+    assert "with a glossary, learned (my_idioms.tsv)" in evaluated("learned", "model=my_model")
+    without, beside, learned = (read(tmp_path / f"{name}.json") for name in ("without", "beside", "learned"))
     assert without["meta"]["glossary"] is None
     assert beside["meta"]["glossary"]["licences"] == ["CC0-1.0"]
-    assert learnt["meta"]["glossary_learned"][0]["licences"] == ["CC0-1.0"]
+    assert learned["meta"]["glossary_learned"][0]["licences"] == ["CC0-1.0"]
     key = "idiolink/val+train/span/recall_at_r/sense"
-    assert min(beside["scores"][key], learnt["scores"][key]) > without["scores"][key]
+    assert min(beside["scores"][key], learned["scores"][key]) > without["scores"][key]

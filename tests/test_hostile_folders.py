@@ -61,10 +61,10 @@ def adapters(folder: Path, base: Any, **config: Any) -> Path:
     return folder
 
 
-def learnt(folder: Path, tiny: Path, model: Any, **options: Any) -> Path:
+def learned(folder: Path, tiny: Path, model: Any, **options: Any) -> Path:
     shutil.copytree(tiny, folder)
     record = {"model": model, "options": options, "glossary": {"files": []}}
-    (folder / "learnt.json").write_text(json.dumps(record))
+    (folder / "learned.json").write_text(json.dumps(record))
     return folder
 
 
@@ -144,7 +144,7 @@ def _link(folder: Path, tiny: Path) -> Path:
 
 def _base_with_code(folder: Path, tiny: Path) -> Path:
     with_code(Path(shutil.copytree(tiny, "base")))
-    return learnt(folder, tiny, "base", trust_remote_code=True)
+    return learned(folder, tiny, "base", trust_remote_code=True)
 
 
 TRUST = {"trust_remote_code": True}
@@ -153,7 +153,7 @@ CODELESS: dict[str, Callable[[Path, Path], Path]] = {
     "rank 0": lambda folder, tiny: adapters(folder, str(tiny), r=0),
     "base is itself": lambda folder, _: adapters(folder, str(folder)),
     "base is a list": lambda folder, tiny: adapters(folder, [str(tiny)]),
-    "learnt from a list": lambda folder, tiny: learnt(folder, tiny, [str(folder)]),
+    "learned from a list": lambda folder, tiny: learned(folder, tiny, [str(folder)]),
     "run with a list": _list,
     "link outside": _link,
     "run's sums": recorded("run.json", sums={"best/../../secret.txt": hashlib.sha256(SECRET).hexdigest()}),
@@ -165,8 +165,8 @@ FOLDERS: dict[str, Callable[[Path, Path], Path]] = {
     **CODELESS,
     "package": lambda folder, _: adapters(folder, "package:evil.payload.x/model"),
     "package outside": lambda folder, _: adapters(folder, "package:idiomtune/../../evil"),
-    "learnt with code": _base_with_code,
-    "learnt from itself": lambda folder, tiny: learnt(folder, tiny, str(folder)),
+    "learned with code": _base_with_code,
+    "learned from itself": lambda folder, tiny: learned(folder, tiny, str(folder)),
     "run with code": _trusting_run,
     "run with extensions": lambda folder, tiny: run_of(folder, tiny, {}, extensions=["evil.payload"]),
     "run with a package": lambda folder, tiny: run_of(folder, tiny, {"path": "package:evil.payload/x"}),
@@ -228,7 +228,7 @@ def test_nothing_runs(kind: str, tiny_path: Path, tmp_path: Path) -> None:
         it.Encoder(folder)
 
 
-@pytest.mark.parametrize("kind", ["learnt with code", "run with code"])
+@pytest.mark.parametrize("kind", ["learned with code", "run with code"])
 def test_code_runs_only_if_this_command_says_so(kind: str, tiny_path: Path, tmp_path: Path) -> None:
     folder = FOLDERS[kind](tmp_path / "stranger", tiny_path)
     options: dict[str, Any] = {"corpus": ["He broke the ice."], "output": "page.html", "overwrite": True}

@@ -218,8 +218,8 @@ def test_what_may_be_written_is(here: Path, tiny_path: Path) -> None:
 
 def test_a_damaged_record_of_what_a_model_learnt_is_named(here: Path, tiny_path: Path) -> None:
     shutil.copytree(tiny_path, here / "m")
-    write(here / "m" / "learnt.json", "{}")
-    refused(lambda: evaluate(here / "m", *EVALUATE), "learnt.json, field 'model'")
+    write(here / "m" / "learned.json", "{}")
+    refused(lambda: evaluate(here / "m", *EVALUATE), "learned.json, field 'model'")
 
 
 # ------------------------------------------------------------------ modules and records of runs

@@ -604,7 +604,7 @@ def _other_result(case: Case, whole: dict[str, bytes]) -> list[str]:
 
 
 def damage_model(place: Path, model: Path, counts: Counts, *, every: int = 1, offset: int = 1) -> None:
-    """Damage each file of two models, one of them with a learnt glossary, and embed with them."""
+    """Damage each file of two models, one of them with a learned glossary, and embed with them."""
     place.mkdir()
     case = Learning(place / "made", model)
     case.run_well(case.command)

@@ -275,7 +275,7 @@ class Scorer(nn.Module):
         return [path]
 
     def benchmark(self, settings: Common) -> ExpertsBenchmark:
-        """On the splits of AdMIRe that are scored, and those of AStitch that taught it nothing."""
+        """On the scored splits of AdMIRe, and the splits of AStitch that share no trained compound."""
         names = [name for name in get_args(AdmireSplit) if name in settings.splits("admire")]
         splits = [admire_split(settings, name, check_images=bool(self.towers)) for name in names]
         files: dict[AStitchSplit, AStitchFile] = {"astitch_dev": "dev", "astitch_test": "test"}

@@ -303,7 +303,7 @@ class RetainSettings(Section):
         if self.teacher is not None and not self.distillation:
             yield f"teacher={self.teacher} is followed with the weight distillation=, which is 0"
         if self.teacher is None and self.teacher_texts == "all":
-            yield "teacher_texts=all is for a teacher: held to the base model, nothing is learnt"
+            yield "teacher_texts=all is for a teacher: held to the base model, nothing is learned"
         self.teacher_model  # noqa: B018  reported now if there is no such model
         if self.lora.rank is not None and self.interpolation != 1.0:
             yield (

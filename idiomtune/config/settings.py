@@ -269,7 +269,7 @@ class EvaluateSettings(Common):
 
 
 class LearnedModel(ModelSettings):
-    """The model of `idiomtune learn`: its options of a glossary say how `glossary=` is learnt."""
+    """The model of `idiomtune learn`: its options of a glossary say how `glossary=` is learned."""
 
     glossary_brief: Annotated[bool, BeforeValidator(lambda value: False if value is None else value)]
 
@@ -294,7 +294,7 @@ class LearnSettings(Section):
             yield "there is nothing to learn: give glossary=<file> (or remove=[<expression>])"
         if self.into == "weights" and self.remove:
             yield (
-                "remove: what weights have learnt cannot be taken out of them: teach the original model "
+                "remove: what weights have learned cannot be taken out of them: teach the original model "
                 "again, with the glossary that remains"
             )
         if self.into == "weights" and self.corpus is None:
@@ -303,14 +303,14 @@ class LearnSettings(Section):
                 "(corpus=<text file>)"
             )
         if self.into == "tokens" and self.precision == "bf16":
-            yield "precision=bf16: tokens are learnt in fp32; into=weights takes both"
+            yield "precision=bf16: tokens are learned in fp32; into=weights takes both"
         if self.model.glossary:
             yield "model.glossary is what a model reads after expressions: here, give glossary="
         gate = ["glossary_gate"] if self.into == "tokens" else []
         for option in ("glossary_form", "glossary_dropout", *gate):
             if getattr(self.model, option):
                 yield (
-                    f"model.{option} is for meanings that are read from a glossary, not learnt: leave it out"
+                    f"model.{option} is for meanings that are read from a glossary, not learned: leave it out"
                 )
 
 

@@ -62,7 +62,7 @@ LANGUAGE_NAMES = {"en": "English", "pt": "Portuguese", "gl": "Galician", "all": 
 
 
 def unseen_astitch(trained: Collection[str]) -> list[AStitchSplit]:
-    """The splits of AStitch none of whose compounds is in AStitch's files that taught the senses.
+    """The splits of AStitch that share no compound with the AStitch files that were trained on.
 
     AdMIRe's items teach senses too, and share some compounds with both splits.
     """

@@ -1,4 +1,4 @@
-"""What records say of a model's glossary: which files, how much of it occurs where, and what was learnt."""
+"""What records say of a model's glossary: which files, how much of it occurs where, and what was learned."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def describe_glossary(
 
 
 def read_learned(folder: Path) -> dict[str, Any] | None:
-    """What `idiomtune learn` recorded of the model in a folder; None if it taught none there.
+    """The record that `idiomtune learn` wrote into a model's folder; None if there is none.
 
     Raises:
         UserError: if the record is damaged.
@@ -66,7 +66,7 @@ def read_learned(folder: Path) -> dict[str, Any] | None:
 
 
 def learned_from(folder: Path) -> list[dict[str, Any]]:
-    """The records of a model that was taught, of the one that it was taught from, and so on.
+    """The records of `idiomtune learn` for a model, for the model it began with, and so on.
 
     Raises:
         UserError: if one is damaged, or they lead back to a folder before.
@@ -76,7 +76,7 @@ def learned_from(folder: Path) -> list[dict[str, Any]]:
     while (record := read_learned(folder)) is not None:
         if folder.resolve() in folders:
             raise UserError(
-                "names a model that was itself taught from this one", file=folder / LEARNED, field="model"
+                "names a model that itself began with this one", file=folder / LEARNED, field="model"
             )
         folders.append(folder.resolve())
         records.append(record)
@@ -85,7 +85,7 @@ def learned_from(folder: Path) -> list[dict[str, Any]]:
 
 
 def learned_glossaries(model: ModelSettings) -> list[dict[str, Any]]:
-    """The records of the glossaries that `idiomtune learn` taught a model in a folder, in their order."""
+    """The records of the glossaries that a model in a folder has learned, in their order."""
     record = read_learned(Path(resolve_model_path(model.path)))
     if record is None:
         return []
@@ -93,12 +93,12 @@ def learned_glossaries(model: ModelSettings) -> list[dict[str, Any]]:
 
 
 def glossary_note(facts: Mapping[str, Any] | None, learned: Sequence[Mapping[str, Any]] = ()) -> list[str]:
-    """The note on every table of scores of a model that reads a glossary, or has learnt one.
+    """The note on every table of scores of a model that reads a glossary, or has learned one.
 
     Args:
         facts: of the glossary that it reads.
-        learnt: from :func:`learned_glossaries`.
+        learned: from :func:`learned_glossaries`.
     """
     read = [] if facts is None else [f"with a glossary ({', '.join(facts.get('files', ['its own']))})"]
     names = dict.fromkeys(name for glossary in learned for name in glossary["files"])
-    return read + [f"with a glossary, learnt ({', '.join(names)})"] * bool(names)
+    return read + [f"with a glossary, learned ({', '.join(names)})"] * bool(names)

@@ -374,7 +374,7 @@ def gate_examples(
     kinds = {(name, is_idiomatic) for _, is_idiomatic, name in uses}
     if not any((name, not is_idiomatic) in kinds for name, is_idiomatic in kinds):
         raise UserError(
-            "model.glossary_gate=true: it is learnt from sentences that are labelled literal and idiomatic, "
+            "model.glossary_gate=true: it is learned from sentences that are labelled literal and idiomatic, "
             f"and hold an expression of the glossary; {len(usages)} of them have none in both: give "
             "model.glossary_gate=false"
         )

@@ -105,8 +105,8 @@ def find_models(name: str, *, trust_remote_code: bool = False) -> list[ShownMode
         _refuse_code(record["options"], path / LEARNED, trust_remote_code)
         options = {key: value for key, value in record["options"].items() if not key.startswith("glossary")}
         base = _recorded_settings(record["model"], options | code)
-        after = ShownModel(f"taught: {path.name}", str(path), _settings(str(path), **code))
-        if len(earlier := find_models(record["model"], **code)) > 1:  # it was trained, or taught, itself
+        after = ShownModel(f"learned: {path.name}", str(path), _settings(str(path), **code))
+        if len(earlier := find_models(record["model"], **code)) > 1:  # it was trained itself
             return [replace(earlier[-1], settings=base, saved=None), after]
     else:
         settings = _settings(str(path) if is_folder(path) else name, **code)
@@ -183,7 +183,7 @@ def find_corpus(options: ExploreSettings) -> Corpus:
 
 
 def _run_of(name: str) -> tuple[Path, Path] | None:
-    """The run of a model, or of the one that it was taught from."""
+    """The run of a model, or of the model that `idiomtune learn` began with."""
     path = user_path(name, "model")
     records = learned_from(path)
     return run_and_model(user_path(records[-1]["model"], "model") if records else path)

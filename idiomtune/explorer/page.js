@@ -4,7 +4,7 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const byId = (id) => document.getElementById(id);
 const last = data.models.length - 1;
 // Two models of which one became the other.
-const step = last !== 1 ? "" : data.models[1].name.startsWith("taught: ") ? "learning" : data.models[0].name.startsWith("untrained: ") ? "training" : "";
+const step = last !== 1 ? "" : data.models[1].name.startsWith("learned: ") ? "learning" : data.models[0].name.startsWith("untrained: ") ? "training" : "";
 const by = (m) => (step ? `${["before", "after"][m]} ${step}` : `by ${data.models[m].name}`);
 const MODE_NAMES = { sentence: "the whole sentence", span: "the marked words" };
 let mode = "sentence";

@@ -1,7 +1,7 @@
 """Model cards: what a model is, how it was made, how it scores, how to use it. Their text is in `card.md.j2`.
 
 A trained model's is the README of `best/` and of what is pushed to the Hub; a model that
-learnt a glossary has one, too.
+learned a glossary has one, too.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def training_data(config: Mapping[str, Any]) -> list[LicensedSource]:
 
 
 def glossary_sources(glossary: Mapping[str, Any] | None) -> list[LicensedSource]:
-    """The glossary that a model reads or has learnt, once for each licence that its rows state.
+    """The glossary that a model reads or has learned, once for each licence that its rows state.
 
     Args:
         glossary: its record; None if there is no glossary.
@@ -277,18 +277,18 @@ def model_card(
 
 
 def learned_card(model: Mapping[str, Any], glossary: Glossary, into: str = "tokens") -> str:
-    """The card of a model that learnt a glossary: what it was made of, the licence, and every expression.
+    """The card of a model that learned a glossary: what it was made of, the licence, and every expression.
 
     Args:
-        model: the settings of the model that was taught, as plain containers.
-        into: what of the model was taught, `tokens` or `weights`.
+        model: the settings of the model that learning began with, as plain containers.
+        into: `tokens` or `weights`.
     """
     base, facts = base_model({"model": model}), glossary.describe()
     sources = [base, *glossary_sources(facts if glossary.senses else None)]
     if into == "weights":  # trained on them, as by `+experiment=own`
         sources.append(LicensedSource("the user's own sentences", None))
     return write_card(
-        "learnt",
+        "learned",
         {"license": common_licence(sources), "base_model": base.repo_id},
         model=base.name,
         into=into,
@@ -298,7 +298,7 @@ def learned_card(model: Mapping[str, Any], glossary: Glossary, into: str = "toke
     )
 
 
-def write_card(kind: Literal["trained", "learnt"], metadata: Mapping[str, Any], **facts: Any) -> str:
+def write_card(kind: Literal["trained", "learned"], metadata: Mapping[str, Any], **facts: Any) -> str:
     """A model's card.
 
     Args:

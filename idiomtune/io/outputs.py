@@ -156,11 +156,11 @@ def _problem(target: Path, record: str | None, begins: bytes, overwrite: bool | 
     if not target.exists():
         return None
     if target.is_dir():
-        is_ours, is_empty = bool(record) and (target / str(record)).is_file(), not any(target.iterdir())
+        has_record, is_empty = bool(record) and (target / str(record)).is_file(), not any(target.iterdir())
     else:
-        is_ours, is_empty = target.is_file(), target.is_file() and not target.stat().st_size
+        has_record, is_empty = target.is_file(), target.is_file() and not target.stat().st_size
     is_right_kind = target.is_dir() == (record is not None) and not target.is_mount()
-    if not is_right_kind or not (is_ours or is_empty):
+    if not is_right_kind or not (has_record or is_empty):
         return f"contains something else: choose a new {'file' if record is None else 'folder'}"
     if is_empty:
         return None

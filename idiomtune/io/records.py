@@ -37,7 +37,7 @@ from idiomtune.io.files import (
 
 log = logging.getLogger(__name__)
 
-LEARNED = "learnt.json"  # of a model that `idiomtune learn` made
+LEARNED = "learned.json"  # of a model that `idiomtune learn` made
 ADAPTER_CONFIG, ADAPTER = "adapter_config.json", "adapter_model.safetensors"
 _MODULES, _SHARDS = "modules.json", "model.safetensors.index.json"
 _KINDS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")

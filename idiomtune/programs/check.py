@@ -269,7 +269,7 @@ def gate_usages(settings: TrainSettings, objective: Objective) -> list[Usage]:
         usages += labelled_usages(read_glossary([GLOSSARIES / "idiolink.tsv"]).senses, settings, whole=True)
     if len({usage.is_idiomatic for usage in usages}) < 2:
         raise UserError(
-            "model.glossary_gate=true: it is learnt from sentences that are labelled literal and idiomatic, "
+            "model.glossary_gate=true: it is learned from sentences that are labelled literal and idiomatic, "
             "as IdioLink's are, and this training data does not have both: give model.glossary_gate=false"
         )
     return usages

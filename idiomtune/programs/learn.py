@@ -131,7 +131,7 @@ def learn(settings: LearnSettings) -> Path:
         output = user_path(settings.output, "output")
     else:  # a name that the same command gives again, so that it resumes
         names = [Path(path).stem for path in (settings.model.path, *settings.glossary)]
-        output = Path("checkpoints/learnt") / "_".join(names or ["model"])
+        output = Path("checkpoints/learned") / "_".join(names or ["model"])
     defaults = _DEFAULTS[settings.into]
     chosen = {name: getattr(settings, name) or default for name, default in defaults.items()}
     claim = reserved_output("output", output, record=LEARNED, resumed=(_RUN,))

@@ -230,7 +230,7 @@ def report(
         state: the run's progress at its end.
         baseline: the scores of the untrained model.
         best: those of the best checkpoint.
-        has_learnt: whether its weights are others than the untrained ones.
+        has_changed: whether its weights differ from the untrained ones.
         tokens: whether it has idiom tokens.
     """
     settings, run = context.settings, context.run
@@ -238,7 +238,9 @@ def report(
     data_notes = [SAMPLE_NOTE] if settings.data.sample else []
     learned, glossary = learned_glossaries(settings.model), run.record.get("glossary")
     data_notes += glossary_note(glossary, learned)
-    empty = [f"{n} of {state.step} steps learnt nothing: {reason}" for reason, n in state.empty_steps.items()]
+    empty = [
+        f"{n} of {state.step} steps learned nothing: {reason}" for reason, n in state.empty_steps.items()
+    ]
     notes = [*best.notes, *empty]
     meta = {
         "checkpoint": f"step_{state.best_step}",

@@ -179,7 +179,7 @@ class Invariants:
     def _measure_random_rows(self) -> None:
         """The loss, and the length of its gradient, at random rows of the same length.
 
-        Rounding is relative to these: at rows that are learnt well, a loss and its gradient are differences
+        Rounding is relative to these: at rows that are learned well, a loss and its gradient are differences
         of such numbers, of which little more than rounding is left.
         """
         draw = torch.Generator().manual_seed(0)

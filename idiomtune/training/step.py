@@ -342,8 +342,8 @@ def _empty_step_error(part: str, section: str, reason: str, training: Training) 
         f"trainer.max_steps, or raise the loss's mining_margin, or choose other triplets (in {section})"
     )
     return UserError(
-        f"nothing was learnt in {state.num_empty[part]} steps {f'of {part} ' if part else ''}in a row, up to "
-        f"step {state.step + 1}: the objective's loss and its gradient are zero.\n"
+        f"nothing was learned in {state.num_empty[part]} steps {f'of {part} ' if part else ''}in a row, up "
+        f"to step {state.step + 1}: the objective's loss and its gradient are zero.\n"
         f"  - {reason}\n"
         "  - or allow more such steps: trainer.max_empty_steps\n"
         f"  {last_saved(training.run.path)}."

@@ -2,8 +2,8 @@
 
     python -m tools.planted [--only name …] [--honest]
 
-Each is a small change after which a run ends well and has learnt the wrong thing, or nothing. It is made in a
-copy of the packages, which a real run of five steps on the sample then uses; an error is found if the run
+Each is a small change after which a run ends well, but has learned the wrong thing or nothing. It is made in
+a copy of the packages, which a real run of five steps on the sample then uses; an error is found if the run
 ends with the name of one of the invariants that should find it.
 
 Sources: TrainCheck's reproduced errors (arXiv 2506.14813) as far as they apply here, threads of comparable

@@ -1,7 +1,7 @@
 """Honest runs: data of every form and size that somebody may have, and options that go with it.
 
 Each is a function of its number. None has an error in code, so no check may end one: unusual data is not one
-(duplicates, one group, pairs that are learnt already, losses near zero).
+(duplicates, one group, pairs that are learned already, losses near zero).
 """
 
 from __future__ import annotations

@@ -225,7 +225,7 @@ def _split(examples: UserExamples, share: float, notes: list[str]) -> tuple[User
     store, rows = examples.store, examples.rows
     unit = "groups" if store.has_groups else "labels" if store.has_labels else "anchors"
     distinct, counts = np.unique(store.groups[rows], return_counts=True)
-    # A single label can neither be learnt nor found; for anything else two tell more than one.
+    # A single label can neither be learned nor found; for anything else two tell more than one.
     is_by_label = store.form == "sentences" and (unit == "labels" or not store.has_meanings)
     if len(distinct) < (4 if is_by_label else 2):
         problem = f"whole {unit} are held out, and {len(distinct)} are too few to hold out some"

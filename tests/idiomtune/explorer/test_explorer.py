@@ -405,9 +405,9 @@ def test_a_taught_model_is_beside_the_one_that_it_was_taught_from(tiny_path: Pat
         (tmp_path / name / LEARNED).write_text(json.dumps(record))
     shown = {name: find_models(str(tmp_path / name)) for name in models}
     assert {name: [model.name for model in of_it] for name, of_it in shown.items()} == {
-        "of_a_run": ["trained: run", "taught: of_a_run"],
-        "of_a_taught": ["taught: of_a_run", "taught: of_a_taught"],
-        "of_a_plain": [f"untrained: {tiny_path.name}", "taught: of_a_plain"],
+        "of_a_run": ["trained: run", "learned: of_a_run"],
+        "of_a_taught": ["learned: of_a_run", "learned: of_a_taught"],
+        "of_a_plain": [f"untrained: {tiny_path.name}", "learned: of_a_plain"],
     }
     for name, source in models.items():
         paths = [(model.settings.path, model.saved) for model in shown[name]]

@@ -80,7 +80,7 @@ _TEXTS = [
 
 @pytest.mark.parametrize("text", _TEXTS)
 def test_a_text_is_one_line_without_marks(text: str, tmp_path: Path) -> None:
-    """Alone, and in the card of a model that learnt a glossary, where it may be anywhere."""
+    """Alone, and in the card of a model that learned a glossary, where it may be anywhere."""
     line = escape_markdown(text)
     assert len(line.splitlines()) == len(in_code(text).splitlines()) == 1
     assert "<" not in line
@@ -103,6 +103,6 @@ def test_a_text_is_one_line_without_marks(text: str, tmp_path: Path) -> None:
 
 def test_a_folders_name_does_not_leave_its_backticks() -> None:
     facts: dict[str, Any] = {"into": "tokens", "glossary": {"expressions": 1}, "about": "", "rows": []}
-    text = write_card("learnt", {}, model="a` <b>\n# x", **facts)
+    text = write_card("learned", {}, model="a` <b>\n# x", **facts)
     assert "<b>" not in text.replace("`a' <b> # x`", "")
     assert "\n# x" not in text

@@ -83,7 +83,7 @@ def run(folder: Path, model: Path | str, **options: Any) -> Path:
 def into_tokens(tmp_path: Path, glossary: Path, tiny_path: Path) -> Learn:
     """Into tokens, of a tiny model; few steps, few sentences."""
 
-    def tokens(output: str = "learnt", model: Path | str = tiny_path, **options: Any) -> Path:
+    def tokens(output: str = "learned", model: Path | str = tiny_path, **options: Any) -> Path:
         return run(tmp_path / output, model, **({"glossary": glossary} | TOKENS | options))
 
     return tokens
@@ -116,7 +116,7 @@ def cosine(a: torch.Tensor, b: torch.Tensor) -> float:
 
 
 def record(folder: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((folder / "learnt.json").read_text(encoding="utf-8"))
+    content: dict[str, Any] = json.loads((folder / "learned.json").read_text(encoding="utf-8"))
     return content
 
 
@@ -271,7 +271,7 @@ def test_killed_at_random_it_ends_as_if_it_had_not_been(
 
 
 def test_another_command_does_not_resume_it(into_tokens: Learn, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was learnt by then was learnt otherwise; what was not saved is nothing to resume."""
+    """What was learned by then was learned otherwise; what was not saved is nothing to resume."""
     with ended(1, die):
         into_tokens("cut", steps=5)
     with ended():
@@ -309,7 +309,7 @@ def test_an_expression_is_replaced_and_another_removed(
     model = composed("evaluate", "model=pretrained", f"model.path={second}")["model"]
     glossaries = learned_glossaries(ModelSettings.model_validate(model))
     assert [glossary["files"] for glossary in glossaries] == [["mine.tsv"], ["other.tsv"]]
-    assert glossary_note(None, glossaries) == ["with a glossary, learnt (mine.tsv, other.tsv)"]
+    assert glossary_note(None, glossaries) == ["with a glossary, learned (mine.tsv, other.tsv)"]
     old, new = loaded(first), loaded(second)
     tied, missed, rode = ["They tied the knot."], ["They missed the boat."], ["He takes us for a ride."]
     assert torch.equal(new.encode(missed), tiny.encode(missed))
@@ -335,7 +335,7 @@ def test_literal_uses_are_protected_in_a_model_that_does_not_tell_them_apart(
     encoder.meanings = Meanings({"home run": ["a success"]}, form=form)
     encoder.save(tmp_path / "read")
     by_default, stated = (
-        into_tokens("_".join(["learnt", *options]), model=tmp_path / "read", steps=1, **options)
+        into_tokens("_".join(["learned", *options]), model=tmp_path / "read", steps=1, **options)
         for options in ({}, {"literal": literal})
     )
     assert (by_default / "model.safetensors").read_bytes() == (stated / "model.safetensors").read_bytes()
@@ -388,7 +388,7 @@ def test_files_and_models_that_cannot_be_used_are_named(
 
 
 def test_other_tokens_in_a_sentence_stay_what_they_are(into_tokens: Learn, tmp_path: Path) -> None:
-    """What the model knew before keeps every bit, though the new expression is learnt beside it."""
+    """What the model knew before keeps every bit, though the new expression is learned beside it."""
     first = into_tokens("first")
     corpus = write(
         tmp_path / "both.txt", "They tied the knot in the bag.\nHe takes us for a ride, in the bag.\n"
@@ -477,7 +477,7 @@ def test_an_untrained_model_learns_with_the_gate_that_it_would_read_with(
 def test_a_text_goes_through_the_model_once_an_epoch(
     into_weights: Learn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its sentence and its expressions are learnt together; no epoch leaves a text out."""
+    """Its sentence and its expressions are learned together; no epoch leaves a text out."""
     seen: list[str] = []
     embed = Encoder.embed
 
