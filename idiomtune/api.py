@@ -26,7 +26,7 @@ from idiomtune.programs.process import Interrupts, run_alone
 if TYPE_CHECKING:
     import pandas as pd
 
-    from idiomtune.encoder.encoder import Encoder
+    from idiomtune.encoder.encoder import Encoder, Occurrence
     from idiomtune.reports import compare, frames, runs
     from idiomtune.reports.tables import Table
 
@@ -209,29 +209,66 @@ def gate(run: Run | str | Path, against: Run | str | Path | None = None, **optio
 
 
 def usage(
-    model: str | Path | Run | Encoder, texts: Sequence[str], expressions: str | Sequence[str]
+    model: str | Path | Run | Encoder,
+    texts: Sequence[str],
+    expressions: str | Sequence[str],
+    labels: Sequence[bool | None] | None = None,
 ) -> list[float]:
     """Literal or idiomatic? Of each text from 0 = literal to 1 = idiomatic.
 
-    >>> it.usage("minilm", ["The ship broke the ice.", "A joke broke the ice."], "break the ice")
+    Uses the model's gate; otherwise the shipped one (MiniLM) or one fitted once (minutes).
 
     Args:
-        model: a name, folder, Hub id, run (its best checkpoint) or encoder. Its gate tells usages, else
-            the one that comes with the project (`minilm`), else one that is fitted once, in minutes.
+        model: a name, folder, Hub id, run (its best checkpoint) or encoder.
         expressions: one for each text, or one for all, as a dictionary has them.
+        labels: your own, as of :meth:`idiomtune.encoder.encoder.Encoder.usage`.
 
     Returns:
         (N,); NaN where the expression is not in its text.
 
     Raises:
         UserError: if the model has no hidden layers.
+
+    >>> texts = ["The boy broke the ice on the pond.", "A joke broke the ice."]
+    >>> literal, idiomatic = it.usage("minilm", texts, "break the ice")
+    >>> assert literal < 0.5 < idiomatic
     """
     from idiomtune.encoder.arguments import usage_requests
 
     requests = usage_requests(texts, expressions)
     encoder: Any = model if hasattr(model, "usages") else _encoder(model)
-    usages: list[float] = encoder.usages(*requests)
+    usages: list[float] = encoder.usages(*requests, labels)
     return usages
+
+
+def find(
+    texts: str | Path | Sequence[str],
+    glossary: Any = "english",
+    model: str | Path | Run | Encoder = "minilm",
+) -> list[Occurrence]:
+    """Every expression of a glossary in texts, with meaning and usage: `idiomtune find`.
+
+    Args:
+        texts: a path (a text per line, or a table with a column `text`), or texts.
+        glossary: a name, a path, or expression → meaning; several in a list.
+        model: whose gate computes the usage; an encoder has its own glossary.
+
+    Returns:
+        A row for each occurrence, in the order of the texts; `pd.DataFrame(rows)` is a concordance.
+
+    Raises:
+        UserError: for everything that you can fix.
+
+    >>> row, = it.find(["At last a joke broke the ice."], {"break the ice": "make people relax"})
+    >>> assert (row.span, row.meaning) == ((15, 28), "make people relax")
+    """
+    from idiomtune.data.user.load import read_texts
+    from idiomtune.encoder.encoder import Encoder
+
+    if isinstance(texts, str | Path):
+        texts = list(read_texts(path_text(texts, "texts"), "texts"))
+    encoder = model if isinstance(model, Encoder) else Encoder(_model_path(model), glossary=glossary)
+    return encoder.find(texts)
 
 
 @run_alone

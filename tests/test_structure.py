@@ -58,7 +58,14 @@ FLOOR = {
 }
 
 # What a room, or a module, may not import though it stands on a lower floor; and which libraries.
-LIGHT = ("gate", "report", "new", "explore", "push")  # programs that import what is heavy once they need it
+LIGHT = (
+    "find",
+    "gate",
+    "report",
+    "new",
+    "explore",
+    "push",
+)  # import what is heavy once they need it
 _MODELS = ["sentence_transformers", "transformers", "accelerate"]
 _HEAVY = ["torch", *_MODELS, "numpy", "scipy", "matplotlib"]
 DATA_SETS = ("admire", "astitch", "idiolink", "magpie", "ncimp", "places", "semeval2022")

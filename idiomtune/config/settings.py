@@ -447,6 +447,29 @@ class ExploreSettings(Section):
             yield "output= and space= write the same page: give one of them"
 
 
+class FindSettings(Section):
+    """The command line of `idiomtune find`.
+
+    Attributes:
+        texts: files of texts.
+        glossary: tables, or names of the project's.
+    """
+
+    model_config = ConfigDict(strict=False)  # values of a command line are text
+
+    texts: Annotated[list[str], Field(min_length=1)]
+    model: Text = "minilm"
+    glossary: Annotated[list[str], BeforeValidator(_names_of_files), Field(min_length=1)] = Field(["english"])
+    trust_remote_code: bool = False
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    output: OutputPath | None = None
+    overwrite: bool = False
+
+    def problems(self) -> Iterator[str]:
+        if self.output is not None and self.output.suffix not in (".csv", ".tsv", ".jsonl"):
+            yield f"output={self.output}: must end in .csv, .tsv or .jsonl"
+
+
 # Settings of `idiomtune glossary`.
 
 

@@ -9,7 +9,7 @@ from typing import Any, get_args
 from idiomtune.errors import ArgumentTypeError, ArgumentValueError, UserError
 from idiomtune.expressions import Span, find_expression
 from idiomtune.io.files import checked_count, checked_text, describe_type, has_lone_surrogate
-from idiomtune.requests import Request, Role, find_span
+from idiomtune.requests import Request, Role, Usage, find_span
 
 Spans = Sequence[str | Span | None] | None
 
@@ -83,6 +83,30 @@ def usage_requests(
     ]
     usages = [replace(request, pooling="usage_terms", with_meanings=False) for request in requests]
     return [None if lack else usage for lack, usage in zip(lacks, usages, strict=True)], names
+
+
+def labelled_requests(
+    requests: Sequence[Request | None], names: Sequence[str], labels: Sequence[bool | None]
+) -> list[Usage]:
+    """The uses with a label, for a gate to be fitted to.
+
+    Raises:
+        ValueError: if there is not one label for each text, or no expression has both.
+    """
+    labels = text_list("labels", labels)
+    if len(labels) != len(requests):
+        raise ArgumentValueError(f"has {len(labels)} labels for {len(requests)} texts", option="labels")
+    if odd := [label for label in labels if label is not None and label not in (0, 1)]:
+        raise type_error("labels", "True (idiomatic), False (literal) or None", odd[0])
+    uses = [
+        Usage(f"labels {i}", name, request.text, request.span, bool(label))
+        for i, (request, name, label) in enumerate(zip(requests, names, labels, strict=True))
+        if request is not None and label is not None
+    ]
+    kinds = {(use.phrase, use.is_idiomatic) for use in uses}
+    if not any((phrase, not is_idiomatic) in kinds for phrase, is_idiomatic in kinds):
+        raise ArgumentValueError("no expression has both a True and a False", option="labels")
+    return uses
 
 
 def _find_words(text: str, words: str) -> Span | None:

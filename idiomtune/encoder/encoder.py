@@ -27,7 +27,14 @@ from torch import Tensor, nn
 
 from idiomtune.config import ModelSettings
 from idiomtune.data.usages import labelled_usages
-from idiomtune.encoder.arguments import Spans, requests_for, text_list, type_error, usage_requests
+from idiomtune.encoder.arguments import (
+    Spans,
+    labelled_requests,
+    requests_for,
+    text_list,
+    type_error,
+    usage_requests,
+)
 from idiomtune.encoder.checks import check_embeddings
 from idiomtune.encoder.choose_glossary import choose_meanings
 from idiomtune.encoder.forward import (
@@ -57,7 +64,7 @@ from idiomtune.encoder.reading import Prompts, Reader, Tokenizer, prompts_of, sp
 from idiomtune.encoder.saved_expressions import load_expressions, save_expressions
 from idiomtune.encoder.sharding import compute_device
 from idiomtune.encoder.static import StaticTokens
-from idiomtune.encoder.usage_gate import GatedRequests, bare_expression, gate_of, shipped_gate
+from idiomtune.encoder.usage_gate import GatedRequests, bare_expression, fit_gate, gate_of, shipped_gate
 from idiomtune.errors import ArgumentTypeError, ArgumentValueError, UserError
 from idiomtune.expressions import Forms, Span
 from idiomtune.io.files import cache_folder, checked_count, one_line, path_text
@@ -481,28 +488,44 @@ class Encoder(nn.Module):
         embeddings = embeddings[0] if is_single else embeddings
         return embeddings.numpy() if convert_to_numpy else embeddings
 
-    def usage(self, texts: Iterable[str], expressions: str | Sequence[str | Span]) -> list[float]:
+    def usage(
+        self,
+        texts: Iterable[str],
+        expressions: str | Sequence[str | Span],
+        labels: Sequence[bool | None] | None = None,
+    ) -> list[float]:
         """How idiomatically each text uses an expression, from 0 = literal to 1 = idiomatic.
 
         By the gate of the model's meanings, the one that comes with the project (`minilm`), or one that is
         fitted once, which takes minutes.
 
-        >>> Encoder("minilm").usage(["They broke the ice with a joke."], "break the ice")
-
         Args:
             texts: N texts.
             expressions: one for each text, as `spans` of :meth:`encode`; or one for all.
+            labels: N, True for an idiomatic use, False for a literal one, None for an unknown one. A second
+                gate is fitted to these, and its logits are added to the first gate's.
 
         Returns:
             (N,); NaN where the expression is not in its text.
 
         Raises:
-            TypeError, ValueError, UserError: as :meth:`encode`; if a gate cannot be fitted.
-        """
-        return self.usages(*usage_requests(texts, expressions))
+            TypeError, ValueError, UserError: as :meth:`encode`; if a gate cannot be fitted, such as to labels
+                that are of one kind for each expression.
 
-    def usages(self, requests: Sequence[Request | None], names: Sequence[str]) -> list[float]:
-        """As :meth:`usage`, of what :func:`usage_requests` made."""
+        >>> encoder = Encoder("minilm")
+        >>> texts = ["The boy broke the ice on the pond.", "A joke broke the ice."]
+        >>> literal, idiomatic = encoder.usage(texts, "break the ice")
+        >>> assert literal < 0.5 < idiomatic
+        """
+        return self.usages(*usage_requests(texts, expressions), labels)
+
+    def usages(
+        self,
+        requests: Sequence[Request | None],
+        names: Sequence[str],
+        labels: Sequence[bool | None] | None = None,
+    ) -> list[float]:
+        """As :meth:`usage`, of the requests from :func:`usage_requests`."""
         pairs = [
             (request, name) for request, name in zip(requests, names, strict=True) if request is not None
         ]
@@ -511,11 +534,15 @@ class Encoder(nn.Module):
             log.warning("%d of %d texts lack their expression, as %r: NaN", missing, len(requests), first)
         if not pairs:
             return [math.nan] * missing
-        gate = gate_of(self, labelled_usages)
-        features = self.usage_features(
-            [request for request, _ in pairs] + [bare_expression(n) for _, n in pairs], gate.layers
-        )
-        usages = iter(gate.usage(*gate.terms(features).chunk(2)).tolist())
+        gates = [gate_of(self, labelled_usages)]
+        if labels is not None:
+            gates.append(fit_gate(self.reading(None), labelled_requests(requests, names, labels)))
+        texts = [request for request, _ in pairs] + [bare_expression(name) for _, name in pairs]
+        logits = torch.zeros(len(pairs))
+        for gate in gates:
+            features = self.usage_features(texts, gate.layers)
+            logits += gate.usage(*gate.terms(features).chunk(2)).cpu().logit()
+        usages = iter(logits.sigmoid().tolist())
         return [math.nan if request is None else next(usages) for request in requests]
 
     def find(self, texts: Iterable[str]) -> list[Occurrence]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +22,14 @@ from idiomtune.data.dictionaries import (
     read_wordnet,
     wiktionary_file,
 )
-from idiomtune.data.user.forms import CORPUS
+from idiomtune.data.user.load import read_texts
 from idiomtune.data.user.source import find_sources
-from idiomtune.data.user.table import UserTable
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import first_clause, is_findable
 from idiomtune.errors import UserError
 from idiomtune.expressions import ExpressionIndex, Forms, contained_expressions, plain_expression
-from idiomtune.io.files import is_file, list_names, one_line, read_text, sync, text_lines, user_path
+from idiomtune.io.files import list_names, one_line, sync, user_path
 from idiomtune.io.outputs import reserved_output
-from idiomtune.io.tables import is_table
 
 log = logging.getLogger(__name__)
 
@@ -174,15 +172,6 @@ def _occurrences(location: str, senses: Iterable[str], forms: Forms) -> Counter[
     """Expression → number of texts that have it."""
     index = ExpressionIndex(senses, forms)
     counts: Counter[str] = Counter()
-    for text in _texts(location):
+    for text in read_texts(location, "in"):
         counts.update({name for _, _, name in index.find(text)})
     return counts
-
-
-def _texts(location: str) -> Iterator[str]:
-    path = user_path(location, "in")
-    if is_file(path) and not is_table(path):
-        yield from filter(None, map(str.strip, text_lines(read_text(path))))
-    else:
-        for source in find_sources([location], "in"):
-            yield from UserTable(source, [CORPUS]).read(lambda record: record.marked_text()[0])

@@ -1,0 +1,82 @@
+"""Occurrences of expressions: on the command line, in files, from Python; labels of a user's own."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import idiomtune as it
+from idiomtune.errors import UserError
+from idiomtune.programs.find import main
+
+TEXTS = [
+    "Well. At last a joke broke the ice.",
+    "Nothing here.",
+    "The boy broke the ice on the pond with a stick.",
+]
+
+
+def test_a_concordance_on_the_screen_and_in_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts, table = tmp_path / "texts.txt", tmp_path / "texts.csv"
+    texts.write_text("\n".join(TEXTS), encoding="utf-8")
+    pd.DataFrame({"text": TEXTS}).to_csv(table, index=False)
+    glossary = tmp_path / "mine.tsv"
+    glossary.write_text("expression\tmeaning\nbreak the ice\tmake people relax\n", encoding="utf-8")
+    assert main([str(texts), f"glossary={glossary}", f"output={tmp_path / 'a.jsonl'}"]) == 0
+    assert "make people relax" in capsys.readouterr().out
+    assert main([str(table), f"glossary={glossary}", f"output={tmp_path / 'a.tsv'}"]) == 0
+    rows = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert rows == pd.read_csv(tmp_path / "a.tsv", sep="\t").to_dict("records")
+    assert [(row["text"], row["start"], row["end"]) for row in rows] == [(0, 21, 34), (2, 8, 21)]
+    assert rows[0]["sentence"] == "At last a joke broke the ice."
+    assert rows[1]["usage"] < 0.5 < rows[0]["usage"]
+    assert main([str(texts), f"glossary={glossary}", f"output={tmp_path / 'a.tsv'}"]) == 2
+    assert "overwrite=true" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ([], "texts"),
+        (["none.txt"], "none.txt"),
+        (["glosary=x.tsv", "none.txt"], "glosary"),
+        (["none.txt", "output=a.pdf"], "output=a.pdf"),
+    ],
+)
+def test_what_is_wrong_is_named(arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    assert named in capsys.readouterr().err
+
+
+def test_own_labels_correct_the_gate() -> None:
+    """With literal uses labelled idiomatic, the gate is turned round."""
+    literal = [
+        "The boy broke the ice with a stick.",
+        "An axe broke the ice there.",
+        "Boots broke the ice on the path.",
+    ]
+    idiomatic = [
+        "A game broke the ice.",
+        "A toast broke the ice there.",
+        "Her smile broke the ice between them.",
+    ]
+    unknown = ["A hammer broke the ice at last.", "Some wine broke the ice at last.", "No ice."]
+    labels = [True] * 3 + [False] * 3 + [None] * 3
+    plain = it.usage("minilm", [*literal, *idiomatic, *unknown], "break the ice")
+    turned = it.usage("minilm", [*literal, *idiomatic, *unknown], "break the ice", labels)
+    assert plain[6] < plain[7]
+    assert turned[6] > turned[7]
+    assert turned[8] != turned[8]
+    for wrong in (labels[:-1], [True] * 9, ["yes"] * 9):
+        with pytest.raises(UserError, match="labels"):
+            it.usage("minilm", [*literal, *idiomatic, *unknown], "break the ice", wrong)  # type: ignore[arg-type]
+
+
+def test_from_python(tmp_path: Path) -> None:
+    (row,) = it.find(TEXTS[:2], {"break the ice": "make people relax"})
+    (path := tmp_path / "texts.txt").write_text("\n".join(TEXTS[:2]), encoding="utf-8")
+    assert it.find(path, {"break the ice": "make people relax"}) == [row]
+    assert it.find(
+        TEXTS[:2], model=it.Encoder("minilm", glossary={"break the ice": "make people relax"})
+    ) == [row]
