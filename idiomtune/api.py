@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 def train(experiment: str | Path | None = None, *overrides: str, data: Any = None, **options: Any) -> Run:
     """Fine-tune a model: `idiomtune train`.
 
-    >>> run = it.train("idiolink_ft", data="sample", trainer={"max_epochs": 2}, run_dir="runs/a")
+    >>> trainer = {"max_epochs": 6, "learning_rate": 1e-4}
+    >>> run = it.train("idiolink_ft", data="sample", trainer=trainer, run_dir="runs/a")
     >>> run = it.train(data=rows, model="minilm")                      # your own rows: the experiment `own`
 
     Args:

@@ -13,6 +13,7 @@ import pytest
 from idiomtune import __version__
 from idiomtune.__main__ import PROGRAMS
 from idiomtune.config.compose import config_names
+from idiomtune.data.sources import SAMPLE_ROOT
 from idiomtune.programs.run import run_program
 from tests.mistakes import PAIRS
 from tests.own_data import mixture_options, write, write_pairs
@@ -45,6 +46,27 @@ def test_help_is_quick_and_lists_what_there_is(program: str, tmp_path: Path) -> 
         assert not list(tmp_path.iterdir())
     assert run(program, "--help", "device=cpu").stdout == done.stdout  # as Hydra has it
     assert run(program, "--version").stdout.strip() == f"idiomtune {__version__}"
+
+
+@pytest.mark.slow
+def test_the_first_run_shows_a_held_out_query_before_and_after(tmp_path: Path) -> None:
+    """`make run`'s own command with MiniLM, for an epoch: on its last screen both models' first documents."""
+    (command,) = re.findall(r"python -m (train .*data=sample .*)", (ROOT / "Makefile").read_text("utf-8"))
+    short = ("trainer.max_epochs=1", "benchmark.idiolink.query_modes=[sentence,span]", "device=cpu")
+    done = run(*command.split(), *short, f"run_dir={tmp_path / 'run'}", cold=True)
+    assert done.returncode == 0, done.stderr
+    val = json.loads((SAMPLE_ROOT / "idiolink" / "val" / "queries.json").read_text("utf-8"))
+    lines = done.stdout.splitlines()
+    answers = [line.strip() for line in lines if line.startswith(("  ✓", "  ✗"))]
+    (query,) = [query for query in val if query["sentence"] in " ".join(done.stdout.split())]
+    expected = []
+    for folder in ("per_query_baseline", "per_query"):
+        records = (tmp_path / "run" / folder / "idiolink.jsonl").read_text("utf-8").splitlines()
+        start = {"split": "val+train", "mode": "sentence", "id": query["id"]}
+        (record,) = [r for r in map(json.loads, records) if r | start == r]
+        expected += [("✗✓"[document["relevant"]], document["usage"]) for document in record["top"][:3]]
+    assert [(line[0], re.split("[:,]", line[2:])[0]) for line in answers] == expected
+    assert max(map(len, answers)) <= 100
 
 
 OWN = "+experiment=own data.train=train.csv trainer.batch_size=16 trainer.max_epochs=1 data.val_share=0.25"
@@ -155,7 +177,7 @@ def test_evaluating_best_gives_the_runs_scores(tmp_path: Path) -> None:
     trained = run(
         *("train", *IDIOLINK.split(), "benchmark=[idiolink]", *modes, f"run_dir={folder}"),
         *("eval.every=end", "trainer.monitor=idiolink/val/sentence/r_precision"),
-        *("trainer.max_steps=5", "trainer.learning_rate=2e-4"),
+        *("trainer.max_steps=15", "trainer.max_epochs=5", "trainer.learning_rate=1e-4"),
         environment={"IDIOM_DATA": "/nonexistent"},
     )
     assert trained.returncode == 0, trained.stderr
@@ -180,10 +202,10 @@ def test_evaluating_best_gives_the_runs_scores(tmp_path: Path) -> None:
         assert ours["scores"][key] > ours["baseline"][key] + 0.03
     margin = "margin=idiolink/val/span/ndcg@10:0.1"
     done = run("train.gate", str(output), f"against={folder}", margin, f"output={tmp_path / 'gate.json'}")
-    assert done.returncode == 3, done.stderr  # three idioms are too few
+    assert done.returncode == 0, done.stderr
     (check,) = json.loads((tmp_path / "gate.json").read_text())["checks"]
-    assert check["interval"] is None
-    assert (check["num_queries"] > 3, check["num_clusters"]) == (True, 3)
+    assert check["interval"] == pytest.approx([0.0, 0.0], abs=1e-9)  # the same model
+    assert (check["num_queries"], check["num_clusters"]) == (48, 12)
 
 
 # ------------------------------------------------------------------ sweeps

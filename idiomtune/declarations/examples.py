@@ -60,6 +60,7 @@ class Example:
         kind: its label, if it has one.
         topic: what it is about, as "idiom “break the ice”".
         answers: the page shows the first five.
+        untrained_answers: those of the model before training.
         metric, score: what it is judged by; `remark` stands behind them.
     """
 
@@ -70,6 +71,7 @@ class Example:
     score: str
     remark: str
     answers: Sequence[Answer]
+    untrained_answers: Sequence[Answer] = ()
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,7 @@ class Examples:
         lists: heading → examples.
         notes: what is missing, a sentence each.
         as_pictures: answers are images with captions, side by side.
+        greatest_gain: the query with most right answers gained among the first three; None if none gained.
     """
 
     title: str
@@ -98,6 +101,11 @@ class Examples:
     notes: Sequence[str] = ()
     shares: Shares | None = None
     as_pictures: bool = False
+    greatest_gain: Example | None = None
+
+
+GAINED_MOST = "Gained most by training"
+NUM_FIRST = 3  # answers that a run's last screen shows
 
 
 def worst_and_best(
@@ -120,7 +128,7 @@ def worst_and_best(
         "Worst": ordered[:number],
         "Best": ordered[::-1][:number],
         "Lost most by training": [pair for change, pair in changed[:number] if change < 0],
-        "Gained most by training": [pair for change, pair in changed[::-1][:number] if change > 0],
+        GAINED_MOST: [pair for change, pair in changed[::-1][:number] if change > 0],
     }
     return {heading: [example(*pair) for pair in chosen] for heading, chosen in lists.items() if chosen}
 

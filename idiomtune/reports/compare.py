@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from idiomtune.declarations.registry import benchmark_type
 from idiomtune.declarations.score import Score, Verdict
 from idiomtune.io.files import list_names
 from idiomtune.reports.frames import NUM_NAMED, Group, read_items
@@ -241,7 +242,27 @@ def beats_untrained(differences: Sequence[Difference]) -> str:
     )
     cannot_choose = untrained_mean >= _PERFECT or max(d.num_queries for d in differences) == 1
     no_choice = "; this score cannot choose a checkpoint" if cannot_choose else ""
-    return f"{beats} the untrained model: {name} {trained_mean:.4f}, was {untrained_mean:.4f}{no_choice}"
+    change = _describe_mean_change(differences)
+    return (
+        f"{beats} the untrained model: {name} {trained_mean:.4f}, was {untrained_mean:.4f}{change}{no_choice}"
+    )
+
+
+def _describe_mean_change(differences: Sequence[Difference]) -> str:
+    """` (+0.0625, 95% by idiom [+0.0312, +0.0931])`: of the mean of scores; "" without such an interval.
+
+    Whole idioms are resampled, and all scores of an idiom's queries with it.
+    """
+    first = differences[0]
+    clusters = first.changes.index
+    for d in differences:
+        is_whole = d.by_cluster is not None and not d.in_ranks and len(d.changes) == d.num_queries
+        if not is_whole or not d.changes.index.equals(clusters):
+            return ""
+    changes = np.mean([d.changes.to_numpy() for d in differences], axis=0)
+    low, high = mean_interval(changes, clusters)
+    unit = benchmark_type(first.score.benchmark).cluster
+    return f" ({changes.mean():+.4f}, 95% by {unit} [{low:+.4f}, {high:+.4f}])"
 
 
 def head_verdicts(groups: Sequence[Group], compared: Sequence[GroupComparison]) -> list[str]:

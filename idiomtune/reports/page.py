@@ -10,8 +10,8 @@ from typing import Any
 
 from PIL import Image
 
-from idiomtune.declarations.examples import Examples
-from idiomtune.declarations.registry import benchmark_types, resolve
+from idiomtune.declarations.examples import Example, Examples
+from idiomtune.declarations.registry import benchmark_type, benchmark_types, resolve
 from idiomtune.io.pages import template
 from idiomtune.io.secrets import OPTION, secret_in
 from idiomtune.reports.compare import GroupComparison, comparison_notes, head_verdicts
@@ -149,6 +149,16 @@ def examples_of(run: RunResults) -> tuple[list[Examples], list[str]]:
             examples.append(resolve(benchmark.examples)(records))
             notes += records.notes
     return [of_score for of_score in examples if of_score is not None], notes
+
+
+def find_greatest_gain(run: RunResults) -> tuple[Examples, Example] | None:
+    """The query that gained most by training, of the first monitored benchmark that has one."""
+    for name in dict.fromkeys(key.partition("/")[0] for key in run.monitor):
+        if (show := benchmark_type(name).examples) is not None:
+            examples = resolve(show)(RecordsOfRun(run, name))
+            if examples is not None and (example := examples.greatest_gain) is not None:
+                return examples, example
+    return None
 
 
 def thumbnail(path: Path | None) -> str | None:

@@ -7,10 +7,12 @@ import shlex
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from textwrap import wrap
 
+from idiomtune.declarations.examples import NUM_FIRST, Example, Examples
 from idiomtune.declarations.score import ScoreTable
 from idiomtune.errors import UserError
-from idiomtune.io.files import list_names, printable, write_text
+from idiomtune.io.files import list_names, one_line, printable, write_text
 from idiomtune.reports.compare import UNTRAINED, Difference, beats_untrained, compare, compare_monitored
 from idiomtune.reports.frames import group_runs, notes_of, options_of, short_key
 from idiomtune.reports.runs import RunResults, find_runs, read_run, read_runs
@@ -28,6 +30,7 @@ log = logging.getLogger(__name__)
 
 _MAX_JOBS = 30
 _MAX_WORSE = 3
+_LINE = 100  # columns
 
 
 def show_finished_run(folder: Path, *, all_scores: bool) -> None:
@@ -36,7 +39,11 @@ def show_finished_run(folder: Path, *, all_scores: bool) -> None:
     The screen has the monitored scores with intervals, what became worse, and what to do next.
     """
     try:
-        from idiomtune.reports.page import PAGE, page  # with matplotlib, which takes a second
+        from idiomtune.reports.page import (
+            PAGE,
+            find_greatest_gain,
+            page,
+        )  # with matplotlib, which takes a second
 
         run = read_run(folder, folder.name)
         groups = group_runs([run])
@@ -51,6 +58,8 @@ def show_finished_run(folder: Path, *, all_scores: bool) -> None:
         for table in tables:
             if table.rows:
                 print_table(table)
+        if gain := find_greatest_gain(run):
+            print("\n".join(_format_before_and_after(*gain)))
         # What was scored, then what there is to know of it.
         print_notes(str(run.meta.get("data", "")).split("; ")[1:])
         for note in run.notes:
@@ -69,6 +78,24 @@ def show_finished_run(folder: Path, *, all_scores: bool) -> None:
         log.info("next: idiomtune push %s repo_id=<user/name> dry_run=true   # the model card", name)
     except Exception as error:  # nothing about a page may spoil a finished run
         log.warning("%s could not be written (%s: %s)", folder / "report.html", type(error).__name__, error)
+
+
+def _format_before_and_after(examples: Examples, example: Example) -> list[str]:
+    """A query, and what both models find first: each answer right (✓) or wrong (✗)."""
+    source = f" ({examples.subtitle})" if examples.subtitle else ""
+    noun = f"{example.kind} query" if example.kind else "query"
+    query = wrap(one_line(f"{example.topic}: {example.text}"), _LINE - 2, max_lines=2, placeholder=" …")
+    lines = [
+        f"Before and after: the {noun} that gained most{source}",
+        *(f"  {line}" for line in query),
+    ]
+    for model, answers in ((UNTRAINED, example.untrained_answers), ("trained", example.answers)):
+        lines.append(f"The {model} model finds first:")
+        for answer in answers[:NUM_FIRST]:
+            label = f"{answer.label}: " if answer.label else ""
+            lines.append(f"  {'✓' if answer.is_right else '✗'} {label}{answer.text}")
+    lines = [one_line(line) for line in lines]
+    return [line if len(line) <= _LINE else line[: _LINE - 1] + "…" for line in lines]
 
 
 def _monitored_table(run: RunResults, differences: Sequence[Difference]) -> Table:

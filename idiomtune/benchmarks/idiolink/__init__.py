@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -17,6 +17,8 @@ from idiomtune.data.locations import idiolink_folder, idiolink_split
 from idiomtune.data.names import CV_SPLIT, QueryMode
 from idiomtune.declarations.benchmark import BenchmarkOptions, TableCell
 from idiomtune.declarations.examples import (
+    GAINED_MOST,
+    NUM_FIRST,
     Answer,
     Example,
     Examples,
@@ -80,6 +82,10 @@ class _QueryRecord(BaseModel, strict=True):
     recall_at_r: dict[str, float] = {}
     top: list[_FoundDocument]
 
+    def first_score(self) -> float:
+        """Of the first three documents how many are right; among equals, nDCG@10."""
+        return 10 * sum(document.relevant for document in self.top[:NUM_FIRST]) + self.ndcg
+
     @property
     def keys_begin(self) -> str:
         """How the keys of its split and mode begin."""
@@ -131,13 +137,18 @@ def _examples(run: QueryRecords) -> Examples | None:
     if not queries:
         return None
     texts, notes = _documents(run.files)
-    shown = worst_and_best(
-        [(query, untrained.get(query.id)) for query in queries],
-        lambda query: query.ndcg,
-        lambda query, before: _example(query, before, texts),
-    )
+
+    def lists(
+        shown: Sequence[_QueryRecord], score: Callable[[_QueryRecord], float]
+    ) -> dict[str, list[Example]]:
+        pairs = [(query, untrained.get(query.id)) for query in shown]
+        return worst_and_best(pairs, score, lambda query, before: _example(query, before, texts))
+
     subtitle = f"IdioLink {queries[0].split}, {queries[0].mode}"
-    return Examples("What it retrieves", subtitle, shown, notes, _shares(queries, texts))
+    idiomatic = [query for query in queries if query.usage == "idiomatic"]
+    (gain, *_) = lists(idiomatic, _QueryRecord.first_score).get(GAINED_MOST, [None])
+    shown = lists(queries, lambda query: query.ndcg)
+    return Examples("What it retrieves", subtitle, shown, notes, _shares(queries, texts), greatest_gain=gain)
 
 
 def _documents(files: Mapping[str, str]) -> tuple[_Texts, list[str]]:
@@ -157,13 +168,17 @@ def _documents(files: Mapping[str, str]) -> tuple[_Texts, list[str]]:
     return texts, [f"documents are shown by their ids: {', '.join(missing)}"] if missing else []
 
 
-def _example(query: _QueryRecord, before: _QueryRecord | None, texts: _Texts) -> Example:
+def _answers(query: _QueryRecord, texts: _Texts) -> list[Answer]:
     answers = []
     for document in query.top:
         text, idiom = texts.get(document.id, (document.id, query.idiom))
         mark = "✓ relevant" if document.relevant else "✗ not relevant"
         label = document.usage if idiom == query.idiom else f"{document.usage}, of “{idiom}”"
         answers.append(Answer(text, mark, document.relevant, document.usage, label))
+    return answers
+
+
+def _example(query: _QueryRecord, before: _QueryRecord | None, texts: _Texts) -> Example:
     return Example(
         query.sentence,
         kind=query.usage,
@@ -171,7 +186,8 @@ def _example(query: _QueryRecord, before: _QueryRecord | None, texts: _Texts) ->
         metric="nDCG@10",
         score=f"{query.ndcg:.3f}",
         remark="" if before is None else f", untrained {before.ndcg:.3f}",
-        answers=answers,
+        answers=_answers(query, texts),
+        untrained_answers=[] if before is None else _answers(before, texts),
     )
 
 

@@ -16,7 +16,15 @@ from pydantic import BaseModel, Field, model_validator
 
 from idiomtune.declarations.benchmark import BenchmarkOptions, QueryResult, TableCell, results_of
 from idiomtune.declarations.dataset import OWN_VAL
-from idiomtune.declarations.examples import Answer, Example, Examples, QueryRecords, worst_and_best
+from idiomtune.declarations.examples import (
+    GAINED_MOST,
+    NUM_FIRST,
+    Answer,
+    Example,
+    Examples,
+    QueryRecords,
+    worst_and_best,
+)
 from idiomtune.declarations.options import Count, Text
 from idiomtune.declarations.registry import benchmark
 from idiomtune.declarations.score import Metric, Score
@@ -123,6 +131,10 @@ class _HeldOutQuery(BaseModel, strict=True):
     is_main: bool = False
     top: list[_Found] = []
 
+    def first_score(self) -> float:
+        """Of the first three texts how many are right; among equals, nDCG@10."""
+        return 10 * sum(text.grade > 0 for text in self.top[:NUM_FIRST]) + self.ndcg
+
 
 def _examples(run: QueryRecords) -> Examples | None:
     """Worst and best queries by nDCG@10, and those that training changed most; None without any."""
@@ -132,15 +144,22 @@ def _examples(run: QueryRecords) -> Examples | None:
     shown = [q for q in queries if q.is_main] or [q for q in queries if q.mode == queries[0].mode]
     before = {(q.name, q.mode, q.id): q for q in run.read(_HeldOutQuery, untrained=True) if q.top}
     pairs = [(query, before.get((query.name, query.mode, query.id))) for query in shown]
-    return Examples("What it finds", "", worst_and_best(pairs, lambda query: query.ndcg, _example))
+    lists = worst_and_best(pairs, lambda query: query.ndcg, _example)
+    (gain, *_) = worst_and_best(pairs, _HeldOutQuery.first_score, _example).get(GAINED_MOST, [None])
+    return Examples("What it finds", "", lists, greatest_gain=gain)
+
+
+def _answers(query: _HeldOutQuery) -> list[Answer]:
+    marks = ("✗ not relevant", "✓ relevant")
+    return [Answer(d.text or d.id, marks[d.grade > 0], d.grade > 0) for d in query.top]
 
 
 def _example(query: _HeldOutQuery, before: _HeldOutQuery | None) -> Example:
-    marks = ("✗ not relevant", "✓ relevant")
-    answers = [Answer(d.text or d.id, marks[d.grade > 0], d.grade > 0) for d in query.top]
     remark = "" if before is None else f", untrained {before.ndcg:.3f}"
     topic = f"by {query.mode}" + (f", {query.name}" if query.name else "")
-    return Example(query.query, "", topic, "nDCG@10", f"{query.ndcg:.3f}", remark, answers)
+    untrained = [] if before is None else _answers(before)
+    score = f"{query.ndcg:.3f}"
+    return Example(query.query, "", topic, "nDCG@10", score, remark, _answers(query), untrained)
 
 
 def _facts(name: str, metrics: Sequence[Metric], **facts: Any) -> dict[str, Any]:

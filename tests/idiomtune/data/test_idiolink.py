@@ -147,7 +147,7 @@ def test_folds_hold_out_every_idiom_once(sample_root: Path) -> None:
         assert fold_splits(sample_root, fold, 4)[1].queries == scored.queries
     assert sorted(held_out) == sorted(idioms)
     for fold, folds in ((4, 4), (0, 99)):
-        with pytest.raises(UserError, match=rf"data\.fold={fold} of data\.folds={folds}: .* 9 idioms"):
+        with pytest.raises(UserError, match=rf"data\.fold={fold} of data\.folds={folds}: .* 18 idioms"):
             fold_splits(sample_root, fold, folds)
 
 

@@ -277,7 +277,7 @@ def test_a_file_holds_all_that_it_shows(tiny_path: Path, tmp_path: Path) -> None
 def test_the_corpus_of_a_page_with_a_server_is_asked_for(explorer: Explorer) -> None:
     data = data_of(page(explorer, "Tiny", live=True))
     assert (data["live"], data["documents"], "answers" in data) == (True, {}, False)
-    assert len(data["scores"]["span"]) == len(data["queries"]) == 12
+    assert len(data["scores"]["span"]) == len(data["queries"]) == 48
     assert set(data["usages"]) == {"literal", "idiomatic", "simplification", "sense"}
 
 
@@ -388,7 +388,7 @@ def test_a_run_is_its_model_before_and_after(tiny_path: Path, tmp_path: Path) ->
     assert before.settings.path == str(tiny_path)
     assert find_models(str(run / "best")) == [before, after]
     corpus = find_corpus(ExploreSettings(models=[str(run)]))
-    assert len(corpus.relevant) == len(corpus.queries) == 12
+    assert len(corpus.relevant) == len(corpus.queries) == 48
     with pytest.raises(UserError, match=f"2 runs.*{tmp_path}"):
         find_models(str(tmp_path))
 

@@ -40,7 +40,7 @@ def test_every_option_of_the_loss() -> None:
 def test_anchors_and_batches() -> None:
     assert num_anchors(objective()) == 24
     assert num_anchors(objective("objective.documents_as_queries=true")) == 144
-    assert num_anchors(objective("objective.split=val")) == 12
+    assert num_anchors(objective("objective.split=val")) == 48
     assert len(objective("trainer.batch_size=10").epoch_steps(0, 1)) == 3
     assert len(objective("trainer.batch_size=10", "objective.drop_last=true").epoch_steps(0, 1)) == 2
     assert objective("seed=1").epoch_steps(0, 1) != objective("seed=2").epoch_steps(0, 1)
@@ -84,10 +84,10 @@ def test_a_fold_is_trained_on_the_others_idioms() -> None:
         (scored,) = benchmark.splits  # type: ignore[attr-defined]
         held_out = {q.idiom for q in scored.queries}
         trained = {idiom for idiom, _ in objective(*options).idiom_sentences}
-        assert (scored.name, len(held_out), len(trained)) == ("cv", 3, 6)
+        assert (scored.name, len(held_out), len(trained)) == ("cv", 6, 12)
         assert not held_out & (trained | every)
         every |= held_out
-    assert len(every) == 9
+    assert len(every) == 18
 
 
 def test_the_experts_ranking_loss() -> None:

@@ -3,12 +3,14 @@
 import logging
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from idiomtune.reports.compare import Difference, beats_untrained
 from idiomtune.reports.screens import show_finished_run, show_finished_sweep, show_scores
 from idiomtune.reports.tables import Table, plain_text
-from tests.planted_runs import SCORES, plant, plant_queries, score_at, table_of
+from tests.own_data import write_lines
+from tests.planted_runs import SCORES, plant, plant_queries, query, score_at, table_of
 
 NDCG = "idiolink/val/sentence/ndcg@10"
 BEFORE = {f"{idiom}{number}": 0.5 + 0.01 * number for idiom in "abcdefgh" for number in range(6)}
@@ -55,6 +57,52 @@ def test_a_run_ends_in_its_verdict(
         # Of the scores that chose no checkpoint, those that became worse.
         is_named = "worse than untrained: idiolink/val/sentence/r_precision" in caplog.text
         assert is_named == (verdict == "worse")
+
+
+def test_a_run_shows_the_idiomatic_query_that_gained_most(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With three documents that each model finds; nothing where no query gained."""
+    gains = {"a1": 0.6, "b1": 0.9, "c1": 0.8}
+    folder = plant_queries(tmp_path / "run", gains, dict.fromkeys(gains, 0.2))
+    usages = {"before": "literal sense literal", "after": "sense sense literal sense"}
+    for model, part in (("before", "per_query_baseline"), ("after", "per_query")):
+        top = [
+            {"id": f"{model} {number} \x1b {'long ' * 30}", "usage": usage, "relevant": usage == "sense"}
+            for number, usage in enumerate(usages[model].split())
+        ]
+        records = [
+            query(name, gain if model == "after" else 0.2, usage=usage, top=top)
+            for (name, gain), usage in zip(gains.items(), ("idiomatic", "literal", "idiomatic"), strict=True)
+        ]
+        write_lines(folder / part / "idiolink.jsonl", records)
+    show_finished_run(folder, all_scores=False)
+    shown = capsys.readouterr().out
+    assert "sentence of c1" in shown
+    assert not {"sentence of a1", "sentence of b1"} & set(map(str.strip, shown.splitlines()))
+    answers = [line.strip() for line in shown.splitlines() if line.startswith(("  ✓", "  ✗"))]
+    starts = ["✗ literal: before 0", "✓ sense: before 1", "✗ literal: before 2"]
+    starts += ["✓ sense: after 0", "✓ sense: after 1", "✗ literal: after 2"]
+    assert len(answers) == 6
+    assert all(line.startswith(start) for line, start in zip(answers, starts, strict=True))
+    assert max(map(len, answers)) <= 98
+    assert "\x1b" not in shown
+    for name, values in (("lost", {"a1": 0.1}), ("alone", None)):
+        show_finished_run(plant_queries(tmp_path / name, {"a1": 0.1}, values), all_scores=False)
+        assert "sentence of" not in capsys.readouterr().out
+
+
+def test_the_mean_of_scores_has_an_interval_by_whole_idioms() -> None:
+    """If all scores are of the same queries, and there are idioms enough."""
+    changes = pd.Series([0.1, 0.3] * 6, index=[idiom for idiom in "abcdef" for _ in range(2)])
+
+    def difference(by_cluster: tuple[float, float] | None, changes: pd.Series = changes) -> Difference:
+        return Difference(score_at(NDCG), 0.6, 0.4, 12, 6, (0.1, 0.2), by_cluster, changes=changes)
+
+    ends = (0.2, 0.2)
+    assert "(+0.2000, 95% by idiom [+0.2000, +0.2000])" in beats_untrained([difference(ends)] * 2)
+    for other in (difference(None), difference(ends, changes[:-1]), difference(ends, changes[::-1])):
+        assert "95%" not in beats_untrained([difference(ends), other])
 
 
 def test_all_scores_are_shown_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

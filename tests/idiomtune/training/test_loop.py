@@ -52,9 +52,9 @@ def test_a_run_leaves_the_folder_that_was_promised(
     assert [read_state(path).epoch for path in checkpoints(folder)] == [1, 2]
     assert (folder / "plots" / "learning_curve.png").stat().st_size > 10_000
     rows = (folder / "per_query" / "idiolink.jsonl").read_text().splitlines()
-    assert len(rows) == 12
+    assert len(rows) == 48
     maps = [json.loads(row) for row in (folder / "per_query" / "idiolink.map.jsonl").read_text().splitlines()]
-    assert [(one["split"], len(one["points"])) for one in maps] == [("val", 20)] * 3
+    assert [(one["split"], len(one["points"])) for one in maps] == [("val", 20)] * 12
     before = [json.loads(r) for r in (folder / "per_query_baseline/idiolink.jsonl").read_text().splitlines()]
     mean = sum(record["ndcg@10"] for record in before) / len(before)
     assert card["baseline"][KEY] == pytest.approx(mean)

@@ -24,7 +24,7 @@ from idiomtune.errors import Pruned
 from idiomtune.programs.call import Call
 from idiomtune.programs.run import main
 from idiomtune.training.sweeper import reporter, split_overrides
-from tests.tiny_runs import FEW_CHECKS, KEY, composed, resume
+from tests.tiny_runs import FEW_CHECKS, composed, resume
 
 LR = "trainer.learning_rate"
 SPACE = f"{LR}=tag(log,interval(1e-5,1e-1))"
@@ -110,6 +110,9 @@ def test_real_runs_are_searched_and_pruned(
     options = ["n_trials=3", "sampler=RandomSampler", "seed=6", "pruner=MedianPruner"]
     chosen = [f"hydra.sweeper.{option}" for option in options]
     chosen += ["+hydra.sweeper.pruner_options.n_startup_trials=2", FEW_CHECKS]
+    # Scored where even a tiny model learns in an epoch.
+    key = "idiolink/train/sentence/ndcg@10"
+    chosen += ["benchmark.idiolink.split=train", f"trainer.monitor={key}"]
     assert search(f"{LR}=choice(3e-3,1e-9)", *chosen) == 0
     assert states(tmp_path) == ["complete", "complete", "pruned"]
     given_up = tmp_path / "sweep" / "2"
@@ -119,7 +122,7 @@ def test_real_runs_are_searched_and_pruned(
     assert (given_up / "best" / "model.safetensors").is_file()
     assert not (given_up / "scores.json").exists()
     card = json.loads((tmp_path / "sweep" / "0" / "scores.json").read_text())
-    assert trials(f"{tmp_path}/sweep")[0].value == pytest.approx(card["scores"][KEY])
+    assert trials(f"{tmp_path}/sweep")[0].value == pytest.approx(card["scores"][key])
     out = capsys.readouterr().out
     assert f"{LR}=0.003" in out
     assert out.splitlines()[-1] == str(tmp_path / "sweep")
