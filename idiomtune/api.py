@@ -242,6 +242,7 @@ def usage(
     return usages
 
 
+@run_alone
 def find(
     texts: str | Path | Sequence[str],
     glossary: Any = "english",

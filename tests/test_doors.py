@@ -345,7 +345,7 @@ def test_other_columns_are_the_same_error_in_a_file_and_in_memory(tiny_path: Pat
 
 
 def test_a_usage_takes_texts_that_can_be_read_once(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Encoder, "usages", lambda _, requests, __: [request.text for request in requests])
+    monkeypatch.setattr(Encoder, "usages", lambda _, requests, *__: [request.text for request in requests])
     texts: Any
     for usage in (lambda *arguments: it.usage(tiny, *arguments), tiny.usage):
         texts = usage(iter(TEXTS), iter(["ice"] * 2))

@@ -102,6 +102,9 @@ def run_alone(function: Callable[P, T]) -> Callable[P, T]:
             except InvariantError:
                 raise
             except (UserError, KeyboardInterrupt) as error:
+                from idiomtune.config.command_line import in_python  # heavier than a refusal should wait for
+
+                error.args = tuple(in_python(str(part)) for part in error.args)
                 raise error.with_traceback(None) from None  # whose message says all, without our insides
             finally:
                 _put_back(state)

@@ -251,7 +251,7 @@ def test_the_next_command_resumes_unless_the_file_was_changed(server: Server, tm
     """A command gives up once nothing more comes."""
     server.breaks = [500, 0, 500, 0]
     for _ in range(2):
-        message = not_made("path=<file>", "wiktionary", tmp_path, DataMissingError, path=server.url)
+        message = not_made("path=", "wiktionary", tmp_path, DataMissingError, path=server.url)
         assert server.url in message
     server.version, server.content = '"two"', server.content.replace(b"To die", b"To go")
     glossary = made(tmp_path, "from=wiktionary", f"path={server.url}")
@@ -263,6 +263,6 @@ def test_what_is_no_extract_is_refused(server: Server, tmp_path: Path) -> None:
     server.content = b"<!DOCTYPE html><html><body>Please log in.</body></html>"
     not_made(server.url, "wiktionary", tmp_path, DataMissingError, path=server.url)
     assert not (tmp_path / "cache" / "wiktionary" / "words.jsonl").exists()
-    not_made("language=xx", "wiktionary", tmp_path, language="xx")
+    not_made('language="xx"', "wiktionary", tmp_path, language="xx")
     not_made("missing.jsonl", "wiktionary", tmp_path, path="missing.jsonl")
     not_made("fi", "wiktionary", tmp_path, path=write_extract(tmp_path / "a.jsonl"), language="fi")

@@ -77,6 +77,7 @@ CALLS: dict[str, Call] = {
     "report": lambda run, _: it.report(run),
     "gate": lambda run, _: it.gate(run, against="baseline", margin=0.5),
     "explore": lambda _, tiny: it.explore(tiny, corpus=TEXTS, device="cpu"),
+    "find": lambda _, tiny: it.find(TEXTS[:1], MEANINGS, tiny),
     "usage": lambda _, tiny: it.usage(tiny, TEXTS[:1], "break the ice"),
 }
 
