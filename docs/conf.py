@@ -62,6 +62,7 @@ NAVIGATION = {
     "Development": (
         "CONTRIBUTING",
         "docs/words",
+        "docs/losses",
         "docs/adding-a-loss",
         "docs/adding-an-objective",
         "docs/adding-a-benchmark",

@@ -252,13 +252,12 @@ class InfoNCELoss(nn.Module):
     Example:
         >>> import torch
         >>> from idiomloss import InfoNCELoss, candidate_masks, flatten_tuples
-        >>> anchors, positives = torch.randn(4, 8), torch.randn(4, 8)
-        >>> negatives = torch.randn(4, 5, 8)
-        >>> candidates, owner, is_positive = flatten_tuples(positives, negatives)
+        >>> anchors, far = torch.eye(4), torch.eye(4).roll(1, 0)[:, None]  # a negative for each anchor
+        >>> candidates, owner, is_positive = flatten_tuples(anchors, far)
         >>> masks = candidate_masks(len(anchors), owner, is_positive, in_batch="positives")
-        >>> loss = InfoNCELoss(temperature=0.05)(anchors, candidates, masks)
-        >>> loss.shape
-        torch.Size([])
+        >>> loss = InfoNCELoss(temperature=0.05)
+        >>> assert loss(anchors, candidates, masks) < 1e-6  # each anchor is its positive
+        >>> assert loss(far[:, 0], candidates, masks) > 20  # … and here its negative: 1 / 0.05
     """
 
     def __init__(

@@ -64,9 +64,10 @@ class IdiomInfoNCELoss(BaseMetricLossFunction):  # type: ignore[misc]
     Example:
         >>> import torch
         >>> from idiomloss.metric_learning import IdiomInfoNCELoss, meaning_labels
-        >>> labels = meaning_labels(torch.tensor([0, 0, 0, 1]), torch.tensor([0, 0, 1, 0]))
-        >>> IdiomInfoNCELoss(temperature=0.05)(torch.randn(4, 8), labels).shape
-        torch.Size([])
+        >>> labels = meaning_labels(["break the ice"] * 3, ["idiomatic", "idiomatic", "literal"])
+        >>> together, apart = torch.eye(3)[[0, 0, 1]], torch.eye(3)[[0, 1, 0]]
+        >>> loss = IdiomInfoNCELoss(temperature=0.05)
+        >>> assert loss(together, labels) < 1e-6 < loss(apart, labels)
     """
 
     def __init__(
@@ -126,9 +127,10 @@ class WithinGroupMiner(BaseMiner):  # type: ignore[misc]
         >>> miner = TripletMarginMiner(margin=0.4, distance=CosineSimilarity())
         >>> miner = WithinGroupMiner(miner, group_of_label(groups.labels, groups.groups))
         >>> loss = TripletMarginLoss(margin=0.3, distance=CosineSimilarity())
-        >>> embeddings = torch.randn(7, 8)
-        >>> loss(embeddings, groups.labels, miner(embeddings, groups.labels)).shape
-        torch.Size([])
+        >>> embeddings = torch.eye(8)[[0, 1, 0, 2, 0, 4, 5]]  # a wrong paraphrase is alike
+        >>> anchors, _, negatives = miner(embeddings, groups.labels)
+        >>> assert all(groups.groups[anchors] == groups.groups[negatives])  # none of another group
+        >>> assert loss(embeddings, groups.labels, miner(embeddings, groups.labels)) > 0
     """
 
     def __init__(self, miner: BaseMiner, group_of_label: Tensor, **kwargs: Any) -> None:

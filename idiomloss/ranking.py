@@ -190,9 +190,9 @@ class PairwiseHingeLoss(_RankingLoss):
     Example:
         >>> import torch
         >>> from idiomloss import PairwiseHingeLoss
-        >>> ranks = torch.tensor([[0, 1, 2, 3, 4], [2, 0, 1, 4, 3]])
-        >>> PairwiseHingeLoss(margin=1.0)(torch.randn(2, 5), ranks).shape
-        torch.Size([])
+        >>> ranks = torch.tensor([[0, 1, 2, 3, 4]])  # the best first
+        >>> good, bad = torch.tensor([[4.0, 3, 2, 1, 0]]), torch.tensor([[0.0, 1, 2, 3, 4]])
+        >>> assert PairwiseHingeLoss()(good, ranks) < PairwiseHingeLoss()(bad, ranks)
     """
 
     def __init__(self, margin: float = 1.0) -> None:
@@ -204,6 +204,13 @@ class ListwiseSoftmaxLoss(_RankingLoss):
 
     Args:
         gold_temperature: see there.
+
+    Example:
+        >>> import torch
+        >>> from idiomloss import ListwiseSoftmaxLoss
+        >>> ranks = torch.tensor([[0, 1, 2, 3, 4]])  # the best first
+        >>> good, bad = torch.tensor([[4.0, 3, 2, 1, 0]]), torch.tensor([[0.0, 1, 2, 3, 4]])
+        >>> assert ListwiseSoftmaxLoss()(good, ranks) < ListwiseSoftmaxLoss()(bad, ranks)
     """
 
     def __init__(self, gold_temperature: float = 1.0) -> None:
@@ -215,6 +222,13 @@ class Top1HingeLoss(_RankingLoss):
 
     Args:
         margin, bounded: see there.
+
+    Example:
+        >>> import torch
+        >>> from idiomloss import Top1HingeLoss
+        >>> ranks = torch.tensor([[0, 1, 2, 3, 4]])  # the best first
+        >>> good, bad = torch.tensor([[4.0, 3, 2, 1, 0]]), torch.tensor([[0.0, 1, 2, 3, 4]])
+        >>> assert Top1HingeLoss()(good, ranks) < Top1HingeLoss()(bad, ranks)
     """
 
     def __init__(self, margin: float = 1.0, *, bounded: bool = True) -> None:
@@ -226,6 +240,13 @@ class PairwisePrintedLoss(_RankingLoss):
 
     Args:
         margin: see there.
+
+    Example:
+        >>> import torch
+        >>> from idiomloss import PairwisePrintedLoss
+        >>> ranks = torch.tensor([[0, 1, 2, 3, 4]])  # the best first
+        >>> good, bad = torch.tensor([[4.0, 3, 2, 1, 0]]), torch.tensor([[0.0, 1, 2, 3, 4]])
+        >>> assert PairwisePrintedLoss()(good, ranks) < PairwisePrintedLoss()(bad, ranks)
     """
 
     def __init__(self, margin: float = 1.0) -> None:
@@ -237,6 +258,13 @@ class Top1PrintedLoss(_RankingLoss):
 
     Args:
         margin, sum_weight: see there.
+
+    Example:
+        >>> import torch
+        >>> from idiomloss import Top1PrintedLoss
+        >>> ranks = torch.tensor([[0, 1, 2, 3, 4]])  # the best first
+        >>> good, bad = torch.tensor([[4.0, 3, 2, 1, 0]]), torch.tensor([[0.0, 1, 2, 3, 4]])
+        >>> assert Top1PrintedLoss()(good, ranks) < Top1PrintedLoss()(bad, ranks)
     """
 
     def __init__(self, margin: float = 1.0, sum_weight: float = 0.2) -> None:

@@ -63,6 +63,13 @@ class InfoNCETrainerLoss(_TrainerLoss):
         loss: with its options; by default with temperature 0.05.
         in_batch, false_negatives: see :func:`~idiomloss.candidate_masks`. `all`, and a weight of hard
             negatives other than 1, need the negatives' labels too.
+
+    Example:
+        >>> import torch
+        >>> from idiomloss.sentence_transformers import InfoNCETrainerLoss
+        >>> model = torch.nn.Identity()  # in place of a SentenceTransformer: features are embeddings already
+        >>> columns = [{"sentence_embedding": x} for x in (torch.eye(2), torch.eye(2), torch.eye(2).flip(0))]
+        >>> assert InfoNCETrainerLoss(model)(columns) < 1e-6  # anchor, positive, negative
     """
 
     texts: ClassVar[Texts] = "tuple"
@@ -150,6 +157,14 @@ class AdaptiveTripletTrainerLoss(_TrainerLoss):
 
     Attributes:
         num_within, num_across: mined triplets of the last batch, see :class:`~idiomloss.TripletResult`.
+
+    Example:
+        >>> import torch
+        >>> from idiomloss.sentence_transformers import AdaptiveTripletTrainerLoss, group_columns
+        >>> rows = group_columns([("He broke the ice.", ["He made them relax."], ["He split the ice."])])
+        >>> embeddings = torch.eye(2)[[0, 1, 0]]  # the incorrect paraphrase is where the correct one belongs
+        >>> loss = AdaptiveTripletTrainerLoss(torch.nn.Identity())
+        >>> assert loss([{"sentence_embedding": embeddings}], torch.tensor(rows["label"])) > 0.3
     """
 
     texts: ClassVar[Texts] = "one"
@@ -208,6 +223,14 @@ class RankingTrainerLoss(_TrainerLoss):
 
     Raises:
         ValueError: if the temperature is not positive.
+
+    Example:
+        >>> import torch
+        >>> from idiomloss.sentence_transformers import RankingTrainerLoss
+        >>> query, near, far = torch.eye(3)[:1], torch.eye(3)[:1], torch.eye(3)[1:2]
+        >>> columns = [{"sentence_embedding": x} for x in (query, near, far)]
+        >>> loss = RankingTrainerLoss(torch.nn.Identity())
+        >>> assert loss(columns, torch.tensor([[0, 1]])) == 0 < loss(columns, torch.tensor([[1, 0]]))
     """
 
     texts: ClassVar[Texts] = "candidates"
@@ -240,6 +263,12 @@ class DistillationTrainerLoss(_TrainerLoss):
 
     Args:
         model: gives the column's `sentence_embedding`.
+
+    Example:
+        >>> import torch
+        >>> from idiomloss.sentence_transformers import DistillationTrainerLoss
+        >>> loss = DistillationTrainerLoss(torch.nn.Identity())
+        >>> assert loss([{"sentence_embedding": torch.eye(2)}], torch.eye(2)) == 0
     """
 
     texts: ClassVar[Texts] = "one"

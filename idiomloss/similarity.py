@@ -77,9 +77,9 @@ class CoSENTLoss(nn.Module):
     Example:
         >>> import torch
         >>> from idiomloss import CoSENTLoss
-        >>> loss = CoSENTLoss()(torch.randn(4, 8), torch.randn(4, 8), torch.tensor([0.0, 1.0, 2.5, 5.0]))
-        >>> loss.shape
-        torch.Size([])
+        >>> first, second = torch.eye(2), torch.tensor([[1.0, 0.0], [1.0, 0.0]])  # cosines 1 and 0
+        >>> in_order, reversed_ = torch.tensor([5.0, 0.5]), torch.tensor([0.5, 5.0])
+        >>> assert CoSENTLoss()(first, second, in_order) < 1e-6 < CoSENTLoss()(first, second, reversed_)
     """
 
     def __init__(self, temperature: float = 0.05) -> None:
@@ -109,6 +109,12 @@ class CosineMSELoss(nn.Module):
 
     References:
         Reimers and Gurevych 2019, arXiv 1908.10084, section 3 (regression objective).
+
+    Example:
+        >>> import torch
+        >>> from idiomloss import CosineMSELoss
+        >>> first, second = torch.eye(2), torch.tensor([[1.0, 0.0], [1.0, 0.0]])  # cosines 1 and 0
+        >>> assert CosineMSELoss(low=0, high=5)(first, second, torch.tensor([5.0, 0.0])) == 0
     """
 
     def __init__(self, low: float = 0.0, high: float = 1.0) -> None:
@@ -147,8 +153,8 @@ def distillation_loss(student: Tensor, teacher: Tensor) -> Tensor:
     Example:
         >>> import torch
         >>> from idiomloss import distillation_loss
-        >>> distillation_loss(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.eye(2))
-        tensor(0.)
+        >>> assert distillation_loss(3 * torch.eye(2), torch.eye(2)) == 0  # only directions count
+        >>> assert distillation_loss(-torch.eye(2), torch.eye(2)) == 2
     """
     similarity = paired_cosine_similarity(student, teacher.detach())
     return (1.0 - similarity).mean() if len(similarity) else student.sum() * 0.0
@@ -179,8 +185,8 @@ def relational_distillation_loss(student: Tensor, teacher: Tensor) -> Tensor:
     Example:
         >>> import torch
         >>> from idiomloss import relational_distillation_loss
-        >>> relational_distillation_loss(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.eye(2, 5))
-        tensor(0.)
+        >>> assert relational_distillation_loss(torch.eye(2), torch.eye(2, 5)) == 0  # any width
+        >>> assert relational_distillation_loss(torch.ones(2, 2), torch.eye(2)) > 0.99
     """
     num = len(student)
     if num != len(teacher):

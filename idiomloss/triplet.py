@@ -73,9 +73,10 @@ class AdaptiveTripletLoss(nn.Module):
         >>> import torch
         >>> from idiomloss import AdaptiveTripletLoss, label_groups
         >>> groups = label_groups([(1, 2), (1, 1)])  # correct and incorrect paraphrases of two sentences
-        >>> result = AdaptiveTripletLoss()(torch.randn(7, 8), groups)
-        >>> result.loss.shape
-        torch.Size([])
+        >>> same = torch.eye(8)[[0, 0, 1, 2, 3, 3, 4]]  # each sentence as its correct paraphrase
+        >>> assert AdaptiveTripletLoss()(same, groups).is_empty  # no triplet violates the margin
+        >>> swapped = torch.eye(8)[[0, 1, 0, 2, 3, 4, 3]]  # … as an incorrect one
+        >>> assert AdaptiveTripletLoss()(swapped, groups).loss > 0.3
     """
 
     def __init__(
@@ -161,6 +162,11 @@ def property_loss(embeddings: Tensor, groups: GroupLabels) -> Tensor:
     """Mean over (i, c, n) of a group of (s(i, n) - s(c, n))^2, with s(c, n) held fixed.
 
     i is the sentence with the idiom, c a correct and n an incorrect paraphrase; zero where no group has both.
+
+    >>> from idiomloss import label_groups
+    >>> groups = label_groups([(1, 1)])
+    >>> assert property_loss(torch.eye(3), groups) == 0  # both as far from the incorrect one
+    >>> assert property_loss(torch.eye(3)[[0, 1, 0]], groups) == 1
     """
     sentence, is_correct, is_incorrect = _kinds(groups)
     triples = is_correct.T[:, :, None] & is_incorrect.T[:, None, :]  # (G, B, B)

@@ -35,10 +35,6 @@ if TYPE_CHECKING:
 def train(experiment: str | Path | None = None, *overrides: str, data: Any = None, **options: Any) -> Run:
     """Fine-tune a model: `idiomtune train`.
 
-    >>> trainer = {"max_epochs": 6, "learning_rate": 1e-4}
-    >>> run = it.train("idiolink_ft", data="sample", trainer=trainer, run_dir="runs/a")
-    >>> run = it.train(data=rows, model="minilm")                      # your own rows: the experiment `own`
-
     Args:
         experiment: a name in `conf/experiment/`.
         overrides: options as on the command line.
@@ -49,6 +45,13 @@ def train(experiment: str | Path | None = None, *overrides: str, data: Any = Non
     Raises:
         UserError: for everything that you can fix.
         KeyboardInterrupt: at Ctrl-C; :func:`resume` goes on with the run.
+
+    >>> people = ["He", "She", "The boss", "Anna", "Our team", "Everybody"]
+    >>> rows = [{"anchor": f"{who} broke the ice.", "positive": f"{who} made us relax."} for who in people]
+    >>> one_step = {"max_steps": 1}
+    >>> run = it.train(data=rows[2:], val=rows[:2], model="minilm", trainer=one_step, run_dir="runs/rows")
+    >>> assert run.status == "finished"
+    >>> assert run.best.encode("He broke the ice.").shape == (384,)
     """
     from idiomtune.programs.failures import current_run
     from idiomtune.programs.run import run_program
@@ -101,12 +104,13 @@ def evaluate(
 ) -> Scores:
     """Score any model: `idiomtune evaluate`.
 
-    >>> scores = it.evaluate("minilm", ["idiolink"], data="sample")
-
     Args:
         model: a name, folder, Hub id, run (its best checkpoint) or encoder.
         benchmarks: their names; None = all whose data is there.
         glossary: what the model reads after expressions: a path, or expression → meaning.
+
+    >>> scores = it.evaluate("minilm", ["idiolink"], data="sample")
+    >>> assert 0 < scores["idiolink/val/sentence/r_precision"] < scores["idiolink/val/sentence/ndcg@10"] < 1
     """
     from idiomtune.programs.run import run_program
 
@@ -119,9 +123,7 @@ def evaluate(
 
 @run_alone
 def learn(model: str | Path | Run, glossary: Any, *overrides: str, **options: Any) -> Encoder:
-    """Teach a model what expressions mean: `idiomtune learn`.
-
-    >>> model = it.learn("minilm", {"miss the boat": "be too late for an opportunity"}, output="models/mine")
+    """A model that has learned what expressions mean: `idiomtune learn`.
 
     Args:
         glossary: a path, or expression → meaning.
@@ -129,6 +131,10 @@ def learn(model: str | Path | Run, glossary: Any, *overrides: str, **options: An
 
     Returns:
         The new model, which is in `output`.
+
+    >>> model = it.learn("minilm", {"miss the boat": "be too late"}, output="models/mine", steps=20)
+    >>> near, far = model.similarity("He missed the boat.", ["He was too late.", "He saw the boat."])[0]
+    >>> assert near > far
     """
     from idiomtune.config.command_line import word
     from idiomtune.programs.run import run_program

@@ -25,7 +25,9 @@ from hydra.core.override_parser.types import IntervalSweep
 from omegaconf import OmegaConf
 from PIL import Image
 
+import idiomloss
 import idiomtune.programs.explore
+import idiomtune.programs.find
 import idiomtune.programs.gate
 import idiomtune.programs.report
 from docs import conf, options, results, terms
@@ -62,6 +64,7 @@ PROGRAMS: dict[str, tuple[str, type[Section]]] = {
 }
 PARSERS: dict[str, Callable[[list[str]], object]] = {
     "train.explore": idiomtune.programs.explore.parse,
+    "train.find": idiomtune.programs.find.parse,
     "train.report": idiomtune.programs.report.parse,
     "train.gate": idiomtune.programs.gate.parse,
 }
@@ -78,7 +81,7 @@ WITH_FILES = {
     *("adding-a-loss", "adding-an-objective", "adding-a-benchmark", "configuration", "knowledge"),
     *("objectives", "own-data", "own-data-scoring", "tutorial"),
 }
-WITH_SNIPPETS = {"README", "ecosystem", "python", "using"}
+WITH_SNIPPETS = {"README", "ecosystem", "losses", "python", "using"}
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 BEST = "checkpoints/idiolink_ft/<run>/best"
 
@@ -358,6 +361,14 @@ def test_snippets_of_python(tmp_path: Path) -> None:
     assert run["hits"][0].text == "The boss was too late."
     assert names["after"] > names["before"] + 0.1
     assert names["spans"].shape == (1, 384)
+
+
+def test_the_catalogue_has_every_loss(tmp_path: Path) -> None:
+    names = run_snippets("docs/losses.md", tmp_path)
+    assert all(part["loss"].isfinite() for part in names[2:])
+    assert names[-1]["result"].num_within > 0
+    page, kinds = read("docs/losses.md"), ("Loss", "tion_loss")
+    assert not [name for name in idiomloss.__all__ if name.endswith(kinds) and name not in page]
 
 
 def test_snippets_of_the_ecosystem(tiny_path: Path, in_folder: Path) -> None:

@@ -60,6 +60,9 @@ class AdmireObjective:
     Raises:
         UserError: if the data is wrong, an item has no sense or no gold order, no sentence is left, or a
             model cannot be loaded.
+
+    >>> from idiomtune.testing import check_objective
+    >>> assert "loss" in check_objective("admire_experts", skip=["gradient"])
     """
 
     def __init__(self, settings: TrainSettings, options: AdmireOptions) -> None:

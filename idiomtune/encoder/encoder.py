@@ -467,6 +467,11 @@ class Encoder(nn.Module):
         Raises:
             TypeError, ValueError: for an argument of another kind than these.
             UserError: if a span is not in its text, or beyond the model's maximum length.
+
+        >>> encoder = Encoder("minilm")
+        >>> assert encoder.encode("He broke the ice.").shape == (encoder.dimension,)
+        >>> texts, spans = ["He broke the ice.", "Nothing."], ["break the ice", None]
+        >>> assert encoder.encode(texts, spans).shape == (2, encoder.dimension)
         """
         is_single = isinstance(texts, str)
         span_list: Any = [spans] if is_single and spans is not None else spans
@@ -548,14 +553,17 @@ class Encoder(nn.Module):
     def find(self, texts: Iterable[str]) -> list[Occurrence]:
         """Where the expressions of the encoder's glossary stand in texts: what the encoder reads there.
 
-        >>> pd.DataFrame(Encoder("minilm", glossary="english").find(["They broke the ice. It melted."]))
-
         Returns:
-            A row for each expression in a text, in the order of the texts.
+            A row for each expression in a text, in the order of the texts; `pd.DataFrame(rows)` is a
+            concordance.
 
         Raises:
             UserError: if the encoder has no glossary.
             TypeError, ValueError: as :meth:`encode`.
+
+        >>> encoder = Encoder("minilm", glossary={"break the ice": "make people relax"})
+        >>> (row,) = encoder.find(["It is cold. A joke broke the ice."])
+        >>> assert (row.span, row.sentence) == ((19, 32), "A joke broke the ice.")
         """
         if self.meanings is None:
             message = "has none to find expressions of: Encoder(…, glossary=<table or name>)"
@@ -577,7 +585,7 @@ class Encoder(nn.Module):
         ]
 
     def similarity(self, first: Comparable, second: Comparable | None = None) -> Tensor:
-        """How similar embeddings are: by their cosine, unless the checkpoint names another function.
+        """The similarity of embeddings or texts: their cosine, unless the checkpoint names another function.
 
         Args:
             first: (N, D), from :meth:`encode`; or a text, or a list of texts.
@@ -588,6 +596,13 @@ class Encoder(nn.Module):
 
         Raises:
             TypeError, ValueError: if they are neither, or embeddings differ in length.
+
+        >>> texts = ["He was too late.", "The ship left without him."]
+        >>> plain = Encoder("minilm").similarity("He missed the boat.", texts)[0]
+        >>> informed = Encoder("minilm", glossary={"miss the boat": "be too late"})
+        >>> cosines = informed.similarity("He missed the boat.", texts)[0]
+        >>> assert plain.argmax() == 1  # the ship
+        >>> assert cosines.argmax() == 0  # the meaning
         """
         a = self._as_embeddings("first", first)
         b = a if second is None else self._as_embeddings("second", second)
@@ -652,6 +667,12 @@ class Encoder(nn.Module):
 
         Raises:
             TypeError, ValueError, UserError: as :meth:`encode`.
+
+        >>> encoder = Encoder("minilm", glossary={"miss the boat": "be too late"})
+        >>> corpus = ["The ship left without him.", "He was too late."]
+        >>> best, other = encoder.search("He missed the boat.", corpus)
+        >>> assert (best.index, best.text) == (1, "He was too late.")
+        >>> assert encoder.search(["He missed the boat."], encoder.encode(corpus), k=1)[0][0].index == 1
         """
         k = checked_count(k, "k") if top_k is None else checked_count(top_k, "top_k")
         is_single, has_texts = isinstance(query, str), not isinstance(corpus, Tensor | np.ndarray)

@@ -21,6 +21,12 @@ class GoalObjective(BaseObjective):
         requests: N of them.
         goals: (N, D), what each should embed as.
         batch_size: texts of an optimizer step.
+
+    >>> import torch
+    >>> requests = [Request(text) for text in "abc"]
+    >>> objective = GoalObjective(requests, torch.eye(3), batch_size=3, seed=0)
+    >>> batch = objective.batch(0, [0, 1, 2])
+    >>> assert objective.loss(torch.eye(3), batch).loss == 0
     """
 
     def __init__(self, requests: Sequence[Request], goals: Tensor, *, batch_size: int, seed: int) -> None:

@@ -148,6 +148,9 @@ class IdioLinkObjective(ContrastiveObjective):
             are the batch's other anchors.
         idiom_records: the split's records with their idiom.
         batch_size, seed: as of :class:`ContrastiveObjective`.
+
+    >>> from idiomtune.testing import check_objective
+    >>> assert "gradient" in check_objective("idiolink_ft")  # that of finite differences
     """
 
     def __init__(

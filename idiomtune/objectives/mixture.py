@@ -197,6 +197,9 @@ class MixtureObjective:
 
     Raises:
         UserError: if a part is so rare that the others would begin again thousands of times in an epoch.
+
+    >>> from idiomtune.testing import check_objective
+    >>> assert "resume" in check_objective("joint", skip=["gradient"])
     """
 
     repeats_anchors = True

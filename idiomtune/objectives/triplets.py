@@ -270,6 +270,9 @@ class AdaptiveTripletObjective(TripletObjective):
 
     Raises:
         UserError: if no group has both a correct and an incorrect paraphrase, or one is too large.
+
+    >>> from idiomtune.testing import check_objective
+    >>> assert "loss" in check_objective("adaptive_triplet_paper", skip=["shuffling", "gradient"])
     """
 
     loss_section = "objective.loss"

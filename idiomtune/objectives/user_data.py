@@ -122,6 +122,11 @@ class UserContrastiveObjective(ContrastiveObjective):
 
     Of a row's positives and negatives a limited number counts in one epoch, the next ones in the next. An
     anchor whose row has no instruction gets the one of the options.
+
+    >>> from idiomtune.testing import check_objective
+    >>> people = ["He", "She", "The boss", "Anna", "Our team", "Everybody"]
+    >>> rows = [{"anchor": f"{who} broke the ice.", "positive": f"{who} made us relax."} for who in people]
+    >>> assert "gradient" in check_objective("own", data={"train": rows, "val_share": 0.4})
     """
 
     options: UserObjectiveOptions
@@ -203,7 +208,14 @@ class UserContrastiveObjective(ContrastiveObjective):
 
 
 class LabelledObjective(TripletObjective):
-    """Sentences with a label, by mined triplets."""
+    """Sentences with a label, by mined triplets.
+
+    >>> from idiomtune.testing import check_objective
+    >>> words = ["a dog", "a cat", "a hen", "an axe", "a saw", "a file",
+    ...          "tea", "milk", "beer", "red", "blue", "pink"]
+    >>> rows = [{"text": f"It is {word}.", "label": str(i // 3)} for i, word in enumerate(words)]
+    >>> assert "loss" in check_objective("own", data={"train": rows, "val_share": 0.3}, skip=["gradient"])
+    """
 
     loss_section = "objective.triplet"
 
@@ -256,6 +268,11 @@ class ScoredPairsObjective:
 
     Raises:
         UserError: if scores are far from those that correspond to the cosines 0 and 1.
+
+    >>> from idiomtune.testing import check_objective
+    >>> texts = ["He relaxed.", "He was cold.", "It froze.", "She froze.", "We ate.", "They ran."]
+    >>> rows = [{"sentence1": "We " + t[3:], "sentence2": t, "score": n} for n, t in enumerate(texts)]
+    >>> assert "gradient" in check_objective("own", data={"train": rows, "val_share": 0.4})
     """
 
     unmarked_requests: Sequence[Request] = ()

@@ -291,7 +291,12 @@ def test_importable_with_torch_and_metric_learning_alone() -> None:
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-@pytest.mark.parametrize("module", ["infonce", "triplet", "ranking", "similarity", "metric_learning"])
+@pytest.mark.parametrize(
+    "module",
+    [
+        *("infonce", "triplet", "ranking", "similarity", "metric_learning", "sentence_transformers"),
+    ],
+)
 def test_docstring_examples_run(module: str) -> None:
     result = doctest.testmod(importlib.import_module(f"idiomloss.{module}"))
     assert result.attempted > 0
