@@ -13,7 +13,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class GroupLabels:
-    """What each of B embeddings is, see :func:`label_groups`.
+    """Label, group and kind of each of B embeddings, see :func:`label_groups`.
 
     Attributes:
         labels: (B,), integer: the same for texts that may be each other's anchor and positive.

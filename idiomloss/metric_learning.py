@@ -38,7 +38,7 @@ def meaning_labels(idioms: Tensor | Sequence[Hashable], meanings: Tensor | Seque
 
 
 def _numbers(names: Tensor | Sequence[Hashable]) -> Tensor:
-    """Numbers as they are; of names, their place in the order in which they first occur."""
+    """Numbers unchanged; names as numbers in the order of their first occurrence."""
     try:
         return torch.as_tensor(names)
     except (TypeError, ValueError):

@@ -130,7 +130,7 @@ class CosineMSELoss(nn.Module):
 
 
 def distillation_loss(student: Tensor, teacher: Tensor) -> Tensor:
-    """How far embeddings have turned away from their teacher's.
+    """Cosine distance of embeddings from a teacher's embeddings.
 
         L = mean over i of  1 - s(student_i, teacher_i),   s = cosine similarity
 
@@ -161,7 +161,7 @@ def distillation_loss(student: Tensor, teacher: Tensor) -> Tensor:
 
 
 def relational_distillation_loss(student: Tensor, teacher: Tensor) -> Tensor:
-    """How far similarities between texts have moved from their teacher's.
+    """Squared difference of the similarities between texts from a teacher's similarities.
 
         L = mean over i < j of  (s(student_i, student_j) - s(teacher_i, teacher_j))^2,   s = cosine similarity
 

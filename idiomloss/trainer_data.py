@@ -35,7 +35,7 @@ def meaning_numbers(idioms: Iterable[Hashable], meanings: Iterable[Hashable]) ->
 
 
 def check_dataset(dataset: Any, loss: nn.Module) -> None:
-    """Check, before training, that a loss takes a dataset's columns as they are meant.
+    """Check, before training, that a loss reads a dataset's columns as intended.
 
     Args:
         dataset: of the trainer, such as a `datasets.Dataset`; its first row is looked at.

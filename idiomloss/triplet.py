@@ -21,7 +21,7 @@ Scope = Literal["all", "within"]
 
 @dataclass(frozen=True)
 class TripletResult:
-    """The loss of a batch, and what was mined for it.
+    """The loss of a batch, and the numbers of mined triplets.
 
     Attributes:
         loss: a scalar; zero, with a graph, where nothing was mined.

@@ -39,7 +39,7 @@ def main(words: Sequence[str] | None = None) -> None:
     elif name in PROGRAMS:
         try:
             with Interrupts():
-                from idiomtune.programs.run import main as run  # with Hydra, for which no help should wait
+                from idiomtune.programs.run import main as run  # imports Hydra: help does not wait for it
 
                 run(name, arguments)
         except KeyboardInterrupt:  # before the program could say so itself

@@ -288,7 +288,7 @@ def _encoder(model: Any) -> Encoder:
 
 @run_alone
 def explore(*models: Run | str | Path, output: str | Path | None = None, **options: Any) -> Page:
-    """What models find in a corpus, side by side on a page: `idiomtune explore`.
+    """A page with the nearest texts of several models, side by side: `idiomtune explore`.
 
     >>> page = it.explore(run, corpus=["He broke the ice.", "The ice broke."])
 
@@ -474,12 +474,12 @@ class Run(_Shown, os.PathLike[str]):
 
     @property
     def scores(self) -> Scores:
-        """Those of the best checkpoint."""
+        """Scores of the best checkpoint."""
         return Scores(self._read.scores, self.path.name)
 
     @property
     def untrained(self) -> Scores:
-        """Those of the model before training."""
+        """Scores of the model before training."""
         return Scores(self._read.baseline, UNTRAINED)
 
     @cached_property
@@ -668,7 +668,7 @@ def _in_memory(options: Mapping[str, Any], section: str = "") -> dict[str, Any]:
 
 
 def _in_files(option: str, value: Any) -> Any:
-    """The value of an option, data in memory as files: what each option that takes a table takes."""
+    """The value of an option, with data in memory written to files."""
     from idiomtune.config.command_line import PATHS
     from idiomtune.declarations.registry import is_data_path
 

@@ -10,7 +10,7 @@ IN_PYTHON = ContextVar("IN_PYTHON", default=False)  # a function of `idiomtune` 
 
 
 def resume_command(run: str | Path) -> str:
-    """What resumes a run, in the words of the door that the user came by."""
+    """The call or the command that resumes a run."""
     return f"it.resume({str(run)!r})" if IN_PYTHON.get() else f"idiomtune train {quote(f'resume={run}')}"
 
 
@@ -48,20 +48,20 @@ class UserError(Exception):
         super().__init__(f"{location_text}: {message}" if location_text else message)
 
     def _render_traceback_(self) -> list[str]:
-        """What a notebook shows (IPython asks for it): the message alone."""
+        """The traceback in a notebook (IPython's hook): the message alone."""
         return [f"{type(self).__name__}: {self}"]
 
 
 class ArgumentTypeError(UserError, TypeError):
-    """An argument of another kind than a function takes."""
+    """An argument of the wrong type."""
 
 
 class ArgumentValueError(UserError, ValueError):
-    """An argument of the right kind, with a value that it cannot have."""
+    """An argument of the right type with an invalid value."""
 
 
 class InvariantError(UserError):
-    """Something that must hold in every training does not: an error in code, not in data or options."""
+    """A violated training invariant: an error in code, not in data or options."""
 
 
 class DataMissingError(UserError):

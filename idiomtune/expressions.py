@@ -1,4 +1,4 @@
-"""Expressions in running text: capitalised, hyphenated, inflected; and other words in their place."""
+"""Expressions in running text: capitalised, hyphenated, inflected; and their replacement."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def plain_expression(expression: str) -> str:
 
 
 def _split(expression: str) -> list[str]:
-    """The words of an expression as it is written."""
+    """The words of an expression, as spelled."""
     # U+02BC is the apostrophe that is a letter.
     expression = unicodedata.normalize("NFC", expression).replace("\u02bc", "'")
     if expression.replace(" ", "").isalpha():
@@ -180,7 +180,7 @@ def _forms_at(words: Sequence[str], position: int, forms: Sequence[str]) -> tupl
 
     Args:
         words: of an expression.
-        place: of the word in it.
+        position: of the word in it.
         forms: of the whole expression ("missed the boat"). Those with another number of words are not used.
     """
     if not forms:
@@ -234,7 +234,7 @@ def expression_words(expression: str, forms: tuple[str, ...] = ()) -> tuple[Word
 
 
 def has_placeholder(expression: str) -> bool:
-    """Whether any phrase may stand between its words, as in "take someone for a ride"."""
+    """Whether an expression has a placeholder between its words, as in "take someone for a ride"."""
     return any(word.stands_for for word in expression_words(expression))
 
 
@@ -255,7 +255,7 @@ def _without_punctuation(expression: str) -> str:
 
 @lru_cache(maxsize=100_000)
 def expression_pattern(expression: str, forms: tuple[str, ...] = ()) -> re.Pattern[str]:
-    """What :func:`find_expression` looks for, with a group for each run of fixed words.
+    """The pattern of :func:`find_expression`, with a group for each run of fixed words.
 
     Raises:
         ValueError: as :func:`expression_words`.
@@ -272,7 +272,7 @@ Step = tuple[str, str]  # a regular expression, and what replaces it
 
 
 def replacements(expression: str, token: str, normalize: Normalize, forms: Sequence[str] = ()) -> list[Step]:
-    """The steps by which an expression becomes a token, for texts that a tokenizer has normalised.
+    """The replacement steps from an expression to a token, for texts that a tokenizer has normalised.
 
     The patterns need no flags. Tokenizers (Oniguruma) read them as Python does, except for `\\K`, which
     Python does not have: what is matched before it is kept. Of an expression with a placeholder the first run
@@ -295,7 +295,7 @@ def replacements(expression: str, token: str, normalize: Normalize, forms: Seque
 def written_steps(
     written: Mapping[str, str | None], normalize: Normalize, forms: Forms, *, in_place: bool
 ) -> tuple[list[Step], dict[str, str]]:
-    """The steps that write something for each of many expressions, in texts that a tokenizer has normalised.
+    """The replacement steps for many expressions, for texts that a tokenizer has normalised.
 
     A step costs every text the same, whether it matches or not: one for each of 3,000 expressions took ten
     times as long as the tokenizer itself. So a few steps put a code of two characters next to an expression,
@@ -342,13 +342,13 @@ def written_steps(
 
 
 def _whole_pattern(words: Sequence[Word]) -> str:
-    """An expression with what fills its placeholders."""
+    """The pattern of an expression with its placeholders."""
     runs, gaps = _parts(words)
     return "".join(run + gap for run, gap in zip(runs, [*gaps, ""], strict=True))
 
 
 def _any_expression(words: Mapping[str, Sequence[Word]], patterns: Mapping[str, str]) -> str:
-    """Any of the expressions; most words of a text are told by their first two letters to begin none."""
+    """The pattern of any of the expressions; filters by the first two letters."""
     by_letters: dict[str, dict[str, list[str]]] = {}
     for name in sorted(words, key=lambda name: (not any(w.stands_for for w in words[name]), -len(name))):
         first = words[name][0].forms
@@ -386,7 +386,7 @@ def _bound(pattern: str) -> str:
 
 
 def _parts(words: Sequence[Word]) -> tuple[list[str], list[str]]:
-    """Patterns of an expression's runs of fixed words, and of what fills the placeholders between them."""
+    """Patterns of an expression's runs of fixed words, and of the placeholders between them."""
     runs, gaps = [""], []
     for position, word in enumerate(words):
         if word.stands_for is None:
@@ -399,7 +399,7 @@ def _parts(words: Sequence[Word]) -> tuple[list[str], list[str]]:
 
 
 def _gap(placeholders: Sequence[Word], first: str) -> str:
-    """What fills adjacent placeholders, with the spaces around it.
+    """The pattern of adjacent placeholders, with the spaces around them.
 
     The shortest match counts, and it does not contain the expression's beginning: in "they take what they
     take him for" the second "take" counts.
@@ -525,7 +525,7 @@ class ExpressionIndex:
         self._found_runs = lru_cache(maxsize=_MAX_CACHED_TEXTS)(self._runs)
 
     def __reduce__(self) -> tuple[type[ExpressionIndex], tuple[list[str], dict[str, tuple[str, ...]]]]:
-        """Pickled, and copied, without the caches, which cannot be pickled."""
+        """For pickles and copies: without caches."""
         return type(self), (self._expressions, self._forms)
 
     def find(self, text: str) -> Sequence[tuple[int, int, str]]:
@@ -552,17 +552,17 @@ class ExpressionIndex:
         return pieces
 
     def inside(self, expression: str) -> list[str]:
-        """The other expressions found in one of them as it is listed."""
+        """The other expressions within one of them."""
         matches = self._matches(expression, 0, len(expression), excluding=expression)
         return list(dict.fromkeys(other for _, other in matches))
 
     def _matches(
         self, text: str, start: int, end: int, *, excluding: str | None = None
     ) -> Iterator[tuple[list[Span], str]]:
-        """The runs of the longest match at each place that no match before it covers.
+        """The runs of the longest match at each position that no earlier match covers.
 
         Args:
-            apart: an expression that is not looked for.
+            excluding: an expression to skip.
         """
         matches = self._matches_of_words(text, start, end, excluding)
         if self._unspaced is None:
@@ -642,7 +642,7 @@ class ExpressionIndex:
 
 
 def _pieces(words: Sequence[str]) -> Iterator[tuple[tuple[str, ...], int]]:
-    """Each word and each three neighbouring ones (two if there are no more), with the place of the first."""
+    """Each word and each three neighbouring ones (two if there are no more), with the position."""
     for size in {1, min(len(words), 3)}:
         yield from ((tuple(words[at : at + size]), at) for at in range(len(words) + 1 - size))
 
@@ -651,7 +651,7 @@ def _pieces(words: Sequence[str]) -> Iterator[tuple[tuple[str, ...], int]]:
 def _landmarks(
     expression: str, forms: tuple[str, ...]
 ) -> tuple[list[tuple[str, int]], list[frozenset[str]], bool]:
-    """By which an expression is seen in a text before its pattern is tried.
+    """The letters that a text must have before an expression's pattern is tried.
 
     Letters that its first word may begin with, and the number of signs before them (one in ".NET"); those
     that each further fixed word may begin with; whether all words are letters, and none is a placeholder.
@@ -665,14 +665,14 @@ def _landmarks(
 def contained_expressions(
     expressions: Iterable[str], forms: Forms = MappingProxyType({})
 ) -> dict[str, list[str]]:
-    """Expression → the others found in it as it is listed, for those in which any is."""
+    """Expression → other expressions within it, for those with any."""
     index = ExpressionIndex(names := list(expressions), forms)
     return {name: others for name in names if (others := index.inside(name))}
 
 
 @lru_cache(maxsize=100_000)
 def _beginnings(forms: tuple[str, ...]) -> tuple[frozenset[str], list[tuple[str, int]]]:
-    """The letters that the forms of a word begin with; these with their place in the form.
+    """The first letters of a word's forms; these with their position in the form.
 
     They are `devil` for `devil's`, `net` for `.net`. Nothing if a form has none, such as `&`.
     """
@@ -695,7 +695,7 @@ class Edit(NamedTuple):
 
 
 def rewrite(text: str, pieces: Iterable[tuple[int, int, str]]) -> tuple[str, list[Edit]]:
-    """The text with other words in some places, and what became what.
+    """The text after replacements, and the edits.
 
     Args:
         pieces: (start, end, what replaces the characters between them), from left to right.
@@ -712,7 +712,7 @@ def rewrite(text: str, pieces: Iterable[tuple[int, int, str]]) -> tuple[str, lis
 
 
 def move_span(span: Span, edits: Sequence[Edit]) -> Span:
-    """The span's place in the rewritten text.
+    """The span's offsets in the rewritten text.
 
     A span that begins or ends within replaced characters takes in all that replaces them, and one takes in
     what was inserted right behind it.

@@ -1,4 +1,4 @@
-"""All that a loss, an objective, a benchmark or a data set of your own needs, in one import.
+"""One import for a loss, an objective, a benchmark or a data set of your own.
 
     from idiomtune.extend import BaseObjective, Batch, ObjectiveLoss, ObjectiveOptions, Request, objective
 

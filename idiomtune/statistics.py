@@ -1,4 +1,4 @@
-"""Is a difference between two models more than chance? Resampled statistics, intervals, a paired test."""
+"""Statistics of differences between models: resamples, intervals, a paired test."""
 
 from __future__ import annotations
 

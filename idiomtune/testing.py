@@ -1,4 +1,4 @@
-"""Is my objective, benchmark or data set right? Checks for those who plug in, to be called by a test.
+"""Checks of users' objectives, benchmarks and data sets, to be called by a test.
 
 Each function runs its checks on random embeddings and a tiny random model, without network, and returns the
 names of those that passed. If some fail, one AssertionError lists them all, with what is wrong and what to

@@ -1,4 +1,4 @@
-"""AdMIRe's scorer, ours or (`printed`) AIMA's as its paper prints it: its options, declared here.
+"""Declares the options of AdMIRe's scorer: ours, or AIMA's as printed in its paper (`printed`).
 
 They come in as a user's own objective would, and nothing else imports this package.
 """
@@ -99,7 +99,7 @@ class AdmireOptions(ObjectiveOptions):
 
     @property
     def mode(self) -> ExpertsMode:
-        """What its scores are called."""
+        """The mode in the score keys."""
         return "experts_text" if self.clip.path is None else "experts_image"
 
     @property

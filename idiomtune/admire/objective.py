@@ -1,4 +1,4 @@
-"""What trains AdMIRe's scorer, ours or as printed: its data, its steps and its losses."""
+"""The objective of AdMIRe's scorer, ours or as printed: data, steps and losses."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class AdmireObjective:
         return "; ".join(self._notes)
 
     def _meanings(self, usage: Usage) -> tuple[Sequence[str], Sequence[str]]:
-        """What a compound means in a sentence, and in its other sense; nothing unless both are known."""
+        """A compound's meanings in a sentence and in its other sense; empty unless both are known."""
         idiomatic, literal = self._by_compound.get(plain_expression(usage.phrase), ((), ()))
         return (idiomatic, literal) if usage.is_idiomatic else (literal, idiomatic)
 
@@ -182,7 +182,7 @@ class AdmireObjective:
         return Batch(requests, ids, (items, sentences, meanings), unmarked_rows=captions)
 
     def _usages_with(self, epoch: int, item: int) -> list[Usage]:
-        """The usages that come with an item in this epoch; each is used once before any comes again."""
+        """The usages drawn with an item in this epoch; each is used once before any repeats."""
         total = len(self._usages)
         number = min(self._options.usages_per_item, total)
         start = (epoch * len(self._items) + item) * number

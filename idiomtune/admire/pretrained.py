@@ -1,4 +1,4 @@
-"""The pretrained models that a scorer uses besides the run's encoder: CLIP, a BERT, a summariser of captions.
+"""Pretrained models of a scorer, besides the run's encoder: CLIP, a BERT, a summariser of captions.
 
 Only safetensors are loaded, and no code from the checkpoint.
 """
@@ -29,7 +29,7 @@ _IMAGES_AT_ONCE = 32
 
 
 def load_pretrained(option: str, path: str | None, revision: str | None, *kinds: Any) -> list[Any]:
-    """A model in float32, its tokenizer, and what else belongs to it, by the classes of transformers.
+    """A model in float32 with its tokenizer or processor, loaded by transformers' classes.
 
     Args:
         option: of the objective, that names the model.
@@ -157,7 +157,7 @@ class SenseEncoder(nn.Module):
 
 
 def summarise(captions: Sequence[str], options: CaptionOptions, device: str) -> Path:
-    """The cached file of the captions' summaries (caption → summary), which is made if it is missing.
+    """The cached file of summaries (caption → summary), made if it is missing.
 
     A summary is the model's own (beam search, nothing is drawn), each caption alone.
 

@@ -98,7 +98,7 @@ def route(by_expert: Tensor, sense: Tensor) -> Tensor:
 
 
 def usage_of(item: Item) -> Usage:
-    """An item's sentence, as AStitch's are."""
+    """An item's sentence as a :class:`~idiomtune.requests.Usage`."""
     return Usage(item.id, item.compound, item.sentence, item.span, item.sense == "idiomatic")
 
 
@@ -172,7 +172,7 @@ class Scorer(nn.Module):
         return f"{usage.phrase} {self.options.separator} {usage.sentence}"
 
     def sense_requests(self, usage: Usage) -> list[Request]:
-        """What the encoder embeds for a compound's sense, `num_sense_requests`: `phrase [SEP] sentence`.
+        """The requests for a compound's sense, `num_sense_requests` each: `phrase [SEP] sentence`.
 
         With `usage` features also the span, the sentence without all occurrences of the phrase, and the
         phrase. The whole sentence replaces what is missing: the span if the expression was not found, and the
@@ -190,7 +190,7 @@ class Scorer(nn.Module):
         return requests
 
     def item_requests(self, item: Item) -> list[Request]:
-        """What the encoder embeds for an item: equally many requests for each.
+        """The requests for an item: equally many for each.
 
         First those for its sense; without CLIP then its sentence, and the captions.
         """
@@ -212,7 +212,7 @@ class Scorer(nn.Module):
         return vectors, torch.cat([logits, torch.zeros_like(logits)], 1) if printed else logits
 
     def forward(self, items: Sequence[Item], embeddings: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What it gives for Q items, of embeddings (Q, R, D), row [i, j] for `item_requests(items[i])[j]`.
+        """Outputs for Q items from embeddings (Q, R, D), row [i, j] for `item_requests(items[i])[j]`.
 
         Returns:
             Sense vectors (Q, D), logits (Q, 2), and scores (2, Q, 5), the idiomatic expert's first.
@@ -224,7 +224,7 @@ class Scorer(nn.Module):
         return vectors, logits, torch.stack(ranked)
 
     def see(self, towers: ClipTowers, items: Sequence[Item]) -> Inputs:
-        """What CLIP's towers make of the items' sentences, captions and images."""
+        """CLIP's embeddings of the items' sentences, captions and images."""
         embedded = towers.texts([*(item.sentence for item in items), *self.captions_of(items)])
         images = towers.images([c.path for item in items for c in item.candidates if c.path is not None])
         candidates = [*([embedded[len(items) :]] if self.reads_captions else []), images]
@@ -254,7 +254,7 @@ class Scorer(nn.Module):
         return scores
 
     def captions_of(self, items: Sequence[Item]) -> list[str]:
-        """Of at most `captions.words` words: a summary that :meth:`prepare` made, or cut."""
+        """The captions, at most `captions.words` words each: summarised by :meth:`prepare`, or truncated."""
         captions = [c.caption for item in items for c in item.candidates if self.reads_captions]
         texts = (self._summaries.get(caption) or caption for caption in captions)
         return [" ".join(text.split()[: self.options.captions.words]) for text in texts]
@@ -346,7 +346,7 @@ class ExpertsBenchmark(AdmireBenchmark):
 
     @property
     def requests(self) -> list[Request]:
-        """What the scorer reads of items, and of sentences."""
+        """The requests for items, and for sentences."""
         return super().requests + [r for corpus in self.usages.values() for r in self._of_usages(corpus)]
 
     def item_requests(self, item: Item) -> list[Request]:

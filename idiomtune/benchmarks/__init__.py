@@ -1,4 +1,4 @@
-"""A module a benchmark: it asks for embeddings and gives scores. Knows no model."""
+"""One module per benchmark: it requests embeddings and returns scores. Knows no model."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-# (R, D), in float32 on the CPU, row i for request i; equal requests are embedded once, whoever asks.
+# (R, D), in float32 on the CPU, row i for request i; equal requests are embedded once.
 Embed = Callable[[Sequence[Request]], "Tensor"]
 
 _REHEARSAL_WIDTH = 8  # of the random embeddings in a rehearsal
@@ -42,7 +42,7 @@ _REHEARSAL_WIDTH = 8  # of the random embeddings in a rehearsal
 
 @dataclass(frozen=True)
 class Result:
-    """What a benchmark gives for one checkpoint.
+    """The scores, records and predictions of one checkpoint on a benchmark.
 
     Attributes:
         per_query: one record for each query (or item) and mode.
@@ -66,7 +66,7 @@ class Result:
 
 
 class Benchmark(Protocol):
-    """A benchmark asks for the embeddings that it needs, and gives scores.
+    """A benchmark requests the embeddings that it needs, and returns scores.
 
     It may also have:
 
@@ -88,7 +88,7 @@ class Benchmark(Protocol):
         """Splits that give predictions, but no scores."""
 
     def score(self, embed: Embed, /) -> Result:
-        """A :class:`Result`, from what `embed` (an :data:`Embed`) gives when it is asked."""
+        """The :class:`Result`; `embed` (an :data:`Embed`) returns the embeddings of requests."""
 
 
 def scores_of(records: Iterable[Mapping[str, Any]], benchmark: str) -> list[Score]:
@@ -141,7 +141,7 @@ def requests_of(benchmark: Benchmark) -> Sequence[Request]:
 
 
 def texts_of(benchmarks: Sequence[Benchmark]) -> dict[str, Iterator[str]]:
-    """Benchmark → the texts that it embeds, found (by a rehearsal, maybe) only if they are read."""
+    """Benchmark → the texts that it embeds; lazily, since finding them may take a rehearsal."""
 
     def texts(benchmark: Benchmark) -> Iterator[str]:
         yield from (request.text for request in requests_of(benchmark))

@@ -72,7 +72,7 @@ def _refine(score: Score) -> Score:
 
 
 def _read_record(record: Mapping[str, Any]) -> Iterator[QueryResult]:
-    """What a record adds to each score."""
+    """The value of each score in a record."""
     row = {name: record[name] for name in ("split", "mode", "id", "compound")}
     row |= {metric: record[metric] for metric in _RANK_METRICS if metric in record}  # without gold: none
     if record.get("sense") in ADMIRE_SENSES:

@@ -1,4 +1,4 @@
-"""Embeddings for benchmarks: asked for by all processes, remembered, and kept in the user's cache.
+"""Embeddings for benchmarks: computed by all processes, once, and cached on the user's disk.
 
 Runs from one model, and the explorer, compute them once. Embeddings are kept rather than scores, since fewer
 things decide them: neither gold data nor a benchmark's options and code. Scores made of them are the same bit
@@ -50,7 +50,7 @@ def embed_or_read(encoder: Encoder, requests: Sequence[Request], processes: Proc
 
     Args:
         encoder: in evaluation mode. It notes cut spans also if they are not embedded again.
-        what: is embedded, for the progress bar.
+        title: of the progress bar.
     """
     path = processes.from_main(lambda: stored_file(encoder, requests, processes.count))
     if path is None:
@@ -83,7 +83,7 @@ def embed_or_read(encoder: Encoder, requests: Sequence[Request], processes: Proc
 
 
 def stored_file(encoder: Encoder, requests: Sequence[Request], num_processes: int) -> Path | None:
-    """The file for these embeddings, whether it is there or not; None if they are not to be kept.
+    """The cache's file for these embeddings, existing or not; None if they are not cached.
 
     Those of a model with code of its own, which no sum identifies, are not; nor is what would not fit.
     """
@@ -109,12 +109,12 @@ def embed_now(encoder: Encoder, requests: Sequence[Request], processes: Processe
 
 
 class EmbeddedRequests:
-    """The embeddings that benchmarks ask for, in the main process; equal requests are embedded once.
+    """Request → embedding, in the main process; equal requests are embedded once.
 
     Args:
         encoder: in evaluation mode.
         cached: take the embeddings from the user's cache, and write new ones there.
-        known: a model's digest and its embeddings, which are not computed again if the encoder is the same.
+        earlier: a model's digest and its embeddings, which are not computed again if the encoder is the same.
 
     Attributes:
         seconds: that embedding took.
@@ -140,7 +140,7 @@ class EmbeddedRequests:
             encoder.truncated_spans |= earlier[1]._encoder.truncated_spans
 
     def _embeds_as(self, encoder: Encoder) -> bool:
-        """Whether some texts, embedded again, are what they were."""
+        """Whether a sample of texts still has the same embeddings."""
         probes = list(self._rows)[:: -(-len(self._rows) // _NUM_PROBES) or 1]
         before = self._table[[self._rows[probe] for probe in probes]]
         return torch.allclose(
@@ -172,7 +172,7 @@ class EmbeddedRequests:
         self.seconds += time.perf_counter() - start
 
     def __call__(self, requests: Sequence[Request]) -> Tensor:
-        """(R, D). The other processes get what is new from the main one, and :meth:`add` it too."""
+        """(R, D). New requests go from the main process to the others, and all :meth:`add` them."""
         new = list(dict.fromkeys(request for request in requests if request not in self._rows))
         if new:
             self._processes.from_main(lambda: new)
@@ -190,7 +190,7 @@ class EmbeddedRequests:
         return embeddings
 
     def remarks(self) -> list[str]:
-        """What puts all scores in doubt."""
+        """Notes on truncated texts and spans, which affect all scores."""
         table, notes = self._table, []
         has_texts = len({request.text for request in self._rows}) > 1
         if has_texts and (table.amax(0) - table.amin(0)).max() <= _EQUAL * table.abs().max():
@@ -215,7 +215,7 @@ class EmbeddedRequests:
 
 
 def _machine_facts(encoder: Encoder, requests: Sequence[Request], num_processes: int) -> Iterator[str]:
-    """All that decides the embeddings, rounding included."""
+    """Everything that the embeddings depend on, rounding included."""
     device = encoder.device
     yield encoder.digest()
     for name, buffer in encoder.named_buffers():

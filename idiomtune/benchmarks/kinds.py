@@ -1,4 +1,4 @@
-"""Kinds of benchmarks: a new one of pairs or of retrieval is its data, and a class of options.
+"""Benchmarks of pairs and of retrieval: a new one needs only data and a class of options.
 
 @pairs_benchmark("proverbs", title="Proverbs")
 class ProverbOptions(PairsOptions):
@@ -45,7 +45,7 @@ class PairsOptions(_Kind):
     """
 
     def build(self, settings: Any) -> UserPairBenchmark:
-        """The benchmark, on the splits that are to be scored."""
+        """The benchmark, on the scored splits."""
         from idiomtune.benchmarks.user.pairs import UserPairBenchmark, read_pairs
         from idiomtune.io.tables import is_table
 
@@ -66,7 +66,7 @@ class RetrievalOptions(_Kind):
     """
 
     def build(self, settings: Any) -> UserRetrievalBenchmark:
-        """The benchmark, on the splits that are to be scored."""
+        """The benchmark, on the scored splits."""
         from idiomtune.benchmarks.user.collections import read_collection
         from idiomtune.benchmarks.user.retrieval import UserRetrievalBenchmark
 

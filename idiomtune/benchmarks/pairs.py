@@ -1,4 +1,4 @@
-"""Metrics of pairs of sentences: what a model predicts for each, against a gold score or label."""
+"""Metrics of pairs of sentences: the model's predictions against gold scores or labels."""
 
 from __future__ import annotations
 

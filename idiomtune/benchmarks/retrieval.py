@@ -162,7 +162,7 @@ def ndcg(hits: Tensor, num_relevant: Tensor, k: int) -> Tensor:
 
 
 def ndcg_of_gains(gains: Tensor, ideal: Tensor, k: int) -> Tensor:
-    """As :func:`ndcg`, with a gain of each document's own (linear, as trec_eval has it).
+    """As :func:`ndcg`, with a gain for each document (linear, as in trec_eval).
 
     Args:
         gains: (Q, K) by rank, not negative, K at least k or all documents.

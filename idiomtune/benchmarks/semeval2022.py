@@ -27,7 +27,7 @@ _METRICS = [Metric("spearman", is_drawn=True, statistic="spearman")]
 
 
 def _refine(score: Score) -> Score:
-    """dev's halves are for choosing on one of them; of the languages, `all` is drawn."""
+    """Halves of dev are details, for choosing on one of them; of the languages, `all` is drawn."""
     role = "compared" if score.split in ("dev_a", "dev_b") else score.role
     return replace(score, role=role, is_drawn=score.mode.startswith("all/"))
 

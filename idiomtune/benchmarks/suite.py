@@ -97,7 +97,7 @@ class Suite:
 
         Raises:
             UserError: if an embedding is not finite, or a benchmark gives something other than a score; if
-                embeddings do not have more dimensions than they are to be cut to.
+                embeddings do not have more dimensions than `dimensions`.
         """
         start = time.perf_counter()
         chosen = [b for b in self.benchmarks if only is None or b.name in only]
@@ -156,7 +156,7 @@ class Suite:
         return replace(card, scores=table, undefined=undefined, encoder_seconds=seconds, num_texts=num_texts)
 
     def _scores_when_truncated(self, benchmark: Benchmark, embed: EmbeddedRequests) -> dict[str, Score]:
-        """Its scores on the first dimensions, at each size."""
+        """The benchmark's scores on the first dimensions, at each size."""
         if getattr(benchmark, "takes_whole_embeddings", False):
             return {}
         varying = [
@@ -171,12 +171,12 @@ class Suite:
 
 
 def _truncated_dimensions(embed: Embed, size: int) -> Embed:
-    """The same embeddings, cut to their first `size` dimensions."""
+    """The same embeddings, truncated to their first `size` dimensions."""
     return lambda requests: embed(requests)[:, :size]
 
 
 def check_dimensions(model: ModelSettings, dimensions: Sequence[int]) -> None:
-    """Check, before anything is computed, that the embeddings can be cut to this many dimensions.
+    """Check, before any computation, that the embeddings can be truncated to this many dimensions.
 
     Raises:
         UserError: if they have no more.
@@ -186,7 +186,7 @@ def check_dimensions(model: ModelSettings, dimensions: Sequence[int]) -> None:
 
 
 def _check_width(dimensions: Sequence[int], width: int) -> None:
-    """Raise UserError if embeddings of this width cannot be cut."""
+    """Raise UserError if embeddings of this width cannot be truncated."""
     if dimensions and (size := max(dimensions)) >= width:
         raise UserError(
             f"embeddings of {width} dimensions cannot be cut to {size}: name fewer (the full embedding is "
@@ -195,7 +195,7 @@ def _check_width(dimensions: Sequence[int], width: int) -> None:
 
 
 def _check_result(benchmark: Benchmark, result: Result, given_by: Mapping[str, str]) -> dict[str, Score]:
-    """A benchmark's scores by key, as it declares them; their values may not be finite.
+    """A benchmark's scores by key, with the parts that it declares; values may be NaN or infinite.
 
     Args:
         given_by: key → benchmark, of earlier scores.

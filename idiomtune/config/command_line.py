@@ -83,7 +83,7 @@ _SWEEP_FLAGS = ("-m", "--multirun")
 _OWN_TABLE = dict.fromkeys(
     ("data", "benchmark"), "; a table of your own is data.train=, or scored by benchmark.own_pairs.path="
 )
-_ADDED = ("experiment", "debug", "protocol", "sweep")  # nothing is chosen of these unless the user does so
+_ADDED = ("experiment", "debug", "protocol", "sweep")  # choices without a default
 
 
 def rewrite_arguments(arguments: Sequence[str], program: str = "config") -> list[str]:
@@ -135,7 +135,7 @@ def rewrite_arguments(arguments: Sequence[str], program: str = "config") -> list
 
 
 def _flags_and_options(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Hydra's flags with their values, which its parser does not take behind options, and all other words."""
+    """Hydra's flags with their values (its parser refuses them after options), and all other words."""
     actions = get_args_parser()._option_string_actions  # there is no other list of Hydra's own
     flags: list[str] = []
     options: list[str] = []
@@ -155,7 +155,7 @@ def _flags_and_options(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _check_value(flag: Any, is_given: bool) -> None:
-    """Refuse a flag of Hydra's that stands without its value."""
+    """Refuse a flag of Hydra without its value."""
     if flag is not None and flag.nargs is None and not is_given:
         raise UserError(
             f"{flag.option_strings[0]}: needs {' or '.join(flag.choices or ['a value'])} after it"
@@ -163,7 +163,7 @@ def _check_value(flag: Any, is_given: bool) -> None:
 
 
 def _with_subject(options: Sequence[str], program: str) -> list[str]:
-    """The words, the first with the option that it is the value of."""
+    """The words, with an option name before a bare first word."""
     words = list(options)
     if program in _SUBJECT and words and re.match(r"[^-+=~][^=]*$", words[0]):
         words[0] = f"{_SUBJECT[program]}={words[0]}"
@@ -171,7 +171,7 @@ def _with_subject(options: Sequence[str], program: str) -> list[str]:
 
 
 def _register_extensions(options: Sequence[str], flags: Sequence[str]) -> None:
-    """Make what a user's own modules declare a choice by its name, where no file does.
+    """Register what a user's modules declare as choices by name, unless a file does.
 
     Raises:
         UserError: if a module cannot be imported, or declares nothing.
@@ -195,7 +195,7 @@ def _register_extensions(options: Sequence[str], flags: Sequence[str]) -> None:
 
 
 def _defaults(options: type[Section]) -> dict[str, Any]:
-    """Option → its default, as OmegaConf has it; "???" where there is none."""
+    """Option → default, in OmegaConf's form; "???" without one."""
     section: dict[str, Any] = {}
     for name, field in options.model_fields.items():
         kind = field.annotation
@@ -218,7 +218,7 @@ def _config_folders(flags: Sequence[str]) -> list[Path]:
 
 
 def _named_experiment(argument: str) -> str:
-    """`+experiment=<file>.yaml` by the name that it has for Hydra, which looks into `conf/` only."""
+    """`+experiment=<file>.yaml` as a name that Hydra finds; it looks only into `conf/`."""
     key, _, value = argument.partition("=")
     path = Path(unquote_value(value))
     if key != "+experiment" or path.suffix != ".yaml":
@@ -235,7 +235,7 @@ def _named_experiment(argument: str) -> str:
 
 
 def _check_config_folder(arguments: Sequence[str]) -> None:
-    """Refuse a folder of `--config-dir` with a file that Hydra, which writes every alias out, cannot hold."""
+    """Refuse a folder of `--config-dir` with a file whose YAML aliases expand beyond memory."""
     for path in (file for folder in _config_folders(arguments) for file in sorted(folder.rglob("*.yaml"))):
         try:
             with suppress(MarkedYAMLError):  # which Hydra reports if it reads the file
@@ -245,7 +245,7 @@ def _check_config_folder(arguments: Sequence[str]) -> None:
 
 
 def _refuse_dashes(arguments: Sequence[str]) -> None:
-    """Refuse an option that is written with dashes, as most programs take them.
+    """Refuse an option with dashes (`--seed 3`), and show the right form.
 
     Hydra's parser would answer with its own usage, which names no option of ours, or take the beginning of a
     flag for the flag: `--experiment=` for `--experimental-rerun`, which ignores the rest of the command line.
@@ -269,7 +269,7 @@ def is_sweep(arguments: Sequence[str]) -> bool:
 
 
 def _check_sweep(arguments: Sequence[str]) -> None:
-    """Refuse what several runs cannot share."""
+    """Refuse options that several runs cannot share."""
     for argument in arguments:
         key, _, value = argument.partition("=")
         if key in ("run_dir", "resume"):
@@ -306,7 +306,7 @@ def _rewritten_model(value: str, several: bool) -> list[str]:
 
 
 def _choice_of(value: str, arguments: Sequence[str]) -> list[str]:
-    """`benchmark=`, where `benchmarks=` names one beyond those that an evaluation has by default.
+    """`benchmark=` in place of a `benchmarks=` that names more than an evaluation's defaults.
 
     Else it only says which of the chosen are scored; options of the others may be given too.
     """
@@ -317,7 +317,7 @@ def _choice_of(value: str, arguments: Sequence[str]) -> list[str]:
 
 
 def _check_choice(argument: str) -> None:
-    """Refuse a value that is no name for an option that chooses by name, which Hydra only trips over."""
+    """Refuse a value that is not a name, for an option that chooses a file by name."""
     group = argument.partition("=")[0].lstrip("+")
     if group in _groups():
         with suppress(HydraException):  # which Hydra reports itself
@@ -337,7 +337,7 @@ def _groups() -> set[str]:
 
 
 def split_choices(values: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
-    """Nested values from Python as what they choose by name, in words, and all others.
+    """Nested values from Python: choices by name as words, and all other values.
 
     Raises:
         UserError: naming an option whose value is no name.
@@ -358,7 +358,7 @@ def split_choices(values: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]
 
 
 def word(text: str) -> str:
-    """A text as a value of Hydra's grammar, where it means itself: `${…}` is no interpolation."""
+    """A text as a literal value in Hydra's grammar: `${…}` is not an interpolation."""
     return text if _PLAIN.fullmatch(text) and text.lower() not in _WORDS else quote_value(literal(text))
 
 
@@ -387,7 +387,7 @@ def _argument(match: re.Match[str]) -> str:
 
 
 def _quoted_path(argument: str) -> str:
-    """An option that names a path, in quotation marks: a folder's name may hold what Hydra parses."""
+    """An option with a path, in quotation marks: a folder's name may contain Hydra's syntax."""
     key, _, value = argument.partition("=")
     option = re.sub(r"^\+*(objective\.parts\.[\w-]+\.)?", "", key)  # a mixture's parts have the same options
     names_path = (option in PATHS or is_data_path(option)) and value not in ("", "null")
@@ -396,14 +396,14 @@ def _quoted_path(argument: str) -> str:
 
 
 def _quoted_scores(argument: str) -> str:
-    """Scores of cut embeddings (`…/dim=64`) in quotation marks: of a bare value Hydra takes no second `=`."""
+    """Scores of truncated embeddings (`…/dim=64`) in quotation marks: Hydra refuses a second bare `=`."""
     key, sign, value = argument.partition("=")
     parts = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|([^\[\],'"\s=]+/dim=\d+)"""
     return key + sign + re.sub(parts, lambda m: quote_value(m[1]) if m[1] else m[0], value)
 
 
 def grid_by_name(arguments: Sequence[str]) -> str | None:
-    """The folder that a grid of runs is given, "" if it is given none; None for all that is not a grid."""
+    """The folder named for a grid of runs, "" if none is named; None if the command is not a grid."""
     asks = ("--cfg", "-c", "--info", "-i", "--help", "-h", "--hydra-help", "--version")
     is_search = any("sweeper=" in a or a.startswith("+sweep=") for a in arguments)
     if not is_sweep(arguments) or is_search or any(a.partition("=")[0] in asks for a in arguments):
@@ -413,7 +413,7 @@ def grid_by_name(arguments: Sequence[str]) -> str | None:
 
 
 def without_cfg(words: Sequence[str]) -> list[str] | None:
-    """The other words of a command line that asks, by `--cfg job`, for the options of a run; else None."""
+    """The words without `--cfg job`, which prints the options of a run; None if it is absent."""
     flags = [word for word in words if word.startswith("-")]
     for flag, value in (("--cfg", "job"), ("-c", "job"), ("--cfg=job", None)):
         if flags == [flag] and (value is None or value in words[words.index(flag) + 1 :][:1]):

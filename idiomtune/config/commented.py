@@ -16,7 +16,7 @@ _COMMENT = re.compile(r"(?:^|\s)#\s?(.*)$")
 
 
 def add_comments(config: DictConfig, program: str, choices: Mapping[str, str | None]) -> str:
-    """The configuration; comments of the experiment, which say what it changes and why, come before others.
+    """The configuration with comments; an experiment's comments precede those of defaults.
 
     Args:
         program: the name of its file in `conf/`.

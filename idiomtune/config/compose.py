@@ -1,4 +1,4 @@
-"""The parts of a mixture, with every option that they do not name filled in."""
+"""Composition of the configuration: parts of a mixture, values from Python, sizes by data."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Compose = Callable[..., Mapping[str, Any]]  # (override) → the configuration t
 
 
 def fill_parts(config: dict[str, Any], compose: Compose) -> dict[str, Any]:
-    """The configuration, each part of a mixture as its experiment or objective has it, and as it says.
+    """The configuration, with all options of a mixture's parts filled in from experiments and defaults.
 
     Of an experiment the objective is taken with its options; what it says of the model, the trainer and the
     benchmarks is not, since a run has one of each.
@@ -124,7 +124,7 @@ def _check_idiom_tokens(
 
 
 def resolve_by_data_size(config: dict[str, Any]) -> dict[str, Any]:
-    """The configuration; where an option has several values, that for the number of training rows is put in.
+    """The configuration, with one value for each option whose default depends on the number of training rows.
 
     `{500: 30, more: 3}` is 30 for up to 500 rows of `data.train`, and 3 for more, or for data of the Hub.
     """
@@ -152,7 +152,7 @@ def resolve_by_data_size(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _count_rows(names: Sequence[str], most: int) -> int:
-    """The rows of tables and folders of them, but no further than `most` + 1."""
+    """The number of rows of tables and folders of tables, counted up to `most` + 1."""
     number = 0
     with suppress(UserError, OSError, TypeError):  # what is wrong with them is reported when they are read
         for name in names:
@@ -190,7 +190,7 @@ def with_values(config: DictConfig, values: Mapping[str, Any]) -> DictConfig:
 
 
 def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested values from Python as OmegaConf takes them; a text means itself.
+    """Nested values from Python in OmegaConf's types; texts are literal.
 
     Raises:
         UserError: naming the option, for a value that no option has.
@@ -205,7 +205,7 @@ def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain_values(value: Any, option: str = "") -> Any:
-    """A value as OmegaConf takes it: of plain types, `${` in a text no interpolation."""
+    """A value in OmegaConf's types; `${` in a text is literal."""
     if hasattr(value, "dtype"):  # of NumPy
         value = value.tolist()
     if isinstance(value, Mapping):
@@ -226,7 +226,7 @@ def _plain_values(value: Any, option: str = "") -> Any:
 
 
 def given_options(values: Mapping[str, Any], section: str = "") -> list[str]:
-    """Nested values as a record and a run's name have them, `trainer.batch_size=64`."""
+    """Nested values as overrides, `trainer.batch_size=64`, for records and a run's name."""
     lines = []
     for name, value in values.items():
         if isinstance(value, Mapping):
@@ -250,7 +250,7 @@ def compose_config(config_name: str, *overrides: str) -> dict[str, Any]:
 
 @contextmanager
 def _hydra_context() -> Iterator[None]:
-    """Hydra reads from where it reads now, else from `conf/`; its errors are explained."""
+    """Within this context Hydra is initialised (on `conf/` if it was not), and its errors are explained."""
     has_begun = GlobalHydra.instance().is_initialized()
     try:
         with nullcontext() if has_begun else hydra.initialize_config_dir(str(CONF), version_base="1.3"):
@@ -279,7 +279,7 @@ def to_dict(config: DictConfig, *, throw_on_missing: bool) -> dict[str, Any]:
 
 
 def _composed_beside(override: str) -> dict[str, Any]:
-    """Objective and model of the training configuration with this override, from where Hydra reads now."""
+    """Objective and model of the training configuration with this override."""
     with _hydra_context():
         config = hydra.compose("config", [override])
     sections = {name: OmegaConf.to_container(config[name], resolve=True) for name in ("objective", "model")}
@@ -290,12 +290,12 @@ def _composed_beside(override: str) -> dict[str, Any]:
 
 
 def quote_value(value: str) -> str:
-    """A string of the grammar, where a backslash only escapes before a quotation mark."""
+    """A quoted string of Hydra's grammar, in which a backslash only escapes a quotation mark."""
     return "'" + re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + ("\\'" if m[2] else ""), value) + "'"
 
 
 def literal(text: str) -> str:
-    """A text in which `${` begins no interpolation, once it is composed."""
+    """A text whose `${` stays literal after composition."""
     return re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
 
 
@@ -312,7 +312,7 @@ def config_names(group: str) -> list[str]:
 
 
 def default_choices(config_name: str, group: str) -> list[str]:
-    """The choices of a config group that `conf/<config_name>.yaml` makes; none of a group that it has not."""
+    """The default choices of a config group in `conf/<config_name>.yaml`; empty for an absent group."""
     config = OmegaConf.to_container(OmegaConf.load(CONF / f"{config_name}.yaml"))
     assert isinstance(config, dict)
     chosen = [entry[group] for entry in config["defaults"] if isinstance(entry, dict) and group in entry]
@@ -320,7 +320,7 @@ def default_choices(config_name: str, group: str) -> list[str]:
 
 
 def help_text(config_name: str) -> str:
-    """What `--help` shows, as Hydra would, which first lists all config groups, for half of its time."""
+    """The text of `--help`. Hydra's own way lists all config groups first and takes twice as long."""
     register_resolvers()
     (name,) = default_choices(config_name, "override hydra/help")
     config = OmegaConf.create({"hydra": {"help": OmegaConf.load(CONF / "hydra" / "help" / f"{name}.yaml")}})
@@ -398,7 +398,7 @@ def hydra_message(error: Exception) -> str:
 
 
 def _unknown(kind: str, section: str, name: str, choices: Sequence[str]) -> str:
-    """The message for an unknown option of a section or choice of a group, with those that exist."""
+    """The message for an unknown option or choice, with the existing ones."""
     if kind == "option":
         override, sign, parent = f"{section}.{name}".lstrip("."), ".", section or "the configuration"
     else:

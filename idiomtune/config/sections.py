@@ -192,7 +192,7 @@ class ModelSettings(Section):
 
 
 def model_settings_of(name: str, **options: Any) -> ModelSettings:
-    """The settings of a model that an option names: as in `conf/model/`, else a folder or Hub id.
+    """The settings of a model: a name in `conf/model/`, a folder or a Hub id.
 
     Args:
         options: in place of those that it has there.
@@ -314,12 +314,12 @@ class RetainSettings(Section):
 
     @property
     def teacher_model(self) -> ModelSettings | None:
-        """The settings of the teacher; None = the base model is followed."""
+        """The settings of the teacher; None = the base model."""
         return None if self.teacher is None else model_settings_of(self.teacher)
 
     @property
     def moves_back(self) -> bool:
-        """Whether the model that is scored and saved has other weights than those that are trained."""
+        """Whether the scored and saved weights differ from the trained ones."""
         return self.interpolation != 1.0 or self.lora.rank is not None
 
     @property

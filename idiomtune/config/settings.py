@@ -41,7 +41,7 @@ ABOUT_FOLDS = (
 
 
 def require(example: str) -> BeforeValidator:
-    """Refuses an option that is not given, as `output: is needed: output=<file>`."""
+    """A validator for a required option; the error is `output: is needed: output=<file>`."""
 
     def not_empty(value: object) -> object:
         if not value:
@@ -64,7 +64,7 @@ class Common(Section):
     @model_validator(mode="before")
     @classmethod
     def _extensions_come_first(cls, value: Any) -> Any:
-        """So that all other sections can name what they declare."""
+        """Loads extensions first: all other sections can name what they declare."""
         modules = value.get("extensions", []) if isinstance(value, dict) else []
         if isinstance(modules, list) and all(isinstance(module, str) for module in modules):
             load_extensions(modules)
@@ -111,12 +111,12 @@ class Common(Section):
 
     @property
     def truncated_dimensions(self) -> list[int]:
-        """To how many leading dimensions embeddings are cut, to be scored so too."""
+        """Numbers of leading dimensions that are also scored."""
         return []
 
     @property
     def record(self) -> dict[str, Any]:
-        """The settings as a file can hold them."""
+        """The settings as plain containers, for records."""
         return self.model_dump(mode="json", serialize_as_any=True)
 
     def possible_scores(self, benchmarks: Sequence[str] | None) -> ScoreTable:
@@ -269,7 +269,7 @@ class EvaluateSettings(Common):
 
 
 class LearnedModel(ModelSettings):
-    """The model of `idiomtune learn`: its options of a glossary say how `glossary=` is learned."""
+    """The section `model` of `idiomtune learn`, whose glossary options apply to the learned `glossary=`."""
 
     glossary_brief: Annotated[bool, BeforeValidator(lambda value: False if value is None else value)]
 
@@ -350,7 +350,7 @@ RepositoryName = Annotated[str, AfterValidator(_is_repository)]
 
 
 class _Target(Section):
-    """Visibility, licence, and what is allowed."""
+    """Options of an upload: visibility, licence, permissions."""
 
     private: bool
     license: Annotated[str, AfterValidator(_is_identifier)] | None

@@ -21,7 +21,7 @@ def check(kind: type[Settings], config: dict[str, Any], *, section: str = "") ->
         section: its place, if it is only a part.
 
     Raises:
-        UserError: naming each option that is wrong, what it got, and what it takes.
+        UserError: naming each wrong option, its value and what is allowed.
     """
     try:
         return kind.model_validate(config)
@@ -43,7 +43,7 @@ def check(kind: type[Settings], config: dict[str, Any], *, section: str = "") ->
 
 
 def _message(problem: Any) -> str:
-    """What is wrong with a value, of pydantic's record of it."""
+    """The message for one of pydantic's errors."""
     match problem["type"]:
         case "missing":
             return "is missing"
@@ -56,7 +56,7 @@ def _message(problem: Any) -> str:
 
 
 def _no_such_option(option: str, config: dict[str, Any]) -> str:
-    """In words, that there is no such option, and which is likely meant."""
+    """The message for an unknown option, with the likely one."""
     *sections, name = option.split(".")
     section: Any = config
     for part in sections:
@@ -78,13 +78,13 @@ _CALLED = {
 
 
 def nearest(name: str, names: Sequence[str]) -> list[str]:
-    """The option that is likely meant by a name that there is not, if any is."""
+    """The existing option nearest to an unknown name, if any."""
     named = _CALLED.get(name, name)
     return [named] if named in names else difflib.get_close_matches(name, names, n=1)
 
 
 def options_called(name: str, config: Mapping[str, Any]) -> list[str]:
-    """The options in any section with this name, for one that was given without its section."""
+    """Options of this name in any section, for a name without its section."""
     name = _CALLED.get(name, name)
     return [key for key in _option_names(config) if key.rpartition(".")[2] == name][:3]
 
@@ -97,7 +97,7 @@ def _option_names(section: Mapping[Any, Any], above: str = "") -> Iterator[str]:
 
 
 def _merge_messages(texts: list[str]) -> list[str]:
-    """The messages of an option with several types, as one if they differ only in what it must be."""
+    """One message for an option with several types, if the messages differ only in the required type."""
     parts = [text.rpartition(", got ") for text in texts]
     if len({got for _, _, got in parts}) > 1 or not all(rule.startswith("must be ") for rule, _, _ in parts):
         return texts
@@ -118,7 +118,7 @@ def _option(location: tuple[int | str, ...], config: dict[str, Any]) -> list[str
 
 
 def no_such_score(key: str, keys: Sequence[str], run: str = "this run") -> str:
-    """In words, that a run has no score of this name, and which it has that look like it."""
+    """The message for an unknown score, with similar existing ones."""
     close = difflib.get_close_matches(key, keys, n=3, cutoff=0.3)
     return (
         f"{run} has no score {key!r}; the nearest it has: {', '.join(close) or 'none'} (keys are as the "

@@ -1,1 +1,1 @@
-"""One module a dataset (records, checks), and where datasets come from (`sources`)."""
+"""One module per data set (records, checks), and the origin of data sets (`sources`)."""

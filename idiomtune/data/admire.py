@@ -45,7 +45,7 @@ class Candidate:
     Attributes:
         name: as the table has it.
         caption: machine-made; on one line.
-        path: the file, where images were asked for.
+        path: the image file, if images are needed.
     """
 
     name: str
@@ -161,7 +161,7 @@ def read_items(folder: Path, split: AdmireSplit, *, check_images: bool = False) 
 
 
 def _tables(folder: Path, split: str) -> list[Path]:
-    """Where a split's table may be; a Portuguese one is in PT/, as it may have the name of an English one."""
+    """Possible locations of a split's table; Portuguese ones are in PT/, since names repeat English ones."""
     language, own, table = _PUBLISHED[split]
     above = [folder, folder / language] if language == "EN" else [folder / language]
     return [parent / table for folder_ in above for parent in (folder_, folder_ / own)]

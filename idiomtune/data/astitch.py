@@ -45,7 +45,7 @@ class UsageCorpus:
 
 @dataclass(frozen=True)
 class CompoundMeanings:
-    """What a compound may mean.
+    """The literal and non-literal meanings of a compound.
 
     Attributes:
         literal: its literal meaning, or how it would be read word by word.

@@ -34,7 +34,7 @@ _IDIOMATIC = {"idiomatic", "figurative", "figuratively", "proverb", "slang", "eu
 _IDIOMS = {"proverb", "idiom", "phraseologism"}  # parts of speech
 _NO_IDIOMS = {"name", "prep", "conj", "det", "pron", "particle", "article", "num", "character", "symbol"}
 _NO_FORMS = {"table-tags", "inflection-template", "class", "romanization", "transliteration", "canonical"}
-# A line without any of these has no sense that is wanted, nor another spelling of one, and is not parsed.
+# Lines without any of these are not parsed: they have no wanted sense and no spelling of one.
 _WORTH = [f'"{name}"'.encode() for name in sorted({*_IDIOMATIC, *_IDIOMS, "alt_of", "form_of"})]
 _REFERENCE = re.compile(
     r"(?:(?:alternative|archaic|dated|euphemistic|nonstandard|obsolete|rare|uncommon)(?: letter-case)? "
@@ -108,10 +108,10 @@ class _DictionaryWord(BaseModel):
 
 
 def wiktionary_file(location: str | None, language: str) -> tuple[Path, str]:
-    """The extract of a language, and what to call it.
+    """The extract of a language, and its name for records.
 
     Args:
-        place: a file, or an address to download; None = kaikki.org's.
+        location: a file, or an address to download; None = kaikki.org's.
         language: `pt`, or as kaikki.org names it.
 
     Raises:
@@ -207,12 +207,12 @@ def read_wiktionary(
 
 
 def read_wordnet(location: str | None, report: Report) -> list[DictionaryEntry]:
-    """WordNet's lemmas of several words with their senses, those that were met most often first.
+    """WordNet's lemmas of several words with their senses, the most frequent first.
 
     It does not mark idioms: names and names of species are left out, everything else is taken.
 
     Args:
-        place: the folder of its files; None = `$WNSEARCHDIR`, or Debian's.
+        location: the folder of its files; None = `$WNSEARCHDIR`, or Debian's.
         report: gets lines that cannot be read.
 
     Raises:
@@ -258,7 +258,7 @@ def read_wordnet(location: str | None, report: Report) -> list[DictionaryEntry]:
 
 
 def _lemma(fields: list[str]) -> tuple[str, int, list[str]]:
-    """A line of an index: the lemma, how often its senses were met, and their synsets."""
+    """A line of an index: lemma, frequencies of its senses, synsets."""
     synsets = fields[6 + int(fields[3]) :]
     if len(synsets) != int(fields[2]):
         raise ValueError(f"{len(synsets)} senses, not {fields[2]}")
@@ -266,7 +266,7 @@ def _lemma(fields: list[str]) -> tuple[str, int, list[str]]:
 
 
 def _synset(fields: list[str]) -> tuple[str, list[str], str]:
-    """A line of the data: the synset, its words that are no names, and what they mean."""
+    """A line of the data: synset, words without names, definition."""
     words = [word.partition("(")[0].replace("_", " ") for word in fields[4 : 4 + 2 * int(fields[3], 16) : 2]]
     bar = fields.index("|")
     if fields[2] == "n":
@@ -282,7 +282,7 @@ def _is_name(word: str) -> bool:
 
 
 def _edition(path: Path) -> tuple[str, str]:
-    """What a file of WordNet says at its head: its edition, and the licence of that."""
+    """Edition and licence in the head of a file of WordNet."""
     head = b" ".join(islice(lines_of(path), 40)).decode(errors="replace")
     if "English WordNet" in head:
         return "Open English WordNet", "cc-by-4.0"
@@ -291,7 +291,7 @@ def _edition(path: Path) -> tuple[str, str]:
 
 
 def _records(path: Path, make: Callable[[list[str]], T], report: Report) -> Iterator[T]:
-    """What is made of the fields of each line, after the licence at the head of a file of WordNet."""
+    """The result of `make` for each line's fields, after the licence at the head of a file of WordNet."""
     for number, line in enumerate(lines_of(path), 1):
         if not line.startswith(b" ") and line.strip():
             try:

@@ -339,7 +339,7 @@ def is_relevant(query: Document, document: Document) -> bool:
 
 
 def query_request(record: Document, mode: QueryMode) -> Request:
-    """How a sentence with its span is embedded as a query in one of the four modes."""
+    """The request for a sentence as a query in one of the four modes."""
     pooling: Pooling = "span" if mode.endswith("span") else "sentence"
     instruction = INSTRUCTION.replace("{span}", record.span) if mode.startswith("instruction_") else None
     return Request(record.sentence, record.span_offsets, "query", instruction, pooling)
@@ -353,7 +353,7 @@ def document_request(record: Document) -> Request:
 def training_request(
     record: Document, mode: TrainQueryMode | TrainDocumentMode, role: Role, mask: str = "[MASK]"
 ) -> Request:
-    """How a sentence is embedded in training, as a query or as a document.
+    """The request for a sentence in training, as a query or as a document.
 
     In addition to the benchmark's modes, a document may be embedded by its `span`, and either by its sentence
     with the span hidden: `masked_sentence`, or `masked_span`, the embedding of the mask in its place.
@@ -395,7 +395,7 @@ class _Released(TableRow):
 
 
 def released_file(root: Path, split: str) -> Path:
-    """Where the authors' released tuples of a split are."""
+    """The file of the authors' released tuples of a split."""
     return root / split / f"triplets_{split}_full.jsonl"
 
 
@@ -441,7 +441,7 @@ def draw_tuples(
     num_soft: int,
     seed: Sequence[int],
 ) -> list[TrainingTuple]:
-    """One tuple an anchor, drawn without replacement; a function of the seed alone.
+    """One tuple per anchor, drawn without replacement; a function of the seed alone.
 
     An anchor for which there are fewer documents of a kind than asked gets those there are; one
     without any positive gets a tuple without positives (the caller counts and leaves it out). An

@@ -1,4 +1,4 @@
-"""Where each data set is, by the section `data`, and what a fold leaves of it.
+"""Locations of data sets by the section `data`; the part of a data set in a fold.
 
 `settings` are those of a program, a :class:`idiomtune.config.Common`.
 """
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 def folder_of(settings: Any, dataset: str) -> Path | None:
-    """Where a data set is; None if it has to be downloaded, or is nowhere.
+    """The folder of a data set; None without a local copy.
 
     The first that applies: the sample, its option, a folder with its name in `data.root`, one in
     `$IDIOM_DATA`.
@@ -37,17 +37,17 @@ def folder_of(settings: Any, dataset: str) -> Path | None:
 
 
 def idiolink_folder(settings: Any) -> Path:
-    """Where IdioLink's splits are, downloaded if need be."""
+    """The folder of IdioLink's splits, downloaded if need be."""
     return idiolink_root(settings.data.data_path("idiolink"), sample=settings.data.sample)
 
 
 def data_files(settings: Any, source: GitHubData) -> DataFiles:
-    """Where the files of a data set are, or are downloaded from."""
+    """The files of a data set, local or to download."""
     return DataFiles(source, folder_of(settings, source.dataset.name))
 
 
 def held_out_idioms(settings: Any) -> set[str]:
-    """IdioLink's idioms that count as unseen: of all its splits on disk but train; none of the sample."""
+    """IdioLink's unseen idioms: of all splits on disk except train; empty for the sample."""
     if settings.data.sample or not settings.splits("idiolink"):
         return set()
     folder = idiolink_folder(settings)
@@ -56,7 +56,7 @@ def held_out_idioms(settings: Any) -> set[str]:
 
 
 def admire_folder(settings: Any) -> Path:
-    """Where AdMIRe's tables and images are.
+    """The folder of AdMIRe's tables and images.
 
     Raises:
         DataMissingError: if no folder is named, or it is not there: it cannot be downloaded.
@@ -87,7 +87,7 @@ def admire_split(
 
 
 def idiolink_split(settings: Any, root: Path, name: str, *, training: bool = False) -> Split:
-    """A split on disk, or what a fold trains on or scores."""
+    """A split on disk, or the records that a fold trains on or scores."""
     if name != CV_SPLIT:
         return load_split(root, name)
     if settings.data.fold is None:

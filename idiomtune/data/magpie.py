@@ -49,7 +49,7 @@ class _MagpieRow(TableRow):
 
 
 def read_magpie(files: DataFiles, unseen: Iterable[str]) -> list[Usage]:
-    """Sentences to fit a gate to: of each expression that has three or more of both usages up to 30 of each.
+    """Sentences to fit a gate to: up to 30 per usage of each expression with three or more of both usages.
 
     Those are drawn with a fixed seed from sentences of fewer than 60 words.
 

@@ -83,7 +83,7 @@ def held_out_names(names: Iterable[str], fold: int, folds: int, kind: str) -> se
     """The names that fold number `fold` scores; it trains on the others.
 
     Args:
-        what: the names, as `idioms in train and val`.
+        kind: of the names, as `idioms in train and val`.
 
     Raises:
         UserError: if there is no such fold.

@@ -1,4 +1,4 @@
-"""NCIMP: noun compounds with synonyms of their words, sentences, and the class that people gave them.
+"""NCIMP: noun compounds with synonyms of their words, sentences, and classes by people.
 
 He et al. 2024, "Investigating Idiomaticity in Word Representations", arXiv 2411.02610; GitHub
 `risehnhew/Finding-Idiomaticity-in-Word-Representations`, folder `dataset/`. The layout is
@@ -85,7 +85,7 @@ class Compound:
 
 @dataclass
 class Ncimp:
-    """The compounds of a language that can be scored, and what could not.
+    """The compounds of a language that can be scored, and counts of the others.
 
     Attributes:
         left_out: reason → compounds that are left out for it.
@@ -99,7 +99,7 @@ class Ncimp:
     counts: Counter[str] = field(default_factory=Counter)
 
     def describe(self) -> str:
-        """What was read, and what was left out and why."""
+        """Counts of compounds, and the reasons for those left out."""
         classes = Counter(c.class_type for c in self.compounds)
         counts = ", ".join(f"{name} {classes[name]}" for name in EPSILON_CLASSES)
         num_sentences = sum(len(c.contexts) for c in self.compounds)
@@ -176,7 +176,7 @@ def _mark_compound(row: dict[str, str], column: str) -> tuple[list[str], list[st
 
 
 def _sentence(row: Row) -> tuple[str, tuple[str, str, str]]:
-    """A compound, and what is before, of and after it in its sentence."""
+    """A compound with the tokens before, of and after it in its sentence."""
     before, compound, after = map(" ".join, _mark_compound(row.values, _SENTENCE))
     return row.values["compound"].strip(), (before, compound, after)
 

@@ -60,7 +60,7 @@ def _notation() -> _Notation:
 
 
 def read_printed(expression: str) -> Printed:
-    """What an expression stands for, in the notation of :mod:`idiomtune.expressions`.
+    """The forms of a printed expression, in the notation of :mod:`idiomtune.expressions`.
 
     >>> read_printed("to take sth with a pinch/grain of salt (informal)").forms
     ('take something with a pinch of salt', 'take something with a grain of salt')
@@ -94,7 +94,7 @@ def _is_label(inside: str) -> bool:
 
 
 def _optional(text: str) -> list[str]:
-    """What stands in brackets and may be left out."""
+    """The optional words in brackets."""
     return [inside for match in _BRACKETS.finditer(text) if (inside := _meant(match)) and inside != "be"][:3]
 
 

@@ -60,7 +60,7 @@ class SentenceGroup:
 
 @dataclass(frozen=True)
 class SentencePair:
-    """Two sentences whose similarity is asked for.
+    """Two sentences to compare.
 
     Attributes:
         expression: None in pairs of the STS benchmark.
@@ -75,7 +75,7 @@ class SentencePair:
 
 @dataclass(frozen=True)
 class Gold:
-    """The gold similarity of the pair `id`: a number, or what the model gives for the pair `other`."""
+    """The gold similarity of the pair `id`: a number, or the model's own similarity of the pair `other`."""
 
     id: str
     is_sts: bool
@@ -172,7 +172,7 @@ def _half(pairs: Mapping[str, SentencePair], gold: Sequence[Gold], split: SemEva
         return pairs[item.id].language, item.is_sts
 
     def name(item: Gold) -> str:
-        """What goes to a half together: an expression in any spelling, or a single STS pair."""
+        """The unit of a half: an expression in any spelling, or a single STS pair."""
         expression = None if item.is_sts else pairs[item.id].expression
         return re.sub(r"[\s\-]+", " ", expression.lower()) if expression else item.id
 

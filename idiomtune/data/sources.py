@@ -1,4 +1,4 @@
-"""Where a data set is: the sample, a folder that the user names, or downloads that are checked and cached."""
+"""Origins of data sets: the sample, a user's folder, or checked and cached downloads."""
 
 from __future__ import annotations
 
@@ -92,12 +92,12 @@ class GitHubData:
 
     @property
     def contents(self) -> str:
-        """What a folder of it contains, for messages."""
+        """The contents of the data set's folder, for messages."""
         return ", ".join(dict.fromkeys(name.partition("/")[0] for name in self.files))
 
 
 def published_files(dataset: DatasetType) -> GitHubData:
-    """What `published.tsv` has of a data set: its files, where they are and their sums."""
+    """A data set's files in `published.tsv`, with addresses and checksums."""
     with _PUBLISHED.open(encoding="utf-8", newline="") as file:
         rows = [row for row in csv.DictReader(file, delimiter="\t") if row["data_set"] == dataset.name]
     files = {}
@@ -120,7 +120,7 @@ class DataFiles:
     folder: Path | None
 
     def __call__(self, name: str) -> Path:
-        """A file that is published. Another one in its place is read, with a warning.
+        """A published file. A changed copy is read too, with a warning.
 
         Args:
             name: its path in a folder of the data set.
@@ -143,7 +143,7 @@ class DataFiles:
         raise UserError(f"there is no such file; {must}", file=self.folder / name)
 
     def optional(self, name: str) -> Path | None:
-        """A file that is not published, where the user has it."""
+        """An unpublished file, if the user has it."""
         path = (self.folder or cache_folder() / self.source.dataset.name) / name
         return path if is_file(path) else None
 
@@ -221,7 +221,7 @@ def _size(path: Path) -> int:
 
 
 def _fetch_rest(url: str, partial: Path) -> None:
-    """What is missing of a file, if the server still has the version that was begun; otherwise all of it."""
+    """The rest of a file, if the server still has the same version; otherwise the whole file."""
     version = partial.with_suffix(".version")  # the server's name of it
     done = _size(partial) if is_file(version) else 0
     begun = {"Range": f"bytes={done}-", "If-Range": version.read_text()} if done else {}
@@ -263,7 +263,7 @@ class NoDowngrade(HTTPRedirectHandler):
 
 @cache
 def warn_if_altered(path: Path, published: str | None, advice: str = "") -> None:
-    """Published files are read without proof-reading: that another one is read is logged, once."""
+    """Log, once, that a file differs from the published one."""
     if published is None or path.is_relative_to(SAMPLE_ROOT):
         return
     if is_file(path) and fingerprint(path) != published:

@@ -1,4 +1,4 @@
-"""Sentences that say how they use an expression, for gates to be fitted to."""
+"""Sentences labelled idiomatic or literal, to fit gates to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a benchmark says of itself."""
+"""The declaration of a benchmark."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class BenchmarkOptions(Section, ABC):
         return [""]
 
     def possible_scores(self, splits: Sequence[str]) -> list[Score]:
-        """Every score that it can give on these splits, and that can be monitored; facts cannot."""
+        """Every score of these splits that can be monitored; facts cannot."""
         declared = getattr(self, "declared", None)
         names = [metric.name for metric in declared.metrics if metric.better] if declared else []
         parts = product(splits or [""], self.score_modes, names)
@@ -56,7 +56,7 @@ class BenchmarkOptions(Section, ABC):
             settings: :class:`idiomtune.config.Common`.
 
         Raises:
-            DataMissingError: if the data is missing: the benchmark is left out, unless it was asked for.
+            DataMissingError: if the data is missing: the benchmark is left out, unless the user named it.
             UserError: if the data is wrong, or does not fit the options.
         """
         raise NotImplementedError
@@ -72,7 +72,7 @@ class OptionsWithSplit(BenchmarkOptions):
 
 @dataclass(frozen=True)
 class QueryResult:
-    """What a record of a per-query file says of one score.
+    """The value of one score in a record of a per-query file.
 
     Attributes:
         score: without its value.
@@ -147,7 +147,7 @@ class BenchmarkType:
     hub_task: str = "feature-extraction"
 
     def complete(self, score: Score) -> Score:
-        """A score as its metric has it: whether more is better, where it is shown."""
+        """The score with its metric's facts: whether more is better, where it is shown."""
         metrics = {metric.name: metric for metric in self.metrics}
         unlisted = Metric(score.metric, role="detail" if metrics else "headline", is_drawn=not metrics)
         metric = metrics.get(score.metric, unlisted)
@@ -160,7 +160,7 @@ class BenchmarkType:
         return replace(score, is_drawn=False) if score.is_constant else score
 
     def results(self, record: Mapping[str, Any]) -> Iterable[QueryResult]:
-        """What a record of the per-query file says of each score."""
+        """The values of all scores in a record of the per-query file."""
         if self.read_record is not None:
             return self.read_record(record)
         return results_of(record, self.name, self.metrics, cluster=self.cluster, slices=self.slices)
@@ -186,7 +186,7 @@ def results_of(
     cluster: str = "cluster",
     slices: str = "",
 ) -> Iterator[QueryResult]:
-    """What a record says of the scores: a value for each metric that it has, or a pair for its statistic.
+    """The scores in a record: a value for each of its metrics, or a pair for a statistic.
 
     Args:
         record: with `id`, as far as there are any `split` and `mode`, and the metrics' columns.

@@ -1,4 +1,4 @@
-"""What a data set declares."""
+"""The declaration of a data set."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Negatives(Section):
         return self._file
 
     def with_file(self, file: Path | None) -> Self:
-        """The same, mined."""
+        """The same options with the file of mined negatives."""
         copy = self.model_copy()
         copy._file = file
         return copy
@@ -65,7 +65,7 @@ class Negatives(Section):
 
 
 class UserData(Section):
-    """One's own data.
+    """The options of a user's own data.
 
     Attributes:
         train: files (CSV, TSV, JSONL, Parquet, XLSX), folders of them, or data sets of the Hub as

@@ -1,4 +1,4 @@
-"""What a report shows of a benchmark besides scores: single queries with the model's answers, and figures."""
+"""Contents of a report besides scores: single queries with the model's answers, and figures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Record = TypeVar("Record", bound=BaseModel)
 
 
 class QueryRecords(Protocol):
-    """What a run left of a benchmark.
+    """The per-query records of a benchmark in a run folder.
 
     Attributes:
         monitor: the scores that picked the best checkpoint.
@@ -39,7 +39,7 @@ class Answer:
 
     Attributes:
         mark: whether it is right, in words.
-        kind: as what it is labelled: `idiomatic`, `literal`, … have colours of their own.
+        kind: its label; `idiomatic`, `literal`, … have colours.
         label: the kind as it is shown.
         image: a file that is shown, too.
     """
@@ -58,10 +58,10 @@ class Example:
 
     Attributes:
         kind: its label, if it has one.
-        topic: what it is about, as "idiom “break the ice”".
+        topic: such as "idiom “break the ice”".
         answers: the page shows the first five.
         untrained_answers: those of the model before training.
-        metric, score: what it is judged by; `remark` stands behind them.
+        metric, score: the judgement; `remark` follows them.
     """
 
     text: str
@@ -76,7 +76,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Shares:
-    """Of groups of queries, which share of the answers is of which kind: group → a fraction for each kind."""
+    """Shares of kinds among the answers, for groups of queries: group → a fraction for each kind."""
 
     title: str
     kinds: Sequence[str]

@@ -1,4 +1,4 @@
-"""What an objective declares."""
+"""The declaration of an objective."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ObjectiveOptions(Section, ABC):
 
     @property
     def special_tokens(self) -> Sequence[str]:
-        """Which of its options `mask` and `separator` texts get; where one is None, the model's own."""
+        """Those of the options `mask` and `separator` that texts contain; None = the model's own token."""
         return ()
 
     @property
@@ -57,7 +57,7 @@ class ObjectiveOptions(Section, ABC):
         raise NotImplementedError
 
     def check_with(self, settings: Any, section: str = "objective") -> None:
-        """What must fit together with the rest of the configuration.
+        """Check the options against the rest of the configuration.
 
         Args:
             settings: :class:`idiomtune.config.TrainSettings`.
@@ -68,7 +68,7 @@ class ObjectiveOptions(Section, ABC):
         """
 
     def check_files(self, settings: Any) -> None:
-        """Check what can be seen of the data files at once, before anything heavy is imported.
+        """Check the data files quickly, before heavy imports.
 
         Args:
             settings: :class:`idiomtune.config.TrainSettings`.

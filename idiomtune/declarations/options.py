@@ -1,4 +1,4 @@
-"""What every section of the configuration is made of."""
+"""Base class and types of the sections of the configuration."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _are_different(values: list[int]) -> list[int]:
 
 
 def or_empty(value: Any) -> Any:
-    """Null means no entries: over a default of `{}` Hydra would refuse any entry as unknown."""
+    """Null as an empty mapping: over a default of `{}`, Hydra refuses any entry as unknown."""
     return {} if value is None else value
 
 
@@ -53,7 +53,7 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
     def problems(self) -> Iterator[str]:
-        """What does not fit together, of values that are right by themselves. The first one is reported."""
+        """Conflicts between options that are valid by themselves; the first one is reported."""
         yield from ()
 
     @model_validator(mode="after")

@@ -72,7 +72,7 @@ def objective(name: str, **facts: Any) -> Callable[[Options], Options]:
 
 
 def _declared_in(module: str) -> list[Declaration]:
-    """What a module, or one that is part of it, has declared by a decorator or in its list DECLARED."""
+    """The declarations of a module and its submodules, by decorators or in the list DECLARED."""
     imported = importlib.import_module(module)
     decorated = [
         declaration
@@ -132,7 +132,7 @@ def dataset_types() -> dict[str, DatasetType]:
 
 
 def benchmark_type(name: str) -> BenchmarkType:
-    """A benchmark by name; for one that is not known here (of a user's package) one without metrics.
+    """A benchmark by name; without metrics if its package is not loaded.
 
     Its scores are then errors if their names are those of errors elsewhere.
     """
@@ -155,12 +155,12 @@ def _unknown(name: str) -> BenchmarkType:
 
 
 def score_declaration(scores: Iterable[Score]) -> ScoreTable:
-    """Scores, and what their benchmarks declare of them."""
+    """Scores with the facts that their benchmarks declare."""
     return ScoreTable(benchmark_type(score.benchmark).complete(score) for score in scores)
 
 
 def is_data_path(option: str) -> bool:
-    """Whether an option only names the place of data, so that another value is the same run."""
+    """Whether an option only says where data is, so that another value is the same run."""
     data_options = [
         f"benchmark.{b.name}.{option_}"
         for b in benchmark_types().values()
@@ -174,7 +174,7 @@ def is_data_path(option: str) -> bool:
 
 
 def load_extensions(modules: Sequence[str]) -> None:
-    """Import the user's own modules, and take up what each has in its list `DECLARED`.
+    """Import the user's modules, and register their declarations.
 
     Raises:
         UserError: if a module is not there, has no such list, or declares what there is already.
@@ -209,12 +209,12 @@ def load_extensions(modules: Sequence[str]) -> None:
 
 
 def declarations_of(module: str) -> list[Declaration]:
-    """What one of the user's own modules, which is loaded, declares."""
+    """The declarations of a user's module that is loaded."""
     return _added[module]
 
 
 def resolve(declared: Any) -> Any:
-    """What a declaration has, or names as "module:name", such as a function."""
+    """A part of a declaration, such as a function, given itself or as "module:name"."""
     if not isinstance(declared, str):
         return declared
     module, _, name = declared.partition(":")

@@ -1,4 +1,4 @@
-"""A score says what it is: of which benchmark and what, whether more is better, where it is shown.
+"""Scores with their parts: benchmark, split, mode, metric; direction and visibility.
 
 Its key is for people: nothing reads a key to learn what its score is.
 """
@@ -17,7 +17,7 @@ Verdict = Literal["better", "worse", ""]
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric of a benchmark, and what its scores are.
+    """A metric of a benchmark: name, direction and visibility of its scores.
 
     Attributes:
         name: in the scores' keys.
@@ -107,12 +107,12 @@ class ScoreTable(dict[str, float]):
         super().__init__({key: score.value for key, score in self.parts.items()})
 
     def only(self, keys: Iterable[str]) -> ScoreTable:
-        """These scores, as far as there are such."""
+        """The scores with these keys, if present."""
         return ScoreTable(self.parts[key] for key in keys if key in self)
 
 
 def score_card(scores: ScoreTable, baseline: Mapping[str, float], meta: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of a `scores.json`: scores by key, and a record of the parts of each for programs.
+    """The content of `scores.json`: scores by key, and a record of each score's parts for programs.
 
     Args:
         baseline: scores of the untrained model.
@@ -126,7 +126,7 @@ def score_card(scores: ScoreTable, baseline: Mapping[str, float], meta: Mapping[
 
 
 def read_scores(values: Mapping[str, float], records: Iterable[Mapping[str, Any]]) -> list[Score]:
-    """Scores of a `scores.json`; of one without a record its key is all that is known of it."""
+    """The scores of `scores.json`. Without a record, a score has only its key."""
     parts = {str(score): score for score in (Score(**{n: r[n] for n in _PARTS}) for r in records)}
     scores = []
     for key, value in values.items():

@@ -1,4 +1,4 @@
-"""What people give an encoder, checked without one: texts, and spans in them, as requests."""
+"""Arguments of an encoder's methods, checked: texts and spans as requests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def requests_for(
         names: what the caller calls the texts and the spans.
 
     Raises:
-        TypeError, ValueError, UserError: naming the argument that is wrong, and what it takes.
+        TypeError, ValueError, UserError: naming the wrong argument and what is allowed.
     """
     texts = text_list(names[0], texts)
     given_spans = [None] * len(texts) if spans is None else text_list(names[1], spans)

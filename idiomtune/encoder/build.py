@@ -1,4 +1,4 @@
-"""An encoder as the sections `model` and `retain` describe it, and what its options ask for in vain."""
+"""Builds the encoder from settings; refuses options that cannot apply."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def empty_encoder(model: ModelSettings) -> Encoder:
 
 @lru_cache(maxsize=2)
 def _empty_encoder(model_json: str, kind: type[ModelSettings], _: int) -> Encoder:
-    """Read once for several checks, as long as the model's folder keeps its time."""
+    """Cached for several checks, until the model's folder changes."""
     model = kind.model_validate_json(model_json)
     encoder = Encoder.load(_check_loadable(model), empty=True)
     encoder.meanings = choose_meanings(encoder, model)
@@ -84,7 +84,7 @@ def _empty_encoder(model_json: str, kind: type[ModelSettings], _: int) -> Encode
 
 
 def _check_loadable(model: ModelSettings, **changes: Any) -> ModelSettings:
-    """The section without what may need idiom tokens, which may only be added to the loaded model."""
+    """The section without options that need idiom tokens, which only a loaded model can get."""
     tokens = {} if model.idiom_tokens is None else {"replace_expressions": None}
     return model.model_copy(update=changes | tokens)
 
@@ -152,7 +152,7 @@ def _check_spans(encoder: Encoder, requests: Iterable[Request]) -> None:
 
 
 def idiom_expressions(model: ModelSettings, objective: Any = None) -> tuple[list[str], list[Path]]:
-    """The expressions that are to get idiom tokens, and the file that names them, if one does.
+    """The expressions for idiom tokens, and the file with them, if any.
 
     Args:
         objective: an `Objective`, whose sentences name their expressions; an evaluation has none, and its
@@ -184,7 +184,7 @@ def idiom_expressions(model: ModelSettings, objective: Any = None) -> tuple[list
 
 
 def _check_tokens_are_read(encoder: Encoder) -> None:
-    """Refuse meanings that are written over expressions before these become their tokens.
+    """Refuse meanings that replace expressions before these can become idiom tokens.
 
     Raises:
         UserError: if there are any; it names some.

@@ -1,4 +1,4 @@
-"""Whether a checkpoint that could be loaded is complete: what the libraries do not complain about.
+"""Completeness of a loaded checkpoint: problems that the libraries load silently.
 
 They also load incomplete checkpoints: layers without weights get random ones, a tokenizer without files knows
 no words, and both could be trained and scored for days.
@@ -27,7 +27,7 @@ Report = tuple[PreTrainedModel, dict[str, Any]]
 
 @contextmanager
 def loading_reports(*, empty: bool = False) -> Iterator[list[Report]]:
-    """What transformers reports for each model loaded in this context: which weights were not in its files.
+    """transformers' loading reports in this context: weights that were not in a model's files.
 
     sentence-transformers loads the model itself and does not pass the report on, so it is taken from
     `PreTrainedModel.from_pretrained`, by its public option. Not thread-safe.
@@ -59,7 +59,7 @@ def loading_reports(*, empty: bool = False) -> Iterator[list[Report]]:
 def check_complete(
     path: str, model: nn.Module, reports: list[Report], tokenizer: Any, transformer: Any = None
 ) -> None:
-    """Check what the libraries load without complaint: weights, and a tokenizer that belongs to them.
+    """Check weights and tokenizer for problems that the libraries load silently.
 
     Weights that embeddings do not use may be missing (a pooler) or extra (the head of another task, the
     decoder next to an encoder). A missing pooler is set to zero, since a random one would differ each time.
@@ -99,7 +99,7 @@ def check_complete(
 
 
 def _weight_problems(model: PreTrainedModel, report: dict[str, Any]) -> Iterator[str]:
-    """What is missing, of another size, or unexpected; sets a missing pooler to zero."""
+    """Missing weights, wrong sizes and unexpected weights; sets a missing pooler to zero."""
     parts = {name for name, _ in model.named_children()}
     buffers = {name for name, _ in model.named_buffers()}  # older versions saved some, as GPT-Neo's masks
     inside = {name: name.removeprefix(f"{model.base_model_prefix}.") for name in report["unexpected_keys"]}
@@ -126,7 +126,7 @@ def _weight_problems(model: PreTrainedModel, report: dict[str, Any]) -> Iterator
 
 
 def check_embeddings(path: str, embeddings: Tensor, dimension: int) -> None:
-    """Check that a model tells texts apart.
+    """Check that a model embeds different texts differently.
 
     Args:
         embeddings: (N, D') of different texts.

@@ -1,4 +1,4 @@
-"""What a model reads of a glossary, and how: by its own record, and by the options `model.glossary*`."""
+"""The choice of a model's glossary and its form: by its own record, and by the options `model.glossary*`."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ log = logging.getLogger(__name__)
 def choose_meanings(
     encoder: Any, model: ModelSettings, *, is_saved: bool = False, labelled: LoadUsages | None = None
 ) -> Meanings | None:
-    """The checkpoint's meanings or those of `model.glossary`, read as the options say; None for none.
+    """The checkpoint's meanings or those of `model.glossary`, with the options applied; None without any.
 
     A checkpoint that was trained with the same files keeps its own meanings.
 
     Args:
         encoder: a :class:`~idiomtune.encoder.encoder.Encoder`, with the checkpoint's own meanings.
         is_saved: the encoder is a checkpoint of this run, which holds what is read of the glossary.
-        labelled: what a gate is fitted to, where none is shipped; None: only the checkpoint's gate, as in
+        labelled: the sentences for a gate, if none is shipped; None: only the checkpoint's gate, as in
             training.
 
     Raises:
@@ -78,13 +78,13 @@ def _chosen_meanings(encoder: Any, model: ModelSettings, *, is_saved: bool) -> M
 def with_gate(
     encoder: Any, meanings: Meanings, model: ModelSettings, labelled: LoadUsages, *, is_trained: bool
 ) -> Meanings:
-    """Meanings that an encoder was given, weighed by usage if `model.glossary_gate` says so.
+    """An encoder's meanings, with a gate if `model.glossary_gate` asks for one.
 
     By default if a gate is shipped for an untrained model and no other way of reading is chosen.
 
     Args:
         encoder: a :class:`~idiomtune.encoder.encoder.Encoder`.
-        labelled: what a gate is fitted to where none is shipped.
+        labelled: the sentences for a gate, if none is shipped.
         is_trained: the model was trained to read meanings.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Device, precision and processes: chosen here, once, and for a stated reason."""
+"""Device, precision and processes: chosen once, with the reason."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def has_bf16_instructions() -> bool:
 
 
 def _precision_of_a_cpu(before: str | None) -> tuple[Precision, str]:
-    """The faster, of a CPU with instructions for bfloat16."""
+    """The faster precision on a CPU with instructions for bfloat16."""
     if before is not None:
         return ("fp32" if before == "fp32" else "bf16"), "as at the start of the run"
     if has_peers():  # which must choose alike, and would measure apart
@@ -110,7 +110,7 @@ def _precision_of_a_cpu(before: str | None) -> tuple[Precision, str]:
 
 @cache  # the runs of a sweep choose alike
 def times_as_fast_in_bf16() -> float:
-    """How many times as fast as in float32 a layer trains on this CPU in bfloat16; takes .1 s."""
+    """The speed of a layer's training in bfloat16, relative to float32, on this CPU; takes 0.1 s."""
     # Nothing is drawn: the run's seed is set.
     weights, texts = torch.ones(1536, 384, requires_grad=True), torch.ones(512, 384, requires_grad=True)
     seconds: dict[bool, list[float]] = {False: [], True: []}

@@ -78,7 +78,7 @@ _TOKENS_PER_FORWARD = 8192
 _NUM_PROBED = 8  # tokens that are embedded to see whether a loaded model tells them apart
 
 
-# What a model is loaded with: the section `model`, but for what training alone reads. None = by default.
+# Options of loading: the section `model` without options of training. None = default.
 LOAD_OPTIONS: dict[str, Any] = {
     name: kind | None
     for name, kind in get_type_hints(ModelSettings).items()
@@ -101,7 +101,7 @@ class EncodeOptions(TypedDict, total=False):
 
 
 def _with_options(function: Function) -> Function:
-    """The function, whose signature names the options of a section `model` with their types."""
+    """The function with the options of the section `model` in its signature."""
     *named, _ = inspect.signature(function).parameters.values()
     options = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
@@ -114,7 +114,7 @@ def _with_options(function: Function) -> Function:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """What :meth:`Encoder.search` finds.
+    """A text found by :meth:`Encoder.search`.
 
     Attributes:
         text: of the corpus; "" where it was given as embeddings.
@@ -129,7 +129,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Occurrence:
-    """An expression in a text, as :meth:`Encoder.find` finds it.
+    """An expression in a text, found by :meth:`Encoder.find`.
 
     Attributes:
         expression: as the glossary lists it.
@@ -149,7 +149,7 @@ class Occurrence:
 
 
 def _sentence(text: str, start: int, end: int) -> str:
-    """The sentence, or what stands between line breaks, around a span."""
+    """The sentence (or the line) around a span."""
     ends = [match.end() for match in re.finditer(r"[.!?…。！？]+[\"'”’)\]]*\s+|\n+", text)]
     first = max((at for at in ends if at <= start), default=0)
     last = min((at for at in ends if at >= end), default=len(text))
@@ -157,7 +157,7 @@ def _sentence(text: str, start: int, end: int) -> str:
 
 
 class Encoder(nn.Module):
-    """A sentence-transformers model that also embeds spans, and embeds no text twice.
+    """A sentence-transformers model that also embeds spans, and reads each text once.
 
     A span's embedding is the mean of the last layer's token embeddings whose character offsets
     overlap the span (late chunking), passed through whatever modules of the checkpoint follow its
@@ -354,13 +354,13 @@ class Encoder(nn.Module):
         save_expressions(Path(folder), self.model.tokenizer, self.idiom_tokens, self.meanings)
 
     def reading(self, meanings: Meanings | None) -> Encoder:
-        """The same model, which reads these meanings; this encoder keeps its own."""
+        """A second encoder of the same model with these meanings; this encoder keeps its own."""
         encoder = object.__new__(type(self))
         encoder.__dict__ = {**self.__dict__, "meanings": meanings}
         return encoder
 
     def __getstate__(self) -> dict[str, Any]:
-        """For pickles and copies: without what transformers hangs on layers to see them, when it is asked."""
+        """For pickles and copies: without the hooks that transformers adds to layers."""
         shared = {id(tensor): tensor for tensor in (*self.parameters(), *self.buffers())}
         state = deepcopy(self.__dict__, shared)
         for module in state["_modules"]["model"].modules():
@@ -371,7 +371,7 @@ class Encoder(nn.Module):
         return state
 
     def describe_reading(self) -> dict[str, Any]:
-        """For a model's card: its prompts, and what follows its pooling, through which spans go too."""
+        """For a model card: prompts, and modules after the pooling, which spans pass too."""
         at = self._pooling_at
         return {
             "query": self.prompts.query,
@@ -392,7 +392,7 @@ class Encoder(nn.Module):
         return digest.hexdigest()
 
     def digest(self) -> str:
-        """SHA-256 of what decides embeddings: weights, modules, tokenizer, prompts, expressions, spans."""
+        """SHA-256 of all that embeddings depend on: weights, modules, tokenizer, prompts, glossary."""
         tokenizer = json.loads(self.model.tokenizer.backend_tokenizer.to_str())
         modules: list[Any] = list(self.model)
         config = {} if isinstance(modules[0], StaticTokens) else modules[0].auto_model.config.to_dict()
@@ -407,7 +407,7 @@ class Encoder(nn.Module):
             # In their order: of two expressions that fit a text alike, the first is read.
             meanings and [list(meanings.senses.items()), meanings.form, meanings.gate],
         ]
-        # Only where they are not as usual, so that the sums of other models stay as they were.
+        # Only unusual facts: the checksums of other models stay the same.
         facts += [["forms", part.forms] for part in (idioms, meanings) if part is not None and part.forms]
         if self.model.tokenizer.truncation_side != "right":
             facts.append(["cut on the left"])
@@ -551,7 +551,7 @@ class Encoder(nn.Module):
         return [math.nan if request is None else next(usages) for request in requests]
 
     def find(self, texts: Iterable[str]) -> list[Occurrence]:
-        """Where the expressions of the encoder's glossary stand in texts: what the encoder reads there.
+        """Every occurrence of the glossary's expressions in texts, with meaning and usage.
 
         Returns:
             A row for each expression in a text, in the order of the texts; `pd.DataFrame(rows)` is a
@@ -792,11 +792,11 @@ class Encoder(nn.Module):
         return batches
 
     def num_texts(self, requests: Iterable[Request]) -> int:
-        """How many distinct texts are read for these requests."""
+        """The number of distinct texts in these requests."""
         return len({self.prompts.render(request)[0] for request in requests})
 
     def warn_of_truncated(self, requests: Collection[Request], before: Collection[Request] = ()) -> None:
-        """Say how many of the texts that were embedded are truncated, unless all of them were before."""
+        """Warn of truncated texts and spans, unless the warning was given before."""
         if (truncated := self.truncated.intersection(requests)) and not truncated.issubset(before):
             counts = self.num_texts(truncated), self.num_texts(requests)
             log.warning("%s", truncated_note(*counts, self.model.max_seq_length))
@@ -838,7 +838,7 @@ class Encoder(nn.Module):
         return self._embed_batch(ForwardBatch(texts, sentences, []))
 
     def embed_tokens(self, texts: list[list[int]]) -> Tensor:
-        """(B, T, D), what is pooled of B texts, given as token ids."""
+        """(B, T, D), token embeddings before the pooling, of B texts as token ids."""
         embeddings: Tensor = self._run(texts)[0]["token_embeddings"]
         return embeddings
 
@@ -867,7 +867,7 @@ class Encoder(nn.Module):
         layers: Sequence[int],
         on_progress: Callable[[int], None] | None = None,
     ) -> Tensor:
-        """(R, F), on the CPU: the features of requests of the pooling `usage`.
+        """(R, F), on the CPU: the gate's features for requests with the pooling `usage_terms`.
 
         Args:
             layers: their numbers; 0 = the embeddings of tokens.

@@ -32,7 +32,7 @@ _evaluated: WeakKeyDictionary[nn.Module, tuple[int, bool]] = WeakKeyDictionary()
 
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Within this context a model is in evaluation mode; then in the mode that it had.
+    """Within this context a model is in evaluation mode; afterwards in its former mode.
 
     Several threads may be in it: the last one that leaves it brings the mode back.
     """
@@ -52,7 +52,7 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
 
 
 class WithLayers:
-    """A transformer in one call, which gives its hidden layers as if its configuration said so."""
+    """A transformer that returns its hidden layers in this one call."""
 
     def __init__(self, transformer: nn.Module) -> None:
         self._transformer = transformer
@@ -63,7 +63,7 @@ class WithLayers:
 
 
 def use_short_attention(transformer: PreTrainedModel) -> None:
-    """Make a model on a CPU use this attention instead of PyTorch's; others keep theirs."""
+    """Replace PyTorch's attention by :func:`attend` in a model on a CPU; other devices keep it."""
     if transformer.device.type == "cpu" and transformer.config._attn_implementation == "sdpa":
         transformer.set_attn_implementation(SHORT_ATTENTION)
 
@@ -80,7 +80,7 @@ def attend(
     drop: Callable[[Tensor, float], Tensor] = nn.functional.dropout,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """The same as transformers' `sdpa_attention_forward`, as exactly; for long texts it is called itself.
+    """transformers' `sdpa_attention_forward`, faster for short texts; long texts go to the original.
 
     Only the length decides, so that a pass is computed in the same way with and without a graph.
 
@@ -162,7 +162,7 @@ def random_bytes(shape: torch.Size) -> Tensor:
 
 
 class _MaskedByBytes(torch.autograd.Function):
-    """Keeps of the forward pass a byte a value."""
+    """Keeps one byte per value for the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, drawn: Tensor, threshold: int) -> Tensor:
@@ -227,7 +227,7 @@ class ForwardBatch(NamedTuple):
         texts: the token ids of each text, the longest first.
         sentences: what is embedded as a whole.
         spans: what is embedded by its tokens in a text.
-        usages: expressions whose usage is told by a gate.
+        usages: expressions for the gate.
         is_dummy: the embeddings are thrown away.
     """
 
@@ -253,15 +253,15 @@ class ForwardBatch(NamedTuple):
 
     @property
     def num_texts(self) -> int:
-        """Texts whose embeddings are asked for."""
+        """The number of texts."""
         return 0 if self.is_dummy else len(self.texts)
 
     def num_texts_of(self, num_requests: int) -> int:
-        """Of these texts, those whose embeddings answer one of the call's first `num_requests` requests."""
+        """The number of texts with a request among the call's first `num_requests`."""
         return len({pooled.row for pooled in self._pooled if pooled.request < num_requests})
 
     def dummy(self) -> ForwardBatch:
-        """A short batch for a process that has none left while others run theirs; its gradient is zero."""
+        """A short batch with zero gradient, for a process without batches: processes stay in step."""
         return ForwardBatch([self.texts[-1]], [PooledSentence(row=0, request=0)], [], is_dummy=True)
 
 
@@ -272,7 +272,7 @@ def plan_batches(
     min_batches: int,
     batch_size: int | None,
 ) -> tuple[list[ForwardBatch], set[Request], set[Request]]:
-    """Which texts go together, and what is pooled from each: see `Encoder.forward_batches`.
+    """The forward batches, and the poolings of each text: see `Encoder.forward_batches`.
 
     Args:
         reader: how the model reads texts.
@@ -317,7 +317,7 @@ def plan_batches(
 def _split_batches(
     lengths: Sequence[int], tokens_per_forward: int, min_batches: int, batch_size: int | None
 ) -> list[list[int]]:
-    """Texts, by their numbers, the longest first, cut where the padded size would exceed the budget.
+    """Numbers of texts, the longest first, in batches whose padded size stays within the budget.
 
     Args:
         lengths: of each text, in tokens.
@@ -440,7 +440,7 @@ def pool_spans(token_embeddings: Tensor, spans: Sequence[PooledSpan]) -> Tensor:
 
 
 def usage_features(layers: Sequence[Tensor], batch: ForwardBatch) -> Tensor:
-    """(U, 3 · L · H): what hidden layers say of the batch's U `usages`.
+    """(U, 3 · L · H): features of the batch's U `usages` from hidden layers.
 
     Of each layer the mean over the text, over the expression and over what surrounds it, as unit vectors. A
     sentence model's last layer has lost much of how its words are used; the layers before it have it still.

@@ -1,4 +1,4 @@
-"""Glossaries: files of expressions with what they mean, and what a model reads of them in texts.
+"""Glossaries: files of expressions with meanings, and how a model reads them in texts.
 
 It reads `broke the ice (made people relax)`, or the meaning instead. From the expressions that it is trained
 on the model learns to use what is in the brackets, and it does so for others, which cost a line in the
@@ -53,7 +53,7 @@ GlossaryForm = Literal["beside", "in_place"]
 
 
 class UsageClassifier(NamedTuple):
-    """How idiomatically a text uses an expression, read without meanings.
+    """A linear classifier of usage: how idiomatic an expression is in a text, read without meanings.
 
     Attributes:
         direction: a number for each feature of the text.
@@ -70,7 +70,7 @@ class UsageClassifier(NamedTuple):
     seen: tuple[str, ...] = ()
 
     def terms(self, features: Tensor) -> Tensor:
-        """(N, 2): what texts add as those with an expression, and as that expression alone.
+        """(N, 2): the logit's terms for a text with an expression, and for the expression by itself.
 
         Args:
             features: (N, F).
@@ -84,19 +84,19 @@ class UsageClassifier(NamedTuple):
 
         Args:
             terms: (N, 2), of texts.
-            alone: (N, 2), of their expressions.
+            expression_terms: (N, 2), of their expressions.
         """
         return torch.sigmoid(terms[:, 0] + expression_terms[:, 1] + self.bias)
 
 
 def of_expression(features: Tensor, layers: Sequence[int]) -> Tensor:
-    """(N, L · H), those of (N, 3 · L · H) features that are of the expression itself."""
+    """(N, L · H): the part of (N, 3 · L · H) features that describes the expression itself."""
     return features.view(len(features), len(layers), 3, -1)[:, :, 1].flatten(1)
 
 
 @dataclass(frozen=True)
 class Meanings:
-    """What a model reads of a glossary: each known expression with its meaning after it, or replaced by it.
+    """A glossary as a model reads it: meanings after expressions, or instead of them.
 
     Attributes:
         senses: expression → its meanings, of which the first is read; none for a name in a list: its text is
@@ -116,26 +116,26 @@ class Meanings:
     forms: dict[str, list[str]] = Field(default_factory=dict)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what was kept of texts: no pickle takes it."""
+        """For pickles: without caches."""
         return {name: value for name, value in self.__dict__.items() if name in self.__dataclass_fields__}
 
     def override(self, **options: Any) -> Meanings:
-        """The same with other options; those that are None stay."""
+        """A copy with other options; None keeps an option."""
         return replace(self, **{name: value for name, value in options.items() if value is not None})
 
     def meaning(self, expression: str) -> str:
-        """What an expression means; "" for a name without a meaning."""
+        """The meaning of an expression; "" for a name without a meaning."""
         return next(iter(self.senses[expression]), "")
 
     def inserted_text(self, expression: str) -> str:
-        """What is written of an expression: ` (made people relax)` after it, or that alone in its place."""
+        """The text that an expression gets: ` (made people relax)` after it, or the meaning instead of it."""
         meaning = self.meaning(expression)
         return meaning if self.form == "in_place" else f" ({meaning})"
 
     def insert(self, text: str, span: Span | None = None) -> tuple[str, Span | None]:
-        """The text with its meanings, and the span's place in it.
+        """The text with meanings, and the span moved to its new offsets.
 
-        A span takes in the meaning right behind it, which says what its last words mean: pooled with them it
+        A span includes the meaning right after it: pooled together it
         found half as many paraphrases again as without (docs/results/knowledge.md). Of an expression that its
         meaning replaces, a span that holds any part has the whole meaning.
         """
@@ -153,7 +153,7 @@ class Meanings:
         return rewrite(text, [(start, end, self.inserted_text(name)) for start, end, name in matches])
 
     def replace_expressions(self, text: str) -> tuple[str, list[tuple[Span, Span, str]]]:
-        """The text with meanings instead of its expressions; of each, its place before and after."""
+        """The text with meanings instead of expressions, and each match's span before and after."""
         matches = self.find(text)
         meant = [(start, end, self.meaning(name) or text[start:end]) for start, end, name in matches]
         new, edits = rewrite(text, meant)
@@ -169,10 +169,10 @@ class Meanings:
         return _index_of(tuple(self.senses), forms)
 
     def log_coverage(self, texts: Iterable[str], title: str) -> tuple[set[str], int]:
-        """The expressions that occur, and in how many texts, which is logged; that none does is a warning.
+        """The occurring expressions and the number of texts with any; logged, as a warning if there are none.
 
         Args:
-            what: the texts are, as `training`.
+            title: of the texts, as `training`.
         """
         expressions = [{name for *_, name in self.find(text)} for text in dict.fromkeys(texts)]
         names, num_texts = set[str]().union(*expressions), sum(map(bool, expressions))
@@ -190,7 +190,7 @@ class Meanings:
 
 @lru_cache(maxsize=4)
 def _index_of(expressions: tuple[str, ...], forms: tuple[tuple[str, ...], ...]) -> ExpressionIndex:
-    """One for all values that read the same expressions."""
+    """Cached: one index for equal expressions."""
     return ExpressionIndex(expressions, {name: forms_of for name, *forms_of in forms})
 
 
@@ -274,7 +274,7 @@ class Glossary(NamedTuple):
 
     @property
     def never_literal(self) -> set[str]:
-        """Expressions that are not used literally: a row says so, and none says otherwise."""
+        """Expressions without a literal use: some row says so, and no row contradicts it."""
         used = {entry.expression for entry in self.entries if entry.literal}
         unused = {entry.expression for entry in self.entries if entry.literal in (False, "")}
         return (unused - used) & self.senses.keys()
@@ -295,7 +295,7 @@ class Glossary(NamedTuple):
         return facts | {name: value for name, value in optional.items() if value}
 
     def meanings(self, *, brief: bool | None = False) -> Meanings:
-        """What an encoder reads of it in texts.
+        """The :class:`Meanings` for an encoder.
 
         Args:
             brief: of each meaning only its :func:`first_clause`.
@@ -336,12 +336,12 @@ def named_glossary(model: ModelSettings) -> Glossary | None:
 
 @lru_cache(maxsize=4)
 def _read_once(files: tuple[tuple[Path, int], ...]) -> Glossary:
-    """Read once as long as the files keep their times, however many models of a program read them."""
+    """Cached for all models of a program, until a file changes."""
     return read_glossary([path for path, _ in files])
 
 
 def glossary_path(name: str, option: str) -> Path:
-    """The file of that name, or the glossary of that name that comes with the project.
+    """The file of this name, or the project's glossary of this name.
 
     Raises:
         UserError: if there is neither.
@@ -469,7 +469,7 @@ def is_findable(expression: str) -> bool:
 
 
 def _one_line(text: str) -> str:
-    """What is written into a sentence may not break it."""
+    """The text on one line."""
     return printable(" ".join(text.split()))
 
 

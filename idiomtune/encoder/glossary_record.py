@@ -1,4 +1,4 @@
-"""What records say of a model's glossary: which files, how much of it occurs where, and what was learned."""
+"""Records of a model's glossary: files, occurrences in the data, learned glossaries."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def glossary_files(model: ModelSettings) -> list[Path]:
 def describe_glossary(
     model: ModelSettings, encoder: Encoder, texts: Mapping[str, Iterable[str]]
 ) -> dict[str, Any] | None:
-    """Log what the glossary contains and what of it occurs, and return the same for records.
+    """Log the glossary's contents and its occurrences in the data, and return them for records.
 
     Args:
         encoder: which reads it.

@@ -36,7 +36,7 @@ TokenStart = Literal["pieces", "random"]
 
 
 class IdiomTokens:
-    """Which expressions a model reads as one token each, and the replacing of them in texts.
+    """The expressions that a model reads as one token each, and their replacement in texts.
 
     Of an expression with a placeholder only the fixed words are replaced: "took the voters for a ride"
     becomes "IDtakesomeoneforarideID the voters". The object is not a part of the idiom; inside the token it
@@ -66,7 +66,7 @@ class IdiomTokens:
         self._index = ExpressionIndex(self.token_of, self.forms)
 
     def replace_expressions(self, text: str, span: Span | None = None) -> tuple[str, Span | None]:
-        """The text with a token for each known expression, and the span's place in it.
+        """The text with a token for each known expression, and the span moved to its new offsets.
 
         A span keeps its words. If it touches a replaced expression, it includes the whole token and, for an
         expression in two pieces, what is between them, unless the span is entirely in the second piece.
@@ -97,7 +97,7 @@ class IdiomTokens:
         return {self.token_of[name] for _, _, name in self._index.find(text)}
 
     def drop(self, expressions: Iterable[str]) -> IdiomTokens | None:
-        """The others, if there are any. Spellings that differ in case or hyphens are the same."""
+        """Without these expressions; None if no other is left. Case and hyphens do not matter."""
         gone = {plain_expression(name) for name in expressions}
         others: dict[str, list[str]] = {}
         for name, token in self.token_of.items():
@@ -106,7 +106,7 @@ class IdiomTokens:
         return IdiomTokens(others, replace=self.replace, forms=self.forms) if others else None
 
     def describe(self, sentences: Iterable[tuple[str, str]]) -> list[str]:
-        """For the log: in how many training sentences an expression with a token was not found.
+        """For the log: the number of training sentences without their expression.
 
         Args:
             sentences: (expression, training sentence).
@@ -176,7 +176,7 @@ def add_idiom_tokens(
 
     Args:
         model: gets the new tokens; those that it has stay as they are.
-        known: the idiom tokens that it has.
+        present: its idiom tokens.
         expressions: as a dictionary lists them.
         start: a new embedding is the mean of those of the expression's word pieces (`pieces`), or drawn
             from a normal distribution with mean 0 and the checkpoint's `initializer_range` (`random`).
@@ -241,7 +241,7 @@ def add_idiom_tokens(
 
 
 def normalization(tokenizer: Tokenizer) -> Normalize:
-    """What the tokenizer makes of a text before it cuts it: texts that become the same are one to it."""
+    """The tokenizer's normalisation of a text: texts with equal results are one text to it."""
     normalizer = tokenizer.normalizer
     return str if normalizer is None else normalizer.normalize_str
 

@@ -134,7 +134,7 @@ def locate_checkpoint(path: str, revision: str | None = None) -> tuple[str, bool
 
 
 def _with_adapter(folder: Path) -> Path:
-    """The base model of low-rank adapters (peft's files) with W + (alpha / rank) B A in place of W.
+    """The base model of low-rank adapters (peft's files), with W + (alpha / rank) B A for W.
 
     The copy is in the cache (`IDIOM_CACHE`), and is made once, of what the libraries read of both folders.
     What the adapters' folder says of how the model reads replaces what the base model's does.
@@ -310,7 +310,7 @@ def load_plain(
 
 @contextmanager
 def explaining_loading(path: str) -> Iterator[None]:
-    """Whatever the libraries raise for a checkpoint in this context becomes a message in one line.
+    """Within this context, errors of the libraries about a checkpoint become one-line messages.
 
     A damaged file, or a value of a wrong type in it, makes them fail in any way (a TypeError, say).
 
@@ -423,7 +423,7 @@ def _limit_length(path: str, model: SentenceTransformer, max_length: int | None)
 
 
 def _num_positions(transformer: Any) -> int | None:
-    """How many token positions a transformer of transformers has; None if it sets no limit."""
+    """The number of token positions of a transformer; None without a limit."""
     limit: int = getattr(transformer.config, "max_position_embeddings", None) or -1
     for name, module in transformer.named_modules():
         # RoBERTa and its relatives count positions from the padding token's id + 1.
@@ -458,7 +458,7 @@ def _ensure_eos(model: SentenceTransformer, tokenizer_config: Mapping[str, Any])
 
 
 def keep_attention(model: SentenceTransformer, folder: Path) -> None:
-    """Make sentence-transformers load a bidirectional decoder with attention that is so in any batch.
+    """Make sentence-transformers load a bidirectional decoder with attention that ignores padding.
 
     For a batch without padding transformers passes no mask, and PyTorch's fused attention then treats a
     decoder's layers as causal (transformers 5.23); the plain implementation does not.

@@ -1,4 +1,4 @@
-"""Whether plain sentence-transformers computes what this project's encoder does, on eight fixed texts."""
+"""Parity of this project's encoder with plain sentence-transformers, on eight fixed texts."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def compare_loaded(encoder: Encoder, settings: ModelSettings) -> float:
 
 
 def compare_saved(encoder: Encoder, folder: Path, settings: ModelSettings) -> float | None:
-    """:func:`compare_texts`, with what was saved of the encoder; None for more than a billion weights."""
+    """:func:`compare_texts` with the saved encoder; None for more than a billion weights."""
     if not _fits_twice(encoder):
         return None
     saved = settings.model_copy(update={"revision": None})
@@ -66,7 +66,7 @@ def _fits_twice(encoder: Encoder) -> bool:
 def compare_texts(
     encoder: Encoder, plain: SentenceTransformer, name: str, prompts: Mapping[str, str | None]
 ) -> float:
-    """The largest difference of any number of eight texts' embeddings, each of unit length.
+    """The largest difference between any numbers of eight texts' unit embeddings.
 
     Texts that hold an expression of the encoder's glossary, or of which no token is left, and a span that is
     embedded past the modules after the pooling are left out (:func:`texts_to_compare`).
@@ -100,7 +100,7 @@ def compare_texts(
 
 
 def texts_to_compare(encoder: Encoder) -> list[Request]:
-    """Those of the eight texts that sentence-transformers alone can embed as the encoder does."""
+    """The texts that sentence-transformers alone can embed like the encoder."""
     return [
         request
         for request in _TEXTS
@@ -111,7 +111,7 @@ def texts_to_compare(encoder: Encoder) -> list[Request]:
 
 
 def _reload_plain(plain: Any, request: Request, prompt: str) -> Tensor:
-    """Its embedding by sentence-transformers alone; of a span as a model's card shows it."""
+    """The embedding by sentence-transformers alone; of a span by the code on the model card."""
     if request.span is None:
         options = {"convert_to_tensor": True, "show_progress_bar": False, "prompt": prompt}
         embedding: Tensor = plain.encode(request.text, **options)

@@ -1,4 +1,4 @@
-"""What a model reads of a request: its text with prompt, meanings and idiom tokens, as token ids."""
+"""From a request to token ids: the text with prompt, meanings and idiom tokens."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Rendered = tuple[str, Span | None]
 
 @dataclass(frozen=True, slots=True)
 class Prompts:
-    """How one model family writes its inputs.
+    """The prompts of a model family.
 
     Attributes:
         query: put before every query without an instruction, such as `query: ` for E5.
@@ -48,7 +48,7 @@ class Prompts:
             raise ValueError(f"instruction prompt {self.instruction!r} {must}")
 
     def render(self, request: Request) -> Rendered:
-        """The text as the model reads it, and the request's span moved to its place there."""
+        """The text with prompts, and the request's span moved to its new offsets."""
         before, after = self.query if request.role == "query" else self.document, ""
         if request.role == "query" and request.instruction is not None:
             # Not str.format: texts and instructions may hold braces.
@@ -84,7 +84,7 @@ class Tokens(NamedTuple):
 
 
 def is_truncated(text: str, tokens: Tokens, limit: int | None) -> bool:
-    """Whether something of a text is not read, since it is truncated to `limit` tokens.
+    """Whether a text is truncated to `limit` tokens.
 
     Tokenizers skip blanks, combining marks and control characters.
     """
@@ -121,7 +121,7 @@ class Tokenizer:
         self._cache: dict[str, Tokens] = {}
 
     def forget(self) -> None:
-        """Clear the cache, because the tokenizer has changed, or its texts do not come again."""
+        """Clear the cache, after a change of the tokenizer or for new texts."""
         self._cache.clear()
 
     def __call__(self, texts: Sequence[str]) -> list[Tokens]:
@@ -203,7 +203,7 @@ class Reader(NamedTuple):
     meanings: Meanings | None
 
     def render(self, requests: Sequence[Request]) -> list[Rendered]:
-        """Each request's text as the model reads it, and its span's place there."""
+        """Each request's text as the model reads it, and its span moved to the new offsets."""
         bare = [self.prompts.render(request) for request in requests]
         meanings = self.meanings
         if meanings is None:
@@ -227,7 +227,7 @@ class Reader(NamedTuple):
         ]
 
     def are_truncated(self, requests: Sequence[Request]) -> list[bool]:
-        """Whether each request's text, as it is read, reaches the maximum length."""
+        """Whether each request's text reaches the maximum length."""
         return self._are_full(self.render(requests))
 
     def _are_full(self, rendered: Sequence[Rendered]) -> list[bool]:
@@ -235,7 +235,7 @@ class Reader(NamedTuple):
         return [self.limit is not None and len(ids) >= self.limit for ids, _ in tokens]
 
     def num_skipped(self, text: str, tokens: Tokens, request: Request) -> int:
-        """How many prompt tokens a request's pooling leaves out, for models that do not pool prompts.
+        """The number of prompt tokens outside the pooling, for models that do not pool prompts.
 
         Counted on the prompt alone, as sentence-transformers does.
 

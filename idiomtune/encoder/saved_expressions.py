@@ -1,4 +1,4 @@
-"""What a model knows of expressions, in its folder: idiom tokens, meanings, and rules of its tokenizer.
+"""Expressions in a model's folder: idiom tokens, meanings, and rules of the tokenizer.
 
 The rules make any library read texts as the model does. A rule of the tokenizer's normaliser replaces an
 expression by its token or its meaning, or writes its meaning after it. Only saved files have such rules: the
@@ -66,7 +66,7 @@ def load_expressions(
     """
 
     def read(name: str, make: Callable[[Any], T]) -> T | None:
-        """What is made of one of its files; None if there is no such file."""
+        """The content of one of the files; None if it is missing."""
         file = fetch_file(path, name, settings.revision, local_files_only=local_files_only)
         if file is None:
             return None
@@ -99,7 +99,7 @@ def load_expressions(
 def save_expressions(
     folder: Path, tokenizer: Any, idioms: IdiomTokens | None, meanings: Meanings | None
 ) -> None:
-    """Write both next to a model that was just saved, and rules for them into its tokenizer."""
+    """Write idiom tokens and meanings next to a saved model, and rules for them into its tokenizer."""
     files = []
     for name, part in ((IDIOM_TOKENS_FILE, idioms), (GLOSSARY_FILE, meanings)):
         (folder / name).unlink(missing_ok=True)
@@ -117,7 +117,7 @@ def save_expressions(
 
 
 def _write_rules(folder: Path, tokenizer: Any, idioms: IdiomTokens | None, meanings: Meanings | None) -> None:
-    """Put rules for expressions into a tokenizer that was just saved.
+    """Put rules for expressions into a saved tokenizer.
 
     If the tokenizer would then not read a text as the model did in training (some turn spaces into pieces
     before they look for tokens), its files stay as they are, and the log says so.
@@ -200,7 +200,7 @@ def _remove_rules(tokenizer: Any, tokens: Collection[str]) -> None:
 
 
 def _is_of(step: Mapping[str, Any], tokens: Collection[str]) -> bool:
-    """Whether a step of a normaliser is a rule of ours, for one of the tokens or for meanings."""
+    """Whether a step of a normaliser is a rule of this project, for these tokens or for meanings."""
     if step["type"] == "Sequence":
         return any(rule.get("content") == LAST for rule in step["normalizers"])
     if step["type"] != "Replace":
@@ -212,7 +212,7 @@ def _is_of(step: Mapping[str, Any], tokens: Collection[str]) -> bool:
 
 
 def _charsmap(table: Mapping[str, str]) -> bytes:
-    """What SentencePiece calls a character map: what replaces each of some short texts, looked up at once.
+    """A SentencePiece character map: replacements of short texts.
 
     A trie of the texts' bytes in a double array (the format of darts-clone), and what they become. A unit has
     the byte that leads to it, whether a text ends there, and the distance to its children.

@@ -58,7 +58,7 @@ class Sharding:
 
 
 def sharding_of_launch() -> Sharding | None:
-    """What `fsdp_config` of accelerate's configuration says, or None if there is none.
+    """The `fsdp_config` of accelerate's configuration, or None.
 
     Raises:
         UserError: if it asks for something that is not supported.
@@ -156,7 +156,7 @@ def _sharded_modules(module: nn.Module) -> list[FSDPModule]:
 
 
 def is_sharded(module: nn.Module) -> bool:
-    """Whether its weights are sharded, so that all processes must run its passes at the same time."""
+    """Whether weights are sharded, so that all processes must run passes together."""
     return bool(_sharded_modules(module))
 
 

@@ -1,4 +1,4 @@
-"""Published models of static embeddings: a table of token vectors in a transformer's place."""
+"""Published models of static embeddings: a table of token vectors instead of a transformer."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class StaticTokens(Module):
 
     @property
     def auto_model(self) -> NoReturn:
-        """Raises UserError: whoever asks for the transformer is to train or to change it."""
+        """Raises UserError: a static model has no transformer to train."""
         raise UserError(
             "this model is a table of token vectors, which can be neither trained nor changed here: name a "
             "model with a transformer"

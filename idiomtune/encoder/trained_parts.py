@@ -1,4 +1,4 @@
-"""What is trained in place of an encoder's weights: low-rank adapters (LoRA), or the rows of idiom tokens."""
+"""Parts that are trained instead of all weights: low-rank adapters (LoRA), or rows of idiom tokens."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Adapters:
 
     @contextmanager
     def merging(self) -> Iterator[None]:
-        """Within this context the transformer is a plain one, with W + (alpha / rank) B A in place of W."""
+        """Within this context the transformer is a plain one, with W + (alpha / rank) B A for W."""
         weights = [layer.get_base_layer().weight for *_, layer in self._layers]
         before = [local_shard(weight).clone() for weight in weights]
         try:
@@ -191,7 +191,7 @@ class IdiomTokenRows:
         self._before: Tensor | None = None
 
     def train_rows_only(self) -> None:
-        """Train these rows only: nothing else of the encoder gets a gradient from now on."""
+        """Train these rows only; freeze all else of the encoder."""
         self._encoder.requires_grad_(False)
         self._weight.requires_grad_(True)
         is_other = ~self._is_idiom_token

@@ -1,4 +1,4 @@
-"""Meanings that count by how a text uses its expressions, literally or not (`model.glossary_gate`).
+"""The gate: meanings count as far as a text uses the expression idiomatically (`model.glossary_gate`).
 
 A gate is the checkpoint's, or for models that were never trained with one: shipped, or fitted once.
 """
@@ -53,18 +53,18 @@ def fit_usage_gate(
 ) -> UsageClassifier:
     """A gate by logistic regression with an L2 penalty.
 
-    It looks at a text's features, and at how those of its expression differ from the expression's as a text
-    of its own. Both usages of each expression weigh the same, as much as the rarer one has sentences: an
-    expression that has only one would teach its name.
+    The inputs are a text's features, and the difference of its expression's features from those of the
+    expression as a text of its own. Both usages of an expression weigh the same, as much as the rarer one has
+    sentences: an expression with one usage only would let the gate learn its name.
 
     Args:
         features: (N, F) of sentences with expressions, read without meanings.
-        is_idiomatic: of each of them. Some expression must have both.
-        names: the expression of each of them.
-        layers: that the features are of.
-        alone: (N, F), the features of each expression as a text of its own.
-        num_bare: so many of the last are uses without context, in which an expression means what dictionaries
-            say. All together weigh a fifth of the others.
+        is_idiomatic: (N,) labels. Some expression must have both.
+        names: (N,) expressions.
+        layers: of the features.
+        bare_features: (N, F), the features of each expression as a text of its own.
+        num_bare: the last `num_bare` examples have no context, and the dictionary's meaning holds; together
+            they weigh a fifth of the rest.
     """
     scale, num_features = math.sqrt(features.shape[1]), features.shape[1]
     inputs = normalize(features.cpu().float(), dim=1) * scale  # (N, F)
@@ -94,7 +94,7 @@ def fit_usage_gate(
         optimizer.step(loss)  # type: ignore[no-untyped-call]
     numbers = direction.detach() * scale
     text, own = numbers[:num_features], _DIFFERENCE * numbers[num_features:]
-    # How a use differs: of the text, less of the expression alone.
+    # The difference: the use in the text minus the expression by itself.
     text.view(len(layers), 3, -1)[:, 1] += own.view(len(layers), -1)
     seen = tuple(sorted(set(names)))
     return UsageClassifier(
@@ -107,10 +107,10 @@ def _round_numbers(numbers: Tensor) -> list[float]:
 
 
 class GatedRequests:
-    """Requests, with the further readings of texts with expressions that a gate weighs; none without a gate.
+    """Requests, and the further readings of their texts that a gate needs; none without a gate.
 
-    Spans that hold no part of an expression stay unchanged, and so do texts near the maximum length. A model
-    that was not trained to read meanings (`in_place`) reads the texts themselves without.
+    Spans without a part of an expression, and texts near the maximum length, stay unchanged. A model that was
+    not trained to read meanings (`in_place`) reads the texts without them.
 
     Args:
         requests: R embeddings to compute.
@@ -118,7 +118,7 @@ class GatedRequests:
         is_on: whether the gate is used: not in training.
 
     Attributes:
-        requests: these, then the further readings, each once.
+        requests: the given requests, then the further readings, each once.
     """
 
     def __init__(self, requests: Sequence[Request], reader: Reader, *, is_on: bool) -> None:
@@ -129,8 +129,8 @@ class GatedRequests:
         ]
         self._num_asked = len(requests)
         self._rows: dict[int, list[list[int]]] = {}  # request → of each kind of its readings
-        self._is_named: list[bool] = []  # of these: nothing but names, whose meaning is not known
-        self._is_meaning: list[bool] = []  # of these: the meaning is asked for, not the sentence
+        self._is_named: list[bool] = []  # of these: only names, without meanings
+        self._is_meaning: list[bool] = []  # of these: the pooling is `meaning`
         meanings = reader.meanings
         if meanings is None or meanings.gate is None or not is_on:
             return
@@ -157,12 +157,12 @@ class GatedRequests:
                 self._rows[row] = [
                     [rows.setdefault(part, self._num_asked + len(rows)) for part in kind] for kind in kinds
                 ]
-                self._is_named.append(kinds[2][0].text == requests[row].text)  # nothing stands in its place
+                self._is_named.append(kinds[2][0].text == requests[row].text)  # no meaning replaces it
                 self._is_meaning.append(requests[row].pooling == "meaning")
         self.requests += rows
 
     def combine(self, rows: Tensor) -> Tensor:
-        """(R, D), from the embeddings of `requests`: those with a gate as :func:`apply_gate` has them."""
+        """(R, D), from the embeddings of `requests`, mixed by :func:`apply_gate` where the gate applies."""
         embeddings = rows[: self._num_asked]
         if not self._rows:
             return embeddings
@@ -171,7 +171,7 @@ class GatedRequests:
         units = normalize(rows.float(), dim=1)
         bare, *others = zip(*self._rows.values(), strict=True)
         other, replaced, inside, own = (_means(units, members) for members in others)  # (G, D) each
-        pairs = [  # of each text the places of its expressions, then these alone
+        pairs = [  # of each text: its expressions in the text, then by themselves
             (group, *pair)
             for group, members in enumerate(bare)
             for pair in zip(members[: len(members) // 2], members[len(members) // 2 :], strict=True)
@@ -185,7 +185,7 @@ class GatedRequests:
         mixed = apply_gate(
             sentences, replaced, normalize(inside + _EXPRESSION_SHARE * own, dim=1), usage, self._weight
         )
-        # Where the meaning alone is asked for, the sentence takes its place as far as the use is literal.
+        # For the pooling `meaning`, the sentence replaces the meaning as far as the use is literal.
         meant = apply_gate(units[at], torch.zeros_like(own), own, usage, 1.0)
         mixed = torch.where(torch.tensor(self._is_meaning, device=rows.device)[:, None], meant, mixed)
         named = separate_usages(sentences, own, usage)
@@ -195,7 +195,7 @@ class GatedRequests:
 
 
 def _means(units: Tensor, members: Sequence[Sequence[int]]) -> Tensor:
-    """(G, D): of each of G groups of rows their mean, as unit vectors."""
+    """(G, D), unit vectors: the mean of each group of rows."""
     pairs = [(group, row) for group, rows in enumerate(members) for row in rows]
     groups, rows = torch.tensor(pairs, device=units.device).T
     sums = torch.zeros(len(members), units.shape[1], device=units.device).index_add(0, groups, units[rows])
@@ -203,12 +203,12 @@ def _means(units: Tensor, members: Sequence[Sequence[int]]) -> Tensor:
 
 
 def _readings(request: Request, meanings: Meanings) -> list[list[Request]]:
-    """What else a gate needs of a text, of five kinds; nothing if it, or its span, holds no expression.
+    """The further readings of a text for a gate, of five kinds; empty without an expression in text or span.
 
     Returns:
-        Its expressions without meanings, in the text and then alone, which tells how they are used; the
-        expressions, with their meanings if the model reads these beside them (of a span: the sentence); the
-        sentence with meanings in place of its expressions; these meanings, where they are there, and alone.
+        The expressions without meanings, in the text and by themselves (for the usage); the expressions,
+        with meanings if the model reads them beside (for a span: the sentence); the sentence with meanings
+        instead of expressions; the meanings in that sentence, and by themselves.
     """
     text, matches = meanings.replace_expressions(request.text)
     sentence = replace(request, span=None, pooling="sentence")
@@ -261,7 +261,7 @@ def apply_gate(
 
 
 def separate_usages(embeddings: Tensor, names: Tensor, usage: Tensor) -> Tensor:
-    """(G, D), unit vectors, of texts with a name whose meaning is not known: e + n / 2 + (g - 1/2) · u.
+    """(G, D), unit vectors, of texts with a name without a meaning: e + n / 2 + (g - 1/2) · u.
 
     Texts with a name come together, those of its other usage apart, along u = (1, -1, 1, ...) / sqrt(D), to
     which embeddings are close to orthogonal. This finds form, not meaning.
@@ -301,7 +301,7 @@ def _read(content: dict[str, Any]) -> UsageClassifier:
 
 
 def exclude_scored_idioms(encoder: Any, labelled: LoadUsages, held_out: Callable[[], Iterable[str]]) -> None:
-    """Exchange a shipped gate that was fitted to idioms that are held out; warn of a trained one.
+    """Replace a shipped gate that was fitted to scored idioms by one without them; warn of a trained one.
 
     Args:
         held_out: gives idioms that are scored as unseen; which expressions are among them, see
@@ -325,7 +325,7 @@ def exclude_scored_idioms(encoder: Any, labelled: LoadUsages, held_out: Callable
 
 
 def fitted_gate(encoder: Any, labelled: LoadUsages) -> UsageClassifier:
-    """A gate that is fitted without IdioLink's idioms; kept in the user's cache."""
+    """A gate fitted without IdioLink's idioms, cached."""
     usages = labelled(read_glossary([GLOSSARIES / "idiolink.tsv"]).senses)
 
     bare = encoder.reading(None)
@@ -339,11 +339,11 @@ def fitted_gate(encoder: Any, labelled: LoadUsages) -> UsageClassifier:
 
 
 def fit_gate(encoder: Any, usages: Sequence[Usage]) -> UsageClassifier:
-    """A gate on the encoder's hidden layers, as it reads these sentences without meanings.
+    """A gate on the encoder's hidden layers, fitted to these sentences, read without meanings.
 
     Args:
         encoder: in evaluation mode.
-        usages: where one has no span, every expression in it that the encoder's meanings have counts.
+        usages: for a usage without a span, every expression of the encoder's glossary in it counts.
 
     Raises:
         UserError: if no expression is left in both usages.
@@ -358,9 +358,9 @@ def fit_gate(encoder: Any, usages: Sequence[Usage]) -> UsageClassifier:
 def gate_examples(
     encoder: Any, usages: Sequence[Usage]
 ) -> tuple[Tensor, Sequence[bool], Sequence[str], list[int], Tensor, int]:
-    """What :func:`fit_usage_gate` takes, as :func:`fit_gate` has it.
+    """The arguments of :func:`fit_usage_gate` for these sentences.
 
-    Last come idiomatic uses with their context cut off: without any, a glossary's meaning holds.
+    The last examples are idiomatic uses without context, where the glossary's meaning holds.
     """
     uses: list[tuple[Request, bool, str]] = []
     for usage in usages:
@@ -398,7 +398,7 @@ def gate_examples(
 
 
 def excerpt(request: Request, num_words: int) -> Request:
-    """The request's span as a sentence, with so many of the words before it."""
+    """The request's span as a text, with `num_words` words before it."""
     assert request.span is not None
     start, end = request.span
     words = request.text[:start].split()

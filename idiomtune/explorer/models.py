@@ -1,4 +1,4 @@
-"""What a page of the explorer shows: models, before and after training, and a corpus."""
+"""The models and the corpus of an explorer's page."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ShownModel:
-    """A model that is to be shown.
+    """A model on the page.
 
     Attributes:
         settings: of its base model.
@@ -79,7 +79,7 @@ def explorer_of(options: ExploreSettings) -> tuple[Explorer, str]:
 
 
 def find_models(name: str, *, trust_remote_code: bool = False) -> list[ShownModel]:
-    """What a name on the command line stands for: of a run its model before and after training.
+    """The models of a name on the command line: of a run, its model before and after training.
 
     Args:
         trust_remote_code: run the Python code that comes with the models; no record decides that.
@@ -120,7 +120,7 @@ def _refuse_code(model: Mapping[str, Any], file: Path, trust_remote_code: bool) 
 
 
 def _recorded_settings(path: str, options: Mapping[str, Any]) -> ModelSettings:
-    """The model of a record, which may lack options."""
+    """The settings of a model in a record, which may lack options."""
     return check(ModelSettings, _settings(path).model_dump() | {**options}, section="model")
 
 
@@ -148,7 +148,7 @@ def _encoder(model: ShownModel, glossary: list[str] | None, placement: Placement
 
 
 def find_corpus(options: ExploreSettings) -> Corpus:
-    """What is searched; by default what the first run was scored on: IdioLink, or the user's own data.
+    """The corpus; by default the data that the first run was scored on: IdioLink, or the user's data.
 
     Raises:
         UserError: if it does not exist or is wrong.

@@ -44,7 +44,7 @@ class Passage:
     Attributes:
         span: offsets [start, end) of what is marked in it, if anything.
         usage: its colour on the page: IdioLink's `idiomatic`, `literal`, …, or a word of the user's own.
-        group: what it is about, as its idiom.
+        group: such as its idiom.
         position: of a query that is itself a document, its place in the corpus; it is not searched for.
     """
 
@@ -57,7 +57,7 @@ class Passage:
 
 @dataclass(frozen=True)
 class Corpus:
-    """What is searched.
+    """Documents to search, with queries.
 
     Attributes:
         name: for people.
@@ -71,7 +71,7 @@ class Corpus:
 
     @property
     def has_spans(self) -> bool:
-        """Whether something is marked in each query."""
+        """Whether every query has a span."""
         return bool(self.queries) and all(query.span for query in self.queries)
 
     def with_queries(self, limit: int) -> Corpus:
@@ -202,7 +202,7 @@ class SearchedModel:
 
     @classmethod
     def embedding(cls, name: str, about: str, encoder: Encoder, corpus: Corpus) -> SearchedModel:
-        """Embed a corpus, unless that was done before: embeddings are cached as those of runs."""
+        """Embed a corpus; embeddings are cached, as those of runs."""
 
         def embed(requests: Sequence[Request], title: str) -> Tensor:
             rows = embed_or_read(encoder, requests, Processes(), f"{title}, {name}")
@@ -230,7 +230,7 @@ class Explorer:
 
     @property
     def modes(self) -> list[Mode]:
-        """`sentence`, and `span` if something is marked in each query of the corpus."""
+        """`sentence`, and `span` if every query of the corpus has a span."""
         return list(self.models[0].queries)
 
     @torch.no_grad()
@@ -255,7 +255,7 @@ class Explorer:
 
     @torch.no_grad()
     def scores(self) -> dict[str, list[list[float]]] | None:
-        """Mode → of each query nDCG@10 by each model; None if it is not known what is relevant."""
+        """Mode → nDCG@10 of each query by each model; None without relevance judgements."""
         relevant, num_queries = self.corpus.relevant, len(self.corpus.queries)
         if not relevant:
             return None
@@ -327,7 +327,7 @@ class Explorer:
         """Add its words' shares to each row of an answer; gives each document's words.
 
         Args:
-            asked: document → the rows that show it, each with the query's vector.
+            columns_of: document → the rows that show it, each with the query's vector.
         """
         texts = {document: self.corpus.documents[document].text for document in columns_of}
         order = sorted(texts, key=lambda document: len(texts[document]))  # alike in length: little padding
@@ -344,7 +344,7 @@ class Explorer:
 
 
 def _request(text: Passage, mode: Mode) -> Request:
-    """A query by its whole text, or by what is marked in it."""
+    """The request for a query, by its whole text or its span."""
     return Request(text.text, text.span, role="query", pooling=mode)
 
 
@@ -386,7 +386,7 @@ _WORD = re.compile(rf"[{_UNSPACED}]\s*|[^\s{_UNSPACED}]+\s*|\s+")
 
 
 class WordRows(NamedTuple):
-    """The words of a text, and what they add to its similarities.
+    """The words of a text, and their shares in its similarities.
 
     Attributes:
         words: pieces that make up the text, each with the blanks after it. Where shares are exact, it is the
@@ -405,7 +405,7 @@ class WordRows(NamedTuple):
 
 @torch.no_grad()
 def word_rows(encoder: Encoder, texts: Sequence[str]) -> list[WordRows]:
-    """Of each document, the rows of its words, on the CPU: what makes it similar to a query.
+    """The word rows of each document, on the CPU.
 
     Where a text's embedding is the mean of its tokens' embeddings (`encoder.averages_tokens`), its cosine
     with a query is a sum over these tokens, so each word's share is exact, and they add up to the cosine.

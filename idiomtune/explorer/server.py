@@ -1,4 +1,4 @@
-"""The page on this machine: a server that nobody else reaches."""
+"""The explorer's server, for this machine only."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def space_card(title: str, corpus: str, metadata: Mapping[str, Any], note: str) 
 
 
 def page_of(text: Passage) -> dict[str, Any]:
-    """What the page shows of a text."""
+    """The page's record of a text."""
     return {name: value for name, value in asdict(text).items() if value not in (None, "")}
 
 
@@ -90,7 +90,7 @@ _MAX_BYTES = 100_000  # of a query, which is two texts at most
 
 
 class Question(BaseModel):
-    """A query of the page.
+    """A question that the page sends.
 
     Attributes:
         words: what is marked; `start` is where they begin, if they occur several times.
@@ -197,7 +197,7 @@ def application(explorer: Explorer, page: str) -> Starlette:
             Route("/why", question(_explain), methods=["POST"]),
             Route("/compare", question(_compare), methods=["POST"]),
         ],
-        # Or a page elsewhere could reach this one under a name of its own.
+        # Otherwise a page elsewhere could reach this server under another name.
         middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=[_HOST, "localhost"])],
     )
 
@@ -241,7 +241,7 @@ def _compare(explorer: Explorer, question: Question) -> dict[str, Any]:
 
 
 def _query(explorer: Explorer, question: Question) -> tuple[Passage, int | None]:
-    """What is asked; its number if it is one of the corpus' own."""
+    """The query of a question, and its number if it is one of the corpus."""
     if question.query is not None and question.query < len(explorer.corpus.queries):
         return explorer.corpus.queries[question.query], question.query
     return question.text_with_span(), None

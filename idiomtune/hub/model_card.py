@@ -39,7 +39,7 @@ from idiomtune.reports.compare import beats_untrained, compare_monitored
 from idiomtune.reports.frames import group_runs
 from idiomtune.reports.score_tables import changes
 
-# Whoever publishes what was made of these may put it under another licence.
+# Derived works of these may have another licence.
 _PERMISSIVE = frozenset({"apache-2.0", "mit", "bsd-2-clause", "bsd-3-clause", "cc0-1.0", "unlicense"})
 # Identifiers of the Hub's list that name no licence.
 _NO_LICENCE = frozenset({"other", "unknown", "unlicensed", "none", ""})
@@ -53,7 +53,7 @@ _PACKAGED = {  # all of MiniLM's weights, some with adapters
 
 @dataclass(frozen=True)
 class LicensedSource:
-    """What a model was made of.
+    """A source of a model, with its licence.
 
     Attributes:
         name: for people.
@@ -73,7 +73,7 @@ _SAMPLE = LicensedSource("the project's own sample data", "apache-2.0")
 
 
 def sources_of(config: Mapping[str, Any], glossary: Mapping[str, Any] | None = None) -> list[LicensedSource]:
-    """What a run's model is made of: the base model, then its data, then the glossary that it reads.
+    """The sources of a run's model: base model, data, glossary.
 
     Args:
         config: of the run, as in its `config.yaml`.
@@ -173,7 +173,7 @@ def shown_texts(config: Mapping[str, Any], corpus: str | None) -> list[LicensedS
 
 
 def common_licence(sources: Sequence[LicensedSource]) -> str | None:
-    """The licence that all sources together allow, or None if only a person can tell.
+    """The licence that all sources allow together; None if a person must decide.
 
     Permissive licences give way to the one that is not; nothing follows from two that are not, from one that
     is unknown, or from no sources.
@@ -186,7 +186,7 @@ def common_licence(sources: Sequence[LicensedSource]) -> str | None:
 
 
 def ask_for_licence(sources: Sequence[LicensedSource], option: str) -> str:
-    """What to say if :func:`common_licence` finds none."""
+    """The message if :func:`common_licence` is None."""
     return (
         f"the model's licence does not follow from what it is made of: {'; '.join(map(str, sources))}. "
         f"Give it with {option}=<identifier>, as {option}=cc-by-nc-sa-4.0"
@@ -327,7 +327,7 @@ _PATH = re.compile(r"""(?<![^\[{,:\s'"])(?:[/~]|[A-Za-z]:[\\/])[^,\[\]{}'"]*""")
 
 
 def command(run: Path) -> str:
-    """The command line that started a run, as Hydra recorded it; without what decides nothing.
+    """The command line that started a run, without options that do not matter.
 
     Quotation marks that nothing needs, and `model=pretrained` next to a path, were added for Hydra; of paths
     the last two parts are left.
@@ -359,7 +359,7 @@ def scores_in(content: Mapping[str, Any]) -> ScoreTable:
 
 
 def describe_scores(scores: Mapping[str, Any]) -> ScoreTable:
-    """The scores by which models can be told apart: not those that the untrained model has in full, too.
+    """The scores that can distinguish models: not those where the untrained model is perfect too.
 
     Args:
         scores: the content of a `scores.json`.
@@ -369,7 +369,7 @@ def describe_scores(scores: Mapping[str, Any]) -> ScoreTable:
 
 
 def describe_outcome(run: Path, scores: Mapping[str, Any]) -> list[str]:
-    """That training did not clearly help, by the monitored scores, and on how many queries.
+    """A warning if training did not clearly help, by the monitored scores.
 
     Args:
         scores: the content of a `scores.json`; of an earlier checkpoint than the best nothing is said, since
@@ -424,7 +424,7 @@ def eval_result_files(scores: ScoreTable) -> dict[str, bytes]:
 
 
 def shortened_paths(content: Any) -> Any:
-    """JSON or YAML that names no folder of this machine: of absolute paths the last two parts are left."""
+    """JSON or YAML with absolute paths shortened to their last two parts."""
     if isinstance(content, dict):
         return {shortened_paths(key): shortened_paths(value) for key, value in content.items()}
     if isinstance(content, list):

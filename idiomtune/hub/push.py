@@ -1,4 +1,4 @@
-"""Pushing a checkpoint, or a Space, to the Hugging Face Hub: what, whether it may be, and one commit."""
+"""Pushing a checkpoint or a Space to the Hugging Face Hub: its files, its permission, one commit."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _MODEL_FILE = re.compile(
     r".+\.(safetensors|json|txt|model|spm|vocab|bpe|tiktoken|jinja|py|onnx|onnx_data)|LICEN[CS]E|NOTICE"
 )
 _MAX_FILE_SIZE = 50 * 10**9  # bytes; the Hub advises against more
-# Seconds without any answer: the client has no limit of its own.
+# Seconds without an answer: the client itself has no limit.
 _QUESTION_TIMEOUT = 15.0
 _UPLOAD_TIMEOUT = 120.0
 # In a commit the client wraps errors in the last two, and its Rust part raises them.
@@ -157,7 +157,7 @@ def collect_model(settings: PushSettings) -> Upload:
 
 
 def collect_space(settings: PushSettings) -> Upload:
-    """What the page next to a model shows, and whether it may.
+    """The page next to a model, and the problems of publishing it.
 
     Raises:
         UserError: if there is no such run, it has not ended, or its model is damaged.
@@ -195,7 +195,7 @@ def collect_space(settings: PushSettings) -> Upload:
 
 
 def _problems(config: Mapping[str, Any], settings: PushSettings, licence: str) -> list[str]:
-    """Why this is not pushed as it is: the licence, and a run on the sample unless that is intended."""
+    """Problems of a push: an unclear licence, or a run on the sample."""
     problems = [licence] if licence else []
     if config["data"].get("sample") and not settings.allow_sample:
         problems.append(
@@ -296,7 +296,7 @@ def _model_files(run: Path, folder: Path, saved: Collection[str]) -> tuple[dict[
 
 
 def check_can_push(settings: TrainSettings, glossary: Mapping[str, Any] | None = None) -> None:
-    """At the start of a training that is to push: what would fail at its end for certain.
+    """Check, at the start of a training, for certain failures of the push at its end.
 
     Args:
         glossary: what is known of the one that `model.glossary` names.
@@ -314,7 +314,7 @@ def check_can_push(settings: TrainSettings, glossary: Mapping[str, Any] | None =
 
 
 def check_can_send(problems: Iterable[str]) -> None:
-    """Check what would fail for certain, before anything long is done.
+    """Check for certain failures before any long work.
 
     Raises:
         UserError: if there are problems, or the Hub does not accept the token.
@@ -325,7 +325,7 @@ def check_can_send(problems: Iterable[str]) -> None:
 
 
 def _check_token(action: str, *, may_be_silent: bool = False) -> None:
-    """Check that the Hub knows whose the token is.
+    """Check that the Hub accepts the token.
 
     Args:
         may_be_silent: a network that fails is logged.
@@ -348,7 +348,7 @@ def _check_token(action: str, *, may_be_silent: bool = False) -> None:
 
 
 def send(upload: Upload, settings: PushSettings) -> str | None:
-    """Push what was checked, or show what would be pushed; the last printed line is the commit's address.
+    """Push, or show what a push would send; the last printed line is the commit's address.
 
     Returns:
         That address; None for a dry run.
@@ -427,7 +427,7 @@ def _push(upload: Upload, settings: PushSettings) -> str:
             added = [CommitOperationAdd(name, content) for name, content in contents.items()]
             deleted = [CommitOperationDelete(name) for name in sorted(stale)]
             target: dict[str, Any] = {"revision": upload.branch, "repo_type": upload.kind}
-            # Not `upload_folder`, which makes several commits: nobody may see half a model.
+            # Not `upload_folder`: it makes several commits, and half a model would be visible.
             done = api.create_commit(
                 upload.repo_id, [*added, *deleted], commit_message=upload.message, **target
             )

@@ -1,1 +1,1 @@
-"""Files, text, messages and the network: what every other package reads and writes by."""
+"""Files, text, messages and the network, for all other packages."""

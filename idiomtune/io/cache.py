@@ -1,4 +1,4 @@
-"""The user's cache (`IDIOM_CACHE`): what is computed or downloaded once, complete or not at all.
+"""The user's cache (`IDIOM_CACHE`): files that are computed or downloaded once, complete or not at all.
 
 Several programs may ask for the same at once.
 """
@@ -50,7 +50,7 @@ def cached_file(kind: str, key: object, make: Callable[[Path], object], *, suffi
 
 
 def store_file(path: Path, make: Callable[[Path], object], max_bytes: int | None = None) -> None:
-    """Have a file or folder of the cache made, completely or not at all.
+    """Make a file or folder of the cache, completely or not at all.
 
     Args:
         max_bytes: of all files of the folder. Beyond it those that were not used for longest are deleted.

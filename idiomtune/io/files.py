@@ -1,4 +1,4 @@
-"""Files that are written completely or not at all, also across power failures."""
+"""Files that are written completely or not at all, even across power failures."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ def write_jsonl(path: Path, records: Iterable[dict[str, Any]]) -> None:
 
 @contextmanager
 def naming_errors(path: Path) -> Iterator[None]:
-    """Add the file's name to system errors, which a full disk lacks."""
+    """Add the file's name to system errors without one, such as a full disk's."""
     try:
         yield
     except OSError as error:
@@ -255,7 +255,7 @@ def naming_errors(path: Path) -> Iterator[None]:
 
 @contextmanager
 def as_os_errors() -> Iterator[None]:
-    """Raise OSError where safetensors or tokenizers, whose errors are their own, met one."""
+    """Turn system errors of safetensors and tokenizers into OSError."""
     try:
         yield
     except Exception as error:
@@ -314,7 +314,7 @@ def fingerprints(files: Iterable[Path]) -> dict[str, str]:
 
 
 def changed_files(folder: Path, sums: Mapping[str, str]) -> list[str]:
-    """The files of a folder that are missing, or not as they were when these sums were taken.
+    """The files of a folder that are missing, or differ from these checksums.
 
     Args:
         sums: path in the folder → SHA-256.
@@ -332,7 +332,7 @@ def find_links(folder: Path, *, excluding: Iterable[str] = ()) -> list[Path]:
     """All symbolic links in a folder and below it.
 
     Args:
-        apart: names of its direct subfolders that are skipped.
+        excluding: names of direct subfolders to skip.
     """
     skipped = {folder / name for name in excluding}
     paths: list[Path] = []
@@ -364,11 +364,11 @@ def raise_problems(problems: Sequence[str], source: Path | str) -> None:
 def read_checked(
     rows: Iterable[S], make: Callable[[S], T], source: Path | str, location: Callable[[S], str]
 ) -> Iterator[T]:
-    """What `make` makes of each row; a ValueError, pydantic's too, says what is wrong with one.
+    """The result of `make` for each row; its ValueErrors (also pydantic's) are collected.
 
     Args:
-        what: the file, for messages.
-        where: names a row.
+        source: the file, for messages.
+        location: names a row.
 
     Raises:
         UserError: after the last row, naming file, row and field of all problems.
@@ -468,7 +468,7 @@ def parse_list(text: str) -> list[Any] | None:
 
 
 def parse_yaml(text: str) -> Any:
-    """What `yaml.safe_load` gives.
+    """The content of a YAML text, by `yaml.safe_load`.
 
     Raises:
         yaml.YAMLError: if it is not valid YAML, or is nested so deep that building it would end the process,

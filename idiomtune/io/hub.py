@@ -49,7 +49,7 @@ _NO_NETWORK_ERRORS = (
 def why_unavailable(
     repo_id: str, kind: Literal["model", "dataset"], revision: str | None = None
 ) -> str | None:
-    """Why the Hub does not give a repository, in one line, or None if it does."""
+    """The reason why the Hub does not give a repository, in one line; None if it does."""
     try:
         HfApi().repo_info(repo_id, repo_type=kind, revision=revision, timeout=_TIMEOUT)
     except CLIENT_ERRORS as error:

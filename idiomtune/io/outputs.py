@@ -25,7 +25,7 @@ class TakenError(UserError):
 
 
 class MovedError(UserError):
-    """An output is complete, but has another name, because something else has taken its own."""
+    """An output is complete under another name, since its own was taken meanwhile."""
 
 
 @contextmanager
@@ -33,7 +33,7 @@ def lock(folder: Path, name: str) -> Iterator[None]:
     """Keep other processes from working in a folder, made if missing, until the block or the process ends.
 
     Args:
-        name: of the folder, or of what is made in it, for messages.
+        name: of the folder or the output, for messages.
 
     Raises:
         TakenError: if another process has locked it.
@@ -67,7 +67,7 @@ def reserved_output(
     overwrite: bool | None = None,
     resumed: Collection[str] = (),
 ) -> Iterator[Path]:
-    """Claim an output before anything is computed for it, and put it in its place when the block has ended.
+    """Reserve an output before any computation, and move it to its path when the block has ended.
 
     Until then it is made in the hidden folder `.<name>.partial` next to it, which is locked. A block that
     fails leaves only the files there that the next start resumes from.
@@ -145,14 +145,14 @@ def reserved_output(
 
 
 def _names(folder: Path) -> set[str]:
-    """What is in a folder; a link is not followed, and has its own name in it."""
+    """The names in a folder, links among them."""
     with suppress(OSError):  # it is not there, or no folder, which is noticed when it is locked
         return {folder.name} if folder.is_symlink() else {path.name for path in folder.iterdir()}
     return set()
 
 
 def _problem(target: Path, record: str | None, begins: bytes, overwrite: bool | None) -> str | None:
-    """Why an output cannot be put there, if it cannot."""
+    """The reason why an output cannot be written there, if any."""
     if not target.exists():
         return None
     if target.is_dir():
@@ -193,7 +193,7 @@ def _put_in_place(new: Path, destination: Path, *, exist_ok: bool) -> bool:
 
 
 def _clear(replaced: Path, target: Path) -> None:
-    """Remove what was not finished; the folder that it was about to replace goes back."""
+    """Remove an unfinished output, and move back the folder that it was to replace."""
     with suppress(OSError):  # the new one is there, or nothing was to be replaced
         replaced.rename(target)
     shutil.rmtree(replaced.parent, ignore_errors=True)

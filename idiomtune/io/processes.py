@@ -1,4 +1,4 @@
-"""The processes of a launch (`accelerate launch`, `torchrun`): what they decide and compute together.
+"""The processes of a launch (`accelerate launch`, `torchrun`): common decisions and sums.
 
 Every process builds the same batches and makes the same decisions; only the main one writes. The texts are
 divided among the processes, and their embeddings are gathered.
@@ -39,7 +39,7 @@ class PeerError(UserError):
 
 @dataclass(frozen=True)
 class Processes:
-    """The place of this process in its launch, and what all processes do together.
+    """This process' rank in its launch, and operations of all processes together.
 
     All processes must call each method, in the same order. For a single process every method is a no-op or
     returns its argument.

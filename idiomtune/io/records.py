@@ -1,4 +1,4 @@
-"""What is taken from the records in folders that anybody may have made: runs, models, adapters.
+"""Checked reading of records in folders of unknown origin: runs, models, adapters.
 
 Every reader of these files asks here. A record gives fields of known types, and no path out of its folder but
 that of a base model. It runs nothing: neither a model's code nor an extension is loaded because a record says
@@ -184,7 +184,7 @@ _SHAPES: dict[str, Any] = {
 
 
 def read_record(path: Path) -> Any:
-    """The content of a record, of which each field that is used has its type.
+    """The content of a record, with the types of all used fields checked.
 
     Args:
         path: of a file with one of the known names; for others nothing but the syntax is checked.
@@ -282,11 +282,11 @@ def module_folders(folder: Path, *, trusts_code: bool = False) -> list[Path]:
 def refuse_recorded_code(
     model: Mapping[str, Any] | None, record: Path | str, *, repeats: bool, option: str
 ) -> None:
-    """Refuse to run a model's code because a file says so.
+    """Refuse a model's code that only a file, not the user, allows.
 
     Args:
         model: a section `model`.
-        where: the file.
+        record: the file.
         repeats: whether this command line, or this call, says so too.
         option: with which it does.
 
@@ -302,7 +302,7 @@ def refuse_recorded_code(
 
 
 def check_extensions(run: Path, recorded: Sequence[str], named: Sequence[str]) -> None:
-    """Refuse modules that a run names and this command line does not, unless the run was started here so.
+    """Refuse extensions that only a run's record names, unless the run was started here with them.
 
     Args:
         run: its folder.
@@ -328,11 +328,11 @@ def check_extensions(run: Path, recorded: Sequence[str], named: Sequence[str]) -
 
 
 def check_resumed(run: Path, recorded: Mapping[str, Any], current: Mapping[str, Any]) -> None:
-    """Refuse what a run's configuration says and this command line does not, unless the run was started here.
+    """Refuse dangerous options that only a run's record names, unless the run was started here.
 
     Args:
         recorded: its configuration.
-        now: that of this command line.
+        current: that of this command line.
 
     Raises:
         UserError: for modules to import, a model to publish, files that it was not trained on.
@@ -374,7 +374,7 @@ def _started_with(run: Path) -> Path:
 
 
 def check_recorded_files(files: Iterable[Path], run: Path) -> None:
-    """Check that files which only a run's record names are those that it was trained on.
+    """Check, by checksum, that files named only by a run's record are those of its training.
 
     Whoever made the record knows what is in them: no other file is shown to anybody.
 

@@ -1,4 +1,4 @@
-"""What lies in the folder of a run, for all that read one."""
+"""The files of a run folder, for all readers."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def step_of(checkpoint: Path) -> int:
 
 
 def verify(checkpoint: Path, *, model_in: Path | None = None) -> str | None:
-    """What is wrong with a checkpoint's files, or None.
+    """The problem of a checkpoint's files, or None.
 
     Args:
         model_in: check only the model's files, in this folder (the checkpoint's or `best/`).

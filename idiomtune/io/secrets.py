@@ -1,4 +1,4 @@
-"""What is a secret, for all that records, shows or publishes: it is refused there, or starred out."""
+"""Secrets: refused or starred out wherever something is recorded, shown or published."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def variables() -> dict[str, str]:
 
 
 def secret_in(text: str) -> str | None:
-    """Which secret a text has, in words without itself, or None."""
+    """A description of the secret in a text, or None."""
     for name in filter(_VARIABLE.search, _READS_VARIABLE.findall(text)):
         return f"the environment variable {name}"
     for name, value in variables().items():

@@ -84,7 +84,7 @@ def inputs_in(folder: Path) -> Iterator[None]:
 
 
 def write_table(data: Any, option: str = "data") -> str:
-    """Where a table is: a path as it is given, rows in memory in a file that is named by their digest.
+    """The path of a table; rows in memory are written to a file named by their digest.
 
     Args:
         data: a path; rows, each a dictionary; texts; a dictionary expression → meaning (or meanings); a frame
@@ -101,7 +101,7 @@ def write_table(data: Any, option: str = "data") -> str:
 
 
 def write_tables(data: Any, option: str) -> list[str]:
-    """Where tables are that also names can stand for, such as glossaries: as :func:`write_table`.
+    """The paths of tables, or names such as those of glossaries: as :func:`write_table`.
 
     A list of rows, or of pairs (expression, meaning), is one table; of another list each part is a name, a
     path or a table by itself.
@@ -118,7 +118,7 @@ def _is_pair(value: Any) -> bool:
 
 
 def write_texts(data: Any, option: str, *, takes_rows: bool) -> str:
-    """Where texts are: a path as it is given, else a file with one text per line.
+    """The path of texts; texts in memory are written to a file with one text per line.
 
     Args:
         data: as of :func:`write_table`; of rows their field `text`.
@@ -204,7 +204,7 @@ def is_from_memory(path: Path) -> bool:
 
 
 def shown_path(path: Path) -> str:
-    """A table's path in messages; a file of rows in memory says nothing to whoever has given them."""
+    """A table's path in messages; `in memory` for rows from Python."""
     return "rows in memory" if is_from_memory(path) else str(path)
 
 
@@ -296,7 +296,7 @@ def read_table(path: Path, model: type[R], *, kind: str | None = None) -> Iterat
 def read_checked_table(
     path: Path, columns: Sequence[str], make: Callable[[Row], T], *, kind: str | None = None
 ) -> Iterator[T]:
-    """What `make` makes of each row of a table; it raises a ValueError for what is wrong with one.
+    """The result of `make` for each row of a table; its ValueErrors are collected.
 
     Args:
         path, columns, kind: as for :func:`read_rows`.
@@ -506,7 +506,7 @@ def _spreadsheet(path: Path, columns: Sequence[str], problems: list[str]) -> Ite
 
 
 def _filled_rows(sheet: Any) -> Generator[list[Any]]:
-    """The cells with a value of each row that has any, one row at a time."""
+    """The non-empty cells of each non-empty row, one row at a time."""
     with closing(sheet.iter_rows()) as rows:
         for row in rows:
             if cells := [cell for cell in row if cell.value is not None]:

@@ -39,7 +39,7 @@ class StderrHandler(logging.StreamHandler[TextIO]):
 def log_to_stderr() -> None:
     """Show messages as programs do that Hydra starts (`conf/hydra/job_logging/console.yaml`).
 
-    Nothing changes if whoever calls shows messages already.
+    Nothing changes if the caller shows messages already.
     """
     handler = StderrHandler()
     handler.setFormatter(Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
@@ -72,7 +72,7 @@ _LINE = "{desc}: {n} of {total} ({percentage:.0f}%){postfix}; {elapsed} elapsed,
 
 
 class Advance(Protocol):
-    """Report how many more items are done, and a note such as the present loss."""
+    """Report a number of finished items, and a note such as the present loss."""
 
     def __call__(self, count: int, /, note: str = "") -> None: ...
 
@@ -84,7 +84,7 @@ def progress_bar(title: str, total: int, done: int = 0) -> Iterator[Advance]:
     A bar opened while another is shown is below it. Only the main process shows anything.
 
     Args:
-        what: the work, as `training`.
+        title: such as `training`.
         total: number of items.
         done: items of an earlier start.
     """

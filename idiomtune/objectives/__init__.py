@@ -1,4 +1,4 @@
-"""One module an objective: its options, its data, how a batch is drawn, and its loss.
+"""One module per objective: options, data, drawing of batches, loss.
 
 Nothing here knows a loop or a model. What is heavy is imported where it is used.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Batch:
-    """What one micro-step embeds, and what the objective needs to turn that into a loss.
+    """The requests of one micro-step, and the targets for the loss.
 
     Attributes:
         requests: everything to embed, in one forward call.
@@ -55,7 +55,7 @@ class Mean:
 
 @dataclass(frozen=True)
 class ObjectiveLoss:
-    """Loss of a batch (mean over its anchors), and what is logged with it.
+    """Loss of a batch (mean over its anchors), with counts and means for the log.
 
     Attributes:
         counts: name → count; summed over the micro-steps of a step.
@@ -73,7 +73,7 @@ class ObjectiveLoss:
 
 
 class StepLog:
-    """Sums and averages what the micro-steps of a step log."""
+    """Sums and averages the logs of a step's micro-steps."""
 
     def __init__(self) -> None:
         self._counts: dict[str, float] = defaultdict(float)
@@ -147,7 +147,7 @@ class Objective(Protocol):
 
     @property
     def modules(self) -> nn.Module:
-        """What is trained in addition to the encoder; an empty module if nothing is.
+        """The modules trained in addition to the encoder; an empty module without any.
 
         The loop optimises it, checkpoints hold it, and resuming restores it. A submodule that
         :class:`Publishes` is also written to the model's folder; one that is :class:`HasBenchmark` brings a

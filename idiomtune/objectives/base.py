@@ -1,4 +1,4 @@
-"""What most objectives have alike, for those who bring one of their own."""
+"""A base class for users' objectives."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class InfoNCESection(Section):
 
 
 class ContrastiveOptions(ObjectiveOptions):
-    """What contrastive objectives have in common: how anchors are batched, and how texts are embedded.
+    """Common options of contrastive objectives: batches of anchors, and modes of texts.
 
     Attributes:
         loss_option: the name of the section with the options of the loss.
@@ -197,7 +197,7 @@ class ContrastiveObjective(ABC):
         return float(sizes[sizes > 1].sum() / sizes.sum())
 
     def _choose_num_groups(self) -> None:
-        """Where few anchors of shuffled batches meet a positive, have as many groups a batch as let them."""
+        """Choose the number of groups per batch, if few anchors of shuffled batches meet a positive."""
         size = self.batch_size
         if self._num_groups is not None or self.share_with_positive() >= 0.5:
             return
@@ -215,7 +215,7 @@ class ContrastiveObjective(ABC):
 
     @abstractmethod
     def request(self, record: int, mode: str, role: Role) -> Request:
-        """How a record is embedded."""
+        """The request for a record."""
 
     @abstractmethod
     def is_unmarked(self, request: Request) -> bool:
@@ -223,7 +223,7 @@ class ContrastiveObjective(ABC):
 
     @abstractmethod
     def usage(self, record: int) -> str:
-        """A kind of record, of which batches get their share and positives their weight."""
+        """The kind of a record, for shares in batches and weights of positives."""
 
     @abstractmethod
     def record_name(self, record: int) -> str:
@@ -324,7 +324,7 @@ class ContrastiveObjective(ABC):
         )
 
     def _why_empty(self, targets: _Targets) -> str:
-        """Why no anchor of a batch has anything to learn from, with what to do; "" if one has."""
+        """The reason why no anchor of a batch can learn, with a remedy; "" if some anchor can."""
         import torch
 
         masks, loss, section = targets.masks, self._loss, f"objective.{self.options.loss_option}"

@@ -1,4 +1,4 @@
-"""Embeddings that are to reach goals: what `idiomtune learn` trains."""
+"""Embeddings trained towards goals: the objective of `idiomtune learn`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from idiomtune.requests import Request
 class GoalObjective(BaseObjective):
     """1 - the mean cosine of embeddings with their goals.
 
-    An anchor is a text with all that is embedded of it, which so takes one pass.
+    An anchor is a text with all of its requests, which share one forward pass.
 
     Args:
         requests: N of them.
-        goals: (N, D), what each should embed as.
+        goals: (N, D), the goal of each request.
         batch_size: texts of an optimizer step.
 
     >>> import torch

@@ -1,4 +1,4 @@
-"""Several objectives, one model: each step is one of them, in given proportions."""
+"""Several objectives, one model: each step belongs to one of them, in fixed proportions."""
 
 from __future__ import annotations
 

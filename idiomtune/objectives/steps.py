@@ -88,11 +88,11 @@ def balanced_steps(
 
 
 def repeated_anchors(objective: object, steps: Iterable[Iterable[Iterable[int]]]) -> list[int]:
-    """Those that come several times in an epoch's steps, unless the objective means it."""
+    """Anchors that occur several times in an epoch's steps, unless the objective repeats anchors."""
     is_meant = getattr(objective, "repeats_anchors", False)
     return [] if is_meant else repeat(chain.from_iterable(chain.from_iterable(steps)))
 
 
 def repeat(values: Iterable[T]) -> list[T]:
-    """The values that come several times."""
+    """The values that occur several times."""
     return [value for value, count in Counter(values).items() if count > 1]

@@ -153,7 +153,7 @@ class TripletObjective(ABC):
 
     @abstractmethod
     def request(self, number: int) -> Request:
-        """How a sentence is embedded."""
+        """The request for a sentence."""
 
     @abstractmethod
     def names(self, numbers: Sequence[int]) -> list[str]:
@@ -227,7 +227,7 @@ class TripletObjective(ABC):
         )
 
     def _why_no_triplet(self, labels: GroupLabels) -> str:
-        """Why a batch of these texts has nothing to learn from, with what to do; "" if it has."""
+        """The reason why a batch of these texts cannot learn, with a remedy; "" if it can."""
         loss, section = self._loss, self.loss_section
         if loss.can_learn(labels):
             return ""

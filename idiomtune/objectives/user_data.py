@@ -118,7 +118,7 @@ class UserObjectiveOptions(ContrastiveOptions):
 
 
 class UserContrastiveObjective(ContrastiveObjective):
-    """Pairs, or sentences with groups, by InfoNCE. Each row is an anchor; records are texts of the store.
+    """Pairs, or sentences with groups, by InfoNCE. Each row is an anchor; records are its texts.
 
     Of a row's positives and negatives a limited number counts in one epoch, the next ones in the next. An
     anchor whose row has no instruction gets the one of the options.
@@ -177,7 +177,7 @@ class UserContrastiveObjective(ContrastiveObjective):
         return positives, negatives
 
     def request(self, record: int, mode: str, role: Role) -> Request:
-        """How a text is embedded; one without a span as a whole, whatever the mode."""
+        """The request for a text; without a span, the whole text in every mode."""
         text, span = self.store.read_text(record), self.store.span(record)
         instruction = None
         if role == "query" and not mode.startswith("masked_"):
@@ -331,6 +331,6 @@ class ScoredPairsObjective:
 
 
 def _request(store: TextTable, text: int) -> Request:
-    """How text number `text` is embedded: by its span, if it has one."""
+    """The request for text number `text`: by its span, if it has one."""
     span = store.span(text)
     return symmetric_request(store.read_text(text), span, "sentence" if span is None else "span")

@@ -1,4 +1,4 @@
-"""How a run was called: its folder and its name, the record of the start; the folder of a sweep."""
+"""The call of a run: folder, name, record of the start; the folder of a sweep."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _clean_name(text: str, max_length: int | None = None) -> str:
 
 @dataclass
 class Call:
-    """How a run was called, and the folder that it then has.
+    """The call of a run, and its folder.
 
     Attributes:
         run: the folder of the run that is started or resumed, not yet claimed; a new one is not made yet.

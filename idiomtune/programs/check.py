@@ -1,4 +1,4 @@
-"""`idiomtune check`: a configuration and its data, in seconds; what a run does first too."""
+"""`idiomtune check`: checks a configuration and its data in seconds; every run does this first."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 _NUM_STEPS = 6  # of the first epoch, evenly spread, whose texts are looked at
 _NUM_SHOWN = 3  # rows of the user's own data
-_MANY = 0.1  # a larger share of texts that are read as others is warned of
+_MANY = 0.1  # warn of a larger share of texts that are read like others
 _RANK = 16  # of the adapters that are proposed
 
 
@@ -57,7 +57,7 @@ class Prepared:
 
 
 def check(settings: TrainSettings) -> None:
-    """Read all data that training and scoring need, and say what there is.
+    """Read all data of training and scoring, and log a summary.
 
     Raises:
         UserError: as the run would.
@@ -121,7 +121,7 @@ def prepare(settings: TrainSettings, folder: Path | None = None) -> Prepared:
 
 
 def _warn_of_scoring(settings: TrainSettings, num_trained: int, benchmarks: Sequence[Benchmark]) -> None:
-    """Say how to leave out what only the untrained and the best model are scored on, if it takes long.
+    """Log how to leave out slow benchmarks that only the untrained and the best model are scored on.
 
     Args:
         num_trained: texts of all steps, each about three times the work of one that is scored.
@@ -214,7 +214,7 @@ def _check_texts(settings: TrainSettings, objective: Objective) -> None:
 
 
 def check_pooling(model: ModelSettings) -> None:
-    """Warn of a pooling that is not the one that the checkpoint's files name.
+    """Warn of a pooling that differs from the checkpoint's.
 
     A file in `conf/model` chooses its pooling on purpose. So does `last<n>`: no checkpoint can name it.
     """
@@ -228,7 +228,7 @@ def check_pooling(model: ModelSettings) -> None:
 
 
 def memory_advice(settings: TrainSettings, placement: Placement) -> str:
-    """The options with which a step takes less memory, without those that the settings already have."""
+    """Options that reduce a step's memory, without those already set."""
     trainer, retain, model = settings.trainer, settings.retain, settings.model
     tokens = model.tokens_per_forward or placement.tokens_per_forward
     takes_adapters = retain.lora.rank is None and retain.interpolation == 1.0 and model.idiom_tokens is None

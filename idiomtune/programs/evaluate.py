@@ -116,7 +116,7 @@ def evaluate(settings: EvaluateSettings) -> dict[str, float]:
 def _score_touched(
     settings: EvaluateSettings, suite: Suite, encoder: Encoder, glossary: Mapping[str, Any]
 ) -> None:
-    """First score the benchmarks in which expressions of the glossary occur, and say how long others take.
+    """First score the benchmarks in which the glossary's expressions occur, and log how long others take.
 
     The suite remembers the embeddings.
     """
@@ -138,7 +138,7 @@ def _score_touched(
 
 
 def _claim(settings: EvaluateSettings, held: contextlib.ExitStack) -> dict[str, Path]:
-    """Output → the file or folder to write for it, which `held` then puts in its place."""
+    """Output → the file or folder to write, which `held` moves to its path at the end."""
     outputs = {}
     for name in (*_FILES, *_FOLDERS):
         if (output := getattr(settings, name)) is not None:
@@ -152,7 +152,7 @@ def _claim(settings: EvaluateSettings, held: contextlib.ExitStack) -> dict[str, 
 def _report(
     settings: EvaluateSettings, card: Scorecard, outputs: Mapping[str, Path], facts: dict[str, Any]
 ) -> None:
-    """Print the table, and write what was asked for."""
+    """Print the table, and write the requested files."""
     learned = learned_glossaries(settings.model)
     notes = glossary_note(facts["glossary"], learned)
     name = base_model({"model": settings.model.model_dump()}).name

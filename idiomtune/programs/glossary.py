@@ -153,7 +153,7 @@ def meaning(entry: DictionaryEntry) -> str:
 def _drop_self_explaining(
     senses: dict[str, list[DictionaryEntry]], model: str, limit: float
 ) -> dict[str, list[DictionaryEntry]]:
-    """Those whose own words do not already say to a model what they mean: not "birth rate".
+    """The expressions without self-explaining ones, such as "birth rate".
 
     Raises:
         UserError: if none is left, or there is no such model.

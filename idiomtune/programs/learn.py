@@ -116,7 +116,7 @@ class TemplateSentence:
 
 
 def learn(settings: LearnSettings) -> Path:
-    """Teach a model the expressions of a glossary, and save it as a plain sentence-transformers model.
+    """Make a model learn the expressions of a glossary, and save it as a plain sentence-transformers model.
 
     The same command resumes an interrupted start.
 
@@ -171,7 +171,7 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
     )
     log_placement(placement)
     encoder = build_encoder(settings.model, placement)
-    transformer: Any = encoder.transformer  # a table of token vectors has none: its error says what it cannot
+    transformer: Any = encoder.transformer  # a static model has none, and raises
     trained = encoder.meanings  # what the model was trained to read
     if trained is not None:
         log.info(
@@ -233,7 +233,7 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
 
 
 def _refuse_another(run: Path, facts: Mapping[str, Any]) -> None:
-    """Refuse to resume what another command began.
+    """Refuse to resume a run that another command began.
 
     Raises:
         UserError: naming what differs.
@@ -247,7 +247,7 @@ def _refuse_another(run: Path, facts: Mapping[str, Any]) -> None:
 
 
 def _drop_tokens(encoder: Encoder, removed: Sequence[str], glossary: Glossary) -> None:
-    """Read as words again what is removed, and what is learned anew.
+    """Drop the tokens of expressions that are removed or learned anew.
 
     Raises:
         UserError: for an expression to remove that has no token; if nothing is removed or learned.
@@ -268,7 +268,7 @@ def _drop_tokens(encoder: Encoder, removed: Sequence[str], glossary: Glossary) -
 def _weights_used(
     encoder: Encoder, meanings: Meanings, trained: Meanings | None, model: ModelSettings
 ) -> Meanings:
-    """The meanings as the teacher reads them: as it was trained to, else in place; weighed by usage.
+    """The teacher's meanings: in its trained form, else in place; with a gate.
 
     Args:
         trained: what the model was trained to read.
@@ -316,7 +316,7 @@ def _others(corpus: Sequence[str], meanings: Meanings, number: int) -> list[Requ
 
 
 def unmarked_requests(carriers: Sequence[TemplateSentence]) -> list[Request]:
-    """2C requests, without meanings: each carrier's sentence, then each expression in it."""
+    """2C requests without meanings: C template sentences, then the expressions in them."""
     return [
         *(Request(carrier.text) for carrier in carriers),
         *(Request(carrier.text, carrier.span, pooling="span") for carrier in carriers),
@@ -326,7 +326,7 @@ def unmarked_requests(carriers: Sequence[TemplateSentence]) -> list[Request]:
 def targets(
     encoder: Encoder, carriers: Sequence[TemplateSentence], meanings: Meanings, literal: Mapping[str, float]
 ) -> Tensor:
-    """(2C, D), of unit length: what each carrier's sentence, then each expression in it, should embed as.
+    """(2C, D), unit vectors: goals of C template sentences, then of the expressions in them.
 
     Args:
         meanings: as the encoder reads them.
@@ -347,7 +347,7 @@ def targets(
 
 
 class GoalBenchmark:
-    """How close carriers come to their goals: `learned/cosine`, and in the records each expression's.
+    """The mean cosine of template sentences with their goals: `learned/cosine`; in the records by expression.
 
     Args:
         carriers: C of them.
@@ -360,7 +360,7 @@ class GoalBenchmark:
         self._carriers, self.requests, self._goals = carriers, unmarked_requests(carriers), goals.cpu()
 
     def score(self, embed: Embed, /) -> Result:
-        """The mean over each carrier's sentence and expression."""
+        """The mean over sentences and expressions."""
         cosines = cosine_similarity(embed(self.requests), self._goals).view(2, -1).mean(0)  # (C,)
         by_expression: dict[str, list[float]] = defaultdict(list)
         for carrier, cosine in zip(self._carriers, cosines.tolist(), strict=True):

@@ -1,4 +1,4 @@
-"""What a run measures and leaves: the untrained model's scores and the best one's, the card, the report."""
+"""Results of a run: scores of the untrained and the best model, model card, report."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _SCORED_ALIKE = 0.01  # how far scores of one model may be apart, by rounding an
 
 @dataclass(frozen=True)
 class TrainContext(RunContext):
-    """What all parts of a run of `idiomtune train` share: its checked settings, too."""
+    """The shared parts of a run of `idiomtune train`, with its checked settings."""
 
     settings: TrainSettings
 
@@ -86,7 +86,7 @@ def check_model(context: TrainContext, prepared: Prepared, retention: TrainedMod
 
 
 def score_untrained(context: TrainContext, suite: Suite) -> tuple[Scores, Encoder | None]:
-    """The scores of the untrained model, kept in `baseline.json` for when the run is resumed.
+    """The scores of the untrained model, stored in `baseline.json` for resuming.
 
     Returns:
         The scores, and the model as it was loaded; None if its scores were known.
@@ -117,7 +117,7 @@ def score_untrained(context: TrainContext, suite: Suite) -> tuple[Scores, Encode
         context.run.seal(*BASELINE)
 
     processes.from_main(write)
-    encoder.truncated_spans.clear()  # so that training tells of its own
+    encoder.truncated_spans.clear()  # so that training reports its own
     encoder.truncated.clear()
     return scores, encoder
 
@@ -125,7 +125,7 @@ def score_untrained(context: TrainContext, suite: Suite) -> tuple[Scores, Encode
 def score_best(
     context: TrainContext, benchmarks: list[Benchmark], before: Suite, state: TrainerState
 ) -> tuple[Scorecard, list[float]]:
-    """Score the saved model, loaded as a user loads it: what is reported is what was saved.
+    """Score the saved model, loaded as a user loads it.
 
     Args:
         before: has scored the last checkpoint, whose embeddings count if the saved model is the same.
@@ -153,7 +153,7 @@ def score_best(
 
 
 def sample_weights(model: nn.Module) -> list[float]:
-    """Projections of a sample of a model's weights, by which they are recognised later.
+    """Projections of a sample of a model's weights, to recognise changes later.
 
     Rows that are added at the end of a matrix (idiom tokens) do not change it.
     """
@@ -172,7 +172,7 @@ def have_changed(before: Sequence[float], after: Sequence[float]) -> bool:
 
 
 def model_card_now(context: TrainContext, has_tokens: bool, *, with_scores: bool = False) -> str:
-    """The model card of what the run has by now."""
+    """The model card of the run's present state."""
     folder = context.run.path
     scores = json.loads((folder / "scores.json").read_text(encoding="utf-8")) if with_scores else None
     return model_card(folder, scores=scores, licence=context.settings.hub.license, idiom_tokens=has_tokens)
@@ -181,7 +181,7 @@ def model_card_now(context: TrainContext, has_tokens: bool, *, with_scores: bool
 def _unchanged_notes(
     settings: TrainSettings, state: TrainerState, untrained: Scores, trained: Scores, *, is_same: bool
 ) -> list[str]:
-    """A warning if training has changed nothing, with the option that is likely why.
+    """A warning if training has changed nothing, with the likely option.
 
     Not if the untrained model already has the full monitored score: the run's verdict then says that this
     score cannot choose a checkpoint.

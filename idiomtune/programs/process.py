@@ -1,4 +1,4 @@
-"""One program at a time in a process, which is afterwards as it was; an interrupt that leaves no halves.
+"""One program at a time in a process, whose state is restored; interrupts that leave nothing half-done.
 
 Imports nothing heavy: a program is refused at once while another one runs.
 """
@@ -34,7 +34,7 @@ _PAUSE, _MOST_PAUSES = 0.05, 1200  # seconds until a waiting interrupt is tried 
 
 
 class Interrupts:
-    """Within this context Ctrl-C waits for what must not be left in halves, and is always KeyboardInterrupt.
+    """Within this context Ctrl-C waits for indivisible work, and always raises KeyboardInterrupt.
 
     Other code may turn the interrupt into an error of its own; what is then raised is the interrupt.
     """
@@ -82,7 +82,7 @@ class Interrupts:
 
 
 def run_alone(function: Callable[P, T]) -> Callable[P, T]:
-    """A program as a function, which runs while no other one does in this process, and puts its state back.
+    """A program as a function that runs alone in this process, and restores the process's state.
 
     Raises:
         UserError: if another one runs.
@@ -124,7 +124,7 @@ def _put_back(state: ExitStack) -> None:
 
 
 def _keep(state: ExitStack) -> None:
-    """Have the stack put back, when it is closed, what programs and libraries change of a process."""
+    """Let the stack restore, when it closes, the process state that programs and libraries change."""
     import numpy as np
 
     keep = state.callback

@@ -1,4 +1,4 @@
-"""A program by its name, from the command line or from Python: from words and values to what it returns.
+"""A program by name, from the command line or from Python: from words and values to its result.
 
 Imports nothing heavy: `--help` and wrong options answer without waiting for torch.
 """
@@ -117,7 +117,7 @@ def read_settings(name: str, words: Sequence[str] = (), values: Mapping[str, Any
 
 
 def composed_config(config_name: str, task: Callable[[DictConfig], Any], words: Sequence[str]) -> Any:
-    """The task's result for `conf/<config_name>.yaml` with words as of a command line, from Python."""
+    """The task's result for `conf/<config_name>.yaml` with words of a command line, from Python."""
     before = Singleton.get_state()
     try:
         GlobalHydra.instance().clear()
@@ -142,7 +142,7 @@ def composed_config(config_name: str, task: Callable[[DictConfig], Any], words: 
 
 
 def _run(name: str, config: DictConfig, values: Mapping[str, Any]) -> Any:
-    """The program with the composed configuration, in which values are put; nothing of a finished job."""
+    """Run the program with the composed configuration and the values."""
     program = PROGRAMS[name]
     current_run.run = None  # of an earlier job of a sweep
     config, options, overrides = _options(program, config, values)
@@ -161,7 +161,7 @@ def _run(name: str, config: DictConfig, values: Mapping[str, Any]) -> Any:
 def _options(
     program: Program, config: DictConfig, values: Mapping[str, Any]
 ) -> tuple[DictConfig, dict[str, Any], list[str]]:
-    """The composed configuration with the values; the same resolved; and what was given, for the record."""
+    """The composed configuration with the values; the same resolved; the overrides, for the record."""
     options = plain_values(values)
     overrides = [*HydraConfig.get().overrides.task, *given_options(values)]
     if program.settings is TrainSettings and any(o.lstrip("+").startswith("resume=") for o in overrides):
@@ -171,7 +171,7 @@ def _options(
 
 
 def checked_settings(kind: type[Settings], config: dict[str, Any]) -> Settings:
-    """The checked settings of a program; then torch and all else that takes seconds is imported.
+    """The checked settings of a program; slow imports (torch) follow the check.
 
     Tables that an earlier program of this process has read are read again: they may have changed since.
 
@@ -230,7 +230,7 @@ def main(name: str, words: Sequence[str]) -> None:
     if "--version" in words:  # Hydra would print its own
         print(f"idiomtune {__version__}")
     elif [*words] in ([], ["--help"], ["-h"]) and (words or config_name == "config"):
-        print(help_text(config_name))  # rather than a run of hours that nobody described
+        print(help_text(config_name))  # not a run of hours without any option
     else:
         _main(name, config_name, list(words))
 
@@ -293,7 +293,7 @@ def _main(name: str, config_name: str, words: list[str]) -> None:
 
 
 def _show_commented(config: DictConfig, config_name: str) -> str:
-    """What `--cfg job` prints: the options with what `conf/` says of them."""
+    """The output of `--cfg job`: options with their comments in `conf/`."""
     return add_comments(config, config_name, HydraConfig.get().runtime.choices)
 
 
@@ -305,7 +305,7 @@ def _show_options(text: str) -> None:
 
 
 def _show(result: Any) -> None:
-    """Print the path that a program has made: of a run, its folder."""
+    """Print the path that a program returns; of a run, its folder."""
     path = current_run.run.path if current_run.run is not None else result
     if isinstance(path, Path) and rank_of_launch() == 0:
         print(printable(str(path)))

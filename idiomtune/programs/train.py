@@ -137,7 +137,7 @@ def train(settings: TrainSettings, call: Call) -> float:
             )
         run.end("finished", best_step=state.best_step, steps=state.step)
         if processes.is_main:  # the others need not wait
-            # With pandas, for which no step should wait.
+            # Imports pandas: no step waits for it.
             from idiomtune.reports.screens import show_finished_run
 
             show_finished_run(run.path, all_scores=settings.scores == "all")

@@ -234,5 +234,5 @@ def _within(
 
 
 def _loss(score: Score, change: float) -> float:
-    """By how much a change makes a score worse; negative for a gain."""
+    """The loss that a change makes; negative for a gain."""
     return change if score.better == "lower" else -change

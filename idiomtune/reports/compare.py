@@ -139,7 +139,7 @@ def compare(
 
 
 def _problems(score: Score, group: Group, *, untrained: bool = False) -> list[tuple[str, str]]:
-    """What is wrong with the results of each query, and of which run."""
+    """Problems of the per-query results, with the run."""
     problems = []
     whose, benchmark, key = " of the untrained model" if untrained else "", score.benchmark, str(score)
     for run in group.runs:
@@ -157,7 +157,7 @@ def _problems(score: Score, group: Group, *, untrained: bool = False) -> list[tu
 
 
 def _by_query(key: str, candidate: Group, reference: Group, untrained: bool) -> dict[str, Any]:
-    """What the results of each query say of a difference, or the problem with them.
+    """The comparison of per-query results, or its problem.
 
     Args:
         untrained: of `reference`.
@@ -224,7 +224,7 @@ def compare_monitored(group: Group, compared: Sequence[GroupComparison]) -> list
 def beats_untrained(differences: Sequence[Difference]) -> str:
     """Whether training helped, by the mean of the monitored scores; "" if an untrained model has none.
 
-    It beats it only if a score is better, query by query, and none is worse.
+    The verdict is "beats" only if some score is better, query by query, and no score is worse.
     """
     if not differences:
         return ""

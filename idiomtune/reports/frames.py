@@ -1,4 +1,4 @@
-"""Finished runs as frames: what runs differ in, groups of runs, their scores, the results of each query."""
+"""Finished runs as frames: differing options, groups of runs, scores, per-query results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from idiomtune.errors import UserError
 from idiomtune.io.files import list_names
 from idiomtune.reports.runs import SAMPLE_NOTE, RunResults, flat, read_records
 
-# A run's seed and fold, where it ran, where its data was and what it wrote do not make it another run.
+# Options that do not distinguish runs: seed, fold, device, folders, outputs.
 _REPETITION = ("seed", "data.fold")
 _NO_DIFFERENCE = {
     *_REPETITION,
@@ -99,7 +99,7 @@ class Group:
 
     @cached_property
     def parts(self) -> dict[str, Score]:
-        """Every score that a run of it has, by key."""
+        """Every score of the group's runs, by key."""
         return {key: score for run in reversed(self.runs) for key, score in run.scores.parts.items()}
 
     @property
@@ -142,7 +142,7 @@ class Group:
         return ", ".join(parts) or "a scorecard"
 
     def notes(self) -> list[str]:
-        """What is odd about its runs; glossaries; seeds that lack folds, and runs given twice."""
+        """Notes: glossaries, seeds without all folds, runs given twice, other oddities."""
         odd = [f"{run.name} ({run.status}): {note}" for run in self.runs for note in run.notes]
         metas = [run.meta for run in self.runs]
         facts = [fact for m in metas for fact in (m.get("glossary"), *(m.get("glossary_learned") or []))]
@@ -176,7 +176,7 @@ def read_items(path: Path, benchmark: str) -> tuple[dict[str, pd.DataFrame], str
 
 
 def items_of(records: Iterable[Mapping[str, Any]], benchmark: str) -> tuple[pd.DataFrame, int]:
-    """What a benchmark's records say of each score, and how many are damaged.
+    """The per-query values of each score in a benchmark's records, and the number of damaged records.
 
     Returns:
         A row for each score and query: its cluster (idiom, compound or expression; None if it is by
@@ -318,7 +318,7 @@ def short_key(key: str, keys: Sequence[str]) -> str:
 
 
 def show(value: Any) -> str:
-    """An option's value as one would write it."""
+    """An option's value as on the command line."""
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, list):
@@ -338,11 +338,11 @@ def uncounted_runs(runs: Sequence[RunResults]) -> list[str]:
 def notes_of(
     groups: Sequence[Group], runs: Sequence[RunResults], read_notes: Sequence[str] = ()
 ) -> list[str]:
-    """What to know of groups before reading their scores: their data, what is odd, what is not counted.
+    """Notes on groups for their readers: data, oddities, uncounted runs.
 
     Args:
         runs: all, also those without scores.
-        found: notes on where they were looked for.
+        read_notes: notes from reading the runs.
     """
     scored = [run for group in groups for run in group.runs]
     sums: dict[str, set[str]] = defaultdict(set)

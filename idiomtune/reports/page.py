@@ -1,4 +1,4 @@
-"""`report.html`: one file that needs nothing else, of one run or of several compared."""
+"""`report.html`: one self-contained file, of one run or of several compared."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _bars(compared: GroupComparison) -> list[list[float]]:
 
 
 def _view(run: RunResults, *, with_examples: bool) -> dict[str, Any]:
-    """What the page shows of a run; `sections` are closed ones of names and values."""
+    """The page's view of a run; `sections` are folded tables of names and values."""
     metrics, damaged = run.metrics
     notes = list(run.notes)
     if damaged:
@@ -129,7 +129,7 @@ def _view(run: RunResults, *, with_examples: bool) -> dict[str, Any]:
 
 
 def _home(text: str) -> str:
-    """Without the name of who ran it."""
+    """The path without the user's home folder."""
     home = str(Path.home())
     return text.replace(home, "~") if len(home) > 1 else text
 

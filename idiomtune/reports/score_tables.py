@@ -149,7 +149,7 @@ def _benchmark_table(name: str, split: str, scores: Sequence[Score], groups: Seq
 
 
 def _by_dimension(parts: Mapping[str, Score], groups: Sequence[Group]) -> Table:
-    """What models are compared by, at each size that embeddings were truncated to, if any.
+    """The compared scores at each number of dimensions, if there are any.
 
     Args:
         parts: every score of the groups, by key.

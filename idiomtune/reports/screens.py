@@ -1,4 +1,4 @@
-"""What the terminal shows at the end of a run, an evaluation, or a sweep: one screen."""
+"""The last screen of a run, an evaluation or a sweep."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def show_finished_sweep(folder: Path) -> None:
     """The jobs of a sweep, the best monitored score first; nothing if fewer than two left a run."""
     try:
         runs = read_runs(find_runs([folder])[0])
-    except UserError:  # no job got as far as that
+    except UserError:  # no job was scored
         return
     if len(runs) < 2:
         return

@@ -1,4 +1,4 @@
-"""Tables of text, and the forms that they are printed in: terminal, Markdown, LaTeX; the page has its own."""
+"""Tables of text, printed for the terminal, in Markdown or LaTeX; the page has its own."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def print_table(table: Table, *, width: int = 160) -> None:
 
 
 def _fit_columns(table: Table, width: int) -> Iterator[Table]:
-    """The table, or its columns in several tables with the same labels, so that no figure is cut."""
+    """The table, or its columns in several tables with the same labels, so that every figure fits."""
     widths = [
         3 + max(len(line) for text in column for line in text.split("\n"))
         for column in zip(table.columns, *table.rows, strict=True)

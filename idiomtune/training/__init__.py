@@ -1,1 +1,1 @@
-"""The training loop, and what it starts from, keeps and ends with."""
+"""The training loop, its checkpoints and run folder, and its parts."""

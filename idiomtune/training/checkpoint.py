@@ -159,7 +159,7 @@ def new_checkpoint(
 
 
 def _put(folder: Path, final: Path) -> None:
-    """Give a complete folder its name, in place of one that may have it."""
+    """Give a complete folder its name, replacing an older one."""
     old = final.with_name(f".{final.name}_old")
     seal(folder)
     shutil.rmtree(old, ignore_errors=True)

@@ -28,7 +28,7 @@ _MEANINGS = 2**31  # of the random numbers that are drawn for meanings, not for 
 
 
 def seed_everything(*numbers: int) -> None:
-    """Seed what is drawn next (dropout) with these numbers, whatever was drawn before."""
+    """Seed the next random draws (dropout) with these numbers."""
     number = int(np.random.SeedSequence(list(numbers)).generate_state(1)[0])
     if torch.accelerator.is_available():
         torch.manual_seed(number)
@@ -118,7 +118,7 @@ class TrainableEmbedder:
         return Embedded(leaf, num_texts, backward)
 
     def _drop_meanings(self, requests: Sequence[Request], step: int, micro: int) -> Sequence[Request]:
-        """The same requests, of which some texts are read without meanings, so that the model can do without.
+        """The same requests, some texts without meanings, so that the model also works without.
 
         Drawn per text, by seed and step: each process and a resumed run draw the same.
         """

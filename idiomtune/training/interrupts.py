@@ -1,4 +1,4 @@
-"""How a program ends early: signals, its status on record, and errors that the user can act on."""
+"""Early ends of a program: signals, the recorded status, and errors with remedies."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def recording_end(run: RunFolder) -> Iterator[None]:
 
 @contextmanager
 def explaining_system_errors(run: RunFolder, processes: Processes, takes_less: str) -> Iterator[None]:
-    """Turn failures of memory, disk, network and other processes into errors that say what to do.
+    """Turn failures of memory, disk, network and other processes into errors with remedies.
 
     Args:
         takes_less: options with which a step takes less memory.
@@ -120,7 +120,7 @@ def explaining_system_errors(run: RunFolder, processes: Processes, takes_less: s
 
 @contextmanager
 def explaining_errors(advice: str) -> Iterator[None]:
-    """Add to an interrupt, and to failures of disk and network, what becomes of the work, or what to do.
+    """Add advice to interrupts, and to failures of disk and network.
 
     Raises:
         Interrupted: at SIGINT or SIGTERM.
@@ -138,19 +138,19 @@ def explaining_errors(advice: str) -> Iterator[None]:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether a device or the machine had not enough memory."""
+    """Whether a device or the machine was out of memory."""
     return isinstance(error, MemoryError) or any(sign in str(error) for sign in _NO_MEMORY)
 
 
 def system_failure(error: BaseException) -> str | None:
-    """What a failure of disk or memory is in words, wherever a program meets it; None for another error."""
+    """The message for a failure of disk or memory; None for another error."""
     if is_out_of_memory(error):
         return f"memory does not suffice: {first_line(error)}"
     return what_failed(error) if isinstance(error, OSError) and error.errno in _DISK_ERRORS else None
 
 
 def what_failed(error: OSError) -> str | None:
-    """What a failure of disk or network is in words; None for another error."""
+    """The message for a failure of disk or network; None for another error."""
     if isinstance(error, shutil.Error) and error.args and isinstance(error.args[0], list):
         _, target, reason = error.args[0][0]  # from copying a folder
         return f"a file could not be written: {target}: {reason}"

@@ -1,4 +1,4 @@
-"""What must hold in every training, checked while it runs: mistakes in code that no score or loss shows.
+"""Training invariants, checked while a run trains: they find bugs that no score or loss shows.
 
 In the first steps, and then seldom, a step is compared with what its own definition says: the gradient with
 differences of embeddings, the loss with the same loss again, the batch's rows with texts that are embedded
@@ -51,7 +51,7 @@ class Invariants:
     """The checks of one training.
 
     The public methods without arguments are the invariants. Each returns what is wrong, "" if nothing is; its
-    docstring says what must hold, and then what it may mean if it does not. All processes check the same
+    docstring has the invariant, then likely causes of a violation. All processes check the same
     steps, and nothing that is drawn or computed here changes the run.
 
     Args:
@@ -163,7 +163,7 @@ class Invariants:
             )
 
     def _warn(self, name: str, finding: str, times: int = 1) -> str:
-        """Warn, once a run, of what sound code may do with unusual data; nothing is found then.
+        """Warn, once a run, of a finding that unusual data can cause too; it does not end the run.
 
         Args:
             times: how often it must come, running.
@@ -308,7 +308,7 @@ class Invariants:
         return _first(wrong * (self._is_first and state.step > 0), "are others than when they were saved")
 
     def sums(self) -> tuple[float, ...]:
-        """By which a resumed run knows the trained weights and their moments; none of shards."""
+        """Checksums of the trained weights and their moments, for a resumed run; empty for shards."""
         trained, state = [p for _, p in self._parameters(trained=True)], self._training.optimizer.state
         moments = [state[p][name] for p in trained if state.get(p) for name in ("exp_avg", "exp_avg_sq")]
         tensor_lists = () if self._is_sharded else (trained, moments)
@@ -519,7 +519,7 @@ def without(*names: str) -> str:
 
 
 def cosine(a: Tensor, b: Tensor) -> float:
-    """Of float64 tensors of any length, where torch's function takes short ones for longer; 0 for zeros."""
+    """The cosine of float64 tensors, exact for short vectors (torch's function clamps them); 0 for zeros."""
     product = float(a.norm() * b.norm())
     return float((a * b).sum()) / product if product else 0.0
 
@@ -550,11 +550,11 @@ def _sample(named: Sequence[tuple[str, Tensor]]) -> Tensor:
 
 
 def _find_change(before: Tensor, named: Sequence[tuple[str, Tensor]]) -> str:
-    """Which of the parameters differ from the sample of them that was taken before."""
+    """The parameters that differ from an earlier sample."""
     is_same = torch.isclose(before, _sample(named), rtol=0, atol=0, equal_nan=True).all(1)
     return _first([named[i][0] for i in (~is_same).nonzero().flatten().tolist()], "changed")
 
 
 def _first(names: Sequence[str], problem: str) -> str:
-    """What the first of these names are, and how many there are; "" for none."""
+    """The first of these names with a problem; "" without any."""
     return f"{list_names(names, 4)} {problem}" if names else ""

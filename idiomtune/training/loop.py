@@ -1,4 +1,4 @@
-"""The training loop, read from top to bottom: step, log, score, save, stop; and how the best is picked."""
+"""The training loop, read from top to bottom: step, log, score, save, stop; the choice of the best."""
 
 from __future__ import annotations
 
@@ -121,14 +121,14 @@ def longest_batch(batches: Iterable[Batch]) -> Batch:
 
 
 def tries_longest_batch(training: Training) -> bool:
-    """Whether the longest batch is tried: not on a CPU, where too much memory ends in no error."""
+    """Whether to try the longest batch: not on a CPU, where the system kills the process without an error."""
     trainer = training.trainer
     on_cpu = training.encoder.device.type == "cpu"
     return not (on_cpu or trainer.memory_check == "off" or trainer.freeze_encoder)
 
 
 def _try_longest_batch(training: Training) -> None:
-    """Compute the gradients of the epoch's longest batch and discard them; the run is the same without.
+    """Compute the gradients of the epoch's longest batch and discard them; this does not change the run.
 
     Meanwhile as much memory is taken as later steps need as well: for the optimizer's moments, and for the
     gradients of earlier micro-steps.
@@ -210,7 +210,7 @@ def score_and_save(training: Training, *, last: bool) -> None:
 
 
 def _compare_saved(training: Training) -> None:
-    """Compare the first checkpoint of this program with what plain sentence-transformers loads of it.
+    """Compare the first checkpoint with plain sentence-transformers.
 
     Raises:
         UserError: if it embeds otherwise.

@@ -83,7 +83,7 @@ def _mine(settings: TrainSettings, data: UserData, file: Path | None) -> None:
 
 
 def _not_negatives(examples: UserExamples, corpus: Sequence[str]) -> list[tuple[str, str]]:
-    """Each anchor with what can be found of its positives in any row, and of its group and meaning."""
+    """Each anchor with its positives in any row, and with texts of its group and meaning."""
     store, read = examples.store, examples.store.read_text
     alike: dict[bytes, dict[str, None]] = defaultdict(dict)  # group and meaning → texts
     counts = store.num_positives[examples.rows].tolist()

@@ -1,4 +1,4 @@
-"""An objective by its settings, complete: hard negatives, special tokens, and the modules that it trains."""
+"""Builds the objective from settings: hard negatives, special tokens, trained modules."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def build_objective(settings: TrainSettings, folder: Path | None = None) -> Obje
             run finds them there. None: none are mined.
 
     Raises:
-        UserError: if the data is wrong, or negatives are asked for data that are not pairs.
+        UserError: if the data is wrong, or negatives are to be mined for data that are not pairs.
     """
     settings = _with_objective_tokens(with_negatives(settings, folder))
     objective: Objective = build_declared(settings, settings.objective)
@@ -48,7 +48,7 @@ def build_objective(settings: TrainSettings, folder: Path | None = None) -> Obje
 
 
 def _with_objective_tokens(settings: TrainSettings) -> TrainSettings:
-    """The settings with the model's own mask and separator for those that texts get and no option names."""
+    """The settings with the model's own mask and separator, where texts need them unnamed."""
     own = cache_call(lambda: _objective_tokens(settings))
 
     def complete(section: S) -> S:
@@ -82,7 +82,7 @@ def _objective_tokens(settings: TrainSettings) -> dict[str, str]:
 
 
 def user_revisions(settings: Common) -> dict[str, str]:
-    """Data set of the Hub → its commit, of those of the user's own data that are read."""
+    """Data set of the Hub → commit, for the user's data."""
     objective = getattr(settings, "objective", None)
     reading = (
         [settings] if isinstance(objective, UserObjectiveOptions) or OWN_VAL in settings.benchmark else []

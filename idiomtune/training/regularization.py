@@ -37,7 +37,7 @@ ADAPTER = "adapter"  # in a checkpoint and in best/: the adapters, in peft's own
 
 @dataclass(eq=False)
 class TrainedModel:
-    """The encoder that is trained, with the remedies against forgetting, if there are any.
+    """The trained encoder, with remedies against forgetting.
 
     The exported weights are those that are scored and saved: the trained ones, unless there is a remedy.
     With interpolation, for each weight
@@ -165,7 +165,7 @@ class Distillation:
         log.info(message, *self._embeddings.shape, self._embeddings.nbytes / 1e6)
 
     def term(self, embeddings: Tensor, batch: Batch) -> tuple[Tensor, int]:
-        """How far the batch's rows are from the teacher's; a scalar, and of how many values it is the mean.
+        """The distance of the batch's rows from the teacher's: a scalar, and the number of averaged values.
 
         With embeddings of one width the mean over rows of 1 - cosine, else the mean over pairs of rows of the
         squared difference of cosines.
@@ -184,7 +184,7 @@ class Distillation:
 def compared_requests(
     objective: Objective, trainer: TrainerSettings, texts: TeacherTexts
 ) -> Sequence[Request]:
-    """Every request of a run that a teacher embeds: the plain ones, or all that its batches name."""
+    """Every request that a teacher embeds: the unmarked ones, or all of a run's batches."""
     if texts == "plain":
         return objective.unmarked_requests
     epochs = range(trainer.max_epochs)

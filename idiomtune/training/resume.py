@@ -1,4 +1,4 @@
-"""`resume=`: which run to resume, whether the command line contradicts it, and from which checkpoint."""
+"""`resume=`: the run to resume, conflicts with the command line, the checkpoint."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def _with_new_options(saved: dict[str, Any], composed: Mapping[str, Any]) -> dic
 
 
 def _as_recorded(value: Any) -> Any:
-    """An option as a run records it: what may be a list is one, and no columns are an empty mapping."""
+    """An option in the form of a record: a single value as a list, no columns as an empty mapping."""
     if isinstance(value, dict):
         return {name: _as_recorded(part) for name, part in value.items()} or None
     return [value] if isinstance(value, str) else value
@@ -286,7 +286,7 @@ def check_same_data(recorded: Mapping[str, str], current: Mapping[str, str]) -> 
 
     Args:
         recorded: path → SHA-256, from `run.json`.
-        now: the same, of the files as they are now.
+        current: the same for the present files.
 
     Raises:
         UserError: naming the files that differ.

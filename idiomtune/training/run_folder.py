@@ -43,7 +43,7 @@ LOG, START, _METRICS = "train.log", ".hydra", "metrics.jsonl"
 BASELINE = ("baseline.json", "per_query_baseline")
 _RECORD = frozenset({LOCK, LOG, START, "run.json", "config.yaml"})  # of a run without any result
 _KEEPS_LINKS = "wandb"  # makes links in its own folder
-# What a run replaces by itself; and all that it, or what is made of it, writes but for its models' files.
+# Files that a run replaces; all files of runs and reports, except those of models.
 _REPLACED = re.compile(
     r"(best|plots|predictions|per_query(_baseline)?)/.+|(run|scores|baseline)\.json|metrics\.jsonl"
     r"|config\.yaml|error\.log|report\.html"
@@ -75,7 +75,7 @@ def is_unfinished(folder: Path) -> bool:
 
 
 class Tracker(Protocol):
-    """Where what a run logs is sent.
+    """A receiver of a run's logs.
 
     A step may be logged in several parts, and again after a resume. `summarise` gets the scorecard of the
     best checkpoint, and its step; `keep_model` the folder of its model, which is complete by then.
@@ -101,7 +101,7 @@ class RunFolder:
         path: the folder.
         writes: whether this process writes; in others, methods that write do nothing.
         chosen: whether the program chose the name; if the folder is taken, the run takes the next name.
-        made: whether this start made the folder; it is removed if the run does not start.
+        is_new: whether this start made the folder; it is removed if the run does not start.
 
     Attributes:
         record: the content of `run.json`, in the process that writes.
@@ -187,7 +187,7 @@ class RunFolder:
             yield
 
     def _refuse_others(self, *, overwrite: bool) -> None:
-        """Check that a new run replaces no file that no run has written.
+        """Check that a new run replaces only files that runs write.
 
         Args:
             overwrite: the run that is there is removed, with all else in the folder.
@@ -236,7 +236,7 @@ class RunFolder:
     # -------------------------------------------------------------- its record
 
     def start(self, config: dict[str, Any], **facts: Any) -> None:
-        """Write the resolved configuration, and what else is needed to repeat the run.
+        """Write the resolved configuration and everything needed to repeat the run.
 
         Removes what an earlier start left that ended before its first checkpoint.
         """
@@ -268,7 +268,7 @@ class RunFolder:
         self.update(config_sum=fingerprint(path))
 
     def snapshot(self) -> dict[str, Any]:
-        """The run so far, which a checkpoint has a copy of."""
+        """The run's records so far, for a copy in a checkpoint."""
         return {"config": self._config, "run": self.record, "metrics": self.metrics()}
 
     def update(self, **facts: Any) -> None:
@@ -278,7 +278,7 @@ class RunFolder:
             write_json(self.path / "run.json", self.record)
 
     def seal(self, *names: str) -> None:
-        """Record the sums of files, or of all files of folders, by which damage is noticed."""
+        """Record checksums of files, or of all files of folders, to detect damage."""
         under = (p for name in names for p in (self.path / name, *sorted((self.path / name).rglob("*"))))
         sums = {p.relative_to(self.path).as_posix(): fingerprint(p) for p in under if p.is_file()}
         self.update(sums=self.record.get("sums", {}) | sums)

@@ -49,7 +49,7 @@ OnSaved = Callable[[Path], None]
 
 @dataclass(frozen=True)
 class RunContext:
-    """What all parts of a run share.
+    """The shared parts of a run.
 
     Attributes:
         run: its folder, claimed and with a record.
@@ -138,7 +138,7 @@ class Training:
         self.invariants = Invariants(self)
 
     def _prepare_encoder(self) -> None:
-        """Give the encoder its options of training, and each process its part of the weights."""
+        """Set the encoder's training options, and shard its weights."""
         encoder, trainer, processes = self.encoder, self.trainer, self.processes
         if trainer.activation_checkpointing:
             encoder.checkpoint_activations()
@@ -171,7 +171,7 @@ class Training:
                     self.embed(self.objective.batch(epoch, anchors).requests, 0)
 
     def loss(self, rows: Tensor, batch: Batch) -> ObjectiveLoss:
-        """The loss of a batch's embeddings (R, D): the objective's, and what is added to it."""
+        """The loss of embeddings (R, D): the objective's, plus distillation and matryoshka terms."""
         dimensions, weights = self.trainer.matryoshka or (), self.trainer.matryoshka_weights
         result = matryoshka_loss(self.objective, rows, batch, dimensions, weights)
         return self.retention.add_distillation(result, rows, batch)
@@ -270,7 +270,7 @@ def take_step(training: Training, micro_batches: Sequence[Sequence[int]]) -> dic
 def compute_gradients(
     training: Training, batch: Batch, micro: int = 0, weight: float = 1.0
 ) -> tuple[ObjectiveLoss, int]:
-    """The forward and the backward pass of one micro-step, whose gradients are added to those that are there.
+    """The forward and the backward pass of one micro-step; gradients accumulate.
 
     Args:
         micro: number of the micro-step in its step.
@@ -309,7 +309,7 @@ def _not_finite(quantity: str, value: float, batches: Sequence[Batch], training:
 
 
 def _first_not_finite(encoder: Encoder, batch: Batch) -> str | None:
-    """The first layer that gives a number that is none for a batch's texts, without dropout."""
+    """The first layer whose output for a batch's texts is NaN or infinite, without dropout."""
     names = {module: name for name, module in encoder.named_modules() if not any(module.children())}
     layers: list[str] = []
 
@@ -334,7 +334,7 @@ def _empty_step_error(part: str, section: str, reason: str, training: Training) 
     Args:
         part: the part of a mixture; "" for other objectives.
         section: where the options of its loss are.
-        why: of the last step, if it is known; else no triplet was mined.
+        reason: of the last step, if known; else no triplet was mined.
     """
     state = training.state
     reason = reason or (

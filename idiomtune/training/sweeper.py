@@ -47,7 +47,7 @@ def register() -> None:
 
 
 def score_reporter() -> OnScore | None:
-    """If the current run is a trial that may be pruned: what reports its score."""
+    """A function that reports the current trial's score, if the trial may be pruned; else None."""
     return _on_score
 
 
@@ -68,7 +68,7 @@ class OptunaSweeper(Sweeper):
         self._launcher = launcher(config=config, hydra_context=hydra_context, **task)
 
     def sweep(self, arguments: list[str]) -> None:
-        """Run what is left of the study, and show what it gave.
+        """Run the rest of the study, and show its results.
 
         Raises:
             UserError: for wrong settings; if all trials failed.
@@ -192,7 +192,7 @@ class OptunaSweeper(Sweeper):
 
 
 def split_overrides(overrides: list[Override]) -> tuple[list[str], dict[str, Any]]:
-    """What is fixed, as overrides, and what is searched; of two for one option the later counts.
+    """Fixed overrides, and searched options; the later of two for one option counts.
 
     Raises:
         UserError: if nothing is searched, or a range is not one.

@@ -1,4 +1,4 @@
-"""Trackers: what goes to `metrics.jsonl` also goes to wandb and TensorBoard, under the same flat keys.
+"""Trackers: wandb and TensorBoard get the data of `metrics.jsonl`, under the same flat keys.
 
 A tracker never ends a run: its failure is a warning, and it is switched off.
 """
@@ -55,7 +55,7 @@ def start_tracking(run: RunFolder, settings: TrainSettings, experiment: str, ste
 
 
 def _values(record: Mapping[str, Any]) -> dict[str, float]:
-    """What is logged of a step, without scores."""
+    """The logged values of a step, without scores."""
     return {k: v for k, v in record.items() if k not in ("step", "scores") and v is not None}
 
 
@@ -93,7 +93,7 @@ class TensorBoardTracker:
         self.log({"step": step, "scores": rest})
 
     def keep_model(self, folder: Path, scores: ScoreTable) -> None:
-        """Nothing: these are files of figures."""
+        """Does nothing: event files hold no models."""
 
     def close(self, *, succeeded: bool) -> None:  # noqa: ARG002
         self._writer.close()

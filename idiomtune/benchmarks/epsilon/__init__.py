@@ -52,7 +52,7 @@ def epsilon_score(
 
 
 def kind_of(p_values: Mapping[str, float]) -> str:
-    """The kind of a model, by a rule that gives each of the paper's models the kind that it has there.
+    """The kind of a model, by a rule that agrees with the paper on each of its models.
 
     Anti-compositional if C stays apart from its rewordings (p ≤ 0.10), else human-aligned if PC or NC does
     (p < 0.05), else compositionally-inclined.

@@ -153,7 +153,7 @@ class EpsilonBenchmark:
 
 
 def _units_of(data: Ncimp, options: EpsilonBenchmarkOptions) -> Iterator[_Unit]:
-    """All that is compared in a language. In Portuguese one word's synonyms make no pair: there is one."""
+    """All comparisons in a language. In Portuguese, a word has one synonym, hence no pairs of synonyms."""
     any_word = data.language == "pt" or options.versions == "any_word"
     for compound in data.compounds:
         if any_word:

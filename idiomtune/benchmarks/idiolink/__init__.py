@@ -231,7 +231,7 @@ def _gains(pairs: _Pairs) -> Gains:
 
 
 def _maps(run: QueryRecords, pairs: _Pairs) -> Maps | None:
-    """Those of the idioms that training changed most; None where a model has none."""
+    """Maps of the idioms that training changed most; None where a model has none."""
     split, mode = pairs[0][1].split, pairs[0][1].mode
     untrained, trained = (
         {

@@ -54,7 +54,7 @@ def user_score(benchmark: str, name: str, mode: Mode, metric: str, value: float 
 
 
 def held_out_score(score: Score) -> Score:
-    """A score of what is held out, in one table for all parts of a mixture: a part's name is of its mode."""
+    """A score of held-out data. A mixture's parts share a table: the mode begins with the part's name."""
     return replace(score, split="", mode="/".join(filter(None, (score.split, score.mode))))
 
 
@@ -167,12 +167,12 @@ def _facts(name: str, metrics: Sequence[Metric], **facts: Any) -> dict[str, Any]
 
 
 def pairs_facts(name: str) -> dict[str, Any]:
-    """What a benchmark of scored pairs declares."""
+    """The declaration of a benchmark of scored pairs."""
     return _facts(name, _STS, hub_task="semantic-similarity")
 
 
 def retrieval_facts(name: str) -> dict[str, Any]:
-    """What a benchmark of queries and documents declares."""
+    """The declaration of a benchmark of queries and documents."""
     more = {"percent": True, "hub_task": "information-retrieval", "examples": _examples}
     return _facts(name, _RETRIEVAL, **more)
 
@@ -274,7 +274,7 @@ class UserRetrievalOptions(UserBenchmarkOptions):
     build="idiomtune.benchmarks.user.pairs:build_held_out",
 )
 class HeldOutOptions(BenchmarkOptions):
-    """Options of the benchmark on what is held out of the user's own training data.
+    """Options of the benchmark on the rows held out of the user's training data.
 
     Its splits are the parts of a mixture, each scored by itself; else it has none.
 

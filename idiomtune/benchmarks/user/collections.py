@@ -67,7 +67,7 @@ def in_mode(requests: Iterable[Request], mode: Mode) -> Iterator[Request]:
 
 
 def span_note(requests: Iterable[Request], key: str) -> list[str]:
-    """How many texts the mode `span` embeds whole; nothing if all do, or none does, have a span."""
+    """The note on texts that the mode `span` embeds whole; empty if all texts have a span, or none."""
     have = [request.span is not None for request in requests]
     if all(have) or not any(have):
         return []
@@ -241,7 +241,7 @@ def _judgement_files(folder: Path, split: str | None) -> list[Path]:
 def _read(
     paths: Sequence[Path], form: Form, layouts: Sequence[str], make: Callable[[UserRecord], T]
 ) -> Iterator[T]:
-    """What `make` returns for each row.
+    """The result of `make` for each row.
 
     Args:
         layouts: roles of the fields in files without a header, which their number tells apart.

@@ -190,7 +190,7 @@ def _sentences(pairs: Sequence[Pair]) -> list[Request]:
 
 
 def build_held_out(settings: Any, options: HeldOutOptions) -> HeldOutBenchmark:
-    """What is held out of the training data: of a mixture, of each part on the user's own."""
+    """The benchmark on held-out rows: of the user's training data, or of each such part of a mixture."""
     names = settings.splits(OWN_VAL)  # only a mixture has some
     data = {name: settings.objective.parts[name].data for name in names}
     splits = {name: user_splits(part) for name, part in (data or {"": settings.data.user_data}).items()}
@@ -313,7 +313,7 @@ def _query(examples: UserExamples, row: int, relevant: Sequence[int], ids: NDArr
 
 
 def _sample(numbers: NDArray[Any], limit: int) -> NDArray[Any]:
-    """At most this many, the same in every run, in their order."""
+    """A sample of at most this many, in order, the same in every run."""
     if len(numbers) <= limit:
         return numbers
     return np.sort(np.random.default_rng(0).choice(numbers, limit, replace=False))
@@ -366,7 +366,7 @@ def _of_sentences(part: str, examples: UserExamples, options: HeldOutOptions) ->
 def _collection(
     part: str, examples: UserExamples, texts: Sequence[int], queries: list[UserQuery], num_left_out: int = 0
 ) -> Collection:
-    """Documents are called by text and span, so that ties do not depend on the order of rows."""
+    """Documents have ids made of text and span, so ties do not depend on the order of rows."""
     store = examples.store
     names = [f"{store.text_ids[text]} {store.span(text)}" for text in texts]
     requests = [Request(store.read_text(text), store.span(text)) for text in texts]

@@ -218,7 +218,7 @@ def add_rankings(
     A record's `rank` is that of its first relevant document; one more than are ranked if there is none.
 
     Args:
-        place: benchmark, name of the data, mode.
+        score_parts: benchmark, name of the data, mode.
         names: of the metrics, such as `ndcg@10`.
         ranked: keys of each query's grades, the best first; without a grade a document is irrelevant.
         shown: what a record says of such a document.

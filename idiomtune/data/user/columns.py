@@ -1,4 +1,4 @@
-"""What columns mean, by their values: usages of expressions, judgements of pairs, marks around a span.
+"""Meanings of columns by their values: usages of expressions, judgements of pairs, marks around a span.
 
 Few counters are kept of each column, whatever the size of the table.
 """
@@ -76,7 +76,7 @@ class ColumnValues:
             self.add(value)
 
     def add(self, value: Any) -> None:
-        """One more, which counts if it is a text or a number, and not empty."""
+        """Count a value, if it is a text or a number, and not empty."""
         may_tell = (self.are_few or self.are_numbers) and isinstance(value, str | int | float)
         if not may_tell or not (key := value_key(value)):
             return
@@ -100,7 +100,7 @@ class ColumnValues:
         return ", ".join(shown) + ", …" * (len(self.counts) > len(shown))
 
     def right_ones(self, column: str) -> str:
-        """The condition that most likely says that a pair is right, as `label=1`."""
+        """The most likely condition for a right pair, as `label=1`."""
         if self.are_numbers:
             middle, is_binary = (self.low + self.high) / 2, len(self.counts) == 2
             return f"{column}={self.high:g}" if is_binary else f"{column}>={middle:g}"
@@ -108,7 +108,7 @@ class ColumnValues:
         return f"{column}={next(right, min(self.counts))}"
 
     def usage_rank(self, column: str) -> tuple[bool, int]:
-        """Whether they are several; and usages of expressions: 3 = words, 2 = letters, 1 = 0 and 1."""
+        """3, 2 or 1 if the values are usages of expressions in words, in letters, or as 0 and 1; else 0."""
         keys, names = {_word(key) for key in self.counts}, _name_words(column)
         literal, usages = (
             _match(rf"{_NOT}?{_SENSE}({words})( \w+)?", keys)
@@ -123,7 +123,7 @@ class ColumnValues:
         return len(keys) > 1, rank if keys and self.are_few else 0
 
     def may_judge(self, column: str) -> bool:
-        """Whether they may say which rows are right: by their words, the column's name, or as few numbers."""
+        """Whether the values may judge rows right or wrong: by words, the column's name, or few numbers."""
         keys, names = {_word(key) for key in self.counts}, _name_words(column)
         right = _match(f"(highly |very )?({_WORDS['right']})", keys)
         wrong = _match(f"{_WORDS['wrong']}|{_NOT}({_WORDS['right']})", keys) - right
@@ -144,7 +144,7 @@ class ColumnValues:
 
 
 def add_condition(text: str, option: str) -> tuple[str, Callable[[Any], bool]]:
-    """The column of `label=1`, `label=1|2` or `score>=0.5`, and whether a value is as it says.
+    """Column and test of a condition: `label=1`, `label=1|2`, `score>=0.5`.
 
     Raises:
         UserError: if it is none of these.
@@ -159,7 +159,7 @@ def add_condition(text: str, option: str) -> tuple[str, Callable[[Any], bool]]:
 
 
 def remove_marks(text: str, kind: str) -> tuple[str, list[Span]]:
-    """The text without marks of a kind, and the stretches that they mark; a blank does not end one."""
+    """The text without marks of a kind, and the marked stretches; a blank does not end a stretch."""
     bare, stretches, end = "", list[Span](), 0
     for match in re.finditer(_MARKS[kind], text):
         bare += text[end : match.start()]
@@ -172,7 +172,7 @@ def remove_marks(text: str, kind: str) -> tuple[str, list[Span]]:
 
 
 def find_marks(texts: Sequence[str]) -> Iterator[tuple[str, int, int, str]]:
-    """Kinds of marks, how many texts have them, in how many they are around one part; and an example."""
+    """Kinds of marks with the number of texts, the number of texts with one marked part, and an example."""
     for kind in _MARKS:
         marked = [(text, *remove_marks(text, kind)) for text in texts]
         marked = [(text, bare, stretches) for text, bare, stretches in marked if stretches]

@@ -1,4 +1,4 @@
-"""From a row of a user's table to an example for training; what could be misread is asked about."""
+"""From a row of a user's table to an example for training; ambiguous columns are errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 MAX_NAMES = 10_000  # that are kept in memory, for messages
 _CONDITIONS = ("keep", "positive_if")
-_MANY_CUT = 0.05  # a larger share of spans that begin or end within a word is warned of
+_MANY_CUT = 0.05  # warn of a larger share of spans that begin or end within a word
 _MAX_WEIGHT = 1e9  # a greater one overflows in a sum of products in float32
 _OPTION = "data.columns"
 _CLASSES = {"-1", "0", "1", "2"}  # of natural language inference
@@ -27,11 +27,11 @@ _CLASSES = {"-1", "0", "1", "2"}  # of natural language inference
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A text, and what is known of it.
+    """A text with its span, group and meaning.
 
     Attributes:
         span: character offsets [start, end) in it.
-        group: what it is about, such as its expression.
+        group: such as its expression.
         meaning: which meaning of the group it has.
     """
 
@@ -98,7 +98,7 @@ class ExampleTable(UserTable):
         self._values: dict[str, ColumnValues] = defaultdict(ColumnValues)  # of columns without a role
 
     def examples(self, rows: Iterator[Row] | None = None) -> Iterator[UserExample]:
-        """As :meth:`read`, of the rows for which the user's conditions hold."""
+        """The examples of the rows that meet the user's conditions, as :meth:`read`."""
         rows = iter(self.source.rows() if rows is None else rows)
         yield from self.read(self._example, self._select(rows) if self._conditions else rows)
         if self._num_parts_of_words > max(1, _MANY_CUT * self._num_spans):
@@ -142,7 +142,7 @@ class ExampleTable(UserTable):
         return f"'{_OPTION}={{{', '.join(f'{key}: {text}' for key, text in texts.items())}}}'"
 
     def _look_at(self, head: Sequence[Row], header: Sequence[str]) -> None:
-        """Also find the column that says how a group's expression is used: the meaning of the sentence.
+        """Also find the column with the usage of a group's expression: the meaning of the sentence.
 
         Raises:
             UserError: if several columns could be it, or it could be a label.
@@ -239,7 +239,7 @@ class ExampleTable(UserTable):
         raise UserError(problem + "\n  - ".join(["", *choices]), file=self.source.name, field=columns[0])
 
     def about(self) -> str:
-        """The roles of its columns, what is ignored, and which negatives were left out; once it was read."""
+        """Roles of columns, ignored columns, and negatives left out; after reading."""
         roles: dict[str, dict[str, None]] = {}
         for kind in self.kinds.values():
             for role, columns in kind.items():
@@ -319,7 +319,7 @@ class ExampleTable(UserTable):
         return Sentence(text, span, group, self._name(entry, "meaning") or meaning)
 
     def _name(self, record: UserRecord, role: str) -> str | None:
-        """The first name that differs from it only as :func:`value_key` says."""
+        """The first name with the same :func:`value_key`."""
         if (name := record.optional_name(role)) is None:
             return None
         name = name.strip()
@@ -333,5 +333,5 @@ class ExampleTable(UserTable):
 
 
 def _is_within_word(before: str, after: str) -> bool:
-    """Whether two letters are of one word; in scripts without blanks between words nobody knows."""
+    """Whether two letters belong to one word; False in scripts without blanks between words."""
     return before.isalnum() and after.isalnum() and max(before, after) < "\u0e00"

@@ -1,4 +1,4 @@
-"""What a row of a user's table may be: a form is a set of roles, each with the names of columns that have it.
+"""Forms of a user's table: a form is a set of roles, each with its names of columns.
 
 Names that sentence-transformers' examples use, and the JSONL of FlagEmbedding (`query`, `pos`, `neg`) and
 Tevatron (`query`, `positive_passages`, `negative_passages`), are understood without a mapping.
@@ -27,7 +27,7 @@ def normalise(column: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Form:
-    """What a row of a table is.
+    """The roles of a row of a table.
 
     Attributes:
         name: `pairs`, `scored`, …

@@ -87,7 +87,7 @@ class UserSplits:
 
 
 def check_heads(data: UserData) -> None:
-    """Check what takes no time: that each file exists, its columns and its first row; if it is wrong, all.
+    """Check that each file exists, its columns and its first row; if a first row is wrong, all rows.
 
     Data sets of the Hub are not checked.
 
@@ -116,7 +116,7 @@ def user_splits(data: UserData) -> UserSplits:
 
 
 def forget_user_data() -> None:
-    """Let go of the tables that an earlier job of this process has read; they may also have changed since."""
+    """Forget the tables that an earlier job of this process has read: files may have changed since."""
     _read_once.cache_clear()
 
 
@@ -261,7 +261,7 @@ def _split(examples: UserExamples, share: float, notes: list[str]) -> tuple[User
 
 
 def _without_held_out(train: UserExamples, val: UserExamples, notes: list[str]) -> UserExamples:
-    """Rows of which the anchor (of scored pairs: both sentences) is not held out."""
+    """The training rows without a held-out anchor (of scored pairs: without two held-out sentences)."""
     is_in_both = np.isin(_keys(train), _keys(val))
     if is_in_both.any():
         notes.append(f"left out of training, since they are held out too: {_rows(train, is_in_both)}")
@@ -298,7 +298,7 @@ def _keys(examples: UserExamples) -> Any:
 
 
 def _oddities(train: UserExamples) -> Iterator[str]:
-    """What a user may not have meant, a line each; it is trained on nevertheless."""
+    """Likely mistakes in the data, a line each; the rows are trained on nevertheless."""
     store, first = train.store, train.anchors
     ids = store.text_ids[first]
     keys = ids if train.form == "sentences" else ids * _HASH + store.text_ids[first + 1]

@@ -1,4 +1,4 @@
-"""Where users' tables are: files, folders, and data sets of the Hugging Face Hub."""
+"""Sources of users' tables: files, folders, and data sets of the Hugging Face Hub."""
 
 from __future__ import annotations
 

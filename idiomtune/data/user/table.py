@@ -33,7 +33,7 @@ _ENDS = re.compile(r"[\[(]{1,2}\s*(\d+)\s*,\s*(\d+)\s*[\])]{1,2}")  # of a span,
 _HEAD = 1000  # rows by whose values it is seen what columns mean
 _LIST = re.compile(r"""\[\s*(['"]).*\1\s*\]""", re.DOTALL)
 _ENTITY = re.compile(r"&(#\d+|#x[\da-fA-F]+|[a-zA-Z]{2,8}\d?);")
-_MANY = 0.1  # a larger share of texts with marks in them is warned of
+_MANY = 0.1  # warn of a larger share of texts with marks
 _INVISIBLE = ("Cc", "Cf", "Zs", "Zl", "Zp")  # categories: controls, formats, blanks
 
 
@@ -301,7 +301,7 @@ class UserTable:
         self._check_chosen(list(dict.fromkeys(column for kind in self.kinds for column in kind)))
 
     def _look_at(self, head: Sequence[Row], header: Sequence[str]) -> None:
-        """Find marks around spans in texts whose spans no column has."""
+        """Find marks around spans in texts without a column of spans."""
         form = self._fitting_form(header)
         names = self._recognise(form, header) if form else {}
         for role, span in SPAN_OF.items():
@@ -339,7 +339,7 @@ class UserTable:
         return Row(row.number, values)
 
     def _fitting_form(self, header: Iterable[str]) -> Form | None:
-        """The first form that the columns make and that has all roles of the user's."""
+        """The first form that fits the columns and has all roles in the user's mapping."""
         for form in self._forms:
             has_chosen = all(role in form.roles or form.role_of(role) for role in self._chosen)
             if has_chosen and self._recognise(form, header).keys() >= set(form.required):
@@ -392,7 +392,7 @@ class UserTable:
         raise UserError(problem, file=self.source.name)
 
     def _nearest(self, header: Sequence[str]) -> Form:
-        """The form to propose where none fits: by required columns that are there, and by texts in a row."""
+        """The form to propose if no form fits: by its present required columns, and by texts in a row."""
 
         def fit(form: Form) -> tuple[int, int]:
             required = {*form.required}

@@ -34,7 +34,7 @@ _PACKED_TEXT, _PACKED_ROW = struct.Struct("=qqqqii"), struct.Struct("=qqqqqddii"
 
 
 def stable_hash(name: str) -> int:
-    """A 64-bit number for a text or a name: equal for equal ones, and for no others but by a freak chance."""
+    """A stable 64-bit hash of a text or a name."""
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little", signed=True)
 
 
@@ -158,7 +158,7 @@ class TextTable:
         return f"{source} row {self.numbers[row]}"
 
     def group(self, row: int) -> str | None:
-        """The name of what stays together with the row; None if it is by itself."""
+        """The name of the row's group; None if the row is by itself."""
         number = int(self.groups[row])
         is_single = number == self.text_ids[self.first[row]]
         return None if is_single else self.names.get(number, str(number))
@@ -171,7 +171,7 @@ class TextTable:
 
 @dataclass(frozen=True)
 class UserExamples:
-    """Some rows of a store: the training data, or the held-out data.
+    """Rows of a text table: the training data, or the held-out data.
 
     Attributes:
         rows: int64, numbers in the store, in their order.
@@ -207,7 +207,7 @@ class UserExamples:
         return [(text[slice(*span)], text) for text, span in texts]
 
     def describe(self, row: int) -> str:
-        """A row as it is trained: its texts with their spans in brackets, and what they are to each other."""
+        """A row as it is trained: texts with spans in brackets, as anchor, positive or negative."""
         store, number = self.store, int(self.rows[row])
         texts, num = [], 1 + int(store.num_positives[number])
         for text in self.texts(row):
