@@ -21,7 +21,7 @@ from idiomtune.data.names import QueryMode
 from idiomtune.data.user.load import user_splits
 from idiomtune.encoder.device import has_bf16_instructions
 from idiomtune.objectives.idiolink import IdioLinkOptions
-from idiomtune.objectives.user_data import UserObjectiveOptions
+from idiomtune.objectives.user_data import UserDataOptions
 from idiomtune.training.objective import build_objective
 from tests.tiny_runs import composed
 
@@ -156,7 +156,7 @@ def file_rows(settings: TrainSettings) -> list[Texts]:
 
 def batches(settings: TrainSettings) -> list[list[Texts]]:
     """The texts of each step, in our own order, so that all ways train on the same."""
-    is_own = isinstance(settings.objective, UserObjectiveOptions)
+    is_own = isinstance(settings.objective, UserDataOptions)
     rows = file_rows(settings) if is_own else released_tuples(settings)
     objective = build_objective(settings)
     steps = itertools.chain.from_iterable(objective.epoch_steps(epoch, 1) for epoch in itertools.count())
@@ -177,7 +177,7 @@ def optimizer_and_schedule(
 
 
 def temperature(settings: TrainSettings) -> float:
-    if isinstance(settings.objective, UserObjectiveOptions):  # of both its losses, by default
+    if isinstance(settings.objective, UserDataOptions):  # of both its losses, by default
         return settings.objective.infonce.temperature
     assert isinstance(settings.objective, IdioLinkOptions)
     return settings.objective.loss.temperature

@@ -125,9 +125,8 @@ class AdaptiveTripletLoss(nn.Module):
             raise ValueError(f"{len(embeddings)} embeddings but {len(groups.labels)} labels")
         with torch.autocast(device_type=embeddings.device.type, enabled=False):
             embeddings = full_precision(embeddings)
-            mined: tuple[Tensor, ...] = self._miner(
-                embeddings, groups.labels
-            )  # anchors, positives, negatives
+            # Anchors, positives, negatives.
+            mined: tuple[Tensor, ...] = self._miner(embeddings, groups.labels)
             is_within = groups.groups[mined[0]] == groups.groups[mined[2]]
             if self.scope == "within":
                 mined, is_within = tuple(indices[is_within] for indices in mined), is_within[is_within]

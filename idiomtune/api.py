@@ -250,9 +250,7 @@ def usage(
 
 @run_alone
 def find(
-    texts: str | Path | Sequence[str],
-    glossary: Any = "english",
-    model: str | Path | Run | Encoder = "minilm",
+    texts: str | Path | Sequence[str], glossary: Any = "english", model: str | Path | Run | Encoder = "minilm"
 ) -> list[Occurrence]:
     """Every expression of a glossary in texts, with meaning and usage: `idiomtune find`.
 

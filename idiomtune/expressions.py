@@ -240,12 +240,10 @@ def has_placeholder(expression: str) -> bool:
 
 def _without_punctuation(expression: str) -> str:
     """An expression from its first letter or digit to its last, with the signs that belong to it."""
-    positions = [
-        position for position, letter in enumerate(expression) if unicodedata.category(letter)[0] in "LNM"
-    ]
-    if not positions:
+    letters = [i for i, letter in enumerate(expression) if unicodedata.category(letter)[0] in "LNM"]
+    if not letters:
         return ""
-    first, last = positions[0], positions[-1] + 1
+    first, last = letters[0], letters[-1] + 1
     before, after = _SIGN_BEFORE.search(expression[:first]), _SIGNS_AFTER.match(expression, last)
     return expression[before.start() if before else first : after.end() if after else last]
 
@@ -363,9 +361,7 @@ def _any_expression(words: Mapping[str, Sequence[Word]], patterns: Mapping[str, 
 
 
 def _branches(patterns: Iterable[tuple[str, str]]) -> str:
-    return (
-        "(?:" + "|".join(f"(?={_spelling_pattern(start)})(?:{pattern})" for start, pattern in patterns) + ")"
-    )
+    return "(?:" + "|".join(f"(?={_spelling_pattern(start)})(?:{body})" for start, body in patterns) + ")"
 
 
 def _normalize(expression: str, normalize: Normalize, forms: Sequence[str]) -> list[Word]:
@@ -480,9 +476,7 @@ class ExpressionIndex:
     def __init__(self, expressions: Iterable[str], forms: Forms = MappingProxyType({})) -> None:
         # There may be 100,000: an expression is looked at where a text has the rarest of its words.
         self._expressions = list(dict.fromkeys(expressions))
-        self._forms = {
-            name: tuple(of_expression) for name in self._expressions if (of_expression := forms.get(name))
-        }
+        self._forms = {name: tuple(of_name) for name in self._expressions if (of_name := forms.get(name))}
         unspaced = sorted(filter(_UNSPACED.search, self._expressions), key=len, reverse=True)
         self._unspaced = re.compile("|".join(map(re.escape, unspaced))) if unspaced else None
         split = [_split(name) for name in self._expressions]
@@ -553,24 +547,22 @@ class ExpressionIndex:
 
     def inside(self, expression: str) -> list[str]:
         """The other expressions within one of them."""
-        matches = self._matches(expression, 0, len(expression), excluding=expression)
+        matches = self._matches(expression, 0, len(expression), skip=expression)
         return list(dict.fromkeys(other for _, other in matches))
 
     def _matches(
-        self, text: str, start: int, end: int, *, excluding: str | None = None
+        self, text: str, start: int, end: int, *, skip: str | None = None
     ) -> Iterator[tuple[list[Span], str]]:
         """The runs of the longest match at each position that no earlier match covers.
 
         Args:
             excluding: an expression to skip.
         """
-        matches = self._matches_of_words(text, start, end, excluding)
+        matches = self._matches_of_words(text, start, end, skip)
         if self._unspaced is None:
             yield from matches
             return
-        pieces = [
-            ([m.span()], m.group()) for m in self._unspaced.finditer(text, start, end) if m[0] != excluding
-        ]
+        pieces = [([m.span()], m.group()) for m in self._unspaced.finditer(text, start, end) if m[0] != skip]
         after = start
         for runs, name in sorted([*matches, *pieces], key=lambda match: (match[0][0][0], -match[0][-1][1])):
             if runs[0][0] >= after:
@@ -578,7 +570,7 @@ class ExpressionIndex:
                 yield runs, name
 
     def _matches_of_words(
-        self, text: str, start: int, end: int, excluding: str | None
+        self, text: str, start: int, end: int, skip: str | None
     ) -> Iterator[tuple[list[Span], str]]:
         if not self._expressions:
             return
@@ -596,7 +588,7 @@ class ExpressionIndex:
             (number for piece in pieces for number in self._by_words.get(piece, ())),
         )
         for number in dict.fromkeys(having):
-            if self._expressions[number] == excluding:
+            if self._expressions[number] == skip:
                 continue
             beginnings, further, _ = _landmarks(*self._key(number))
             words = iter([word for word, *_ in text_words])
@@ -662,9 +654,7 @@ def _landmarks(
     return _beginnings(first.forms)[1], [letters for letters in further if letters], is_plain
 
 
-def contained_expressions(
-    expressions: Iterable[str], forms: Forms = MappingProxyType({})
-) -> dict[str, list[str]]:
+def find_nested(expressions: Iterable[str], forms: Forms = MappingProxyType({})) -> dict[str, list[str]]:
     """Expression → other expressions within it, for those with any."""
     index = ExpressionIndex(names := list(expressions), forms)
     return {name: others for name in names if (others := index.inside(name))}

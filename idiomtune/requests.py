@@ -55,9 +55,7 @@ class Usage:
     is_idiomatic: bool
 
 
-def symmetric_request(
-    text: str, span: tuple[int, int] | None = None, pooling: Pooling = "sentence"
-) -> Request:
+def symmetric_query(text: str, span: tuple[int, int] | None = None, pooling: Pooling = "sentence") -> Request:
     """A text of a symmetric task (all texts play one part, such as pairs of sentences): a query.
 
     Models with prompts are trained so (E5: `query: ` on both sides). The benchmark `epsilon` follows its

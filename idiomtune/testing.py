@@ -256,10 +256,8 @@ class _ObjectiveChecks:
         """The loss, and its gradients with respect to the embeddings and what is trained with them."""
         leaf = (_rows(batch.requests) if rows is None else rows).requires_grad_()
         result, inputs = self._loss(batch, leaf), [leaf, *self._trained.values()]
-        gradients = torch.autograd.grad(result.loss, inputs, allow_unused=True)
-        return result, [
-            torch.zeros_like(i) if g is None else g for i, g in zip(inputs, gradients, strict=True)
-        ]
+        grads = torch.autograd.grad(result.loss, inputs, allow_unused=True)
+        return result, [torch.zeros_like(i) if g is None else g for i, g in zip(inputs, grads, strict=True)]
 
     def _is_finite(self, batch: Batch, rows: Tensor | None = None) -> bool:
         result, gradients = self._gradients(batch, rows)
@@ -322,20 +320,18 @@ class _ObjectiveChecks:
         precisions = ((1e-6, 1e-4, torch.float64), (1e-3, 0.03, torch.float32))[bool(self._trained) :]
         for batch in (batch for batch in self._batches if batch.requests):
             signs = np.random.default_rng(0).choice([-1.0, 1.0], (3, len(batch.requests), _WIDTH))
-            directions = torch.tensor(signs)
-            if all(
-                max(self._errors(batch, directions, step, kind)) > most for step, most, kind in precisions
-            ):
-                by_row = directions[0] * torch.eye(len(batch.requests))[:, :, None]
+            axes = torch.tensor(signs)
+            if all(max(self._errors(batch, axes, step, kind)) > most for step, most, kind in precisions):
+                by_row = axes[0] * torch.eye(len(batch.requests))[:, :, None]
                 return batch.requests[int(np.argmax(self._errors(batch, by_row, 1e-3, torch.float32)))].text
         return None
 
-    def _errors(self, batch: Batch, directions: Tensor, step: float, dtype: torch.dtype) -> list[float]:
+    def _errors(self, batch: Batch, axes: Tensor, step: float, dtype: torch.dtype) -> list[float]:
         """Of the derivative in each direction, as a share of the gradient."""
         rows = _rows(batch.requests).to(dtype)
         gradient = self._gradients(batch, rows.clone())[1][0]
         changes, expected = directional_derivatives(
-            lambda at: self._loss(batch, at).loss, rows, gradient, step * directions
+            lambda at: self._loss(batch, at).loss, rows, gradient, step * axes
         )
         size = max(gradient.double().norm().item(), 1e-3 * self._size)
         errors: list[float] = ((changes - expected).abs() / (step * size or 1.0)).tolist()

@@ -21,7 +21,7 @@ import idiomtune as it
 from idiomtune.api import evaluation_options
 from idiomtune.benchmarks.semeval2022 import SemEvalBenchmarkOptions
 from idiomtune.config.command_line import word
-from idiomtune.config.compose import compose_config, plain_values, to_dict, unquote_value, with_values
+from idiomtune.config.compose import compose_config, plain_values, to_dict, unquote, with_values
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.io.tables import read_rows, write_table, write_tables, write_texts
 from tests.programs import refused
@@ -178,7 +178,7 @@ def test_a_text_from_python_is_taken_literally() -> None:
     parts = [*"\\'\"${}[],=: \na1ä~/()@#", "${", "true", "dim=64", "oc.env:HOME", "null", "1e5"]
     draw = random.Random(7)
     texts = ["".join(draw.choices(parts, k=draw.randint(1, 8))) for _ in range(300)]
-    assert [unquote_value(word(text)) for text in texts] == texts
+    assert [unquote(word(text)) for text in texts] == texts
     assert filled("split", texts) == texts
     for text in (text for text in texts[:40] if text.strip()):
         assert filled("output", text) == text

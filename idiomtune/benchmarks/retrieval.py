@@ -92,12 +92,10 @@ def nearest(
     scale = torch.where(scale > 0, 1 / scale, 0.0)  # a zero vector has the cosine 0 with everything
 
     def cosines(block: slice) -> Tensor:
-        similarities = (unit_vectors(queries[block]) @ documents.T).mul_(
-            scale
-        )  # documents are not held twice
-        for of_query, positions in zip(similarities, left_out[block], strict=False):
+        products = (unit_vectors(queries[block]) @ documents.T).mul_(scale)  # documents are not held twice
+        for of_query, positions in zip(products, left_out[block], strict=False):
             of_query[list(positions)] = -torch.inf
-        return similarities
+        return products
 
     return rank_in_blocks(cosines, len(queries), depth, ties)
 

@@ -18,7 +18,7 @@ from idiomtune.declarations.benchmark import BenchmarkOptions, QueryResult, Tabl
 from idiomtune.declarations.options import as_list
 from idiomtune.declarations.registry import benchmark
 from idiomtune.declarations.score import Metric, Score
-from idiomtune.requests import Request, symmetric_request
+from idiomtune.requests import Request, symmetric_query
 
 _LANGUAGES = ("en", "pt", "gl", "all")
 _SUBSETS = {"idiom": "idiom", "sts": "STS", "all": "all"}
@@ -109,8 +109,8 @@ class SemEvalBenchmark:
     def requests(self) -> list[Request]:
         """The sentences; halves of dev share theirs."""
         pairs = dict.fromkeys(pair for split in self.splits for pair in split.pairs)
-        return [symmetric_request(pair.sentence1) for pair in pairs] + [
-            symmetric_request(pair.sentence2) for pair in pairs
+        return [symmetric_query(pair.sentence1) for pair in pairs] + [
+            symmetric_query(pair.sentence2) for pair in pairs
         ]
 
     def score(self, embed: Embed) -> Result:
@@ -119,8 +119,8 @@ class SemEvalBenchmark:
 
         result = Result()
         for split in self.splits:
-            first = embed([symmetric_request(pair.sentence1) for pair in split.pairs])
-            second = embed([symmetric_request(pair.sentence2) for pair in split.pairs])
+            first = embed([symmetric_query(pair.sentence1) for pair in split.pairs])
+            second = embed([symmetric_query(pair.sentence2) for pair in split.pairs])
             predicted = {p.id: cosine for p, cosine in zip(split.pairs, cosines(first, second), strict=True)}
             _score_split(split, predicted, result)
             form = _submission(split, predicted, self.options.setting)

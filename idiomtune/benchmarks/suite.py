@@ -134,16 +134,14 @@ class Suite:
         for benchmark in chosen:
             began = time.perf_counter()
             result = benchmark.score(embed)
-            of_benchmark = _check_result(benchmark, result, given_by) | self._scores_when_truncated(
-                benchmark, embed
-            )
-            given_by |= dict.fromkeys(of_benchmark, benchmark.name)
+            valid = _check_result(benchmark, result, given_by) | self._scores_when_truncated(benchmark, embed)
+            given_by |= dict.fromkeys(valid, benchmark.name)
             for gathered, records in ((card.per_query, result.per_query), (card.maps, result.maps)):
                 gathered.setdefault(benchmark.name, []).extend(_as_json(benchmark.name, records))
             card.predictions.update(result.predictions)
             card.plots.update(result.plots)
             card.notes.extend(result.notes)
-            scores |= of_benchmark
+            scores |= valid
             times.append(f"{benchmark.name} {time.perf_counter() - began:.1f} s")
         seconds, num_texts = embed.seconds, embed.num_texts
         log.info("%d texts embedded in %.1f s, then scored: %s", num_texts, seconds, ", ".join(times))
@@ -162,15 +160,13 @@ class Suite:
         varying = [
             replace(score, dimension=size)
             for size in self.dimensions
-            for score in _check_result(
-                benchmark, benchmark.score(_truncated_dimensions(embed, size)), {}
-            ).values()
+            for score in _check_result(benchmark, benchmark.score(_truncate(embed, size)), {}).values()
             if not score.is_constant
         ]
         return score_declaration(varying).parts
 
 
-def _truncated_dimensions(embed: Embed, size: int) -> Embed:
+def _truncate(embed: Embed, size: int) -> Embed:
     """The same embeddings, truncated to their first `size` dimensions."""
     return lambda requests: embed(requests)[:, :size]
 

@@ -19,7 +19,7 @@ from hydra.errors import HydraException
 from pydantic_core import to_jsonable_python
 from yaml import MarkedYAMLError, YAMLError
 
-from idiomtune.config.compose import config_names, default_choices, literal, quote_value, unquote_value
+from idiomtune.config.compose import config_names, default_choices, literal, quote_value, unquote
 from idiomtune.config.settings import (
     EvaluateSettings,
     ExploreSettings,
@@ -177,13 +177,11 @@ def _register_extensions(options: Sequence[str], flags: Sequence[str]) -> None:
         UserError: if a module cannot be imported, or declares nothing.
     """
     listed = [value for key, _, value in (word.partition("=") for word in options) if key == "extensions"]
-    modules = [name.strip("'\" ") for value in listed for name in unquote_value(value).strip("[]").split(",")]
+    modules = [name.strip("'\" ") for value in listed for name in unquote(value).strip("[]").split(",")]
     for module in filter(None, modules):
         load_extensions([module])
         types = declarations_of(module)
-        data_options = dict.fromkeys(
-            t.setting.removeprefix("data.") for t in types if isinstance(t, DatasetType)
-        )
+        fields = dict.fromkeys(t.setting.removeprefix("data.") for t in types if isinstance(t, DatasetType))
         for declared in types:
             group = "benchmark" if isinstance(declared, BenchmarkType) else "objective"
             files = (folder / group / f"{declared.name}.yaml" for folder in _config_folders(flags))
@@ -191,7 +189,7 @@ def _register_extensions(options: Sequence[str], flags: Sequence[str]) -> None:
                 section = _defaults(declared.options) | {"name": declared.name}
                 node = {"benchmark": {declared.name: section}} if group == "benchmark" else {group: section}
                 store = ConfigStore.instance().store
-                store(declared.name, node | {"data": data_options}, group=group, package="_global_")
+                store(declared.name, node | {"data": fields}, group=group, package="_global_")
 
 
 def _defaults(options: type[Section]) -> dict[str, Any]:
@@ -220,7 +218,7 @@ def _config_folders(flags: Sequence[str]) -> list[Path]:
 def _named_experiment(argument: str) -> str:
     """`+experiment=<file>.yaml` as a name that Hydra finds; it looks only into `conf/`."""
     key, _, value = argument.partition("=")
-    path = Path(unquote_value(value))
+    path = Path(unquote(value))
     if key != "+experiment" or path.suffix != ".yaml":
         return argument
     if path.stem in config_names("experiment"):
@@ -286,7 +284,7 @@ def _check_sweep(arguments: Sequence[str]) -> None:
 
 def _rewritten_model(value: str, several: bool) -> list[str]:
     """`model=`: a name of `conf/model/` stays; a folder or Hub id becomes the path of a pretrained model."""
-    bare = unquote_value(value)
+    bare = unquote(value)
     names = bare.split(",") if several else [bare]
     models = config_names("model")
     paths = [

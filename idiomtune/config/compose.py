@@ -299,7 +299,7 @@ def literal(text: str) -> str:
     return re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
 
 
-def unquote_value(value: str) -> str:
+def unquote(value: str) -> str:
     """The text of a value from :func:`quote_value` or :func:`literal`, or of one without quotation marks."""
     if len(value) > 1 and value[0] in "'\"" and value[-1] == value[0]:
         value = re.sub(rf"(\\+)(?={value[0]}|$)", lambda m: m[1][: len(m[1]) // 2], value[1:-1])
@@ -406,9 +406,7 @@ def _unknown(kind: str, section: str, name: str, choices: Sequence[str]) -> str:
     near = nearest(name, choices)
     guess = f" Did you mean {section}{sign if section else ''}{near[0]}?" if near else ""
     # What has a slash, or is a folder, was taken as such before.
-    addition = (
-        "; it also takes a folder, or <owner>/<name> on the Hub" if override.startswith("model=") else ""
-    )
+    more = "; it also takes a folder, or <owner>/<name> on the Hub" if override.startswith("model=") else ""
     return f"{override}: there is no such {kind}.{guess}" + (
-        f"\n{parent} has {', '.join(choices)}{addition}" if choices else ""
+        f"\n{parent} has {', '.join(choices)}{more}" if choices else ""
     )

@@ -125,9 +125,7 @@ class Common(Section):
         scores = (self.benchmark[name].possible_scores(self.splits(name)) for name in names)
         full = score_declaration(chain.from_iterable(scores))
         varying = [score for score in full.parts.values() if not score.is_constant]
-        truncated = [
-            replace(score, dimension=number) for number in self.truncated_dimensions for score in varying
-        ]
+        truncated = [replace(score, dimension=n) for n in self.truncated_dimensions for score in varying]
         return score_declaration([*full.parts.values(), *truncated])
 
 

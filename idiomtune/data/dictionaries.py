@@ -175,24 +175,22 @@ def read_wiktionary(
                 forms.setdefault(word, []).append(form.form)
         for sense in entry.senses:
             is_wanted = all_senses or pos in _IDIOMS or not _IDIOMATIC.isdisjoint([*entry.tags, *sense.tags])
-            sense_entry = DictionaryEntry(word, (sense.glosses or [""])[-1], pos, (), source, "cc-by-sa-4.0")
-            referred = _REFERENCE.match(sense_entry.gloss)
+            parsed = DictionaryEntry(word, (sense.glosses or [""])[-1], pos, (), source, "cc-by-sa-4.0")
+            referred = _REFERENCE.match(parsed.gloss)
             if sense.form_of:
                 forms.setdefault(sense.form_of[0].word, []).append(word)
             elif sense.alt_of or referred:
                 target = sense.alt_of[0].word if sense.alt_of else referred["target"].strip()  # type: ignore[index]
                 is_meaning = is_wanted and referred is not None and referred["synonym"]
-                references.setdefault(
-                    word, (target, sense_entry._replace(gloss=target if is_meaning else ""))
-                )
+                references.setdefault(word, (target, parsed._replace(gloss=target if is_meaning else "")))
             elif is_wanted:
-                senses.setdefault(word, []).append(sense_entry)
+                senses.setdefault(word, []).append(parsed)
     for word in references.keys() - senses.keys():
-        (target, sense_entry), passed = references[word], {word}
+        (target, parsed), passed = references[word], {word}
         while target not in senses and target in references and target not in passed:
             passed.add(target)
-            target, sense_entry = references[target]
-        targets = senses.get(target, [sense_entry] if sense_entry.gloss else [])
+            target, parsed = references[target]
+        targets = senses.get(target, [parsed] if parsed.gloss else [])
         senses[word] = [entry._replace(expression=word) for entry in targets]
     if not senses:
         raise UserError(f"has no expression of the language {language} with such senses", file=path)
@@ -246,10 +244,8 @@ def read_wordnet(location: str | None, report: Report) -> list[DictionaryEntry]:
         by_synset: dict[tuple[str, str], DictionaryEntry] = {}
         for synset, words, gloss in _records(folder / f"data.{part}", _synset, report):
             for word in words if synset in wanted else ():
-                new_entry = DictionaryEntry(
-                    word, gloss, name, tuple(forms.get(word.lower(), ())), source, licence
-                )
-                by_synset[synset, word.lower()] = new_entry
+                item = DictionaryEntry(word, gloss, name, tuple(forms.get(word.lower(), ())), source, licence)
+                by_synset[synset, word.lower()] = item
         for synset, lemmas in wanted.items():
             for lemma in lemmas:
                 if entry := by_synset.get((synset, lemma)):

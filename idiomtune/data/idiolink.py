@@ -232,14 +232,12 @@ def fold_splits(root: Path, fold: int, folds: int) -> tuple[Split, Split]:
     Returns:
         The training split and the scored split, both named `cv`.
     """
-    joined = _join("cv", [_read_split(root, name) for name in ("train", "val")])
-    scored_idioms = held_out_names(
-        (d.idiom for d in joined.documents), fold, folds, "idioms in train and val"
-    )
-    documents = tuple(d for d in joined.documents if d.idiom not in scored_idioms)
-    queries = tuple(q for q in joined.queries if q.idiom not in scored_idioms)
-    training = replace(joined, documents=documents, queries=queries)
-    scored = replace(joined, queries=tuple(q for q in joined.queries if q.idiom in scored_idioms))
+    whole = _join("cv", [_read_split(root, name) for name in ("train", "val")])
+    scored_idioms = held_out_names((d.idiom for d in whole.documents), fold, folds, "idioms in train and val")
+    documents = tuple(d for d in whole.documents if d.idiom not in scored_idioms)
+    queries = tuple(q for q in whole.queries if q.idiom not in scored_idioms)
+    training = replace(whole, documents=documents, queries=queries)
+    scored = replace(whole, queries=tuple(q for q in whole.queries if q.idiom in scored_idioms))
     _check_relevance(scored)
     return training, scored
 

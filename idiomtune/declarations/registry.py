@@ -74,30 +74,22 @@ def objective(name: str, **facts: Any) -> Callable[[Options], Options]:
 def _declared_in(module: str) -> list[Declaration]:
     """The declarations of a module and its submodules, by decorators or in the list DECLARED."""
     imported = importlib.import_module(module)
-    decorated = [
-        declaration
-        for declaration in _by_decorator
-        if f"{declaration.options.__module__}.".startswith(f"{module}.")
-    ]
-    inside = list(
-        {(type(declaration), declaration.name): declaration for declaration in decorated}.values()
-    )  # a cell may run twice
+    decorated = [entry for entry in _by_decorator if f"{entry.options.__module__}.".startswith(f"{module}.")]
+    inside = list({(type(entry), entry.name): entry for entry in decorated}.values())  # a cell may run twice
     declared = getattr(imported, "DECLARED", inside)
-    is_list = isinstance(declared, list | tuple) and all(
-        isinstance(declaration, Declaration) for declaration in declared
-    )
+    is_list = isinstance(declared, list | tuple) and all(isinstance(entry, Declaration) for entry in declared)
     if not is_list or not (declared or inside):
         raise UserError(
             f"extensions: {module} declares nothing usable: it needs a @benchmark, an @objective, or a list "
             "DECLARED of BenchmarkType, ObjectiveType or DatasetType. __main__ is a notebook or script: run "
             "it first, or move what it declares to a module, and give extensions=[<module>]"
         )
-    return [*declared, *(declaration for declaration in inside if declaration not in declared)]
+    return [*declared, *(entry for entry in inside if entry not in declared)]
 
 
 @cache
 def _shipped_declarations() -> list[Declaration]:
-    return [declaration for module in _SHIPPED for declaration in _declared_in(module)]
+    return [entry for module in _SHIPPED for entry in _declared_in(module)]
 
 
 def _all_declarations() -> list[Declaration]:
@@ -106,29 +98,17 @@ def _all_declarations() -> list[Declaration]:
 
 def benchmark_types() -> dict[str, BenchmarkType]:
     """All benchmarks by name, ours first."""
-    return {
-        declaration.name: declaration
-        for declaration in _all_declarations()
-        if isinstance(declaration, BenchmarkType)
-    }
+    return {entry.name: entry for entry in _all_declarations() if isinstance(entry, BenchmarkType)}
 
 
 def objective_types() -> dict[str, ObjectiveType]:
     """All objectives by name, ours first."""
-    return {
-        declaration.name: declaration
-        for declaration in _all_declarations()
-        if isinstance(declaration, ObjectiveType)
-    }
+    return {entry.name: entry for entry in _all_declarations() if isinstance(entry, ObjectiveType)}
 
 
 def dataset_types() -> dict[str, DatasetType]:
     """All data sets by name, ours first."""
-    return {
-        declaration.name: declaration
-        for declaration in _all_declarations()
-        if isinstance(declaration, DatasetType)
-    }
+    return {entry.name: entry for entry in _all_declarations() if isinstance(entry, DatasetType)}
 
 
 def benchmark_type(name: str) -> BenchmarkType:
@@ -141,9 +121,7 @@ def benchmark_type(name: str) -> BenchmarkType:
 
 @cache
 def _unknown(name: str) -> BenchmarkType:
-    lower = {
-        m.name for benchmark in benchmark_types().values() for m in benchmark.metrics if m.better == "lower"
-    }
+    lower = {m.name for b in benchmark_types().values() for m in b.metrics if m.better == "lower"}
 
     def build(_settings: Any, _options: Any) -> Any:
         raise UserError(f"benchmark {name} is not known: name its module with extensions=[<module>]")
@@ -161,15 +139,11 @@ def score_declaration(scores: Iterable[Score]) -> ScoreTable:
 
 def is_data_path(option: str) -> bool:
     """Whether an option only says where data is, so that another value is the same run."""
-    data_options = [
-        f"benchmark.{b.name}.{option_}"
-        for b in benchmark_types().values()
-        for option_ in b.options.data_options
+    names = [
+        f"benchmark.{b.name}.{name}" for b in benchmark_types().values() for name in b.options.data_options
     ]
-    data_options += [dataset.setting for dataset in dataset_types().values()]
-    is_in_one = any(
-        f"{option}.".startswith(f"{option_}.") for option_ in data_options
-    )  # each of several has a name
+    names += [dataset.setting for dataset in dataset_types().values()]
+    is_in_one = any(f"{option}.".startswith(f"{name}.") for name in names)  # each of several has a name
     return is_in_one or FOLDER.fullmatch(option) is not None
 
 
@@ -199,11 +173,11 @@ def load_extensions(modules: Sequence[str]) -> None:
                 ) from error
             reason = f"{type(error).__name__}: {error}".rstrip(": ")
             raise UserError(f"extensions: {module} cannot be imported: {reason}") from error
-        names = {(type(declaration), declaration.name) for declaration in _all_declarations()}
-        for declaration in declared:
-            if (type(declaration), declaration.name) in names:
+        names = {(type(entry), entry.name) for entry in _all_declarations()}
+        for entry in declared:
+            if (type(entry), entry.name) in names:
                 raise UserError(
-                    f"extensions: {module} declares {declaration.name}, which exists already: rename it"
+                    f"extensions: {module} declares {entry.name}, which exists already: rename it"
                 )
         _added[module] = declared
 

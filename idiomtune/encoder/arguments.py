@@ -69,18 +69,14 @@ def usage_requests(
     expressions_ = text_list("expressions", expressions)
     if None in expressions_:
         raise type_error("expressions", "words, or offsets (start, end), for each text", None)
-    for expression in expressions_:
-        if isinstance(expression, str) and not checked_text(expression, "expressions").strip():
+    for words in expressions_:
+        if isinstance(words, str) and not checked_text(words, "expressions").strip():
             raise ArgumentValueError("is empty", option="expressions")
     pairs = list(zip(texts, expressions_, strict=False))  # of other lengths: refused below
     lacks = [all(isinstance(part, str) for part in pair) and _find_words(*pair) is None for pair in pairs]
-    spans = [
-        None if is_missing else expression for (_, expression), is_missing in zip(pairs, lacks, strict=True)
-    ]
+    spans = [None if is_missing else words for (_, words), is_missing in zip(pairs, lacks, strict=True)]
     requests = requests_for(texts, [*spans, *expressions_[len(spans) :]], names=("texts", "expressions"))
-    names = [
-        expression if isinstance(expression, str) else text[slice(*expression)] for text, expression in pairs
-    ]
+    names = [words if isinstance(words, str) else text[slice(*words)] for text, words in pairs]
     usages = [replace(request, pooling="usage_terms", with_meanings=False) for request in requests]
     return [None if lack else usage for lack, usage in zip(lacks, usages, strict=True)], names
 

@@ -353,10 +353,8 @@ def tokens_of_span(tokens: Tokens, span: Span | None, request: Request) -> list[
         raise UserError(f"no span given to embed in {request.text!r}")
     if request.span[1] > len(request.text):
         raise UserError(f"span {request.span} ends after the text {request.text!r}")
-    numbered_offsets = enumerate(tokens.offsets)
-    positions = [
-        i for i, (start, end) in numbered_offsets if start < span[1] and end > span[0] and start < end
-    ]
+    offsets = enumerate(tokens.offsets)
+    positions = [i for i, (start, end) in offsets if start < span[1] and end > span[0] and start < end]
     if not positions:
         raise UserError(
             f"span {request.text[slice(*request.span)]!r} of {request.text[:80]!r}… has no token "

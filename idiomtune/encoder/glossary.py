@@ -31,8 +31,8 @@ from idiomtune.expressions import (
     Edit,
     ExpressionIndex,
     Span,
-    contained_expressions,
     expression_words,
+    find_nested,
     move_span,
     plain_expression,
     rewrite,
@@ -302,9 +302,7 @@ class Glossary(NamedTuple):
         """
         senses, about = self.senses, self.describe()
         if brief:
-            senses = {
-                name: list(dict.fromkeys(map(first_clause, glosses))) for name, glosses in senses.items()
-            }
+            senses = {name: list(dict.fromkeys(map(first_clause, texts))) for name, texts in senses.items()}
             about["brief"] = True
         return Meanings(senses, about=about, forms=self.forms)
 
@@ -412,7 +410,7 @@ def read_glossary(paths: Sequence[Path]) -> Glossary:
     notes += [
         f"{origins[inner]}: {inner!r} is part of {name!r} ({origins[name]}): "
         "where the longer one occurs, that one counts"
-        for name, others in contained_expressions(senses).items()
+        for name, others in find_nested(senses).items()
         for inner in others
         if len(inner) < len(name)
     ]

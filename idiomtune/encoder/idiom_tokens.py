@@ -58,11 +58,7 @@ class IdiomTokens:
         self.expressions = {token: list(names) for token, names in expressions.items()}
         self.replace = replace
         self.token_of = {name: token for token, names in self.expressions.items() for name in names}
-        self.forms = {
-            name: list(of_expression)
-            for name, of_expression in (forms or {}).items()
-            if name in self.token_of
-        }
+        self.forms = {name: list(of_name) for name, of_name in (forms or {}).items() if name in self.token_of}
         self._index = ExpressionIndex(self.token_of, self.forms)
 
     def replace_expressions(self, text: str, span: Span | None = None) -> tuple[str, Span | None]:

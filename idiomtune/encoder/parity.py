@@ -84,10 +84,8 @@ def compare_texts(
     worst, limit = 0.0, _LIMIT / 10 if encoder.device.type == "cpu" else _LIMIT
     for request in texts_to_compare(encoder):
         reference = _reload_plain(plain, request, prompts[request.role] or "")
-        embedding = encoder.forward([request])[0].float().cpu()
-        difference = float(
-            (normalize(embedding, dim=0) - normalize(reference.float().cpu(), dim=0)).abs().max()
-        )
+        vector = encoder.forward([request])[0].float().cpu()
+        difference = float((normalize(vector, dim=0) - normalize(reference.float().cpu(), dim=0)).abs().max())
         if not difference <= limit:
             text = f"{request.text[:40]!r} ({request.role}, {request.pooling})"
             raise UserError(

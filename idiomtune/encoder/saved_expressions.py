@@ -30,15 +30,7 @@ from idiomtune.encoder.idiom_tokens import FILE as IDIOM_TOKENS_FILE
 from idiomtune.encoder.idiom_tokens import IdiomTokens, normalization, saved_idiom_tokens
 from idiomtune.encoder.loading import fetch_file
 from idiomtune.errors import UserError
-from idiomtune.expressions import (
-    KEEP,
-    LAST,
-    Forms,
-    contained_expressions,
-    has_placeholder,
-    replacements,
-    written_steps,
-)
+from idiomtune.expressions import KEEP, LAST, Forms, find_nested, has_placeholder, replacements, written_steps
 from idiomtune.io.files import read_json, write_json
 from idiomtune.io.hub import first_line
 
@@ -253,8 +245,8 @@ def _is_read_alike(folder: Path, tokenizer: Any, idioms: IdiomTokens, meanings: 
             raise
         return False  # a family that is not known, or that comes with code of its own
     meanings = meanings or Meanings({})
-    probed = [*list(idioms.token_of)[:_MAX_PROBES], *contained_expressions(idioms.token_of, idioms.forms)]
-    probed += [*list(meanings.senses)[:_MAX_PROBES], *contained_expressions(meanings.senses, meanings.forms)]
+    probed = [*list(idioms.token_of)[:_MAX_PROBES], *find_nested(idioms.token_of, idioms.forms)]
+    probed += [*list(meanings.senses)[:_MAX_PROBES], *find_nested(meanings.senses, meanings.forms)]
     for name in dict.fromkeys(probed):
         text = f"{name} and a {name}, ({name})."
         read, _ = idioms.replace_expressions(meanings.insert(text)[0])

@@ -177,10 +177,8 @@ class GatedRequests:
             for pair in zip(members[: len(members) // 2], members[len(members) // 2 :], strict=True)
         ]
         groups, uses, bare_rows = torch.tensor(pairs, device=rows.device).T
-        of_uses = self._gate.usage(rows[uses], rows[bare_rows])
-        usage = (
-            of_uses.new_zeros(len(bare)).index_add(0, groups, of_uses) / groups.bincount()
-        ).float()  # (G,)
+        usages = self._gate.usage(rows[uses], rows[bare_rows])
+        usage = (usages.new_zeros(len(bare)).index_add(0, groups, usages) / groups.bincount()).float()  # (G,)
         sentences = normalize(units[at] + other, dim=1)
         mixed = apply_gate(
             sentences, replaced, normalize(inside + _EXPRESSION_SHARE * own, dim=1), usage, self._weight
@@ -240,9 +238,7 @@ def bare_expression(expression: str) -> Request:
     return Request(expression, (0, len(expression)), pooling="usage_terms", with_meanings=False)
 
 
-def apply_gate(
-    embeddings: Tensor, replaced: Tensor, meanings: Tensor, usage: Tensor, weight: float
-) -> Tensor:
+def apply_gate(vectors: Tensor, replaced: Tensor, meanings: Tensor, usage: Tensor, weight: float) -> Tensor:
     """(G, D), unit vectors: e + w · (g · (m - e) - (1 - g)² · s).
 
     An idiomatic use goes towards the meaning, a literal one away from what the sentence would say with it. In
@@ -256,7 +252,7 @@ def apply_gate(
         weight: w.
     """
     g = usage[:, None]  # (G, 1)
-    mixed = embeddings + weight * (g * (meanings - embeddings) - (1 - g).square() * replaced)
+    mixed = vectors + weight * (g * (meanings - vectors) - (1 - g).square() * replaced)
     return normalize(mixed, dim=1)
 
 

@@ -293,9 +293,7 @@ class Explorer:
                         for row in column["rows"]:
                             of_model[row["document"]].append((row, vector.cpu()))
                     advance(1)
-        return answers, [
-            self._add_shares(*arguments) for arguments in zip(self.models, columns_of, strict=True)
-        ]
+        return answers, [self._add_shares(*parts) for parts in zip(self.models, columns_of, strict=True)]
 
     def _answer(
         self, query: Passage, request: Request, vectors: Sequence[Tensor], number: int | None = None
@@ -417,17 +415,15 @@ def word_rows(encoder: Encoder, texts: Sequence[str]) -> list[WordRows]:
 
 def _shares_of_tokens(encoder: Encoder, texts: Sequence[str]) -> list[WordRows]:
     read = encoder.reader.read([Request(text) for text in texts])
-    embeddings = (
-        encoder.embed_tokens([text_read.tokens.input_ids for text_read in read]).float().cpu()
-    )  # (B, T, D)
+    embeddings = encoder.embed_tokens([part.tokens.input_ids for part in read]).float().cpu()  # (B, T, D)
     rows_of = []
-    for text_read, tokens in zip(read, embeddings, strict=True):
-        pooled = tokens[text_read.num_skipped : len(text_read.tokens.input_ids)]  # (P, D)
-        words = _WORD.findall(text_read.text)
+    for part, tokens in zip(read, embeddings, strict=True):
+        pooled = tokens[part.num_skipped : len(part.tokens.input_ids)]  # (P, D)
+        words = _WORD.findall(part.text)
         ends = list(accumulate(map(len, words)))
         rows = pooled.new_zeros(len(words) + 1, pooled.shape[1])
         # By its last character, since with some tokenizers a token begins with the blank before its word.
-        offsets = text_read.tokens.offsets[text_read.num_skipped :]
+        offsets = part.tokens.offsets[part.num_skipped :]
         owner = [bisect_left(ends, end) if start < end else len(words) for start, end in offsets]
         rows.index_add_(0, torch.tensor(owner), pooled)
         rows_of.append(WordRows(words, rows / pooled.sum(0).norm().clamp(min=1e-12)))

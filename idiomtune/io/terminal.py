@@ -88,21 +88,15 @@ def progress_bar(title: str, total: int, done: int = 0) -> Iterator[Advance]:
         total: number of items.
         done: items of an earlier start.
     """
-    options: dict[str, Any] = {"file": sys.stderr, "dynamic_ncols": True}
+    style: dict[str, Any] = {"file": sys.stderr, "dynamic_ncols": True}
     shell = "IPython" in sys.modules and sys.modules["IPython"].get_ipython()
     if hasattr(shell, "kernel"):  # a notebook
-        options = {"file": _Cell(), "position": 0, "ncols": 100, "mininterval": 1, "delay": 2}
+        style = {"file": _Cell(), "position": 0, "ncols": 100, "mininterval": 1, "delay": 2}
     elif not sys.stderr.isatty():
         # Of several bars none has another one's line to move to.
-        options = {"file": _LogFile(), "bar_format": _LINE, "mininterval": 60, "delay": 60, "position": 0}
+        style = {"file": _LogFile(), "bar_format": _LINE, "mininterval": 60, "delay": 60, "position": 0}
     with _Bar(
-        total=total,
-        desc=title,
-        initial=done,
-        leave=False,
-        disable=rank_of_launch() > 0,
-        smoothing=0,
-        **options,
+        total=total, desc=title, initial=done, leave=False, disable=rank_of_launch() > 0, smoothing=0, **style
     ) as bar:
 
         def advance(count: int, /, note: str = "") -> None:

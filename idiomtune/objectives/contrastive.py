@@ -202,9 +202,7 @@ class ContrastiveObjective(ABC):
         if self._num_groups is not None or self.share_with_positive() >= 0.5:
             return
         shares: dict[int, float] = {}
-        for self._num_groups in (
-            size // group_size for group_size in range(2, size // 2 + 1) if size % group_size == 0
-        ):
+        for self._num_groups in (size // n for n in range(2, size // 2 + 1) if size % n == 0):
             shares[self._num_groups] = self.share_with_positive()
         enough = [num for num, share in shares.items() if share >= 0.9 * max(shares.values())]
         self._num_groups = max(enough, default=None)  # many groups have many negatives

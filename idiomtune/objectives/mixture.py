@@ -219,16 +219,14 @@ class MixtureObjective:
         total = sum(proportions.values())
         self._shares = {name: proportion / total for name, proportion in proportions.items()}  # of all steps
         objectives = [part.objective for part in parts.values()]
-        self.files = [path for objective in objectives for path in objective.files]
+        self.files = [path for o in objectives for path in o.files]
         # torch refuses the name of a method, such as `train`.
         names = [f"{name}_" if hasattr(ModuleDict, name) else name for name in parts]
-        modules = [objective.modules for objective in objectives]
+        modules = [o.modules for o in objectives]
         self.modules = ModuleDict(dict(zip(names, modules, strict=True)))
-        self.unmarked_requests = [
-            request for objective in objectives for request in objective.unmarked_requests
-        ]
-        self.idiom_sentences = [pair for objective in objectives for pair in objective.idiom_sentences]
-        self.usages = [usage for objective in objectives for usage in getattr(objective, "usages", ())]
+        self.unmarked_requests = [request for o in objectives for request in o.unmarked_requests]
+        self.idiom_sentences = [pair for o in objectives for pair in o.idiom_sentences]
+        self.usages = [usage for o in objectives for usage in getattr(o, "usages", ())]
         # Part and shards → one of the part's own epochs, and the number of its first step.
         self._reached: dict[tuple[str, int], tuple[int, int]] = {}
 

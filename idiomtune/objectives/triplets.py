@@ -20,7 +20,7 @@ from idiomtune.declarations.registry import objective
 from idiomtune.errors import UserError
 from idiomtune.objectives import Batch, ObjectiveLoss
 from idiomtune.objectives.steps import balanced_steps, in_shards
-from idiomtune.requests import Request, symmetric_request
+from idiomtune.requests import Request, symmetric_query
 
 if TYPE_CHECKING:
     import numpy as np
@@ -295,7 +295,7 @@ class AdaptiveTripletObjective(TripletObjective):
         self._num_skipped = len(groups) - len(used)
         self._texts = [text for group in used for text in group.texts]
         self._numbers = [number for number, group in enumerate(used) for _ in group.texts]
-        self.unmarked_requests = [symmetric_request(text) for group in used for text in group.texts[1:]]
+        self.unmarked_requests = [symmetric_query(text) for group in used for text in group.texts[1:]]
         # A label for each group, then one for each incorrect paraphrase.
         alike = [same for g in used for same in [True] * (1 + len(g.correct)) + [False] * len(g.incorrect)]
         super().__init__(
@@ -327,7 +327,7 @@ class AdaptiveTripletObjective(TripletObjective):
         return [(group.expression, group.sentence) for group in self._used]
 
     def request(self, number: int) -> Request:
-        return symmetric_request(self._texts[number])
+        return symmetric_query(self._texts[number])
 
     def names(self, numbers: Sequence[int]) -> list[str]:
         return [self._used[i].id for i in dict.fromkeys(self._numbers[n] for n in numbers)]

@@ -17,7 +17,7 @@ from idiomtune.objectives import Batch, Objective, ObjectiveLoss
 from idiomtune.objectives.contrastive import ContrastiveObjective, ContrastiveOptions, InfoNCESection
 from idiomtune.objectives.steps import in_shards, shuffled_steps
 from idiomtune.objectives.triplets import TripletObjective, TripletSection
-from idiomtune.requests import Request, Role, symmetric_request
+from idiomtune.requests import Request, Role, symmetric_query
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,7 +43,7 @@ class GradedSection(Section):
 
 
 @objective("own", datasets=lambda _: [OWN])
-class UserObjectiveOptions(ContrastiveOptions):
+class UserDataOptions(ContrastiveOptions):
     loss_option: ClassVar[str] = "infonce"
     groups_option: ClassVar[str] = "groups_per_batch"
     chooses_groups: ClassVar[bool] = True
@@ -103,7 +103,7 @@ class UserObjectiveOptions(ContrastiveOptions):
         kind = kinds.get(loss, ScoredPairsObjective)
         return kind(options, splits, batch_size=settings.trainer.batch_size, seed=settings.seed)  # type: ignore[no-any-return]
 
-    def _with_modes(self, *, has_spans: bool, resumes: bool) -> UserObjectiveOptions:
+    def _with_modes(self, *, has_spans: bool, resumes: bool) -> UserDataOptions:
         """With the modes in which texts are read: without spans only one."""
         names, default = ("query_mode", "document_mode"), ["span" if has_spans else "sentence"]
         modes = {name: getattr(self, name) or default for name in names}
@@ -129,11 +129,9 @@ class UserContrastiveObjective(ContrastiveObjective):
     >>> assert "gradient" in check_objective("own", data={"train": rows, "val_share": 0.4})
     """
 
-    options: UserObjectiveOptions
+    options: UserDataOptions
 
-    def __init__(
-        self, options: UserObjectiveOptions, splits: UserSplits, *, batch_size: int, seed: int
-    ) -> None:
+    def __init__(self, options: UserDataOptions, splits: UserSplits, *, batch_size: int, seed: int) -> None:
         self.examples, self.store = splits.train, splits.train.store
         weights = self.store.weights[self.examples.rows]
         self._limits = options.num_positives, options.num_negatives
@@ -219,9 +217,7 @@ class LabelledObjective(TripletObjective):
 
     loss_section = "objective.triplet"
 
-    def __init__(
-        self, options: UserObjectiveOptions, splits: UserSplits, *, batch_size: int, seed: int
-    ) -> None:
+    def __init__(self, options: UserDataOptions, splits: UserSplits, *, batch_size: int, seed: int) -> None:
         import numpy as np
 
         self.files = splits.files
@@ -278,9 +274,7 @@ class ScoredPairsObjective:
     unmarked_requests: Sequence[Request] = ()
     idiom_sentences: Sequence[tuple[str, str]] = ()
 
-    def __init__(
-        self, options: UserObjectiveOptions, splits: UserSplits, *, batch_size: int, seed: int
-    ) -> None:
+    def __init__(self, options: UserDataOptions, splits: UserSplits, *, batch_size: int, seed: int) -> None:
         import numpy as np
         from torch import nn
 
@@ -333,4 +327,4 @@ class ScoredPairsObjective:
 def _request(store: TextTable, text: int) -> Request:
     """The request for text number `text`: by its span, if it has one."""
     span = store.span(text)
-    return symmetric_request(store.read_text(text), span, "sentence" if span is None else "span")
+    return symmetric_query(store.read_text(text), span, "sentence" if span is None else "span")

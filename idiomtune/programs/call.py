@@ -39,9 +39,7 @@ def run_name(overrides: Sequence[str], chosen: str | None = None) -> str:
     """
     parts = [_clean_name(chosen or "", 60)]
     if not parts[0]:
-        parts = [
-            _show_value(o) for o in sorted(overrides, key=lambda o: not o.lstrip("+").startswith("seed="))
-        ]
+        parts = [_shorten(o) for o in sorted(overrides, key=lambda o: not o.lstrip("+").startswith("seed="))]
     name = time.strftime("%Y-%m-%d_%H-%M-%S")
     for part in filter(None, parts):
         if len(name) + 1 + len(part) > 80:
@@ -50,7 +48,7 @@ def run_name(overrides: Sequence[str], chosen: str | None = None) -> str:
     return name
 
 
-def _show_value(override: str) -> str:
+def _shorten(override: str) -> str:
     """`trainer.batch_size=64` as `batch_size-64`; "" for what is not shown."""
     key, _, value = override.lstrip("+~").partition("=")
     value = value.strip("'\"")

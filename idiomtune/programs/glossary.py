@@ -27,7 +27,7 @@ from idiomtune.data.user.source import find_sources
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import first_clause, is_findable
 from idiomtune.errors import UserError
-from idiomtune.expressions import ExpressionIndex, Forms, contained_expressions, plain_expression
+from idiomtune.expressions import ExpressionIndex, Forms, find_nested, plain_expression
 from idiomtune.io.files import list_names, one_line, sync, user_path
 from idiomtune.io.outputs import reserved_output
 
@@ -54,15 +54,11 @@ def glossary(options: GlossarySettings) -> Path:
         if counts is not None:
             senses = {name: entries for name, entries in senses.items() if counts[name]}
         if not senses:
-            condition = "" if counts is None else f" that occurs in={options.texts}"
-            raise UserError(
-                f"there is no expression{condition}", option="from", file=",".join(options.sources)
-            )
+            scope = "" if counts is None else f" that occurs in={options.texts}"
+            raise UserError(f"there is no expression{scope}", option="from", file=",".join(options.sources))
         if options.max_similarity is not None:
             senses = _drop_self_explaining(senses, options.similarity_model, options.max_similarity)
-        hidden = [
-            f"{name!r} hides {others[0]!r}" for name, others in contained_expressions(senses, forms).items()
-        ]
+        hidden = [f"{name!r} hides {others[0]!r}" for name, others in find_nested(senses, forms).items()]
         if hidden:
             log.info("where the longer of two occurs, it counts: %s", list_names(hidden))
         rows: list[dict[str, Any]] = [
@@ -98,11 +94,9 @@ def _usable(options: GlossarySettings) -> dict[str, list[DictionaryEntry]]:
 
     senses: dict[str, list[DictionaryEntry]] = {}
     spellings: dict[str, str] = {}
-    for name, location in zip(
-        options.sources, options.path or ["default"] * len(options.sources), strict=True
-    ):
+    for name, origin in zip(options.sources, options.path or ["default"] * len(options.sources), strict=True):
         earlier, num_left_out = frozenset(spellings), 0
-        for entry in _entries(name, None if location == "default" else location, options, skip):
+        for entry in _entries(name, None if origin == "default" else origin, options, skip):
             key, gloss = plain_expression(entry.expression), meaning(entry)
             if not gloss or not _is_usable(entry.expression):
                 num_left_out += 1

@@ -181,7 +181,7 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
     _drop_tokens(encoder, settings.remove, glossary)
     meanings = glossary.meanings(brief=settings.model.glossary_brief)
     if settings.into == "weights":
-        meanings = _weights_used(encoder, meanings, trained, settings.model)
+        meanings = _weigh(encoder, meanings, trained, settings.model)
     in_place = meanings.gate is None and (trained is None or trained.form == "in_place")
     if in_place:
         meanings = meanings.override(form="in_place")
@@ -265,9 +265,7 @@ def _drop_tokens(encoder: Encoder, removed: Sequence[str], glossary: Glossary) -
     encoder.drop_idiom_tokens([*removed, *glossary.senses])
 
 
-def _weights_used(
-    encoder: Encoder, meanings: Meanings, trained: Meanings | None, model: ModelSettings
-) -> Meanings:
+def _weigh(encoder: Encoder, meanings: Meanings, trained: Meanings | None, model: ModelSettings) -> Meanings:
     """The teacher's meanings: in its trained form, else in place; with a gate.
 
     Args:

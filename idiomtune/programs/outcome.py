@@ -47,9 +47,7 @@ class TrainContext(RunContext):
     settings: TrainSettings
 
 
-def build_suite(
-    context: TrainContext, benchmarks: list[Benchmark], modules: nn.Module | None = None
-) -> Suite:
+def make_suite(context: TrainContext, benchmarks: list[Benchmark], modules: nn.Module | None = None) -> Suite:
     """The benchmarks, and those of an objective's modules."""
     settings = context.settings
     if modules is not None:
@@ -137,7 +135,7 @@ def score_best(
         InvariantError: if it does not score as it did when it was saved.
     """
     saved = context.run.path / "best"
-    suite = build_suite(context, benchmarks, saved_modules(str(saved), context.placement))
+    suite = make_suite(context, benchmarks, saved_modules(str(saved), context.placement))
     suite.reusable = before.last_embeddings
     encoder = build_encoder(context.settings.model, context.placement, saved)
     best, trainer = suite.run(encoder), context.settings.trainer
@@ -238,9 +236,7 @@ def report(
     data_notes = [SAMPLE_NOTE] if settings.data.sample else []
     learned, glossary = learned_glossaries(settings.model), run.record.get("glossary")
     data_notes += glossary_note(glossary, learned)
-    empty = [
-        f"{n} of {state.step} steps learned nothing: {reason}" for reason, n in state.empty_steps.items()
-    ]
+    empty = [f"{n} of {state.step} steps learned nothing: {cause}" for cause, n in state.empty_steps.items()]
     notes = [*best.notes, *empty]
     meta = {
         "checkpoint": f"step_{state.best_step}",

@@ -92,18 +92,16 @@ def report(arguments: ReportArguments) -> Path:
     if first is None:
         raise UserError(f"against={against}: that run has no scores")
     compared = [compare.compare(group, first) for group in groups if group is not first]
-    compared = [
-        comparison for comparison in [*compared, *map(compare.compare, groups)] if comparison.differences
-    ]
+    compared = [result for result in [*compared, *map(compare.compare, groups)] if result.differences]
     notes += compare.without_common_scores(groups, first, compared)
     all_notes = [*notes, *compare.comparison_notes(compared)]
 
     papers = score_tables.paper_tables(groups)
     every = groups if arguments.options.get("scores") == "all" else ()
     printed = [*papers, *map(score_tables.group_table, every)]
-    for comparison in compared:
-        folds = [table for table in score_tables.detail_tables(comparison) if table.columns[0] == "fold"]
-        printed += [score_tables.paired_table(comparison), *folds] if comparison.is_tested else []
+    for result in compared:
+        folds = [table for table in score_tables.detail_tables(result) if table.columns[0] == "fold"]
+        printed += [score_tables.paired_table(result), *folds] if result.is_tested else []
     for table in [*printed, score_tables.untested_table(compared)]:
         if table.rows:
             tables.print_table(table)

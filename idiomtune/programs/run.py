@@ -100,23 +100,21 @@ def run_program(name: str, words: Sequence[str] = (), values: Mapping[str, Any] 
         UserError: for everything that the user can fix.
     """
     chosen, others = split_choices(values or {})
-    return composed_config(
-        PROGRAMS[name].config, lambda config: _run(name, config, others), [*words, *chosen]
-    )
+    return run_task(PROGRAMS[name].config, lambda config: _run(name, config, others), [*words, *chosen])
 
 
 def read_settings(name: str, words: Sequence[str] = (), values: Mapping[str, Any] | None = None) -> Any:
     """The checked settings of a program, which does not run; see :func:`run_program`."""
     chosen, others = split_choices(values or {})
     program = PROGRAMS[name]
-    return composed_config(
+    return run_task(
         program.config,
         lambda config: checked_settings(program.settings, _options(program, config, others)[1]),
         [*words, *chosen],
     )
 
 
-def composed_config(config_name: str, task: Callable[[DictConfig], Any], words: Sequence[str]) -> Any:
+def run_task(config_name: str, task: Callable[[DictConfig], Any], words: Sequence[str]) -> Any:
     """The task's result for `conf/<config_name>.yaml` with words of a command line, from Python."""
     before = Singleton.get_state()
     try:
@@ -266,9 +264,7 @@ def _main(name: str, config_name: str, words: list[str]) -> None:
 
     try:
         if (options := without_cfg(words)) is not None:
-            _show_options(
-                composed_config(config_name, lambda config: _show_commented(config, config_name), options)
-            )
+            _show_options(run_task(config_name, lambda config: _show_commented(config, config_name), options))
             return
         words = rewrite_arguments(words, config_name)
         if rank_of_launch():

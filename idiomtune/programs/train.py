@@ -21,9 +21,9 @@ from idiomtune.programs.call import Call
 from idiomtune.programs.check import memory_advice, prepare
 from idiomtune.programs.outcome import (
     TrainContext,
-    build_suite,
     check_model,
     have_changed,
+    make_suite,
     model_card_now,
     report,
     sample_weights,
@@ -57,10 +57,8 @@ def train(settings: TrainSettings, call: Call) -> float:
         KeyboardInterrupt: at SIGINT or SIGTERM; `run.json` then says `interrupted`.
         Pruned: if `call.on_score` does; `run.json` then says `pruned`.
     """
-    recorded_precision = (
-        saved_record(Path(settings.resume))["run"].get("precision") if settings.resume else None
-    )
-    placement = choose_device(settings.device, settings.precision, recorded_precision)
+    precision = saved_record(Path(settings.resume))["run"].get("precision") if settings.resume else None
+    placement = choose_device(settings.device, settings.precision, precision)
     accelerator, processes = start_processes(placement)
     context = TrainContext(call.run, placement, accelerator, processes, settings)
     run = call.run
@@ -71,7 +69,7 @@ def train(settings: TrainSettings, call: Call) -> float:
             with accelerator.local_main_process_first():  # so that each file is downloaded once
                 prepared = prepare(settings, run.path)
             objective, benchmarks = prepared.objective, prepared.benchmarks
-            suite = build_suite(context, benchmarks, objective.modules)
+            suite = make_suite(context, benchmarks, objective.modules)
             expressions, token_files = idiom_expressions(settings.model, objective)
             files = [*objective.files, *token_files, *glossary_files(settings.model)]
             data = fingerprints([*files, *(path for b in suite.benchmarks for path in b.files)])
@@ -87,7 +85,7 @@ def train(settings: TrainSettings, call: Call) -> float:
                 )
 
             # ---- the untrained model's scores
-            baseline, untrained = score_untrained(context, build_suite(context, benchmarks))
+            baseline, untrained = score_untrained(context, make_suite(context, benchmarks))
             if checkpoint is not None or expressions:
                 untrained = None  # not what is trained, so its memory is freed
 

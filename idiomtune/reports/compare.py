@@ -16,14 +16,7 @@ from idiomtune.declarations.registry import benchmark_type
 from idiomtune.declarations.score import Score, Verdict
 from idiomtune.io.files import list_names
 from idiomtune.reports.frames import NUM_NAMED, Group, read_items
-from idiomtune.statistics import (
-    MIN_ITEMS,
-    interval,
-    mean_interval,
-    permutation_p,
-    resample,
-    statistic_of,
-)
+from idiomtune.statistics import MIN_ITEMS, interval, mean_interval, permutation_p, resample, statistic_of
 
 UNTRAINED = "untrained"
 _TOLERANCE = 1e-6
@@ -229,23 +222,15 @@ def beats_untrained(differences: Sequence[Difference]) -> str:
     if not differences:
         return ""
     number, verdicts = len(differences), {d.verdict for d in differences}
-    trained_mean = statistics.fmean(d.candidate for d in differences)
-    untrained_mean = statistics.fmean(d.reference for d in differences)
+    after = statistics.fmean(d.candidate for d in differences)
+    before = statistics.fmean(d.reference for d in differences)
     name = differences[0].key if number == 1 else f"the mean of the {number} monitored scores"
     is_clear = "better" in verdicts and "worse" not in verdicts
-    beats = (
-        "does NOT beat"
-        if trained_mean <= untrained_mean
-        else "beats"
-        if is_clear
-        else "is not clearly better than"
-    )
-    cannot_choose = untrained_mean >= _PERFECT or max(d.num_queries for d in differences) == 1
+    beats = "does NOT beat" if after <= before else "beats" if is_clear else "is not clearly better than"
+    cannot_choose = before >= _PERFECT or max(d.num_queries for d in differences) == 1
     no_choice = "; this score cannot choose a checkpoint" if cannot_choose else ""
     change = _describe_mean_change(differences)
-    return (
-        f"{beats} the untrained model: {name} {trained_mean:.4f}, was {untrained_mean:.4f}{change}{no_choice}"
-    )
+    return f"{beats} the untrained model: {name} {after:.4f}, was {before:.4f}{change}{no_choice}"
 
 
 def _describe_mean_change(differences: Sequence[Difference]) -> str:

@@ -134,11 +134,9 @@ class Group:
         seeds = dict.fromkeys(run.seed for run in self.runs if run.seed is not None)
         folds = sorted({run.fold for run in self.runs if run.fold is not None})
         parts = []
-        for name, numbers in (("seed", seeds), ("fold", folds)):
-            if numbers:
-                parts.append(
-                    f"{len(numbers)} {name}{'s' * (len(numbers) > 1)} ({', '.join(map(str, numbers))})"
-                )
+        for name, values in (("seed", seeds), ("fold", folds)):
+            if values:
+                parts.append(f"{len(values)} {name}{'s' * (len(values) > 1)} ({', '.join(map(str, values))})")
         return ", ".join(parts) or "a scorecard"
 
     def notes(self) -> list[str]:
@@ -335,9 +333,7 @@ def uncounted_runs(runs: Sequence[RunResults]) -> list[str]:
     return [f"{list_names(names, NUM_NAMED)} {reason}" for reason, names in by_reason.items()]
 
 
-def notes_of(
-    groups: Sequence[Group], runs: Sequence[RunResults], read_notes: Sequence[str] = ()
-) -> list[str]:
+def notes_of(groups: Sequence[Group], runs: Sequence[RunResults], extra: Sequence[str] = ()) -> list[str]:
     """Notes on groups for their readers: data, oddities, uncounted runs.
 
     Args:
@@ -355,5 +351,5 @@ def notes_of(
     notes += [f"not all runs had the same data: {list_names(changed, 5)} differ"] if changed else []
     if len(samples) > 1:
         notes.append("some runs were scored on the project's sample data, others not: do not compare them")
-    notes += [*read_notes, *(note for group in groups for note in group.notes()), *uncounted_runs(runs)]
+    notes += [*extra, *(note for group in groups for note in group.notes()), *uncounted_runs(runs)]
     return list(dict.fromkeys(notes))

@@ -290,14 +290,7 @@ def as_markdown(
     lines = ["# Report", "", READING, ""]
     lines += [f"- **{cell(group.name)}**: {group.summary}" for group in groups]
     lines += ["", "Notes:", "", *(f"- {cell(note)}" for note in notes)] if notes else []
-    tables = [
-        *tables,
-        *(
-            table
-            for comparison in compared
-            for table in (paired_table(comparison), *detail_tables(comparison))
-        ),
-    ]
+    tables = [*tables, *(table for pair in compared for table in (paired_table(pair), *detail_tables(pair)))]
     for table in [*tables, *map(group_table, groups)]:
         lines += ["", f"## {cell(table.title)}", "", markdown(table)]
     return "\n".join(lines) + "\n"

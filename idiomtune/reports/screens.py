@@ -85,10 +85,7 @@ def _format_before_and_after(examples: Examples, example: Example) -> list[str]:
     source = f" ({examples.subtitle})" if examples.subtitle else ""
     noun = f"{example.kind} query" if example.kind else "query"
     query = wrap(one_line(f"{example.topic}: {example.text}"), _LINE - 2, max_lines=2, placeholder=" …")
-    lines = [
-        f"Before and after: the {noun} that gained most{source}",
-        *(f"  {line}" for line in query),
-    ]
+    lines = [f"Before and after: the {noun} that gained most{source}", *(f"  {line}" for line in query)]
     for model, answers in ((UNTRAINED, example.untrained_answers), ("trained", example.answers)):
         lines.append(f"The {model} model finds first:")
         for answer in answers[:NUM_FIRST]:

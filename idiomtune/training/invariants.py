@@ -290,10 +290,8 @@ class Invariants:
             return f"step {state.step_in_epoch + 1} of the epoch is not the planned one"
         if repeats := repeated_anchors(objective, plan):
             return f"{len(repeats)} anchors come several times (repeats_anchors = True means it)"
-        first, second = (
-            list(objective.batch(state.epoch, plan[state.step_in_epoch][0]).requests) for _ in "12"
-        )
-        return "a batch has other texts when drawn again" * (first != second)
+        a, b = (list(objective.batch(state.epoch, plan[state.step_in_epoch][0]).requests) for _ in "12")
+        return "a batch has other texts when drawn again" * (a != b)
 
     def resumed(self) -> str:
         """A resumed run goes on with the weights, the optimizer's moments and the plan that were saved.
@@ -311,10 +309,8 @@ class Invariants:
         """Checksums of the trained weights and their moments, for a resumed run; empty for shards."""
         trained, state = [p for _, p in self._parameters(trained=True)], self._training.optimizer.state
         moments = [state[p][name] for p in trained if state.get(p) for name in ("exp_avg", "exp_avg_sq")]
-        tensor_lists = () if self._is_sharded else (trained, moments)
-        return tuple(
-            sum(float(_elements(t).double().abs().sum()) for t in tensors) for tensors in tensor_lists
-        )
+        lists = () if self._is_sharded else (trained, moments)
+        return tuple(sum(float(_elements(t).double().abs().sum()) for t in tensors) for tensors in lists)
 
     def processes(self) -> str:
         """All processes have the same weights and the same plan.
@@ -417,20 +413,16 @@ class Invariants:
         shortest = min(range(len(requests)), key=lambda i: len(requests[i].text))
         with evaluation_mode(encoder):
             pair = (requests, [requests[shortest]])
-            embeddings = (
-                embed_all(encoder, texts, self._training.processes, with_gate=False) for texts in pair
-            )
-            together, single = (embedded.float() for embedded in embeddings)
+            parts = (embed_all(encoder, texts, self._training.processes, with_gate=False) for texts in pair)
+            together, single = (embedded.float() for embedded in parts)
         off = float((normalize(single, dim=1) - normalize(together, dim=1)[shortest]).abs().max())
         if off > 1e-3:
             return f"{requests[shortest].text!r} differs by {off:.2g} from itself in company"
         if len(chosen) < _TEXTS - 2 or (encoder.meanings is not None and encoder.meanings.dropout):
             return ""
         # Beside the step's own rows, which have dropout; texts that are read alike have the same.
-        recorded, reembedded = (
-            normalize(texts - texts.mean(0), dim=1) for texts in (self._rows[chosen], together)
-        )
-        right = int(((recorded * reembedded).sum(1) >= (recorded @ reembedded.T).amax(1) - 1e-3).sum())
+        old, new = (normalize(texts - texts.mean(0), dim=1) for texts in (self._rows[chosen], together))
+        right = int(((old * new).sum(1) >= (old @ new.T).amax(1) - 1e-3).sum())
         few = f"{right} of {len(chosen)} rows are most like their own text"
         return self._warn("rows", few * (4 * right < len(chosen)), 2)  # chance may do so once
 
@@ -465,10 +457,10 @@ class Invariants:
         starts, directions, expected = [p.detach().clone() for p in self._moved], [], 0.0
         for p, start in zip(self._moved, starts, strict=True):
             # Without a gradient along itself: the rows must not depend on it.
-            direction_ = start if p.grad is None else p.grad.detach()
+            step_ = start if p.grad is None else p.grad.detach()
             length = max(float(start.norm()), 0.01 * math.sqrt(p.numel()))
-            norm = float(direction_.double().norm())  # squares of small numbers are 0 in float32
-            directions.append(direction_ * (length / norm if norm else 0.0))
+            norm = float(step_.double().norm())  # squares of small numbers are 0 in float32
+            directions.append(step_ * (length / norm if norm else 0.0))
             expected += 0.0 if p.grad is None else float((p.grad.double() * directions[-1]).sum()) * factor
 
         def total(s: float) -> float:
@@ -479,21 +471,16 @@ class Invariants:
             return sum(float((e * g.cpu()).sum()) for e, (*_, g) in zip(pieces, self._seen, strict=True))
 
         reach = sum(float((rows.double() * g.double()).norm()) for _, rows, g in self._seen)
-        noise, slopes_found = _EXACT["fp32"][0], [0.0]
+        noise, slopes = _EXACT["fp32"][0], [0.0]
         with torch.no_grad():
             for s in (math.sqrt(noise), math.sqrt(noise) / 4, 4 * math.sqrt(noise)):
-                slopes_found.append((total(s) - total(-s)) / (2 * s))
-                if (
-                    abs(slopes_found[-1] - expected)
-                    <= self._tolerance * abs(expected) + 10 * noise * reach / s
-                ):
-                    expected = slopes_found[-1]
+                slopes.append((total(s) - total(-s)) / (2 * s))
+                if abs(slopes[-1] - expected) <= self._tolerance * abs(expected) + 10 * noise * reach / s:
+                    expected = slopes[-1]
                     break
             for p, start in zip(self._moved, starts, strict=True):
                 p.copy_(start)
-        return f"{slopes_found[-1]:.3g} by differences, {expected:.3g} by the gradient" * (
-            slopes_found[-1] != expected
-        )
+        return f"{slopes[-1]:.3g} by differences, {expected:.3g} by the gradient" * (slopes[-1] != expected)
 
     # ---------------------------------------------------------------- scoring
 

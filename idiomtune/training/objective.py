@@ -23,7 +23,7 @@ from idiomtune.encoder.loading import fetch_file, locate_checkpoint
 from idiomtune.errors import UserError
 from idiomtune.objectives import HasBenchmark, Objective
 from idiomtune.objectives.mixture import MixtureOptions
-from idiomtune.objectives.user_data import UserObjectiveOptions
+from idiomtune.objectives.user_data import UserDataOptions
 from idiomtune.training.negatives import with_negatives
 
 S = TypeVar("S", bound=Section)
@@ -84,18 +84,13 @@ def _objective_tokens(settings: TrainSettings) -> dict[str, str]:
 def user_revisions(settings: Common) -> dict[str, str]:
     """Data set of the Hub → commit, for the user's data."""
     objective = getattr(settings, "objective", None)
-    reading = (
-        [settings] if isinstance(objective, UserObjectiveOptions) or OWN_VAL in settings.benchmark else []
-    )
+    reading = [settings] if isinstance(objective, UserDataOptions) or OWN_VAL in settings.benchmark else []
     if isinstance(objective, MixtureOptions):
         reading = [part.seen_by(settings) for part in objective.parts.values() if part.is_own]
     revisions: dict[str, str] = {}
-    for reader_settings in reading:
-        if any(
-            name.startswith("hf:")
-            for name in [*(reader_settings.data.train or []), *(reader_settings.data.val or [])]
-        ):
-            revisions |= user_splits(reader_settings.data.user_data).revisions
+    for part_ in reading:
+        if any(name.startswith("hf:") for name in [*(part_.data.train or []), *(part_.data.val or [])]):
+            revisions |= user_splits(part_.data.user_data).revisions
     return revisions
 
 
@@ -129,9 +124,7 @@ def saved_modules(path: str, placement: Placement, revision: str | None = None) 
     """
     name, offline = locate_checkpoint(path, revision)
     for files, load in {
-        (tuple(declaration.saved), declaration.load)
-        for declaration in objective_types().values()
-        if declaration.saved
+        (tuple(entry.saved), entry.load) for entry in objective_types().values() if entry.saved
     }:
         first, *_ = [fetch_file(name, file, revision, local_files_only=offline) for file in files]
         if first is not None:

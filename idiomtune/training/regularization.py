@@ -68,7 +68,7 @@ class TrainedModel:
     def __post_init__(self) -> None:
         self._base_weights: dict[str, Tensor] = {}
         if self.interpolation != 1.0:  # in main memory: only evaluations need it
-            self._base_weights = {name: p.detach().cpu().clone() for name, p in self._trained_parameters()}
+            self._base_weights = {name: p.detach().cpu().clone() for name, p in self._parameters()}
 
     def add_distillation(self, result: ObjectiveLoss, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
         """The objective's loss plus the term that keeps some of the batch's rows near a teacher's.
@@ -90,7 +90,7 @@ class TrainedModel:
                 yield
             return
         # In place: sharding holds on to the memory of the weights.
-        named = self._trained_parameters() if self._base_weights else []
+        named = self._parameters() if self._base_weights else []
         before = [local_shard(p).clone() for _, p in named]
         try:
             for name, p in named:
@@ -109,9 +109,7 @@ class TrainedModel:
         if self.adapters is not None:
             self.adapters.save(folder / ADAPTER)
         elif self._base_weights:
-            save_file(
-                {name: p.detach().contiguous() for name, p in self._trained_parameters()}, folder / TRAINED
-            )
+            save_file({name: p.detach().contiguous() for name, p in self._parameters()}, folder / TRAINED)
 
     def load(self, checkpoint: Path) -> None:
         """Replace the base model's weights in the encoder by the trained ones from :meth:`save`."""
@@ -120,10 +118,10 @@ class TrainedModel:
             return
         tensors = load_file(checkpoint / TRAINED)
         with torch.no_grad():
-            for name, p in self._trained_parameters():
+            for name, p in self._parameters():
                 p.copy_(tensors[name])
 
-    def _trained_parameters(self) -> list[tuple[str, torch.nn.Parameter]]:
+    def _parameters(self) -> list[tuple[str, torch.nn.Parameter]]:
         return [(name, p) for name, p in self.encoder.named_parameters() if p.requires_grad]
 
 

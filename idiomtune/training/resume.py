@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from idiomtune.config.compose import unquote_value
+from idiomtune.config.compose import unquote
 from idiomtune.declarations.registry import is_data_path
 from idiomtune.errors import UserError
 from idiomtune.io.files import fingerprint, is_file, user_path
@@ -56,9 +56,7 @@ def find_run(arguments: Sequence[str]) -> str | None:
     Raises:
         UserError: if `resume=` names a folder without a run.
     """
-    options = {
-        key.lstrip("+"): unquote_value(value) for key, _, value in (a.partition("=") for a in arguments)
-    }
+    options = {key.lstrip("+"): unquote(value) for key, _, value in (a.partition("=") for a in arguments)}
     resume = options.get("resume", "null")
     if resume in ("null", ""):
         return None

@@ -156,7 +156,7 @@ class OptunaSweeper(Sweeper):
             if self._settings.storage is None or left.user_attrs.get("search") == str(self._folder):
                 study.tell(left.number, state=TrialState.FAIL)
                 study.enqueue_trial(left.params)
-        before, most, finished = num_finished(), self._settings.n_trials, list[FrozenTrial]()
+        before, most, done = num_finished(), self._settings.n_trials, list[FrozenTrial]()
         log.info("study %s: %d of hydra.sweeper.n_trials=%d trials finished", study.study_name, before, most)
         for _ in range(before, most):
             if num_finished() >= most:  # by other workers
@@ -168,14 +168,12 @@ class OptunaSweeper(Sweeper):
             except Exception as error:
                 state = TrialState.PRUNED if isinstance(error, Pruned) else TrialState.FAIL
                 trial.set_user_attr("reason", str(error))
-            finished.append(study.tell(trial, value, state))
-            outcome = finished[-1].value or trial.user_attrs
-            log.info("trial %d %s: %s", trial.number, finished[-1].state.name.lower(), outcome)
-        if finished and num_finished() == before:  # of no worker
-            first = finished[0]
-            raise UserError(
-                f"all {len(finished)} trials failed. The first, {first.number}: {first.user_attrs}"
-            )
+            done.append(study.tell(trial, value, state))
+            outcome = done[-1].value or trial.user_attrs
+            log.info("trial %d %s: %s", trial.number, done[-1].state.name.lower(), outcome)
+        if done and num_finished() == before:  # of no worker
+            first = done[0]
+            raise UserError(f"all {len(done)} trials failed. The first, {first.number}: {first.user_attrs}")
 
     def _value(self, trial: optuna.Trial) -> float:
         """Run a trial's job; the monitored score of its best checkpoint. Raises what the run does."""

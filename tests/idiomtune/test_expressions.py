@@ -15,10 +15,10 @@ from idiomtune.data.semeval2022 import FOLDER, TRAIN_FILE
 from idiomtune.encoder.idiom_tokens import IdiomTokens, token_name
 from idiomtune.expressions import (
     ExpressionIndex,
-    contained_expressions,
     expression_pattern,
     expression_words,
     find_expression,
+    find_nested,
     has_placeholder,
     inflections,
     move_span,
@@ -326,7 +326,7 @@ NOUNS = ("fish", "wood", "hat", "moon", "house", "gun")
 
 def test_which_expressions_contain_others() -> None:
     names = ["in the dark", "Kept in the Dark", "take someone for a ride", "taken for", "ride", "bride"]
-    assert contained_expressions(names) == {
+    assert find_nested(names) == {
         "Kept in the Dark": ["in the dark"],
         "take someone for a ride": ["ride"],
     }

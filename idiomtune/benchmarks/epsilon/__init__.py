@@ -37,9 +37,7 @@ _OF_PAIRS = (
     *(f"rank_biserial_order_free{end}" for end in ("", "_low", "_high")),
     *("p_value_order_free", "num_pairs"),
 )
-_DISTANCES = tuple(
-    f"{part}_distance_{statistic}" for part in ("phrase", "context") for statistic in ("mean", "std")
-)
+_DISTANCES = tuple(f"{part}_distance_{kind}" for part in ("phrase", "context") for kind in ("mean", "std"))
 _FACTS = ("num_compounds", *_DISTANCES)  # of a class or all of them
 
 

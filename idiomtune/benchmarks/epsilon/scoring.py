@@ -227,11 +227,9 @@ def _shuffle(
     # Drawn for a compound and word, so that versions have the same order in each of its sentences.
     groups: dict[tuple[str, str], int] = {}
     group = [groups.setdefault((u.compound, u.word), len(groups)) for u in units]
-    positions = rng.random((orders, len(groups), by_name.shape[1])).argsort(axis=-1)[
-        :, group
-    ]  # (orders, R, M)
+    ranks = rng.random((orders, len(groups), by_name.shape[1])).argsort(axis=-1)[:, group]  # (orders, R, M)
     unit = np.arange(len(units))[None, :, None]  # (1, R, 1)
-    order = by_name[unit, positions] + 1
+    order = by_name[unit, ranks] + 1
     first, second = order[:, :, version - 1], order[:, :, following - 1]  # (orders, R, N)
     differences: Array = epsilon[unit, 0, first] - epsilon[unit, first, second]
     return differences.reshape(orders, -1)

@@ -251,9 +251,7 @@ def _maps(run: QueryRecords, pairs: _Pairs) -> Maps | None:
     ordered = sorted(means, key=lambda idiom: means[idiom][0] - means[idiom][1])
     is_choice = len(ordered) > 2 * _PER_END
     chosen = [*ordered[:_PER_END], *ordered[-_PER_END:]] if is_choice else ordered
-    selection = (
-        f"the {_PER_END} that gained most and the {_PER_END} that gained least" if is_choice else "all"
-    )
+    chosen_ = f"the {_PER_END} that gained most and the {_PER_END} that gained least" if is_choice else "all"
     return Maps(
         f"IdioLink {split}: documents of an idiom, by usage",
         USAGES,
@@ -264,7 +262,7 @@ def _maps(run: QueryRecords, pairs: _Pairs) -> Maps | None:
             )
             for idiom in chosen
         ],
-        f"Idioms: {selection}, by nDCG@10 of their queries ({mode}), the largest gain first. Each panel has "
+        f"Idioms: {chosen_}, by nDCG@10 of their queries ({mode}), the largest gain first. Each panel has "
         "its own principal components (PC): of this idiom's documents by this model, as unit vectors. "
         "Each is turned so that idiomatic meanings are to the right and up.",
     )

@@ -191,18 +191,16 @@ def _plane(documents: Sequence[Document], embeddings: Tensor) -> dict[str, Any]:
     units = unit_vectors(embeddings)
     left, values, _ = torch.linalg.svd(units - units.mean(0), full_matrices=False)
     variance = values.square()
-    coordinates = left[:, :2] * values[:2]  # (N, 2)
+    points = left[:, :2] * values[:2]  # (N, 2)
     is_idiomatic = torch.tensor([document.meaning == "idiomatic" for document in documents])
     if is_idiomatic.any() and not is_idiomatic.all():  # else an axis' direction means nothing
-        coordinates *= torch.where(
-            coordinates[is_idiomatic].mean(0) < coordinates[~is_idiomatic].mean(0), -1.0, 1.0
-        )
+        points *= torch.where(points[is_idiomatic].mean(0) < points[~is_idiomatic].mean(0), -1.0, 1.0)
     explained = variance[:2] / variance.sum().clamp_min(torch.finfo(variance.dtype).tiny)
     return {
         "explained": [round(share, _DIGITS) for share in explained.tolist()],
         "points": [
             {"id": document.id, "usage": document.usage, "x": round(x, _DIGITS), "y": round(y, _DIGITS)}
-            for document, (x, y) in zip(documents, coordinates.tolist(), strict=True)
+            for document, (x, y) in zip(documents, points.tolist(), strict=True)
         ],
     }
 

@@ -39,7 +39,7 @@ from idiomtune.data.user.table import UserRecord, UserTable, as_number, unique
 from idiomtune.data.user.text_table import UserExamples
 from idiomtune.declarations.dataset import OWN_VAL
 from idiomtune.errors import UserError
-from idiomtune.requests import Request, symmetric_request
+from idiomtune.requests import Request, symmetric_query
 from idiomtune.statistics import statistic_of
 
 if TYPE_CHECKING:
@@ -290,7 +290,7 @@ def _pairs(examples: UserExamples) -> list[Pair]:
     for row, first in enumerate(examples.anchors.tolist()):
         (name,) = examples.names([row])
         left, right = (
-            symmetric_request(store.read_text(text), store.span(text)) for text in (first, first + 1)
+            symmetric_query(store.read_text(text), store.span(text)) for text in (first, first + 1)
         )
         pairs.append(Pair(name, left, right, float(store.scores[examples.rows[row]]), name))
     return pairs

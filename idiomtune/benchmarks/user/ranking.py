@@ -227,9 +227,7 @@ def add_rankings(
     Returns:
         bool (Q, K), whether a document is relevant, by rank.
     """
-    gains = _pad(
-        [[q.grades.get(key, 0.0) for key in order] for q, order in zip(queries, ranked, strict=True)]
-    )
+    gains = _pad([[q.grades.get(key, 0.0) for key in row] for q, row in zip(queries, ranked, strict=True)])
     ideal = _pad([sorted(query.grades.values(), reverse=True) for query in queries])
     above = torch.tensor([[query.relevant_above] for query in queries])
     hits, num_relevant = gains > above, (ideal > above).sum(1)

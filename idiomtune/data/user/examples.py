@@ -164,11 +164,9 @@ class ExampleTable(UserTable):
             return
         free = [column for column in free if role_of.get(column) in (None, "label", "usage", "meaning")]
         values = {column: ColumnValues(row.values.get(column) for row in head) for column in free}
-        meanings = [
-            c for c, column_values in values.items() if role_of.get(c) == "meaning" and column_values.counts
-        ]
+        meanings = [c for c, v in values.items() if role_of.get(c) == "meaning" and v.counts]
         least = 3 if form.name == "pairs" else 1  # numbers may also judge pairs
-        ranks = {column: column_values.usage_rank(column) for column, column_values in values.items()}
+        ranks = {column: v.usage_rank(column) for column, v in values.items()}
         ranks = {column: rank for column, rank in ranks.items() if rank[1] >= least}
         usages = [column for column, rank in ranks.items() if rank == max(ranks.values())]
         if meanings and meanings[0] in ranks:

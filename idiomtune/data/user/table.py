@@ -373,14 +373,12 @@ class UserTable:
             self._forms = [form]
             return
         titles = "; ".join(dict.fromkeys(form.title for form in self._forms))
-        aliases_known = {
-            alias for form in self._forms for aliases in form.roles.values() for alias in aliases
-        }
+        all_aliases = {alias for form in self._forms for aliases in form.roles.values() for alias in aliases}
         near = "".join(
             f"; {column!r} (is it {match[0]!r}?)"
             for column in header
-            if (name := normalise(column)) not in aliases_known
-            and (match := difflib.get_close_matches(name, aliases_known, 1, 0.8))
+            if (name := normalise(column)) not in all_aliases
+            and (match := difflib.get_close_matches(name, all_aliases, 1, 0.8))
         )
         self._forms = [self._nearest(header)]
         mapping = ", ".join(f"{role}: <column>" for role in self.form.required)

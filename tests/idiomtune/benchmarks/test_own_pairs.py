@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from idiomtune.benchmarks.user.pairs import Pair, UserPairBenchmark, read_pairs
-from idiomtune.requests import Request, symmetric_request
+from idiomtune.requests import Request, symmetric_query
 from tests.benchmarks import in_turn
 from tests.benchmarks import with_cosines as embedded
 from tests.own_data import write
@@ -21,7 +21,7 @@ def test_names_of_columns(tmp_path: Path) -> None:
     """Usual ones are understood, with an index as pandas writes it; others are mapped."""
     for header in (",Sentence_A,Sentence_B,relatedness-score", "id,text1,text2,similarity"):
         pair = scored(tmp_path, f"{header}\n0,a,b,1\n1,c,d,0\n")[0]
-        assert (pair.first, pair.second, pair.gold) == (symmetric_request("a"), symmetric_request("b"), 1.0)
+        assert (pair.first, pair.second, pair.gold) == (symmetric_query("a"), symmetric_query("b"), 1.0)
     mapped = write(tmp_path / "other.csv", "x,y,z,label\na,b,1,no\nc,d,0,no\n")
     assert read_pairs(mapped, columns={"sentence1": "x", "sentence2": "y", "score": "z"})[0].gold == 1.0
 
@@ -64,9 +64,9 @@ def test_spans_are_a_mode_of_their_own(tmp_path: Path) -> None:
     pairs = scored(tmp_path, text)
     benchmark = UserPairBenchmark("own_sts", {"mine": pairs})
     first, second, third, fourth = benchmark.requests[4:]
-    assert first == symmetric_request("she saw red", (8, 11), "span")
+    assert first == symmetric_query("she saw red", (8, 11), "span")
     assert second == Request("a b", (2, 3), "query", "Meaning?", "span")
-    assert third == symmetric_request("he was angry", (7, 12), "span")
+    assert third == symmetric_query("he was angry", (7, 12), "span")
     assert fourth == Request("c d", None, "query", "Meaning?")
     rows = torch.cat([embedded([0.1, 0.9]), embedded([0.9, 0.1])])
     result = benchmark.score(in_turn(rows))

@@ -5,7 +5,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from idiomtune.config.commented import add_comments
-from idiomtune.programs.run import composed_config
+from idiomtune.programs.run import run_task
 
 
 def shown(config: DictConfig) -> tuple[str, object]:
@@ -15,7 +15,7 @@ def shown(config: DictConfig) -> tuple[str, object]:
 
 def test_it_is_the_configuration_and_its_comments() -> None:
     for words in (["+experiment=joint"], ["+experiment=admire_aima"], ["model=bge_base", "tracking=[wandb]"]):
-        text, config = composed_config("config", shown, words)
+        text, config = run_task("config", shown, words)
         assert yaml.safe_load(text) == config
         lines = {line.strip() for line in text.splitlines()}
         assert any(line.startswith("seed: 42  # of everything") for line in lines)
@@ -24,7 +24,7 @@ def test_it_is_the_configuration_and_its_comments() -> None:
 
 
 def test_an_experiment_says_what_it_changes_and_why() -> None:
-    text, _ = composed_config("config", shown, ["+experiment=idiolink_glossary"])
+    text, _ = run_task("config", shown, ["+experiment=idiolink_glossary"])
     assert text.startswith("# idiomtune train +experiment=idiolink_glossary\n")
     assert "\n  glossary_dropout: 0.25  # so that it also works without" in text  # its own comment
     assert "hard_weight: 5.0  # of the idiom in its other" in text  # of the experiment that it builds on

@@ -17,7 +17,7 @@ from idiomtune.io import secrets
 from idiomtune.io.hub import without_secrets
 from idiomtune.io.secrets import hide_secrets, refuse_files, refuse_values, secret_in
 from idiomtune.programs.failures import print_error
-from idiomtune.programs.run import composed_config, main
+from idiomtune.programs.run import main, run_task
 from tests.programs import refused
 
 VALUE = "it's/a=b+\\c\"d&99"
@@ -80,7 +80,7 @@ def test_what_only_looks_like_one() -> None:
 @pytest.mark.parametrize("program", ["config", "push"])
 @pytest.mark.parametrize("argument", ["name={}", "{}", "model=x/{}/y", "--name={}", "+a.b=[{}]"])
 def test_programs_with_a_configuration_refuse_it(program: str, argument: str) -> None:
-    error = refused(lambda: composed_config(program, print, [argument.format(VALUE)]))
+    error = refused(lambda: run_task(program, print, [argument.format(VALUE)]))
     assert "it's/a" not in str(error)
 
 

@@ -12,7 +12,7 @@ from idiomtune.config.compose import to_dict
 from idiomtune.errors import UserError
 from idiomtune.programs.call import call_of
 from idiomtune.programs.failures import run_plain
-from idiomtune.programs.run import composed_config, read_settings
+from idiomtune.programs.run import read_settings, run_task
 from idiomtune.training.resume import find_run
 from tests.own_data import write
 
@@ -39,12 +39,12 @@ def folder_of(config: DictConfig) -> Path:
 def test_a_new_run_takes_no_folder_of_another(here: Path) -> None:
     for wrong, named in (("mine", "mine"), ("~nobody-here", "run_dir=~nobody-here"), ("a" * 300, "too long")):
         with pytest.raises(UserError, match=named):
-            composed_config("config", folder_of, [f"run_dir={wrong}"])
+            run_task("config", folder_of, [f"run_dir={wrong}"])
     write(here / "unfinished" / "run.json", '{"status": "failed"}')
     for free in ("run_dir=unfinished", "run_dir=new", "run_dir=mine overwrite=true", "hydra.run.dir=other"):
         given = free.split()[0].partition("=")[2]
-        assert composed_config("config", folder_of, free.split()) == here / given
-    assert composed_config("config", folder_of, ["run_dir=."]) == here
+        assert run_task("config", folder_of, free.split()) == here / given
+    assert run_task("config", folder_of, ["run_dir=."]) == here
     assert not (here / "new").exists()
 
 
