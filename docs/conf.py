@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shutil
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,10 @@ NAVIGATION = {
 }
 
 sys.path.insert(0, str(ROOT))  # this checkout, whatever is installed
+if __name__ != "__main__":
+    # Before autodoc: it evaluates annotations of pydantic's base class, which then refuses new models.
+    for module in ("testing", "integrations.sentence_transformers", "integrations.mteb"):
+        import_module(f"idiomtune.{module}")
 
 project = "idiomtune"
 html_title = project
