@@ -73,10 +73,6 @@ NAVIGATION = {
 }
 
 sys.path.insert(0, str(ROOT))  # this checkout, whatever is installed
-if __name__ != "__main__":
-    # Before autodoc: it evaluates annotations of pydantic's base class, which then refuses new models.
-    for module in ("testing", "integrations.sentence_transformers", "integrations.mteb"):
-        import_module(f"idiomtune.{module}")
 
 project = "idiomtune"
 html_title = project
@@ -102,8 +98,9 @@ napoleon_use_ivar = True  # an attribute is listed once
 
 
 def setup(app: Any) -> None:
-    # autodoc imports with TYPE_CHECKING set at first, which pydantic's models do not bear.
-    import idiomtune.config  # noqa: F401
+    # Before autodoc: it evaluates annotations of pydantic's base class, which then refuses new models.
+    for module in ("testing", "integrations.sentence_transformers", "integrations.mteb"):
+        import_module(f"idiomtune.{module}")
     from docs import options
 
     options.write()
