@@ -71,7 +71,7 @@ def choose_device(device: str, precision: str, before: str | None = None) -> Pla
     """
     is_there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     available = [name for name, value in is_there.items() if value]
-    reason = "the fastest available" if device == "auto" else "as requested"
+    reason = ": the fastest available" if device == "auto" else ""
     device = available[0] if device == "auto" else device
     if device not in available:
         message = f"is not available on this machine (available: {', '.join(available)})"
@@ -88,8 +88,9 @@ def choose_device(device: str, precision: str, before: str | None = None) -> Pla
             raise UserError("is not for the CPU; use precision=fp32 or bf16", option="precision=fp16")
         if precision == "bf16" and device == "cuda" and not bf16:
             raise UserError("this GPU does not have it; use precision=fp16 or fp32", option="precision=bf16")
-        chosen, precision_reason = cast(Precision, precision), "as requested"
-    return Placement(device, chosen, f"device {device}: {reason}; precision {chosen}: {precision_reason}")
+        of_user = cast(Precision, precision)
+        return Placement(device, of_user, f"device {device}{reason}; precision {precision}")
+    return Placement(device, chosen, f"device {device}{reason}; precision {chosen}: {precision_reason}")
 
 
 def has_bf16_instructions() -> bool:

@@ -26,6 +26,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import Tensor, nn
 
 from idiomtune.config import ModelSettings
+from idiomtune.config.validation import nearest
 from idiomtune.data.usages import labelled_usages
 from idiomtune.encoder.arguments import (
     Spans,
@@ -148,6 +149,12 @@ class Occurrence:
     usage: float
 
 
+def _texts_in(values: Any) -> list[str]:
+    """A text, or a list of texts; none in anything else."""
+    texts = [values] if isinstance(values, str) else values
+    return texts if isinstance(texts, list) and all(isinstance(text, str) for text in texts) else []
+
+
 def _sentence(text: str, start: int, end: int) -> str:
     """The sentence (or the line) around a span."""
     ends = [match.end() for match in re.finditer(r"[.!?…。！？]+[\"'”’)\]]*\s+|\n+", text)]
@@ -229,7 +236,7 @@ class Encoder(nn.Module):
                 option="model.span=raw",
             )
         self.raw_spans = raw_spans
-        self._has_told_coverage = False
+        self._has_logged_coverage = False
         self.model = model
         self.prompts = prompts or Prompts()
         self.tokens_per_forward = tokens_per_forward or _TOKENS_PER_FORWARD
@@ -262,8 +269,9 @@ class Encoder(nn.Module):
                 no idiom tokens.
         """
         if others := options.keys() - LOAD_OPTIONS.keys():
-            message = "there is no such argument; encoder.add_idiom_tokens([...]) adds idiom tokens"
-            raise UserError(message, option=", ".join(sorted(others)))
+            name = min(others)
+            near = "".join(f"; is it {other}?" for other in nearest(name, list(LOAD_OPTIONS)))
+            raise UserError(f"there is no such argument{near}", option=name)
         name = path_text(path, "path")
         if device is not None:
             try:
@@ -482,9 +490,7 @@ class Encoder(nn.Module):
             if not isinstance(value, bool):
                 raise type_error(name, "True or False", value)
         has_bar = show_progress_bar and sys.stderr.isatty()
-        if self.meanings is not None and not self._has_told_coverage:
-            self._has_told_coverage = True
-            self.meanings.log_coverage([request.text for request in requests], "those embedded first")
+        self._log_coverage([request.text for request in requests])
         bar = progress_bar("embedding", self.num_texts(requests)) if has_bar else nullcontext()
         truncated = set(self.truncated)
         with evaluation_mode(self), bar as advance:
@@ -550,6 +556,12 @@ class Encoder(nn.Module):
         usages = iter(logits.sigmoid().tolist())
         return [math.nan if request is None else next(usages) for request in requests]
 
+    def _log_coverage(self, texts: Iterable[str]) -> None:
+        """Log once how many of the glossary's expressions occur in the texts that are embedded first."""
+        if self.meanings is not None and not self._has_logged_coverage:
+            self._has_logged_coverage = True
+            self.meanings.log_coverage(texts, "the texts that are embedded first")
+
     def find(self, texts: Iterable[str]) -> list[Occurrence]:
         """Every occurrence of the glossary's expressions in texts, with meaning and usage.
 
@@ -604,6 +616,7 @@ class Encoder(nn.Module):
         >>> assert plain.argmax() == 1  # the ship
         >>> assert cosines.argmax() == 0  # the meaning
         """
+        self._log_coverage([*_texts_in(first), *_texts_in(second)])
         a = self._as_embeddings("first", first)
         b = a if second is None else self._as_embeddings("second", second)
         if a.shape[1] != b.shape[1]:
@@ -613,8 +626,7 @@ class Encoder(nn.Module):
 
     def _as_embeddings(self, name: str, values: Any) -> Tensor:
         """(N, D), on the CPU, of texts or of embeddings, of which one may be (D,)."""
-        texts = [values] if isinstance(values, str) else values
-        if isinstance(texts, list) and texts and all(isinstance(text, str) for text in texts):
+        if texts := _texts_in(values):
             return self.encode(texts)
         if isinstance(values, np.ndarray) and values.dtype.kind == "f":
             values = torch.from_numpy(values)
@@ -685,6 +697,7 @@ class Encoder(nn.Module):
             if (has_texts and not texts) or not queries:
                 none: list[list[Hit]] = [[] for _ in queries]
                 return none[0] if is_single else none
+            self._log_coverage([*queries, *texts])
             query = self.encode(queries, spans, role="query")
         embeddings = self.encode(texts) if has_texts else corpus
         similarities = self.similarity(query, embeddings)  # type: ignore[arg-type]  # (Q, N)

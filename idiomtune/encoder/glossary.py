@@ -374,7 +374,7 @@ def read_glossary(paths: Sequence[Path]) -> Glossary:
     notes: list[str] = []
     read_as: dict[str, Printed] = {}
     for path in paths:
-        table = UserTable(path, [GLOSSARY, *PUBLISHED_GLOSSARIES])
+        table = UserTable(path, [*PUBLISHED_GLOSSARIES, GLOSSARY])
         for number, entry in (row for rows in table.read(partial(_entries, table, read_as)) for row in rows):
             key = plain_expression(entry.expression), entry.meaning.casefold()
             origin = f"{path.name}, row {number}"

@@ -100,5 +100,7 @@ def glossary_note(facts: Mapping[str, Any] | None, learned: Sequence[Mapping[str
         learned: from :func:`learned_glossaries`.
     """
     read = [] if facts is None else [f"with a glossary ({', '.join(facts.get('files', ['its own']))})"]
+    if facts and facts.get("occurs") and not any(counts["texts"] for counts in facts["occurs"].values()):
+        read = [f"{read[0]}, of which no expression occurs in these texts: the scores are those without it"]
     names = dict.fromkeys(name for glossary in learned for name in glossary["files"])
     return read + [f"with a glossary, learned ({', '.join(names)})"] * bool(names)

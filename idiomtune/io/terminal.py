@@ -20,7 +20,12 @@ _CHATTY = [logging.getLogger(name) for name in ("httpx", "httpx2")]  # a level f
 
 
 class Formatter(logging.Formatter):
-    """Escapes control characters, since messages quote data: a terminal should show them, not obey them."""
+    """Marks warnings, and escapes control characters: a terminal should show those of data, not obey them."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  logging's name
+        if record.levelno >= logging.WARNING:
+            record.message = f"warning: {record.message}"
+        return super().formatMessage(record)
 
     def format(self, record: logging.LogRecord) -> str:
         return printable(super().format(record))
@@ -66,6 +71,20 @@ def logged_to(path: Path) -> Iterator[None]:
         root.removeHandler(handler)
         with suppress(OSError):  # a full disk: the rest of the messages is lost
             handler.close()
+
+
+@contextmanager
+def warnings_logged() -> Iterator[list[logging.LogRecord]]:
+    """Yield a list that gets all warnings which are logged within this context."""
+    records: list[logging.LogRecord] = []
+    handler = logging.Handler(logging.WARNING)
+    setattr(handler, "emit", records.append)  # noqa: B010  a method, which mypy would not have assigned
+    root = logging.getLogger()
+    root.addHandler(handler)
+    try:
+        yield records
+    finally:
+        root.removeHandler(handler)
 
 
 _LINE = "{desc}: {n} of {total} ({percentage:.0f}%){postfix}; {elapsed} elapsed, about {remaining} left"

@@ -25,6 +25,7 @@ from idiomtune.encoder.reading import Rendered, is_truncated
 from idiomtune.errors import UserError
 from idiomtune.io.files import list_names, printable
 from idiomtune.io.tables import shown_path
+from idiomtune.io.terminal import warnings_logged
 from idiomtune.objectives import Batch, Objective
 from idiomtune.objectives.mixture import MixtureObjective, in_section
 from idiomtune.requests import Usage
@@ -63,7 +64,8 @@ def check(settings: TrainSettings) -> None:
         UserError: as the run would.
     """
     log_placement(choose_device(settings.device, settings.precision))
-    prepared = prepare(settings)
+    with warnings_logged() as warnings:
+        prepared = prepare(settings)
     objective, benchmarks = prepared.objective, prepared.benchmarks
     steps = objective.epoch_steps(0, 1)
     paths = dict.fromkeys([*objective.files, *(path for b in benchmarks for path in b.files)])
@@ -87,7 +89,8 @@ def check(settings: TrainSettings) -> None:
         print(printable(f"benchmark {benchmark.name}: {len(set(requests_of(benchmark)))} texts to embed"))
     for name, reason in prepared.not_scored.items():
         print(printable(f"benchmark {name} is not scored: {reason}"))
-    print(printable("the configuration and its data are in order"))
+    apart_from = f", apart from {len(warnings)} warning{'s' * (len(warnings) > 1)} above" if warnings else ""
+    print(f"the configuration and its data are in order{apart_from}")
 
 
 def prepare(settings: TrainSettings, folder: Path | None = None) -> Prepared:

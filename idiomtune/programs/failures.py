@@ -137,7 +137,11 @@ def names_and_options(
         if equals and option in options:
             options_of.setdefault(option, []).append(value)
         elif argument.startswith("-") or (equals and not Path(argument).exists()):  # a folder's may hold "="
-            raise UserError(f"{argument}: unknown option; there are {', '.join(f'{o}=' for o in options)}")
+            from idiomtune.config.validation import nearest  # only for a message: it takes a while
+
+            near = "".join(f" (is it {name}=?)" for name in nearest(option, options))
+            every = ", ".join(f"{name}=" for name in options)
+            raise UserError(f"{argument}: unknown option{near}; there are {every}")
         else:
             names.append(argument)
     return names, options_of

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from idiomtune.config import FindSettings, check
 from idiomtune.errors import UserError
+from idiomtune.io.files import list_names
 from idiomtune.io.outputs import reserved_output
 from idiomtune.io.terminal import log_to_stderr
 from idiomtune.programs.failures import names_and_options, run_plain
@@ -25,7 +26,7 @@ Texts are a text file (one text per line), or a CSV, TSV, JSONL, Parquet or XLSX
 
 glossary=english    tables with the columns expression and meaning, or names of ours (of several: a.tsv,b.tsv)
 model=minilm        whose gate computes the usage, from 0 = literal to 1 = idiomatic; a name, folder or Hub id
-output=<file>       write all rows there: .csv, .tsv or .jsonl (on the screen are the first 50)
+output=<file>       write all rows there: .csv, .tsv or .jsonl (the screen has 50); texts count from 1
 overwrite=true      replace a file that this program has written
 device=auto         auto | cpu | cuda | mps
 trust_remote_code=true   run Python code that comes with a model: read it first"""
@@ -34,8 +35,8 @@ _COLUMNS = ["expression", "text", "start", "end", "usage", "meaning", "sentence"
 _BEGINS = rb"(\{\"|)expression(\"|[,\t]text[,\t]start)"
 
 
-def find(options: FindSettings) -> list[Occurrence]:
-    """The occurrences, also written to `output`.
+def find(options: FindSettings) -> tuple[list[Occurrence], list[str]]:
+    """The occurrences, also written to `output`, and the expressions that occur in no text.
 
     Raises:
         UserError: for everything that the user can fix.
@@ -58,13 +59,14 @@ def find(options: FindSettings) -> list[Occurrence]:
             trust_remote_code=options.trust_remote_code or None,
         )
         rows = encoder.find(texts)
-        cells = [(r.expression, r.text, *r.span, round(r.usage, 4), r.meaning, r.sentence) for r in rows]
+        cells = [(r.expression, r.text + 1, *r.span, round(r.usage, 4), r.meaning, r.sentence) for r in rows]
         frame = pd.DataFrame(cells, columns=_COLUMNS)
         if file and file.suffix == ".jsonl":
             frame.to_json(file, orient="records", lines=True, force_ascii=False)
         elif file:
             frame.to_csv(file, sep="\t" if file.suffix == ".tsv" else ",", index=False)
-    return rows
+    assert encoder.meanings is not None  # the settings name a glossary
+    return rows, sorted(encoder.meanings.senses.keys() - {row.expression for row in rows})
 
 
 def table_of(rows: Sequence[Occurrence], num_texts: int) -> Table:
@@ -72,7 +74,8 @@ def table_of(rows: Sequence[Occurrence], num_texts: int) -> Table:
     cells = []
     for row in rows[:_NUM_SHOWN]:
         cells.append([row.expression, row.sentence, row.meaning, str(row.text + 1), f"{row.usage:.2f}"])
-    title = f"{len(rows)} occurrences in {num_texts} texts; usage: 0 = literal, 1 = idiomatic"
+    about = "usage: 0 = literal, 1 = idiomatic, near .5 = not clear"
+    title = f"{len(rows)} occurrences in {num_texts} texts; {about}"
     return Table(title, ["expression", "sentence", "meaning", "text", "usage"], cells, 3)
 
 
@@ -96,8 +99,12 @@ def main(arguments: Sequence[str]) -> int:
 def _run(arguments: Sequence[str]) -> int:
     options = parse(arguments)
     print(f"finding expressions in {', '.join(options.texts)}", file=sys.stderr, flush=True)
-    rows = find(options)
+    rows, absent = find(options)
     print_table(table_of(rows, len({row.text for row in rows})))
-    if len(rows) > _NUM_SHOWN and options.output is None:
+    if absent:
+        print_notes([f"in no text: {len(absent)} expressions ({list_names(absent, 5)})"])
+    if options.output is not None:
+        print(options.output)
+    elif len(rows) > _NUM_SHOWN:
         print_notes([f"the first {_NUM_SHOWN} of {len(rows)}: output=<file.csv> has all"])
     return 0

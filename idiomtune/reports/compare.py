@@ -234,7 +234,7 @@ def beats_untrained(differences: Sequence[Difference]) -> str:
 
 
 def _describe_mean_change(differences: Sequence[Difference]) -> str:
-    """` (+0.0625, 95% by idiom [+0.0312, +0.0931])`: of the mean of scores; "" without such an interval.
+    """` (+0.06, 95% by whole idioms [+0.03, +0.09], 12 idioms)`: of a mean of scores; "" without an interval.
 
     Whole idioms are resampled, and all scores of an idiom's queries with it.
     """
@@ -247,7 +247,8 @@ def _describe_mean_change(differences: Sequence[Difference]) -> str:
     changes = np.mean([d.changes.to_numpy() for d in differences], axis=0)
     low, high = mean_interval(changes, clusters)
     unit = benchmark_type(first.score.benchmark).cluster
-    return f" ({changes.mean():+.4f}, 95% by {unit} [{low:+.4f}, {high:+.4f}])"
+    units = f"{clusters.nunique()} {unit}s"
+    return f" ({changes.mean():+.4f}, 95% by whole {unit}s [{low:+.4f}, {high:+.4f}], {units})"
 
 
 def head_verdicts(groups: Sequence[Group], compared: Sequence[GroupComparison]) -> list[str]:

@@ -21,7 +21,9 @@ from idiomtune.errors import UserError
 from idiomtune.io.files import UNREADABLE, changed_files, is_file
 from idiomtune.io.records import readable_record, score_records
 
-SAMPLE_NOTE = "on the project's small SAMPLE data: says nothing about a model's quality"
+SAMPLE_NOTE = (
+    "on the project's small SAMPLE data: shows that training works, not how good a model is elsewhere"
+)
 
 _DEPTH = 3  # folders of folders of runs
 _MAX_DIGITS = 100  # a float has 308

@@ -71,8 +71,9 @@ def show_finished_run(folder: Path, *, all_scores: bool) -> None:
         every = [d for comparison in compared for d in comparison.differences]
         if worse := [d.key for d in every if d.verdict == "worse" and d.key not in run.monitor]:
             log.info("worse than untrained: %s", list_names(worse, _MAX_WORSE))
-        log.info("the best model: %s; its page: %s", folder / "best", folder / PAGE)
-        name = shlex.quote(str(folder))
+        near = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
+        log.info("the best model: %s; its page: %s", near / "best", near / PAGE)
+        name = shlex.quote(str(near))
         log.info("next: idiomtune explore %s   # what it finds, before and after", name)
         log.info("next: idiomtune report %s scores=all   # every score", name)
         log.info("next: idiomtune push %s repo_id=<user/name> dry_run=true   # the model card", name)
@@ -90,9 +91,10 @@ def _format_before_and_after(examples: Examples, example: Example) -> list[str]:
         lines.append(f"The {model} model finds first:")
         for answer in answers[:NUM_FIRST]:
             label = f"{answer.label}: " if answer.label else ""
-            lines.append(f"  {'✓' if answer.is_right else '✗'} {label}{answer.text}")
-    lines = [one_line(line) for line in lines]
-    return [line if len(line) <= _LINE else line[: _LINE - 1] + "…" for line in lines]
+            text = one_line(f"{'✓' if answer.is_right else '✗'} {label}{answer.text}")
+            rows = wrap(text, _LINE - 4, max_lines=2, placeholder=" …")
+            lines += [f"  {rows[0]}", *(f"    {row}" for row in rows[1:])]
+    return lines
 
 
 def _monitored_table(run: RunResults, differences: Sequence[Difference]) -> Table:
@@ -119,7 +121,7 @@ def show_scores(scores: ScoreTable, model: str, notes: Sequence[str], *, all_sco
         rows = [[key, decimals(value)] for key, value in scores.items()]
         print_table(Table(", ".join([model, *notes]), ["score", "value"], rows))
         return
-    for table in scorecard_tables(scores, model):
+    for table in scorecard_tables(scores, model.removeprefix("sentence-transformers/")):
         print_table(table)
     print_notes(notes)
     log.info("%d scores in all: scores=all prints them, output=<file> writes them", len(scores))

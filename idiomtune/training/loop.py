@@ -200,7 +200,7 @@ def score_and_save(training: Training, *, last: bool) -> None:
     _save(training, scorecard.scores, is_best=is_best)
     _compare_saved(training)
     epoch = state.epoch + state.step_in_epoch / training.steps_per_epoch
-    outcome = ("not finite" if score is None else f"{score:.4f}") + " (best)" * is_best
+    outcome = ("not finite" if score is None else f"{score:.4f}") + " (best so far)" * is_best
     message = "epoch %.4g, step %d: loss %.4f, %s %s; scored in %.1f s"
     log.info(message, epoch, state.step, mean_loss, monitor_name(trainer), outcome, scorecard.seconds)
     if training.on_saved is not None and training.processes.is_main:

@@ -144,7 +144,10 @@ def _examples(run: QueryRecords) -> Examples | None:
         pairs = [(query, untrained.get(query.id)) for query in shown]
         return worst_and_best(pairs, score, lambda query, before: _example(query, before, texts))
 
-    subtitle = f"IdioLink {queries[0].split}, {queries[0].mode}"
+    split, mode = queries[0].split, queries[0].mode
+    of_queries, *others = split.split("+")
+    about = f": queries of {of_queries}, documents of {split.replace('+', ' and ')}" if others else ""
+    subtitle = f"IdioLink {split}{about}; by {mode}"
     idiomatic = [query for query in queries if query.usage == "idiomatic"]
     (gain, *_) = lists(idiomatic, _QueryRecord.first_score).get(GAINED_MOST, [None])
     shown = lists(queries, lambda query: query.ndcg)

@@ -74,7 +74,10 @@ class IdioLinkBenchmark:
             result.maps.extend(idiom_maps(split, documents))
             for mode in self.options.query_modes:
                 queries = embed([query_request(q, mode) for q in split.queries])
-                self._score_mode(split, mode, self._rank(split, _cosines(queries, units)), result)
+                ranked = self._rank(split, _cosines(queries, units))
+                hits = self._relevance[split.name].hits(ranked[0])
+                result.notes.extend(tie_note(f"{self.name}/{split.name}/{mode}", hits, ranked[1]))
+                self._score_mode(split, mode, ranked, result)
             for lexical in self.options.bm25_modes:
                 self._score_mode(split, lexical, self._ranked_by_words(split, lexical), result)
         return result
@@ -93,9 +96,8 @@ class IdioLinkBenchmark:
         return self._lexical[split.name, mode]
 
     def _score_mode(self, split: Split, mode: str, ranked: Ranking, result: Result) -> None:
-        relevance, (ranking, similarities) = self._relevance[split.name], ranked
+        relevance, ranking = self._relevance[split.name], ranked[0]
         hits, number = relevance.hits(ranking), relevance.number()
-        result.notes.extend(tie_note(f"{self.name}/{split.name}/{mode}", hits, similarities))
         idiomatic = torch.tensor([q.usage == "idiomatic" for q in split.queries])
         gold = torch.tensor([q.is_gold for q in split.queries])
         slices = {

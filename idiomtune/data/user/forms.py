@@ -105,6 +105,8 @@ TRAINED = (
     Form("pairs", _roles("two sentences as pair", *_PAIR), ("anchor", "positive"), ("negative",)),
     # With the columns of pairs, if the user says which column has their score.
     Form("scored", _roles("score", "two sentences", "row", "pair as two sentences"), _SCORED),
+    # A sentence and its paraphrase.
+    Form("pairs", _roles("sentence as pair", *_PAIR), ("anchor", "positive"), ("positive", "negative")),
     Form("sentences", _SENTENCE, ("text", "label")),
     Form("sentences", _SENTENCE, ("text", "group")),
 )

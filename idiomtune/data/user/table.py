@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from idiomtune.data.user.columns import find_marks, remove_marks
-from idiomtune.data.user.forms import SPAN_OF, SPAN_PARTS, Form, normalise
+from idiomtune.data.user.forms import SPAN_OF, SPAN_PARTS, UNREAD, Form, normalise
 from idiomtune.data.user.source import Source
 from idiomtune.errors import UserError
 from idiomtune.io.files import list_names, one_line, parse_json, parse_list, read_checked
@@ -34,6 +34,7 @@ _HEAD = 1000  # rows by whose values it is seen what columns mean
 _LIST = re.compile(r"""\[\s*(['"]).*\1\s*\]""", re.DOTALL)
 _ENTITY = re.compile(r"&(#\d+|#x[\da-fA-F]+|[a-zA-Z]{2,8}\d?);")
 _MANY = 0.1  # warn of a larger share of texts with marks
+_ALIKE = 0.75  # of two names of columns, of which one may be misspelled
 _INVISIBLE = ("Cc", "Cf", "Zs", "Zl", "Zp")  # categories: controls, formats, blanks
 
 
@@ -296,7 +297,7 @@ class UserTable:
         yield from read_checked(records, make, self.source.name, _row_name)
         if not (self.kinds or may_be_empty):
             raise UserError("there is no row", file=self.source.name)
-        for note in self._notes:
+        for note in [*self._notes, *self._misspelled_columns()]:
             log.warning("%s", note)
         self._check_chosen(list(dict.fromkeys(column for kind in self.kinds for column in kind)))
 
@@ -378,7 +379,7 @@ class UserTable:
             f"; {column!r} (is it {match[0]!r}?)"
             for column in header
             if (name := normalise(column)) not in all_aliases
-            and (match := difflib.get_close_matches(name, all_aliases, 1, 0.8))
+            and (match := difflib.get_close_matches(name, all_aliases, 1, _ALIKE))
         )
         self._forms = [self._nearest(header)]
         mapping = ", ".join(f"{role}: <column>" for role in self.form.required)
@@ -398,6 +399,17 @@ class UserTable:
             return len(self._recognise(form, header).keys() & required), -abs(num_texts - self._num_texts)
 
         return max(self._forms, key=fit)
+
+    def _misspelled_columns(self) -> Iterator[str]:
+        """Columns without a role that are called almost as one that the table lacks: a line each."""
+        roles = {role for names in self.kinds.values() for role in names}
+        used = {c for names in self.kinds.values() for columns in names.values() for c in columns}
+        aliases = [name for role in self.form.roles if role not in roles for name in self.form.roles[role]]
+        for column in dict.fromkeys(column for header in self.kinds for column in header):
+            if column in used or normalise(column) in UNREAD:
+                continue
+            if match := difflib.get_close_matches(normalise(column), aliases, 1, _ALIKE):
+                yield f"{self.source.name}, field {column!r}: it is not read: is it {match[0]!r}?"
 
     def _check_chosen(self, header: Sequence[str]) -> None:
         """Raises UserError if the table does not have a column that the user chose."""

@@ -408,3 +408,30 @@ def test_a_file_of_another_kind_is_called_so(begin: bytes, tmp_path: Path) -> No
     path.write_bytes(begin + b"\n\x00 a,b\n")
     with pytest.raises(UserError, match=r"mine\.csv: is (packed|a zip|only a pointer|a web page)"):
         read(path)
+
+
+@pytest.mark.parametrize(
+    ("column", "role"), [("idoim", "idiom"), ("grop", "group"), ("negatve", "negative"), ("wieght", "weight")]
+)
+def test_a_column_with_nearly_a_known_name_is_named(
+    column: str, role: str, tmp_path: Path, caplog: Log
+) -> None:
+    load(tmp_path, pairs("anchor", "positive", **{column: [f"x{i // 3}" for i in range(NUM)]}))
+    (warning,) = [
+        r.getMessage() for r in caplog.records if r.levelname == "WARNING" and column in r.msg % r.args
+    ]
+    assert "mine.csv" in warning
+    assert role in warning
+
+
+def test_other_columns_are_not_taken_for_misspelled_ones(tmp_path: Path, caplog: Log) -> None:
+    more = {name: [f"y{i}" for i in range(NUM)] for name in ("topic", "author", "date", "page", "source")}
+    load(tmp_path, pairs("text", "paraphrase", idiom=[f"x{i // 3}" for i in range(NUM)], **more))
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+
+
+@pytest.mark.parametrize(("first", "second"), [("text", "paraphrase"), ("sentence", "positive")])
+def test_a_sentence_and_its_paraphrase_are_a_pair(first: str, second: str, tmp_path: Path) -> None:
+    splits = load(tmp_path, pairs(first, second, idiom=[f"x{i // 3}" for i in range(NUM)]))
+    assert splits.train.form == "pairs"
+    assert splits.train.store.has_groups

@@ -142,3 +142,15 @@ def test_an_encoder_says_once_that_no_expression_occurs(
         encoder.encode([text])
         encoder.encode([text])
         assert [r.levelname for r in caplog.records if "glossary" in r.getMessage()] == warnings
+
+
+@pytest.mark.parametrize("header", ["idiom,definition", "phrase,gloss", "Term,Sense", "mwe,meaning"])
+def test_columns_may_have_other_names_of_the_field(header: str, tmp_path: Path) -> None:
+    path = written(tmp_path / "mine.csv", "break the ice,make people relax", header=header)
+    assert read_glossary([path]).senses == {"break the ice": ["make people relax"]}
+
+
+def test_a_misspelled_column_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    read_glossary([written(tmp_path / "g.csv", "a b,x,CC0", header="expression,meaning,licens")])
+    assert "licens" in caplog.text
+    assert "g.csv" in caplog.text

@@ -81,3 +81,15 @@ def test_no_more_than_the_head_is_read(in_folder: Path) -> None:
     write(in_folder / "pairs.csv", f"{PAIRS}who?,,x\n")
     check_files("+experiment=own", "data.train=[pairs.csv,'hf:someone/nowhere:train']")
     refused(lambda: check_files("+experiment=own"), "data.train")
+
+
+def test_warnings_are_counted_at_the_end(
+    tmp_path: Path, tiny_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    counts = []
+    for column in ("note", "wieght"):
+        pairs = write(tmp_path / f"{column}.csv", PAIRS.replace("note", column))
+        model = (f"model.path={tiny_path}", "device=cpu", "precision=fp32")
+        check_data(check(TrainSettings, composed("config", "+experiment=own", f"data.train={pairs}", *model)))
+        counts.append("1 warning" in capsys.readouterr().out.splitlines()[-1])
+    assert counts == [False, True]

@@ -28,7 +28,7 @@ def test_a_concordance_on_the_screen_and_in_files(tmp_path: Path, capsys: pytest
     assert main([str(table), f"glossary={glossary}", f"output={tmp_path / 'a.tsv'}"]) == 0
     rows = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text(encoding="utf-8").splitlines()]
     assert rows == pd.read_csv(tmp_path / "a.tsv", sep="\t").to_dict("records")
-    assert [(row["text"], row["start"], row["end"]) for row in rows] == [(0, 21, 34), (2, 8, 21)]
+    assert [(row["text"], row["start"], row["end"]) for row in rows] == [(1, 21, 34), (3, 8, 21)]
     assert rows[0]["sentence"] == "At last a joke broke the ice."
     assert rows[1]["usage"] < 0.5 < rows[0]["usage"]
     assert main([str(texts), f"glossary={glossary}", f"output={tmp_path / 'a.tsv'}"]) == 2
@@ -80,3 +80,27 @@ def test_from_python(tmp_path: Path) -> None:
     assert it.find(
         TEXTS[:2], model=it.Encoder("minilm", glossary={"break the ice": "make people relax"})
     ) == [row]
+
+
+def test_expressions_that_occur_nowhere_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts, glossary = tmp_path / "texts.txt", tmp_path / "mine.tsv"
+    texts.write_text("\n".join(TEXTS), encoding="utf-8")
+    glossary.write_text("idiom\tmeaning\nbreak the ice\trelax\ncold feet\tfear\n", encoding="utf-8")
+    output = tmp_path / "found.csv"
+    assert main([str(texts), f"glossary={glossary}", f"output={output}"]) == 0
+    out = capsys.readouterr().out
+    assert "cold feet" in out
+    assert str(output) in out
+
+
+def test_a_misspelled_argument_is_named() -> None:
+    with pytest.raises(UserError, match=r"glosary.*glossary"):
+        it.Encoder("minilm", glosary={"miss the boat": "be too late"})
+
+
+def test_a_search_counts_expressions_of_queries_and_corpus(caplog: pytest.LogCaptureFixture) -> None:
+    encoder = it.Encoder("minilm", glossary={"miss the boat": "be too late"})
+    with caplog.at_level("INFO"):
+        encoder.search("He was late.", ["He missed the boat.", "It rained."])
+    assert "1 of 1 expressions" in caplog.text
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]

@@ -100,7 +100,9 @@ def test_the_mean_of_scores_has_an_interval_by_whole_idioms() -> None:
         return Difference(score_at(NDCG), 0.6, 0.4, 12, 6, (0.1, 0.2), by_cluster, changes=changes)
 
     ends = (0.2, 0.2)
-    assert "(+0.2000, 95% by idiom [+0.2000, +0.2000])" in beats_untrained([difference(ends)] * 2)
+    assert "(+0.2000, 95% by whole idioms [+0.2000, +0.2000], 6 idioms)" in beats_untrained(
+        [difference(ends)] * 2
+    )
     for other in (difference(None), difference(ends, changes[:-1]), difference(ends, changes[::-1])):
         assert "95%" not in beats_untrained([difference(ends), other])
 
