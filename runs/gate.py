@@ -1,11 +1,11 @@
-"""Makes idiomtune/encoder/gates/minilm.json: the gate of meanings that comes with the packaged MiniLM.
+"""Makes a gate of meanings that comes with the project: idiomtune/encoder/gates/<model>.json.
 
-    python runs/gate.py
+    python runs/gate.py minilm
+    python runs/gate.py mpnet_base [<its folder, in place of the download>]
 
 Fitted to MAGPIE ($IDIOM_DATA/magpie or the download) and the project's own sentences, without any idiom of
 IdioLink's. MAGPIE's sentences are drawn with the seed 0, and the fit draws nothing. Prints how well gates
-tell the usage of expressions that they were not fitted to, by five folds (docs/results/knowledge.md). Another
-model's figures: `python runs/gate.py <folder>`; nothing is written then.
+tell the usage of expressions that they were not fitted to, by five folds (docs/results/knowledge.md).
 """
 
 from __future__ import annotations
@@ -26,10 +26,14 @@ from idiomtune.io.terminal import log_to_stderr
 _FOLDS = 5
 
 
-def main(model: str = "minilm") -> None:
-    """Print the figures of a model's gate; write the gate, if it is the packaged model's."""
+def main(model: str = "minilm", folder: str | None = None) -> None:
+    """Print the figures of a model's gate, and write it.
+
+    Args:
+        model: its name in `conf/model/`.
+    """
     log_to_stderr()
-    encoder = Encoder.from_pretrained(model, glossary=[])
+    encoder = Encoder.from_pretrained(folder or model, glossary=[])
     usages = labelled_usages(read_glossary([GLOSSARIES / "idiolink.tsv"]).senses, whole=True)
     features, labels, names, layers, bare_features, num_bare = gate_examples(encoder, usages)
     bare = np.arange(len(names)) >= len(names) - num_bare
@@ -63,14 +67,13 @@ def main(model: str = "minilm") -> None:
         rows = (predicted >= low) & (predicted < low + 0.2)
         share = 100 * idiomatic[rows].mean()
         print(f"usage {low:.1f} to {low + 0.2:.1f}: {share:.0f}% of {rows.sum()} are idiomatic")
-    if model == "minilm":
-        gate = fit_usage_gate(features, labels, all_names, layers, bare_features, num_bare)
-        about = {
-            "model": "all-MiniLM-L6-v2",
-            "parameters": sum(p.numel() for p in encoder.parameters()),
-            "weights": encoder.weights_digest(),
-        }
-        write_text(GATES / "minilm.json", json.dumps(about | {"gate": gate._asdict()}) + "\n")
+    gate = fit_usage_gate(features, labels, all_names, layers, bare_features, num_bare)
+    about = {
+        "model": model,
+        "parameters": sum(p.numel() for p in encoder.parameters()),
+        "weights": encoder.weights_digest(),
+    }
+    write_text(GATES / f"{model}.json", json.dumps(about | {"gate": gate._asdict()}) + "\n")
 
 
 if __name__ == "__main__":

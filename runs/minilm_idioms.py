@@ -1,4 +1,4 @@
-"""Makes idiomtune/encoder/adapters/minilm_idioms: MiniLM, taught to read meanings after expressions.
+"""Makes runs/minilm_idioms: MiniLM, taught to read meanings after expressions.
 
     python runs/minilm_idioms.py <folder with WordNet's data.noun, data.verb, data.adj and data.adv>
 
@@ -40,7 +40,7 @@ from idiomtune.io.terminal import log_to_stderr, progress_bar
 from idiomtune.requests import Request, Usage
 
 log = logging.getLogger(__name__)
-OUTPUT = Path("idiomtune/encoder/adapters/minilm_idioms")
+OUTPUT = Path("runs/minilm_idioms")
 _SEED, _EPOCHS, _BATCH, _WARMUP, _MAX_NORM = 42, 3, 64, 0.1, 1.0
 _RANK, _LEARNING_RATE = 32, 1e-3
 _MAX_USES = 8  # of MAGPIE's, of each usage of an expression

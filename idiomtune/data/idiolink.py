@@ -54,6 +54,7 @@ INSTRUCTION = (
     "that contain a span conveying the same conceptual meaning."
 )
 
+ALL = "all"  # the name of train and val together
 REPO = str(IDIOLINK.hub)
 REVISION = "main"  # all files are fetched from the commit that it means at the time
 REVISION_BY = "IDIOM_IDIOLINK_REVISION"  # names another; its files have no known sums
@@ -208,16 +209,19 @@ def load_split(root: Path, name: str) -> Split:
 
     Args:
         root: folder with one sub-folder a split, each with `indexes.json` and `queries.json`.
-        name: a split, or several joined by `+`: the queries of the first over the documents of all.
+        name: a split, or several joined by `+`: the queries of the first over the documents of all. Or
+            `all`: the queries and documents of train and val, 32 idioms, for models trained on none.
 
     Raises:
         UserError: for anything that is wrong with the files, naming file, record and field.
     """
-    names = name.split("+")
+    names = ["train", "val"] if name == ALL else name.split("+")
     if len(set(names)) < len(names):
         raise UserError(f"split {name!r} names a split twice")
     parts = [_read_split(root, part) for part in names]
-    split = replace(_join(name, parts), queries=parts[0].queries)
+    split = _join(name, parts)
+    if name != ALL:
+        split = replace(split, queries=parts[0].queries)
     _check_relevance(split)
     return split
 

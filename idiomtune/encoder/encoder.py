@@ -43,6 +43,7 @@ from idiomtune.encoder.forward import (
     PooledSentence,
     WithLayers,
     evaluation_mode,
+    first_layers,
     in_request_order,
     plan_batches,
     pool_sentences,
@@ -391,12 +392,17 @@ class Encoder(nn.Module):
             "raw_spans": self.raw_spans,
         }
 
-    def weights_digest(self) -> str:
-        """SHA-256 of all weights and their names, to check that a base model is the same as before."""
+    def weights_digest(self, dimensions: int | None = None) -> str:
+        """SHA-256 of all weights and their names, to check that a base model is the same as before.
+
+        Args:
+            dimensions: only parameters of so many.
+        """
         digest = hashlib.sha256()
         for name, p in self.named_parameters():
-            digest.update(name.encode())
-            digest.update(p.detach().cpu().contiguous().numpy().tobytes())
+            if dimensions is None or p.dim() == dimensions:
+                digest.update(name.encode())
+                digest.update(p.detach().cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
 
     def digest(self) -> str:
@@ -887,12 +893,14 @@ class Encoder(nn.Module):
             on_progress: as of :meth:`forward`.
         """
         pieces, order = [], []
-        for batch in self.forward_batches(requests):
-            features, _ = self._run(batch.texts, with_layers=True)
-            pieces.append(self._usage_features(batch, features, layers).cpu())
-            order += batch.requests
-            if on_progress is not None:
-                on_progress(batch.num_texts)
+        # One layer more: what the last one gives, some models normalise.
+        with first_layers(self.transformer, max(layers) + 1):
+            for batch in self.forward_batches(requests):
+                features, _ = self._run(batch.texts, with_layers=True)
+                pieces.append(self._usage_features(batch, features, layers).cpu())
+                order += batch.requests
+                if on_progress is not None:
+                    on_progress(batch.num_texts)
         return in_request_order(torch.cat(pieces), order)
 
     def _usage_features(self, batch: ForwardBatch, features: dict[str, Any], layers: Sequence[int]) -> Tensor:

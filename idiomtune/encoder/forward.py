@@ -62,6 +62,27 @@ class WithLayers:
         return getattr(self._transformer, name)
 
 
+@contextmanager
+def first_layers(transformer: nn.Module, number: int) -> Iterator[None]:
+    """Within this context a transformer ends after this many layers, if it has all of them in one list."""
+    depth = getattr(getattr(transformer, "config", None), "num_hidden_layers", 0)
+    lists = [
+        (parent, name, child)
+        for parent in transformer.modules()
+        for name, child in parent.named_children()
+        if isinstance(child, nn.ModuleList) and len(child) == depth
+    ]
+    if len(lists) != 1 or number >= depth:
+        yield
+        return
+    ((parent, name, layers),) = lists
+    setattr(parent, name, layers[:number])
+    try:
+        yield
+    finally:
+        setattr(parent, name, layers)
+
+
 def use_short_attention(transformer: PreTrainedModel) -> None:
     """Replace PyTorch's attention by :func:`attend` in a model on a CPU; other devices keep it."""
     if transformer.device.type == "cpu" and transformer.config._attn_implementation == "sdpa":

@@ -5,6 +5,7 @@ A gate is the checkpoint's, or for models that were never trained with one: ship
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import math
 import time
@@ -38,6 +39,7 @@ _EXPRESSION_SHARE = 0.5  # of a meaning as a text of its own, beside 1 for the m
 _PENALTY = 1.0
 _DIFFERENCE = 1.5  # weight of how an expression differs from itself alone, among the features
 _BARE_WEIGHT = 0.2  # of all uses without context, beside 1 for all others
+_SHALLOW = 6  # layers of a model of which the gate reads nearly all
 _DIGITS = 6  # of a gate's numbers: a third of the file
 
 LoadUsages = Callable[[Iterable[str]], list[Usage]]  # from idioms that it leaves out
@@ -283,11 +285,20 @@ def gate_of(encoder: Any, labelled: LoadUsages) -> UsageClassifier:
 
 
 def shipped_gate(encoder: Any) -> UsageClassifier | None:
-    """The gate that comes with the project for a model of these weights."""
+    """The gate that comes with the project for a model of these weights.
+
+    A gate that was fitted to weights of four bits is recognised by the parameters that were not rounded.
+    """
     num_parameters = sum(p.numel() for p in encoder.parameters())
     for file in sorted(GATES.glob("*.json")):
         content = read_json(file)
-        if content["parameters"] == num_parameters and content["weights"] == encoder.weights_digest():
+        if content["parameters"] != num_parameters:
+            continue
+        if vectors := content.get("vectors"):
+            is_same = vectors == encoder.weights_digest(dimensions=1)
+        else:
+            is_same = content["weights"] == encoder.weights_digest()
+        if is_same:
             return _read(content["gate"])
     return None
 
@@ -322,8 +333,7 @@ def exclude_scored_idioms(encoder: Any, labelled: LoadUsages, held_out: Callable
 
 def fitted_gate(encoder: Any, labelled: LoadUsages) -> UsageClassifier:
     """A gate fitted without IdioLink's idioms, cached."""
-    usages = labelled(read_glossary([GLOSSARIES / "idiolink.tsv"]).senses)
-
+    usages = sampled_usages(labelled(read_glossary([GLOSSARIES / "idiolink.tsv"]).senses))
     bare = encoder.reading(None)
 
     def fit(file: Path) -> None:
@@ -332,6 +342,14 @@ def fitted_gate(encoder: Any, labelled: LoadUsages) -> UsageClassifier:
 
     facts = [(usage.sentence, usage.span, usage.is_idiomatic) for usage in usages]
     return _read(read_json(cached_file("gates", [_VERSION, bare.digest(), facts], fit, suffix=".json")))
+
+
+def sampled_usages(usages: Sequence[Usage]) -> list[Usage]:
+    """One sentence of each expression in each usage, drawn by its text: fewer, which fit as well."""
+    drawn: dict[tuple[str, bool], Usage] = {}
+    for usage in sorted(usages, key=lambda usage: hashlib.sha256(usage.sentence.encode()).digest()):
+        drawn.setdefault((usage.phrase, usage.is_idiomatic), usage)
+    return list(drawn.values())
 
 
 def fit_gate(encoder: Any, usages: Sequence[Usage]) -> UsageClassifier:
@@ -381,9 +399,9 @@ def gate_examples(
         for num_words in range(3)
     )
     requests, labels, names = zip(*uses, *bare, strict=True)
-    # All but the embeddings of tokens and the last: layers 1 to 5 of 6; 2, 4, …, 10 of 12.
+    # Layers 1 to 5 of 6; of a deeper model 2, 4, 6 and 8 of 12, which tell usages as well as later ones.
     depth = encoder.transformer.config.num_hidden_layers
-    layers = sorted({math.ceil(depth * sixth / 6) for sixth in range(1, 6)})
+    layers = sorted({math.ceil(depth * sixth / 6) for sixth in range(1, 6 if depth <= _SHALLOW else 5)})
     distinct = list(dict.fromkeys(names))
     read = [*requests, *map(bare_expression, distinct)]
     with progress_bar("fitting the gate of meanings", encoder.num_texts(read)) as advance:

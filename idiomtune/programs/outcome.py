@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +16,14 @@ from torch import nn
 from idiomtune.benchmarks import Benchmark
 from idiomtune.benchmarks.suite import Scorecard, Suite
 from idiomtune.config import TrainSettings
+from idiomtune.data.locations import held_out_idioms
+from idiomtune.data.usages import labelled_usages
 from idiomtune.declarations.score import score_card
 from idiomtune.encoder.build import build_encoder
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary_record import glossary_note, learned_glossaries
 from idiomtune.encoder.parity import compare_loaded
+from idiomtune.encoder.usage_gate import exclude_scored_idioms
 from idiomtune.errors import InvariantError, UserError
 from idiomtune.hub.model_card import model_card
 from idiomtune.io.files import write_json, write_jsonl, write_text
@@ -86,15 +90,20 @@ def check_model(context: TrainContext, prepared: Prepared, retention: TrainedMod
 def score_untrained(context: TrainContext, suite: Suite) -> tuple[Scores, Encoder | None]:
     """The scores of the untrained model, stored in `baseline.json` for resuming.
 
+    It reads a glossary as its users would, by a gate (but for the sample, which fits none).
+
     Returns:
-        The scores, and the model as it was loaded; None if its scores were known.
+        The scores, and the model as it was loaded; None if its scores were known, or it reads a glossary.
     """
     settings, processes, trainer = context.settings, context.processes, context.settings.trainer
     path = context.run.path / BASELINE[0]
     if recorded := processes.from_main(context.run.baseline):
         return recorded, None
     with context.accelerator.local_main_process_first():
-        encoder = build_encoder(settings.model, context.placement)
+        load_usages = None if settings.data.sample else partial(labelled_usages, settings=settings)
+        encoder = build_encoder(settings.model, context.placement, labelled=load_usages)
+        if load_usages is not None:
+            exclude_scored_idioms(encoder, load_usages, partial(held_out_idioms, settings))
     context.run.update(untrained_weights=sample_weights(encoder))
     scorecard = suite.run(encoder, keep=settings.eval.cache)
     scores = scorecard.scores
@@ -117,7 +126,7 @@ def score_untrained(context: TrainContext, suite: Suite) -> tuple[Scores, Encode
     processes.from_main(write)
     encoder.truncated_spans.clear()  # so that training reports its own
     encoder.truncated.clear()
-    return scores, encoder
+    return scores, encoder if encoder.meanings is None else None
 
 
 def score_best(

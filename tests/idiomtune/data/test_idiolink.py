@@ -108,6 +108,9 @@ def test_joined_split_has_the_first_ones_queries_and_all_documents(sample_root: 
     both = load_split(sample_root, "val+train")
     assert both.queries == val.queries
     assert both.documents == val.documents + train.documents
+    whole = load_split(sample_root, "all")
+    assert set(whole.queries) == {*val.queries, *train.queries}
+    assert set(whole.documents) == set(both.documents)
 
 
 def test_instruction_quotes_the_span_and_keeps_the_usage_secret() -> None:

@@ -1,7 +1,9 @@
 """Shipped gates and fitted ones: which model gets which, and how well the shipped one tells usages."""
 
+import json
 import math
 from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,14 @@ from idiomtune.encoder.choose_glossary import choose_meanings, with_gate
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import GLOSSARIES, Meanings, read_glossary
 from idiomtune.encoder.loading import model_settings
-from idiomtune.encoder.usage_gate import exclude_scored_idioms, fitted_gate, gate_examples, shipped_gate
+from idiomtune.encoder.usage_gate import (
+    GATES,
+    exclude_scored_idioms,
+    fitted_gate,
+    gate_examples,
+    sampled_usages,
+    shipped_gate,
+)
 from idiomtune.errors import UserError
 from idiomtune.programs.evaluate import evaluate as score_model
 from idiomtune.requests import Request, Usage
@@ -96,7 +105,9 @@ def test_other_models_are_fitted_once(tiny: Encoder, monkeypatch: pytest.MonkeyP
     assert fitted_gate(tiny, few) == fitted.gate
     assert with_gate(tiny, OURS, asked, few, is_trained=True) == replace(OURS, gate=fitted.gate)
     with pytest.raises(TypeError):  # other sentences, another gate
-        fitted_gate(tiny, lambda unseen: few(unseen)[:6])
+        fitted_gate(
+            tiny, lambda unseen: [replace(usage, sentence=f"The {usage.sentence}") for usage in few(unseen)]
+        )
 
 
 def test_a_gate_that_knows_what_is_held_out_is_fitted_without_or_warned_of(
@@ -202,3 +213,62 @@ def test_the_shipped_gate_on_real_queries(minilm: Encoder, real_data: Path) -> N
     right = [(value > 0.5) == label for value, label in zip(told, labels, strict=True)]
     assert sum(right) > 86
     assert metrics.roc_auc_score(labels, told) > 0.95
+
+
+def test_a_fit_takes_one_sentence_of_each_use_whatever_their_order() -> None:
+    usages = [*few(["in the dock"]), Usage("x", "home run", "a home run", (2, 10), True)]
+    drawn = sampled_usages(usages)
+    assert {(usage.phrase, usage.is_idiomatic) for usage in drawn} == {
+        ("break the ice", True),
+        ("break the ice", False),
+        ("home run", True),
+    }
+    assert len(drawn) == 3
+    assert sampled_usages(usages[::-1]) == drawn
+
+
+@pytest.mark.parametrize("layers", [[0], [0, 1], [1, 2]])
+def test_the_pass_that_ends_early_gives_the_same_features(
+    layers: list[int], minilm: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = [
+        Request(text, (4, 9), pooling="usage_terms", with_meanings=False)
+        for text in ("The ships broke the ice.", "The joke at dinner broke the ice of a long evening.")
+    ]
+    bare = minilm.reading(None)
+    depth = len(bare.transformer.encoder.layer)  # type: ignore[union-attr, arg-type]
+    early = bare.usage_features(requests, layers)
+    assert len(bare.transformer.encoder.layer) == depth  # type: ignore[union-attr, arg-type]
+    monkeypatch.setattr("idiomtune.encoder.encoder.first_layers", lambda *_: nullcontext())
+    assert torch.equal(early, bare.usage_features(requests, layers))
+
+
+def test_a_gate_is_of_its_models_weights_alone() -> None:
+    """Every shipped gate names the weights that it is for, and is small."""
+    assert {path.stem for path in GATES.glob("*.json")} == {"minilm", "mpnet_base", "me5_small"}
+    for path in GATES.glob("*.json"):
+        assert path.stat().st_size < 200_000
+    encoder = Encoder("minilm", device="cpu")
+    assert shipped_gate(encoder) is not None
+    with torch.no_grad():
+        next(encoder.parameters())[0, 0] += 1
+    assert shipped_gate(encoder) is None
+
+
+def test_a_gate_fitted_to_rounded_weights_is_known_by_those_that_are_not_rounded(
+    tiny: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = constant_gate(tiny.dimension, 0.0)
+    content = {
+        "parameters": sum(p.numel() for p in tiny.parameters()),
+        "vectors": tiny.weights_digest(dimensions=1),
+        "gate": gate._asdict(),
+    }
+    (tmp_path / "tiny.json").write_text(json.dumps(content))
+    monkeypatch.setattr(usage_gate, "GATES", tmp_path)
+    with torch.no_grad():
+        next(p for p in tiny.parameters() if p.dim() == 2).mul_(1.01)
+    assert shipped_gate(tiny) == gate
+    with torch.no_grad():
+        next(p for p in tiny.parameters() if p.dim() == 1).add_(1.0)
+    assert shipped_gate(tiny) is None

@@ -20,7 +20,6 @@ from huggingface_hub.errors import HfHubHTTPError
 from idiomtune.config import PushSettings, TrainSettings, check
 from idiomtune.config.command_line import rewrite_arguments
 from idiomtune.data.sources import SAMPLE_ROOT
-from idiomtune.declarations.models import model_values
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.hub.model_card import (
     LicensedSource,
@@ -493,8 +492,6 @@ def test_whose_models_glossaries_data_and_texts_are(tmp_path: Path) -> None:
     config = composed("config")
     minilm = "sentence-transformers/all-MiniLM-L6-v2"
     assert base_model(config) == LicensedSource(minilm, "apache-2.0", minilm)
-    adapted = base_model({"model": model_values("minilm_idioms")})
-    assert adapted == LicensedSource("minilm_idioms", "cc-by-4.0", minilm)
     for name, licence in (("Gemma", "gemma"), ("Other", None), ("see there", None)):
         about = {"path": "org/name", "about": {"licence": name}}
         assert base_model({"model": about}) == LicensedSource("org/name", licence, "org/name")

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from idiomtune.benchmarks import embeddings
 from idiomtune.config import EvaluateSettings, check
+from idiomtune.data.sources import SAMPLE_ROOT
+from idiomtune.encoder.encoder import Encoder
 from idiomtune.programs.evaluate import evaluate as score_model
+from idiomtune.requests import Usage
+from tests.tiny_models import constant_gate
 from tests.tiny_runs import composed, train
 
 
@@ -55,3 +60,31 @@ def test_a_glossary_whose_expressions_do_not_occur_is_said_with_the_scores(
         score_model(check(EvaluateSettings, settings))
         noted.append("no expression occurs" in capsys.readouterr().out.replace("\n", " "))
     assert noted == [False, True]
+
+
+def test_the_baseline_reads_a_glossary_by_a_gate_as_an_evaluation_does(
+    tiny: Encoder, tiny_path: Path, tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = constant_gate(tiny.dimension, 1.0)
+    monkeypatch.setattr("idiomtune.encoder.choose_glossary.fitted_gate", lambda *_: gate)
+    texts = [(f"{n} ships pulled the plug", n % 2 == 0) for n in range(4)]
+    usages = [Usage(str(n), "pull the plug", text, (8, 23), used) for n, (text, used) in enumerate(texts)]
+    for module in ("check", "outcome", "evaluate"):
+        monkeypatch.setattr(f"idiomtune.programs.{module}.labelled_usages", lambda *_, **__: usages)
+    root = f"data.root={SAMPLE_ROOT / 'idiolink'}"
+    glossary = [root, "model.glossary=sample", "model.glossary_gate=true"]
+    train(tmp_path / "run", [*options, *glossary, "data=public", "trainer.max_steps=1"])
+    baseline = json.loads((tmp_path / "run" / "baseline.json").read_text(encoding="utf-8"))
+    given = (
+        "model=pretrained",
+        f"model.path={tiny_path}",
+        "device=cpu",
+        "benchmarks=[idiolink]",
+        "split=[val]",
+    )
+    scores = score_model(check(EvaluateSettings, composed("evaluate", *given, *glossary)))
+    shared = baseline.keys() & scores.keys()
+    assert shared
+    assert {key: baseline[key] for key in shared} == pytest.approx(
+        {key: scores[key] for key in shared}, abs=1e-6
+    )
