@@ -39,7 +39,7 @@ _EXPRESSION_SHARE = 0.5  # of a meaning as a text of its own, beside 1 for the m
 _PENALTY = 1.0
 _DIFFERENCE = 1.5  # weight of how an expression differs from itself alone, among the features
 _BARE_WEIGHT = 0.2  # of all uses without context, beside 1 for all others
-_SHALLOW = 6  # layers of a model of which the gate reads nearly all
+_SHALLOW = 6  # layers of a model of which a gate reads nearly all, and which all sentences are read by
 _DIGITS = 6  # of a gate's numbers: a third of the file
 
 LoadUsages = Callable[[Iterable[str]], list[Usage]]  # from idioms that it leaves out
@@ -333,23 +333,35 @@ def exclude_scored_idioms(encoder: Any, labelled: LoadUsages, held_out: Callable
 
 def fitted_gate(encoder: Any, labelled: LoadUsages) -> UsageClassifier:
     """A gate fitted without IdioLink's idioms, cached."""
-    usages = sampled_usages(labelled(read_glossary([GLOSSARIES / "idiolink.tsv"]).senses))
+    usages = labelled(read_glossary([GLOSSARIES / "idiolink.tsv"]).senses)
     bare = encoder.reading(None)
 
     def fit(file: Path) -> None:
         log.warning("a gate is fitted to this model, once; it takes minutes")
-        write_json(file, fit_gate(bare, usages)._asdict())
+        write_json(file, fit_gate(bare, enough_usages(bare, usages))._asdict())
 
     facts = [(usage.sentence, usage.span, usage.is_idiomatic) for usage in usages]
     return _read(read_json(cached_file("gates", [_VERSION, bare.digest(), facts], fit, suffix=".json")))
 
 
-def sampled_usages(usages: Sequence[Usage]) -> list[Usage]:
-    """One sentence of each expression in each usage, drawn by its text: fewer, which fit as well."""
+def enough_usages(encoder: Any, usages: Sequence[Usage]) -> Sequence[Usage]:
+    """Those that a gate needs: all, or for a deep model one sentence of each expression in each usage.
+
+    A fifth of the sentences fits a deep model as well. They are drawn by their texts; those without a span,
+    which are the user's training data, stay.
+    """
+    if _depth(encoder) <= _SHALLOW:
+        return usages
     drawn: dict[tuple[str, bool], Usage] = {}
     for usage in sorted(usages, key=lambda usage: hashlib.sha256(usage.sentence.encode()).digest()):
-        drawn.setdefault((usage.phrase, usage.is_idiomatic), usage)
-    return list(drawn.values())
+        if usage.span is not None:
+            drawn.setdefault((usage.phrase, usage.is_idiomatic), usage)
+    return [*(usage for usage in usages if usage.span is None), *drawn.values()]
+
+
+def _depth(encoder: Any) -> int:
+    depth: int = encoder.transformer.config.num_hidden_layers
+    return depth
 
 
 def fit_gate(encoder: Any, usages: Sequence[Usage]) -> UsageClassifier:
@@ -400,7 +412,7 @@ def gate_examples(
     )
     requests, labels, names = zip(*uses, *bare, strict=True)
     # Layers 1 to 5 of 6; of a deeper model 2, 4, 6 and 8 of 12, which tell usages as well as later ones.
-    depth = encoder.transformer.config.num_hidden_layers
+    depth = _depth(encoder)
     layers = sorted({math.ceil(depth * sixth / 6) for sixth in range(1, 6 if depth <= _SHALLOW else 5)})
     distinct = list(dict.fromkeys(names))
     read = [*requests, *map(bare_expression, distinct)]

@@ -15,7 +15,7 @@ from idiomtune.declarations.score import ScoreTable
 from idiomtune.encoder.forward import evaluation_mode
 from idiomtune.encoder.parity import compare_saved, texts_to_compare
 from idiomtune.encoder.sharding import full_state, is_sharded
-from idiomtune.encoder.usage_gate import fit_gate
+from idiomtune.encoder.usage_gate import enough_usages, fit_gate
 from idiomtune.errors import Interrupted, UserError, resume_command
 from idiomtune.io.files import as_os_errors
 from idiomtune.io.hub import first_line
@@ -187,7 +187,9 @@ def score_and_save(training: Training, *, last: bool) -> None:
     with training.invariants.while_scoring(), training.retention.exported_weights():
         if usages and encoder.meanings is not None:  # the gate is for how the encoder embeds now
             with evaluation_mode(encoder):
-                encoder.meanings = encoder.meanings.override(gate=fit_gate(encoder, usages))
+                encoder.meanings = encoder.meanings.override(
+                    gate=fit_gate(encoder, enough_usages(encoder, usages))
+                )
         training.suite.keeps_embeddings = last  # it may be the best, which is scored once more
         scorecard = training.suite.run(encoder, only=training.scored)
     scores = scorecard.scores | scorecard.undefined

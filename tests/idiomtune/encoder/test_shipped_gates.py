@@ -22,10 +22,10 @@ from idiomtune.encoder.glossary import GLOSSARIES, Meanings, read_glossary
 from idiomtune.encoder.loading import model_settings
 from idiomtune.encoder.usage_gate import (
     GATES,
+    enough_usages,
     exclude_scored_idioms,
     fitted_gate,
     gate_examples,
-    sampled_usages,
     shipped_gate,
 )
 from idiomtune.errors import UserError
@@ -105,9 +105,7 @@ def test_other_models_are_fitted_once(tiny: Encoder, monkeypatch: pytest.MonkeyP
     assert fitted_gate(tiny, few) == fitted.gate
     assert with_gate(tiny, OURS, asked, few, is_trained=True) == replace(OURS, gate=fitted.gate)
     with pytest.raises(TypeError):  # other sentences, another gate
-        fitted_gate(
-            tiny, lambda unseen: [replace(usage, sentence=f"The {usage.sentence}") for usage in few(unseen)]
-        )
+        fitted_gate(tiny, lambda unseen: few(unseen)[:6])
 
 
 def test_a_gate_that_knows_what_is_held_out_is_fitted_without_or_warned_of(
@@ -215,16 +213,20 @@ def test_the_shipped_gate_on_real_queries(minilm: Encoder, real_data: Path) -> N
     assert metrics.roc_auc_score(labels, told) > 0.95
 
 
-def test_a_fit_takes_one_sentence_of_each_use_whatever_their_order() -> None:
+def test_a_deep_models_gate_takes_one_sentence_of_each_use_whatever_their_order(tiny: Encoder) -> None:
     usages = [*few(["in the dock"]), Usage("x", "home run", "a home run", (2, 10), True)]
-    drawn = sampled_usages(usages)
+    assert enough_usages(tiny, usages) == usages
+    tiny.transformer.config.num_hidden_layers = 12  # type: ignore[union-attr]
+    drawn = enough_usages(tiny, usages)
     assert {(usage.phrase, usage.is_idiomatic) for usage in drawn} == {
         ("break the ice", True),
         ("break the ice", False),
         ("home run", True),
     }
     assert len(drawn) == 3
-    assert sampled_usages(usages[::-1]) == drawn
+    assert enough_usages(tiny, usages[::-1]) == drawn
+    of_user = [Usage("", "", f"{n} ships", None, True) for n in range(3)]
+    assert list(enough_usages(tiny, [*usages, *of_user]))[:3] == of_user
 
 
 @pytest.mark.parametrize("layers", [[0], [0, 1], [1, 2]])
