@@ -17,6 +17,7 @@ import numpy as np
 from scipy.stats import rankdata
 
 from idiomtune.data.usages import labelled_usages
+from idiomtune.declarations.models import model_names
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import GLOSSARIES, read_glossary
 from idiomtune.encoder.usage_gate import GATES, fit_usage_gate, gate_examples
@@ -32,6 +33,8 @@ def main(model: str = "minilm", folder: str | None = None) -> None:
     Args:
         model: its name in `conf/model/`.
     """
+    if model not in model_names():
+        sys.exit(f"{model}: there is no such model in conf/model/")
     log_to_stderr()
     encoder = Encoder.from_pretrained(folder or model, glossary=[])
     usages = labelled_usages(read_glossary([GLOSSARIES / "idiolink.tsv"]).senses, whole=True)

@@ -215,15 +215,24 @@ def load_split(root: Path, name: str) -> Split:
     Raises:
         UserError: for anything that is wrong with the files, naming file, record and field.
     """
-    names = ["train", "val"] if name == ALL else name.split("+")
+    names = document_splits(name)
     if len(set(names)) < len(names):
         raise UserError(f"split {name!r} names a split twice")
     parts = [_read_split(root, part) for part in names]
-    split = _join(name, parts)
-    if name != ALL:
-        split = replace(split, queries=parts[0].queries)
+    queries = tuple(query for part in parts[: len(query_splits(name))] for query in part.queries)
+    split = replace(_join(name, parts), queries=queries)
     _check_relevance(split)
     return split
+
+
+def document_splits(name: str) -> list[str]:
+    """The splits whose documents `val+train` or `all` has."""
+    return ["train", "val"] if name == ALL else name.split("+")
+
+
+def query_splits(name: str) -> list[str]:
+    """The splits whose queries `val+train` or `all` has, which come first among those of its documents."""
+    return document_splits(name)[: None if name == ALL else 1]
 
 
 def fold_splits(root: Path, fold: int, folds: int) -> tuple[Split, Split]:

@@ -564,7 +564,7 @@ class Encoder(nn.Module):
 
     def _log_coverage(self, texts: Iterable[str]) -> None:
         """Log once how many of the glossary's expressions occur in the texts that are embedded first."""
-        if self.meanings is not None and not self._has_logged_coverage:
+        if self.meanings is not None and not self._has_logged_coverage and (texts := list(texts)):
             self._has_logged_coverage = True
             self.meanings.log_coverage(texts, "the texts that are embedded first")
 
@@ -861,13 +861,19 @@ class Encoder(nn.Module):
         embeddings: Tensor = self._run(texts)[0]["token_embeddings"]
         return embeddings
 
-    def _run(self, texts: list[list[int]], *, with_layers: bool = False) -> tuple[dict[str, Any], Tensor]:
-        """The features of texts up to the pooling, and the transformer's last hidden states (B, T, D)."""
+    def _run(
+        self, texts: list[list[int]], *, with_layers: nn.Module | None = None
+    ) -> tuple[dict[str, Any], Tensor]:
+        """The features of texts up to the pooling, and the transformer's last hidden states (B, T, D).
+
+        Args:
+            with_layers: the transformer, or its first layers, if its hidden layers are wanted too.
+        """
         transformer, *others = list(self.model)[: self._pooling_at]
         options = {}
-        if with_layers:
+        if with_layers is not None:
             transformer = copy(transformer)  # the module around the transformer, which stays as it is
-            vars(transformer)["_modules"] = {"model": WithLayers(self.transformer)}
+            vars(transformer)["_modules"] = {"model": WithLayers(with_layers)}
             options["output_hidden_states"] = True
         features = transformer(self._tokenizer.pad(texts, self.device), **options)  # of (B, T) each
         hidden = features["token_embeddings"]
@@ -893,14 +899,16 @@ class Encoder(nn.Module):
             on_progress: as of :meth:`forward`.
         """
         pieces, order = [], []
-        # One layer more: what the last one gives, some models normalise.
-        with first_layers(self.transformer, max(layers) + 1):
-            for batch in self.forward_batches(requests):
-                features, _ = self._run(batch.texts, with_layers=True)
-                pieces.append(self._usage_features(batch, features, layers).cpu())
-                order += batch.requests
-                if on_progress is not None:
-                    on_progress(batch.num_texts)
+        # One layer more: what the last one gives, some models normalise. A pooling may need all of them.
+        transformer = self.transformer
+        if self._pooling_at == 1:
+            transformer = first_layers(transformer, max(layers) + 1)
+        for batch in self.forward_batches(requests):
+            features, _ = self._run(batch.texts, with_layers=transformer)
+            pieces.append(self._usage_features(batch, features, layers).cpu())
+            order += batch.requests
+            if on_progress is not None:
+                on_progress(batch.num_texts)
         return in_request_order(torch.cat(pieces), order)
 
     def _usage_features(self, batch: ForwardBatch, features: dict[str, Any], layers: Sequence[int]) -> Tensor:
@@ -912,7 +920,7 @@ class Encoder(nn.Module):
         return usage_features([every[layer] for layer in layers], batch)
 
     def _embed_batch(self, batch: ForwardBatch) -> Tensor:
-        features, hidden = self._run(batch.texts, with_layers=bool(batch.usages))
+        features, hidden = self._run(batch.texts, with_layers=self.transformer if batch.usages else None)
         pooling, *after = list(self.model)[self._pooling_at :]
         pooled = pool_sentences(pooling, features, batch.sentences)
         if batch.spans and not self.raw_spans:

@@ -32,7 +32,7 @@ from idiomtune.requests import Request, Usage
 log = logging.getLogger(__name__)
 
 GATES = Path(__file__).parent / "gates"  # made by runs/gate.py
-_VERSION = 4  # of what is fitted: kept gates of others are not read
+_VERSION = 5  # of what is fitted: kept gates of others are not read
 # Chosen on folds over MAGPIE's expressions and on IdioLink's training idioms (docs/results/knowledge.md).
 _WEIGHTS = {"beside": 0.6, "in_place": 0.8}
 _EXPRESSION_SHARE = 0.5  # of a meaning as a text of its own, beside 1 for the meaning in the sentence
@@ -294,11 +294,13 @@ def shipped_gate(encoder: Any) -> UsageClassifier | None:
         content = read_json(file)
         if content["parameters"] != num_parameters:
             continue
-        if vectors := content.get("vectors"):
-            is_same = vectors == encoder.weights_digest(dimensions=1)
-        else:
-            is_same = content["weights"] == encoder.weights_digest()
-        if is_same:
+        if content["weights"] == encoder.weights_digest():
+            return _read(content["gate"])
+        if content.get("vectors") == encoder.weights_digest(dimensions=1):
+            message = (
+                "the gate of %s is used: its weights of four bits have the biases and norms of this model"
+            )
+            log.info(f"{message} (fine-tuned by adapters, it needs one of its own)", content["model"])
             return _read(content["gate"])
     return None
 

@@ -24,7 +24,7 @@ class Formatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  logging's name
         if record.levelno >= logging.WARNING:
-            record.message = f"warning: {record.message}"
+            record.message = f"{record.levelname.lower()}: {record.message}"
         return super().formatMessage(record)
 
     def format(self, record: logging.LogRecord) -> str:

@@ -17,8 +17,10 @@ from idiomtune.data.idiolink import (
     available_splits,
     check_disjoint,
     document_request,
+    document_splits,
     draw_tuples,
     load_split,
+    query_splits,
     read_released,
     released_file,
     training_request,
@@ -101,7 +103,7 @@ class IdioLinkOptions(ContrastiveOptions):
         splits = [load_split(root, name) for name in available_splits(root)]
         check_disjoint(splits)
         for name in settings.splits("idiolink"):
-            if name != CV_SPLIT and name.split("+")[0] in self.split.split("+"):
+            if name != CV_SPLIT and set(query_splits(name)) & set(document_splits(self.split)):
                 log.warning(
                     "objective.split=%s is trained on and its queries are scored (split=%s): these scores "
                     "are of idioms that the model has seen",

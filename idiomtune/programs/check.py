@@ -63,8 +63,8 @@ def check(settings: TrainSettings) -> None:
     Raises:
         UserError: as the run would.
     """
-    log_placement(choose_device(settings.device, settings.precision))
     with warnings_logged() as warnings:
+        log_placement(choose_device(settings.device, settings.precision))
         prepared = prepare(settings)
     objective, benchmarks = prepared.objective, prepared.benchmarks
     steps = objective.epoch_steps(0, 1)

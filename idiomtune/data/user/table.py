@@ -34,7 +34,7 @@ _HEAD = 1000  # rows by whose values it is seen what columns mean
 _LIST = re.compile(r"""\[\s*(['"]).*\1\s*\]""", re.DOTALL)
 _ENTITY = re.compile(r"&(#\d+|#x[\da-fA-F]+|[a-zA-Z]{2,8}\d?);")
 _MANY = 0.1  # warn of a larger share of texts with marks
-_ALIKE = 0.75  # of two names of columns, of which one may be misspelled
+_MIN_LETTERS = 4  # of a name of a column that may be misspelled
 _INVISIBLE = ("Cc", "Cf", "Zs", "Zl", "Zp")  # categories: controls, formats, blanks
 
 
@@ -225,6 +225,17 @@ def _is_text(cells: Sequence[Any]) -> bool:
     return len({*texts}) > len(cells) / 2
 
 
+def _is_slip(name: str, alias: str) -> bool:
+    """Whether a name of four letters or more is an alias with one letter more, less, or exchanged."""
+    if name[:1] != alias[0] or min(len(name), len(alias)) < _MIN_LETTERS:
+        return False
+    differ = [a != b for a, b in zip(name, alias, strict=False)]
+    same = differ.index(True) if True in differ else len(differ)  # letters at the start
+    here, there = name[same:], alias[same:]
+    swapped = here[:2][::-1] + here[2:]
+    return here[1:] == there[1:] or here == there[1:] or here[1:] == there or swapped == there
+
+
 class UserTable:
     """A table's rows, in the first form that its columns make.
 
@@ -379,7 +390,7 @@ class UserTable:
             f"; {column!r} (is it {match[0]!r}?)"
             for column in header
             if (name := normalise(column)) not in all_aliases
-            and (match := difflib.get_close_matches(name, all_aliases, 1, _ALIKE))
+            and (match := difflib.get_close_matches(name, all_aliases, 1, 0.8))
         )
         self._forms = [self._nearest(header)]
         mapping = ", ".join(f"{role}: <column>" for role in self.form.required)
@@ -404,12 +415,14 @@ class UserTable:
         """Columns without a role that are called almost as one that the table lacks: a line each."""
         roles = {role for names in self.kinds.values() for role in names}
         used = {c for names in self.kinds.values() for columns in names.values() for c in columns}
-        aliases = [name for role in self.form.roles if role not in roles for name in self.form.roles[role]]
+        names_of = self.form.roles.items()
+        aliases = [name for role, names in names_of if role not in roles for name in names]
+        every = {name for _, names in names_of for name in names} | UNREAD
         for column in dict.fromkeys(column for header in self.kinds for column in header):
-            if column in used or normalise(column) in UNREAD:
-                continue
-            if match := difflib.get_close_matches(normalise(column), aliases, 1, _ALIKE):
-                yield f"{self.source.name}, field {column!r}: it is not read: is it {match[0]!r}?"
+            name = normalise(column)
+            match = next((alias for alias in aliases if _is_slip(name, alias)), None)
+            if match and column not in used and name not in every:
+                yield f"{self.source.name}, field {column!r}: it is not read: is it {match!r}?"
 
     def _check_chosen(self, header: Sequence[str]) -> None:
         """Raises UserError if the table does not have a column that the user chose."""

@@ -12,10 +12,12 @@ from idiomtune.data.idiolink import (
     Split,
     TrainingTuple,
     check_disjoint,
+    document_splits,
     draw_tuples,
     fold_splits,
     load_split,
     query_request,
+    query_splits,
     read_released,
     released_file,
     training_request,
@@ -232,3 +234,16 @@ def test_a_span_is_hidden_but_where_nothing_else_is_left(
     for mode, pooling in (("masked_sentence", "sentence"), ("masked_span", "span")):
         request = training_request(document, mode, "document")  # type: ignore[arg-type]
         assert (request.text, request.span, request.pooling) == (hidden, span, pooling)
+
+
+@pytest.mark.parametrize(
+    ("trained", "scored", "is_seen"),
+    [
+        ("train", "all", True),
+        ("all", "val", True),
+        ("train", "val+train", False),
+        ("val+train", "val", True),
+    ],
+)
+def test_what_is_trained_on_and_scored_is_known_by_splits(trained: str, scored: str, is_seen: bool) -> None:
+    assert bool(set(query_splits(scored)) & set(document_splits(trained))) == is_seen

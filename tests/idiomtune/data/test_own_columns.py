@@ -435,3 +435,23 @@ def test_a_sentence_and_its_paraphrase_are_a_pair(first: str, second: str, tmp_p
     splits = load(tmp_path, pairs(first, second, idiom=[f"x{i // 3}" for i in range(NUM)]))
     assert splits.train.form == "pairs"
     assert splits.train.store.has_groups
+
+
+@pytest.mark.parametrize(
+    "column", ["height", "tense", "native", "price", "position", "positive_id", "idiom_id", "age"]
+)
+def test_a_name_of_another_meaning_is_no_slip(column: str, tmp_path: Path, caplog: Log) -> None:
+    load(tmp_path, pairs("anchor", "positive", **{column: [f"x{i}" for i in range(NUM)]}))
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+
+
+def test_a_column_that_the_user_leaves_out_is_no_slip(tmp_path: Path, caplog: Log) -> None:
+    table = pairs("anchor", "positive", idiom=[f"x{i // 3}" for i in range(NUM)])
+    load(tmp_path, table, columns={"idiom": None})
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+
+
+def test_parts_of_speech_are_no_paraphrases(tmp_path: Path) -> None:
+    texts = [f"Sentence number {i} is here." for i in range(NUM)]
+    table = {"sentence": texts, "idiom": [f"x{i // 3}" for i in range(NUM)], "pos": in_turn("VERB", "NOUN")}
+    assert load(tmp_path, table).train.form == "sentences"

@@ -245,3 +245,12 @@ def test_code_that_comes_with_a_checkpoint_is_not_run_unasked(
     (folder / "config.json").write_text(json.dumps(config | {"model_type": "own"}), encoding="utf-8")
     with pytest.raises(UserError, match=r"model\.trust_remote_code=true"):
         load(folder, "lasttoken")
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_pass_for_a_gate_may_end_early(name: str, paths: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = load(paths(name))
+    requests = [Request("a dog broke the ice", (6, 11), pooling="usage_terms", with_meanings=False)]
+    early = encoder.usage_features(requests, [0])
+    monkeypatch.setattr("idiomtune.encoder.encoder.first_layers", lambda transformer, _: transformer)
+    assert torch.equal(early, encoder.usage_features(requests, [0]))
