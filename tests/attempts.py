@@ -142,10 +142,10 @@ class Points:
             self._reach(what)
             return forward(encoder, *arguments)
 
-        def watched_build(*arguments: Any) -> Encoder:
-            if arguments[-1] == self._folder / "best":
+        def watched_build(*arguments: Any, **options: Any) -> Encoder:
+            if self._folder / "best" in arguments:
                 self._scoring = "re-scoring"
-            return build_encoder(*arguments)
+            return build_encoder(*arguments, **options)
 
         patch.object(Encoder, "embed", watched_forward).start()
         patch("idiomtune.programs.outcome.build_encoder", watched_build).start()
