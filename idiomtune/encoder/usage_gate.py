@@ -32,13 +32,15 @@ from idiomtune.requests import Request, Usage
 log = logging.getLogger(__name__)
 
 GATES = Path(__file__).parent / "gates"  # made by runs/gate.py
-_VERSION = 5  # of what is fitted: kept gates of others are not read
+_VERSION = 6  # of what is fitted: kept gates of others are not read
 # Chosen on folds over MAGPIE's expressions and on IdioLink's training idioms (docs/results/knowledge.md).
 _WEIGHTS = {"beside": 0.6, "in_place": 0.8}
 _EXPRESSION_SHARE = 0.5  # of a meaning as a text of its own, beside 1 for the meaning in the sentence
 _PENALTY = 1.0
 _DIFFERENCE = 1.5  # weight of how an expression differs from itself alone, among the features
 _BARE_WEIGHT = 0.2  # of all uses without context, beside 1 for all others
+_NUM_SHARED = 256  # sentences whose mean embedding tells what all texts share
+_SHARED = 0.3  # mean cosine of two sentences from which on that is much: e5's have .8, all-MiniLM's .09
 _SHALLOW = 6  # layers of a model of which a gate reads nearly all, and which all sentences are read by
 _DIGITS = 6  # of a gate's numbers: a third of the file
 
@@ -182,9 +184,9 @@ class GatedRequests:
         usages = self._gate.usage(rows[uses], rows[bare_rows])
         usage = (usages.new_zeros(len(bare)).index_add(0, groups, usages) / groups.bincount()).float()  # (G,)
         sentences = normalize(units[at] + other, dim=1)
-        mixed = apply_gate(
-            sentences, replaced, normalize(inside + _EXPRESSION_SHARE * own, dim=1), usage, self._weight
-        )
+        meaning = normalize(inside + _EXPRESSION_SHARE * own, dim=1)
+        shared = units.new_tensor(self._gate.shared) if self._gate.shared else None
+        mixed = apply_gate(sentences, replaced, meaning, usage, self._weight, shared)
         # For the pooling `meaning`, the sentence replaces the meaning as far as the use is literal.
         meant = apply_gate(units[at], torch.zeros_like(own), own, usage, 1.0)
         mixed = torch.where(torch.tensor(self._is_meaning, device=rows.device)[:, None], meant, mixed)
@@ -240,19 +242,35 @@ def bare_expression(expression: str) -> Request:
     return Request(expression, (0, len(expression)), pooling="usage_terms", with_meanings=False)
 
 
-def apply_gate(vectors: Tensor, replaced: Tensor, meanings: Tensor, usage: Tensor, weight: float) -> Tensor:
+def apply_gate(
+    vectors: Tensor,
+    replaced: Tensor,
+    meanings: Tensor,
+    usage: Tensor,
+    weight: float,
+    shared: Tensor | None = None,
+) -> Tensor:
     """(G, D), unit vectors: e + w · (g · (m - e) - (1 - g)² · s).
 
     An idiomatic use goes towards the meaning, a literal one away from what the sentence would say with it. In
     doubt (g = ½) it goes half of the way to the meaning, and a quarter away.
 
+    Where all texts share much, the unit vectors of the rest are mixed, and what is shared is added again:
+    otherwise a literal use would lose it, and be far from every other text.
+
     Args:
-        embeddings: (G, D), unit vectors as all here, of which each is an e.
+        vectors: (G, D), unit vectors as all here, of which each is an e.
         replaced: (G, D), of sentences with meanings in place of their expressions: s.
         meanings: (G, D), these meanings in those sentences and alone: m.
         usage: (G,), from 0 = literal to 1 = idiomatic: g.
         weight: w.
+        shared: (D,), of a gate (:class:`~idiomtune.encoder.glossary.UsageClassifier`).
     """
+    if shared is not None:
+        rest = [part - shared for part in (vectors, replaced, meanings)]
+        units = [normalize(part, dim=1) for part in rest]
+        mixed = apply_gate(*units, usage, weight)
+        return normalize(shared + rest[0].norm(dim=1, keepdim=True) * mixed, dim=1)
     g = usage[:, None]  # (G, 1)
     mixed = vectors + weight * (g * (meanings - vectors) - (1 - g).square() * replaced)
     return normalize(mixed, dim=1)
@@ -306,7 +324,8 @@ def shipped_gate(encoder: Any) -> UsageClassifier | None:
 
 
 def _read(content: dict[str, Any]) -> UsageClassifier:
-    return UsageClassifier(**content | {name: tuple(content[name]) for name in ("layers", "bare", "seen")})
+    numbers = {name: tuple(content[name]) for name in ("layers", "bare", "seen", "shared") if name in content}
+    return UsageClassifier(**content | numbers)
 
 
 def exclude_scored_idioms(encoder: Any, labelled: LoadUsages, held_out: Callable[[], Iterable[str]]) -> None:
@@ -355,10 +374,14 @@ def enough_usages(encoder: Any, usages: Sequence[Usage]) -> Sequence[Usage]:
     if _depth(encoder) <= _SHALLOW:
         return usages
     drawn: dict[tuple[str, bool], Usage] = {}
-    for usage in sorted(usages, key=lambda usage: hashlib.sha256(usage.sentence.encode()).digest()):
+    for usage in sorted(usages, key=lambda usage: _digest(usage.sentence)):
         if usage.span is not None:
             drawn.setdefault((usage.phrase, usage.is_idiomatic), usage)
     return [*(usage for usage in usages if usage.span is None), *drawn.values()]
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()
 
 
 def _depth(encoder: Any) -> int:
@@ -378,9 +401,19 @@ def fit_gate(encoder: Any, usages: Sequence[Usage]) -> UsageClassifier:
     """
     log.info("fitting the gate of meanings to %d labelled sentences", len(usages))
     start = time.monotonic()
-    gate = fit_usage_gate(*gate_examples(encoder, usages))
+    gate = fit_usage_gate(*gate_examples(encoder, usages))._replace(shared=shared_part(encoder, usages))
     log.info("fitted in %.0f s", time.monotonic() - start)
     return gate
+
+
+def shared_part(encoder: Any, usages: Sequence[Usage]) -> tuple[float, ...]:
+    """The mean embedding of some of these sentences, if their cosines are high; else ()."""
+    texts = sorted({usage.sentence for usage in usages}, key=_digest)[:_NUM_SHARED]
+    with torch.no_grad():
+        mean = normalize(encoder([Request(text, with_meanings=False) for text in texts]).float(), dim=1).mean(
+            0
+        )  # (D,)
+    return tuple(_round_numbers(mean)) if float(mean.square().sum()) > _SHARED else ()
 
 
 def gate_examples(

@@ -35,11 +35,11 @@ SENSES = {"break the ice": ["make people relax"], "home run": ["a great success"
 ICE, RUN = "They broke the ice.", "A home run, and they broke the ice."
 
 
-def with_gate(encoder: Any, **options: Any) -> Any:
+def with_gate(encoder: Any, shared: tuple[float, ...] = (), **options: Any) -> Any:
     """With a random gate of two layers."""
     width = 6 * encoder.dimension
     numbers = torch.randn(width * 4 // 3, generator=torch.Generator().manual_seed(0)).tolist()
-    gate = UsageClassifier(numbers[:width], -0.5, (1, 2), tuple(numbers[width:]))
+    gate = UsageClassifier(numbers[:width], -0.5, (1, 2), tuple(numbers[width:]), (), shared)
     encoder.meanings = Meanings(SENSES, gate=gate, **options)
     return encoder
 
@@ -80,10 +80,15 @@ def span_of(text: str, words: str, **options: Any) -> Request:
     return Request(text, (start, start + len(words)), pooling="span", **options)
 
 
-@pytest.mark.parametrize(("form", "weight"), [("beside", 0.6), ("in_place", 0.8)])
-def test_texts_are_mixed_by_their_usage(tiny: Encoder, form: str, weight: float, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("form", "weight", "share"), [("beside", 0.6, 0.0), ("in_place", 0.8, 0.0), ("in_place", 0.8, 0.1)]
+)
+def test_texts_are_mixed_by_their_usage(
+    tiny: Encoder, form: str, weight: float, share: float, tmp_path: Path
+) -> None:
     """Each from its readings, one at a time; models that read no meanings move the text's own embedding."""
-    gated = with_gate(tiny, form=form).requires_grad_(False)
+    shared = torch.linspace(0, share, tiny.dimension)
+    gated = with_gate(tiny, tuple(shared.tolist()) if share else (), form=form).requires_grad_(False)
     requests = [
         *(Request(ICE), Request(RUN), Request(RUN, (0, 10), pooling="span")),
         Request(RUN, (12, 20), pooling="span"),  # holds no part of an expression
@@ -114,7 +119,12 @@ def test_texts_are_mixed_by_their_usage(tiny: Encoder, form: str, weight: float,
         meaning = normalize(reading(text, *words) + 0.5 * own_meanings, dim=0)
         own = normalize(normalize(before[row], dim=0) + normalize(others[row], dim=0), dim=0)
         usage = usages[row]
-        mixed = own + weight * (usage * (meaning - own) - (1 - usage) ** 2 * reading(text))
+        own, meaning, replaced = own - shared, meaning - shared, reading(text) - shared
+        length = own.norm()
+        if share:
+            own, meaning, replaced = (normalize(part, dim=0) for part in (own, meaning, replaced))
+        mixed = own + weight * (usage * (meaning - own) - (1 - usage) ** 2 * replaced)
+        mixed = shared + length * normalize(mixed, dim=0)
         assert torch.allclose(after[row], normalize(mixed, dim=0) * before[row].norm(), atol=1e-5)
     assert torch.allclose(after[3:], before[3:], atol=1e-6)
 
@@ -124,10 +134,11 @@ def test_texts_are_mixed_by_their_usage(tiny: Encoder, form: str, weight: float,
     loaded = Encoder.from_pretrained(tmp_path / "saved", device="cpu")
     assert torch.allclose(loaded(requests), after, atol=1e-6)
     content = json.loads((tmp_path / "saved" / "glossary.json").read_text())
-    content["gate"]["direction"].pop()  # a gate of another size
-    (tmp_path / "saved" / "glossary.json").write_text(json.dumps(content))
-    with pytest.raises(UserError, match=r"glossary\.json"):
-        Encoder.from_pretrained(tmp_path / "saved")
+    for numbers in ("direction", "shared") if share else ("direction",):  # a gate of another size
+        damaged = content | {"gate": content["gate"] | {numbers: content["gate"][numbers][:-1]}}
+        (tmp_path / "saved" / "glossary.json").write_text(json.dumps(damaged))
+        with pytest.raises(UserError, match=r"glossary\.json"):
+            Encoder.from_pretrained(tmp_path / "saved")
 
 
 def test_in_training_and_near_the_maximum_length_nothing_is_mixed(gated: Any) -> None:
