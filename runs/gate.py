@@ -20,7 +20,7 @@ from idiomtune.data.usages import labelled_usages
 from idiomtune.declarations.models import model_names
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import GLOSSARIES, read_glossary
-from idiomtune.encoder.usage_gate import GATES, fit_usage_gate, gate_examples, shared_part
+from idiomtune.encoder.usage_gate import GATES, fit_usage_gate, gate_examples, mean_embedding
 from idiomtune.io.files import write_text
 from idiomtune.io.terminal import log_to_stderr
 
@@ -71,7 +71,7 @@ def main(model: str = "minilm", folder: str | None = None) -> None:
         share = 100 * idiomatic[rows].mean()
         print(f"usage {low:.1f} to {low + 0.2:.1f}: {share:.0f}% of {rows.sum()} are idiomatic")
     gate = fit_usage_gate(features, labels, all_names, layers, bare_features, num_bare)
-    gate = gate._replace(shared=shared_part(encoder, usages))
+    gate = gate._replace(mean=mean_embedding(encoder, usages))
     about = {
         "model": model,
         "parameters": sum(p.numel() for p in encoder.parameters()),

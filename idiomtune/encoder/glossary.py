@@ -61,7 +61,7 @@ class UsageClassifier(NamedTuple):
         layers: the hidden layers that give the features (:func:`idiomtune.encoder.forward.usage_features`).
         bare: a number for each feature of the expression itself, read as a text of its own.
         seen: the expressions that it was fitted to.
-        shared: the mean embedding, of a model whose texts all have similar ones: what is mixed is the rest.
+        mean: the mean embedding, of a model whose texts all have similar ones: what is mixed is the rest.
     """
 
     direction: list[float]
@@ -69,7 +69,7 @@ class UsageClassifier(NamedTuple):
     layers: tuple[int, ...]
     bare: tuple[float, ...]
     seen: tuple[str, ...] = ()
-    shared: tuple[float, ...] = ()
+    mean: tuple[float, ...] = ()
 
     def terms(self, features: Tensor) -> Tensor:
         """(N, 2): the logit's terms for a text with an expression, and for the expression by itself.
@@ -212,7 +212,7 @@ def saved_meanings(content: dict[str, Any], hidden: int) -> Meanings:
     meanings.find("")  # refuses expressions without a letter
     if (gate := meanings.gate) is not None:
         sizes, width = (len(gate.direction), len(gate.bare)), len(gate.layers) * hidden
-        if sizes != (3 * width, width) or len(gate.shared) not in (0, hidden):
+        if sizes != (3 * width, width) or len(gate.mean) not in (0, hidden):
             raise ValueError(f"the gate has {sizes} numbers, this model's needs {(3 * width, width)}")
     return meanings
 

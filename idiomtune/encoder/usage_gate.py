@@ -39,8 +39,8 @@ _EXPRESSION_SHARE = 0.5  # of a meaning as a text of its own, beside 1 for the m
 _PENALTY = 1.0
 _DIFFERENCE = 1.5  # weight of how an expression differs from itself alone, among the features
 _BARE_WEIGHT = 0.2  # of all uses without context, beside 1 for all others
-_NUM_SHARED = 256  # sentences whose mean embedding tells what all texts share
-_SHARED = 0.3  # mean cosine of two sentences from which on that is much: e5's have .8, all-MiniLM's .09
+_NUM_AVERAGED = 256  # sentences whose mean embedding tells what all texts share
+_ALIKE = 0.3  # mean cosine of two sentences from which on that is much: e5's have .8, all-MiniLM's .09
 _SHALLOW = 6  # layers of a model of which a gate reads nearly all, and which all sentences are read by
 _DIGITS = 6  # of a gate's numbers: a third of the file
 
@@ -185,8 +185,8 @@ class GatedRequests:
         usage = (usages.new_zeros(len(bare)).index_add(0, groups, usages) / groups.bincount()).float()  # (G,)
         sentences = normalize(units[at] + other, dim=1)
         meaning = normalize(inside + _EXPRESSION_SHARE * own, dim=1)
-        shared = units.new_tensor(self._gate.shared) if self._gate.shared else None
-        mixed = apply_gate(sentences, replaced, meaning, usage, self._weight, shared)
+        mean = units.new_tensor(self._gate.mean) if self._gate.mean else None
+        mixed = apply_gate(sentences, replaced, meaning, usage, self._weight, mean)
         # For the pooling `meaning`, the sentence replaces the meaning as far as the use is literal.
         meant = apply_gate(units[at], torch.zeros_like(own), own, usage, 1.0)
         mixed = torch.where(torch.tensor(self._is_meaning, device=rows.device)[:, None], meant, mixed)
@@ -248,7 +248,7 @@ def apply_gate(
     meanings: Tensor,
     usage: Tensor,
     weight: float,
-    shared: Tensor | None = None,
+    mean: Tensor | None = None,
 ) -> Tensor:
     """(G, D), unit vectors: e + w · (g · (m - e) - (1 - g)² · s).
 
@@ -264,13 +264,13 @@ def apply_gate(
         meanings: (G, D), these meanings in those sentences and alone: m.
         usage: (G,), from 0 = literal to 1 = idiomatic: g.
         weight: w.
-        shared: (D,), of a gate (:class:`~idiomtune.encoder.glossary.UsageClassifier`).
+        mean: (D,), of a gate (:class:`~idiomtune.encoder.glossary.UsageClassifier`).
     """
-    if shared is not None:
-        rest = [part - shared for part in (vectors, replaced, meanings)]
-        units = [normalize(part, dim=1) for part in rest]
-        mixed = apply_gate(*units, usage, weight)
-        return normalize(shared + rest[0].norm(dim=1, keepdim=True) * mixed, dim=1)
+    if mean is not None:
+        rest = [part - mean for part in (vectors, replaced, meanings)]
+        own, other, meant = (normalize(part, dim=1) for part in rest)
+        mixed = apply_gate(own, other, meant, usage, weight)
+        return normalize(mean + rest[0].norm(dim=1, keepdim=True) * mixed, dim=1)
     g = usage[:, None]  # (G, 1)
     mixed = vectors + weight * (g * (meanings - vectors) - (1 - g).square() * replaced)
     return normalize(mixed, dim=1)
@@ -324,8 +324,10 @@ def shipped_gate(encoder: Any) -> UsageClassifier | None:
 
 
 def _read(content: dict[str, Any]) -> UsageClassifier:
-    numbers = {name: tuple(content[name]) for name in ("layers", "bare", "seen", "shared") if name in content}
-    return UsageClassifier(**content | numbers)
+    tuples: dict[str, Any] = {
+        name: tuple(content[name]) for name in ("layers", "bare", "seen", "mean") if name in content
+    }
+    return UsageClassifier(**content | tuples)
 
 
 def exclude_scored_idioms(encoder: Any, labelled: LoadUsages, held_out: Callable[[], Iterable[str]]) -> None:
@@ -401,19 +403,19 @@ def fit_gate(encoder: Any, usages: Sequence[Usage]) -> UsageClassifier:
     """
     log.info("fitting the gate of meanings to %d labelled sentences", len(usages))
     start = time.monotonic()
-    gate = fit_usage_gate(*gate_examples(encoder, usages))._replace(shared=shared_part(encoder, usages))
+    gate = fit_usage_gate(*gate_examples(encoder, usages))._replace(mean=mean_embedding(encoder, usages))
     log.info("fitted in %.0f s", time.monotonic() - start)
     return gate
 
 
-def shared_part(encoder: Any, usages: Sequence[Usage]) -> tuple[float, ...]:
+def mean_embedding(encoder: Any, usages: Sequence[Usage]) -> tuple[float, ...]:
     """The mean embedding of some of these sentences, if their cosines are high; else ()."""
-    texts = sorted({usage.sentence for usage in usages}, key=_digest)[:_NUM_SHARED]
+    texts = sorted({usage.sentence for usage in usages}, key=_digest)[:_NUM_AVERAGED]
     with torch.no_grad():
         mean = normalize(encoder([Request(text, with_meanings=False) for text in texts]).float(), dim=1).mean(
             0
         )  # (D,)
-    return tuple(_round_numbers(mean)) if float(mean.square().sum()) > _SHARED else ()
+    return tuple(_round_numbers(mean)) if float(mean.square().sum()) > _ALIKE else ()
 
 
 def gate_examples(

@@ -231,9 +231,9 @@ def _is_slip(name: str, alias: str) -> bool:
         return False
     differ = [a != b for a, b in zip(name, alias, strict=False)]
     same = differ.index(True) if True in differ else len(differ)  # letters at the start
-    here, there = name[same:], alias[same:]
-    swapped = here[:2][::-1] + here[2:]
-    return here[1:] == there[1:] or here == there[1:] or here[1:] == there or swapped == there
+    end, right = name[same:], alias[same:]
+    swapped = end[:2][::-1] + end[2:]
+    return end[1:] == right[1:] or end == right[1:] or end[1:] == right or swapped == right
 
 
 class UserTable:

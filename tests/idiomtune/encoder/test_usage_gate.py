@@ -134,7 +134,7 @@ def test_texts_are_mixed_by_their_usage(
     loaded = Encoder.from_pretrained(tmp_path / "saved", device="cpu")
     assert torch.allclose(loaded(requests), after, atol=1e-6)
     content = json.loads((tmp_path / "saved" / "glossary.json").read_text())
-    for numbers in ("direction", "shared") if share else ("direction",):  # a gate of another size
+    for numbers in ("direction", "mean") if share else ("direction",):  # a gate of another size
         damaged = content | {"gate": content["gate"] | {numbers: content["gate"][numbers][:-1]}}
         (tmp_path / "saved" / "glossary.json").write_text(json.dumps(damaged))
         with pytest.raises(UserError, match=r"glossary\.json"):
