@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := minilm,lora,wandb,tensorboard,sweep,data,mteb,explore,dev
+EXTRAS := minilm,lora,wandb,tensorboard,sweep,data,mteb,explore,write,dev
 # A process a core (and two more for whole runs, which wait for the disk), four at most; one thread each.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 
@@ -12,7 +12,7 @@ help: ## this list
 install: $(VENV)/.installed ## a virtual environment in .venv with all that runs and tests need
 
 $(VENV)/.installed: pyproject.toml constraints.txt
-	@echo 'Installing into $(VENV) all that runs and tests need: 168 packages, 2.4 GB, 2 to 5 minutes …'
+	@echo 'Installing into $(VENV) all that runs and tests need: 170 packages, 2.4 GB, 2 to 5 minutes …'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --constraint constraints.txt --editable '.[$(EXTRAS)]'
 	@touch $(VENV)/.runs $@

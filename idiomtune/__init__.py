@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         resume,
         train,
         usage,
+        write,
     )
     from idiomtune.encoder.encoder import Encoder
     from idiomtune.errors import UserError
@@ -53,6 +54,7 @@ __all__ = [
     "resume",
     "train",
     "usage",
+    "write",
 ]
 _MODULES = {"Encoder": "encoder.encoder", "UserError": "errors"}
 

@@ -171,6 +171,32 @@ def glossary(sources: Any, output: str | Path, *overrides: str, texts: Any = Non
 
 
 @run_alone
+def write(expressions: Any, output: str | Path, model: str, **options: Any) -> Path:
+    """A benchmark and training data for expressions of your own: `idiomtune write`.
+
+    Args:
+        expressions: a path, expression → meaning, or expressions.
+        output: the folder, which `data={"root": …}` takes. A second call goes on with it.
+        model: a language model's name at the endpoint.
+        options: `endpoint`, `query_model`, `judge_model`, and all others of the command.
+
+    >>> folder = it.write({"break the ice": "make people relax"}, "data/mine", "some-model", dry_run=True)
+
+    Raises:
+        UserError: for everything that you can fix.
+    """
+    from idiomtune.config import WriteSettings
+    from idiomtune.config import check as checked
+    from idiomtune.programs.write import run
+
+    if isinstance(expressions, list | tuple) and all(isinstance(name, str) for name in expressions):
+        expressions = [{"expression": name} for name in expressions]
+    values = {"expressions": write_table(expressions, "expressions"), "output": path_text(output, "output")}
+    run(checked(WriteSettings, {**values, "model": model, **options}))
+    return Path(output)
+
+
+@run_alone
 def push(run: Run | str | Path, repo_id: str | None = None, **options: Any) -> list[str | None]:
     """Publish a run's best checkpoint on the Hugging Face Hub: `idiomtune push`.
 

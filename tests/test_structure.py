@@ -44,7 +44,7 @@ FLOORS = """
 __init__ testing                                 the doors; checks for those who plug in
 __main__ api                                     the programs as words and as functions
 programs                                         the command line, whole programs
-training admire explorer extend integrations     the loop, runs, searches; what stands aside
+training admire explorer extend integrations writing   the loop, runs, searches; what stands aside
 benchmarks hub                                   scores from embeddings, of one checkpoint; publishing
 encoder objectives reports                       text → embedding; batches, losses; tables and pages of runs
 config data                                      conf/ → settings; data sets, readers of tables
@@ -65,6 +65,7 @@ LIGHT = (
     "new",
     "explore",
     "push",
+    "write",
 )  # import what is heavy once they need it
 _MODELS = ["sentence_transformers", "transformers", "accelerate"]
 _HEAVY = ["torch", *_MODELS, "numpy", "scipy", "matplotlib"]

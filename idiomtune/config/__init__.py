@@ -12,7 +12,10 @@ from idiomtune.config.settings import (
     HubSettings,
     LearnSettings,
     PushSettings,
+    ReviewSettings,
+    SelectSettings,
     TrainSettings,
+    WriteSettings,
 )
 from idiomtune.config.validation import check
 
@@ -27,7 +30,10 @@ __all__ = [
     "ModelSettings",
     "PushSettings",
     "RetainSettings",
+    "ReviewSettings",
+    "SelectSettings",
     "TrainSettings",
     "TrainerSettings",
+    "WriteSettings",
     "check",
 ]

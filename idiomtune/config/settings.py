@@ -403,6 +403,11 @@ def _names_of_files(value: Any) -> Any:
     return [] if names in ("", "none") else [name.strip() for name in names.split(",")]
 
 
+DOMAINS = [  # IdioLink's
+    *("Politics", "Sport", "Technology", "History", "Medicine"),
+    *("Culture", "Entertainment", "Food", "Business", "Environment"),
+]
+Percent = Annotated[float, Field(ge=0, le=100)]
 OutputPath = Annotated[Path, AfterValidator(lambda path: user_path(str(path), "output"))]
 
 
@@ -466,6 +471,104 @@ class FindSettings(Section):
     def problems(self) -> Iterator[str]:
         if self.output is not None and self.output.suffix not in (".csv", ".tsv", ".jsonl"):
             yield f"output={self.output}: must end in .csv, .tsv or .jsonl"
+
+
+def _percent_range(value: Any) -> Any:
+    """`25..75` as (25, 75)."""
+    return value.split("..") if isinstance(value, str) else value
+
+
+class WriteSettings(Section):
+    """The command line of `idiomtune write`.
+
+    Attributes:
+        expressions: a table with the column `expression`, and perhaps `meaning`, `forms` and `keep`.
+        output: the folder of the data set.
+        model: writes documents.
+        query_model: writes queries; None = `model`.
+        judge_model: judges; None = `query_model`.
+        endpoint: address of a server that speaks OpenAI's protocol; None = OpenAI's own.
+        key: the environment variable with the key.
+        domains: the topics of texts.
+        prompts: a folder with other prompts.
+        tries: how often a text is asked for.
+        votes: of the judge on each text.
+        gate: a model whose usage gate judges too.
+        max_calls, max_tokens: of the data set.
+        val, test: shares of the expressions.
+        licence: of the data set.
+    """
+
+    model_config = ConfigDict(strict=False)  # values of a command line are text
+
+    expressions: Text
+    output: OutputPath
+    model: Text
+    query_model: Text | None = None
+    judge_model: Text | None = None
+    endpoint: Text | None = None
+    key: Text = "OPENAI_API_KEY"
+    language: Text = "en"
+    domains: Annotated[list[Text], BeforeValidator(_names_of_files), Field(min_length=1)] = Field(DOMAINS)
+    prompts: OutputPath | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] = 1.0
+    tries: Annotated[int, Field(ge=1, le=20)] = 3
+    votes: Annotated[int, Field(ge=1, le=21)] = 3
+    gate: Text | None = None
+    concurrency: Annotated[int, Field(ge=1, le=256)] = 8
+    timeout: Annotated[float, Field(gt=0, le=3600)] = 120
+    max_calls: Count | None = None
+    max_tokens: Count | None = None
+    val: Annotated[float, Field(gt=0, lt=1)] = 0.3
+    test: Annotated[float, Field(ge=0, lt=1)] = 0
+    licence: str = ""
+    dry_run: bool = False
+
+    def problems(self) -> Iterator[str]:
+        if self.val + self.test >= 1:
+            yield f"val={self.val:g} and test={self.test:g} leave no expression to train on"
+
+    def writer(self, *, is_query: bool) -> str:
+        """The model that writes documents or queries."""
+        return self.query_model or self.model if is_query else self.model
+
+    @property
+    def judge(self) -> str:
+        """The model that judges."""
+        return self.judge_model or self.writer(is_query=True)
+
+
+class SelectSettings(Section):
+    """The command line of `idiomtune write select`.
+
+    Attributes:
+        source: labelled sentences: `magpie`, or a table with the columns `expression` and `usage`.
+        output: a table of expressions.
+        min_uses: labelled sentences that an expression needs.
+        idiomatic: from and up to which share of them is idiomatic, in percent.
+        confidence: of a sentence's annotators, for it to count.
+    """
+
+    model_config = ConfigDict(strict=False)
+
+    source: Annotated[Text, Field(alias="from")]
+    output: OutputPath
+    min_uses: Count = 30
+    idiomatic: Annotated[tuple[Percent, Percent], BeforeValidator(_percent_range)] = (25, 75)
+    confidence: Ratio = 1.0
+    overwrite: bool = False
+
+
+class ReviewSettings(Section):
+    """The command line of `idiomtune write review`.
+
+    Attributes:
+        folder: the data set.
+    """
+
+    model_config = ConfigDict(strict=False)
+
+    folder: OutputPath
 
 
 # Settings of `idiomtune glossary`.

@@ -48,6 +48,15 @@ class _MagpieRow(TableRow):
         return self
 
 
+def magpie_file(files: DataFiles) -> Path:
+    """The corpus: rows with `idiom`, `label` (i or l) and, as published, `confidence`.
+
+    Raises:
+        DataMissingError: if it cannot be downloaded.
+    """
+    return files.optional(_SENTENCES) or files(_FILE)
+
+
 def read_magpie(files: DataFiles, unseen: Iterable[str]) -> list[Usage]:
     """Sentences to fit a gate to: up to 30 per usage of each expression with three or more of both usages.
 
@@ -61,7 +70,7 @@ def read_magpie(files: DataFiles, unseen: Iterable[str]) -> list[Usage]:
     Raises:
         UserError: naming file, line and field of what is wrong.
     """
-    path = files.optional(_SENTENCES) or files(_FILE)
+    path = magpie_file(files)
     names = sorted(set(unseen))
     scored, left_out = ExpressionIndex(names), dict[str, None]()
     uses: dict[str, dict[bool, list[Usage]]] = {}

@@ -32,6 +32,7 @@ ADMIRE = DatasetType("admire", title="AdMIRe (SemEval-2025 Task 1)", in_sample=T
 ASTITCH = DatasetType("astitch", title="AStitchInLanguageModels", licence="gpl-3.0", in_sample=True)
 MAGPIE = DatasetType("magpie", title="MAGPIE", licence="cc-by-4.0")
 
+WRITTEN = "write.json"  # in a folder of IdioLink's form: the record of `idiomtune write`
 DECLARED = [IDIOLINK, SEMEVAL2022, ADMIRE, ASTITCH, NCIMP, MAGPIE]
 
 # IdioLink.

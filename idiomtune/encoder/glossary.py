@@ -24,7 +24,7 @@ from torch.nn.functional import normalize
 
 from idiomtune.config import ModelSettings
 from idiomtune.data.notation import Printed, read_printed, split_senses
-from idiomtune.data.user.forms import GLOSSARY, PUBLISHED_GLOSSARIES
+from idiomtune.data.user.forms import EXPRESSIONS, GLOSSARY, PUBLISHED_GLOSSARIES
 from idiomtune.data.user.table import UserRecord, UserTable
 from idiomtune.errors import UserError
 from idiomtune.expressions import (
@@ -226,6 +226,7 @@ _PLAIN = re.compile(
 _OWNER = re.compile(r"\b(some)?one's\b")  # without its apostrophe, plain
 _LONG = 50  # words of a meaning; WordNet's have 33 at most
 _YES_OR_NO = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
+_NOT_KEPT = ("no", "n", "false", "0")
 _NO_MEANING = ("", "None")  # of a published table: a compound that only means what its words say
 _FACTS = ("source", "licence")
 
@@ -356,14 +357,15 @@ def glossary_path(name: str, option: str) -> Path:
     return shipped[name]
 
 
-def read_glossary(paths: Sequence[Path]) -> Glossary:
+def read_glossary(paths: Sequence[Path], *, needs_meanings: bool = True) -> Glossary:
     """Read and check glossary files.
 
     Args:
         paths: CSV, TSV, JSON lines, Parquet or XLSX, with the columns `expression` and `meaning`; several
             rows of one expression are its senses. Optional: `literal`, `forms` (a list, or divided by
-            semicolons), `language`, `example`, `source` and `licence`. Other columns are not read. Or the
-            published table of PIE or of AStitchInLanguageModels.
+            semicolons), `language`, `example`, `source`, `licence` and `keep` (no or empty: the row is left
+            out). Other columns are not read. Or the published table of PIE or of AStitchInLanguageModels.
+        needs_meanings: whether there must be a column `meaning`.
 
     Raises:
         UserError: if a file cannot be read, lacks a column, or has a row without an expression; it names
@@ -376,12 +378,12 @@ def read_glossary(paths: Sequence[Path]) -> Glossary:
     notes: list[str] = []
     read_as: dict[str, Printed] = {}
     for path in paths:
-        table = UserTable(path, [*PUBLISHED_GLOSSARIES, GLOSSARY])
+        table = UserTable(path, [*PUBLISHED_GLOSSARIES, GLOSSARY if needs_meanings else EXPRESSIONS])
         for number, entry in (row for rows in table.read(partial(_entries, table, read_as)) for row in rows):
             key = plain_expression(entry.expression), entry.meaning.casefold()
             origin = f"{path.name}, row {number}"
             if key in entries:
-                if table.form is GLOSSARY:  # PIE has a row for each sentence
+                if table.form not in PUBLISHED_GLOSSARIES:  # PIE has a row for each sentence
                     same = f"{entry.expression!r} has this meaning already ({origins[key]})"
                     notes.append(f"{origin}: {same}: left out")
                 continue
@@ -435,7 +437,9 @@ def _entries(table: UserTable, read_as: dict[str, Printed], record: UserRecord) 
             f"{others[0]!r} would not be found even in a text that has it exactly as written: write it "
             "without dashes between spaces, two hyphens in a row or unusual characters",
         )
-    if table.form is GLOSSARY:
+    if table.form not in PUBLISHED_GLOSSARIES:
+        if record.names.get("keep") and (record.optional_text("keep") or "no").casefold() in _NOT_KEPT:
+            return []
         facts = {role: record.optional_text(role) for role in _FACTS}
         meanings = split_senses(_line(record, "meaning")) if record.optional_text("meaning") else [""]
         literal, forms = _literal(record), _forms(record)

@@ -19,6 +19,7 @@ from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, ge
 from huggingface_hub.errors import OfflineModeIsEnabled, RepositoryNotFoundError
 
 from idiomtune.config import HubSettings, PushSettings, TrainSettings, check
+from idiomtune.data.names import WRITTEN
 from idiomtune.errors import UserError, resume_command
 from idiomtune.hub.model_card import (
     ask_for_licence,
@@ -31,7 +32,7 @@ from idiomtune.hub.model_card import (
     shown_texts,
     sources_of,
 )
-from idiomtune.io.files import fingerprint, list_names, printable, user_path
+from idiomtune.io.files import fingerprint, list_names, printable, read_json, read_text, user_path
 from idiomtune.io.hub import CLIENT_ERRORS, is_network_error, reason_for, without_secrets
 from idiomtune.io.records import readable_record
 from idiomtune.io.runs import CHECKSUMS, NOT_OF_THE_MODEL, read_config, read_run_json, run_and_model, verify
@@ -67,7 +68,7 @@ _ADVICE = {
 
 @dataclass(frozen=True, kw_only=True)
 class Upload:
-    """A model that is pushed, or a static Space, whose page and README are written to its folder later.
+    """A model or data set that is pushed, or a static Space, whose page and README are written later.
 
     Attributes:
         folder: of the files.
@@ -81,7 +82,7 @@ class Upload:
         note: on whose texts a Space shows, for its README.
     """
 
-    kind: Literal["model", "space"] = "model"
+    kind: Literal["model", "dataset", "space"] = "model"
     repo_id: str
     branch: str = "main"
     folder: Path
@@ -153,6 +154,42 @@ def collect_model(settings: PushSettings) -> Upload:
         problems=_problems(config, settings, "" if licence else ask_for_licence(sources, "license")),
         message=f"{folder.name} of {record['experiment']}, seed {record['seed']}",
         left_out=left_out,
+    )
+
+
+def collect_data(settings: PushSettings) -> Upload:
+    """The files of a data set that `idiomtune write` made.
+
+    Raises:
+        UserError: if it is none.
+    """
+    assert settings.repo_id is not None  # else no data set is pushed
+    folder = user_path(settings.checkpoint, "checkpoint")
+    record = read_json(folder / WRITTEN)
+    licence = settings.license or record["licence"]
+    patterns = (
+        "README.md",
+        WRITTEN,
+        "texts.jsonl",
+        "prompts/*.txt",
+        "[tv]*/indexes.json",
+        "[tv]*/queries.json",
+    )
+    paths = [path for pattern in patterns for path in sorted(folder.glob(pattern))]
+    files: dict[str, Path | bytes] = {path.relative_to(folder).as_posix(): path for path in paths}
+    card = read_text(folder / "README.md").replace('license: "unknown"', f'license: "{licence}"', 1)
+    return Upload(
+        kind="dataset",
+        repo_id=settings.repo_id,
+        branch=settings.revision or "main",
+        folder=folder,
+        files=files | {"README.md": card.encode()},
+        licence=licence,
+        problems=[] if licence else ["license=<id>, such as cc-by-4.0: the licence of the texts"],
+        message=f"{folder.name}: written by {record['model']}",
+        left_out=sorted(
+            {path.name for path in folder.glob("[!.]*")} - {name.split("/")[0] for name in files}
+        ),
     )
 
 

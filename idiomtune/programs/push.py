@@ -1,6 +1,8 @@
 """`idiomtune push`: a run's model, card and scores to the Hugging Face Hub, and a page about it."""
 
 from idiomtune.config import ExploreSettings, PushSettings
+from idiomtune.data.names import WRITTEN
+from idiomtune.io.files import is_file, user_path
 from idiomtune.io.secrets import refuse_files
 
 
@@ -17,10 +19,11 @@ def push(settings: PushSettings) -> list[str | None]:
         UserError: for everything that the user can fix.
     """
     # Heavy: after the configuration is checked.
-    from idiomtune.hub.push import check_can_send, collect_model, collect_space, send
+    from idiomtune.hub.push import check_can_send, collect_data, collect_model, collect_space, send
     from idiomtune.programs.explore import write_space
 
-    models = [] if settings.repo_id is None else [collect_model(settings)]
+    is_data = is_file(user_path(settings.checkpoint, "checkpoint") / WRITTEN)
+    models = [] if settings.repo_id is None else [(collect_data if is_data else collect_model)(settings)]
     spaces = [] if settings.space is None else [collect_space(settings)]
     if not settings.dry_run:
         check_can_send([problem for upload in [*models, *spaces] for problem in upload.problems])

@@ -135,6 +135,7 @@ TEXTS = Form("texts", _roles("document", "explored"), ("text",))
 CORPUS = Form("corpus", _roles("corpus"), ("text",))
 # Glossaries: users' own, and two published tables that can be read as they are.
 GLOSSARY = Form("glossary", _roles("glossary"), ("expression", "meaning"))
+EXPRESSIONS = Form("expressions", _roles("glossary"), ("expression",))
 PIE_SENSES = Form("PIE", _roles("PIE"), ("expression", "meaning", "sentence"))
 ASTITCH_SENSES = Form("AStitchInLanguageModels", _roles("AStitch"), ("expression", "meaning"), ("meaning",))
 PUBLISHED_GLOSSARIES = {PIE_SENSES: None, ASTITCH_SENSES: "gpl-3.0"}  # and their licences

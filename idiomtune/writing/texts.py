@@ -1,0 +1,264 @@
+"""Texts: asked for, checked by rules, judged."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from string import Template
+from typing import Any, NamedTuple, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from idiomtune.config.settings import WriteSettings
+from idiomtune.declarations.models import CONF
+from idiomtune.errors import UserError
+from idiomtune.expressions import ExpressionIndex, word_list
+from idiomtune.io.files import read_text
+from idiomtune.writing.chat import Chat, Prompt
+from idiomtune.writing.rules import Rules, source_of
+from idiomtune.writing.slots import USAGES, Draft, Slot, Usage
+
+LANGUAGES = dict(name.split("=") for name in word_list("languages"))  # code → English name
+PROMPTS = CONF / "prompt"
+NAMES = [*USAGES, "judge"]  # of the prompts
+UNREADABLE = "an answer that can be read"
+_CONDITIONS = ("meaning", "span", "natural", "domain")
+_KINDS = {
+    "literal": "the expression, used literally: its words mean what they say",
+    "idiomatic": "the expression, used as an idiom",
+    "sense": "other words, which convey what the idiom means; the expression does not occur",
+    "simplification": "a sentence with the idiom, in which plain words of the same meaning replace it",
+}
+
+
+Form = TypeVar("Form", bound=BaseModel)
+
+
+class _AnsweredText(BaseModel):
+    text: str
+    span: str
+
+
+class _Texts(BaseModel):
+    texts: list[_AnsweredText]
+
+
+class _Verdict(BaseModel):
+    number: int
+    meaning: bool
+    span: bool
+    natural: bool
+    domain: bool
+
+
+class _Verdicts(BaseModel):
+    verdicts: list[_Verdict]
+
+
+class Written(NamedTuple):
+    """What was written.
+
+    Attributes:
+        drafts: slot → the texts that keep all rules, with votes once they are judged.
+        broken: (usage, rule) → the number of texts that broke it, and answers that could not be read.
+        refused: expression → the number of its texts that broke a rule.
+    """
+
+    drafts: dict[Slot, list[Draft]]
+    broken: Counter[tuple[str, str]]
+    refused: Counter[str]
+
+
+def slots_of(expressions: Sequence[str], domains: Sequence[str]) -> list[Slot]:
+    """All slots of a data set, documents first."""
+    pairs = [
+        (number, name, domain_number, domain)
+        for number, name in enumerate(expressions, 1)
+        for domain_number, domain in enumerate(domains, 1)
+    ]
+    documents = [Slot(*pair, usage) for pair in pairs for usage in USAGES]
+    queries: list[Usage] = ["literal", "idiomatic"]
+    return documents + [Slot(*pair, usage, is_query=True) for pair in pairs for usage in queries]
+
+
+class Writer:
+    """Asks for the texts of slots and for verdicts on them.
+
+    Args:
+        prompts: name → its text, with `$expression` and the like.
+        meanings: expression → its meaning, or "".
+    """
+
+    def __init__(
+        self, settings: WriteSettings, prompts: Mapping[str, str], meanings: Mapping[str, str]
+    ) -> None:
+        self._settings, self._prompts, self._meanings = settings, prompts, meanings
+
+    def question(
+        self,
+        slot: Slot,
+        number: int = 1,
+        count: int | None = None,
+        sources: Sequence[Draft] = (),
+        earlier: Sequence[str] = (),
+    ) -> Prompt:
+        """The question for texts.
+
+        Args:
+            number: of the attempt.
+            count: how many; None: all of the slot.
+            sources: of simplifications.
+            earlier: texts of earlier attempts, with what is wrong with them.
+        """
+        again = "".join(f"\n- {line}" for line in earlier)
+        again = f"\nThese exist, or broke a rule; write others:{again}\n" if earlier else ""
+        texts = "\n".join(f"{i}. {source.text}" for i, source in enumerate(sources, 1))
+        values = {"count": slot.count if count is None else count, "texts": texts, "again": again}
+        model = self._settings.writer(is_query=slot.is_query)
+        return self._prompt(slot.usage, slot, model, values, _Texts, number)
+
+    def verdict_question(self, slot: Slot, drafts: Sequence[Draft], number: int) -> Prompt:
+        """The question for one vote on each of a slot's texts."""
+        marked = [draft.text.replace(draft.span, f"[[{draft.span}]]") for draft in drafts]
+        values = {
+            "texts": "\n".join(f"{i}. {text}" for i, text in enumerate(marked, 1)),
+            "usage": _KINDS[slot.usage],
+        }
+        return self._prompt("judge", slot, self._settings.judge, values, _Verdicts, number)
+
+    def _prompt(
+        self, name: str, slot: Slot, model: str, values: Mapping[str, Any], form: type[BaseModel], number: int
+    ) -> Prompt:
+        meaning = self._meanings[slot.expression]
+        values = {
+            "expression": f"»{slot.expression}«",
+            "meaning": f" (it means: {meaning})" if meaning else "",
+            "domain": slot.domain,
+            "language": LANGUAGES.get(self._settings.language, self._settings.language),
+        } | dict(values)
+        schema = _without_titles(form.model_json_schema())
+        text = Template(self._prompts[name]).substitute(values)
+        return Prompt(model, text, schema, number, self._settings.temperature)
+
+
+def _without_titles(schema: Any) -> Any:
+    """A JSON schema as servers take it: strict, without what pydantic adds for people."""
+    if isinstance(schema, list):
+        return [_without_titles(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    parts = {name: _without_titles(part) for name, part in schema.items() if name != "title" or name == part}
+    return parts | ({"additionalProperties": False} if parts.get("type") == "object" else {})
+
+
+def read_prompts(folder: Path | None) -> dict[str, str]:
+    """The prompts by name: the project's, or those of a folder.
+
+    Raises:
+        UserError: naming a file that is missing, or has an unknown `$name`.
+    """
+    prompts = {}
+    fields = {"count", "language", "domain", "expression", "meaning", "again", "texts", "usage"}
+    for name in NAMES:
+        path = (folder or PROMPTS) / f"{name}.txt"
+        prompts[name] = read_text(path)
+        template = Template(prompts[name])
+        if not template.is_valid() or not set(template.get_identifiers()) <= fields:
+            names = ", ".join(f"${name}" for name in sorted(fields))
+            raise UserError(f"has a $ that is none of {names}", option="prompts", file=path)
+    return prompts
+
+
+def write_texts(
+    chat: Chat, writer: Writer, slots: Sequence[Slot], index: ExpressionIndex, tries: int
+) -> Written:
+    """The texts that keep all rules; what breaks one is asked for again, up to `tries` times in all."""
+    rules = Rules(index)
+    drafts: dict[Slot, list[Draft]] = {slot: [] for slot in slots}
+    broken, refused = Counter[tuple[str, str]](), Counter[str]()
+    for usages in (("literal", "idiomatic", "sense"), ("simplification",)):
+        earlier: dict[Slot, list[str]] = defaultdict(list)
+        for attempt in range(1, tries + 1):
+            sources = {slot: _sources(slot, drafts) for slot in slots if slot.usage in usages}
+            missing = {
+                slot: len(left) if slot.usage == "simplification" else slot.count - len(drafts[slot])
+                for slot, left in sources.items()
+            }
+            missing = {slot: count for slot, count in missing.items() if count}
+            questions = [
+                writer.question(slot, attempt, count, sources[slot], earlier[slot])
+                for slot, count in missing.items()
+            ]
+            title = f"writing {usages[-1]}s" if len(usages) == 1 else "writing texts"
+            for slot, answer in zip(missing, chat.ask(questions, f"{title}, attempt {attempt}"), strict=True):
+                items = _read_answer(answer, _Texts)
+                if items is None:
+                    broken[slot.usage, UNREADABLE] += 1
+                for item in items.texts if items else ():
+                    draft, left = Draft(item.text.strip(), item.span.strip()), _sources(slot, drafts)
+                    if len(drafts[slot]) == slot.count:
+                        break
+                    if rule := rules.broken_rule(slot, draft, left):
+                        broken[slot.usage, rule] += 1
+                        refused[slot.expression] += 1
+                    else:
+                        drafts[slot].append(draft)
+                    earlier[slot].append(f"{draft.text} (broken: {rule})" if rule else draft.text)
+    return Written(drafts, broken, refused)
+
+
+def _sources(slot: Slot, drafts: Mapping[Slot, Sequence[Draft]]) -> list[Draft]:
+    """Of a simplification's slot the idiomatic texts that have none yet; else nothing."""
+    if slot.usage != "simplification":
+        return []
+    idiomatic = drafts[replace(slot, usage="idiomatic")]
+    return [text for text in idiomatic if not any(source_of(draft, [text]) for draft in drafts[slot])]
+
+
+def judge_texts(
+    chat: Chat,
+    writer: Writer,
+    written: Written,
+    votes: int,
+    usages: Callable[[list[str], list[str]], Sequence[float]] | None,
+) -> int:
+    """Add the judge's votes to the texts, and the gate's to those that use the expression itself.
+
+    Args:
+        usages: the gate: texts and their expressions → how idiomatic each use is; None: it does not judge.
+
+    Returns:
+        The number of verdicts that could not be read: the text has one vote less.
+    """
+    filled = {slot: drafts for slot, drafts in written.drafts.items() if drafts}
+    pairs = [(slot, number) for slot in filled for number in range(1, votes + 1)]
+    questions = [writer.verdict_question(slot, filled[slot], number) for slot, number in pairs]
+    num_unread = 0
+    for (slot, _), answer in zip(pairs, chat.ask(questions, "judging"), strict=True):
+        verdicts = _read_answer(answer, _Verdicts)
+        by_number = {verdict.number: verdict for verdict in verdicts.verdicts} if verdicts else {}
+        for number, draft in enumerate(filled[slot], 1):
+            if verdict := by_number.get(number):
+                draft.votes.append(all(getattr(verdict, condition) for condition in _CONDITIONS))
+            else:
+                num_unread += 1
+    if usages is not None:
+        uses = [(slot, draft) for slot, drafts in filled.items() if slot.has_expression for draft in drafts]
+        degrees = usages([draft.text for _, draft in uses], [slot.expression for slot, _ in uses])
+        for (slot, draft), degree in zip(uses, degrees, strict=True):
+            draft.votes.append((degree > 0.5) == (slot.usage == "idiomatic"))
+    return num_unread
+
+
+def _read_answer(answer: str, form: type[Form]) -> Form | None:
+    """The JSON of an answer, which may stand among other words or in a code fence; None if there is none."""
+    for match in (answer, *re.findall(r"\{.*\}", answer, re.DOTALL)):
+        try:
+            return form.model_validate(json.loads(match))
+        except (ValueError, ValidationError, RecursionError):
+            continue
+    return None

@@ -1,0 +1,154 @@
+"""A server that speaks OpenAI's protocol, with scripted answers."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Lock, Thread
+from typing import Any
+
+# Expression → a form of it, and plain words for it.
+EXPRESSIONS = {
+    "break the ice": ("broke the ice", "made everybody relax"),
+    "miss the boat": ("missed the boat", "came too late"),
+    "pull the plug": ("pulled the plug", "ended the project"),
+    "spill the beans": ("spilled the beans", "told the secret"),
+    "hit the road": ("hit the road", "left for home"),
+    "cut corners": ("cut corners", "worked carelessly"),
+    "clear the air": ("cleared the air", "settled the quarrel"),
+    "hold the fort": ("held the fort", "minded the business"),
+    "jump the gun": ("jumped the gun", "acted too early"),
+    "raise the bar": ("raised the bar", "demanded more"),
+}
+_WORDS = [
+    "harbour",
+    "lantern",
+    "meadow",
+    "violin",
+    "copper",
+    "winter",
+    "market",
+    "garden",
+    "pilot",
+    "thunder",
+    "marble",
+    "engine",
+    "basket",
+    "orchard",
+    "feather",
+    "mirror",
+    "cannon",
+    "saddle",
+    "window",
+    "tunnel",
+    "velvet",
+    "pepper",
+    "anchor",
+    "bridge",
+    "candle",
+    "dragon",
+    "falcon",
+    "gravel",
+]
+
+
+def sentence(words: str, seed: str) -> str:
+    """A sentence with these words; two of them have few words in common."""
+    a, b, c, d, e, f = random.Random(seed).sample(_WORDS, 6)
+    return f"The {a} {b} man {words} near the {c} {d} as {e} {f} arrived."
+
+
+def texts_for(prompt: str) -> list[dict[str, str]]:
+    """Good texts, as the question asks for."""
+    name = re.findall("»(.*?)«", prompt)[0]
+    form, plain = EXPRESSIONS[name]
+    if "Rewrite each text" in prompt:
+        texts = re.findall(r"^\d+\. (.*)$", prompt, re.MULTILINE)
+        return [{"text": text.replace(form, plain), "span": plain} for text in texts]
+    kind = "LITERALLY" if "LITERALLY" in prompt else "IDIOMATICALLY" if "IDIOMATICALLY" in prompt else "plain"
+    words = plain if kind == "plain" else form
+    count = int(re.findall(r"Write (\d+) different", prompt)[0])
+    return [{"text": sentence(words, f"{i} {len(prompt)} {prompt}"), "span": words} for i in range(count)]
+
+
+def answer(prompt: str) -> str:
+    """The good answer to a question: texts, or a verdict that all texts are right."""
+    if "[[" in prompt:
+        numbers = re.findall(r"^(\d+)\. ", prompt, re.MULTILINE)
+        conditions = dict.fromkeys(("meaning", "span", "natural", "domain"), True)
+        return json.dumps({"verdicts": [{"number": int(number), **conditions} for number in numbers]})
+    return json.dumps({"texts": texts_for(prompt)})
+
+
+class ChatServer:
+    """What was asked, and what is answered.
+
+    Attributes:
+        reply: question (the whole body) → answer, or an HTTP status, or a status with headers.
+        bodies: of all questions.
+        keys: the keys they came with.
+    """
+
+    def __init__(self) -> None:
+        self.reply: Callable[[dict[str, Any]], str | int] = lambda body: answer(
+            body["messages"][0]["content"]
+        )
+        self.bodies: list[dict[str, Any]] = []
+        self.keys: set[str] = set()
+        self.address = ""
+        self.lock = Lock()
+
+    def prompts(self) -> list[str]:
+        """The questions' texts."""
+        return [body["messages"][0]["content"] for body in self.bodies]
+
+
+@contextmanager
+def chat_server() -> Iterator[ChatServer]:
+    """A server at `address`, with scripted answers."""
+    chat = ChatServer()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            with chat.lock:
+                chat.bodies.append(body)
+                chat.keys.add(self.headers["Authorization"])
+            reply = chat.reply(body)
+            status = reply if isinstance(reply, int) else 200
+            content: dict[str, Any] = {"error": {"message": f"scripted {status}"}}
+            if isinstance(reply, str):
+                message = {
+                    "index": 0,
+                    "finish_reason": "stop",
+                    "message": {"role": "assistant", "content": reply},
+                }
+                content = {
+                    **{"id": "x", "object": "chat.completion", "created": 0, "model": body["model"]},
+                    "choices": [message],
+                    "usage": {"prompt_tokens": 100, "completion_tokens": 50, "total_tokens": 150},
+                }
+            data = json.dumps(content).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            if status >= 400:
+                self.send_header("Retry-After-Ms", "10")
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_: Any) -> None:
+            """Nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    Thread(target=server.serve_forever, daemon=True).start()
+    chat.address = f"http://127.0.0.1:{server.server_port}/v1"
+    try:
+        yield chat
+    finally:
+        server.shutdown()
+        server.server_close()

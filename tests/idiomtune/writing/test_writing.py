@@ -1,0 +1,428 @@
+"""Data sets that language models write: asked, checked, judged, reviewed; the answers are scripted."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import openpyxl
+import pytest
+
+import idiomtune as it
+from idiomtune.config import PushSettings, check
+from idiomtune.data.idiolink import load_split
+from idiomtune.errors import UserError
+from idiomtune.expressions import ExpressionIndex
+from idiomtune.hub.push import collect_data
+from idiomtune.io.files import read_json
+from idiomtune.io.tables import read_rows
+from idiomtune.programs.write import parse, run
+from idiomtune.writing.dataset import split_expressions
+from idiomtune.writing.review import Review, agreement_of
+from idiomtune.writing.rules import Rules
+from idiomtune.writing.slots import Draft, Slot
+from tests.chat_server import EXPRESSIONS, ChatServer, answer, chat_server, sentence
+from tests.programs import refused
+
+KEY = "sk-a-very-secret-key-of-mine"
+
+
+@pytest.fixture
+def chat(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatServer]:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with chat_server() as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a table of four expressions."""
+    monkeypatch.chdir(tmp_path)
+    rows = [f"{name}\t{plain}\n" for name, (_, plain) in list(EXPRESSIONS.items())[:4]]
+    Path("mine.tsv").write_text("expression\tmeaning\n" + "".join(rows), "utf-8")
+    return tmp_path
+
+
+def write(chat: ChatServer, *options: str) -> str:
+    names = ["model=author", "query_model=other", "judge_model=judge", "domains=Sport,Food"]
+    return run(parse(["mine.tsv", "output=data", f"endpoint={chat.address}", *names, *options]))
+
+
+def texts() -> list[dict[str, Any]]:
+    return [row.values for row in read_rows(Path("data/texts.jsonl"))]
+
+
+def test_the_data_set_has_idiolinks_form_and_trains(chat: ChatServer) -> None:
+    write(chat, "licence=cc0-1.0")
+    splits = {name: load_split(Path("data"), name) for name in ("train", "val")}
+    idioms = [{document.idiom for document in split.documents} for split in splits.values()]
+    assert idioms[0] | idioms[1] == set(list(EXPRESSIONS)[:4])
+    assert not idioms[0] & idioms[1]
+    kinds: Counter[Any] = Counter(
+        (d.idiom, d.subject, d.usage) for split in splits.values() for d in split.documents
+    )
+    for name in idioms[0] | idioms[1]:
+        for domain in ("Sport", "Food"):
+            counts = {"literal": 4, "idiomatic": 2, "sense": 2, "simplification": 2}
+            assert {usage: kinds[name, domain, usage] for usage in counts} == counts
+    queries = Counter((q.idiom, q.usage) for split in splits.values() for q in split.queries)
+    assert set(queries.values()) == {2}  # one in each domain
+    # Queries by the other model, verdicts by the judge, three votes on each question's texts.
+    models = Counter(body["model"] for body in chat.bodies)
+    assert models == {"author": 4 * 2 * 4, "other": 4 * 2 * 2, "judge": 3 * 4 * 2 * 6}
+    assert chat.keys == {f"Bearer {KEY}"}
+    assert all(body["response_format"]["json_schema"]["strict"] for body in chat.bodies)
+    # What was asked and paid, and nothing secret, is in the folder.
+    record = read_json(Path("data/write.json"))
+    assert (record["calls"], record["prompt_tokens"]) == (len(chat.bodies), 100 * len(chat.bodies))
+    contents = [path.read_text("utf-8") for path in Path("data").rglob("*.*") if path.is_file()]
+    assert not [content for content in contents if KEY in content or chat.address in content]
+    scores = it.evaluate("minilm", ["idiolink"], **{"data": {"root": "data"}})
+    assert 0 < scores["idiolink/val/sentence/ndcg@10"] <= 1
+
+
+def test_nothing_is_paid_twice_and_a_changed_prompt_asks_what_changed(chat: ChatServer, here: Path) -> None:
+    write(chat)
+    before, files = len(chat.bodies), {p: p.read_bytes() for p in Path("data/train").iterdir()}
+    write(chat)
+    assert len(chat.bodies) == before
+    assert files == {path: path.read_bytes() for path in files}
+    with Path("data/answers.jsonl").open("a") as file:
+        file.write('{"key": "torn')  # as the disk got full
+    write(chat)
+    assert len(chat.bodies) == before
+    prompts = Path("data/prompts")
+    (here / "own").mkdir()
+    for path in prompts.glob("*.txt"):
+        (here / "own" / path.name).write_text(path.read_text().replace("plain words.", "plain words!"))
+    write(chat, "prompts=own")
+    # The prompt of senses alone has changed: 8 questions, and 24 votes on other texts.
+    assert Counter(body["model"] for body in chat.bodies[before:]) == {"author": 8, "judge": 24}
+    (here / "own" / "sense.txt").write_text("Write $cout texts")
+    refused(lambda: write(chat, "prompts=own"), "prompts", "sense.txt", "$count")
+
+
+@pytest.mark.parametrize(
+    ("reply", "problem"),
+    [
+        (401, "OPENAI_API_KEY"),
+        (404, "author"),
+        (400, "endpoint"),
+        (500, "endpoint"),
+        (429, "endpoint"),
+    ],
+)
+def test_what_a_server_refuses_is_said_at_once(reply: int, problem: str, chat: ChatServer) -> None:
+    chat.reply = lambda _: reply
+    error = refused(lambda: write(chat), problem)
+    assert KEY not in str(error)
+    assert len(chat.bodies) <= 3  # one question, not eight at once
+
+
+def test_an_interrupted_start_goes_on(chat: ChatServer) -> None:
+    """The server fails after 20 answers: they are stored, and the next start pays for the others alone."""
+    good, lock, num = chat.reply, threading.Lock(), 0
+
+    def failing(body: dict[str, Any]) -> str | int:
+        nonlocal num
+        with lock:
+            num += 1
+            return good(body) if num <= 20 else 401
+
+    chat.reply = failing
+    refused(lambda: write(chat), "OPENAI_API_KEY")
+    chat.reply, paid = good, len(Path("data/answers.jsonl").read_text().splitlines())
+    assert paid == 20
+    before = len(chat.bodies)
+    write(chat)
+    assert len(chat.bodies) - before == 48 + 144 - 20
+
+
+def test_a_busy_server_and_answers_of_all_kinds(chat: ChatServer) -> None:
+    """429 and 500 are asked again, and so are answers without JSON, cut off, or with wrong texts."""
+    good, seen = chat.reply, Counter[str]()
+
+    def reply(body: dict[str, Any]) -> str | int:
+        prompt = body["messages"][0]["content"]
+        with chat.lock:
+            seen[prompt] += 1
+            number, first = len(seen), seen[prompt] == 1
+        if first and number % 5 == 0:
+            return 429 if number % 2 else 500
+        if "[[" in prompt or "broke a rule" in prompt:
+            return good(body)
+        if "LITERALLY" in prompt:
+            return f"Here you are:\n```json\n{good(body)}\n```"
+        return [str(good(body))[:50], "No.", '{"texts": [{"text": 1}]}'][number % 3]
+
+    chat.reply = reply
+    write(chat, "tries=2")
+    written = texts()
+    assert Counter(text["usage"] for text in written)["literal"] == 4 * 2 * 5  # queries among them
+    record = read_json(Path("data/write.json"))
+    assert sum(number for *_, number in record["broken"]) > 0
+
+
+def test_a_server_without_json_schema_gets_plain_questions(chat: ChatServer) -> None:
+    good = chat.reply
+    chat.reply = lambda body: 400 if "response_format" in body else good(body)
+    write(chat)
+    assert len(texts()) == 4 * 2 * 12
+
+
+def test_a_budget_is_never_passed(chat: ChatServer) -> None:
+    refused(lambda: write(chat, "max_calls=30"), "max_calls=30")
+    assert len(chat.bodies) == 30
+    refused(lambda: write(chat, "max_tokens=15000"), "max_tokens=15000")
+    spent = read_rows(Path("data/answers.jsonl"))
+    assert 5000 < sum(r.values["prompt_tokens"] + r.values["answer_tokens"] for r in spent) <= 15000
+    write(chat, "max_calls=192")
+    assert len(chat.bodies) == 192
+
+
+def test_a_dry_run_asks_nothing(chat: ChatServer, capsys: pytest.CaptureFixture[str]) -> None:
+    message = write(chat, "dry_run=true", "language=pt")
+    shown = capsys.readouterr().out
+    assert not chat.bodies
+    assert not Path("data").exists()
+    assert "192 questions" in message
+    assert shown.count("Portuguese") >= 7
+    write(chat)
+    assert len(chat.bodies) == 192
+
+
+def test_texts_need_more_than_half_of_the_votes(chat: ChatServer) -> None:
+    """And the gate has one vote more."""
+    good, votes = chat.reply, Counter[str]()
+
+    def reply(body: dict[str, Any]) -> str | int:
+        prompt = body["messages"][0]["content"]
+        if "[[" not in prompt or "other words, which convey" not in prompt:
+            return good(body)
+        with chat.lock:
+            votes[prompt] += 1
+            number = votes[prompt]
+        verdicts = json.loads(answer(prompt))["verdicts"]
+        verdicts[0]["span"] = number != 1  # two of three votes
+        verdicts[1]["natural"] = number == 1  # one of three
+        return json.dumps({"verdicts": verdicts})
+
+    chat.reply = reply
+    write(chat, "gate=minilm")
+    by_kind: dict[str, list[list[bool]]] = {}
+    for text in texts():
+        by_kind.setdefault(text["usage"], []).append(text["votes"])
+    assert {tuple(sorted(votes)) for votes in by_kind["sense"]} == {(False, True, True), (False, False, True)}
+    assert {len(votes) for votes in by_kind["idiomatic"]} == {4}
+    senses = [
+        d for name in ("train", "val") for d in load_split(Path("data"), name).documents if d.usage == "sense"
+    ]
+    assert len(senses) == 4 * 2  # one of two in each domain
+
+
+def test_people_review_in_a_spreadsheet(chat: ChatServer) -> None:
+    write(chat, "licence=cc0-1.0")
+    assert "review.xlsx" in run(parse(["review", "folder=data"]))
+    book = openpyxl.load_workbook("data/review.xlsx")
+    sheet = book.active
+    columns = {cell.value: cell.column for cell in sheet[1]}
+    written = {text["id"]: text for text in texts()}
+    documents = [
+        row for row in range(2, sheet.max_row + 1) if not str(sheet.cell(row, 1).value).startswith("q_")
+    ]
+    accepted, corrected, struck = documents[:3]
+    sheet.cell(accepted, columns["accept"]).value = "yes"
+    sheet.cell(corrected, columns["accept"]).value = "Yes"
+    sheet.cell(corrected, columns["text"]).value = sheet.cell(corrected, columns["text"]).value + " At last!"
+    sheet.cell(struck, columns["accept"]).value = "no"
+    ids = [sheet.cell(row, 1).value for row in (accepted, corrected, struck)]
+    book.save("data/review.xlsx")
+    run(parse(["review", "folder=data"]))
+    records = {d.id: d for name in ("train", "val") for d in load_split(Path("data"), name).documents}
+    assert records[ids[0]].is_gold
+    assert records[ids[1]].sentence == written[ids[1]]["text"] + " At last!"
+    assert ids[2] not in records
+    assert sum(record.is_gold for record in records.values()) == 2
+    # The judge accepted all three; one was right as it was written.
+    assert read_json(Path("data/write.json"))["reviewed"]["passed"] == 1
+    assert read_json(Path("data/write.json"))["reviewed"]["accuracy"] == pytest.approx(1 / 3)
+    write(chat, "licence=cc0-1.0")  # marks stay
+    assert {d.id: d for n in ("train", "val") for d in load_split(Path("data"), n).documents} == records
+    book = openpyxl.load_workbook("data/review.xlsx")
+    book.active.cell(accepted, columns["accept"]).value = "perhaps"
+    book.save("data/review.xlsx")
+    refused(lambda: run(parse(["review", "folder=data"])), "review.xlsx", f"row {accepted}", "accept")
+    Path("data/review.xlsx").unlink()
+    upload = collect_data(check(PushSettings, {**_push_options(), "checkpoint": "data", "repo_id": "me/x"}))
+    assert {"README.md", "train/indexes.json", "val/queries.json", "prompts/judge.txt"} <= set(upload.files)
+    assert (upload.kind, upload.licence, upload.problems) == ("dataset", "cc0-1.0", [])
+    assert "answers.jsonl" in upload.left_out
+
+
+def _push_options() -> dict[str, Any]:
+    options = dict.fromkeys(("space", "corpus", "texts_license", "revision", "examples", "license"))
+    return {**options, **dict.fromkeys(("overwrite", "allow_sample", "dry_run"), False), "private": True}
+
+
+def test_agreement_by_hand() -> None:
+    judged = dict(zip("abcde", [True, True, True, False, False], strict=True))
+    marks = dict(zip("abcde", [True, True, False, False, True], strict=True))
+    reviews = {id_: Review(mark, "t", "s", "t [s]") for id_, mark in marks.items()}
+    found = agreement_of(judged, reviews)
+    assert found is not None
+    assert found.accuracy == pytest.approx(3 / 5)
+    assert found.macro_f1 == pytest.approx((4 / 6 + 2 / 4) / 2)
+    assert found.passed == pytest.approx(1 / 2)
+
+
+SLOT = Slot(1, "break the ice", 1, "Sport", "idiomatic")
+SENSE = Slot(1, "break the ice", 1, "Sport", "sense")
+SIMPLE = Slot(1, "break the ice", 1, "Sport", "simplification")
+
+
+@pytest.mark.parametrize(
+    ("slot", "text", "span", "rule"),
+    [
+        (SLOT, "At last somebody broke the ice with a joke.", "broke the ice", None),
+        (SLOT, "At last somebody broke the ice with a joke.", "break the ice", "span"),
+        (SLOT, "At last somebody broke the ice with a joke.", "a joke", "the expression once"),
+        (SLOT, "They broke the ice and broke the ice again.", "broke the ice", "span"),
+        (SLOT, "A joke broke the ice for those who missed the boat.", "broke the ice", "other"),
+        (SLOT, "Broke the ice.", "Broke the ice", "characters"),
+        (SLOT, "They met. They talked. A joke broke the ice.", "broke the ice", "sentences"),
+        (SLOT, "A joke\nbroke the ice at the meeting.", "broke the ice", "line"),
+        (SENSE, "At last somebody made the guests feel at ease.", "feel at ease", None),
+        (SENSE, "At last somebody broke the ice with a joke.", "a joke", "without"),
+        (SIMPLE, "An odd joke relaxed everybody at the meeting.", "relaxed everybody", None),
+        (SIMPLE, "An odd joke relaxed everybody at the dinner.", "relaxed everybody", "only the span"),
+    ],
+)
+def test_rules(slot: Slot, text: str, span: str, rule: str | None) -> None:
+    rules = Rules(ExpressionIndex(["break the ice", "miss the boat"]))
+    sources = [Draft("An odd joke broke the ice at the meeting.", "broke the ice")]
+    broken = rules.broken_rule(slot, Draft(text, span), sources)
+    assert broken is None if rule is None else rule in str(broken)
+
+
+def test_near_duplicates_are_those_of_a_comparison_of_all_pairs() -> None:
+    """Jaccard of the words, 0.8 or more; only texts that may be so near are compared."""
+    rules = Rules(ExpressionIndex(["break the ice"]))
+    accepted: list[set[str]] = []
+    for number in range(300):
+        text = sentence("did it", str(number // 3))
+        if number % 3:  # the same but for a word, or for four
+            words = text.split()
+            words[1:2] = [f"other{number}"]
+            words[-4:-1] = [f"x{number}", "y", "z"] if number % 3 == 2 else words[-4:-1]
+            text = " ".join(words)
+        words_of = set(text.lower().rstrip(".").split())
+        is_near = any(len(words_of & other) >= 0.8 * len(words_of | other) for other in accepted)
+        broken = rules.broken_rule(SENSE, Draft(text, "did it"))
+        assert broken == ("no near duplicate" if is_near else None)
+        if not is_near:
+            accepted.append(words_of)
+    assert 100 < len(accepted) < 300
+
+
+def test_splits_are_stratified() -> None:
+    refused_shares = {f"e{number:02}": number / 20 for number in range(20)}
+    split_of = split_expressions(refused_shares, {"train": 0.6, "val": 0.3, "test": 0.1})
+    assert Counter(split_of.values()) == {"train": 12, "val": 6, "test": 2}
+    means = [
+        sum(refused_shares[n] for n in split_of if split_of[n] == split)
+        / sum(s == split for s in split_of.values())
+        for split in ("train", "val")
+    ]
+    assert abs(means[0] - means[1]) < 0.1
+    assert set(split_expressions({"a": 0.1, "b": 0.2}, {"train": 0.7, "val": 0.3}).values()) == {
+        "train",
+        "val",
+    }
+    with pytest.raises(UserError, match="1 expressions"):
+        split_expressions({"a": 0.1}, {"train": 0.7, "val": 0.3})
+
+
+def test_expressions_are_selected_by_their_labels(chat: ChatServer) -> None:
+    rows = [
+        *[("break the ice", "idiomatic", 1)] * 5,
+        *[("break the ice", "literal", 1)] * 5,
+        *[("kick the bucket", "figurative", 1)] * 9,
+        *[("kick the bucket", "literal", 1)],
+        *[("hit the road", "i", 1)] * 5,
+        *[("hit the road", "l", 0.8)] * 5,
+        ("miss the boat", "l", 1),
+    ]
+    Path("uses.csv").write_text("idiom,label,confidence\n" + "".join(f"{a},{b},{c}\n" for a, b, c in rows))
+    options = ["from=uses.csv", "output=selected.tsv", "min_uses=8"]
+    run(parse(["select", *options]))
+    (row,) = read_rows(Path("selected.tsv"))
+    assert [*row.values.values()] == ["break the ice", "", "yes", "10", "50"]
+    run(parse(["select", *options, "idiomatic=10..95", "overwrite=true"]))
+    assert len(list(read_rows(Path("selected.tsv")))) == 2
+    run(parse(["select", *options, "confidence=0.5", "overwrite=true"]))
+    assert len(list(read_rows(Path("selected.tsv")))) == 2
+    refused(lambda: run(parse(["select", *options, "min_uses=80", "overwrite=true"])), "min_uses=80")
+    table = Path("selected.tsv").read_text().replace("hit the road\t\tyes", "hit the road\t\tno")
+    Path("mine.tsv").write_text(table + "miss the boat\t\tyes\t1\t1\n")
+    write(chat)
+    assert {text["expression"] for text in texts()} == {"break the ice", "miss the boat"}
+
+
+def test_a_full_disk_loses_nothing(chat: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = Path("data/answers.jsonl")
+
+    def fsync(_: int) -> None:
+        if path.exists() and len(path.read_text().splitlines()) > 10:
+            raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr("idiomtune.writing.chat.os.fsync", fsync)
+        refused(lambda: write(chat), "answers.jsonl", "No space left")
+    assert len(path.read_text().splitlines()) >= 10
+    before = len(chat.bodies)
+    write(chat)
+    assert len(chat.bodies) - before <= 192 - 10
+
+
+def test_questions_run_at_once(chat: ChatServer) -> None:
+    good, now, most = chat.reply, 0, 0
+
+    def slow(body: dict[str, Any]) -> str | int:
+        nonlocal now, most
+        with chat.lock:
+            now += 1
+            most = max(most, now)
+        time.sleep(0.02)
+        with chat.lock:
+            now -= 1
+        return good(body)
+
+    chat.reply = slow
+    write(chat, "concurrency=4")
+    assert most == 4
+
+
+def test_other_folders_and_wrong_options_are_refused(chat: ChatServer, here: Path) -> None:
+    (here / "data").mkdir()
+    (here / "data" / "thesis.txt").write_text("mine")
+    refused(lambda: write(chat), "output", "thesis.txt")
+    refused(lambda: run(parse(["review", "folder=data"])), "folder")
+    refused(lambda: write(chat, "val=0.6", "test=0.4"), "val")
+    refused(lambda: parse(["output=x", "model=y"]), "table of expressions")
+    refused(lambda: run(parse(["none.tsv", "output=x", "model=y"])), "none.tsv")
+    assert not chat.bodies
+
+
+def test_from_python(chat: ChatServer) -> None:
+    options: dict[str, Any] = {"endpoint": chat.address, "domains": ["Sport"], "judge_model": "judge"}
+    folder = it.write(
+        {"break the ice": "made everybody relax", "cut corners": ""}, "data", "author", **options
+    )
+    assert load_split(folder, "val").queries
+    folder = it.write(list(EXPRESSIONS)[:3], "others", "author", **options)
+    assert len({document.idiom for document in load_split(folder, "train").documents}) == 2
