@@ -20,6 +20,7 @@ NAVIGATION = {
         "docs/own-data",
         "docs/own-data-scoring",
         "docs/other-data",
+        "docs/own-idioms",
         "docs/knowledge",
         "docs/another-language",
         "docs/dictionaries",

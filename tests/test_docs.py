@@ -30,6 +30,7 @@ import idiomtune.programs.explore
 import idiomtune.programs.find
 import idiomtune.programs.gate
 import idiomtune.programs.report
+import idiomtune.programs.write
 from docs import conf, options, results, terms
 from idiomtune.config import EvaluateSettings, LearnSettings, PushSettings, TrainSettings, check
 from idiomtune.config.command_line import rewrite_arguments
@@ -67,6 +68,7 @@ PARSERS: dict[str, Callable[[list[str]], object]] = {
     "train.find": idiomtune.programs.find.parse,
     "train.report": idiomtune.programs.report.parse,
     "train.gate": idiomtune.programs.gate.parse,
+    "train.write": idiomtune.programs.write.parse,
 }
 # Of other people, or of the shell: nothing of ours to check.
 OTHERS = re.compile(

@@ -494,6 +494,7 @@ class WriteSettings(Section):
         tries: how often a text is asked for.
         votes: of the judge on each text.
         gate: a model whose usage gate judges too.
+        answer_tokens: that an answer can have, a model's reasoning included.
         max_calls, max_tokens: of the data set.
         val, test: shares of the expressions.
         licence: of the data set.
@@ -517,6 +518,7 @@ class WriteSettings(Section):
     gate: Text | None = None
     concurrency: Annotated[int, Field(ge=1, le=256)] = 8
     timeout: Annotated[float, Field(gt=0, le=3600)] = 120
+    answer_tokens: Count = 2_000
     max_calls: Count | None = None
     max_tokens: Count | None = None
     val: Annotated[float, Field(gt=0, lt=1)] = 0.3

@@ -37,7 +37,8 @@ max_calls=<n>       ask no more questions, for the whole data set; max_tokens=<n
 dry_run=true        ask nothing: show how many questions and tokens it takes, and a prompt of each kind
 val=0.3  test=0     shares of the expressions, for the splits of these names
 licence=<id>        of the data set, such as cc-by-4.0; publishing needs one
-concurrency=8  timeout=120   questions at once; seconds for an answer
+concurrency=8  timeout=120  answer_tokens=2000   questions at once; seconds, and tokens with those of the
+                    model's reasoning, that an answer can take
 
 select: from=magpie or a table with expression and usage (idiomatic, literal); min_uses=30,
 idiomatic=25..75 (percent), confidence=1.0 (of a sentence's annotators, for it to count), overwrite=true"""

@@ -22,7 +22,6 @@ from idiomtune.io.terminal import progress_bar
 log = logging.getLogger(__name__)
 
 ANSWERS = "answers.jsonl"
-_MAX_ANSWER = 2_000  # tokens of an answer
 _BYTES_PER_TOKEN = 2  # at least, of a prompt: for a budget that is never passed
 _RETRIES = 6  # after an error of the network, 429 or 5xx, with growing pauses: about a minute
 
@@ -36,6 +35,7 @@ class Prompt(NamedTuple):
         schema: of the answer, as JSON schema.
         number: of the attempt or vote, so that the same question can be asked again.
         temperature: of the answer.
+        max_answer: tokens that it can have.
     """
 
     model: str
@@ -43,16 +43,17 @@ class Prompt(NamedTuple):
     schema: Mapping[str, Any]
     number: int
     temperature: float
+    max_answer: int
 
     @property
     def key(self) -> str:
         """The digest of all that decides the answer."""
-        return hashlib.sha256(json.dumps(self).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(self[:-1]).encode()).hexdigest()
 
     @property
     def max_tokens(self) -> int:
         """The most that question and answer can have."""
-        return len(self.text.encode()) // _BYTES_PER_TOKEN + _MAX_ANSWER
+        return len(self.text.encode()) // _BYTES_PER_TOKEN + self.max_answer
 
 
 class Chat:
@@ -157,7 +158,7 @@ class Chat:
             "model": prompt.model,
             "messages": [{"role": "user", "content": prompt.text}],
             "temperature": prompt.temperature,
-            "max_completion_tokens": _MAX_ANSWER,
+            "max_completion_tokens": prompt.max_answer,
         }
         schema = {"name": "answer", "schema": prompt.schema, "strict": True}
         try:

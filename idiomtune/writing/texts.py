@@ -142,7 +142,8 @@ class Writer:
         } | dict(values)
         schema = _without_titles(form.model_json_schema())
         text = Template(self._prompts[name]).substitute(values)
-        return Prompt(model, text, schema, number, self._settings.temperature)
+        settings = self._settings
+        return Prompt(model, text, schema, number, settings.temperature, settings.answer_tokens)
 
 
 def _without_titles(schema: Any) -> Any:
