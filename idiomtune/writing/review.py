@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from sklearn.metrics import accuracy_score, f1_score  # type: ignore[import-untyped]
+
 from idiomtune.errors import UserError
 from idiomtune.io.files import is_file
 from idiomtune.io.outputs import reserved_output
@@ -151,16 +153,14 @@ def agreement_of(judged: Mapping[str, bool], reviews: Mapping[str, Review]) -> A
     Args:
         judged: id → whether the judge accepted the text.
     """
-    pairs = [(judged[id_], review.was_valid) for id_, review in reviews.items() if id_ in judged]
-    if not pairs:
+    ids = [id_ for id_ in reviews if id_ in judged]
+    if not ids:
         return None
-    scores = []
-    for kind in (True, False):
-        shared = sum(pair == (kind, kind) for pair in pairs)
-        either = sum(first == kind for first, _ in pairs) + sum(second == kind for _, second in pairs)
-        if either:
-            scores.append(2 * shared / either)
-    invalid = [judge for judge, is_valid in pairs if not is_valid]
-    passed = sum(invalid) / len(invalid) if invalid else 0.0
-    right = sum(judge == is_valid for judge, is_valid in pairs) / len(pairs)
-    return Agreement(len(pairs), right, sum(scores) / len(scores), passed)
+    valid, accepted = [reviews[id_].was_valid for id_ in ids], [judged[id_] for id_ in ids]
+    passed = [accept for accept, is_valid in zip(accepted, valid, strict=True) if not is_valid]
+    return Agreement(
+        len(ids),
+        float(accuracy_score(valid, accepted)),
+        float(f1_score(valid, accepted, average="macro", zero_division=0)),
+        sum(passed) / max(1, len(passed)),
+    )

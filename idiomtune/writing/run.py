@@ -156,20 +156,9 @@ def _facts(
     votes = [row["votes"] for row in rows if row["votes"]]
     answers = list(chat.answers.values())
     dates = sorted({answer["date"] for answer in answers})
-    chosen = (
-        "model",
-        "language",
-        "domains",
-        "gate",
-        "votes",
-        "tries",
-        "temperature",
-        "val",
-        "test",
-        "licence",
-    )
+    secret_or_local = {"expressions", "output", "endpoint", "key", "prompts"}
     return {
-        **{name: getattr(settings, name) for name in chosen},
+        **settings.model_dump(exclude=secret_or_local),
         "query_model": settings.writer(is_query=True),
         "judge_model": settings.judge,
         "expressions": dict(glossary.senses),

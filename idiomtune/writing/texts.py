@@ -11,7 +11,7 @@ from pathlib import Path
 from string import Template
 from typing import Any, NamedTuple, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from idiomtune.config.settings import WriteSettings
 from idiomtune.declarations.models import CONF
@@ -38,16 +38,20 @@ _KINDS = {
 Form = TypeVar("Form", bound=BaseModel)
 
 
-class _AnsweredText(BaseModel):
+class _Answer(BaseModel):
+    model_config = ConfigDict(json_schema_extra={"additionalProperties": False})  # as strict schemas are
+
+
+class _AnsweredText(_Answer):
     text: str
     span: str
 
 
-class _Texts(BaseModel):
+class _Texts(_Answer):
     texts: list[_AnsweredText]
 
 
-class _Verdict(BaseModel):
+class _Verdict(_Answer):
     number: int
     meaning: bool
     span: bool
@@ -55,7 +59,7 @@ class _Verdict(BaseModel):
     domain: bool
 
 
-class _Verdicts(BaseModel):
+class _Verdicts(_Answer):
     verdicts: list[_Verdict]
 
 
@@ -140,20 +144,10 @@ class Writer:
             "domain": slot.domain,
             "language": LANGUAGES.get(self._settings.language, self._settings.language),
         } | dict(values)
-        schema = _without_titles(form.model_json_schema())
+        schema = form.model_json_schema()
         text = Template(self._prompts[name]).substitute(values)
         settings = self._settings
         return Prompt(model, text, schema, number, settings.temperature, settings.answer_tokens)
-
-
-def _without_titles(schema: Any) -> Any:
-    """A JSON schema as servers take it: strict, without what pydantic adds for people."""
-    if isinstance(schema, list):
-        return [_without_titles(part) for part in schema]
-    if not isinstance(schema, dict):
-        return schema
-    parts = {name: _without_titles(part) for name, part in schema.items() if name != "title" or name == part}
-    return parts | ({"additionalProperties": False} if parts.get("type") == "object" else {})
 
 
 def read_prompts(folder: Path | None) -> dict[str, str]:
