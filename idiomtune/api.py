@@ -192,8 +192,9 @@ def write(expressions: Any, output: str | Path, model: str, **options: Any) -> P
     if isinstance(expressions, list | tuple) and all(isinstance(name, str) for name in expressions):
         expressions = [{"expression": name} for name in expressions]
     values = {"expressions": write_table(expressions, "expressions"), "output": path_text(output, "output")}
-    run(checked(WriteSettings, {**values, "model": model, **options}))
-    return Path(output)
+    settings = checked(WriteSettings, {**values, "model": model, **options})
+    run(settings)
+    return settings.output
 
 
 @run_alone

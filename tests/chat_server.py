@@ -88,18 +88,17 @@ class ChatServer:
     """What was asked, and what is answered.
 
     Attributes:
-        reply: question (the whole body) → answer, or an HTTP status, or a status with headers.
+        reply: question (the whole body) → content of the answer, an HTTP status, or bytes in place of JSON.
         bodies: of all questions.
         keys: the keys they came with.
     """
 
     def __init__(self) -> None:
-        self.reply: Callable[[dict[str, Any]], str | int] = lambda body: answer(
-            body["messages"][0]["content"]
-        )
+        self.reply: Callable[[dict[str, Any]], Any] = lambda body: answer(body["messages"][0]["content"])
         self.bodies: list[dict[str, Any]] = []
         self.keys: set[str] = set()
         self.address = ""
+        self.finish_reason = "stop"
         self.lock = Lock()
 
     def prompts(self) -> list[str]:
@@ -121,10 +120,10 @@ def chat_server() -> Iterator[ChatServer]:
             reply = chat.reply(body)
             status = reply if isinstance(reply, int) else 200
             content: dict[str, Any] = {"error": {"message": f"scripted {status}"}}
-            if isinstance(reply, str):
+            if not isinstance(reply, int | bytes):
                 message = {
                     "index": 0,
-                    "finish_reason": "stop",
+                    "finish_reason": chat.finish_reason,
                     "message": {"role": "assistant", "content": reply},
                 }
                 content = {
@@ -132,12 +131,10 @@ def chat_server() -> Iterator[ChatServer]:
                     "choices": [message],
                     "usage": {"prompt_tokens": 100, "completion_tokens": 50, "total_tokens": 150},
                 }
-            data = json.dumps(content).encode()
+            data = reply if isinstance(reply, bytes) else json.dumps(content).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(data)))
-            if status >= 400:
-                self.send_header("Retry-After-Ms", "10")
             self.end_headers()
             self.wfile.write(data)
 

@@ -529,6 +529,8 @@ class WriteSettings(Section):
     def problems(self) -> Iterator[str]:
         if self.val + self.test >= 1:
             yield f"val={self.val:g} and test={self.test:g} leave no expression to train on"
+        if len({domain.casefold() for domain in self.domains}) < len(self.domains):
+            yield f"domains={','.join(self.domains)}: names one twice"
 
     def writer(self, *, is_query: bool) -> str:
         """The model that writes documents or queries."""

@@ -32,7 +32,7 @@ from idiomtune.hub.model_card import (
     shown_texts,
     sources_of,
 )
-from idiomtune.io.files import fingerprint, list_names, printable, read_json, read_text, user_path
+from idiomtune.io.files import find_links, fingerprint, list_names, printable, read_json, read_text, user_path
 from idiomtune.io.hub import CLIENT_ERRORS, is_network_error, reason_for, without_secrets
 from idiomtune.io.records import readable_record
 from idiomtune.io.runs import CHECKSUMS, NOT_OF_THE_MODEL, read_config, read_run_json, run_and_model, verify
@@ -166,6 +166,10 @@ def collect_data(settings: PushSettings) -> Upload:
     assert settings.repo_id is not None  # else no data set is pushed
     folder = user_path(settings.checkpoint, "checkpoint")
     record = read_json(folder / WRITTEN)
+    if not isinstance(record, dict) or "licence" not in record:
+        raise UserError("is not the record of a data set", file=folder / WRITTEN)
+    if links := find_links(folder):
+        raise UserError(f"{links[0]} is a link: put a copy there", option="checkpoint", file=folder)
     licence = settings.license or record["licence"]
     patterns = (
         "README.md",
@@ -177,16 +181,16 @@ def collect_data(settings: PushSettings) -> Upload:
     )
     paths = [path for pattern in patterns for path in sorted(folder.glob(pattern))]
     files: dict[str, Path | bytes] = {path.relative_to(folder).as_posix(): path for path in paths}
-    card = read_text(folder / "README.md").replace('license: "unknown"', f'license: "{licence}"', 1)
+    card = re.sub(r"(?m)\Alicense: .*", f'license: "{licence}"', read_text(folder / "README.md")[4:])
     return Upload(
         kind="dataset",
         repo_id=settings.repo_id,
         branch=settings.revision or "main",
         folder=folder,
-        files=files | {"README.md": card.encode()},
+        files=files | {"README.md": f"---\n{card}".encode()},
         licence=licence,
         problems=[] if licence else ["license=<id>, such as cc-by-4.0: the licence of the texts"],
-        message=f"{folder.name}: written by {record['model']}",
+        message=f"{folder.name}: written by {record.get('model')}",
         left_out=sorted(
             {path.name for path in folder.glob("[!.]*")} - {name.split("/")[0] for name in files}
         ),

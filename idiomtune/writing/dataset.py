@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,32 +18,34 @@ from idiomtune.writing.review import Agreement
 CARD = "README.md"
 
 
-def split_expressions(refused: Mapping[str, float], shares: Mapping[str, float]) -> dict[str, str]:
+def split_expressions(
+    refused: Mapping[str, float], sizes: Mapping[str, float], earlier: Mapping[str, str]
+) -> dict[str, str]:
     """Expression → split, so that each split has easy and hard expressions alike.
 
     Args:
         refused: expression → the share of its texts that were refused.
-        shares: split → its share of the expressions; each with a share has one at least.
+        sizes: split → its share of the expressions; each with a share has one at least.
+        earlier: of the last time, which stays as long as its splits exist.
 
     Raises:
         UserError: if there are fewer expressions than splits.
     """
-    splits = {name: share for name, share in shares.items() if share > 0}
-    if len(refused) < len(splits):
-        raise UserError(
-            f"{len(refused)} expressions have texts, for {len(splits)} splits: give more expressions"
-        )
-    counts = Counter[str]()
-    split_of = {}
-    order = sorted(refused, key=lambda name: (refused[name], name))
-    for number, name in enumerate(order, 1):
-        empty = [split for split in splits if not counts[split]]
-        if len(order) - number < len(empty):  # the last ones
+    sizes = {name: size for name, size in sizes.items() if size > 0}
+    split_of = {name: split for name, split in earlier.items() if split in sizes}
+    new = sorted(refused.keys() - split_of, key=lambda name: (refused[name], name))
+    counts = Counter(split for name, split in split_of.items() if name in refused)
+    for number, name in enumerate(new):
+        empty = [split for split in sizes if not counts[split]]
+        if len(new) - number <= len(empty):  # the last ones
             split = empty[0]
         else:
-            split = max(splits, key=lambda split: splits[split] * number - counts[split])
+            split = max(sizes, key=lambda name: sizes[name] * (counts.total() + 1) - counts[name])
         split_of[name] = split
         counts[split] += 1
+    if lacking := [split for split in sizes if not counts[split]]:
+        problem = f"{len(refused)} expressions have texts, and none is in the split {lacking[0]}"
+        raise UserError(f"{problem}: give more expressions, or a new output=")
     return split_of
 
 
@@ -53,9 +56,12 @@ def write_splits(folder: Path, records: Sequence[Document], split_of: Mapping[st
 
     Returns:
         Split → its numbers of idioms, documents and queries.
+
+    Raises:
+        UserError: if a split would be empty, before anything is written.
     """
-    counts = {}
-    for split in dict.fromkeys(split_of.values()):
+    parts: dict[str, dict[str, list[Document]]] = {}
+    for split in dict.fromkeys(split_of[record.idiom] for record in records):
         own = [record for record in records if split_of[record.idiom] == split]
         documents = [record for record in own if not record.id.startswith("q_")]
         queries = [
@@ -63,15 +69,26 @@ def write_splits(folder: Path, records: Sequence[Document], split_of: Mapping[st
             for record in own
             if record.id.startswith("q_") and any(is_relevant(record, document) for document in documents)
         ]
-        for name, part in (("indexes", documents), ("queries", queries)):
-            write_json(folder / split / f"{name}.json", [record.model_dump() for record in part])
-        idioms = {record.idiom for record in documents}
-        counts[split] = {"idioms": len(idioms), "documents": len(documents), "queries": len(queries)}
         if not documents or not queries:
-            problem = "has too few accepted texts for a split (they are in texts.jsonl)"
+            problem = (
+                "would have no query with a document that conveys its meaning: texts.jsonl has the votes"
+            )
             raise UserError(problem, file=folder / split)
+        parts[split] = {"indexes": documents, "queries": queries}
+    for split in {"train", "val", "test"} - parts.keys():  # of an earlier start
+        shutil.rmtree(folder / split, ignore_errors=True)
+    for split, files in parts.items():
+        for name, part in files.items():
+            write_json(folder / split / f"{name}.json", [record.model_dump() for record in part])
         load_split(folder, split)
-    return counts
+    return {
+        split: {
+            "idioms": len({record.idiom for record in files["indexes"]}),
+            "documents": len(files["indexes"]),
+            "queries": len(files["queries"]),
+        }
+        for split, files in parts.items()
+    }
 
 
 def write_card(folder: Path, facts: Mapping[str, Any], agreement: Agreement | None) -> None:

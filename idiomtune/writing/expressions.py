@@ -17,9 +17,10 @@ from idiomtune.data.sources import DataFiles, dataset_folder
 from idiomtune.data.user.source import find_sources
 from idiomtune.encoder.glossary import Glossary, read_glossary
 from idiomtune.errors import UserError
+from idiomtune.expressions import plain_expression
 from idiomtune.io.files import is_file, list_names, user_path
 from idiomtune.io.outputs import reserved_output
-from idiomtune.io.tables import read_checked_table
+from idiomtune.io.tables import read_checked_table, read_rows
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +48,9 @@ def _uses(location: str) -> Iterator[_UseRow]:
     else:
         paths = [path for source in find_sources([location], "from") if (path := source.path)]
     for path in paths:
-        yield from read_checked_table(path, (), lambda row: _UseRow.model_validate(row.values))
+        first = next(iter(read_rows(path)), None)
+        column = "idiom" if first and "idiom" in first.values else "expression"  # names rows in messages
+        yield from read_checked_table(path, (column,), lambda row: _UseRow.model_validate(row.values))
 
 
 def select_expressions(settings: SelectSettings) -> list[str]:
@@ -62,11 +65,13 @@ def select_expressions(settings: SelectSettings) -> list[str]:
         UserError: if none is left.
     """
     counts: dict[str, list[bool]] = defaultdict(list)
+    names: dict[str, str] = {}  # an expression in other spellings is the same
     num_all = 0
     for use in _uses(settings.source):
         num_all += 1
         if use.confidence >= settings.confidence:
-            counts[use.expression].append(use.usage == "idiomatic")
+            name = names.setdefault(plain_expression(use.expression), " ".join(use.expression.split()))
+            counts[name].append(use.usage == "idiomatic")
     low, high = settings.idiomatic
     rows = []
     for name, uses in counts.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,54 +11,30 @@ from sklearn.metrics import accuracy_score, f1_score  # type: ignore[import-unty
 
 from idiomtune.errors import UserError
 from idiomtune.io.files import is_file
-from idiomtune.io.outputs import reserved_output
 from idiomtune.io.tables import read_rows
 
+log = logging.getLogger(__name__)
+
 SHEET = "review.xlsx"
-_COLUMNS = [
-    "id",
-    "expression",
-    "meaning",
-    "domain",
-    "usage",
-    "text",
-    "span",
-    "votes",
-    "accept",
-    "note",
-    "written",
-]
-_WIDTHS = [18, 18, 24, 12, 14, 70, 24, 8, 8, 20, 8]  # of the columns
-_ANSWERS = {
-    "yes": True,
-    "y": True,
-    "1": True,
-    "true": True,
-    "no": False,
-    "n": False,
-    "0": False,
-    "false": False,
+_WIDTHS = {  # of the columns
+    **{"id": 18, "expression": 18, "meaning": 24, "domain": 12, "usage": 14, "text": 70, "span": 24},
+    **{"votes": 8, "accept": 8, "note": 20, "key": 8},
 }
+_READ = ("key", "text", "span", "accept")  # the others may be deleted
+_ANSWERS = dict.fromkeys(("yes", "y", "1", "true"), True) | dict.fromkeys(("no", "n", "0", "false"), False)
 
 
 class Review(NamedTuple):
     """A person's mark on a text.
 
     Attributes:
-        accept: whether it is in the data set, as it is now.
-        text, span: as it is now.
-        written: as the model wrote it: text and span.
+        accept: whether the text is in the data set.
+        text, span: as the person left them.
     """
 
     accept: bool
     text: str
     span: str
-    written: str
-
-    @property
-    def was_valid(self) -> bool:
-        """Whether the text was right as the model wrote it."""
-        return self.accept and self.written == written_form(self.text, self.span)
 
 
 class Agreement(NamedTuple):
@@ -67,100 +44,108 @@ class Agreement(NamedTuple):
         num_reviewed: texts.
         accuracy: share of them that both accept or both refuse.
         macro_f1: mean of the F1 of valid and of invalid texts.
-        passed: share of the invalid texts that the judge accepted.
+        num_invalid: texts that were not right as they were written.
+        num_passed: those of them that the judge accepted.
     """
 
     num_reviewed: int
     accuracy: float
     macro_f1: float
-    passed: float
+    num_invalid: int
+    num_passed: int
 
     def __str__(self) -> str:
-        return (
-            f"the judge agrees with them on {self.accuracy:.0%} (macro F1 {self.macro_f1:.2f}), and let "
-            f"{self.passed:.0%} of the invalid texts pass"
-        )
+        agrees = f"the judge agrees with them on {self.accuracy:.0%} (macro F1 {self.macro_f1:.2f})"
+        return f"{agrees}, and accepted {self.num_passed} of {self.num_invalid} texts that were not right"
 
 
-def written_form(text: str, span: str) -> str:
-    """Text and span as one cell, by which a row is known though both are edited."""
-    return f"{text} [{span}]"
-
-
-def write_sheet(folder: Path, texts: Sequence[Mapping[str, Any]], reviews: Mapping[str, Review]) -> Path:
-    """Write the spreadsheet, a row for each text, with the marks that there are.
+def update_sheet(folder: Path, texts: Sequence[Mapping[str, Any]]) -> Path:
+    """Write the spreadsheet, a row for each text; rows that it has stay as they are.
 
     Args:
         texts: rows of `texts.jsonl`.
-        reviews: id → mark.
-    """
-    from openpyxl import Workbook
-    from openpyxl.styles import Alignment, Font
-    from openpyxl.worksheet.datavalidation import DataValidation
 
-    book = Workbook()
+    Raises:
+        UserError: if it cannot be written.
+    """
+    from openpyxl import Workbook, load_workbook
+    from openpyxl.styles import Alignment, Font
+
+    path = folder / SHEET
+    present = {str(row.values["key"]) for row in _rows(path)}
+    if not (missing := [text for text in texts if text["key"] not in present]):
+        return path
+    book = load_workbook(path) if is_file(path) else Workbook()
     sheet: Any = book.active
-    sheet.append(_COLUMNS)
-    for text in texts:
-        review = reviews.get(text["id"])
-        now = {"text": review.text, "span": review.span} if review else {}
-        mark = {} if review is None else {"accept": "yes" if review.accept else "no"}
+    if not is_file(path):
+        sheet.append(list(_WIDTHS))
+        sheet.freeze_panes = "A2"
+        for cell in sheet[1]:
+            cell.font = Font(bold=True)
+            sheet.column_dimensions[cell.column_letter].width = _WIDTHS[cell.value]
+    columns = [cell.value for cell in sheet[1]]
+    for text in missing:
         votes = f"{sum(text['votes'])} of {len(text['votes'])}"
-        row = {**text, **now, **mark, "votes": votes, "written": written_form(text["text"], text["span"])}
-        sheet.append([row.get(column, "") for column in _COLUMNS])
+        sheet.append([{**text, "votes": votes}.get(column, "") for column in columns])
         for cell in sheet[sheet.max_row]:
             cell.data_type = "s"  # a text that begins with = is no formula
             cell.alignment = Alignment(wrap_text=True, vertical="top")
-    for cell, width in zip(sheet[1], _WIDTHS, strict=True):
-        cell.font = Font(bold=True)
-        sheet.column_dimensions[cell.column_letter].width = width
-    sheet.freeze_panes = "A2"
-    choice = DataValidation("list", formula1='"yes,no"', allow_blank=True)
-    sheet.add_data_validation(choice)
-    choice.add(f"I2:I{max(2, sheet.max_row)}")
-    path = folder / SHEET
-    with reserved_output("folder", path, begins=b"PK", overwrite=True) as file:
-        book.save(file)
+    partial = folder / f".{SHEET}"
+    try:
+        book.save(partial)
+        partial.replace(path)
+    except OSError as error:
+        raise UserError(f"cannot be written: {error.strerror}", file=path) from None
     return path
 
 
-def read_reviews(folder: Path) -> dict[str, Review]:
-    """Id → mark, of the rows whose cell `accept` is filled; {} without a spreadsheet.
+def read_reviews(folder: Path, texts: Sequence[Mapping[str, Any]]) -> dict[str, Review]:
+    """A text's key → its mark, of the rows whose cell `accept` is filled; {} without a spreadsheet.
+
+    Args:
+        texts: of the data set. Marks on texts that it has no longer are left in the spreadsheet.
 
     Raises:
         UserError: naming the row, for another word in `accept`, or a span that is not in its text.
     """
     path = folder / SHEET
-    reviews = {}
-    for row in read_rows(path, columns=_COLUMNS) if is_file(path) else ():
-        values = {name: str(value).strip() for name, value in row.values.items()}
-        if not (mark := values["accept"].casefold()):
+    keys, reviews, num_others = {text["key"] for text in texts}, dict[str, Review](), 0
+    for row in _rows(path):
+        key, text, span, mark = (str(row.values[name]).strip() for name in _READ)
+        if not (mark := mark.casefold()):
             continue
         if mark not in _ANSWERS:
             raise UserError(f"must be yes or no, is {mark!r}", file=path, row=row.number, field="accept")
-        if _ANSWERS[mark] and (not values["span"] or values["text"].count(values["span"]) != 1):
-            problem = f"{values['span']!r} must stand in the text once"
+        if _ANSWERS[mark] and (not span or text.count(span) != 1):
+            problem = f"{span!r} must stand in the text once"
             raise UserError(problem, file=path, row=row.number, field="span")
-        reviews[values["id"]] = Review(
-            _ANSWERS[mark], values["text"], values["span"], row.values["written"].strip()
-        )
+        if key in reviews:
+            problem = "marks a text that an earlier row marks: delete one"
+            raise UserError(problem, file=path, row=row.number, field="key")
+        if key in keys:
+            reviews[key] = Review(_ANSWERS[mark], text, span)
+        num_others += key not in keys
+    if num_others:
+        log.warning("%s: %d marks are on texts that the data set has no longer", path, num_others)
     return reviews
 
 
-def agreement_of(judged: Mapping[str, bool], reviews: Mapping[str, Review]) -> Agreement | None:
-    """How a judge agrees with the reviews of these texts; None without any.
+def _rows(path: Path) -> Any:
+    return read_rows(path, columns=_READ) if is_file(path) else ()
+
+
+def agreement_of(texts: Sequence[Mapping[str, Any]], reviews: Mapping[str, Review]) -> Agreement | None:
+    """How the judge agrees with the reviews of these texts; None without any.
 
     Args:
-        judged: id → whether the judge accepted the text.
+        texts: rows of `texts.jsonl`, with `accepted`: whether the judge accepts the text.
+        reviews: key → mark. A text that a person had to correct was not right.
     """
-    ids = [id_ for id_ in reviews if id_ in judged]
-    if not ids:
+    marked = [(text, reviews[text["key"]]) for text in texts if text["key"] in reviews]
+    if not marked:
         return None
-    valid, accepted = [reviews[id_].was_valid for id_ in ids], [judged[id_] for id_ in ids]
-    passed = [accept for accept, is_valid in zip(accepted, valid, strict=True) if not is_valid]
-    return Agreement(
-        len(ids),
-        float(accuracy_score(valid, accepted)),
-        float(f1_score(valid, accepted, average="macro", zero_division=0)),
-        sum(passed) / max(1, len(passed)),
-    )
+    right = [review == Review(True, text["text"], text["span"]) for text, review in marked]
+    accepted = [bool(text["accepted"]) for text, _ in marked]
+    passed = [accept for accept, is_right in zip(accepted, right, strict=True) if not is_right]
+    macro_f1 = float(f1_score(right, accepted, average="macro", zero_division=0))
+    return Agreement(len(marked), float(accuracy_score(right, accepted)), macro_f1, len(passed), sum(passed))

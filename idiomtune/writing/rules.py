@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -11,12 +12,11 @@ from idiomtune.expressions import ExpressionIndex
 from idiomtune.requests import find_span
 from idiomtune.writing.slots import Draft, Slot
 
-_LENGTHS = 20, 400  # characters; IdioLink's texts have 61 to 180
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-_END = re.compile(r"[.!?…。！？]+[\"'”’»)]*(?=\s|$)")
-_SIMILAR = (
-    0.8  # share of the words of two texts that both have (Jaccard), from which they are nearly the same
-)
+ONE_SPAN = "the span stands in the text once"
+WITH_EXPRESSION = "the expression once, as the span"
+_LENGTHS = 20, 400  # characters, of which one as wide as two counts twice; IdioLink's texts have 61 to 180
+_END = re.compile(r"[.!?…]+[\"'”’»)]*(?=\s|$)|[。！？]+")
+_SIMILAR = 0.8  # share of two texts' words that both have (Jaccard), from which they are nearly the same
 
 
 class Rules:
@@ -38,20 +38,23 @@ class Rules:
         Args:
             sources: of a simplification: the idiomatic texts, of which it must rewrite one.
         """
-        text, span = draft.text, draft.span
-        if _CONTROL.search(text):
-            return "one line of text"
-        if not span.strip() or text.count(span) != 1:
-            return "the span stands in the text once"
-        matches = self._index.find(text)
+        text, matches = draft.text, self._index.find(draft.text)
         if any(name != slot.expression for *_, name in matches):
             return "no other expression"
-        start, end = find_span(text, span) or (0, 0)
-        if slot.has_expression and (len(matches) != 1 or matches[0][0] >= end or matches[0][1] <= start):
-            return "the expression once, as the span"
-        if not slot.has_expression and matches:
+        if slot.has_expression and len(matches) == 1 and draft.span in text:
+            (start, end, _), (first, last) = matches[0], find_span(text, draft.span) or (0, 0)
+            if first < end and start < last:  # the span is the expression itself, no more and no less
+                draft.span = text[start:end]
+            else:
+                return WITH_EXPRESSION
+        elif slot.has_expression:
+            return WITH_EXPRESSION if len(matches) != 1 else ONE_SPAN
+        elif matches:
             return "without the expression"
-        if not _LENGTHS[0] <= len(text) <= _LENGTHS[1]:
+        if not _stands_once(draft):
+            return ONE_SPAN
+        width = sum(1 + (unicodedata.east_asian_width(c) in "WF") for c in text)
+        if not _LENGTHS[0] <= width <= _LENGTHS[1]:
             return f"{_LENGTHS[0]} to {_LENGTHS[1]} characters"
         if len(_END.findall(text)) > 2:
             return "one or two sentences"
@@ -76,11 +79,25 @@ class Rules:
         return False
 
 
+def _stands_once(draft: Draft) -> bool:
+    """Whether the span stands in the text once, as whole words where the text has blanks."""
+    text, span = draft.text, draft.span
+    start, end = text.find(span), text.find(span) + len(span)
+    cuts_word = _is_within_word(text, start) or _is_within_word(text, end)
+    return bool(span) and text.count(span) == 1 and not (cuts_word and " " in text)
+
+
+def _is_within_word(text: str, position: int) -> bool:
+    return text[max(0, position - 1) : position].isalnum() and text[position : position + 1].isalnum()
+
+
 def source_of(draft: Draft, sources: Sequence[Draft]) -> Draft | None:
-    """The text that a simplification rewrites: all but the span and a word on each side of it is the same."""
+    """The text that a simplification rewrites: the same but for the span and a word on each side of it."""
 
-    def outside(draft: Draft) -> tuple[list[str], list[str]]:
+    def outside(draft: Draft) -> tuple[str, str]:
         before, _, after = draft.text.partition(draft.span)
-        return before.split()[:-1], after.split()[1:]
+        before, after = before.rstrip(), after.lstrip()
+        return before.rpartition(" ")[0] or before, after.partition(" ")[2] or after
 
-    return next((source for source in sources if outside(source) == outside(draft)), None)
+    rest = outside(draft)
+    return next((source for source in sources if any(rest) and outside(source) == rest), None)

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from idiomtune.config.settings import WriteSettings
+from idiomtune.data.idiolink import Document
 from idiomtune.data.names import WRITTEN
+from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import Glossary
 from idiomtune.errors import UserError
 from idiomtune.expressions import ExpressionIndex
-from idiomtune.io.files import is_file, read_json, write_json, write_jsonl, write_text
+from idiomtune.io.files import find_links, is_file, read_json, write_json, write_jsonl, write_text
 from idiomtune.io.outputs import lock
 from idiomtune.io.tables import read_rows
 from idiomtune.writing import dataset
 from idiomtune.writing.chat import ANSWERS, Chat, Prompt
 from idiomtune.writing.expressions import read_expressions
-from idiomtune.writing.review import (
-    SHEET,
-    Review,
-    agreement_of,
-    read_reviews,
-    write_sheet,
-    written_form,
-)
+from idiomtune.writing.review import SHEET, Review, agreement_of, read_reviews, update_sheet
 from idiomtune.writing.slots import Draft, Slot
 from idiomtune.writing.texts import Writer, Written, judge_texts, read_prompts, slots_of, write_texts
 
@@ -48,12 +47,13 @@ def write(settings: WriteSettings) -> str:
     if settings.dry_run:
         return _show_costs(settings, writer, slots)
     _warn_of_one_model(settings)
+    usages = None if settings.gate is None else Encoder(settings.gate, glossary=[]).usage
     folder = settings.output
-    if strays := {path.name for path in folder.glob("*")} - _OWN if folder.exists() else set():
-        raise UserError(
-            f"has {min(strays)}, which is of no data set: choose a new folder", option="output", file=folder
-        )
-    with lock(folder, f"output={folder}"):
+    strays = {path.name for path in folder.glob("*") if path.name[0] not in ".~"} - _OWN
+    if strays and not (is_file(folder / ANSWERS) or is_file(folder / WRITTEN)):
+        problem = f"has {min(strays)}, which is of no data set: choose a new folder"
+        raise UserError(problem, option="output", file=folder)
+    with _locked(folder, "output"):
         for name, text in prompts.items():
             write_text(folder / "prompts" / f"{name}.txt", text)
         chat = Chat(settings, folder)
@@ -63,13 +63,14 @@ def write(settings: WriteSettings) -> str:
         log.info("rules that were broken: %s", reasons or "none")
         if not any(written.drafts.values()):
             raise UserError(f"no text keeps all rules ({reasons})", option="model", file=settings.model)
-        usages = None if settings.gate is None else _gate_of(settings.gate)
         num_unread = judge_texts(chat, writer, written, settings.votes, usages)
         if num_unread:
-            log.warning("%d verdicts could not be read: these texts have fewer votes", num_unread)
+            log.warning("%d votes could not be read, and count against their texts", num_unread)
         rows = [row for slot, drafts in written.drafts.items() for row in _rows(slot, drafts, meanings)]
+        record = folder / WRITTEN
+        split_of = read_json(record).get("split_of", {}) if is_file(record) else {}
         write_jsonl(folder / TEXTS, rows)
-        write_json(folder / WRITTEN, _facts(settings, glossary, chat, written, rows))
+        write_json(record, {**_facts(settings, glossary, chat, written, rows), "split_of": split_of})
         return _build(folder)
 
 
@@ -81,54 +82,60 @@ def review(folder: Path) -> str:
     """
     if not is_file(folder / WRITTEN):
         raise UserError("is no data set of idiomtune write", option="folder", file=folder)
-    with lock(folder, f"folder={folder}"):
-        texts, reviews = _read_texts(folder), read_reviews(folder)
-        if not reviews:
-            path = write_sheet(folder, texts, reviews)
-            return f"{path}: fill the column accept (yes, no), correct text or span; then the same command"
-        message = _build(folder)
-        write_sheet(folder, texts, reviews)
-        return message
+    with _locked(folder, "folder"):
+        try:
+            texts = _read_texts(folder)
+            message = _build(folder) if read_reviews(folder, texts) else ""
+            path = update_sheet(folder, texts)
+        except (KeyError, TypeError, ValueError) as error:
+            raise UserError(f"is damaged: {type(error).__name__}: {error}", file=folder) from None
+    return message or f"{path}: fill the column accept (yes, no), correct text or span; then the same command"
+
+
+@contextmanager
+def _locked(folder: Path, option: str) -> Iterator[None]:
+    """The folder for this process alone.
+
+    Raises:
+        UserError: if another one works there, or there is a link: what it leads to would be overwritten.
+    """
+    with lock(folder, f"{option}={folder}"):
+        if links := find_links(folder):
+            raise UserError(f"has a link, {links[0].name}: put a copy there", option=option, file=folder)
+        yield
 
 
 def _build(folder: Path) -> str:
     """Write splits and card from the texts, the record and the reviews."""
     facts, texts = read_json(folder / WRITTEN), _read_texts(folder)
-    written = {text["id"]: written_form(text["text"], text["span"]) for text in texts}
-    reviews = {id_: mark for id_, mark in read_reviews(folder).items() if written.get(id_) == mark.written}
-    judged = {text["id"]: Draft(text["text"], text["span"], text["votes"]).is_accepted for text in texts}
-    records = [record for text in texts if (record := _record(text, judged, reviews.get(text["id"])))]
-    refused = Counter(text["expression"] for text in texts if not judged[text["id"]]) + Counter(
-        facts["refused"]
-    )
-    num_texts = Counter(text["expression"] for text in texts)
-    usable = {record.idiom for record in records}
-    shares = {name: refused[name] / (num_texts[name] + facts["refused"].get(name, 0)) for name in usable}
+    reviews = read_reviews(folder, texts)
+    records = [record for text in texts if (record := _record(text, reviews.get(text["key"])))]
+    refused = Counter(facts["refused"])
+    num_texts = refused + Counter(text["expression"] for text in texts)
+    refused.update(text["expression"] for text in texts if not text["accepted"])
+    shares = {record.idiom: refused[record.idiom] / num_texts[record.idiom] for record in records}
     rest = 1 - facts["val"] - facts["test"]
-    split_of = dataset.split_expressions(shares, {"train": rest, "val": facts["val"], "test": facts["test"]})
-    facts["splits"] = dataset.write_splits(folder, records, split_of)
-    agreement = agreement_of(judged, reviews)
+    sizes = {"train": rest, "val": facts["val"], "test": facts["test"]}
+    facts["split_of"] = dataset.split_expressions(shares, sizes, facts["split_of"])
+    facts["splits"] = dataset.write_splits(folder, records, facts["split_of"])
+    agreement = agreement_of(texts, reviews)
     facts["reviewed"] = None if agreement is None else agreement._asdict()
     write_json(folder / WRITTEN, facts)
     dataset.write_card(folder, facts, agreement)
-    if absent := sorted(facts["expressions"].keys() - usable):
+    if absent := sorted(facts["expressions"].keys() - shares):
         log.warning("no text is left of: %s", ", ".join(absent))
     if agreement is not None:
         log.info("%d texts are reviewed: %s", agreement.num_reviewed, agreement)
     counts = "; ".join(f"{name} {n['documents']} + {n['queries']}" for name, n in facts["splits"].items())
-    log.info("documents + queries: %s; judged: %d of %d accepted", counts, sum(judged.values()), len(judged))
-    return (
-        f"{folder}: data.root={folder} trains and scores on it; next idiomtune write review folder={folder}"
-    )
+    log.info("documents + queries: %s; judged: %d of %d accepted", counts, facts["accepted"], facts["judged"])
+    return f"{folder}: data.root={folder} trains and scores; next idiomtune write review folder={folder}"
 
 
-def _record(text: Mapping[str, Any], judged: Mapping[str, bool], mark: Review | None) -> Any:
-    """The text as IdioLink has it, if judge or person accept it."""
-    if not (judged[text["id"]] if mark is None else mark.accept):
+def _record(text: Mapping[str, Any], mark: Review | None) -> Document | None:
+    """The text as IdioLink has it, if a person accepts it, or else the judge."""
+    if not (text["accepted"] if mark is None else mark.accept):
         return None
-    slot = Slot(
-        *(text[name] for name in ("number", "expression", "domain_number", "domain", "usage", "is_query"))
-    )
+    slot = Slot(*(text[field.name] for field in fields(Slot)))
     words, span = (text["text"], text["span"]) if mark is None else (mark.text, mark.span)
     return slot.record(text["position"], words, span, is_gold=mark is not None)
 
@@ -137,8 +144,15 @@ def _rows(slot: Slot, drafts: Sequence[Draft], meanings: Mapping[str, str]) -> l
     about = vars(slot) | {"meaning": meanings[slot.expression]}
     return [
         {"id": slot.id(position), **about, "position": position, **vars(draft)}
+        | {"accepted": draft.is_accepted, "key": _key(slot, draft)}
         for position, draft in enumerate(drafts, 1)
     ]
+
+
+def _key(slot: Slot, draft: Draft) -> str:
+    """What a text is known by, wherever it stands."""
+    content = [slot.expression, slot.usage, slot.is_query, draft.text, draft.span]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
 def _read_texts(folder: Path) -> list[dict[str, Any]]:
@@ -170,15 +184,9 @@ def _facts(
         "broken": [[*key, number] for key, number in sorted(written.broken.items())],
         "refused": dict(written.refused),
         "judged": len(rows),
-        "accepted": sum(Draft("", "", row["votes"]).is_accepted for row in rows),
+        "accepted": sum(row["accepted"] for row in rows),
         "agreement_of_votes": sum(len(set(of_text)) == 1 for of_text in votes) / max(1, len(votes)),
     }
-
-
-def _gate_of(model: str) -> Any:
-    from idiomtune.encoder.encoder import Encoder
-
-    return Encoder(model, glossary=[]).usage
 
 
 def _warn_of_one_model(settings: WriteSettings) -> None:

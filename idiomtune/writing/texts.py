@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from string import Template
@@ -19,13 +20,17 @@ from idiomtune.errors import UserError
 from idiomtune.expressions import ExpressionIndex, word_list
 from idiomtune.io.files import read_text
 from idiomtune.writing.chat import Chat, Prompt
-from idiomtune.writing.rules import Rules, source_of
+from idiomtune.writing.rules import WITH_EXPRESSION, Rules, source_of
 from idiomtune.writing.slots import USAGES, Draft, Slot, Usage
 
 LANGUAGES = dict(name.split("=") for name in word_list("languages"))  # code → English name
 PROMPTS = CONF / "prompt"
 NAMES = [*USAGES, "judge"]  # of the prompts
 UNREADABLE = "an answer that can be read"
+_MAX_SHOWN = 400  # characters of a text in the next question
+_MORE = 100  # is added to the number of a vote that is asked for again
+_DECODER = json.JSONDecoder()
+_CONTROLS = dict.fromkeys([*range(32), *range(127, 160)], " ")
 _CONDITIONS = ("meaning", "span", "natural", "domain")
 _KINDS = {
     "literal": "the expression, used literally: its words mean what they say",
@@ -190,11 +195,11 @@ def write_texts(
             ]
             title = f"writing {usages[-1]}s" if len(usages) == 1 else "writing texts"
             for slot, answer in zip(missing, chat.ask(questions, f"{title}, attempt {attempt}"), strict=True):
-                items = _read_answer(answer, _Texts)
-                if items is None:
+                items = _items_of(answer, "texts", _AnsweredText)
+                if not items:
                     broken[slot.usage, UNREADABLE] += 1
-                for item in items.texts if items else ():
-                    draft, left = Draft(item.text.strip(), item.span.strip()), _sources(slot, drafts)
+                for item in items:
+                    draft, left = Draft(_clean(item.text), _clean(item.span)), _sources(slot, drafts)
                     if len(drafts[slot]) == slot.count:
                         break
                     if rule := rules.broken_rule(slot, draft, left):
@@ -202,7 +207,10 @@ def write_texts(
                         refused[slot.expression] += 1
                     else:
                         drafts[slot].append(draft)
-                    earlier[slot].append(f"{draft.text} (broken: {rule})" if rule else draft.text)
+                    line = draft.text[:_MAX_SHOWN]
+                    earlier[slot].append(f"{line} (broken: {rule})" if rule else line)
+            if attempt == 1 and usages[0] == "literal":
+                _check_forms(slots, drafts, broken)
     return Written(drafts, broken, refused)
 
 
@@ -218,7 +226,7 @@ def judge_texts(
     chat: Chat,
     writer: Writer,
     written: Written,
-    votes: int,
+    num_votes: int,
     usages: Callable[[list[str], list[str]], Sequence[float]] | None,
 ) -> int:
     """Add the judge's votes to the texts, and the gate's to those that use the expression itself.
@@ -227,20 +235,30 @@ def judge_texts(
         usages: the gate: texts and their expressions → how idiomatic each use is; None: it does not judge.
 
     Returns:
-        The number of verdicts that could not be read: the text has one vote less.
+        The number of verdicts that could not be read: such a vote is against the text.
     """
     filled = {slot: drafts for slot, drafts in written.drafts.items() if drafts}
-    pairs = [(slot, number) for slot in filled for number in range(1, votes + 1)]
-    questions = [writer.verdict_question(slot, filled[slot], number) for slot, number in pairs]
+    verdicts: dict[tuple[Slot, int], dict[int, bool]] = defaultdict(dict)  # of each vote, by text
+    for attempt in range(2):  # an answer that cannot be read is asked for once more
+        votes_left = [
+            (slot, vote)
+            for slot, drafts in filled.items()
+            for vote in range(1, num_votes + 1)
+            if len(verdicts[slot, vote]) < len(drafts)
+        ]
+        questions = [
+            writer.verdict_question(slot, filled[slot], attempt * _MORE + vote) for slot, vote in votes_left
+        ]
+        for key, answer in zip(votes_left, chat.ask(questions, "judging"), strict=True):
+            for verdict in _items_of(answer, "verdicts", _Verdict):
+                is_right = all(getattr(verdict, condition) for condition in _CONDITIONS)
+                if 1 <= verdict.number <= len(filled[key[0]]):
+                    verdicts[key].setdefault(verdict.number, is_right)
     num_unread = 0
-    for (slot, _), answer in zip(pairs, chat.ask(questions, "judging"), strict=True):
-        verdicts = _read_answer(answer, _Verdicts)
-        by_number = {verdict.number: verdict for verdict in verdicts.verdicts} if verdicts else {}
+    for (slot, _), by_number in verdicts.items():
+        num_unread += len(filled[slot]) - len(by_number)
         for number, draft in enumerate(filled[slot], 1):
-            if verdict := by_number.get(number):
-                draft.votes.append(all(getattr(verdict, condition) for condition in _CONDITIONS))
-            else:
-                num_unread += 1
+            draft.votes.append(by_number.get(number, False))
     if usages is not None:
         uses = [(slot, draft) for slot, drafts in filled.items() if slot.has_expression for draft in drafts]
         degrees = usages([draft.text for _, draft in uses], [slot.expression for slot, _ in uses])
@@ -249,11 +267,49 @@ def judge_texts(
     return num_unread
 
 
-def _read_answer(answer: str, form: type[Form]) -> Form | None:
-    """The JSON of an answer, which may stand among other words or in a code fence; None if there is none."""
-    for match in (answer, *re.findall(r"\{.*\}", answer, re.DOTALL)):
+def _clean(text: str) -> str:
+    """A text on one line, without control characters and halves of characters."""
+    return " ".join("".join(c for c in text if unicodedata.category(c) != "Cs").translate(_CONTROLS).split())
+
+
+def _check_forms(
+    slots: Sequence[Slot],
+    drafts: Mapping[Slot, Sequence[Draft]],
+    broken: Mapping[tuple[str, str], int],
+) -> None:
+    """After the first attempt: are the expressions recognized as the language inflects them?
+
+    Raises:
+        UserError: if nearly all texts that use an expression seem not to.
+    """
+    num = sum(len(drafts[slot]) for slot in slots if slot.has_expression)
+    num_without = sum(broken.get((usage, WITH_EXPRESSION), 0) for usage in ("literal", "idiomatic"))
+    if num_without > 10 * (num + 1):
+        raise UserError(
+            f"{num_without} of {num_without + num} literal and idiomatic texts seem not to use their "
+            "expression. Rules inflect English words alone: give the table a column forms, with the inflected "
+            "forms of each expression, separated by semicolons",
+            option="expressions",
+        )
+
+
+def _items_of(answer: str, name: str, form: type[Form]) -> list[Form]:
+    """The valid items of the list `name` in an answer's JSON.
+
+    The JSON may stand among other words, after a model's reasoning, or be cut off; the last list counts.
+    """
+    objects: list[Any] = []
+    position = answer.find("{")
+    while position >= 0:
         try:
-            return form.model_validate(json.loads(match))
-        except (ValueError, ValidationError, RecursionError):
-            continue
-    return None
+            value, end = _DECODER.raw_decode(answer, position)
+            objects.append(value)
+        except (ValueError, RecursionError):
+            end = position + 1
+        position = answer.find("{", end)
+    lists = [value[name] for value in objects if isinstance(value.get(name), list)]
+    items = []
+    for item in lists[-1] if lists else objects:
+        with suppress(ValidationError):
+            items.append(form.model_validate(item))
+    return items

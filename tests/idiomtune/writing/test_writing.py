@@ -6,16 +6,18 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import openpyxl
 import pytest
+import yaml
 
 import idiomtune as it
 from idiomtune.config import PushSettings, check
-from idiomtune.data.idiolink import load_split
+from idiomtune.data.idiolink import Document, load_split
 from idiomtune.errors import UserError
 from idiomtune.expressions import ExpressionIndex
 from idiomtune.hub.push import collect_data
@@ -35,6 +37,8 @@ KEY = "sk-a-very-secret-key-of-mine"
 @pytest.fixture
 def chat(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatServer]:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setattr("idiomtune.writing.chat._PAUSES", (0.01,) * 6)
+    monkeypatch.setattr("idiomtune.writing.chat._FIRST_PAUSES", (0.01,))
     with chat_server() as server:
         yield server
 
@@ -92,10 +96,11 @@ def test_nothing_is_paid_twice_and_a_changed_prompt_asks_what_changed(chat: Chat
     write(chat)
     assert len(chat.bodies) == before
     assert files == {path: path.read_bytes() for path in files}
-    with Path("data/answers.jsonl").open("a") as file:
-        file.write('{"key": "torn')  # as the disk got full
-    write(chat)
-    assert len(chat.bodies) == before
+    path = Path("data/answers.jsonl")
+    for damage in (path.read_bytes()[:-1], path.read_bytes() + b'{"key": "torn'):  # as the disk got full
+        path.write_bytes(damage)
+        write(chat)
+        assert len(chat.bodies) == before
     prompts = Path("data/prompts")
     (here / "own").mkdir()
     for path in prompts.glob("*.txt"):
@@ -121,14 +126,14 @@ def test_what_a_server_refuses_is_said_at_once(reply: int, problem: str, chat: C
     chat.reply = lambda _: reply
     error = refused(lambda: write(chat), problem)
     assert KEY not in str(error)
-    assert len(chat.bodies) <= 3  # one question, not eight at once
+    assert len(chat.bodies) <= 4  # one question in four forms, not eight at once
 
 
 def test_an_interrupted_start_goes_on(chat: ChatServer) -> None:
     """The server fails after 20 answers: they are stored, and the next start pays for the others alone."""
     good, lock, num = chat.reply, threading.Lock(), 0
 
-    def failing(body: dict[str, Any]) -> str | int:
+    def failing(body: dict[str, Any]) -> Any:
         nonlocal num
         with lock:
             num += 1
@@ -147,7 +152,7 @@ def test_a_busy_server_and_answers_of_all_kinds(chat: ChatServer) -> None:
     """429 and 500 are asked again, and so are answers without JSON, cut off, or with wrong texts."""
     good, seen = chat.reply, Counter[str]()
 
-    def reply(body: dict[str, Any]) -> str | int:
+    def reply(body: dict[str, Any]) -> Any:
         prompt = body["messages"][0]["content"]
         with chat.lock:
             seen[prompt] += 1
@@ -168,21 +173,101 @@ def test_a_busy_server_and_answers_of_all_kinds(chat: ChatServer) -> None:
     assert sum(number for *_, number in record["broken"]) > 0
 
 
-def test_a_server_without_json_schema_gets_plain_questions(chat: ChatServer) -> None:
+@pytest.mark.parametrize("unknown", [["response_format"], ["max_tokens"], ["response_format", "max_tokens"]])
+def test_servers_that_lack_an_option_are_asked_without_it(unknown: list[str], chat: ChatServer) -> None:
     good = chat.reply
-    chat.reply = lambda body: 400 if "response_format" in body else good(body)
+    chat.reply = lambda body: 400 if body.keys() & unknown else good(body)
     write(chat)
     assert len(texts()) == 4 * 2 * 12
+    assert len(chat.bodies) < 192 + 3 * 8 * 3  # what it takes is remembered
+
+
+def test_a_refused_question_is_left_out_and_others_go_on(chat: ChatServer) -> None:
+    good = chat.reply
+    chat.reply = lambda body: (
+        400 if "LITERALLY" in body["messages"][0]["content"] and "Food" in str(body) else good(body)
+    )
+    write(chat)
+    kinds = Counter((text["usage"], text["domain"]) for text in texts())
+    assert (kinds["literal", "Food"], kinds["literal", "Sport"]) == (0, 4 * 5)
+
+
+@pytest.mark.parametrize(
+    ("answer_of", "num_readable"),
+    [
+        (lambda good: f'<think>As {{"texts": [...]}} I write.</think>{good}', 2),
+        (lambda good: good[:-30], 1),  # cut off in the second text
+        (lambda good: good.replace('"span"', '"words"', 1), 1),
+        (lambda good: [{"type": "thinking"}, {"type": "text", "text": good}], 2),
+        (lambda good: good.replace("man", "m\\ud800\\u0007an"), 2),
+        (lambda _: None, 0),
+    ],
+)
+def test_answers_are_read_as_far_as_they_can_be(
+    answer_of: Callable[[str], Any], num_readable: int, chat: ChatServer
+) -> None:
+    """For senses; tries=1, so that nothing is asked again."""
+    good = chat.reply
+
+    def reply(body: dict[str, Any]) -> Any:
+        prompt = body["messages"][0]["content"]
+        return good(body) if "plain words.\n" not in prompt or "[[" in prompt else answer_of(str(good(body)))
+
+    chat.reply = reply
+    write(chat, "tries=1")
+    assert Counter(text["usage"] for text in texts())["sense"] == 4 * 2 * num_readable
+    write(chat, "tries=1")  # what was stored can be read
+
+
+@pytest.mark.parametrize("content", [b"<html>no</html>", b'{"error": {"message": "busy"}}', b"[]", b"{"])
+def test_what_is_no_answer_is_not_stored(content: bytes, chat: ChatServer) -> None:
+    chat.reply = lambda _: content
+    refused(lambda: write(chat), "endpoint", "/v1")
+    assert not Path("data/answers.jsonl").exists()
+
+
+def test_an_answer_that_was_cut_off_is_asked_for_with_more_tokens(chat: ChatServer) -> None:
+    good = chat.reply
+    chat.finish_reason, chat.reply = "length", lambda body: str(good(body))[:20]
+    refused(lambda: write(chat, "tries=1"), "model")
+    chat.finish_reason, chat.reply, before = "stop", good, len(chat.bodies)
+    write(chat, "tries=1", "answer_tokens=4000")
+    assert len(chat.bodies) - before == 192
+
+
+def test_expressions_in_forms_that_rules_do_not_know_are_said_early(chat: ChatServer) -> None:
+    """Before all attempts and simplifications are paid."""
+    good = chat.reply
+
+    def reply(body: dict[str, Any]) -> str:
+        text = str(good(body))
+        for form, _ in EXPRESSIONS.values():
+            text = text.replace(form, form.replace("e", "ê"))
+        return text
+
+    chat.reply = reply
+    refused(lambda: write(chat, "language=pt"), "expressions", "forms")
+    assert len(chat.bodies) == 40
 
 
 def test_a_budget_is_never_passed(chat: ChatServer) -> None:
+    good, num = chat.reply, 0
+
+    def busy(body: dict[str, Any]) -> Any:
+        nonlocal num
+        num += 1
+        return 503 if num % 4 == 2 else good(body)
+
+    chat.reply = busy  # a vendor may count what it does not answer
     refused(lambda: write(chat, "max_calls=30"), "max_calls=30")
     assert len(chat.bodies) == 30
+    chat.reply, before = good, len(chat.bodies)
     refused(lambda: write(chat, "max_tokens=15000"), "max_tokens=15000")
     spent = read_rows(Path("data/answers.jsonl"))
     assert 5000 < sum(r.values["prompt_tokens"] + r.values["answer_tokens"] for r in spent) <= 15000
     write(chat, "max_calls=192")
-    assert len(chat.bodies) == 192
+    assert len(list(read_rows(Path("data/answers.jsonl")))) == 192
+    assert len(chat.bodies) < 192 + before
 
 
 def test_a_dry_run_asks_nothing(chat: ChatServer, capsys: pytest.CaptureFixture[str]) -> None:
@@ -200,7 +285,7 @@ def test_texts_need_more_than_half_of_the_votes(chat: ChatServer) -> None:
     """And the gate has one vote more."""
     good, votes = chat.reply, Counter[str]()
 
-    def reply(body: dict[str, Any]) -> str | int:
+    def reply(body: dict[str, Any]) -> Any:
         prompt = body["messages"][0]["content"]
         if "[[" not in prompt or "other words, which convey" not in prompt:
             return good(body)
@@ -225,42 +310,100 @@ def test_texts_need_more_than_half_of_the_votes(chat: ChatServer) -> None:
     assert len(senses) == 4 * 2  # one of two in each domain
 
 
+def mark(row: int, **cells: str) -> str:
+    """Fill cells of the review's spreadsheet; returns the text's id."""
+    book = openpyxl.load_workbook("data/review.xlsx")
+    sheet: Any = book.active
+    columns = {cell.value: cell.column for cell in sheet[1]}
+    for name, value in cells.items():
+        sheet.cell(row, columns[name]).value = value
+    book.save("data/review.xlsx")
+    return str(sheet.cell(row, columns["id"]).value)
+
+
+def documents(folder: str = "data") -> dict[str, Document]:
+    names = [path.name for path in Path(folder).iterdir() if (path / "indexes.json").is_file()]
+    return {d.id: d for name in names for d in load_split(Path(folder), name).documents}
+
+
 def test_people_review_in_a_spreadsheet(chat: ChatServer) -> None:
     write(chat, "licence=cc0-1.0")
     assert "review.xlsx" in run(parse(["review", "folder=data"]))
-    book = openpyxl.load_workbook("data/review.xlsx")
-    sheet = book.active
-    columns = {cell.value: cell.column for cell in sheet[1]}
     written = {text["id"]: text for text in texts()}
-    documents = [
-        row for row in range(2, sheet.max_row + 1) if not str(sheet.cell(row, 1).value).startswith("q_")
-    ]
-    accepted, corrected, struck = documents[:3]
-    sheet.cell(accepted, columns["accept"]).value = "yes"
-    sheet.cell(corrected, columns["accept"]).value = "Yes"
-    sheet.cell(corrected, columns["text"]).value = sheet.cell(corrected, columns["text"]).value + " At last!"
-    sheet.cell(struck, columns["accept"]).value = "no"
-    ids = [sheet.cell(row, 1).value for row in (accepted, corrected, struck)]
-    book.save("data/review.xlsx")
+    accepted = mark(2, accept="yes", note="good")
+    corrected = mark(3, accept=" YES ", text=written["001_s01_lit_02"]["text"] + " At last!")
+    struck = mark(4, accept="no")
+    mark(5, text="edited, but not marked")
     run(parse(["review", "folder=data"]))
-    records = {d.id: d for name in ("train", "val") for d in load_split(Path("data"), name).documents}
-    assert records[ids[0]].is_gold
-    assert records[ids[1]].sentence == written[ids[1]]["text"] + " At last!"
-    assert ids[2] not in records
+    records = documents()
+    assert records[accepted].is_gold
+    assert records[corrected].sentence == written[corrected]["text"] + " At last!"
+    assert struck not in records
     assert sum(record.is_gold for record in records.values()) == 2
     # The judge accepted all three; one was right as it was written.
-    assert read_json(Path("data/write.json"))["reviewed"]["passed"] == 1
-    assert read_json(Path("data/write.json"))["reviewed"]["accuracy"] == pytest.approx(1 / 3)
-    write(chat, "licence=cc0-1.0")  # marks stay
-    assert {d.id: d for n in ("train", "val") for d in load_split(Path("data"), n).documents} == records
-    book = openpyxl.load_workbook("data/review.xlsx")
-    book.active.cell(accepted, columns["accept"]).value = "perhaps"
-    book.save("data/review.xlsx")
-    refused(lambda: run(parse(["review", "folder=data"])), "review.xlsx", f"row {accepted}", "accept")
-    Path("data/review.xlsx").unlink()
-    upload = collect_data(check(PushSettings, {**_push_options(), "checkpoint": "data", "repo_id": "me/x"}))
+    reviewed = read_json(Path("data/write.json"))["reviewed"]
+    assert (reviewed["num_invalid"], reviewed["num_passed"]) == (2, 2)
+    assert reviewed["accuracy"] == pytest.approx(1 / 3)
+    rows = list(read_rows(Path("data/review.xlsx")))
+    assert (rows[0].values["note"], rows[3].values["text"]) == ("good", "edited, but not marked")  # stay
+    write(chat, "licence=cc0-1.0")
+    assert documents() == records
+    mark(2, accept="perhaps")
+    refused(lambda: run(parse(["review", "folder=data"])), "review.xlsx", "row 2", "accept")
+    mark(2, accept="yes", span="not there")
+    refused(lambda: run(parse(["review", "folder=data"])), "review.xlsx", "row 2", "span")
+
+
+def test_marks_stay_with_their_texts(chat: ChatServer) -> None:
+    """Though the table of expressions changes, so that ids and rows do; and splits stay as they were."""
+    write(chat)
+    before = {name: {d.idiom for d in load_split(Path("data"), name).documents} for name in ("train", "val")}
+    run(parse(["review", "folder=data"]))
+    sentence_of = {text["id"]: text["text"] for text in texts()}
+    gold, struck = (sentence_of[mark(row, accept=answer)] for row, answer in ((2, "yes"), (3, "no")))
+    table = Path("mine.tsv").read_text().splitlines()
+    name, (_, plain) = list(EXPRESSIONS.items())[5]
+    Path("mine.tsv").write_text("\n".join([table[0], f"{name}\t{plain}", *table[2:], table[1]]) + "\n")
+    write(chat)
+    run(parse(["review", "folder=data"]))
+    after = documents().values()
+    assert {d.sentence for d in after if d.is_gold} == {gold}
+    assert struck not in {d.sentence for d in after}
+    now = {name: {d.idiom for d in load_split(Path("data"), name).documents} for name in ("train", "val")}
+    assert all(before[split] <= now[split] for split in before)
+    # A mark on a text that is there no longer is kept in the sheet, and counts for no other text.
+    Path("mine.tsv").write_text("\n".join([table[0], *table[2:]]) + "\n")
+    write(chat)
+    assert not [d for d in documents().values() if d.is_gold]
+    assert [r.values["accept"] for r in read_rows(Path("data/review.xlsx"))].count("yes") == 1
+
+
+def test_splits_of_an_earlier_start_vanish_and_links_are_refused(chat: ChatServer, here: Path) -> None:
+    write(chat, "test=0.25")
+    assert Path("data/test").is_dir()
+    write(chat)
+    assert not Path("data/test").exists()
+    for name in (".~lock.review.xlsx#", "~$review.xlsx", ".DS_Store", "notes.txt"):
+        Path("data", name).touch()
+    write(chat)
+    (here / "private.txt").write_text("secret")
+    Path("data/prompts/judge.txt").unlink()
+    Path("data/prompts/judge.txt").symlink_to(here / "private.txt")
+    refused(lambda: write(chat), "output", "judge.txt")
+    refused(lambda: run(parse(["review", "folder=data"])), "folder", "judge.txt")
+    options = {**_push_options(), "checkpoint": "data", "repo_id": "me/x"}
+    refused(lambda: collect_data(check(PushSettings, options)), "checkpoint", "judge.txt")
+
+
+def test_a_data_set_is_pushed_with_its_licence(chat: ChatServer) -> None:
+    write(chat)
+    options = {**_push_options(), "checkpoint": "data", "repo_id": "me/x"}
+    upload = collect_data(check(PushSettings, options))
+    assert upload.problems
+    upload = collect_data(check(PushSettings, {**options, "license": "mit"}))
     assert {"README.md", "train/indexes.json", "val/queries.json", "prompts/judge.txt"} <= set(upload.files)
-    assert (upload.kind, upload.licence, upload.problems) == ("dataset", "cc0-1.0", [])
+    assert (upload.kind, upload.licence, upload.problems) == ("dataset", "mit", [])
+    assert yaml.safe_load(upload.card.split("---")[1])["license"] == "mit"
     assert "answers.jsonl" in upload.left_out
 
 
@@ -270,14 +413,18 @@ def _push_options() -> dict[str, Any]:
 
 
 def test_agreement_by_hand() -> None:
-    judged = dict(zip("abcde", [True, True, True, False, False], strict=True))
-    marks = dict(zip("abcde", [True, True, False, False, True], strict=True))
-    reviews = {id_: Review(mark, "t", "s", "t [s]") for id_, mark in marks.items()}
-    found = agreement_of(judged, reviews)
+    judged = [True, True, True, False, False]
+    rows = [
+        {"key": key, "text": "t s", "span": "s", "accepted": a}
+        for key, a in zip("abcde", judged, strict=True)
+    ]
+    marks = [True, True, False, False, True]
+    reviews = {key: Review(right, "t s", "s") for key, right in zip("abcde", marks, strict=True)}
+    found = agreement_of(rows, reviews)
     assert found is not None
     assert found.accuracy == pytest.approx(3 / 5)
     assert found.macro_f1 == pytest.approx((4 / 6 + 2 / 4) / 2)
-    assert found.passed == pytest.approx(1 / 2)
+    assert (found.num_invalid, found.num_passed) == (2, 1)
 
 
 SLOT = Slot(1, "break the ice", 1, "Sport", "idiomatic")
@@ -291,11 +438,13 @@ SIMPLE = Slot(1, "break the ice", 1, "Sport", "simplification")
         (SLOT, "At last somebody broke the ice with a joke.", "broke the ice", None),
         (SLOT, "At last somebody broke the ice with a joke.", "break the ice", "span"),
         (SLOT, "At last somebody broke the ice with a joke.", "a joke", "the expression once"),
-        (SLOT, "They broke the ice and broke the ice again.", "broke the ice", "span"),
+        (SLOT, "They broke the ice and broke the ice again.", "broke the ice", "the expression once"),
         (SLOT, "A joke broke the ice for those who missed the boat.", "broke the ice", "other"),
         (SLOT, "Broke the ice.", "Broke the ice", "characters"),
         (SLOT, "They met. They talked. A joke broke the ice.", "broke the ice", "sentences"),
-        (SLOT, "A joke\nbroke the ice at the meeting.", "broke the ice", "line"),
+        (SENSE, "The joke cured their disease at last.", "ease", "span"),
+        (SENSE, "那个笑话让大家都放松了下来。", "放松", None),
+        (SENSE, "他来了。他说。他走。大家都放松了下来。", "放松", "sentences"),
         (SENSE, "At last somebody made the guests feel at ease.", "feel at ease", None),
         (SENSE, "At last somebody broke the ice with a joke.", "a joke", "without"),
         (SIMPLE, "An odd joke relaxed everybody at the meeting.", "relaxed everybody", None),
@@ -307,6 +456,24 @@ def test_rules(slot: Slot, text: str, span: str, rule: str | None) -> None:
     sources = [Draft("An odd joke broke the ice at the meeting.", "broke the ice")]
     broken = rules.broken_rule(slot, Draft(text, span), sources)
     assert broken is None if rule is None else rule in str(broken)
+
+
+def test_the_span_of_an_expression_is_the_expression() -> None:
+    rules = Rules(ExpressionIndex(["break the ice", "take someone for a ride"]))
+    draft = Draft("At last somebody broke the ice with a joke.", "ice with a joke")
+    assert rules.broken_rule(SLOT, draft) is None
+    assert draft.span == "broke the ice"
+    slot = replace(SLOT, expression="take someone for a ride")
+    draft = Draft("The firm took the voters for a ride last year.", "took")
+    assert rules.broken_rule(slot, draft) is None
+    assert draft.span == "took the voters for a ride"
+
+
+def test_simplifications_without_blanks_between_words() -> None:
+    rules = Rules(ExpressionIndex(["break the ice"]))
+    sources = [Draft("他在会议上打破僵局，大家笑了。", "打破僵局")]
+    assert rules.broken_rule(SIMPLE, Draft("他在会议上活跃气氛，大家笑了。", "活跃气氛"), sources) is None
+    assert rules.broken_rule(SIMPLE, Draft("她在晚饭时活跃气氛，大家哭了。", "活跃气氛"), sources) is not None
 
 
 def test_near_duplicates_are_those_of_a_comparison_of_all_pairs() -> None:
@@ -331,7 +498,7 @@ def test_near_duplicates_are_those_of_a_comparison_of_all_pairs() -> None:
 
 def test_splits_are_stratified() -> None:
     refused_shares = {f"e{number:02}": number / 20 for number in range(20)}
-    split_of = split_expressions(refused_shares, {"train": 0.6, "val": 0.3, "test": 0.1})
+    split_of = split_expressions(refused_shares, {"train": 0.6, "val": 0.3, "test": 0.1}, {})
     assert Counter(split_of.values()) == {"train": 12, "val": 6, "test": 2}
     means = [
         sum(refused_shares[n] for n in split_of if split_of[n] == split)
@@ -339,12 +506,16 @@ def test_splits_are_stratified() -> None:
         for split in ("train", "val")
     ]
     assert abs(means[0] - means[1]) < 0.1
-    assert set(split_expressions({"a": 0.1, "b": 0.2}, {"train": 0.7, "val": 0.3}).values()) == {
+    assert set(split_expressions({"a": 0.1, "b": 0.2}, {"train": 0.7, "val": 0.3}, {}).values()) == {
         "train",
         "val",
     }
     with pytest.raises(UserError, match="1 expressions"):
-        split_expressions({"a": 0.1}, {"train": 0.7, "val": 0.3})
+        split_expressions({"a": 0.1}, {"train": 0.7, "val": 0.3}, {})
+    more = refused_shares | {f"f{number}": number / 20 for number in range(10)}
+    later = split_expressions(more, {"train": 0.7, "val": 0.3}, split_of)
+    assert all(later[name] == split for name, split in split_of.items() if split != "test")
+    assert Counter(later.values()) == {"train": 21, "val": 9}
 
 
 def test_expressions_are_selected_by_their_labels(chat: ChatServer) -> None:
@@ -392,7 +563,7 @@ def test_a_full_disk_loses_nothing(chat: ChatServer, monkeypatch: pytest.MonkeyP
 def test_questions_run_at_once(chat: ChatServer) -> None:
     good, now, most = chat.reply, 0, 0
 
-    def slow(body: dict[str, Any]) -> str | int:
+    def slow(body: dict[str, Any]) -> Any:
         nonlocal now, most
         with chat.lock:
             now += 1
