@@ -193,8 +193,8 @@ class Chat:
                 variable = f"the key in the environment variable {self._settings.key}"
                 raise UserError(f"{variable} is refused: {reason_for(error)}", **self._where) from None
             except openai.NotFoundError as error:
-                what = f"has no model {prompt.model!r}, or the address is wrong (does it end in /v1?)"
-                raise UserError(f"{what}: {reason_for(error)}", **self._where) from None
+                reason = f"has no model {prompt.model!r}, or the address is wrong (does it end in /v1?)"
+                raise UserError(f"{reason}: {reason_for(error)}", **self._where) from None
             except openai.OpenAIError as error:
                 response = getattr(error, "response", None)
                 status = getattr(response, "status_code", 500)
@@ -202,12 +202,12 @@ class Chat:
                     raise UserError(f"gives no answer: {reason_for(error)}", **self._where) from None
                 raise _BusyError(reason_for(error), _pause_of(response)) from None
             except (AttributeError, TypeError, ValueError, IndexError) as error:
-                what = "answers with something else than the protocol's JSON: does the address end in /v1?"
-                raise UserError(f"{what} ({type(error).__name__})", **self._where) from None
+                reason = f"not the protocol's JSON ({type(error).__name__}): does the address end in /v1?"
+                raise _BusyError(reason, 0) from None
         if not self.answers:
             raise UserError(f"refuses the question: {problem}", **self._where)
         log.warning("%s refuses a question, which counts as answered: %s", prompt.model, problem)
-        return _described(prompt, "", 0, 0)
+        return _describe(prompt, "", 0, 0)
 
     @property
     def _where(self) -> dict[str, str]:
@@ -240,17 +240,17 @@ def _entry(prompt: Prompt, completion: Any) -> dict[str, Any]:
     if isinstance(content, list):  # of parts, of which some are the model's reasoning
         content = "".join(part.get("text") or "" for part in content)
     numbers = (getattr(usage, name, None) for name in ("prompt_tokens", "completion_tokens"))
-    asked, answered = (number if isinstance(number, int) else None for number in numbers)
-    entry = _described(
+    of_question, of_answer = (number if isinstance(number, int) else None for number in numbers)
+    entry = _describe(
         prompt,
         content,
-        len(prompt.text) // 4 if asked is None else asked,
-        len(content) // 4 if answered is None else answered,
+        len(prompt.text) // 4 if of_question is None else of_question,
+        len(content) // 4 if of_answer is None else of_answer,
     )
     return entry | ({"cut_off_at": prompt.max_answer} if choice.finish_reason == "length" else {})
 
 
-def _described(prompt: Prompt, answer: str, num_asked: int, num_answered: int) -> dict[str, Any]:
+def _describe(prompt: Prompt, answer: str, num_asked: int, num_answered: int) -> dict[str, Any]:
     tokens = {"prompt_tokens": num_asked, "answer_tokens": num_answered}
     date = time.strftime("%Y-%m-%d")
     return {"key": prompt.key, "model": prompt.model, "answer": answer, **tokens, "date": date}

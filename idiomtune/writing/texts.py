@@ -43,20 +43,20 @@ _KINDS = {
 Form = TypeVar("Form", bound=BaseModel)
 
 
-class _Answer(BaseModel):
+class _StrictForm(BaseModel):
     model_config = ConfigDict(json_schema_extra={"additionalProperties": False})  # as strict schemas are
 
 
-class _AnsweredText(_Answer):
+class _AnsweredText(_StrictForm):
     text: str
     span: str
 
 
-class _Texts(_Answer):
+class _Texts(_StrictForm):
     texts: list[_AnsweredText]
 
 
-class _Verdict(_Answer):
+class _Verdict(_StrictForm):
     number: int
     meaning: bool
     span: bool
@@ -64,7 +64,7 @@ class _Verdict(_Answer):
     domain: bool
 
 
-class _Verdicts(_Answer):
+class _Verdicts(_StrictForm):
     verdicts: list[_Verdict]
 
 
@@ -287,8 +287,8 @@ def _check_forms(
     if num_without > 10 * (num + 1):
         raise UserError(
             f"{num_without} of {num_without + num} literal and idiomatic texts seem not to use their "
-            "expression. Rules inflect English words alone: give the table a column forms, with the inflected "
-            "forms of each expression, separated by semicolons",
+            "expression. Rules inflect English words alone: give the table a column forms, with the "
+            "inflected forms of each expression, separated by semicolons",
             option="expressions",
         )
 
