@@ -53,7 +53,7 @@ def write(settings: WriteSettings) -> str:
     if strays and not (is_file(folder / ANSWERS) or is_file(folder / WRITTEN)):
         problem = f"has {min(strays)}, which is of no data set: choose a new folder"
         raise UserError(problem, option="output", file=folder)
-    with _locked(folder, "output"):
+    with _hold(folder, "output"):
         for name, text in prompts.items():
             write_text(folder / "prompts" / f"{name}.txt", text)
         chat = Chat(settings, folder)
@@ -82,7 +82,7 @@ def review(folder: Path) -> str:
     """
     if not is_file(folder / WRITTEN):
         raise UserError("is no data set of idiomtune write", option="folder", file=folder)
-    with _locked(folder, "folder"):
+    with _hold(folder, "folder"):
         try:
             texts = _read_texts(folder)
             message = _build(folder) if read_reviews(folder, texts) else ""
@@ -93,7 +93,7 @@ def review(folder: Path) -> str:
 
 
 @contextmanager
-def _locked(folder: Path, option: str) -> Iterator[None]:
+def _hold(folder: Path, option: str) -> Iterator[None]:
     """The folder for this process alone.
 
     Raises:
