@@ -142,7 +142,7 @@ def chat_server() -> Iterator[ChatServer]:
             """Nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    Thread(target=server.serve_forever, daemon=True).start()
+    Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     chat.address = f"http://127.0.0.1:{server.server_port}/v1"
     try:
         yield chat
