@@ -69,6 +69,9 @@ faults: install ## every file operation of short programs fails, every file is d
 bench: install ## speed against other ways, in 12 minutes (options: BENCH="--pairs 5 …")
 	$(BIN)/python -m bench $(BENCH)
 
+gpu: install ## a card's figures, into docs/results/gpu.md, in 8 minutes (to try it: GPU="--device cpu --tiny")
+	$(BIN)/python -m bench.gpu $(GPU)
+
 bench-quick: install ## the main ratios beside those recorded last, in 3 minutes: what has become slower?
 	$(BIN)/python -m bench --quick $(BENCH)
 
@@ -99,4 +102,4 @@ format: install ## put the code in its standard form
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
 
-.PHONY: help install run test figures test-avx2 test-fast check planted honest models faults bench bench-quick mutants floors docs format clean
+.PHONY: help install run test figures test-avx2 test-fast check planted honest models faults bench bench-quick gpu mutants floors docs format clean

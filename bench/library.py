@@ -92,7 +92,7 @@ def run(workload: Workload) -> Measured:
         raise ValueError("the library's trainer has no scorecard: there is nothing to do without steps")
     settings = workload.settings()
     steps = batches(settings)
-    model = SentenceTransformer(resolve_model_path(settings.model.path), device="cpu")
+    model = SentenceTransformer(resolve_model_path(settings.model.path), device=workload.device)
     if not workload.dropout:
         without_dropout(model)
     kind = _CoSENTLoss if workload.kind == "scored" else _RankingLoss
@@ -109,7 +109,7 @@ def run(workload: Workload) -> Measured:
                 batch_sampler=_in_order([len(step) for step in steps]),
                 max_grad_norm=settings.trainer.clip_norm,
                 bf16=workload.precision == "bf16",
-                use_cpu=True,
+                use_cpu=workload.device == "cpu",
                 seed=settings.seed,
                 logging_strategy="no",
                 save_strategy="no",

@@ -72,6 +72,7 @@ class Workload:
         dropout: whether the model's dropout is on; the ways then draw different random numbers.
         score: whether val is scored after training.
         threads: of torch; None = its own choice.
+        device: `cpu`, or another that torch knows.
     """
 
     data: str
@@ -83,6 +84,7 @@ class Workload:
     score: bool = True
     threads: int | None = None
     kind: Kind = "tuples"
+    device: str = "cpu"
 
     def arguments(self) -> list[str]:
         """The same as arguments of the command line."""
@@ -97,7 +99,7 @@ class Workload:
         steps = max(self.steps, 1)
         options = (
             *(self._own_file() if self.kind != "tuples" else self._idiolink()),
-            *(*model, "device=cpu", f"precision={self.precision}", "objective.drop_last=true"),
+            *(*model, f"device={self.device}", f"precision={self.precision}", "objective.drop_last=true"),
             *(f"trainer.max_steps={steps}", f"trainer.max_epochs={steps}"),
             *(f"eval.every={steps}", f"trainer.batch_size={self.batch_size}"),
             # An epoch within a warm-up of 100 steps would leave the weights nearly where they were.
