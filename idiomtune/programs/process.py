@@ -24,6 +24,11 @@ from typing import Any, ParamSpec, TypeVar
 
 from idiomtune.errors import IN_PYTHON, InvariantError, UserError
 
+# How often a thread of GNU's OpenMP looks whether the others are done before it sleeps. By default 300,000
+# times: beside another program it waits for threads that do not run, and keeps these from running. Read once,
+# when torch is imported.
+os.environ.setdefault("GOMP_SPINCOUNT", "5000")
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
