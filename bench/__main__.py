@@ -70,6 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         not options.no_score,
         options.threads,
         options.kind[0],
+        options.device,
     )
     set_threads(workload)
     if options.way is not None:
@@ -144,6 +145,7 @@ def _parser() -> argparse.ArgumentParser:
         default=True,
         help="measure the wait before the first step too",
     )
+    parser.add_argument("--device", default="cpu", help="that torch knows")
     parser.add_argument("--threads", type=int, help="of torch; default: its own choice")
     parser.add_argument(
         "--output",

@@ -78,6 +78,7 @@ CALLS: dict[str, Call] = {
     "gate": lambda run, _: it.gate(run, against="baseline", margin=0.5),
     "explore": lambda _, tiny: it.explore(tiny, corpus=TEXTS, device="cpu"),
     "find": lambda _, tiny: it.find(TEXTS[:1], MEANINGS, tiny),
+    "write": lambda *_: it.write(MEANINGS, "new", "none", dry_run=True, domains=["Sport"]),
     "usage": lambda _, tiny: it.usage(tiny, TEXTS[:1], "break the ice"),
 }
 

@@ -53,7 +53,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def write(chat: ChatServer, *options: str) -> str:
-    names = ["model=author", "query_model=other", "judge_model=judge", "domains=Sport,Food"]
+    names = ["model=author", "query_model=other", "judge_model=judge", "domains=Sport"]
     return run(parse(["mine.tsv", "output=data", f"endpoint={chat.address}", *names, *options]))
 
 
@@ -62,7 +62,7 @@ def texts() -> list[dict[str, Any]]:
 
 
 def test_the_data_set_has_idiolinks_form_and_trains(chat: ChatServer) -> None:
-    write(chat, "licence=cc0-1.0")
+    write(chat, "licence=cc0-1.0", "domains=Sport,Food")
     splits = {name: load_split(Path("data"), name) for name in ("train", "val")}
     idioms = [{document.idiom for document in split.documents} for split in splits.values()]
     assert idioms[0] | idioms[1] == set(list(EXPRESSIONS)[:4])
@@ -106,8 +106,8 @@ def test_nothing_is_paid_twice_and_a_changed_prompt_asks_what_changed(chat: Chat
     for path in prompts.glob("*.txt"):
         (here / "own" / path.name).write_text(path.read_text().replace("plain words.", "plain words!"))
     write(chat, "prompts=own")
-    # The prompt of senses alone has changed: 8 questions, and 24 votes on other texts.
-    assert Counter(body["model"] for body in chat.bodies[before:]) == {"author": 8, "judge": 24}
+    # The prompt of senses alone has changed: 4 questions, and 12 votes on other texts.
+    assert Counter(body["model"] for body in chat.bodies[before:]) == {"author": 4, "judge": 12}
     (here / "own" / "sense.txt").write_text("Write $cout texts")
     refused(lambda: write(chat, "prompts=own"), "prompts", "sense.txt", "$count")
 
@@ -145,7 +145,7 @@ def test_an_interrupted_start_goes_on(chat: ChatServer) -> None:
     assert paid == 20
     before = len(chat.bodies)
     write(chat)
-    assert len(chat.bodies) - before == 48 + 144 - 20
+    assert len(chat.bodies) - before == 24 + 72 - 20
 
 
 def test_a_busy_server_and_answers_of_all_kinds(chat: ChatServer) -> None:
@@ -168,7 +168,7 @@ def test_a_busy_server_and_answers_of_all_kinds(chat: ChatServer) -> None:
     chat.reply = reply
     write(chat, "tries=2")
     written = texts()
-    assert Counter(text["usage"] for text in written)["literal"] == 4 * 2 * 5  # queries among them
+    assert Counter(text["usage"] for text in written)["literal"] == 4 * 5  # queries among them
     record = read_json(Path("data/write.json"))
     assert sum(number for *_, number in record["broken"]) > 0
 
@@ -178,8 +178,8 @@ def test_servers_that_lack_an_option_are_asked_without_it(unknown: list[str], ch
     good = chat.reply
     chat.reply = lambda body: 400 if body.keys() & unknown else good(body)
     write(chat)
-    assert len(texts()) == 4 * 2 * 12
-    assert len(chat.bodies) < 192 + 3 * 8 * 3  # what it takes is remembered
+    assert len(texts()) == 4 * 12
+    assert len(chat.bodies) < 96 + 3 * 8 * 3  # what it takes is remembered
 
 
 def test_a_refused_question_is_left_out_and_others_go_on(chat: ChatServer) -> None:
@@ -187,7 +187,7 @@ def test_a_refused_question_is_left_out_and_others_go_on(chat: ChatServer) -> No
     chat.reply = lambda body: (
         400 if "LITERALLY" in body["messages"][0]["content"] and "Food" in str(body) else good(body)
     )
-    write(chat)
+    write(chat, "domains=Sport,Food")
     kinds = Counter((text["usage"], text["domain"]) for text in texts())
     assert (kinds["literal", "Food"], kinds["literal", "Sport"]) == (0, 4 * 5)
 
@@ -215,7 +215,7 @@ def test_answers_are_read_as_far_as_they_can_be(
 
     chat.reply = reply
     write(chat, "tries=1")
-    assert Counter(text["usage"] for text in texts())["sense"] == 4 * 2 * num_readable
+    assert Counter(text["usage"] for text in texts())["sense"] == 4 * num_readable
     write(chat, "tries=1")  # what was stored can be read
 
 
@@ -232,7 +232,7 @@ def test_an_answer_that_was_cut_off_is_asked_for_with_more_tokens(chat: ChatServ
     refused(lambda: write(chat, "tries=1"), "model")
     chat.finish_reason, chat.reply, before = "stop", good, len(chat.bodies)
     write(chat, "tries=1", "answer_tokens=4000")
-    assert len(chat.bodies) - before == 192
+    assert len(chat.bodies) - before == 96
 
 
 def test_expressions_in_forms_that_rules_do_not_know_are_said_early(chat: ChatServer) -> None:
@@ -247,7 +247,7 @@ def test_expressions_in_forms_that_rules_do_not_know_are_said_early(chat: ChatSe
 
     chat.reply = reply
     refused(lambda: write(chat, "language=pt"), "expressions", "forms")
-    assert len(chat.bodies) == 40
+    assert len(chat.bodies) == 20
 
 
 def test_a_budget_is_never_passed(chat: ChatServer) -> None:
@@ -262,12 +262,12 @@ def test_a_budget_is_never_passed(chat: ChatServer) -> None:
     refused(lambda: write(chat, "max_calls=30"), "max_calls=30")
     assert len(chat.bodies) == 30
     chat.reply, before = good, len(chat.bodies)
-    refused(lambda: write(chat, "max_tokens=15000"), "max_tokens=15000")
+    refused(lambda: write(chat, "max_tokens=9000"), "max_tokens=9000")
     spent = read_rows(Path("data/answers.jsonl"))
-    assert 5000 < sum(r.values["prompt_tokens"] + r.values["answer_tokens"] for r in spent) <= 15000
-    write(chat, "max_calls=192")
-    assert len(list(read_rows(Path("data/answers.jsonl")))) == 192
-    assert len(chat.bodies) < 192 + before
+    assert 4000 < sum(r.values["prompt_tokens"] + r.values["answer_tokens"] for r in spent) <= 9000
+    write(chat, "max_calls=96")
+    assert len(list(read_rows(Path("data/answers.jsonl")))) == 96
+    assert len(chat.bodies) < 96 + before
 
 
 def test_a_dry_run_asks_nothing(chat: ChatServer, capsys: pytest.CaptureFixture[str]) -> None:
@@ -275,10 +275,10 @@ def test_a_dry_run_asks_nothing(chat: ChatServer, capsys: pytest.CaptureFixture[
     shown = capsys.readouterr().out
     assert not chat.bodies
     assert not Path("data").exists()
-    assert "192 questions" in message
+    assert "96 questions" in message
     assert shown.count("Portuguese") >= 7
     write(chat)
-    assert len(chat.bodies) == 192
+    assert len(chat.bodies) == 96
 
 
 def test_texts_need_more_than_half_of_the_votes(chat: ChatServer) -> None:
@@ -307,7 +307,7 @@ def test_texts_need_more_than_half_of_the_votes(chat: ChatServer) -> None:
     senses = [
         d for name in ("train", "val") for d in load_split(Path("data"), name).documents if d.usage == "sense"
     ]
-    assert len(senses) == 4 * 2  # one of two in each domain
+    assert len(senses) == 4  # one of two in each domain
 
 
 def mark(row: int, **cells: str) -> str:
@@ -557,7 +557,7 @@ def test_a_full_disk_loses_nothing(chat: ChatServer, monkeypatch: pytest.MonkeyP
     assert len(path.read_text().splitlines()) >= 10
     before = len(chat.bodies)
     write(chat)
-    assert len(chat.bodies) - before <= 192 - 10
+    assert len(chat.bodies) - before <= 96 - 10
 
 
 def test_questions_run_at_once(chat: ChatServer) -> None:
