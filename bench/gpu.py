@@ -155,7 +155,8 @@ class Bench:
         tokenizer = AutoTokenizer.from_pretrained(
             resolve_model_path(Workload("sample").settings().model.path)
         )
-        yield "22M", None
+        if not self.tiny:
+            yield "22M", None
         small = {
             "num_hidden_layers": 2,
             "hidden_size": 64,
