@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -561,15 +560,16 @@ def test_a_full_disk_loses_nothing(chat: ChatServer, monkeypatch: pytest.MonkeyP
 
 
 def test_questions_run_at_once(chat: ChatServer) -> None:
-    good, now, most = chat.reply, 0, 0
+    good, now, most, change = chat.reply, 0, 0, threading.Condition()
 
     def slow(body: dict[str, Any]) -> Any:
+        """Waits for three others, until four have been there at once; the first question goes alone."""
         nonlocal now, most
-        with chat.lock:
-            now += 1
-            most = max(most, now)
-        time.sleep(0.02)
-        with chat.lock:
+        with change:
+            now, most = now + 1, max(most, now + 1)
+            change.notify_all()
+            if len(chat.bodies) > 1:
+                change.wait_for(lambda: most >= 4, timeout=20)
             now -= 1
         return good(body)
 
