@@ -473,6 +473,18 @@ class FindSettings(Section):
             yield f"output={self.output}: must end in .csv, .tsv or .jsonl"
 
 
+def _gate_model(value: Any) -> Any:
+    """The model whose gate judges: `true` is MiniLM's."""
+    return {"true": "minilm", "false": None}.get(str(value).casefold(), value)
+
+
+def _is_variable(name: str) -> str:
+    """The name of an environment variable. A key itself is refused, and not shown."""
+    if not re.fullmatch(r"[A-Za-z_]\w*", name):
+        raise ValueError("must be the name of an environment variable, which has the key")
+    return name
+
+
 def _percent_range(value: Any) -> Any:
     """`25..75` as (25, 75)."""
     return value.split("..") if isinstance(value, str) else value
@@ -493,7 +505,7 @@ class WriteSettings(Section):
         prompts: a folder with other prompts.
         tries: how often a text is asked for.
         votes: of the judge on each text.
-        gate: a model whose usage gate judges too.
+        gate: a model whose usage gate judges too; `true` = `minilm`.
         answer_tokens: that an answer can have, a model's reasoning included.
         max_calls, max_tokens: of the data set.
         val, test: shares of the expressions.
@@ -508,14 +520,14 @@ class WriteSettings(Section):
     query_model: Text | None = None
     judge_model: Text | None = None
     endpoint: Text | None = None
-    key: Text = "OPENAI_API_KEY"
+    key: Annotated[str, AfterValidator(_is_variable)] = "OPENAI_API_KEY"
     language: Text = "en"
     domains: Annotated[list[Text], BeforeValidator(_names_of_files), Field(min_length=1)] = Field(DOMAINS)
     prompts: OutputPath | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] = 1.0
     tries: Annotated[int, Field(ge=1, le=20)] = 3
     votes: Annotated[int, Field(ge=1, le=21)] = 3
-    gate: Text | None = None
+    gate: Annotated[Text | None, BeforeValidator(_gate_model)] = None
     concurrency: Annotated[int, Field(ge=1, le=256)] = 8
     timeout: Annotated[float, Field(gt=0, le=3600)] = 120
     answer_tokens: Count = 2_000

@@ -412,9 +412,8 @@ def mean_embedding(encoder: Any, usages: Sequence[Usage]) -> tuple[float, ...]:
     """The mean embedding of some of these sentences, if their cosines are high; else ()."""
     texts = sorted({usage.sentence for usage in usages}, key=_digest)[:_NUM_AVERAGED]
     with torch.no_grad():
-        mean = normalize(encoder([Request(text, with_meanings=False) for text in texts]).float(), dim=1).mean(
-            0
-        )  # (D,)
+        rows = encoder([Request(text, with_meanings=False) for text in texts]).float()
+    mean = normalize(rows, dim=1).mean(0)  # (D,)
     return tuple(_round_numbers(mean)) if float(mean.square().sum()) > _ALIKE else ()
 
 

@@ -459,7 +459,9 @@ def _push(upload: Upload, settings: PushSettings) -> str:
     """
     contents = upload.contents()
     if upload.left_out:
-        log.warning("left out, because they do not belong to a model: %s", ", ".join(upload.left_out))
+        log.warning(
+            f"left out, because they do not belong to a {upload.kind}: %s", ", ".join(upload.left_out)
+        )
     api = HfApi()
     try:
         with _time_limit(_UPLOAD_TIMEOUT):

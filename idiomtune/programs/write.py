@@ -32,7 +32,7 @@ prompts=<folder>    other prompts: copies of those that an output has in prompts
 temperature=1       of all models
 tries=3             how often a text is asked for, if it breaks a rule
 votes=3             of the judge on each text; more than half accept it
-gate=minilm         this model's usage gate judges literal and idiomatic texts too, at no cost
+gate=true           MiniLM's usage gate judges literal and idiomatic texts too, at no cost; or gate=<model>
 max_calls=<n>       ask no more questions, for the whole data set; max_tokens=<n>: use no more tokens
 dry_run=true        ask nothing: show how many questions and tokens it takes, and a prompt of each kind
 val=0.3  test=0     shares of the expressions, for the splits of these names

@@ -28,9 +28,7 @@ class Rules:
 
     def __init__(self, index: ExpressionIndex) -> None:
         self._index = index
-        self._words: dict[str, list[frozenset[str]]] = defaultdict(
-            list
-        )  # word → accepted texts that begin so
+        self._words: dict[str, list[frozenset[str]]] = defaultdict(list)  # word → accepted texts' words
 
     def broken_rule(self, slot: Slot, draft: Draft, sources: Sequence[Draft] = ()) -> str | None:
         """The name of the first rule that a text breaks; None: it is accepted, and later ones must differ.
@@ -68,9 +66,8 @@ class Rules:
         Two such texts share a word among the first fifth of each, sorted: only these are compared.
         """
         words = frozenset(re.findall(r"\w+", text.casefold())) or frozenset([text])
-        first = sorted(words, key=lambda word: (-len(word), word))[
-            : len(words) - math.ceil(_SIMILAR * len(words)) + 1
-        ]
+        num_first = len(words) - math.ceil(_SIMILAR * len(words)) + 1
+        first = sorted(words, key=lambda word: (-len(word), word))[:num_first]
         others = {other for word in first for other in self._words[word]}
         if any(len(words & other) >= _SIMILAR * len(words | other) for other in others):
             return True

@@ -213,5 +213,5 @@ def _show_costs(settings: WriteSettings, writer: Writer, slots: Sequence[Slot]) 
     texts = sum(slot.count for slot in slots)
     length = sum(len(q.text) for q in questions) + settings.votes * sum(len(q.text) for q in verdicts)
     tokens = (length + (1 + settings.votes) * 150 * texts) // 4
-    at_most = settings.tries * len(questions) + settings.votes * len(verdicts)
+    at_most = settings.tries * len(questions) + 2 * settings.votes * len(verdicts)
     return f"{texts} texts: {num_calls} questions, about {tokens} tokens; at most {at_most} questions"
