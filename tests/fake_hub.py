@@ -150,7 +150,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.missing("EntryNotFound")
 
     def create(self, asked: dict[str, Any]) -> None:
-        kind = "spaces/" if asked.get("type") == "space" else ""
+        kind = {"space": "spaces/", "dataset": "datasets/"}.get(asked.get("type", ""), "")
         repo_id = f"{kind}{asked.get('organization') or self.user}/{asked['name']}"
         if not self.may_write(repo_id):
             self.answer(403, {"error": "no rights"})

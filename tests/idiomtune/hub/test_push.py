@@ -17,6 +17,7 @@ import yaml
 from huggingface_hub import HfApi, ModelCard, constants, parse_eval_result_entries
 from huggingface_hub.errors import HfHubHTTPError
 
+import idiomtune as it
 from idiomtune.config import PushSettings, TrainSettings, check
 from idiomtune.config.command_line import rewrite_arguments
 from idiomtune.data.sources import SAMPLE_ROOT
@@ -32,6 +33,7 @@ from idiomtune.hub.model_card import (
 from idiomtune.hub.push import MANIFEST, collect_model, collect_space, push_or_warn
 from idiomtune.io.hub import is_network_error, why_unavailable, without_secrets
 from idiomtune.programs.push import push as publish
+from tests.chat_server import chat_server
 from tests.fake_hub import Failure, FakeHub, Repository, serve
 from tests.programs import refused
 from tests.tiny_runs import KEY, composed, train
@@ -243,6 +245,25 @@ def test_what_others_can_see_or_put_there_is_left_alone(finished: Path, hub: Fak
     assert stored.main["pytorch_model.bin"] == b"somebody's"
     assert "model.safetensors" in stored.main
     assert not stored.private
+
+
+def test_a_data_set_of_write_arrives_and_can_be_read(
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-notakeyofanybodyatall")
+    (tmp_path / "table.csv").write_text("expression,meaning\nbreak the ice,relax\nhit the road,leave\n")
+    with chat_server() as chat:
+        options = {"endpoint": chat.address, "domains": ["Sport"], "judge_model": "judge"}
+        folder = it.write("table.csv", "data", "author", **options)
+    push(folder)
+    files = hub.repositories[f"datasets/{REPO}"].main
+    for name in ("train/indexes.json", "val/queries.json"):
+        assert files[name] == (folder / name).read_bytes()
+    assert ModelCard(files["README.md"].decode()).data.license == "mit"
+    assert "answers.jsonl" not in files
+    secrets = [name for name, content in files.items() if b"sk-nota" in content or b"127.0.0.1" in content]
+    assert not secrets
 
 
 @pytest.mark.parametrize(
