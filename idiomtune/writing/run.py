@@ -110,6 +110,8 @@ def _build(folder: Path) -> str:
     facts, texts = read_json(folder / WRITTEN), _read_texts(folder)
     reviews = read_reviews(folder, texts)
     records = [record for text in texts if (record := _record(text, reviews.get(text["key"])))]
+    if not records:
+        raise UserError(f"none of {len(texts)} texts is accepted: {TEXTS} has the votes", file=folder)
     refused = Counter(facts["refused"])
     num_texts = refused + Counter(text["expression"] for text in texts)
     refused.update(text["expression"] for text in texts if not text["accepted"])

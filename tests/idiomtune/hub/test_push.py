@@ -254,13 +254,13 @@ def test_a_data_set_of_write_arrives_and_can_be_read(
     monkeypatch.setenv("OPENAI_API_KEY", "sk-notakeyofanybodyatall")
     (tmp_path / "table.csv").write_text("expression,meaning\nbreak the ice,relax\nhit the road,leave\n")
     with chat_server() as chat:
-        options = {"endpoint": chat.address, "domains": ["Sport"], "judge_model": "judge"}
+        options: Any = {"endpoint": chat.address, "domains": ["Sport"], "judge_model": "judge"}
         folder = it.write("table.csv", "data", "author", **options)
     push(folder)
     files = hub.repositories[f"datasets/{REPO}"].main
     for name in ("train/indexes.json", "val/queries.json"):
         assert files[name] == (folder / name).read_bytes()
-    assert ModelCard(files["README.md"].decode()).data.license == "mit"
+    assert ModelCard(files["README.md"].decode()).data.to_dict()["license"] == "mit"
     assert "answers.jsonl" not in files
     secrets = [name for name, content in files.items() if b"sk-nota" in content or b"127.0.0.1" in content]
     assert not secrets

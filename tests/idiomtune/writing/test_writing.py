@@ -100,7 +100,11 @@ def test_nothing_is_paid_twice_and_a_changed_prompt_asks_what_changed(chat: Chat
         path.write_bytes(damage)
         write(chat)
         assert len(chat.bodies) == before
-    prompts = Path("data/prompts")
+    write(chat, "votes=4")  # behind a torn line
+    paid = len(chat.bodies)
+    write(chat, "votes=4")
+    assert len(chat.bodies) == paid == before + 24
+    before, prompts = paid, Path("data/prompts")
     (here / "own").mkdir()
     for path in prompts.glob("*.txt"):
         (here / "own" / path.name).write_text(path.read_text().replace("plain words.", "plain words!"))
@@ -303,10 +307,37 @@ def test_texts_need_more_than_half_of_the_votes(chat: ChatServer) -> None:
         by_kind.setdefault(text["usage"], []).append(text["votes"])
     assert {tuple(sorted(votes)) for votes in by_kind["sense"]} == {(False, True, True), (False, False, True)}
     assert {len(votes) for votes in by_kind["idiomatic"]} == {4}
+    uses = [text for text in texts() if text["usage"] in ("literal", "idiomatic")]
+    degrees = it.usage("minilm", [use["text"] for use in uses], [use["expression"] for use in uses])
+    for use, degree in zip(uses, degrees, strict=True):
+        assert use["votes"][3] == ((degree > 0.5) == (use["usage"] == "idiomatic"))
+    assert len({use["votes"][3] for use in uses}) == 2
+    assert not Draft("", "", [True, True, False, False]).is_accepted
     senses = [
         d for name in ("train", "val") for d in load_split(Path("data"), name).documents if d.usage == "sense"
     ]
     assert len(senses) == 4  # one of two in each domain
+
+
+@pytest.mark.parametrize("num_unreadable", [1, 2])
+def test_a_vote_that_cannot_be_read_is_asked_for_once_more(num_unreadable: int, chat: ChatServer) -> None:
+    good, num_asked = chat.reply, Counter[str]()
+
+    def reply(body: dict[str, Any]) -> Any:
+        prompt = body["messages"][0]["content"]
+        with chat.lock:
+            num_asked[prompt] += 1
+            is_readable = "[[" not in prompt or num_asked[prompt] > num_unreadable
+        return good(body) if is_readable else "They are all fine."
+
+    chat.reply = reply
+    if num_unreadable == 1:
+        write(chat, "votes=1")
+        assert [text["votes"] for text in texts()] == [[True]] * 48
+    else:  # then it is against the text
+        refused(lambda: write(chat, "votes=1"), "data", "texts.jsonl")
+        assert [text["votes"] for text in texts()] == [[False]] * 48
+    assert Counter(body["model"] for body in chat.bodies)["judge"] == 2 * 24
 
 
 def mark(row: int, **cells: str) -> str:
