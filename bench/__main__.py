@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import os
 import platform
@@ -17,120 +16,102 @@ from dataclasses import asdict
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from statistics import median
 from typing import Any, get_args
 
 import torch
 
-from bench.cases import ALL, Case, own_files, usual
+from bench.cases import Case, Way, quick_cases, usual_cases
 from bench.curve import curve
-from bench.curve_ways import Task
-from bench.growth import growth
-from bench.measure import STEP_ENDED, TURNS, Measured, Time, matmul_rate, peak_memory, useful_operations
-from bench.plot import plot
-from bench.quick import quick
-from bench.report import LEGEND, Run, Work, disagreements, summary, table
-from bench.start import processor_times
-from bench.workload import (
-    KINDS,
-    MODES,
-    ROOT,
-    Precision,
-    Workload,
-    batches,
-    real_data,
-    set_threads,
-    splits,
-    usual_precisions,
-)
-from idiomtune.data.idiolink import document_request, query_request
+from bench.curve_ways import Recipe
+from bench.measure import STEP_ENDED, TURNS, Measured, Time
+from bench.report import RECORDED, compare, disagreements, ratios, read_recorded, record, table
+from bench.start import start_ratios
+from bench.workload import ROOT, TASKS, Precision, Workload, real_data, usual_precisions
 from idiomtune.encoder.device import has_bf16_instructions
-from idiomtune.encoder.loading import load_model, resolve_model_path
-from idiomtune.encoder.reading import Prompts
 
-MODULES = {"ours": "ours", "sentence_transformers": "library", "predecessor": "predecessor"}
+MODULES: dict[Way, str] = {
+    "ours": "ours",
+    "sentence_transformers": "library",
+    "predecessor": "predecessor",
+}
 DEFAULT_BATCH_SIZES = [32, 128]
 SAMPLE_BATCH_SIZES = [8]  # the sample has 24 tuples
-_NOUNS = {"tuples": "released tuples", "pairs": "pairs", "scored": "scored pairs"}
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, recorded: Path = RECORDED) -> int:
     """Returns the exit status: 1 if the ways do not agree, or something has become slower."""
     parser = _parser()
     options = parser.parse_args(arguments)
+    if options.way is not None:  # one run, in this process
+        workload = Workload(**json.loads(options.workload))
+        if workload.threads is not None:
+            torch.set_num_threads(workload.threads)
+        print(json.dumps(asdict(run_here(options.way, workload))))
+        return 0
     data = options.data or real_data() or "sample"
+    if options.curve:
+        precision = options.precision[0] if options.precision else "fp32"
+        recipe = data, options.model, precision, options.fold, options.epochs
+        ways = [
+            way for way in MODULES if options.fold is None or way != "predecessor"
+        ]  # whose tuples are train's
+        return curve([Recipe(seed, *recipe) for seed in options.seeds], options.output, ways)
+    if options.steps < 2:
+        parser.error("--steps: 2 or more, because the first is not timed")
     sizes = options.batch_size or (SAMPLE_BATCH_SIZES if data == "sample" else DEFAULT_BATCH_SIZES)
     workload = Workload(
         data,
         options.model,
-        options.steps,
-        sizes[0],
-        "fp32" if options.precision is None else options.precision[0],
-        options.dropout,
-        not options.no_score,
-        options.threads,
-        options.kind[0],
-        options.device,
+        steps=options.steps,
+        batch_size=sizes[0],
+        dropout=options.dropout,
+        threads=options.threads,
     )
-    set_threads(workload)
-    if options.way is not None:
-        print(json.dumps(asdict(run_here(options.way, workload))))
+    precisions = options.precision or usual_precisions()
+    is_quick = options.quick or options.record
+    cases = (
+        quick_cases(workload, precisions)
+        if is_quick
+        else usual_cases(workload, precisions, sizes, options.task)
+    )
+    rounds = options.pairs or (3 if options.record else 1 if options.quick else 2)
+    values, problems = _measure(cases, rounds, options.output)
+    if options.start:
+        values |= start_ratios(workload, rounds)
+    machine = _machine()
+    before = read_recorded(recorded).get(machine["processor"], {})
+    text, is_slower = compare(values, before.get("ratios", {}))
+    print(f"\n{text}")
+    if options.record:
+        record(values, machine, recorded)
+        print(f"recorded in {recorded}")
         return 0
-    if options.curve:
-        tasks = [Task(s, data, options.model, workload.precision, options.epochs) for s in options.seeds]
-        return curve(tasks, options.output)
-    workload = dataclasses.replace(workload, kind="tuples")  # of which files are made
-    if options.quick or options.record:
-        rounds = options.pairs or (3 if options.record else 1)
-        return quick(workload, rounds, run_in_turn, machine=_machine(), keeps=options.record)
-    if options.steps < 2:
-        parser.error("--steps: 2 or more, because the first is not timed")
-    if options.growth:
-        print(growth(workload, run_in_turn, options.output))
-        return 0
-    cases = own_files(workload, options.kind)
-    if "tuples" in options.kind:
-        cases = [*usual(workload, options.precision or usual_precisions(), sizes), *cases]
-    starts = [processor_times(workload) for _ in range(options.pairs or 2)] if options.start else []
-    return _compare(cases, options.pairs or 2, options.output, starts)
+    if not before:
+        kinds = ", ".join(read_recorded(recorded)) or "none"
+        print(f"nothing is recorded of this kind of processor, {machine['processor']}, only of {kinds}")
+    elif other := [name for name in machine if machine[name] != before["machine"].get(name)]:
+        print(f"recorded where other things were: {', '.join(other)}")
+    return int(is_slower or bool(problems))
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    instead = parser.add_argument_group("instead of the usual comparison")
-    instead.add_argument(
-        "--quick",
-        action="store_true",
-        help="the main ratios, beside those recorded; status 1 if one is worse",
+    parser.add_argument(
+        "--quick", action="store_true", help="only the main ratios; status 1 if one is worse than recorded"
     )
-    instead.add_argument("--record", action="store_true", help="the same ratios, three times, to be kept")
-    instead.add_argument(
-        "--growth", action="store_true", help="exponents by corpus, batch, glossary, processes"
-    )
-    instead.add_argument("--curve", action="store_true", help="score by time, whole trainings; much longer")
+    parser.add_argument("--record", action="store_true", help="the same ratios, three times, to be kept")
+    parser.add_argument("--curve", action="store_true", help="score by time, whole trainings; much longer")
     parser.add_argument("--seeds", type=int, nargs="+", default=[42], help="of --curve")
+    parser.add_argument("--fold", type=int, help="of --curve: trained and scored by one of four folds")
     parser.add_argument("--epochs", type=int, help="of --curve, instead of those of each recipe")
     parser.add_argument("--pairs", type=int, help="times that each way runs (2; --quick 1, --record 3)")
+    parser.add_argument("--steps", type=int, default=Workload.steps, help="optimizer steps, 2 or more")
+    parser.add_argument("--batch-size", type=int, nargs="+", help="tuples a step (32 128; on the sample 8)")
     parser.add_argument(
-        "--steps", type=int, default=Workload.steps, help="optimizer steps of a run, 2 or more"
-    )
-    parser.add_argument(
-        "--batch-size", type=int, nargs="+", help="tuples a step, one or several (32 128; on the sample 8)"
-    )
-    parser.add_argument(
-        "--precision",
-        nargs="+",
-        choices=get_args(Precision),
-        help="of training, one or both (both where the processor has bfloat16; --curve fp32)",
+        "--precision", nargs="+", choices=get_args(Precision), help="default: those of the processor"
     )
     parser.add_argument("--data", help="sample, or a folder; default: the real data if found, else sample")
-    parser.add_argument(
-        "--kind",
-        nargs="+",
-        default=KINDS,
-        choices=KINDS,
-        help="trained on: IdioLink's tuples, a CSV of pairs, a CSV of scored pairs; default: all",
-    )
+    parser.add_argument("--task", nargs="+", default=TASKS, choices=TASKS, help="default: all")
     parser.add_argument("--model", help="a model folder; default: the packaged MiniLM")
     parser.add_argument(
         "--dropout",
@@ -138,70 +119,49 @@ def _parser() -> argparse.ArgumentParser:
         default=True,
         help="train with the model's dropout, as by default; losses can be compared without it alone",
     )
-    parser.add_argument("--no-score", action="store_true", help="train alone")
     parser.add_argument(
         "--start",
         action=argparse.BooleanOptionalAction,
         default=True,
         help="measure the wait before the first step too",
     )
-    parser.add_argument("--device", default="cpu", help="that torch knows")
     parser.add_argument("--threads", type=int, help="of torch; default: its own choice")
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=ROOT / "checkpoints" / "bench",
-        help="where bench.json and bench.png go",
-    )
-    parser.add_argument("--way", choices=ALL, help=argparse.SUPPRESS)  # one run, in this process
+    parser.add_argument("--output", type=Path, default=ROOT / "checkpoints" / "bench", help="a folder")
+    parser.add_argument("--way", choices=MODULES, help=argparse.SUPPRESS)
+    parser.add_argument("--workload", help=argparse.SUPPRESS)
     return parser
 
 
-def _compare(cases: Sequence[Case], pairs: int, output: Path, starts: Sequence[dict[str, float]] = ()) -> int:
-    results: list[dict[str, Any]] = []
-    failed = False
+def _measure(cases: Sequence[Case], rounds: int, output: Path) -> tuple[dict[str, list[float]], list[str]]:
+    """Ratios of all cases, and where the ways do not agree; `bench.json` is written after each case."""
+    values: dict[str, list[float]] = {}
+    problems, results = [], []
     output.mkdir(parents=True, exist_ok=True)
-    if starts:
-        print("\n".join(f"{name}: {median(s[name] for s in starts):.1f} cpu s" for name in starts[0]))
     for case in cases:
+        runs: dict[Way, list[Measured]] = {way: [] for way in case.ways}
         with tempfile.TemporaryDirectory() as folder:
-            workload = case.prepared(Path(folder))
-            work = work_of(workload)
-            print(f"\n{case.name}: {_describe(case, work)}", flush=True)
-            runs: dict[str, list[Run]] = {way: [] for way in case.ways}
-            rounds = 1 if case.once else pairs
-            for number in range(rounds):
+            workload = case.prepare(case.workload, Path(folder))
+            for number in range(rounds if case.is_repeated else 1):
+                print(f"{case.name}, round {number + 1} …", file=sys.stderr, flush=True)
                 for way, run in zip(case.ways, run_in_turn(case.ways, workload), strict=True):
                     runs[way].append(run)
-                print(f"round {number + 1} of {rounds} is done", file=sys.stderr, flush=True)
-        figures = summary(work, runs)
-        print("\n" + table(figures))
+        print(f"\n{case.name}\n{table(runs)}", flush=True)
         for way in case.ways[1:]:
             for mine, theirs in zip(runs["ours"], runs[way], strict=True):
-                near, problems = disagreements(
-                    mine.measured,
-                    theirs.measured,
-                    dropout=workload.dropout,
-                    bf16=workload.precision == "bf16",
-                    own=workload.kind != "tuples",
-                )
-                failed |= bool(problems)
-                print("\n".join([f"{way}: {near}", *(f"NOT THE SAME: {problem}" for problem in problems)]))
+                problems += [f"{case.name}, {way}: {p}" for p in disagreements(mine, theirs, workload)]
+        values |= ratios(case, runs)
         results.append(
             {
                 "name": case.name,
                 "workload": asdict(case.workload),
-                "work": asdict(work),
-                "figures": figures,
                 "runs": {way: [asdict(run) for run in way_runs] for way, way_runs in runs.items()},
+                "ratios": ratios(case, runs),
             }
         )
-        # After each case: what is there should not be lost.
-        whole = {"machine": _machine(), "start": starts, "cases": results}
-        (output / "bench.json").write_text(json.dumps(whole, indent=1))
-        plot(results, output / "bench.png", starts)
-    print(f"\n{LEGEND}\n\nfigures in {output / 'bench.json'}, picture in {output / 'bench.png'}")
-    return int(failed)
+        whole = {"machine": _machine(), "cases": results}
+        (output / "bench.json").write_text(json.dumps(whole, indent=1), encoding="utf-8")
+    print("\n".join(f"NOT THE SAME: {problem}" for problem in problems))
+    return values, problems
 
 
 def processor_kind() -> str:
@@ -222,61 +182,20 @@ def _machine() -> dict[str, Any]:
     }
 
 
-def work_of(workload: Workload) -> Work:
-    """What the workload asks for."""
-    settings = workload.settings()
-    model = load_model(resolve_model_path(settings.model.path), settings.model, device="cpu")
-    timed = batches(settings)[1:] if workload.steps else []
-    train_operations = sum(
-        3 * useful_operations(model, (text for t in step for text in (t.query, t.positive, *t.negatives)))
-        for step in timed
-    )
-    tuples = sum(len(step) for step in timed)
-    if not workload.score:
-        return Work(tuples, train_operations, 0.0, 0, 0)
-    _, val = splits(settings)
-    requests = [document_request(d) for d in val.documents]
-    requests += [query_request(q, mode) for mode in MODES for q in val.queries]
-    score_operations = useful_operations(model, (Prompts().render(request)[0] for request in requests))
-    return Work(tuples, train_operations, score_operations, len(val.documents), len(val.queries))
+def run_here(way: Way, workload: Workload) -> Measured:
+    """In this process. Only this way is imported: what others import is memory that it would not hold."""
+    measured: Measured = import_module(f"bench.{MODULES[way]}").run(workload)
+    return measured
 
 
-def _describe(case: Case, work: Work) -> str:
-    workload = case.workload
-    data = "the sample" if workload.data == "sample" else workload.data
-    parts = [f"model {workload.model or 'MiniLM'}, data {data}"]
-    if workload.steps:
-        parts.append(
-            f"{workload.steps} steps of {workload.batch_size} {_NOUNS[case.kind]} in {workload.precision}, "
-            f"dropout {'on' if workload.dropout else 'off'} "
-            f"({work.train_operations / 1e9:.0f} GFLOP in those that are timed)"
-        )
-    if workload.score:
-        parts.append(
-            f"val scored: {work.queries} queries in {len(MODES)} modes, {work.documents} documents "
-            f"({work.score_operations / 1e9:.0f} GFLOP)"
-        )
-    return "; ".join([*parts, f"CPU, {torch.get_num_threads()} threads"])
-
-
-def run_here(way: str, workload: Workload) -> Run:
-    """In this process."""
-    dtype = torch.bfloat16 if workload.precision == "bf16" else torch.float32
-    before = matmul_rate(dtype), matmul_rate()
-    # Each imported where it is run: what the others import is memory that this way would not hold.
-    measured = import_module(f"bench.{MODULES[way]}").run(workload)
-    peak = peak_memory()
-    return Run(measured, peak, max(before[0], matmul_rate(dtype)), max(before[1], matmul_rate()))
-
-
-def run_in_turn(ways: Sequence[str], workload: Workload) -> list[Run]:
+def run_in_turn(ways: Sequence[Way], workload: Workload) -> list[Measured]:
     """Each way in a process of its own; of training all take a step in turn.
 
     So what else the machine does meets all alike. Peak memory is a process's, and no cache is warm for the
     second.
     """
     turns = {way: _turns(way, workload) for way in ways}
-    runs: dict[str, Run] = {}
+    runs: dict[Way, Measured] = {}
     while len(runs) < len(ways):
         for way in ways:
             if way not in runs and (run := next(turns[way])) is not None:
@@ -284,11 +203,9 @@ def run_in_turn(ways: Sequence[str], workload: Workload) -> list[Run]:
     return [runs[way] for way in ways]
 
 
-def _turns(way: str, workload: Workload) -> Iterator[Run | None]:
+def _turns(way: Way, workload: Workload) -> Iterator[Measured | None]:
     """None after each step, and at last the run."""
-    if way == "sentence_transformers":
-        workload = dataclasses.replace(workload, score=False)
-    command = [sys.executable, "-m", "bench", f"--way={way}", *workload.arguments()]
+    command = [sys.executable, "-m", "bench", f"--way={way}", f"--workload={json.dumps(asdict(workload))}"]
     pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with (
         tempfile.TemporaryFile("w+") as errors,
@@ -304,16 +221,10 @@ def _turns(way: str, workload: Workload) -> Iterator[Run | None]:
             if child.wait():
                 errors.seek(0)
                 sys.exit(f"{' '.join(command)} failed:\n{errors.read()}")
-            yield _from_record(json.loads(last))
+            result = json.loads(last)
+            yield Measured(**result | {"times": [Time(**time) for time in result["times"]]})
         finally:
             child.terminate()
-
-
-def _from_record(record: dict[str, Any]) -> Run:
-    measured = record.pop("measured")
-    measured["steps"] = [Time(**step) for step in measured["steps"]]
-    measured["score"] = None if measured["score"] is None else Time(**measured["score"])
-    return Run(Measured(**measured), **record)
 
 
 if __name__ == "__main__":

@@ -1,29 +1,22 @@
-"""What is compared: the usual cases, equal losses, files of a user's own."""
+"""What is compared: training by batch and precision, the scorecard, users' files, a larger model."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
-import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from bench.own_files import on_file
-from bench.workload import Kind, Precision, Workload
-from idiomtune.data.locations import idiolink_folder
+from bench.workload import Precision, Task, Workload, base_model, on_file
 
 Way = Literal["ours", "sentence_transformers", "predecessor"]
 ALL: tuple[Way, ...] = ("ours", "sentence_transformers", "predecessor")
-SCORING: tuple[Way, ...] = ("ours", "predecessor")
-TRAINERS: tuple[Way, ...] = ("ours", "sentence_transformers")
-# Put before a sentence they change no idiom's meaning.
-_WORDS = (
-    *("today", "again", "indeed", "perhaps", "later", "still", "now", "then"),
-    *("soon", "here", "there", "often", "never", "once", "always"),
-)
+LIBRARY: tuple[Way, ...] = ("ours", "sentence_transformers")
+PRECISIONS: dict[Precision, str] = {"fp32": "float32", "bf16": "bfloat16"}
+SCORECARD = "scorecard"
+QUICK_STEPS = 7
 _FEW_STEPS = 3  # at most, of all cases but the main ones
 
 
@@ -33,78 +26,75 @@ class Case:
 
     Attributes:
         name: for the page and the file of results.
-        kind: of the data, which are written to a file of a user's own unless they are IdioLink's tuples.
-        once: each way runs a single time.
+        prepare: writes what the workload needs into a folder.
+        is_repeated: else each way runs a single time.
     """
 
     name: str
     workload: Workload
-    ways: tuple[Way, ...] = ALL
-    kind: Kind = "tuples"
-    once: bool = False
+    ways: tuple[Way, ...] = LIBRARY
+    prepare: Callable[[Workload, Path], Workload] = lambda workload, _: workload
+    is_repeated: bool = False
 
-    def prepared(self, folder: Path) -> Workload:
-        """The workload, with what has to be written for it in `folder`."""
-        return self.workload if self.kind == "tuples" else on_file(self.workload, self.kind, folder)
+    def opponent(self, way: Way) -> str:
+        """What another way is, in words."""
+        if way == "predecessor":
+            return "the predecessor"
+        return "the trainer" if self.workload.is_training else "plain encoding"
 
 
-def usual(workload: Workload, precisions: Sequence[Precision], batch_sizes: Sequence[int]) -> list[Case]:
-    """Training by batch and precision, and the scorecard, which is in float32 whatever the precision.
+def quick_cases(workload: Workload, precisions: Sequence[Precision]) -> list[Case]:
+    """Training in each precision, and the scorecard against the predecessor."""
+    training = dataclasses.replace(workload, steps=QUICK_STEPS, dropout=True)
+    scoring = dataclasses.replace(workload, task="scorecard")
+    return [
+        *(
+            Case(f"training in {PRECISIONS[p]}", dataclasses.replace(training, precision=p), is_repeated=True)
+            for p in precisions
+        ),
+        Case(SCORECARD, scoring, ("ours", "predecessor"), is_repeated=True),
+    ]
 
-    With dropout the ways draw different numbers, so that neither losses nor scores can be equal: a case
-    without shows that the ways compute the same, and has the scorecard.
+
+def usual_cases(
+    workload: Workload, precisions: Sequence[Precision], sizes: Sequence[int], tasks: Sequence[Task]
+) -> list[Case]:
+    """All cases of these tasks.
+
+    With dropout the ways draw different numbers, so that losses cannot be equal: a case without shows that
+    the ways compute the same.
     """
+    few = dataclasses.replace(workload, steps=min(workload.steps, _FEW_STEPS), dropout=False)
     cases = []
-    for size, precision in itertools.product(batch_sizes, precisions):
-        is_small = size == batch_sizes[0]
-        steps = workload.steps if is_small else min(workload.steps, _FEW_STEPS)
-        changed = dataclasses.replace(
-            workload, precision=precision, batch_size=size, steps=steps, score=False
-        )
-        ways = ALL if is_small and precision == precisions[0] else TRAINERS  # for time's sake
-        cases.append(Case(f"training {precision}, batch {size}", changed, ways, once=not is_small))
-    if workload.dropout or workload.score:
-        changed = dataclasses.replace(
-            workload,
-            precision=precisions[0],
-            batch_size=batch_sizes[0],
-            dropout=False,
-            steps=min(workload.steps, _FEW_STEPS),
-        )
-        name = "dropout off" + (" and scorecard" if workload.score else "")
-        cases.append(Case(name, changed, once=not workload.score))
+    for size, precision in itertools.product(sizes, precisions) if "tuples" in tasks else ():
+        is_first = size == sizes[0]
+        steps = workload.steps if is_first else few.steps
+        changed = dataclasses.replace(workload, precision=precision, batch_size=size, steps=steps)
+        name = f"training in {PRECISIONS[precision]}" + ("" if is_first else f", batches of {size}")
+        ways = ALL if is_first and precision == precisions[0] else LIBRARY  # for time's sake
+        cases.append(Case(name, changed, ways, is_repeated=is_first))
+    if "tuples" in tasks:
+        cases.append(Case("training without dropout", few, ALL))
+    if "scorecard" in tasks:
+        cases.append(Case(SCORECARD, dataclasses.replace(few, task="scorecard"), ALL, is_repeated=True))
+    files: dict[Task, str] = {"pairs": "a CSV of pairs", "scored_pairs": "a CSV of scored pairs"}
+    for task, name in files.items():
+        if task in tasks:
+            cases.append(Case(name, dataclasses.replace(few, task=task), prepare=on_file))
+    if "gate" in tasks:
+        cases.append(Case("fit of a gate", dataclasses.replace(few, task="gate")))
+    small = dataclasses.replace(few, data="sample", precision=precisions[-1], batch_size=min(sizes[0], 16))
+    of_base: dict[Task, str] = {
+        "tuples": f"training in {PRECISIONS[precisions[-1]]}",
+        "scorecard": SCORECARD,
+        "gate": "fit of a gate",
+    }
+    for task, name in of_base.items():
+        if task in tasks:
+            larger = dataclasses.replace(small, task=task, num_usages=few.num_usages // 2)
+            cases.append(Case(f"{name}, 110 million parameters", larger, prepare=_on_base_model))
     return cases
 
 
-def own_files(workload: Workload, kinds: Sequence[Kind]) -> list[Case]:
-    """Training on a CSV of pairs, and on one of scored pairs, against the library's trainer."""
-    names = {"pairs": "a CSV of pairs", "scored": "a CSV of scored pairs"}
-    plain = dataclasses.replace(workload, score=False, dropout=False)
-    return [Case(names[kind], plain, TRAINERS, kind=kind, once=True) for kind in kinds if kind in names]
-
-
-def grown(workload: Workload, copies: int, folder: Path) -> Workload:
-    """The same with a corpus of `copies` times as many documents, written into `folder`.
-
-    A copy differs from its document in one word, which stands before the sentence, so that no text is
-    another's, and no way can embed two as one.
-    """
-    settings = workload.settings()
-    root = idiolink_folder(settings)
-    for split in ("train", "val"):
-        (folder / "idiolink" / split).mkdir(parents=True)
-        for path in (root / split).iterdir():
-            shutil.copy(path, folder / "idiolink" / split)
-    path = folder / "idiolink" / "val" / "indexes.json"
-    documents: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
-    copied = [
-        document
-        | {
-            "id": f"{document['id']}_{number}",
-            "sentence": f"{_WORDS[number].capitalize()}, {document['sentence']}",
-        }
-        for number in range(copies - 1)
-        for document in documents
-    ]
-    path.write_text(json.dumps(documents + copied), encoding="utf-8")
-    return dataclasses.replace(workload, data=str(folder))
+def _on_base_model(workload: Workload, folder: Path) -> Workload:
+    return dataclasses.replace(workload, model=base_model(folder / "base"))

@@ -1,20 +1,17 @@
-"""One way of the curve, in a process of its own: `python -m bench.curve_ways predecessor --seed=42 …`.
+"""One way of the curve, in a process of its own: `python -m bench.curve_ways predecessor '{"seed": 42, …}'`.
 
-Each way trains as its users run it, scores its checkpoints in its own way, and keeps them. The scores of the
-curve are the project's (:class:`Scorer`), the same for all; where a way scores otherwise, they are made
-beside it, and their time is taken out, with the reading of the data and what only they import.
+Each way trains as its users run it, and is scored every few steps by one function (:class:`Scorer`). Seconds
+are of training: from the end of the first step, in which libraries warm up, and without the scoring.
 """
 
 from __future__ import annotations
 
-import argparse
 import copy
 import json
 import os
 import random
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -22,113 +19,94 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from bench.measure import Time
+
 WAYS = ("ours", "predecessor", "sentence_transformers")
 MODES = ("sentence", "span")
-SPLIT = "val+train"
-KEYS = [f"idiolink/{SPLIT}/{mode}/{metric}" for mode in MODES for metric in ("ndcg@10", "r_precision")]
+METRICS = {"ndcg@10": "nDCG@10", "r_precision": "R-Precision"}
+KEYS = {(mode, metric): f"{mode}/{metric}" for mode in MODES for metric in METRICS}
 
 
 @dataclass(frozen=True)
-class Task:
+class Recipe:
     """What a way is run on.
 
     Attributes:
         data: `sample`, or the folder with IdioLink.
         model: a model folder; None = the packaged MiniLM.
+        fold: of train's and val's idioms, by which it is trained and scored; None = trained on train, and
+            val's queries are scored over the documents of both.
         epochs: at most; None = as many as the way's recipe has.
         batch_size: None = the recipe's.
+        every: steps between scores.
     """
 
     seed: int
     data: str
     model: str | None = None
     precision: str = "fp32"
+    fold: int | None = None
     epochs: int | None = None
     batch_size: int | None = None
-
-    def arguments(self) -> list[str]:
-        """The same as arguments of the command line."""
-        values = {name.replace("_", "-"): value for name, value in asdict(self).items()}
-        return [f"--{name}={value}" for name, value in values.items() if value is not None]
+    every: int = 14
 
     def overrides(self) -> list[str]:
-        """Of our configuration: data and model."""
+        """Of our configuration: data, model, benchmark and what is scored."""
         data = ["data=sample"] if self.data == "sample" else ["data=public", f"data.root='{self.data}'"]
         model = [] if self.model is None else ["model=pretrained", f"model.path='{self.model}'"]
-        return [*data, *model, "benchmark=[idiolink]", "device=cpu"]
+        fold = ["+protocol=cross_validation", f"data.fold={self.fold}"]
+        split = ["benchmark.idiolink.split=[val+train]"] if self.fold is None else fold
+        modes = f"benchmark.idiolink.query_modes=[{','.join(MODES)}]"
+        scored = ["benchmark=[idiolink]", "benchmark.idiolink.bm25_modes=[]", modes]
+        return ["+experiment=idiolink_ft", *data, *model, *split, *scored, "device=cpu"]
 
 
 class Clock:
-    """Seconds since the command was started, without what is paused for; and of them, those of evaluations.
+    """Seconds of training, and the scores after so many of them."""
 
-    Args:
-        started: when the command was, in seconds of `time.time()`.
-    """
-
-    def __init__(self, started: float) -> None:
-        self._started = started
-        self._paused, self._evaluated = [0.0, 0.0], [0.0, 0.0]  # wall and processor
+    def __init__(self) -> None:
+        self._start: Time | None = None
         self.points: list[dict[str, Any]] = []
 
-    def _now(self) -> tuple[float, float]:
-        """Wall and processor seconds so far."""
-        wall, cpu = time.time() - self._started, time.process_time()
-        return wall - self._paused[0], cpu - self._paused[1]
+    def step_ended(self) -> None:
+        """The first time: training is on its way."""
+        if self._start is None:
+            self._start = Time.now()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
         """What is done here does not count."""
-        before = self._now()
+        before = Time.now()
         try:
             yield
         finally:
-            after = self._now()
-            self._paused = [p + b - a for p, a, b in zip(self._paused, before, after, strict=True)]
-
-    @contextmanager
-    def evaluating(self) -> Iterator[None]:
-        """What is done here counts, and counts as evaluation."""
-        before = self._now()
-        try:
-            yield
-        finally:
-            after = self._now()
-            self._evaluated = [e + b - a for e, a, b in zip(self._evaluated, before, after, strict=True)]
-
-    def seconds(self) -> dict[str, float]:
-        """So far."""
-        wall, cpu = self._now()
-        return {
-            "wall": wall,
-            "cpu": cpu,
-            "evaluation_wall": self._evaluated[0],
-            "evaluation_cpu": self._evaluated[1],
-        }
+            if self._start is not None:
+                self._start += Time.now() - before
 
     def point(self, step: int, scores: dict[str, float]) -> None:
         """The model after so many steps has been scored."""
-        self.points.append({"step": step, **self.seconds(), "scores": {key: scores[key] for key in KEYS}})
-        last = self.points[-1]
-        told = ", ".join(f"{key} {last['scores'][key]:.4f}" for key in KEYS)
-        print(f"step {step}: {last['wall']:.0f} s, cpu {last['cpu']:.0f} s, {told}", file=sys.stderr)
+        seconds = Time.now() - self._start if self._start is not None else Time(0.0, 0.0)
+        (prefix,) = {key.removesuffix(name) for key in scores for name in KEYS.values() if key.endswith(name)}
+        found = {name: scores[prefix + name] for name in KEYS.values()}
+        self.points.append({"step": step, **asdict(seconds), "scores": found})
+        line = ", ".join(f"{name} {score:.4f}" for name, score in found.items())
+        print(f"step {step}: {seconds.wall:.0f} s, cpu {seconds.cpu:.0f} s, {line}", file=sys.stderr)
 
 
 class Scorer:
-    """The scores of the curve: val's queries over the documents of val and train."""
+    """The scores of the curve, and the data that are trained on."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, recipe: Recipe) -> None:
         from idiomtune.benchmarks import build_benchmarks
         from idiomtune.benchmarks.suite import Suite
         from idiomtune.config import TrainSettings, check
         from idiomtune.config.compose import compose_config
-        from idiomtune.data.locations import idiolink_folder
+        from idiomtune.data.locations import idiolink_folder, idiolink_split
         from idiomtune.encoder.loading import resolve_model_path
 
-        scored = [f"split={SPLIT}", "benchmark.idiolink.bm25_modes=[]"]
-        modes = f"benchmark.idiolink.query_modes=[{','.join(MODES)}]"
-        options = ["+experiment=idiolink_ft", *task.overrides(), *scored, modes]
-        settings: TrainSettings = check(TrainSettings, compose_config("config", *options))
+        settings: Any = check(TrainSettings, compose_config("config", *recipe.overrides()))
         self.root = idiolink_folder(settings)
+        self.train = idiolink_split(settings, self.root, settings.objective.split, training=True)
         self.model_path = resolve_model_path(settings.model.path)
         self._suite = Suite(build_benchmarks(settings)[0])
 
@@ -139,42 +117,40 @@ class Scorer:
         return self._suite.run(Encoder.around(copy.deepcopy(model))).scores
 
 
-def ours(task: Task, clock: Clock, folder: Path) -> None:
-    """`python -m train +experiment=idiolink_ft`, in this process; its own scores are the curve's.
-
-    The cache is empty, so that nothing is known of runs before.
-    """
+def ours(recipe: Recipe, clock: Clock, folder: Path) -> None:
+    """`python -m train +experiment=idiolink_ft`, in this process."""
     from idiomtune.benchmarks.suite import Suite
     from idiomtune.programs.run import main as program
     from idiomtune.training.run_folder import RunFolder
 
     score, log = Suite.run, RunFolder.log_metrics
 
-    def timed(*arguments: Any, **options: Any) -> Any:
-        with clock.evaluating():
+    def paused(*arguments: Any, **options: Any) -> Any:
+        with clock.paused():
             return score(*arguments, **options)
 
-    def noted(run: RunFolder, record: dict[str, Any]) -> None:
+    def logged(run: RunFolder, record: dict[str, Any]) -> None:
         if "scores" in record:
             clock.point(record["step"], record["scores"])
+        clock.step_ended()
         log(run, record)
 
-    sizes = {"trainer.max_epochs": task.epochs, "trainer.batch_size": task.batch_size}
-    sys.argv[1:] = [
-        *("+experiment=idiolink_ft", *task.overrides(), f"run_dir='{folder / 'run'}'"),
-        *(f"seed={task.seed}", f"precision={task.precision}", "eval.cache=false"),
+    sizes = {"trainer.max_epochs": recipe.epochs, "trainer.batch_size": recipe.batch_size}
+    options = [
+        *(*recipe.overrides(), f"run_dir='{folder / 'run'}'", f"seed={recipe.seed}", "trainer.patience=null"),
+        *(f"precision={recipe.precision}", f"eval.every={recipe.every}", "trainer.keep_checkpoints=1"),
         *(f"{option}={value}" for option, value in sizes.items() if value is not None),
     ]
     with (
-        patch.object(Suite, "run", timed),
-        patch.object(RunFolder, "log_metrics", noted),
+        patch.object(Suite, "run", paused),
+        patch.object(RunFolder, "log_metrics", logged),
         patch.dict(os.environ, {"IDIOM_CACHE": str(folder / "cache")}),
     ):
-        program("train", sys.argv[1:])
+        program("train", options)
 
 
-def predecessor(task: Task, clock: Clock, folder: Path) -> None:
-    """The released recipe as its authors' code runs it: the best epoch by nDCG@10 on val is kept.
+def predecessor(recipe: Recipe, clock: Clock, folder: Path) -> None:  # noqa: ARG001
+    """The released recipe as its authors' code runs it.
 
     Three forward passes a step; InfoNCE at a temperature of 0.05 over the other queries' positives and a
     query's own negatives; batches of 32, the last incomplete one dropped; ten epochs at 2e-5, 100 steps of
@@ -185,27 +161,24 @@ def predecessor(task: Task, clock: Clock, folder: Path) -> None:
     from torch.nn import functional
     from transformers import get_linear_schedule_with_warmup
 
-    with clock.paused():
-        from bench.predecessor import embed, score_mode
-        from idiomtune.data.idiolink import load_split, read_released, released_file
+    from bench.predecessor import embed
+    from idiomtune.data.idiolink import read_released, released_file
 
-        scorer = Scorer(task)
-        train, val = load_split(scorer.root, "train"), load_split(scorer.root, "val")
-        tuples = read_released(released_file(scorer.root, "train"), train)
-        text_of = {record.id: record.sentence for record in (*train.documents, *train.queries)}
+    scorer = Scorer(recipe)
+    tuples = read_released(released_file(scorer.root, "train"), scorer.train)
+    text_of = {record.id: record.sentence for record in (*scorer.train.documents, *scorer.train.queries)}
     model = SentenceTransformer(scorer.model_path, device="cpu")
-    size, epochs = task.batch_size or 32, task.epochs or 10
+    size, epochs = recipe.batch_size or 32, recipe.epochs or 10
     steps = len(tuples) // size
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-5)
     schedule = get_linear_schedule_with_warmup(optimizer, min(100, epochs * steps), epochs * steps)
-    torch.manual_seed(task.seed)
-    best = -1.0
+    torch.manual_seed(recipe.seed)
     for epoch in range(epochs):
         order = torch.randperm(len(tuples)).tolist()
-        model.train()
         for step in range(steps):
+            model.train()
             batch = [tuples[i] for i in order[step * size : (step + 1) * size]]
-            with torch.autocast("cpu", torch.bfloat16, enabled=task.precision == "bf16"):
+            with torch.autocast("cpu", torch.bfloat16, enabled=recipe.precision == "bf16"):
                 queries = embed(model, [text_of[t.anchor] for t in batch])  # (B, D)
                 positives = embed(model, [text_of[t.positives[0]] for t in batch])  # (B, D)
                 negatives = embed(
@@ -219,19 +192,16 @@ def predecessor(task: Task, clock: Clock, folder: Path) -> None:
             optimizer.step()
             schedule.step()
             optimizer.zero_grad()
-        model.eval()
-        with clock.evaluating():
-            score = score_mode(model, val, "sentence")["idiolink/val/sentence/ndcg@10"]
-        with clock.paused():
-            scores = scorer(model)
-        clock.point((epoch + 1) * steps, scores)
-        if score > best:
-            best = score
-            model.save(str(folder / "best"))
+            clock.step_ended()
+            done = epoch * steps + step + 1
+            if done % recipe.every == 0 or done == epochs * steps:
+                with clock.paused():
+                    scores = scorer(model.eval())
+                clock.point(done, scores)
 
 
-def sentence_transformers(task: Task, clock: Clock, folder: Path) -> None:
-    """Its trainer, `MultipleNegativesRankingLoss`, `NO_DUPLICATES`, `InformationRetrievalEvaluator`.
+def sentence_transformers(recipe: Recipe, clock: Clock, folder: Path) -> None:
+    """Its trainer, `MultipleNegativesRankingLoss`, `NO_DUPLICATES`.
 
     On the sentences that `idiolink_ft` trains on: a triplet of each, with a positive and a hard negative that
     are drawn once. Batch, epochs, learning rate, warm-up and weight decay are those of `idiolink_ft`; all
@@ -243,58 +213,41 @@ def sentence_transformers(task: Task, clock: Clock, folder: Path) -> None:
         SentenceTransformerTrainer,
         SentenceTransformerTrainingArguments,
     )
-    from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
     from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
     from transformers import TrainerCallback
 
-    with clock.paused():
-        from idiomtune.data.idiolink import is_relevant, load_split
-
-        scorer = Scorer(task)
-        triplets = drawn_triplets(load_split(scorer.root, "train"), task.seed)
-        scored = load_split(scorer.root, SPLIT)
-        relevant = {q.id: {d.id for d in scored.documents if is_relevant(q, d)} for q in scored.queries}
-
-    class Timed(InformationRetrievalEvaluator):
-        def __call__(self, *arguments: Any, **options: Any) -> dict[str, float]:
-            with clock.evaluating():
-                return super().__call__(*arguments, **options)
+    scorer = Scorer(recipe)
+    model = SentenceTransformer(scorer.model_path, device="cpu")
 
     class Scored(TrainerCallback):  # type: ignore[misc]
-        def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
-            with clock.paused():
-                scores = scorer(model)
-            clock.point(state.global_step, scores)
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
+            clock.step_ended()
+            if state.global_step % recipe.every == 0 or state.global_step == state.max_steps:
+                with clock.paused():
+                    scores = scorer(model)
+                    model.train()
+                clock.point(state.global_step, scores)
 
-    model = SentenceTransformer(scorer.model_path, device="cpu")
     SentenceTransformerTrainer(
         model=model,
         args=SentenceTransformerTrainingArguments(
             output_dir=str(folder),
-            per_device_train_batch_size=task.batch_size or 64,
-            num_train_epochs=task.epochs or 4,
+            per_device_train_batch_size=recipe.batch_size or 64,
+            num_train_epochs=recipe.epochs or 4,
             learning_rate=5e-5,
             weight_decay=0.01,
             warmup_steps=0.1,
             batch_sampler="no_duplicates",
-            bf16=task.precision == "bf16",
+            bf16=recipe.precision == "bf16",
             use_cpu=True,
-            seed=task.seed,
-            eval_strategy="epoch",
-            save_strategy="epoch",
-            load_best_model_at_end=True,
-            metric_for_best_model="eval_cosine_ndcg@10",
+            seed=recipe.seed,
+            save_strategy="no",
             report_to=[],
             disable_tqdm=True,
             dataloader_pin_memory=False,  # there is no device to copy to
         ),
-        train_dataset=Dataset.from_dict(triplets),
+        train_dataset=Dataset.from_dict(drawn_triplets(scorer.train, recipe.seed)),
         loss=MultipleNegativesRankingLoss(model),
-        evaluator=Timed(
-            {q.id: q.sentence for q in scored.queries},
-            {d.id: d.sentence for d in scored.documents},
-            relevant,
-        ),
         callbacks=[Scored()],
     ).train()
 
@@ -314,26 +267,19 @@ def drawn_triplets(split: Any, seed: int) -> dict[str, list[str]]:
     return columns
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str]) -> None:
     """Run a way and print its points."""
-    parser = argparse.ArgumentParser(prog="python -m bench.curve_ways", description=__doc__)
-    parser.add_argument("way", choices=WAYS)
-    parser.add_argument("--started", type=float, default=time.time())
-    for name, kind in (("seed", int), ("data", str), ("model", str), ("precision", str)):
-        parser.add_argument(f"--{name}", type=kind)
-    parser.add_argument("--epochs", type=int)
-    parser.add_argument("--batch-size", type=int)
-    options = vars(parser.parse_args(arguments))
-    way, clock = options.pop("way"), Clock(options.pop("started"))
-    ways: dict[str, Callable[[Task, Clock, Path], None]] = {
+    way, recipe = arguments
+    ways: dict[str, Callable[[Recipe, Clock, Path], None]] = {
         "ours": ours,
         "predecessor": predecessor,
         "sentence_transformers": sentence_transformers,
     }
+    clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
-        ways[way](Task(**options), clock, Path(folder))
-    print(json.dumps({"points": clock.points, "whole": clock.seconds()}))
+        ways[way](Recipe(**json.loads(recipe)), clock, Path(folder))
+    print(json.dumps(clock.points))
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

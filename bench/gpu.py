@@ -29,10 +29,12 @@ from transformers import AutoModel, AutoTokenizer, BertConfig, Qwen3Config
 
 import idiomtune as it
 from bench import library, ours
-from bench.measure import Measured, useful_operations
+from bench.measure import useful_operations
 from bench.workload import ROOT, Precision, Workload, batches
 from idiomtune.encoder.loading import resolve_model_path
+from idiomtune.errors import UserError
 from idiomtune.io.files import package_versions
+from idiomtune.io.hub import first_line
 
 PAGE = ROOT / "docs" / "results" / "gpu.md"
 _TRAINED = 3  # times the operations of a forward pass
@@ -59,7 +61,10 @@ class Bench:
             "parity with the CPU": self.parity,
             "training steps": self.steps,
             "batches of 1,024 pairs": self.large_batches,
+            "the largest batch": self.largest_batch,
+            "attention and compilation": self.attention,
             "resumed after an interruption": self.resumed,
+            "planted errors": self.planted,
             "scoring": self.scoring,
         }
 
@@ -76,8 +81,10 @@ class Bench:
 
     def parity(self) -> Rows:
         """Losses, scores and embeddings of the packaged MiniLM."""
-        runs = [self._train(ours, None, "fp32", steps=3, score=True, device=d) for d in ("cpu", self.device)]
-        losses, scores = ([run.losses for run in runs], [run.scores for run in runs])
+        work = dataclasses.replace(self._workload(None, "fp32"), steps=3)
+        devices = [dataclasses.replace(work, device=device) for device in ("cpu", self.device)]
+        losses = [ours.run(work).losses for work in devices]
+        scores = [ours.run(dataclasses.replace(work, task="scorecard")).scores for work in devices]
         yield "losses of 3 steps, fp32", f"{_largest(losses[0], losses[1]):.1e} apart at most"
         differences = _largest([scores[0][key] for key in scores[0]], [scores[1][key] for key in scores[0]])
         yield f"{len(scores[0])} scores, fp32", f"{differences:.1e} apart at most"
@@ -91,8 +98,8 @@ class Bench:
             times: dict[str, float] = {}
             for way in (ours, library):
                 self._reset_memory()
-                run = self._train(way, path, "bf16", steps=self._steps)
-                times[way.__name__] = statistics.median(step.wall for step in run.steps)
+                run = way.run(self._workload(path, "bf16"))
+                times[way.__name__] = statistics.median(step.wall for step in run.times)
                 seconds, title = times[way.__name__], way.__name__.removeprefix("bench.")
                 share = self._operations(path) / seconds / self._rates[torch.bfloat16]
                 yield (
@@ -104,22 +111,82 @@ class Bench:
 
     def large_batches(self) -> Rows:
         """With gradient caching, and without if the memory suffices."""
-        size = 64 if self.tiny else 1024
+        for caching in (True, False):
+            seconds = self._pairs(64 if self.tiny else 1024, caching=caching)
+            name = f"gradient caching {'on' if caching else 'off'}"
+            yield name, f"{seconds:.1f} s in all, {self._peak_memory()}"
+
+    def largest_batch(self) -> Rows:
+        """The largest power of two that the trial of the longest batch lets pass."""
+        for name, path in self._models():
+            size, last = 64, 128 if self.tiny else 2**15
+            try:
+                while size <= last:
+                    self._pairs(size, model=path, caching=False)
+                    size *= 2
+            except (UserError, RuntimeError) as error:
+                if "memory" not in str(error):
+                    raise
+            limit = " or more: larger ones were not tried" if size > last else ""
+            yield name, f"{size // 2:,} pairs{limit}, {self._peak_memory()}"
+
+    def attention(self) -> Rows:
+        """Forward and backward passes of 110M in bfloat16 by each kind of attention, and compiled."""
+        paths = dict(self._models())
+        texts = self._texts(8 if self.tiny else 128)
+        inputs = AutoTokenizer.from_pretrained(paths["110M"])(texts, padding=True, return_tensors="pt")
+        inputs = inputs.to(self.device)
+        for name, kind, is_compiled in (
+            ("eager", "eager", False),
+            ("sdpa", "sdpa", False),
+            ("sdpa, compiled", "sdpa", True),
+            ("flash_attention_2", "flash_attention_2", False),
+        ):
+            try:
+                options = {"attn_implementation": kind, "dtype": torch.bfloat16}
+                model = AutoModel.from_pretrained(paths["110M"], **options).to(self.device)
+                forward = torch.compile(model, dynamic=True) if is_compiled else model
+                seconds = [self._pass(forward, inputs) for _ in range(3 if self.tiny else 12)]
+            except (ImportError, ValueError, RuntimeError) as error:
+                yield name, f"not here: {first_line(error)[:120]}"
+                continue
+            yield name, f"{1000 * statistics.median(seconds[2:]):.1f} ms, the first {seconds[0]:.1f} s"
+
+    def _pass(self, forward: Any, inputs: Any) -> float:
+        self._wait()
+        start = time.perf_counter()
+        forward(**inputs).last_hidden_state.float().square().mean().backward()
+        self._wait()
+        return time.perf_counter() - start
+
+    def _pairs(self, size: int, *, caching: bool, model: str | None = None) -> float:
+        """Seconds of a short run on pairs, in a batch of this size."""
+        self._reset_memory()
         texts = self._texts(2 * size)
         rows = [{"anchor": texts[i], "positive": texts[i + size]} for i in range(size)]
-        for caching in (True, False):
-            self._reset_memory()
-            run_dir = self._folder / f"pairs_{caching}"
-            start = time.monotonic()
-            trainer = {"max_steps": 3, "batch_size": size, "gradient_caching": caching}
-            options: dict[str, Any] = {"trainer": trainer, "device": self.device, "run_dir": str(run_dir)}
-            with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-                it.train(data=rows, val=rows[:8], model="minilm", **options)
-            seconds = time.monotonic() - start
-            yield (
-                f"gradient caching {'on' if caching else 'off'}",
-                f"{seconds:.1f} s in all, {self._peak_memory()}",
-            )
+        trainer = {"max_steps": 2, "batch_size": size, "gradient_caching": caching}
+        start = time.monotonic()
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            redirect_stdout(io.StringIO()),
+            redirect_stderr(io.StringIO()),
+        ):
+            options: dict[str, Any] = {"trainer": trainer, "device": self.device, "run_dir": f"{folder}/run"}
+            it.train(data=rows, val=rows[:8], model=model or "minilm", **options)
+        return time.monotonic() - start
+
+    def planted(self) -> Rows:
+        """Which errors of our own code the checks of a run name."""
+        every = 30 if self.tiny else 5
+        command = [sys.executable, "-m", "tools.planted", f"--every={every}", f"--device={self.device}"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+        lines = done.stdout.splitlines()
+        if not lines:
+            raise RuntimeError(done.stderr[-300:])
+        yield "named", lines[-1]
+        for line in lines[:-1]:
+            if line.startswith("MISSED"):
+                yield "missed", line.removeprefix("MISSED ")
 
     def resumed(self) -> Rows:
         """A run that is interrupted and resumed ends with the weights of one that is not."""
@@ -181,32 +248,20 @@ class Bench:
         }
         for name, config in configs.items():
             path = self._folder / name
-            AutoModel.from_config(config).save_pretrained(path)
-            tokenizer.save_pretrained(path)
+            if not path.exists():
+                AutoModel.from_config(config).save_pretrained(path)
+                tokenizer.save_pretrained(path)
             yield name, str(path)
 
-    def _train(
-        self,
-        way: Any,
-        model: str | None,
-        precision: Precision,
-        *,
-        steps: int,
-        score: bool = False,
-        device: str = "",
-    ) -> Measured:
-        workload = self._workload(model, precision, steps=steps, score=score)
-        measured: Measured = way.run(dataclasses.replace(workload, device=device or self.device))
-        return measured
-
-    def _workload(self, model: str | None, precision: Precision, *, steps: int, score: bool) -> Workload:
-        return Workload("sample", model, steps, 8 if self.tiny else 32, precision, score=score)
+    def _workload(self, model: str | None, precision: Precision) -> Workload:
+        size = 8 if self.tiny else 32
+        return Workload("sample", model, "tuples", self._steps, size, precision, device=self.device)
 
     def _operations(self, path: str | None) -> float:
         """Of a training step."""
-        settings = self._workload(path, "bf16", steps=self._steps, score=False).settings()
-        model = SentenceTransformer(resolve_model_path(settings.model.path), device="cpu")
-        step = batches(settings)[0]
+        work = self._workload(path, "bf16")
+        model = SentenceTransformer(resolve_model_path(work.settings().model.path), device="cpu")
+        step = batches(work)[0]
         texts = [text for t in step for text in (t.query, t.positive, *t.negatives)]
         return _TRAINED * useful_operations(model, texts)
 

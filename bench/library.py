@@ -1,8 +1,8 @@
-"""sentence-transformers' own way to train: its trainer with `MultipleNegativesRankingLoss` or `CoSENTLoss`.
+"""sentence-transformers' own way: its trainer (`MultipleNegativesRankingLoss`, `CoSENTLoss`), and `encode`.
 
 The library trains by its defaults in all that decides speed (how texts are collated, padded and merged into
 forward passes); what decides the result is made the same as ours: the batches and their order, optimizer,
-schedule, clipping, precision. It has no scorecard like ours, so nothing is scored.
+schedule, clipping, precision. It has neither scorecard nor gate like ours: it embeds their texts.
 """
 
 from __future__ import annotations
@@ -24,19 +24,23 @@ from torch import Tensor
 from torch.utils.data import SequentialSampler
 from transformers import TrainerCallback
 
-from bench.measure import Measured, Steps
+from bench.measure import Measured, Steps, Time
 from bench.workload import (
+    MODES,
     Texts,
     Workload,
     batches,
     optimizer_and_schedule,
+    splits,
     temperature,
     without_dropout,
 )
+from idiomtune.data.idiolink import document_request, query_request
 from idiomtune.encoder.loading import resolve_model_path
+from idiomtune.encoder.reading import Prompts
 
 
-class _Noted:
+class _LoggedLoss:
     """Keeps each step's loss, unrounded."""
 
     def __init__(self, model: SentenceTransformer, scale: float) -> None:
@@ -49,11 +53,11 @@ class _Noted:
         return loss
 
 
-class _RankingLoss(_Noted, MultipleNegativesRankingLoss):
+class _RankingLoss(_LoggedLoss, MultipleNegativesRankingLoss):
     pass
 
 
-class _CoSENTLoss(_Noted, CoSENTLoss):
+class _CoSENTLoss(_LoggedLoss, CoSENTLoss):
     pass
 
 
@@ -83,19 +87,17 @@ def _in_order(sizes: Sequence[int]) -> type[DefaultBatchSampler]:
 
 
 def run(workload: Workload) -> Measured:
-    """Train.
-
-    Raises:
-        ValueError: if there is nothing to train.
-    """
-    if not workload.steps:
-        raise ValueError("the library's trainer has no scorecard: there is nothing to do without steps")
+    """Train, or embed the texts of the task."""
     settings = workload.settings()
-    steps = batches(settings)
     model = SentenceTransformer(resolve_model_path(settings.model.path), device=workload.device)
+    if not workload.is_training:
+        start = Time.now()
+        model.encode(texts_of(workload), batch_size=32, show_progress_bar=False)
+        return Measured([Time.now() - start])
+    steps = batches(workload)
     if not workload.dropout:
         without_dropout(model)
-    kind = _CoSENTLoss if workload.kind == "scored" else _RankingLoss
+    kind = _CoSENTLoss if workload.task == "scored_pairs" else _RankingLoss
     loss = kind(model, scale=1 / temperature(settings))
     clock = Steps()
     assert settings.trainer.clip_norm is not None
@@ -123,7 +125,17 @@ def run(workload: Workload) -> Measured:
             callbacks=[_StepEnds(clock)],
         )
         trainer.train()
-    return Measured(loss.losses, {}, clock.seconds, clock.memory, None)
+    return Measured(clock.times, loss.losses)
+
+
+def texts_of(workload: Workload) -> list[str]:
+    """What the scorecard, or the fit of a gate, embeds: each different text once."""
+    if workload.task == "gate":
+        return list(dict.fromkeys(usage.sentence for usage in workload.usages()))
+    _, val = splits(workload.settings())
+    requests = [document_request(document) for document in val.documents]
+    requests += [query_request(query, mode) for mode in MODES for query in val.queries]
+    return list(dict.fromkeys(Prompts().render(request)[0] for request in requests))
 
 
 def _dataset(tuples: list[Texts]) -> Dataset:

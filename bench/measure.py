@@ -1,4 +1,4 @@
-"""What is measured: wall and processor time by part, peak memory, useful work, the machine's own rate."""
+"""What is measured: elapsed and processor time, peak memory, useful work."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import resource
 import sys
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from sentence_transformers import SentenceTransformer
 from torch import nn
+
+TURNS = "BENCH_TURNS"  # set where several ways take their steps in turn, each in a process of its own
+STEP_ENDED = "step"
 
 
 @dataclass(frozen=True)
@@ -38,32 +40,22 @@ class Time:
         return Time(self.wall + other.wall, self.cpu + other.cpu)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Measured:
-    """One way, once. What a workload leaves out is None (times) or empty.
+    """One way, once.
 
     Attributes:
+        times: of each training step but the first, in which libraries and caches warm up, without loading and
+            saving; or of the whole task, if it is not training.
         losses: of each step.
         scores: flat key → number.
-        steps: of each step but the first, in which libraries and caches warm up; without loading and saving.
-        train_memory: the most memory that the process has held up to the last step, in MiB.
-        score: of the scorecard.
+        memory: the most that the process has held, in MiB.
     """
 
-    losses: list[float]
-    scores: dict[str, float]
-    steps: list[Time]
-    train_memory: float | None
-    score: Time | None
-
-    @property
-    def train(self) -> Time | None:
-        """Of all `steps`."""
-        return sum(self.steps, Time(0.0, 0.0)) if self.steps else None
-
-
-TURNS = "BENCH_TURNS"  # set where several ways take their steps in turn, each in a process of its own
-STEP_ENDED = "step"
+    times: list[Time]
+    losses: list[float] = field(default_factory=list)
+    scores: dict[str, float] = field(default_factory=dict)
+    memory: float = field(default_factory=lambda: peak_memory())
 
 
 class Steps:
@@ -72,37 +64,19 @@ class Steps:
     def __init__(self) -> None:
         self._start = Time.now()
         self._each: list[Time] = []
-        self._memory = 0.0
 
     def ended(self) -> None:
         """A step is over."""
         self._each.append(Time.now() - self._start)
-        self._memory = peak_memory()
         if TURNS in os.environ:
             print(STEP_ENDED, flush=True)
             sys.stdin.readline()
         self._start = Time.now()
 
     @property
-    def seconds(self) -> list[Time]:
+    def times(self) -> list[Time]:
         """Of each step but the first."""
         return self._each[1:]
-
-    @property
-    def memory(self) -> float:
-        """Peak memory at the end of the last step, in MiB."""
-        return self._memory
-
-
-def matmul_rate(dtype: torch.dtype = torch.float32, size: int = 1536, repeats: int = 7) -> float:
-    """Operations a second of processor time of `size`³ matrix products, the best of `repeats`."""
-    a, b = torch.randn(size, size, dtype=dtype), torch.randn(size, size, dtype=dtype)
-    best = float("inf")
-    for _ in range(repeats):
-        start = Time.now()
-        a @ b
-        best = min(best, (Time.now() - start).cpu)
-    return 2 * size**3 / best
 
 
 def peak_memory() -> float:

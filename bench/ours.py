@@ -11,12 +11,12 @@ from bench.measure import Measured, Steps, Time
 from bench.workload import Workload, without_dropout
 from idiomtune.benchmarks import build_benchmarks
 from idiomtune.benchmarks.suite import Scorecard, Suite
-from idiomtune.config import TrainSettings
 from idiomtune.declarations.registry import score_declaration
 from idiomtune.declarations.score import read_scores
 from idiomtune.encoder.build import build_encoder
 from idiomtune.encoder.device import choose_device, start_processes
 from idiomtune.encoder.encoder import Encoder
+from idiomtune.encoder.usage_gate import fit_gate
 from idiomtune.training.loop import train_loop
 from idiomtune.training.objective import build_objective
 from idiomtune.training.regularization import TrainedModel
@@ -24,19 +24,15 @@ from idiomtune.training.run_folder import RunFolder
 from idiomtune.training.step import RunContext, Training
 
 
-class _TimedSuite(Suite):
-    """Notes how long scoring takes; without benchmarks, gives the loop a score to pick the best by."""
+class _FirstSuite(Suite):
+    """Without benchmarks: gives the loop a score to pick the best by."""
 
-    seconds: Time | None = None
-    monitor: Sequence[str] = ()
+    def __init__(self, monitor: Sequence[str]) -> None:
+        super().__init__([])
+        self._monitor = monitor
 
-    def run(self, encoder: Encoder, only: Sequence[str] | None = None, *, keep: bool = False) -> Scorecard:
-        if not self.benchmarks:
-            return Scorecard(score_declaration(read_scores(dict.fromkeys(self.monitor, 0.0), ())))
-        start = Time.now()
-        card = super().run(encoder, only, keep=keep)
-        self.seconds = Time.now() - start
-        return card
+    def run(self, encoder: Encoder, only: Sequence[str] | None = None, *, keep: bool = False) -> Scorecard:  # noqa: ARG002
+        return Scorecard(score_declaration(read_scores(dict.fromkeys(self._monitor, 0.0), ())))
 
 
 class _TimedFolder(RunFolder):
@@ -52,38 +48,28 @@ class _TimedFolder(RunFolder):
         super().log_metrics(record)
 
 
-def run(workload: Workload, steps: Steps | None = None) -> Measured:
-    """Train and score.
-
-    Args:
-        steps: takes the time of the steps.
-    """
+def run(workload: Workload) -> Measured:
+    """Train, score or fit a gate."""
     settings = workload.settings()
-    benchmarks = build_benchmarks(settings, ["idiolink"])[0] if workload.score else []
-    suite = _TimedSuite(benchmarks)
-    suite.monitor = settings.trainer.monitor
     placement = choose_device(settings.device, settings.precision)
     encoder = build_encoder(settings.model, placement)
+    if not workload.is_training:
+        start, scores = Time.now(), {}
+        if workload.task == "gate":
+            fit_gate(encoder, workload.usages())
+        else:
+            scores = dict(Suite(build_benchmarks(settings, ["idiolink"])[0]).run(encoder).scores)
+        return Measured([Time.now() - start], scores=scores)
     if not workload.dropout:
         without_dropout(encoder.model)
-    if not workload.steps:
-        return Measured([], dict(suite.run(encoder).scores), [], None, suite.seconds)
-    return _train(settings, encoder, suite, steps or Steps())
-
-
-def _train(settings: TrainSettings, encoder: Encoder, suite: _TimedSuite, steps: Steps) -> Measured:
-    objective = build_objective(settings)
-    placement = choose_device(settings.device, settings.precision)
     accelerator, processes = start_processes(placement)
+    suite, steps = _FirstSuite(settings.trainer.monitor), Steps()
     with tempfile.TemporaryDirectory() as folder:
         run_folder = _TimedFolder(Path(folder), steps)
         run_folder.start({}, experiment="bench")
         context = RunContext(run_folder, placement, accelerator, processes)
+        objective = build_objective(settings)
         parts = settings.trainer, settings.model, TrainedModel(encoder), objective, suite, settings.seed
         train_loop(Training(context, *parts, score_every=settings.eval.every))
-        lines = run_folder.metrics()
-    losses = [line["loss"] for line in lines if "loss" in line]
-    (scores,) = (line["scores"] for line in lines if "scores" in line)
-    return Measured(
-        losses, dict(scores) if suite.benchmarks else {}, steps.seconds, steps.memory, suite.seconds
-    )
+        losses = [line["loss"] for line in run_folder.metrics() if "loss" in line]
+    return Measured(steps.times, losses)

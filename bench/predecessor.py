@@ -38,38 +38,29 @@ from idiomtune.encoder.loading import resolve_model_path
 
 
 def run(workload: Workload) -> Measured:
-    """Train and score."""
+    """Train, or score."""
     settings = workload.settings()
     model = SentenceTransformer(resolve_model_path(settings.model.path), device="cpu")
-    if not workload.dropout:
-        without_dropout(model)
-    losses, steps = _train(model, workload, settings) if workload.steps else ([], None)
+    if workload.is_training:
+        return _train(model, workload, settings)
     scores: dict[str, float] = {}
     _, val = splits(settings)
-    model.eval()
     start = Time.now()
-    for mode in MODES if workload.score else ():
+    for mode in MODES:
         scores |= score_mode(model, val, mode)
-    score = Time.now() - start
-    return Measured(
-        losses,
-        scores,
-        steps.seconds if steps else [],
-        steps.memory if steps else None,
-        score if workload.score else None,
-    )
+    return Measured([Time.now() - start], scores=scores)
 
 
-def _train(
-    model: SentenceTransformer, workload: Workload, settings: TrainSettings
-) -> tuple[list[float], Steps]:
+def _train(model: SentenceTransformer, workload: Workload, settings: TrainSettings) -> Measured:
+    if not workload.dropout:
+        without_dropout(model)
     torch.manual_seed(settings.seed)
     optimizer, schedule = optimizer_and_schedule(model, settings)
     clip_norm = settings.trainer.clip_norm
     assert clip_norm is not None
     model.train()
     losses, clock = [], Steps()
-    for step in batches(settings):
+    for step in batches(workload):
         with torch.autocast("cpu", torch.bfloat16, enabled=workload.precision == "bf16"):
             loss = _loss(model, step, temperature(settings))
         loss.backward()  # type: ignore[no-untyped-call]
@@ -79,7 +70,7 @@ def _train(
         optimizer.zero_grad()
         losses.append(loss.item())
         clock.ended()
-    return losses, clock
+    return Measured(clock.times, losses)
 
 
 def _loss(model: SentenceTransformer, batch: list[Texts], temperature: float) -> Tensor:

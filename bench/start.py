@@ -10,38 +10,40 @@ import resource
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 from unittest.mock import patch
 
 from bench.workload import ROOT, Workload
 
-IMPORTS = "imports"
-HELP = "train --help"
-FIRST_STEP = "to the first step on the sample"
 _STEP = ["+experiment=idiolink_ft", "data=sample", "device=cpu"]
 
 
-def processor_times(workload: Workload) -> dict[str, float]:
-    """Processor seconds of each command; `imports` are those of the libraries alone, to compare with.
+def start_ratios(workload: Workload, rounds: int) -> dict[str, list[float]]:
+    """Processor time of importing the libraries over that of each command.
 
     The cache is empty, so that no run before makes the wait shorter.
     """
     model = [] if workload.model is None else ["model=pretrained", f"model.path='{workload.model}'"]
-    with tempfile.TemporaryDirectory() as folder:
-        return {
-            name: _seconds(arguments, {"IDIOM_CACHE": f"{folder}/cache"})
+    ratios: dict[str, list[float]] = {}
+    for _ in range(rounds):
+        with tempfile.TemporaryDirectory() as folder:
+            imports = processor_seconds(["-c", "import torch, sentence_transformers"], folder)
             for name, arguments in (
-                (IMPORTS, ["-c", "import torch, sentence_transformers"]),
-                (HELP, ["-m", "train", "--help"]),
-                (FIRST_STEP, ["-m", "bench.start", *_STEP, *model, f"run_dir='{folder}/run'"]),
-            )
-        }
+                ("train --help", ["-m", "train", "--help"]),
+                (
+                    "to the first step on the sample",
+                    ["-m", "bench.start", *_STEP, *model, f"run_dir='{folder}/run'"],
+                ),
+            ):
+                values = ratios.setdefault(f"{name}, against importing the libraries", [])
+                values.append(imports / processor_seconds(arguments, folder))
+    return ratios
 
 
-def _seconds(arguments: Sequence[str], environment: Mapping[str, str]) -> float:
+def processor_seconds(arguments: Sequence[str], folder: str) -> float:
     """Of a Python process, with its children."""
-    before = _of_children()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
         [sys.executable, *arguments],
         capture_output=True,
@@ -49,16 +51,12 @@ def _seconds(arguments: Sequence[str], environment: Mapping[str, str]) -> float:
         check=False,
         stdin=subprocess.DEVNULL,
         cwd=ROOT,
-        env={**os.environ, **environment},
+        env={**os.environ, "IDIOM_CACHE": f"{folder}/cache"},
     )
     if done.returncode:
         sys.exit(f"{' '.join(arguments)} failed:\n{done.stderr}")
-    return _of_children() - before
-
-
-def _of_children() -> float:
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def main() -> None:

@@ -13,21 +13,21 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from bench import __main__ as program
-from bench import growth as growth_program
 from bench import library, ours, predecessor
 from bench import workload as workloads
-from bench.cases import grown, own_files
+from bench.cases import LIBRARY, Case, Way, usual_cases
 from bench.measure import Measured, Time, useful_operations
-from bench.report import Run, Work, disagreements, summary, table
-from bench.workload import Kind, Workload, splits
+from bench.report import compare, disagreements, ratios, table
+from bench.workload import Task, Workload
 from idiomtune.encoder.encoder import Encoder
+from tests.programs import run as run_program
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def workload(tiny_path: Path) -> Workload:
-    return Workload("sample", model=str(tiny_path), steps=4, batch_size=8)
+    return Workload("sample", str(tiny_path), steps=4, batch_size=8)
 
 
 def test_all_ways_give_the_same_losses_and_scores(workload: Workload) -> None:
@@ -37,55 +37,80 @@ def test_all_ways_give_the_same_losses_and_scores(workload: Workload) -> None:
     assert max(mine.losses) - min(mine.losses) > 1e-2  # other texts, changed weights
     for other in (theirs, library_run):
         assert mine.losses == pytest.approx(other.losses, abs=1e-4)
-        near, problems = disagreements(mine, other, dropout=False, bf16=False)
-        assert not problems
-        assert ("of 8 scores" in near) == bool(other.scores) == (other is theirs)
-        assert other.train is not None
-        assert other.train.cpu > 0
+        assert not disagreements(mine, other, workload)
+        assert len(other.times) == 3
+    scoring = dataclasses.replace(workload, task="scorecard")
+    mine, theirs = ours.run(scoring), predecessor.run(scoring)
+    assert len(theirs.scores) == 8
+    assert not disagreements(mine, theirs, scoring)
 
 
-@pytest.mark.parametrize("kind", ["pairs", "scored"])
-def test_a_users_own_file_gives_the_trainers_losses(workload: Workload, tmp_path: Path, kind: Kind) -> None:
+@pytest.mark.parametrize("task", ["pairs", "scored_pairs"])
+def test_a_users_own_file_gives_the_trainers_losses(workload: Workload, tmp_path: Path, task: Task) -> None:
     """Of pairs `MultipleNegativesRankingLoss`, of scored pairs `CoSENTLoss`, also after several steps."""
-    (case,) = own_files(workload, [kind])
-    assert case.ways == ("ours", "sentence_transformers")
-    on_file = case.prepared(tmp_path)
+    case = next(c for c in usual_cases(workload, ["fp32"], [8], [task]) if c.workload.task == task)
+    on_file = case.prepare(case.workload, tmp_path)
     mine, theirs = ours.run(on_file), library.run(on_file)
-    near, problems = disagreements(mine, theirs, dropout=False, bf16=False, own=True)
-    assert not problems
-    assert "1e-05" in near
+    assert not disagreements(mine, theirs, on_file)
+    assert disagreements(mine, dataclasses.replace(theirs, losses=[9.0] * 3), on_file)
     assert max(mine.losses) - min(mine.losses) > 1e-2
 
 
-def _measured(train: float, score: float | None = None) -> Measured:
-    scores, time = ({}, None) if score is None else ({"a/b": 0.5}, Time(2 * score, score))
-    return Measured([2.0, 1.0], scores, [Time(2 * train, train)], 100.0, time)
+def test_a_gate_is_fitted_to_the_texts_that_the_library_embeds(workload: Workload) -> None:
+    fitting = dataclasses.replace(workload, task="gate", num_usages=40)
+    assert 20 < len(library.texts_of(fitting)) <= 40
+    for way in (ours, library):
+        (time,) = way.run(fitting).times
+        assert time.cpu > 0
 
 
-def test_a_difference_is_an_error() -> None:
-    mine, theirs = _measured(1.0, 1.0), _measured(2.0, 3.0)
-    assert not disagreements(mine, theirs, dropout=False, bf16=False)[1]
+def _measured(*seconds: float, **options: Any) -> Measured:
+    return Measured([Time(2 * value, value) for value in seconds], memory=100.0, **options)
+
+
+def test_a_difference_is_an_error(workload: Workload) -> None:
+    mine = _measured(1.0, losses=[2.0, 1.0])
+    assert not disagreements(mine, mine, workload)
     other = dataclasses.replace(mine, losses=[2.0, 1.01])
-    assert "losses differ" in disagreements(other, theirs, dropout=False, bf16=False)[1][0]
-    assert not disagreements(other, theirs, dropout=False, bf16=True)[1]
-    assert not disagreements(other, theirs, dropout=True, bf16=False)[1]
-    other = dataclasses.replace(mine, scores={"a/b": float("nan")})
-    assert "a/b" in disagreements(other, theirs, dropout=False, bf16=False)[1][0]
-    assert disagreements(dataclasses.replace(mine, losses=[]), theirs, dropout=True, bf16=False)[1]
+    assert "losses differ" in disagreements(other, mine, workload)[0]
+    for looser in ({"precision": "bf16"}, {"dropout": True}):
+        changes: Any = looser
+        assert not disagreements(other, mine, dataclasses.replace(workload, **changes))
+    assert disagreements(dataclasses.replace(mine, losses=[]), mine, workload)
+    scoring = dataclasses.replace(workload, task="scorecard")
+    scored = _measured(1.0, scores={"a/b": 0.5})
+    assert not disagreements(scored, scored, scoring)
+    for wrong in ({"a/b": float("nan")}, {}):
+        assert "a/b" in disagreements(_measured(1.0, scores=wrong), scored, scoring)[0]
 
 
-def test_figures_by_hand() -> None:
-    """Work of 12 operations in 2, 4 and 3 seconds of a machine that makes 4, 2 and 4 a second."""
-    mine = [Run(_measured(t, 1.0), 200.0, rate, 1.0) for t, rate in ((2.0, 4.0), (4.0, 2.0), (3.0, 4.0))]
-    theirs = [Run(_measured(t), 300.0, 1.0, 1.0) for t in (3.0, 4.0, 6.0)]
-    figures = summary(Work(6, 12.0, 1.0, 0, 0), {"ours": mine, "sentence_transformers": theirs})
-    assert figures["ours"]["train_cpu_s"] == 3.0
-    assert figures["ours"]["train_wall_s"] == 6.0
-    assert figures["ours"]["tuples_per_cpu_s"] == 2.0
-    assert figures["ours"]["train_of_matmul_rate"] == pytest.approx(1.5)  # of 1.5, 1.5 and 1
-    assert figures["sentence_transformers"]["train_times_ours_cpu"] == [1.5, 1.0, 2.0]
-    assert "score_cpu_s" not in figures["sentence_transformers"]
-    assert "faster than sentence_transformers: training 1.50× (1.00–2.00) cpu" in table(figures)
+def test_ratios_by_hand(workload: Workload) -> None:
+    """Of two rounds with two timed steps each."""
+    runs: dict[Way, Sequence[Measured]] = {
+        "ours": [_measured(2.0, 4.0), _measured(3.0, 1.0)],
+        "sentence_transformers": [_measured(3.0, 4.0), _measured(6.0, 4.0)],
+    }
+    case = Case("training", workload)
+    assert ratios(case, runs) == {"training, against the trainer": [1.5, 1.0, 2.0, 4.0]}
+    assert table(runs).splitlines()[1].split() == ["ours", "2.50", "5.00", "100"]
+    scoring = Case("scorecard", dataclasses.replace(workload, task="scorecard"))
+    assert list(ratios(scoring, runs)) == ["scorecard, against plain encoding"]
+
+
+def test_slower_is_below_all_that_was_recorded() -> None:
+    for now, low, high, verdict in (
+        ([1.95], 1.9, 2.2, "(1.90–2.20)"),
+        ([2.3], 1.9, 2.2, "faster"),
+        ([1.85], 1.9, 2.2, "  slower"),  # beyond the noise, within what is allowed
+        ([1.7, 1.5, 1.6], 1.9, 2.2, "SLOWER by 20%"),
+        ([1.6], 1.5, 2.5, "(1.50–2.50)"),  # a noisy ratio within its noise
+        ([1.4], 1.5, 2.5, "SLOWER by 30%, but of 1 only: no error"),
+    ):
+        text, failed = compare({"a": now, "b": [1.0]}, {"a": {"median": 2.0, "min": low, "max": high}})
+        line, new = text.splitlines()[1:]
+        assert line.endswith(verdict)
+        assert failed == verdict.endswith("20%")
+        assert new.endswith("1.00 (1.00–1.00)")
 
 
 def test_useful_operations_by_hand(tiny: Encoder) -> None:
@@ -95,83 +120,93 @@ def test_useful_operations_by_hand(tiny: Encoder) -> None:
     assert useful_operations(model, ["a b", "a b"]) == linear + attention
 
 
-def test_a_grown_corpus_has_more_documents_and_no_text_twice(workload: Workload, tmp_path: Path) -> None:
-    _, before = splits(workload.settings())
-    _, after = splits(grown(workload, 16, tmp_path).settings())
-    assert len(after.documents) == 16 * len(before.documents)
-    assert len({d.sentence for d in after.documents}) == len(after.documents)
-    assert after.queries == before.queries
+class _MadeUp:
+    """Runs that take as long as they are told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.runs: list[tuple[Way, Workload]] = []
+        self.processor = "AMD AVX512 bfloat16"
+        self.seconds = {"ours": 1.0}
+        self.losses = {"ours": [1.0]}
+        monkeypatch.setattr(program, "run_in_turn", self._run)
+        monkeypatch.setattr(program, "start_ratios", lambda _, rounds: {"train --help": [2.0] * rounds})
+        monkeypatch.setattr(program, "processor_kind", lambda: self.processor)
+        monkeypatch.setattr(workloads, "has_bf16_instructions", lambda: "bfloat16" in self.processor)
+
+    def _run(self, ways: Sequence[Way], workload: Workload) -> list[Measured]:
+        self.runs += [(way, workload) for way in ways]
+        number = workload.steps - 1 if workload.is_training else 1
+        return [
+            _measured(*[self.seconds.get(way, 3.0)] * number, losses=self.losses.get(way, [1.0]))
+            for way in ways
+        ]
 
 
-def test_it_compares_and_writes(workload: Workload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With runs made up: the program's way from options to the table, the file and the picture."""
-    calls: list[str] = []
-
-    def made_up(ways: Sequence[str], _: Workload) -> list[Run]:
-        calls.extend(ways)
-        return [Run(_measured(3.0 if way == "ours" else 6.0, 1.0), 9.0, 1e9, 1e9) for way in ways]
-
-    monkeypatch.setattr(program, "run_in_turn", made_up)
-    monkeypatch.setattr(program, "processor_times", lambda _: {"imports": 2.0, "train --help": 1.0})
-    monkeypatch.setattr(workloads, "has_bf16_instructions", lambda: True)
-    options = ["--data=sample", f"--model={workload.model}", "--steps=2", "--pairs=2", f"--output={tmp_path}"]
-    assert program.main(options) == 0
-    (tmp_path / "bench.png").stat()
-    results = json.loads((tmp_path / "bench.json").read_text(encoding="utf-8"))
-    names = ["training fp32, batch 8", "training bf16, batch 8", "dropout off and scorecard"]
-    assert [case["name"] for case in results["cases"]] == [*names, "a CSV of pairs", "a CSV of scored pairs"]
-    assert results["cases"][0]["work"]["tuples"] == 8  # one timed step
-    assert results["cases"][0]["figures"]["predecessor"]["train_times_ours_cpu"] == [2.0, 2.0]
-    assert calls.count("predecessor") == 2 * 2  # not in the second precision
-    assert calls.count("sentence_transformers") == 2 * 3 + 2  # own files once
-    assert results["start"] == [{"imports": 2.0, "train --help": 1.0}] * 2
-    assert results["machine"]["threads"] == torch.get_num_threads()
+def test_it_compares_and_writes(
+    workload: Workload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made_up = _MadeUp(monkeypatch)
+    options = ["--data=sample", f"--model={workload.model}", "--steps=2", f"--output={tmp_path}"]
+    assert program.main(options, tmp_path / "none.json") == 0
+    cases = {case["name"]: case for case in json.loads((tmp_path / "bench.json").read_text())["cases"]}
+    assert cases["training in bfloat16"]["ratios"] == {
+        "training in bfloat16, against the trainer": [3.0, 3.0]
+    }
+    assert {"scorecard", "a CSV of pairs", "fit of a gate, 110 million parameters"} <= cases.keys()
+    ways = [way for way, given in made_up.runs if given.precision == "bf16" and given.model == workload.model]
+    assert ways == [*LIBRARY, *LIBRARY]  # the predecessor not in the second precision
+    assert "fit of a gate, against plain encoding" in capsys.readouterr().out
+    made_up.losses["ours"] = [1.5]
+    assert program.main([*options, "--task=tuples"], tmp_path / "none.json") == 1
+    assert "NOT THE SAME: training without dropout, predecessor" in capsys.readouterr().out
 
 
-def test_settings_arrive_whole(workload: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Workload] = []
+def test_it_records_and_then_compares(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ours take a third as long when recorded, and half as long afterwards.
 
-    def made_up(_: object, given: Workload) -> Run:
-        seen.append(given)
-        return Run(_measured(1.0), 1.0, 1.0, 1.0)
-
-    monkeypatch.setattr(program, "run_here", made_up)
-    changes: Any = {"dropout": True, "score": False, "precision": "bf16", "kind": "pairs"}
-    threads = torch.get_num_threads()  # others would stay, and hang in a fork
-    other = dataclasses.replace(workload, steps=3, threads=threads, **changes)
-    assert program.main(["--way=ours", *other.arguments()]) == 0
-    assert seen == [other]
+    Then on a processor without bfloat16: it is left out, and what was recorded of it is not compared.
+    """
+    made_up = _MadeUp(monkeypatch)
+    path, options = tmp_path / "recorded.json", ["--data=sample", f"--output={tmp_path}"]
+    assert program.main([*options, "--record", "--pairs=2"], path) == 0
+    assert [(way, given.precision) for way, given in made_up.runs[:8:2]] == [
+        *[("ours", "fp32")] * 2,
+        *[("ours", "bf16")] * 2,
+    ]
+    assert all(given.dropout for _, given in made_up.runs[:8])
+    assert made_up.runs[9][0] == "predecessor"
+    assert len(json.loads(path.read_text(encoding="utf-8"))["AMD AVX512 bfloat16"]["ratios"]) == 4
+    made_up.seconds["ours"] = 1.5
+    capsys.readouterr()
+    assert program.main([*options, "--quick"], path) == 1
+    printed = capsys.readouterr().out
+    assert printed.count("SLOWER by 33%\n") == 2  # each precision, of six steps
+    assert printed.count("SLOWER by 33%, but of 1 only: no error") == 1
+    made_up.runs.clear()
+    made_up.processor = "Intel AVX2"  # what another kind reached is not compared with
+    assert program.main([*options, "--quick"], path) == 0
+    assert {given.precision for _, given in made_up.runs} == {"fp32"}
+    printed, errors = capsys.readouterr()
+    assert "bfloat16" not in printed.replace("AVX512 bfloat16", "")
+    assert "SLOWER" not in printed
+    assert all(kind in printed for kind in ("Intel AVX2", "AMD AVX512"))
+    assert "bf16" in errors
 
 
 def test_a_run_in_a_process_gives_what_one_here_gives(workload: Workload) -> None:
     small = dataclasses.replace(workload, steps=3, threads=torch.get_num_threads())
     (apart,), here = program.run_in_turn(["ours"], small), ours.run(small)
-    assert len(apart.measured.steps) == small.steps - 1
-    assert (apart.measured.losses, apart.measured.scores) == (here.losses, here.scores)
-    assert apart.measured.score is not None
-    assert apart.peak_memory >= (apart.measured.train_memory or 0) > 0
-    assert apart.train_rate > 0
+    assert len(apart.times) == small.steps - 1
+    assert apart.losses == here.losses
+    assert apart.memory > 0
 
 
-def test_growth_by_hand_and_measured(
-    workload: Workload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert growth_program.exponent({1: 2.0, 4: 8.0, 16: 32.0}) == pytest.approx(1.0)
-    assert growth_program.exponent({10: 3.0, 100: 300.0}) == pytest.approx(2.0)
-    sizes = {"COPIES": (1, 2), "BATCH_SIZES": (4, 32), "GLOSSARIES": (10, 100), "PROCESSES": (1,)}
-    for name, values in sizes.items():
-        monkeypatch.setattr(growth_program, name, values)
-    assert growth_program.processes(workload)[1] > 0
-    monkeypatch.setattr(growth_program, "processes", lambda _: {1: 2.0, 2: 1.0})
-    rows: list[int] = []
-
-    def here(_: Sequence[str], given: Workload) -> list[Run]:
-        if given.kind == "pairs":
-            rows.append(len(set(Path(given.data).read_text(encoding="utf-8").splitlines())) - 1)
-        return [Run(ours.run(given), 1.0, 1.0, 1.0)]
-
-    assert len(growth_program.growth(workload, here, tmp_path).splitlines()) == 2 + 4
-    assert rows[0] >= 32  # all different
-    measured = json.loads((tmp_path / "growth.json").read_text(encoding="utf-8"))
-    assert [len(seconds) for seconds in measured.values()] == [2] * 4
-    assert all(value > 0 for seconds in measured.values() for value in seconds.values())
+def test_a_start_ends_with_the_first_step(tiny_path: Path, tmp_path: Path) -> None:
+    model = ["model=pretrained", f"model.path='{tiny_path}'"]
+    options = ["+experiment=idiolink_ft", "data=sample", "device=cpu", "benchmark=[idiolink]", *model]
+    done = run_program("bench.start", *options, f"run_dir='{tmp_path / 'run'}'")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "run" / "baseline.json").is_file()
+    assert not list((tmp_path / "run").glob("step_*"))

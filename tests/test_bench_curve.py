@@ -3,100 +3,105 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from safetensors.torch import load_file
 
 from bench import curve as program
-from bench.curve import curve
-from bench.curve_report import best, draw, first_to_reach, key_of, table, times_as_soon
-from bench.curve_ways import KEYS, WAYS, Clock, Task, drawn_triplets, predecessor, sentence_transformers
+from bench.curve import curve, draw, seconds_to, table, times_as_soon
+from bench.curve_ways import (
+    KEYS,
+    WAYS,
+    Clock,
+    Recipe,
+    drawn_triplets,
+    ours,
+    predecessor,
+    sentence_transformers,
+)
 from idiomtune.data.idiolink import load_split
 from idiomtune.data.sources import SAMPLE_ROOT
 
 pytestmark = pytest.mark.slow
 
-_NDCG = key_of("ndcg@10")
+_NDCG = KEYS["sentence", "ndcg@10"]
 
 
 def _run(way: str, points: list[tuple[float, float]], seed: int = 42) -> dict[str, Any]:
-    """Points of processor seconds and a score; of the seconds a tenth are evaluation."""
+    """Points of processor seconds and a score."""
     return {
         "way": way,
-        "seed": seed,
+        "recipe": vars(Recipe(seed, "sample")),
         "points": [
-            {"step": step, "cpu": cpu, "wall": 2 * cpu, "scores": dict.fromkeys(KEYS, score)}
-            | {"evaluation_cpu": cpu / 10, "evaluation_wall": cpu / 5}
+            {"step": step, "cpu": cpu, "wall": 2 * cpu, "scores": dict.fromkeys(KEYS.values(), score)}
             for step, (cpu, score) in enumerate(points)
         ],
     }
 
 
 _RUNS = [
-    _run("ours", [(10, 0.5), (20, 0.8), (30, 0.9)]),
-    _run("predecessor", [(20, 0.6), (60, 0.8), (80, 0.7), (90, 0.8)]),
+    _run("ours", [(10, 0.5), (20, 0.7), (30, 0.9)]),
+    _run("predecessor", [(20, 0.4), (60, 0.8), (80, 0.6), (90, 0.8)]),
     _run("sentence_transformers", [(50, 0.95)]),
 ]
 
 
 def test_ratios_by_hand(tmp_path: Path) -> None:
-    """The predecessor is at its best, .8, after 60 seconds, where ours is after 20."""
-    assert best(_RUNS[1], _NDCG)["cpu"] == 60
-    assert times_as_soon(_RUNS, "predecessor", _NDCG, "cpu") == [3.0]
-    assert times_as_soon(_RUNS, "predecessor", _NDCG, "wall", evaluations=False) == [3.0]
-    assert first_to_reach(_RUNS[0], _NDCG, 0.95) is None
-    assert times_as_soon(_RUNS, "sentence_transformers", _NDCG, "cpu") == [None]
+    """The predecessor's way to its best goes from .4 to .8: ours is there after 10 to 25 seconds."""
+    assert seconds_to(_RUNS[1]["points"], _NDCG, 0.7) == pytest.approx(50)
+    assert seconds_to(_RUNS[0]["points"], _NDCG, 0.95) is None
+    (tenths,) = times_as_soon(_RUNS, "predecessor", _NDCG)
+    assert tenths[0] == pytest.approx(2.4)  # .44: 24 seconds, ours 10
+    assert tenths[-1] == pytest.approx(60 / 25)
+    assert times_as_soon(_RUNS, "sentence_transformers", _NDCG)[0][-1] is None
     again = [_run("ours", [(30, 0.8)], 43), _run("predecessor", [(60, 0.8)], 43)]
     text = table([*_RUNS, *again])
-    assert "predecessor: 2.5 times as soon (2.0–3.0) by processor time" in text
-    assert "sentence_transformers: never" in text
+    assert "each tenth: 2.20" in text  # of 2.4 and 2
+    assert "never" in text
     draw(_RUNS, tmp_path / "curve.png")
     (tmp_path / "curve.png").stat()
 
 
-def test_the_clock_leaves_out_pauses_and_tells_evaluations_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_clock_leaves_out_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter(range(100, 200))  # each look at it takes a second
-    monkeypatch.setattr("bench.curve_ways.time.time", lambda: float(next(now)))
-    clock = Clock(0.0)
+    monkeypatch.setattr("bench.measure.time.perf_counter", lambda: float(next(now)))
+    clock = Clock()
+    with clock.paused():
+        pass  # before training, nothing counts
+    clock.step_ended()
     with clock.paused():
         pass
-    with clock.evaluating(), clock.paused():
-        pass
-    seconds = clock.seconds()
-    assert (seconds["wall"], seconds["evaluation_wall"]) == (104.0, 2.0)
+    clock.step_ended()
+    clock.point(3, dict.fromkeys((f"idiolink/val/{name}" for name in KEYS.values()), 0.5))
+    assert clock.points[0]["wall"] == 2.0
+    assert clock.points[0]["scores"] == dict.fromkeys(KEYS.values(), 0.5)
 
 
 def test_what_is_there_is_not_run_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A run that fails ends it, and what is there stays; another task is run anew."""
+    """A run that fails ends it, and what is there stays; another recipe is run anew."""
     runs = {run["way"]: run for run in _RUNS}
     asked: list[tuple[str, int]] = []
 
-    def made_up(way: str, task: Task, path: Path) -> str | None:
-        asked.append((way, task.seed))
-        if len(asked) == 3:
-            return "out of memory"
-        path.write_text(json.dumps({"task": vars(task), "points": runs[way]["points"]}), encoding="utf-8")
-        return None
+    def made_up(way: str, recipe: Recipe) -> Any:
+        asked.append((way, recipe.seed))
+        return "out of memory" if len(asked) == 3 else runs[way]["points"]
 
     monkeypatch.setattr(program, "_run", made_up)
     monkeypatch.setattr(program, "draw", lambda _, path: path.touch())
-    tasks = [Task(42, "sample"), Task(43, "sample")]
-    assert curve(tasks, tmp_path) == 1
+    recipes = [Recipe(42, "sample"), Recipe(43, "sample")]
+    assert curve(recipes, tmp_path) == 1
     assert "out of memory" in capsys.readouterr().err
-    assert curve(tasks, tmp_path) == 0
+    assert curve(recipes, tmp_path) == 0
     assert asked[2:] == [(WAYS[2], 42), (WAYS[2], 42), *((way, 43) for way in WAYS)]
     assert len(json.loads((tmp_path / "curve.json").read_text(encoding="utf-8"))) == 6
     (tmp_path / "curve.png").stat()
-    assert curve(tasks, tmp_path) == 0
+    assert curve(recipes, tmp_path) == 0
     assert len(asked) == 7
-    assert curve([Task(42, "sample", precision="bf16")], tmp_path) == 0
+    assert curve([Recipe(42, "sample", precision="bf16")], tmp_path) == 0
     assert len(asked) == 10
 
 
@@ -113,19 +118,15 @@ def test_a_triplet_has_a_positive_and_a_hard_negative() -> None:
     assert drawn_triplets(split, 42) == columns != drawn_triplets(split, 43)
 
 
-@pytest.mark.parametrize("way", [predecessor, sentence_transformers])
-def test_a_way_gives_a_point_an_epoch(
-    way: Callable[[Task, Clock, Path], None], tiny_path: Path, tmp_path: Path
+@pytest.mark.parametrize("way", [ours, predecessor, sentence_transformers])
+def test_a_way_gives_points(
+    way: Callable[[Recipe, Clock, Path], None], tiny_path: Path, tmp_path: Path
 ) -> None:
-    clock = Clock(time.time())
-    way(Task(42, "sample", str(tiny_path), epochs=2, batch_size=8), clock, tmp_path)
-    first, second = clock.points
-    assert first["step"] * 2 == second["step"]
-    assert second["cpu"] > first["cpu"]
-    assert 0 < second["evaluation_cpu"] < second["cpu"]
-    assert list(first["scores"]) == KEYS
-    before = load_file(tiny_path / "model.safetensors")
-    kept = [load_file(path) for path in tmp_path.rglob("model.safetensors")]
-    assert kept
-    for weights in kept:
-        assert any(not torch.equal(weights[name], tensor) for name, tensor in before.items())
+    clock, size = Clock(), 32 if way is ours else 8
+    way(Recipe(42, "sample", str(tiny_path), epochs=4, batch_size=size, every=3), clock, tmp_path)
+    steps = [point["step"] for point in clock.points if point["step"]]
+    assert steps[:2] == [3, 6]
+    first, second = clock.points[0 if way is not ours else 1], clock.points[-1]
+    assert 0 < first["cpu"] < second["cpu"]
+    assert list(first["scores"]) == list(KEYS.values())
+    assert first["scores"] != second["scores"]

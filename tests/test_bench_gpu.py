@@ -19,12 +19,13 @@ def test_sections_have_figures_and_a_failure_is_a_row(
         yield "first", "1"
         raise MemoryError("out of memory")
 
-    for name in ("parity", "large_batches", "scoring"):  # which take longer
+    for name in ("parity", "large_batches", "attention", "scoring"):  # which take longer
         monkeypatch.setattr(gpu.Bench, name, failing)
-    monkeypatch.setattr(gpu.Bench, "resumed", lambda _: iter([("weights", "the same")]))
+    for name in ("resumed", "largest_batch", "planted"):
+        monkeypatch.setattr(gpu.Bench, name, lambda _: iter([("weights", "the same")]))
     assert gpu.main(["--device", "cpu", "--tiny", "--output", str(tmp_path / "gpu.md")]) == 1
     page = (tmp_path / "gpu.md").read_text()
-    assert page.count("| failed | MemoryError: out of memory |") == 3
+    assert page.count("| failed | MemoryError: out of memory |") == 4
     assert "| weights | the same |" in page
     for size in ("110M", "0.6B"):
         assert re.search(rf"\| {size}, ours \| [\d.]+ s a step, \d+% of matrix products", page)

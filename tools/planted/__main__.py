@@ -41,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--every", type=int, default=1, help="only each n-th error")
     parser.add_argument("--honest", type=int, default=0, help="so many runs without an error instead")
     parser.add_argument("--first", type=int, default=0, help="number of the first of them")
+    parser.add_argument("--device", default="cpu", help="another: without the errors of several processes")
     parser.add_argument("--out", type=Path, help="a table of what was found, as JSON")
     options = parser.parse_args(arguments)
     _import_all()
@@ -50,10 +51,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.honest:
             return _honest(place, options.honest, options.first)
         chosen = [e for e in ERRORS if not options.only or any(word in e.name for word in options.only)]
+        chosen = [e for e in chosen if options.device == "cpu" or e.run != "two"]
         rows: list[dict[str, Any]] = []
         for error in chosen[:: options.every]:
             start = time.monotonic()
-            found = _planted(place, error)
+            found = _planted(place, error, options.device)
             is_right = bool(set(found) & set(error.found_by))
             rows.append({"error": error.name, "found": found, "is_right": is_right})
             verdict = "named  " if is_right else "MISSED " if error.found_by else "unnamed"
@@ -66,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if num >= sum(bool(error.found_by) for error in chosen[:: options.every]) else 1
 
 
-def _planted(place: Path, error: Planted) -> list[str]:
+def _planted(place: Path, error: Planted, device: str) -> list[str]:
     """The invariants that named the error, in the order of the message."""
     copy = place / "copy"
     shutil.rmtree(copy, ignore_errors=True)
@@ -78,7 +80,9 @@ def _planted(place: Path, error: Planted) -> list[str]:
     if code.count(error.old) != 1:
         raise SystemExit(f"{error.name}: its place in {error.file} was found {code.count(error.old)} times")
     file.write_text(code.replace(error.old, error.new), encoding="utf-8")
-    said = _run(place, error.run, ["precision=fp32"], code=copy) + _warnings(place / "run")
+    said = _run(place, error.run, ["precision=fp32", f"device={device}"], code=copy) + _warnings(
+        place / "run"
+    )
     found = re.findall(r"\w+", " ".join(_FOUND.findall(said)))
     return list(dict.fromkeys(found)) or ([f"other: {said[-300:]}"] if said else [])
 
