@@ -95,12 +95,14 @@ class _Targets:
 
     Attributes:
         masks: which pairs are positive, negative and hard, each (B, M).
+        query_weights: of the query modes in the loss.
         positive_weights: (B, M), or None if all weigh the same.
         anchor_weights: (B,), or None if all weigh the same.
     """
 
     num_anchors: int
     masks: CandidateMasks
+    query_weights: Sequence[float]
     positive_weights: Tensor | None
     anchor_weights: Tensor | None
 
@@ -157,7 +159,8 @@ class ContrastiveObjective(ABC):
         self.files = files
         self.batch_size, self.seed = batch_size, seed
         self.modules = torch.nn.Module()  # trains nothing in addition to the encoder
-        self.query_modes, self.document_modes = options.query_mode or (), options.document_mode or ()
+        modes, self.document_modes = options.query_mode or (), options.document_mode or ()
+        self.query_modes = dict(zip(modes, options.query_weights or [1.0] * len(modes), strict=True))
         self._groups_name, self._from_batch = groups_name, from_batch
         self._in_batch = "all" if from_batch else section.in_batch
         self._false_negatives = "positive" if from_batch else section.false_negatives
@@ -190,7 +193,7 @@ class ContrastiveObjective(ABC):
         """The share of an epoch's anchors that have a positive in their batch."""
         import numpy as np
 
-        if not self._from_batch:  # each brings its own
+        if self.brings_candidates(0):
             return 1.0
         batches = [self._classes[step[0]] for step in self.epoch_steps(0, 1)]
         sizes = np.concatenate([np.unique(classes, return_counts=True)[1] for classes in batches])
@@ -210,6 +213,14 @@ class ContrastiveObjective(ABC):
     @abstractmethod
     def candidates(self, epoch: int, anchor: int) -> tuple[Sequence[int], Sequence[int]]:
         """Records that are positives, and that are negatives, of anchor number `anchor` in an epoch."""
+
+    def brings_candidates(self, epoch: int) -> bool:  # noqa: ARG002
+        """Whether each anchor of an epoch has candidates of its own, and the batches are shuffled."""
+        return not self._from_batch
+
+    def epoch_modes(self, epoch: int) -> Mapping[str, float]:  # noqa: ARG002
+        """The query modes of an epoch, and their weights in the loss."""
+        return self.query_modes
 
     @abstractmethod
     def request(self, record: int, mode: str, role: Role) -> Request:
@@ -253,7 +264,7 @@ class ContrastiveObjective(ABC):
         import numpy as np
 
         rng = np.random.default_rng([self.seed, epoch, 0])
-        if (num_groups := self._num_groups) is None:
+        if (num_groups := self._num_groups) is None or self.brings_candidates(epoch):
             steps = shuffled_steps(self._usable, self.batch_size, rng)
         else:
             anchors, records = self._usable.tolist(), self._anchors[self._usable].tolist()
@@ -272,9 +283,10 @@ class ContrastiveObjective(ABC):
         from idiomloss import candidate_masks
 
         records = self._anchors[list(anchors)].tolist()  # B
+        modes = self.epoch_modes(epoch)
         # Each candidate's record, the anchor for which it was drawn (-1 = none), whether as its positive.
         drawn = [(record, -1, False) for record in records]
-        if not self._from_batch:
+        if self.brings_candidates(epoch):
             drawn = [
                 (candidate, owner, is_positive)
                 for owner, anchor in enumerate(anchors)
@@ -293,7 +305,7 @@ class ContrastiveObjective(ABC):
             in_batch=self._in_batch,
             false_negatives=self._false_negatives,
         )
-        requests = [self.request(record, mode, "query") for mode in self.query_modes for record in records]
+        requests = [self.request(record, mode, "query") for mode in modes for record in records]
         first = len(requests)  # row of the first candidate
         requests += [self.request(c, mode, "document") for mode in self.document_modes for c in candidates]
         # A positive that is its anchor's own text is read once more, with dropout of its own, as SimCSE does.
@@ -307,9 +319,10 @@ class ContrastiveObjective(ABC):
             positive_weights = torch.tensor(of_candidates).expand(len(records), -1)
         if self._weights is not None:
             anchor_weights = torch.from_numpy(self._weights[list(anchors)]).float()
-        targets = _Targets(len(records), masks, positive_weights, anchor_weights)
+        query_weights = list(modes.values())
+        targets = _Targets(len(records), masks, query_weights, positive_weights, anchor_weights)
         negatives = masks.negative.nonzero() + torch.tensor([0, first])
-        read = [*records * len(self.query_modes), *candidates * len(self.document_modes)]
+        read = [*records * len(modes), *candidates * len(self.document_modes)]
         return Batch(
             requests,
             [self.record_name(record) for record in records],
@@ -362,9 +375,9 @@ class ContrastiveObjective(ABC):
             None if of_candidates is None else of_candidates.to(embeddings.device)
             for of_candidates in all_weights
         ]
-        query_weights = self.options.query_weights or [1.0] * len(self.query_modes)
-        first = targets.num_anchors * len(self.query_modes)
-        queries_by_mode = embeddings[:first].chunk(len(self.query_modes))  # (B, D) each
+        query_weights = targets.query_weights
+        first = targets.num_anchors * len(query_weights)
+        queries_by_mode = embeddings[:first].chunk(len(query_weights))  # (B, D) each
         documents_by_mode = embeddings[first:].chunk(len(self.document_modes))  # (M, D) each
         terms = [
             weight * self._loss(queries, documents, masks, *weights)

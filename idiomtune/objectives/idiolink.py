@@ -57,6 +57,7 @@ class IdioLinkOptions(ContrastiveOptions):
     redraw: bool
     documents_as_queries: bool
     idioms_per_batch: Count | None
+    pair_epochs: CountFromZero
     positive_weights: PositiveWeights
     plain_usages: list[Literal["literal", "idiomatic", "simplification", "sense"]]
     loss: InfoNCESection
@@ -89,6 +90,10 @@ class IdioLinkOptions(ContrastiveOptions):
                 "tuples=batch takes positives and negatives only from the batch, which needs "
                 "loss.in_batch=all and loss.false_negatives=positive"
             )
+        if self.pair_epochs and self.tuples != "batch":
+            yield "pair_epochs needs tuples=batch; with others, every epoch has tuples"
+        if self.pair_epochs and all(mode.startswith("masked_") for mode in self.query_mode):
+            yield "pair_epochs needs a query_mode that does not hide the span"
         if not any(self.positive_weights.model_dump().values()):
             yield "positive_weights: with all weights 0 idiomatic anchors would have no loss"
         for field in ("redraw", "documents_as_queries"):
@@ -165,6 +170,7 @@ class IdioLinkObjective(ContrastiveObjective):
         batch_size: int,
         seed: int,
     ) -> None:
+        self._pair_epochs = options.pair_epochs
         self._records: list[Document] = [*split.documents, *split.queries]
         self._number = {record.id: i for i, record in enumerate(self._records)}
         self.unmarked_requests = [
@@ -177,7 +183,11 @@ class IdioLinkObjective(ContrastiveObjective):
             self._of_epoch = lru_cache(maxsize=1)(tuples)  # epoch → what it trains on
             anchors = [drawn.anchor for drawn in self._of_epoch(0)]
         else:
-            anchors = [record.id for record in tuples]
+            records, counts = list(tuples), {"num_positives": 1, "num_hard": 0, "num_soft": 0}
+            self._of_epoch = lru_cache(maxsize=1)(
+                lambda epoch: draw_tuples(records, split.documents, **counts, seed=[seed, epoch, 1])
+            )
+            anchors = [record.id for record in records]
         idioms = {record.idiom: i for i, record in enumerate(self._records)}
         super().__init__(
             options,
@@ -191,6 +201,16 @@ class IdioLinkObjective(ContrastiveObjective):
             batch_size=batch_size,
             seed=seed,
         )
+
+    def brings_candidates(self, epoch: int) -> bool:
+        """Also in the first epochs, if they have pairs."""
+        return super().brings_candidates(epoch) or epoch < self._pair_epochs
+
+    def epoch_modes(self, epoch: int) -> Mapping[str, float]:
+        """In epochs of pairs those that read the sentence as it is, which weigh the same."""
+        if epoch >= self._pair_epochs:
+            return self.query_modes
+        return {mode: 1.0 for mode in self.query_modes if not mode.startswith("masked_")}
 
     def candidates(self, epoch: int, anchor: int) -> tuple[list[int], list[int]]:
         """Positives, and hard and soft negatives, of an anchor's tuple."""

@@ -157,3 +157,36 @@ def test_the_mask_is_named_where_a_mode_hides_spans(split: Split) -> None:
     assert build(split, query_mode=["sentence"]).special_tokens == {}
     assert build(split, query_mode=["masked_span"], mask="[M]").special_tokens == {"mask": "[M]"}
     assert build(split, document_mode=["masked_sentence"], mask="[M]").special_tokens == {"mask": "[M]"}
+
+
+def test_first_epochs_of_pairs_and_then_the_batches_as_they_are(split: Split) -> None:
+    """Each anchor with a positive, drawn anew, against all of the shuffled batch, without hidden spans."""
+    records = [*split.queries, *split.documents]
+    of_id = {record.id: record for record in records}
+    options: dict[str, Any] = {"document_mode": ["sentence"], "positive_weights": {"sense": 1.0}}
+    options |= {"tuples_": "batch", "loss": {"in_batch": "all", "false_negatives": "positive"}}
+    plain, objective = alone(split, **options), alone(split, pair_epochs=2, **options)
+    assert objective.epoch_steps(2, 1) == plain.epoch_steps(2, 1)
+    assert objective.batch(2, [3, 4, 5]).requests == plain.batch(2, [3, 4, 5]).requests
+
+    drawn = [[objective.candidates(epoch, anchor)[0] for anchor in range(len(records))] for epoch in (0, 1)]
+    assert drawn[0] != drawn[1]
+    assert sorted(flat(objective.epoch_steps(0, 1))) == sorted(flat(plain.epoch_steps(0, 1)))
+    anchors = objective.epoch_steps(0, 1)[0][0]
+    assert len({records[anchor].idiom for anchor in anchors}) == 6
+    batch = objective.batch(0, anchors)
+    assert [r.pooling for r in batch.requests] == ["span"] * 48 + ["sentence"] * 48
+    vectors, result = vectors_for(objective, batch)
+    positives = [objective.candidates(0, anchor)[0][0] for anchor in anchors]
+    documents = [of_id[objective.record_name(number)] for number in positives]
+    expected = 0.0
+    for anchor, own in zip((records[a] for a in anchors), documents, strict=True):
+        assert (own.idiom, own.meaning) == (anchor.idiom, anchor.meaning)
+        query = vectors[Request(anchor.sentence, anchor.span_offsets, role="query", pooling="span")]
+        e = [likeness(query, vectors[Request(d.sentence)]) for d in documents]
+        same = [(d.idiom, d.meaning) == (anchor.idiom, anchor.meaning) for d in documents]
+        itself = [d.id == anchor.id for d in documents]  # it is no candidate of its own
+        below = sum(x for x, is_same in zip(e, same, strict=True) if not is_same)
+        alike = [x for x, s, i in zip(e, same, itself, strict=True) if s and not i]
+        expected += sum(math.log(1 + below / x) for x in alike) / len(alike)
+    assert result.loss.item() == pytest.approx(expected / len(anchors), rel=1e-6)
