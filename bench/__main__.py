@@ -51,11 +51,16 @@ def main(arguments: Sequence[str] | None = None, recorded: Path = RECORDED) -> i
     data = options.data or real_data() or "sample"
     if options.curve:
         precision = options.precision[0] if options.precision else "fp32"
-        recipe = data, options.model, precision, options.fold, options.epochs
-        ways = [
-            way for way in MODULES if options.fold is None or way != "predecessor"
-        ]  # whose tuples are train's
-        return curve([Recipe(seed, *recipe) for seed in options.seeds], options.output, ways)
+        folds = options.fold or [None] * len(options.seeds)
+        if len(folds) != len(options.seeds):
+            parser.error("--fold: one for each of --seeds")
+        recipes = [
+            Recipe(seed, data, options.model, precision, fold, options.epochs, options=options.ours)
+            for seed, fold in zip(options.seeds, folds, strict=True)
+        ]
+        # The predecessor's tuples are of the split train, not of a fold.
+        ways = [way for way in MODULES if not options.fold or way != "predecessor"]
+        return curve(recipes, options.output, ways)
     if options.steps < 2:
         parser.error("--steps: 2 or more, because the first is not timed")
     sizes = options.batch_size or (SAMPLE_BATCH_SIZES if data == "sample" else DEFAULT_BATCH_SIZES)
@@ -102,8 +107,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--record", action="store_true", help="the same ratios, three times, to be kept")
     parser.add_argument("--curve", action="store_true", help="score by time, whole trainings; much longer")
     parser.add_argument("--seeds", type=int, nargs="+", default=[42], help="of --curve")
-    parser.add_argument("--fold", type=int, help="of --curve: trained and scored by one of four folds")
+    parser.add_argument("--fold", type=int, nargs="+", help="of --curve: of four folds one for each seed")
     parser.add_argument("--epochs", type=int, help="of --curve, instead of those of each recipe")
+    parser.add_argument("--ours", nargs="+", default=[], help="of --curve: options of our run, as a=b")
     parser.add_argument("--pairs", type=int, help="times that each way runs (2; --quick 1, --record 3)")
     parser.add_argument("--steps", type=int, default=Workload.steps, help="optimizer steps, 2 or more")
     parser.add_argument("--batch-size", type=int, nargs="+", help="tuples a step (32 128; on the sample 8)")

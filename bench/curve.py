@@ -40,7 +40,7 @@ def curve(recipes: Sequence[Recipe], output: Path, ways: Sequence[str] = WAYS) -
         for way in ways:
             path = folder / f"{way}_{recipe.seed}{'' if recipe.fold is None else f'_{recipe.fold}'}.json"
             run = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-            if run.get("recipe") != asdict(recipe):
+            if run.get("recipe") != json.loads(json.dumps(asdict(recipe))):
                 points = _run(way, recipe)
                 if isinstance(points, str):
                     print(f"{way}, seed {recipe.seed}: failed: {points}", file=sys.stderr)

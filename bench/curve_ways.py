@@ -39,6 +39,7 @@ class Recipe:
         epochs: at most; None = as many as the way's recipe has.
         batch_size: None = the recipe's.
         every: steps between scores.
+        options: of our configuration, besides.
     """
 
     seed: int
@@ -49,6 +50,7 @@ class Recipe:
     epochs: int | None = None
     batch_size: int | None = None
     every: int = 14
+    options: Sequence[str] = ()
 
     def overrides(self) -> list[str]:
         """Of our configuration: data, model, benchmark and what is scored."""
@@ -139,6 +141,7 @@ def ours(recipe: Recipe, clock: Clock, folder: Path) -> None:
     options = [
         *(*recipe.overrides(), f"run_dir='{folder / 'run'}'", f"seed={recipe.seed}", "trainer.patience=null"),
         *(f"precision={recipe.precision}", f"eval.every={recipe.every}", "trainer.keep_checkpoints=1"),
+        *recipe.options,
         *(f"{option}={value}" for option, value in sizes.items() if value is not None),
     ]
     with (
