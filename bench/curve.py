@@ -37,15 +37,16 @@ def curve(recipes: Sequence[Recipe], output: Path, ways: Sequence[str] = WAYS) -
     folder.mkdir(parents=True, exist_ok=True)
     runs: list[dict[str, Any]] = []
     for recipe in recipes:
+        record = json.loads(json.dumps(asdict(recipe)))  # as a file has it
         for way in ways:
             path = folder / f"{way}_{recipe.seed}{'' if recipe.fold is None else f'_{recipe.fold}'}.json"
             run = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-            if run.get("recipe") != json.loads(json.dumps(asdict(recipe))):
+            if run.get("recipe") != record:
                 points = _run(way, recipe)
                 if isinstance(points, str):
                     print(f"{way}, seed {recipe.seed}: failed: {points}", file=sys.stderr)
                     return 1
-                run = {"way": way, "recipe": asdict(recipe), "points": points}
+                run = {"way": way, "recipe": record, "points": points}
                 path.write_text(json.dumps(run, indent=1), encoding="utf-8")
             runs.append(run)
     (output / "curve.json").write_text(json.dumps(runs, indent=1), encoding="utf-8")
