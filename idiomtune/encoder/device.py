@@ -130,13 +130,23 @@ def times_as_fast_in_bf16() -> float:
 
 
 def log_placement(placement: Placement) -> None:
-    """Log device and precision, and warn of a precision that slows this processor down."""
-    log.info(placement.reason)
+    """Log device, precision and threads, and warn of a precision that slows this processor down."""
+    log.info("%s%s", placement.reason, _threads() if placement.device == "cpu" else "")
     if placement.device == "cpu" and placement.precision == "bf16" and not has_bf16_instructions():
         log.warning(
             "precision=bf16: this processor has no bfloat16 instructions and would take several times as "
             "long as in float32: use precision=fp32"
         )
+
+
+def _threads() -> str:
+    """How many threads compute, and whether other programs take their processors' time."""
+    number, num_cores = torch.get_num_threads(), os.cpu_count() or 1
+    about = f"; {number} thread{'s' * (number > 1)}"
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    if load > num_cores / 2:
+        about += f" beside other programs (load {load:.1f} on {num_cores} cores), which makes it slower"
+    return about
 
 
 _SUPPORTED = ("NO", "MULTI_CPU", "MULTI_GPU")
