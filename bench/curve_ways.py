@@ -49,7 +49,7 @@ class Recipe:
     fold: int | None = None
     epochs: int | None = None
     batch_size: int | None = None
-    every: int = 14
+    every: int = 20
     options: Sequence[str] = ()
 
     def overrides(self) -> list[str]:
