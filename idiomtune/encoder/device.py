@@ -140,12 +140,12 @@ def log_placement(placement: Placement) -> None:
 
 
 def _threads() -> str:
-    """How many threads compute, and whether other programs take their processors' time."""
+    """How many threads compute, and how busy the cores were in the last minute, if half of them were."""
     number, num_cores = torch.get_num_threads(), os.cpu_count() or 1
     about = f"; {number} thread{'s' * (number > 1)}"
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     if load > num_cores / 2:
-        about += f" beside other programs (load {load:.1f} on {num_cores} cores), which makes it slower"
+        about += f"; {num_cores} cores had a load of {load:.1f} in the last minute"
     return about
 
 

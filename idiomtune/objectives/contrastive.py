@@ -122,6 +122,8 @@ class ContrastiveObjective(ABC):
         ids: int (N,), equal for records that are the same.
         weights: (A,), of the anchors in the loss; None = all the same.
         from_batch: the candidates of an anchor are all other anchors of its micro-batch.
+        pair_epochs: of `from_batch`: in so many first epochs anchors have candidates of their own, batches
+            are shuffled, and no query mode hides the span.
         groups_name: what groups are called in the log; "" if there are none.
         batch_size: anchors an optimizer step.
         seed: of the order of anchors.
@@ -145,6 +147,7 @@ class ContrastiveObjective(ABC):
         ids: ArrayLike,
         weights: NDArray[Any] | None = None,
         from_batch: bool,
+        pair_epochs: int = 0,
         groups_name: str,
         batch_size: int,
         seed: int,
@@ -159,8 +162,8 @@ class ContrastiveObjective(ABC):
         self.files = files
         self.batch_size, self.seed = batch_size, seed
         self.modules = torch.nn.Module()  # trains nothing in addition to the encoder
-        modes, self.document_modes = options.query_mode or (), options.document_mode or ()
-        self.query_modes = dict(zip(modes, options.query_weights or [1.0] * len(modes), strict=True))
+        self.query_modes, self.document_modes = options.query_mode or (), options.document_mode or ()
+        self.pair_epochs = pair_epochs
         self._groups_name, self._from_batch = groups_name, from_batch
         self._in_batch = "all" if from_batch else section.in_batch
         self._false_negatives = "positive" if from_batch else section.false_negatives
@@ -193,9 +196,9 @@ class ContrastiveObjective(ABC):
         """The share of an epoch's anchors that have a positive in their batch."""
         import numpy as np
 
-        if self.brings_candidates(0):
+        if not self._from_batch:  # each brings its own
             return 1.0
-        batches = [self._classes[step[0]] for step in self.epoch_steps(0, 1)]
+        batches = [self._classes[step[0]] for step in self.epoch_steps(self.pair_epochs, 1)]
         sizes = np.concatenate([np.unique(classes, return_counts=True)[1] for classes in batches])
         return float(sizes[sizes > 1].sum() / sizes.sum())
 
@@ -214,13 +217,16 @@ class ContrastiveObjective(ABC):
     def candidates(self, epoch: int, anchor: int) -> tuple[Sequence[int], Sequence[int]]:
         """Records that are positives, and that are negatives, of anchor number `anchor` in an epoch."""
 
-    def brings_candidates(self, epoch: int) -> bool:  # noqa: ARG002
-        """Whether each anchor of an epoch has candidates of its own, and the batches are shuffled."""
-        return not self._from_batch
+    def _has_own_candidates(self, epoch: int) -> bool:
+        """Whether each anchor has its own in this epoch."""
+        return not self._from_batch or epoch < self.pair_epochs
 
-    def epoch_modes(self, epoch: int) -> Mapping[str, float]:  # noqa: ARG002
+    def _modes(self, epoch: int) -> tuple[Sequence[str], Sequence[float]]:
         """The query modes of an epoch, and their weights in the loss."""
-        return self.query_modes
+        if epoch >= self.pair_epochs:
+            return self.query_modes, self.options.query_weights or [1.0] * len(self.query_modes)
+        modes = [mode for mode in self.query_modes if not mode.startswith("masked_")]
+        return modes, [1.0] * len(modes)
 
     @abstractmethod
     def request(self, record: int, mode: str, role: Role) -> Request:
@@ -264,7 +270,7 @@ class ContrastiveObjective(ABC):
         import numpy as np
 
         rng = np.random.default_rng([self.seed, epoch, 0])
-        if (num_groups := self._num_groups) is None or self.brings_candidates(epoch):
+        if (num_groups := self._num_groups) is None or self._has_own_candidates(epoch):
             steps = shuffled_steps(self._usable, self.batch_size, rng)
         else:
             anchors, records = self._usable.tolist(), self._anchors[self._usable].tolist()
@@ -283,10 +289,10 @@ class ContrastiveObjective(ABC):
         from idiomloss import candidate_masks
 
         records = self._anchors[list(anchors)].tolist()  # B
-        modes = self.epoch_modes(epoch)
+        modes, query_weights = self._modes(epoch)
         # Each candidate's record, the anchor for which it was drawn (-1 = none), whether as its positive.
         drawn = [(record, -1, False) for record in records]
-        if self.brings_candidates(epoch):
+        if self._has_own_candidates(epoch):
             drawn = [
                 (candidate, owner, is_positive)
                 for owner, anchor in enumerate(anchors)
@@ -319,7 +325,6 @@ class ContrastiveObjective(ABC):
             positive_weights = torch.tensor(of_candidates).expand(len(records), -1)
         if self._weights is not None:
             anchor_weights = torch.from_numpy(self._weights[list(anchors)]).float()
-        query_weights = list(modes.values())
         targets = _Targets(len(records), masks, query_weights, positive_weights, anchor_weights)
         negatives = masks.negative.nonzero() + torch.tensor([0, first])
         read = [*records * len(modes), *candidates * len(self.document_modes)]

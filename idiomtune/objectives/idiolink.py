@@ -170,7 +170,6 @@ class IdioLinkObjective(ContrastiveObjective):
         batch_size: int,
         seed: int,
     ) -> None:
-        self._pair_epochs = options.pair_epochs
         self._records: list[Document] = [*split.documents, *split.queries]
         self._number = {record.id: i for i, record in enumerate(self._records)}
         self.unmarked_requests = [
@@ -197,20 +196,11 @@ class IdioLinkObjective(ContrastiveObjective):
             labels=[(idioms[r.idiom], int(r.meaning == "idiomatic")) for r in self._records],
             ids=range(len(self._records)),
             from_batch=not callable(tuples),
+            pair_epochs=options.pair_epochs,
             groups_name="idioms",
             batch_size=batch_size,
             seed=seed,
         )
-
-    def brings_candidates(self, epoch: int) -> bool:
-        """Also in the first epochs, if they have pairs."""
-        return super().brings_candidates(epoch) or epoch < self._pair_epochs
-
-    def epoch_modes(self, epoch: int) -> Mapping[str, float]:
-        """In epochs of pairs those that read the sentence as it is, which weigh the same."""
-        if epoch >= self._pair_epochs:
-            return self.query_modes
-        return {mode: 1.0 for mode in self.query_modes if not mode.startswith("masked_")}
 
     def candidates(self, epoch: int, anchor: int) -> tuple[list[int], list[int]]:
         """Positives, and hard and soft negatives, of an anchor's tuple."""

@@ -143,6 +143,8 @@ def _warn_of_scoring(settings: TrainSettings, num_trained: int, benchmarks: Sequ
 def _check_can_learn(objective: Objective, trainer: TrainerSettings, section: str = "objective") -> None:
     """Check that some batch of the first epoch has anything to learn from, in a mixture of each part.
 
+    Where first epochs have pairs, also of the first one after them.
+
     Looks no further than the first such step, or than the steps after which a run would end with an error
     (`trainer.max_empty_steps`). An objective that says nothing of its batches can learn.
 
@@ -156,13 +158,14 @@ def _check_can_learn(objective: Objective, trainer: TrainerSettings, section: st
         for part in objective.parts.values():
             _check_can_learn(part.objective, trainer, part.section)
         return
-    whys: list[str] = []
-    for step in objective.epoch_steps(0, trainer.accumulation)[: trainer.max_empty_steps]:
-        whys += [objective.batch(0, anchors).empty_because for anchors in step]
-        if not all(whys):
-            return
-    if whys:
-        raise UserError(f"{section}: no batch has anything to learn from: {in_section(whys[0], section)}")
+    for epoch in {0, getattr(objective, "pair_epochs", 0)}:
+        whys: list[str] = []
+        for step in objective.epoch_steps(epoch, trainer.accumulation)[: trainer.max_empty_steps]:
+            whys += [objective.batch(epoch, anchors).empty_because for anchors in step]
+            if not all(whys):
+                break
+        if whys and all(whys):
+            raise UserError(f"{section}: no batch has anything to learn from: {in_section(whys[0], section)}")
 
 
 def _some_batches(settings: TrainSettings, objective: Objective) -> Iterator[Batch]:

@@ -64,6 +64,20 @@ def test_a_cpu_takes_the_faster(
         assert choose_device("cpu", "auto", before).precision == (before if has_bf16 else "fp32")
 
 
+def test_threads_and_a_busy_machine_are_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    for load in (1.9, 3.5):
+        monkeypatch.setattr(os, "getloadavg", lambda load=load: (load, 0.0, 0.0))
+        log_placement(choose_device("cpu", "fp32"))
+    quiet, busy = (record.getMessage() for record in caplog.records)
+    assert f"{torch.get_num_threads()} thread" in quiet
+    assert "1.9" not in quiet
+    assert "3.5" in busy
+
+
 def test_measuring_a_layer_changes_nothing() -> None:
     before = torch.get_rng_state(), torch.get_num_threads()
     times_as_fast_in_bf16.cache_clear()

@@ -190,3 +190,14 @@ def test_first_epochs_of_pairs_and_then_the_batches_as_they_are(split: Split) ->
         alike = [x for x, s, i in zip(e, same, itself, strict=True) if s and not i]
         expected += sum(math.log(1 + below / x) for x in alike) / len(alike)
     assert result.loss.item() == pytest.approx(expected / len(anchors), rel=1e-6)
+
+
+def test_a_mode_that_is_named_twice_weighs_twice(split: Split) -> None:
+    twice = build(split, query_mode=["span", "sentence", "span"], query_weights=[1.0, 1.0, 2.0])
+    once = build(split, query_mode=["span", "sentence"], query_weights=[3.0, 1.0])
+    rows = torch.randn(9 + 18, 8, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    rows[6:9] = rows[:3]
+    anchors = [0, 40, 80]
+    loss = twice.loss(rows, twice.batch(0, anchors)).loss
+    expected = once.loss(torch.cat([rows[:6], rows[9:]]), once.batch(0, anchors)).loss
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-9)
