@@ -122,8 +122,8 @@ class ContrastiveObjective(ABC):
         ids: int (N,), equal for records that are the same.
         weights: (A,), of the anchors in the loss; None = all the same.
         from_batch: the candidates of an anchor are all other anchors of its micro-batch.
-        pair_epochs: of `from_batch`: in so many first epochs anchors have candidates of their own, batches
-            are shuffled, and no query mode hides the span.
+        pairs_every: of `from_batch`: in each such epoch, from the first, anchors have candidates of their
+            own, batches are shuffled, and no query mode hides the span; 0 = in none.
         groups_name: what groups are called in the log; "" if there are none.
         batch_size: anchors an optimizer step.
         seed: of the order of anchors.
@@ -147,7 +147,7 @@ class ContrastiveObjective(ABC):
         ids: ArrayLike,
         weights: NDArray[Any] | None = None,
         from_batch: bool,
-        pair_epochs: int = 0,
+        pairs_every: int = 0,
         groups_name: str,
         batch_size: int,
         seed: int,
@@ -163,7 +163,7 @@ class ContrastiveObjective(ABC):
         self.batch_size, self.seed = batch_size, seed
         self.modules = torch.nn.Module()  # trains nothing in addition to the encoder
         self.query_modes, self.document_modes = options.query_mode or (), options.document_mode or ()
-        self.pair_epochs = pair_epochs
+        self.pairs_every = pairs_every
         self._groups_name, self._from_batch = groups_name, from_batch
         self._in_batch = "all" if from_batch else section.in_batch
         self._false_negatives = "positive" if from_batch else section.false_negatives
@@ -196,9 +196,10 @@ class ContrastiveObjective(ABC):
         """The share of an epoch's anchors that have a positive in their batch."""
         import numpy as np
 
-        if not self._from_batch:  # each brings its own
+        epoch = 1 if self.pairs_every else 0
+        if self._has_own_candidates(epoch):
             return 1.0
-        batches = [self._classes[step[0]] for step in self.epoch_steps(self.pair_epochs, 1)]
+        batches = [self._classes[step[0]] for step in self.epoch_steps(epoch, 1)]
         sizes = np.concatenate([np.unique(classes, return_counts=True)[1] for classes in batches])
         return float(sizes[sizes > 1].sum() / sizes.sum())
 
@@ -217,13 +218,17 @@ class ContrastiveObjective(ABC):
     def candidates(self, epoch: int, anchor: int) -> tuple[Sequence[int], Sequence[int]]:
         """Records that are positives, and that are negatives, of anchor number `anchor` in an epoch."""
 
+    def _has_pairs(self, epoch: int) -> bool:
+        """Whether it is one of `pairs_every`."""
+        return self.pairs_every > 0 and epoch % self.pairs_every == 0
+
     def _has_own_candidates(self, epoch: int) -> bool:
         """Whether each anchor has its own in this epoch."""
-        return not self._from_batch or epoch < self.pair_epochs
+        return not self._from_batch or self._has_pairs(epoch)
 
     def _modes(self, epoch: int) -> tuple[Sequence[str], Sequence[float]]:
         """The query modes of an epoch, and their weights in the loss."""
-        if epoch >= self.pair_epochs:
+        if not self._has_pairs(epoch):
             return self.query_modes, self.options.query_weights or [1.0] * len(self.query_modes)
         modes = [mode for mode in self.query_modes if not mode.startswith("masked_")]
         return modes, [1.0] * len(modes)

@@ -57,7 +57,7 @@ class IdioLinkOptions(ContrastiveOptions):
     redraw: bool
     documents_as_queries: bool
     idioms_per_batch: Count | None
-    pair_epochs: CountFromZero
+    pairs_every: CountFromZero
     positive_weights: PositiveWeights
     plain_usages: list[Literal["literal", "idiomatic", "simplification", "sense"]]
     loss: InfoNCESection
@@ -90,10 +90,10 @@ class IdioLinkOptions(ContrastiveOptions):
                 "tuples=batch takes positives and negatives only from the batch, which needs "
                 "loss.in_batch=all and loss.false_negatives=positive"
             )
-        if self.pair_epochs and self.tuples != "batch":
-            yield "pair_epochs needs tuples=batch; with others, every epoch has tuples"
-        if self.pair_epochs and all(mode.startswith("masked_") for mode in self.query_mode):
-            yield "pair_epochs needs a query_mode that does not hide the span"
+        if self.pairs_every and self.tuples != "batch":
+            yield "pairs_every needs tuples=batch; with others, every epoch has tuples"
+        if self.pairs_every and all(mode.startswith("masked_") for mode in self.query_mode):
+            yield "pairs_every needs a query_mode that does not hide the span"
         if not any(self.positive_weights.model_dump().values()):
             yield "positive_weights: with all weights 0 idiomatic anchors would have no loss"
         for field in ("redraw", "documents_as_queries"):
@@ -196,7 +196,7 @@ class IdioLinkObjective(ContrastiveObjective):
             labels=[(idioms[r.idiom], int(r.meaning == "idiomatic")) for r in self._records],
             ids=range(len(self._records)),
             from_batch=not callable(tuples),
-            pair_epochs=options.pair_epochs,
+            pairs_every=options.pairs_every,
             groups_name="idioms",
             batch_size=batch_size,
             seed=seed,

@@ -141,9 +141,9 @@ def _warn_of_scoring(settings: TrainSettings, num_trained: int, benchmarks: Sequ
 
 
 def _check_can_learn(objective: Objective, trainer: TrainerSettings, section: str = "objective") -> None:
-    """Check that some batch of the first epoch has anything to learn from, in a mixture of each part.
+    """Check that some batch has anything to learn from, in a mixture of each part.
 
-    Where first epochs have pairs, also of the first one after them.
+    In the first epoch and in the second one: either may be of pairs.
 
     Looks no further than the first such step, or than the steps after which a run would end with an error
     (`trainer.max_empty_steps`). An objective that says nothing of its batches can learn.
@@ -158,7 +158,7 @@ def _check_can_learn(objective: Objective, trainer: TrainerSettings, section: st
         for part in objective.parts.values():
             _check_can_learn(part.objective, trainer, part.section)
         return
-    for epoch in {0, getattr(objective, "pair_epochs", 0)}:
+    for epoch in range(min(2, trainer.max_epochs)):
         whys: list[str] = []
         for step in objective.epoch_steps(epoch, trainer.accumulation)[: trainer.max_empty_steps]:
             whys += [objective.batch(epoch, anchors).empty_because for anchors in step]

@@ -29,7 +29,7 @@ MAY_BE_EMPTY = {
 }
 MAY_BE_BLANK = {"query_prompt", "document_prompt", "separator"}
 MAY_BE_ZERO = {
-    *("glossary_dropout", "seed", "fold", "num_hard", "num_soft", "pair_epochs"),
+    *("glossary_dropout", "seed", "fold", "num_hard", "num_soft", "pairs_every"),
     *("trained_layers", "warmup_ratio", "warmup_steps", "weight_decay", "hard_weight", "soft_weight"),
     *("idiomatic", "simplification", "sense", "mining_margin", "margin", "triplet_weight", "property_weight"),
     *("correct_weight", "rank_weight", "sense_weight", "sum_weight", "meaning_weight", "min_delta"),

@@ -156,11 +156,11 @@ TRAIN = [
     ("objective.positive_weights={idiomatic:0.0,simplification:0.0,sense:0.0}", "positive_weights"),
     (f"{RELEASED} | objective.redraw=true", "redraw=true|tuples=drawn"),
     (f"+protocol=cross_validation | data.fold=0 | {RELEASED}", RELEASED),
-    ("objective.pair_epochs=1", "pair_epochs|tuples=batch"),
+    ("objective.pairs_every=1", "pairs_every|tuples=batch"),
     (
         "+experiment=idiolink_ft | objective.query_mode=masked_span"
-        " | objective.query_weights=[1] | objective.pair_epochs=1",
-        "pair_epochs|query_mode",
+        " | objective.query_weights=[1] | objective.pairs_every=1",
+        "pairs_every|query_mode",
     ),
     ("+experiment=idiolink_ft | objective.drop_last=true", "drop_last=true|idioms_per_batch"),
     ("+experiment=idiolink_ft | trainer.accumulation=8", "trainer.accumulation=8|idioms_per_batch=8"),

@@ -159,17 +159,18 @@ def test_the_mask_is_named_where_a_mode_hides_spans(split: Split) -> None:
     assert build(split, document_mode=["masked_sentence"], mask="[M]").special_tokens == {"mask": "[M]"}
 
 
-def test_first_epochs_of_pairs_and_then_the_batches_as_they_are(split: Split) -> None:
+def test_each_second_epoch_has_pairs_and_the_others_the_batches_as_they_are(split: Split) -> None:
     """Each anchor with a positive, drawn anew, against all of the shuffled batch, without hidden spans."""
     records = [*split.queries, *split.documents]
     of_id = {record.id: record for record in records}
     options: dict[str, Any] = {"document_mode": ["sentence"], "positive_weights": {"sense": 1.0}}
     options |= {"tuples_": "batch", "loss": {"in_batch": "all", "false_negatives": "positive"}}
-    plain, objective = alone(split, **options), alone(split, pair_epochs=2, **options)
-    assert objective.epoch_steps(2, 1) == plain.epoch_steps(2, 1)
-    assert objective.batch(2, [3, 4, 5]).requests == plain.batch(2, [3, 4, 5]).requests
+    plain, objective = alone(split, **options), alone(split, pairs_every=2, **options)
+    for epoch in (1, 3):
+        assert objective.epoch_steps(epoch, 1) == plain.epoch_steps(epoch, 1)
+        assert objective.batch(epoch, [3, 4, 5]).requests == plain.batch(epoch, [3, 4, 5]).requests
 
-    drawn = [[objective.candidates(epoch, anchor)[0] for anchor in range(len(records))] for epoch in (0, 1)]
+    drawn = [[objective.candidates(epoch, anchor)[0] for anchor in range(len(records))] for epoch in (0, 2)]
     assert drawn[0] != drawn[1]
     assert sorted(flat(objective.epoch_steps(0, 1))) == sorted(flat(plain.epoch_steps(0, 1)))
     anchors = objective.epoch_steps(0, 1)[0][0]
