@@ -34,7 +34,12 @@ WholeRun = Callable[[list[str]], Path]  # see the fixture `whole_run`
 KEY = "idiolink/val/sentence/ndcg@10"
 # Tuples drawn anew each epoch, sentence queries: what is quick, and works for a batch of any size.
 DRAWN = [
-    *("+experiment=idiolink_ft", "objective.tuples=drawn", "objective.redraw=true"),
+    *(
+        "+experiment=idiolink_ft",
+        "objective.tuples=drawn",
+        "objective.pairs_every=0",
+        "objective.redraw=true",
+    ),
     *("objective.idioms_per_batch=null", "objective.query_mode=sentence", "objective.query_weights=null"),
 ]
 # A forward batch a step: what a tiny model's run costs is the number of its passes. Several of them are for

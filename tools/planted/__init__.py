@@ -47,7 +47,7 @@ RUNS: dict[str, list[str]] = {
     "plain": [],
     "two": [],
     "resumed": [],
-    "shuffled": ["objective.tuples=drawn", "objective.redraw=true"],
+    "shuffled": ["objective.tuples=drawn", "objective.pairs_every=0", "objective.redraw=true"],
     "caching": ["trainer.gradient_caching=true", "model.tokens_per_forward=512"],
     "parts": ["trainer.accumulation=2", "trainer.batch_size=24"],
     "clipped": ["trainer.clip_norm=0.05"],

@@ -20,8 +20,18 @@ def rng(seed: int = 0) -> np.random.Generator:
 
 
 EVERY_ANCHOR: dict[str, list[str]] = {
-    "shuffled": ["+experiment=idiolink_ft", "objective.tuples=drawn", "objective.idioms_per_batch=null"],
-    "by idiom": ["+experiment=idiolink_ft", "objective.idioms_per_batch=4", "trainer.batch_size=24"],
+    "shuffled": [
+        "+experiment=idiolink_ft",
+        "objective.tuples=drawn",
+        "objective.pairs_every=0",
+        "objective.idioms_per_batch=null",
+    ],
+    "by idiom": [
+        "+experiment=idiolink_ft",
+        "objective.pairs_every=0",
+        "objective.idioms_per_batch=4",
+        "trainer.batch_size=24",
+    ],
     "whole groups": ["+experiment=adaptive_triplet", "objective.groups_per_expression=null"],
     "labelled": ["+experiment=own", "data.train={folder}/labelled.jsonl", "trainer.batch_size=8"],
 }
