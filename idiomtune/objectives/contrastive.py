@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -275,7 +276,7 @@ class ContrastiveObjective(ABC):
         import numpy as np
 
         rng = np.random.default_rng([self.seed, epoch, 0])
-        if (num_groups := self._num_groups) is None or self._has_own_candidates(epoch):
+        if (num_groups := self._num_groups) is None:
             steps = shuffled_steps(self._usable, self.batch_size, rng)
         else:
             anchors, records = self._usable.tolist(), self._anchors[self._usable].tolist()
@@ -283,6 +284,9 @@ class ContrastiveObjective(ABC):
             usages = map(self.usage, records)
             classes = dict(zip(anchors, zip(groups, usages, strict=True), strict=True))
             steps = balanced_steps(anchors, self.batch_size, num_groups, classes, rng)
+            if self._has_pairs(epoch):  # every epoch has as many steps
+                shuffled = iter(rng.permutation(anchors).tolist())
+                steps = [list(islice(shuffled, len(step))) for step in steps]
         if self.options.drop_last:
             steps = [step for step in steps if len(step) == self.batch_size]
         return in_shards(steps, shards)
