@@ -15,6 +15,7 @@ from idiomtune.declarations.registry import ObjectiveSettings, build_objective, 
 from idiomtune.declarations.score import Score
 from idiomtune.errors import UserError
 from idiomtune.objectives import Batch, Objective, ObjectiveLoss
+from idiomtune.objectives.contrastive import ContrastiveObjective
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -148,6 +149,8 @@ class MixtureOptions(ObjectiveOptions):
         for name, part in self.parts.items():
             with _problems_of(name):
                 built = build_objective(part.seen_by(settings), part.options)
+            if isinstance(built, ContrastiveObjective):
+                built.pairs_every = 0  # its epochs are not the mixture's, which batches are drawn for
             parts[name] = Part(built, part.proportion, part.weight, f"objective.parts.{name}.options")
         return MixtureObjective(parts, settings.seed)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
 
 import torch
 from safetensors.torch import save_file
@@ -138,10 +137,14 @@ def _try_longest_batch(training: Training) -> None:
             processes in any case: the others would wait for this one.
     """
     trainer, objective, device = training.trainer, training.objective, training.encoder.device
-    epoch = training.state.epoch
-    micro_steps = list(chain.from_iterable(objective.epoch_steps(epoch, trainer.accumulation)))
+    epochs = (
+        training.state.epoch,
+        training.state.epoch + 1,
+    )  # one of the two may be of pairs, with fewer texts
+    steps = ((e, step) for e in epochs for step in objective.epoch_steps(e, trainer.accumulation))
+    micro_steps = [(e, anchors) for e, step in steps for anchors in step]
     drawn = micro_steps[:: -(-len(micro_steps) // _MAX_DRAWN)]
-    batch = longest_batch(objective.batch(epoch, anchors) for anchors in drawn)
+    batch = longest_batch(objective.batch(e, anchors) for e, anchors in drawn)
     log.info("trying the longest of the epoch's batches: %d texts", len({r.text for r in batch.requests}))
     trained = [p for group in training.optimizer.param_groups for p in group["params"]]
     if device.type == "cuda":

@@ -153,8 +153,8 @@ def test_each_part_has_its_batch_size_and_its_held_out_rows(tmp_path: Path) -> N
     mixed = settings(*options, "trainer.batch_size=16")
     objective = build_objective(mixed)
     sizes: dict[str, int] = {}
-    for step in objective.epoch_steps(1, 1):  # the first is of pairs
-        name = objective.batch(1, step[0]).targets[0]
+    for step in objective.epoch_steps(0, 1):
+        name = objective.batch(0, step[0]).targets[0]
         sizes[name] = max(sizes.get(name, 0), len(step[0]))
     assert sizes == {"faq": 16, "rated": 12, "idioms": 12}  # six idioms, two sentences each
     (benchmark,), _ = build_benchmarks(mixed)
