@@ -285,8 +285,8 @@ class ContrastiveObjective(ABC):
             classes = dict(zip(anchors, zip(groups, usages, strict=True), strict=True))
             steps = balanced_steps(anchors, self.batch_size, num_groups, classes, rng)
             if self._has_pairs(epoch):  # every epoch has as many steps
-                shuffled = iter(rng.permutation(anchors).tolist())
-                steps = [list(islice(shuffled, len(step))) for step in steps]
+                shuffled = iter(np.random.default_rng([self.seed, epoch, 0]).permutation(anchors).tolist())
+                steps = [list(islice(shuffled, size)) for size in sorted(map(len, steps), reverse=True)]
         if self.options.drop_last:
             steps = [step for step in steps if len(step) == self.batch_size]
         return in_shards(steps, shards)
