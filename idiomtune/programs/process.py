@@ -112,7 +112,7 @@ def run_alone(function: Callable[P, T]) -> Callable[P, T]:
                 error.args = tuple(in_python(str(part)) for part in error.args)
                 raise error.with_traceback(None) from None  # whose message says all, without our insides
             finally:
-                _put_back(state)
+                state.close()
 
     return run
 
@@ -122,10 +122,6 @@ _RUN = run_alone(print).__code__
 
 def _is_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
-
-
-def _put_back(state: ExitStack) -> None:
-    state.close()
 
 
 def _keep(state: ExitStack) -> None:

@@ -156,7 +156,9 @@ def _by_key(kind: str, limits: Limits, candidate: Group, before: Limits) -> dict
             raise UserError(f"{kind}: {no_such_score(key, list(before), owner)}")
         if key != EVERY and not candidate.parts[key].better:
             raise UserError(f"{kind}={key}: a change of it is neither better nor worse; use floor=")
-    main = [key for key in before if EVERY in limits and _is_share(candidate.parts[key])]
+    # The margin for all applies to shares and correlations, not to ranks or errors.
+    of_shares = {key for key, part in candidate.parts.items() if part.is_compared and part.better == "higher"}
+    main = [key for key in before if EVERY in limits and key in of_shares]
     if EVERY in limits and not main:
         raise UserError(
             f"{kind}={limits[EVERY]:g}: both sides have no score in common that is better when higher; "
@@ -164,11 +166,6 @@ def _by_key(kind: str, limits: Limits, candidate: Group, before: Limits) -> dict
         )
     every = dict.fromkeys(main, limits.get(EVERY, 0.0))
     return every | {key: limit for key, limit in limits.items() if key != EVERY}
-
-
-def _is_share(score: Score) -> bool:
-    """Whether the margin for all applies: to shares and correlations, not to ranks or errors."""
-    return score.is_compared and score.better == "higher"
 
 
 def _floor(candidate: Group, key: str, floor: float, before: float | None) -> Check:
