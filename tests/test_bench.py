@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
+from transformers import MPNetConfig
 
 from bench import __main__ as program
 from bench import library, ours, predecessor
@@ -128,6 +129,8 @@ class _MadeUp:
         self.processor = "AMD AVX512 bfloat16"
         self.seconds = {"ours": 1.0}
         self.losses = {"ours": [1.0]}
+        small = MPNetConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
+        monkeypatch.setattr(workloads, "MPNetConfig", lambda: small)
         monkeypatch.setattr(program, "run_in_turn", self._run)
         monkeypatch.setattr(program, "start_ratios", lambda _, rounds: {"train --help": [2.0] * rounds})
         monkeypatch.setattr(program, "processor_kind", lambda: self.processor)

@@ -49,24 +49,56 @@ def test_help_is_quick_and_lists_what_there_is(program: str, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_the_first_run_shows_a_held_out_query_before_and_after(tmp_path: Path) -> None:
-    """`make run`'s own command with MiniLM, for an epoch: on its last screen both models' first documents."""
+def test_the_first_run_gains_and_shows_a_query_and_its_best_model_gives_its_scores(tmp_path: Path) -> None:
+    """`make run`'s own command with MiniLM: on its last screen both models' first documents; each query again."""
     (command,) = re.findall(r"python -m (train .*data=sample .*)", (ROOT / "Makefile").read_text("utf-8"))
-    short = ("trainer.max_epochs=1", "benchmark.idiolink.query_modes=[sentence,span]", "device=cpu")
-    done = run(*command.split(), *short, f"run_dir={tmp_path / 'run'}", cold=True)
+    folder, modes = tmp_path / "run", "benchmark.idiolink.query_modes=[sentence,span]"
+    # IDIOM_DATA points nowhere: data=sample must not care.
+    done = run(
+        *(*command.split(), modes, "eval.every=end", "device=cpu", f"run_dir={folder}"),
+        environment={"IDIOM_DATA": "/nonexistent"},
+        cold=True,
+    )
     assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == str(folder)
+    assert "SAMPLE" in done.stdout
+    assert (folder / ".hydra" / "overrides.yaml").is_file()
     val = json.loads((SAMPLE_ROOT / "idiolink" / "val" / "queries.json").read_text("utf-8"))
     lines = done.stdout.splitlines()
     answers = [line.strip() for line in lines if line.startswith(("  ✓", "  ✗"))]
     (query,) = [query for query in val if query["sentence"] in " ".join(done.stdout.split())]
     expected = []
-    for folder in ("per_query_baseline", "per_query"):
-        records = (tmp_path / "run" / folder / "idiolink.jsonl").read_text("utf-8").splitlines()
+    for records in ("per_query_baseline", "per_query"):
         start = {"split": "val+train", "mode": "sentence", "id": query["id"]}
-        (record,) = [r for r in map(json.loads, records) if r | start == r]
+        found = map(json.loads, (folder / records / "idiolink.jsonl").read_text("utf-8").splitlines())
+        (record,) = [r for r in found if r | start == r]
         expected += [("✗✓"[document["relevant"]], document["usage"]) for document in record["top"][:3]]
     assert [(line[0], re.split("[:,]", line[2:])[0]) for line in answers] == expected
     assert max(map(len, answers)) <= 100
+
+    output = tmp_path / "scores.json"
+    done = run(
+        *("train.evaluate", f"model={folder / 'best'}", "data=sample", "benchmarks=[idiolink]", modes),
+        *("benchmark.idiolink.split=[val]", f"output={output}", "per_query=queries.jsonl"),
+        cwd=tmp_path,
+        environment=HERE,
+    )
+    assert done.returncode == 0, done.stderr
+    ours, theirs = json.loads((folder / "scores.json").read_text()), json.loads(output.read_text())
+    of_val = {key: score for key, score in ours["scores"].items() if "/val/" in key}
+    assert theirs["scores"] == pytest.approx(of_val, abs=1e-9)
+    assert theirs["baseline"] == {}
+    options = theirs["meta"]["config"]["benchmark"]["idiolink"]  # of what the scores are
+    assert (options["split"], options["query_modes"]) == (["val"], ["sentence", "span"])
+    for mode in ("sentence", "span"):
+        key = f"idiolink/val/{mode}/ndcg@10"
+        assert ours["scores"][key] > ours["baseline"][key] + 0.03
+    margin = "margin=idiolink/val/span/ndcg@10:0.1"
+    done = run("train.gate", str(output), f"against={folder}", margin, f"output={tmp_path / 'gate.json'}")
+    assert done.returncode == 0, done.stderr
+    (check,) = json.loads((tmp_path / "gate.json").read_text())["checks"]
+    assert check["interval"] == pytest.approx([0.0, 0.0], abs=1e-9)  # the same model
+    assert (check["num_queries"], check["num_clusters"]) == (48, 12)
 
 
 OWN = "+experiment=own data.train=train.csv trainer.batch_size=16 trainer.max_epochs=1 data.val_share=0.25"
@@ -165,47 +197,6 @@ def test_every_experiment_runs_in_smoke(experiment: str, tmp_path: Path, tiny_pa
     expert_keys = {key for key in scores["scores"] if "/experts_" in key or "/majority/" in key}
     assert bool(expert_keys) == (experiment in ("admire_experts", "admire_aima"))
     assert scores["scores"].keys() - expert_keys == scores["baseline"].keys()
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("shown")
-def test_evaluating_best_gives_the_runs_scores(tmp_path: Path) -> None:
-    """What was saved is what was scored, each query; and the sample's scores improve on its unseen idioms."""
-    folder = tmp_path / "run"
-    modes = ("benchmark.idiolink.query_modes=[sentence,span]", "benchmark.idiolink.split=[val]")
-    # IDIOM_DATA points nowhere: data=sample must not care.
-    trained = run(
-        *("train", *IDIOLINK.split(), "benchmark=[idiolink]", *modes, f"run_dir={folder}"),
-        *("eval.every=end", "trainer.monitor=idiolink/val/sentence/r_precision"),
-        *("trainer.max_steps=15", "trainer.max_epochs=5", "trainer.learning_rate=1e-4"),
-        environment={"IDIOM_DATA": "/nonexistent"},
-    )
-    assert trained.returncode == 0, trained.stderr
-    assert trained.stdout.splitlines()[-1] == str(folder)
-    assert "SAMPLE" in trained.stdout
-    assert (folder / ".hydra" / "overrides.yaml").is_file()
-    output = tmp_path / "scores.json"
-    done = run(
-        *("train.evaluate", f"model={folder / 'best'}", "data=sample"),
-        *("benchmarks=[idiolink]", *modes, f"output={output}", "per_query=queries.jsonl"),
-        cwd=tmp_path,
-        environment=HERE,
-    )
-    assert done.returncode == 0, done.stderr
-    ours, theirs = json.loads((folder / "scores.json").read_text()), json.loads(output.read_text())
-    assert theirs["scores"] == pytest.approx(ours["scores"], abs=1e-9)
-    assert theirs["baseline"] == {}
-    options = theirs["meta"]["config"]["benchmark"]["idiolink"]  # of what the scores are
-    assert (options["split"], options["query_modes"]) == (["val"], ["sentence", "span"])
-    for mode in ("sentence", "span"):
-        key = f"idiolink/val/{mode}/ndcg@10"
-        assert ours["scores"][key] > ours["baseline"][key] + 0.03
-    margin = "margin=idiolink/val/span/ndcg@10:0.1"
-    done = run("train.gate", str(output), f"against={folder}", margin, f"output={tmp_path / 'gate.json'}")
-    assert done.returncode == 0, done.stderr
-    (check,) = json.loads((tmp_path / "gate.json").read_text())["checks"]
-    assert check["interval"] == pytest.approx([0.0, 0.0], abs=1e-9)  # the same model
-    assert (check["num_queries"], check["num_clusters"]) == (48, 12)
 
 
 # ------------------------------------------------------------------ sweeps

@@ -189,7 +189,7 @@ def _check_texts(settings: TrainSettings, objective: Objective) -> None:
         UserError: if it reads most anchors as their positives, though they differ, or most texts as others.
     """
     read: dict[Rendered, tuple[object, ...]] = {}  # as rendered, with the span that is pooled → tokens, span
-    are_equal: list[bool] = []  # of each pair of an anchor and a positive whose texts differ
+    are_equal: dict[tuple[Rendered, Rendered], bool] = {}  # each anchor and positive whose texts differ
     truncated: set[str] = set()
     limit = 0
     with suppress(Exception):
@@ -206,16 +206,17 @@ def _check_texts(settings: TrainSettings, objective: Objective) -> None:
             texts_read = zip(rendered, tokens, strict=True)
             truncated |= {text for (text, _), ids in texts_read if is_truncated(text, ids, reader.limit)}
             pairs = [(rendered[a], rendered[b]) for a, b in batch.pairs if texts[a] != texts[b]]
-            are_equal += [read[anchor] == read[positive] for anchor, positive in pairs]
+            are_equal |= {pair: read[pair[0]] == read[pair[1]] for pair in pairs}
     num_truncated, num_lost = len(truncated), len(read) - len(set(read.values()))
     num_texts = len({text for text, _ in read})
+    num_equal = sum(are_equal.values())
     message = (
         f"{num_truncated} of {num_texts} training texts are truncated at {limit} tokens (model.max_length), "
     )
     message += f"{num_lost} are read as the same tokens as others"
-    if num_lost > len(read) / 2 or sum(are_equal) > len(are_equal) / 2:
+    if num_lost > len(read) / 2 or num_equal > len(are_equal) / 2:
         raise UserError(
-            f"{message}, and {sum(are_equal)} of {len(are_equal)} anchors as their positives: raise "
+            f"{message}, and {num_equal} of {len(are_equal)} anchors as their positives: raise "
             "model.max_length, remove what all texts begin with, or take a model that reads case and blanks"
         )
     if num_truncated or num_lost:

@@ -12,8 +12,8 @@ from tests.tiny_families import FAMILIES, tiny_checkpoint
 from tools.model_runs import ModelRun, steps_of
 
 pytestmark = pytest.mark.slow
-# Those whose tokens, positions or layers no other has; of the rest the steps that read a family's own code.
-WHOLE = {"bert", "mpnet", "t5", "deberta_v3", "llama", "qwen3", "xlm_roberta"}
+# One of encoders, one with an encoder and a decoder, one of decoders; of others the steps that read their own code.
+WHOLE = {"bert", "t5", "llama"}
 OWN_CODE = ["train", "evaluate", "learn_tokens", "glossary", "push", "snippets"]
 usages_without = cache(lambda unseen: labelled_usages(unseen))  # the same for all families
 
