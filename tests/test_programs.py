@@ -50,7 +50,7 @@ def test_help_is_quick_and_lists_what_there_is(program: str, tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_the_first_run_gains_and_shows_a_query_and_its_best_model_gives_its_scores(tmp_path: Path) -> None:
-    """`make run`'s own command with MiniLM: on its last screen both models' first documents; each query again."""
+    """`make run`'s own command with MiniLM: on its last screen both models' first documents."""
     (command,) = re.findall(r"python -m (train .*data=sample .*)", (ROOT / "Makefile").read_text("utf-8"))
     folder, modes = tmp_path / "run", "benchmark.idiolink.query_modes=[sentence,span]"
     # IDIOM_DATA points nowhere: data=sample must not care.

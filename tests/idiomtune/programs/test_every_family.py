@@ -12,7 +12,7 @@ from tests.tiny_families import FAMILIES, tiny_checkpoint
 from tools.model_runs import ModelRun, steps_of
 
 pytestmark = pytest.mark.slow
-# One of encoders, one with an encoder and a decoder, one of decoders; of others the steps that read their own code.
+# An encoder, one with a decoder, and a decoder; of others the steps that read their own code.
 WHOLE = {"bert", "t5", "llama"}
 OWN_CODE = ["train", "evaluate", "learn_tokens", "glossary", "push", "snippets"]
 usages_without = cache(lambda unseen: labelled_usages(unseen))  # the same for all families
