@@ -68,6 +68,8 @@ def usual_cases(
     cases = []
     for size, precision in itertools.product(sizes, precisions) if "tuples" in tasks else ():
         is_first = size == sizes[0]
+        if not is_first and precision != precisions[-1]:
+            continue
         steps = workload.steps if is_first else few.steps
         changed = dataclasses.replace(workload, precision=precision, batch_size=size, steps=steps)
         name = f"training in {PRECISIONS[precision]}" + ("" if is_first else f", batches of {size}")
