@@ -70,8 +70,8 @@ def test_the_first_run_gains_and_shows_a_query_and_its_best_model_gives_its_scor
     expected = []
     for records in ("per_query_baseline", "per_query"):
         start = {"split": "val+train", "mode": "sentence", "id": query["id"]}
-        found = map(json.loads, (folder / records / "idiolink.jsonl").read_text("utf-8").splitlines())
-        (record,) = [r for r in found if r | start == r]
+        queries = map(json.loads, (folder / records / "idiolink.jsonl").read_text("utf-8").splitlines())
+        (record,) = [r for r in queries if r | start == r]
         expected += [("✗✓"[document["relevant"]], document["usage"]) for document in record["top"][:3]]
     assert [(line[0], re.split("[:,]", line[2:])[0]) for line in answers] == expected
     assert max(map(len, answers)) <= 100
@@ -84,15 +84,15 @@ def test_the_first_run_gains_and_shows_a_query_and_its_best_model_gives_its_scor
         environment=HERE,
     )
     assert done.returncode == 0, done.stderr
-    ours, theirs = json.loads((folder / "scores.json").read_text()), json.loads(output.read_text())
-    of_val = {key: score for key, score in ours["scores"].items() if "/val/" in key}
-    assert theirs["scores"] == pytest.approx(of_val, abs=1e-9)
-    assert theirs["baseline"] == {}
-    options = theirs["meta"]["config"]["benchmark"]["idiolink"]  # of what the scores are
+    of_run, of_best = json.loads((folder / "scores.json").read_text()), json.loads(output.read_text())
+    of_val = {key: score for key, score in of_run["scores"].items() if "/val/" in key}
+    assert of_best["scores"] == pytest.approx(of_val, abs=1e-9)
+    assert of_best["baseline"] == {}
+    options = of_best["meta"]["config"]["benchmark"]["idiolink"]  # of what the scores are
     assert (options["split"], options["query_modes"]) == (["val"], ["sentence", "span"])
     for mode in ("sentence", "span"):
         key = f"idiolink/val/{mode}/ndcg@10"
-        assert ours["scores"][key] > ours["baseline"][key] + 0.03
+        assert of_run["scores"][key] > of_run["baseline"][key] + 0.03
     margin = "margin=idiolink/val/span/ndcg@10:0.1"
     done = run("train.gate", str(output), f"against={folder}", margin, f"output={tmp_path / 'gate.json'}")
     assert done.returncode == 0, done.stderr

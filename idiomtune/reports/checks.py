@@ -157,8 +157,8 @@ def _by_key(kind: str, limits: Limits, candidate: Group, before: Limits) -> dict
         if key != EVERY and not candidate.parts[key].better:
             raise UserError(f"{kind}={key}: a change of it is neither better nor worse; use floor=")
     # The margin for all applies to shares and correlations, not to ranks or errors.
-    of_shares = {key for key, part in candidate.parts.items() if part.is_compared and part.better == "higher"}
-    main = [key for key in before if EVERY in limits and key in of_shares]
+    parts = {key: candidate.parts[key] for key in before if EVERY in limits}
+    main = [key for key, part in parts.items() if part.is_compared and part.better == "higher"]
     if EVERY in limits and not main:
         raise UserError(
             f"{kind}={limits[EVERY]:g}: both sides have no score in common that is better when higher; "
