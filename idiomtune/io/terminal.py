@@ -35,7 +35,7 @@ class StderrHandler(logging.StreamHandler[TextIO]):
     """Writes to the current `sys.stderr`, above the progress bars that are shown there."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.setStream(sys.stderr)
+        self.stream = sys.stderr  # `setStream` flushes the one before, which may be closed
         bars = sys.modules.get("tqdm")  # there is no bar before it is imported, which takes a while
         with bars.tqdm.external_write_mode() if bars else nullcontext():
             super().emit(record)
