@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -40,7 +41,8 @@ def state() -> dict[str, Any]:
     loggers = [logging.getLogger(), *map(logging.getLogger, LIBRARIES.split())]
     mask = os.umask(0)
     os.umask(mask)
-    hydra = {kind.__name__ for kind in Singleton._instances if kind.__name__ != "Plugins"}
+    registries = {"Plugins", "SourcesRegistry"}  # of Hydra's own classes, filled where it is first used
+    hydra = {kind.__name__ for kind in Singleton._instances} - registries
     return {
         "loggers": [(log.level, [*log.handlers], log.propagate, log.disabled) for log in loggers],
         "logging": (logging.root.manager.disable, logging.raiseExceptions),
@@ -211,49 +213,48 @@ def interrupt(*_):
     signal.raise_signal(signal.SIGINT)
 
 signal.signal(signal.SIGALRM, interrupt)
-ends = []
-for delay in {delays}:
-    signal.setitimer(signal.ITIMER_REAL, delay)
-    try:
-        {call}
-        ends.append("done")
-    except KeyboardInterrupt:
-        ends.append("interrupted")
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-{call}
-print(ends.count("interrupted"), *ends)
+check = lambda: it.check("idiolink_ft", data="sample", model=sys.argv[1])
+evaluate = lambda: it.evaluate(sys.argv[1], "idiolink", data="sample", device="cpu")
+calls = {
+    lambda: it.Encoder: [0.9],
+    check: [0.02 * n for n in range(1, 13)],
+    evaluate: [0.01, 1.8],
+}
+for call, delays in calls.items():
+    ends = []
+    for delay in delays:
+        signal.setitimer(signal.ITIMER_REAL, delay)
+        try:
+            call()
+            ends.append("done")
+        except KeyboardInterrupt:
+            ends.append("interrupted")
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    call()
+    print("interrupted:", ends.count("interrupted"))
 """
 
 
-def python(code: str) -> subprocess.CompletedProcess[str]:
+def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", code]
+    command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("call", "delays"),
-    [
-        ("it.check('idiolink_ft', data='sample', model={!r})", [0.9, *(0.02 * n for n in range(1, 13))]),
-        ("it.evaluate({!r}, 'idiolink', data='sample', device='cpu')", [0.01, 1.8]),
-        ("it.Encoder", [0.9]),
-    ],
-)
-def test_after_an_interrupt_anywhere_the_next_call_works(
-    call: str, delays: list[float], tiny_path: Path
-) -> None:
+def test_after_an_interrupt_anywhere_the_next_call_works(tiny_path: Path) -> None:
     """In the first import of torch and others, in composing, and later."""
-    done = python(INTERRUPTED.format(delays=delays, call=call.format(str(tiny_path))))
+    done = python(INTERRUPTED, str(tiny_path))
     assert done.returncode == 0, done.stderr
-    if "check" in call:
-        assert int(done.stdout.splitlines()[-1].split()[0]) > 5
+    encoder, check, _ = map(int, re.findall(r"^interrupted: (\d+)$", done.stdout, re.MULTILINE))
+    assert encoder == 1
+    assert check > 5
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("program", "delay"), [("check", 0.15), ("check", 0.45), ("report", 0.3)])
+@pytest.mark.parametrize(("program", "delay"), [("check", 0.3), ("report", 0.3)])
 def test_a_program_that_is_interrupted_says_so(program: str, delay: float, tiny_path: Path) -> None:
     arguments, ended = {  # and the status if it ended before it was interrupted
         "check": (["idiolink_ft", "data=sample", f"model={tiny_path}"], 0),
