@@ -25,7 +25,7 @@ $(VENV)/.runs: pyproject.toml constraints.txt
 	@touch $@
 
 run: $(VENV)/.runs ## fine-tune on the project's own sample data with the packaged MiniLM weights
-	$(BIN)/python -m train +experiment=idiolink_ft data=sample benchmarks=[idiolink] trainer.max_epochs=3 trainer.learning_rate=2e-4
+	$(BIN)/python -m train +experiment=idiolink_ft data=sample benchmarks=[idiolink] trainer.max_epochs=1 trainer.batch_size=32 trainer.learning_rate=3e-4
 
 test: install ## all tests but those of `make figures` (real data: $$IDIOM_DATA, else ../shared/data)
 	$(PYTEST) -m 'not figures'
