@@ -96,14 +96,12 @@ class _Targets:
 
     Attributes:
         masks: which pairs are positive, negative and hard, each (B, M).
-        query_weights: of the query modes in the loss.
         positive_weights: (B, M), or None if all weigh the same.
         anchor_weights: (B,), or None if all weigh the same.
     """
 
     num_anchors: int
     masks: CandidateMasks
-    query_weights: Sequence[float]
     positive_weights: Tensor | None
     anchor_weights: Tensor | None
 
@@ -124,7 +122,7 @@ class ContrastiveObjective(ABC):
         weights: (A,), of the anchors in the loss; None = all the same.
         from_batch: the candidates of an anchor are all other anchors of its micro-batch.
         pairs_every: of `from_batch`: in each such epoch, from the first, anchors have candidates of their
-            own, batches are shuffled, and no query mode hides the span; 0 = in none.
+            own and batches are shuffled; 0 = in none.
         groups_name: what groups are called in the log; "" if there are none.
         batch_size: anchors an optimizer step.
         seed: of the order of anchors.
@@ -227,13 +225,6 @@ class ContrastiveObjective(ABC):
         """Whether each anchor has its own in this epoch."""
         return not self._from_batch or self._has_pairs(epoch)
 
-    def _modes(self, epoch: int) -> tuple[Sequence[str], Sequence[float]]:
-        """The query modes of an epoch, and their weights in the loss."""
-        if not self._has_pairs(epoch):
-            return self.query_modes, self.options.query_weights or [1.0] * len(self.query_modes)
-        modes = [mode for mode in self.query_modes if not mode.startswith("masked_")]
-        return modes, [1.0] * len(modes)
-
     @abstractmethod
     def request(self, record: int, mode: str, role: Role) -> Request:
         """The request for a record."""
@@ -298,7 +289,6 @@ class ContrastiveObjective(ABC):
         from idiomloss import candidate_masks
 
         records = self._anchors[list(anchors)].tolist()  # B
-        modes, query_weights = self._modes(epoch)
         # Each candidate's record, the anchor for which it was drawn (-1 = none), whether as its positive.
         drawn = [(record, -1, False) for record in records]
         if self._has_own_candidates(epoch):
@@ -320,7 +310,7 @@ class ContrastiveObjective(ABC):
             in_batch=self._in_batch,
             false_negatives=self._false_negatives,
         )
-        requests = [self.request(record, mode, "query") for mode in modes for record in records]
+        requests = [self.request(record, mode, "query") for mode in self.query_modes for record in records]
         first = len(requests)  # row of the first candidate
         requests += [self.request(c, mode, "document") for mode in self.document_modes for c in candidates]
         # A positive that is its anchor's own text is read once more, with dropout of its own, as SimCSE does.
@@ -334,9 +324,9 @@ class ContrastiveObjective(ABC):
             positive_weights = torch.tensor(of_candidates).expand(len(records), -1)
         if self._weights is not None:
             anchor_weights = torch.from_numpy(self._weights[list(anchors)]).float()
-        targets = _Targets(len(records), masks, query_weights, positive_weights, anchor_weights)
+        targets = _Targets(len(records), masks, positive_weights, anchor_weights)
         negatives = masks.negative.nonzero() + torch.tensor([0, first])
-        read = [*records * len(modes), *candidates * len(self.document_modes)]
+        read = [*records * len(self.query_modes), *candidates * len(self.document_modes)]
         return Batch(
             requests,
             [self.record_name(record) for record in records],
@@ -384,12 +374,9 @@ class ContrastiveObjective(ABC):
 
         targets: _Targets = batch.targets
         masks = targets.masks.to(embeddings.device)
-        all_weights = (targets.positive_weights, targets.anchor_weights)
-        weights = [
-            None if of_candidates is None else of_candidates.to(embeddings.device)
-            for of_candidates in all_weights
-        ]
-        query_weights = targets.query_weights
+        pair = (targets.positive_weights, targets.anchor_weights)
+        weights = [tensor if tensor is None else tensor.to(embeddings.device) for tensor in pair]
+        query_weights = self.options.query_weights or [1.0] * len(self.query_modes)
         first = targets.num_anchors * len(query_weights)
         queries_by_mode = embeddings[:first].chunk(len(query_weights))  # (B, D) each
         documents_by_mode = embeddings[first:].chunk(len(self.document_modes))  # (M, D) each

@@ -92,8 +92,6 @@ class IdioLinkOptions(ContrastiveOptions):
             )
         if self.pairs_every and self.tuples != "batch":
             yield "pairs_every needs tuples=batch; with others, every epoch has tuples"
-        if self.pairs_every and all(mode.startswith("masked_") for mode in self.query_mode):
-            yield "pairs_every needs a query_mode that does not hide the span"
         if not any(self.positive_weights.model_dump().values()):
             yield "positive_weights: with all weights 0 idiomatic anchors would have no loss"
         for field in ("redraw", "documents_as_queries"):

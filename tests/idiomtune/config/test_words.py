@@ -157,11 +157,6 @@ TRAIN = [
     (f"{RELEASED} | objective.redraw=true", "redraw=true|tuples=drawn"),
     (f"+protocol=cross_validation | data.fold=0 | {RELEASED}", RELEASED),
     ("objective.pairs_every=1", "pairs_every|tuples=batch"),
-    (
-        "+experiment=idiolink_ft | objective.query_mode=masked_span"
-        " | objective.query_weights=[1] | objective.pairs_every=1",
-        "pairs_every|query_mode",
-    ),
     ("+experiment=idiolink_ft | objective.drop_last=true", "drop_last=true|idioms_per_batch"),
     ("+experiment=idiolink_ft | trainer.accumulation=8", "trainer.accumulation=8|idioms_per_batch=8"),
     ("benchmark.epsilon.versions=any_word", "phrases=compound"),

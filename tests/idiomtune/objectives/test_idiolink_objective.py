@@ -160,10 +160,11 @@ def test_the_mask_is_named_where_a_mode_hides_spans(split: Split) -> None:
 
 
 def test_each_second_epoch_has_pairs_and_the_others_the_batches_as_they_are(split: Split) -> None:
-    """Each anchor with a positive, drawn anew, against all of the shuffled batch, without hidden spans."""
+    """Each anchor with a positive, drawn anew, against all of the shuffled batch."""
     records = [*split.queries, *split.documents]
     of_id = {record.id: record for record in records}
     options: dict[str, Any] = {"document_mode": ["sentence"], "positive_weights": {"sense": 1.0}}
+    options |= {"query_mode": ["span"], "query_weights": None}
     options |= {"tuples_": "batch", "loss": {"in_batch": "all", "false_negatives": "positive"}}
     plain, objective = alone(split, **options), alone(split, pairs_every=2, **options)
     for epoch in (1, 3):
