@@ -47,21 +47,15 @@ class ModelRun:
         model: a name, or a folder.
         folder: for what they write.
         options: of the section `model`, as overrides.
-        mask: what hides spans; None = the model's own token.
     """
 
-    def __init__(
-        self, model: str, folder: Path, options: Sequence[str] = (), mask: str | None = None
-    ) -> None:
+    def __init__(self, model: str, folder: Path, options: Sequence[str] = ()) -> None:
         self.model, self.folder, self.run = model, folder, folder / "run"
         self.section = [f"model.{option}" for option in options]
         self.loading: dict[str, Any] = {
             name: text.strip("'") for name, text in (option.split("=") for option in options)
         }
-        self.training = [
-            *("trainer.batch_size=16", "device=cpu", "benchmark=[idiolink]"),
-            *([] if mask is None else [f"objective.mask={mask}"]),
-        ]
+        self.training = ["trainer.batch_size=16", "device=cpu", "benchmark=[idiolink]"]
 
     def check(self) -> None:
         it.check("idiolink_ft", *self.section, *self.training, data="sample", model=self.model)

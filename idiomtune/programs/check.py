@@ -36,7 +36,7 @@ from idiomtune.training.regularization import check_remedies
 
 log = logging.getLogger(__name__)
 
-_NUM_STEPS = 6  # of the first two epochs, evenly spread, whose texts are looked at
+_NUM_STEPS = 6  # of the first epoch, evenly spread, whose texts are looked at
 _NUM_SHOWN = 3  # rows of the user's own data
 _MANY = 0.1  # warn of a larger share of texts that are read like others
 _RANK = 16  # of the adapters that are proposed
@@ -169,14 +169,11 @@ def _check_can_learn(objective: Objective, trainer: TrainerSettings, section: st
 
 
 def _some_batches(settings: TrainSettings, objective: Objective) -> Iterator[Batch]:
-    """The micro-steps of some steps of the first two epochs, evenly spread: one of these may be of pairs."""
-    trainer = settings.trainer
-    epochs = range(min(2, trainer.max_epochs))
-    steps = [(epoch, step) for epoch in epochs for step in objective.epoch_steps(epoch, trainer.accumulation)]
+    """The micro-steps of some steps of the first epoch, evenly spread."""
+    steps = objective.epoch_steps(0, settings.trainer.accumulation)
     chosen = np.unique(np.linspace(0, len(steps) - 1, min(_NUM_STEPS, len(steps))).round().astype(int))
     for number in chosen.tolist():
-        epoch, step = steps[number]
-        yield from (objective.batch(epoch, anchors) for anchors in step)
+        yield from (objective.batch(0, anchors) for anchors in steps[number])
 
 
 def _check_texts(settings: TrainSettings, objective: Objective) -> None:

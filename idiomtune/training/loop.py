@@ -137,7 +137,7 @@ def _try_longest_batch(training: Training) -> None:
             processes in any case: the others would wait for this one.
     """
     trainer, objective, device = training.trainer, training.objective, training.encoder.device
-    # One of two epochs may be of pairs, with fewer texts.
+    # One of two epochs may be of pairs, with another number of texts.
     epochs = training.state.epoch, training.state.epoch + 1
     steps = ((e, step) for e in epochs for step in objective.epoch_steps(e, trainer.accumulation))
     micro_steps = [(e, anchors) for e, step in steps for anchors in step]

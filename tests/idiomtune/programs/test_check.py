@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 
 from idiomtune.config import TrainSettings, check
-from idiomtune.programs.check import _some_batches
 from idiomtune.programs.check import check as check_data
-from idiomtune.training.objective import build_objective
 from tests.own_data import write
 from tests.programs import refused, run
 from tests.tiny_runs import composed
@@ -95,13 +93,6 @@ def test_warnings_are_counted_at_the_end(
         check_data(check(TrainSettings, composed("config", "+experiment=own", f"data.train={pairs}", *model)))
         counts.append("1 warning" in capsys.readouterr().out.splitlines()[-1])
     assert counts == [False, True]
-
-
-def test_texts_of_both_kinds_of_epochs_are_looked_at() -> None:
-    """Pairs have two queries and a document for each anchor; the second epoch has a hidden span as well."""
-    settings = check(TrainSettings, composed("config", "+experiment=idiolink_ft", "data=sample"))
-    batches = list(_some_batches(settings, build_objective(settings)))
-    assert {len(batch.requests) / len(batch.anchors) for batch in batches} == {3, 4}
 
 
 @pytest.mark.parametrize("pairs_every", [0, 2])

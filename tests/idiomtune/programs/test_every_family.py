@@ -31,7 +31,7 @@ def test_every_step_works(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
     options = [f"pooling={family.pooling}"]
     if list(FAMILIES).index(name) % 2:
         options += ["query_prompt='query: '", "document_prompt='passage: '"]
-    run = ModelRun(str(model), tmp_path, options, "something")
+    run = ModelRun(str(model), tmp_path, options)
     run.training.append("benchmark.idiolink.bm25_modes=[]")
     failed = {step: said for step, said in steps_of(run).items() if said.startswith("FAILED")}
     assert not failed

@@ -89,7 +89,7 @@ def test_the_cards_snippets_pass_spans_through_what_follows_the_pooling(tmp_path
     prompts = {"query": "query: ", "document": "passage: "}
     model = SentenceTransformer(modules=modules, prompts=prompts, default_prompt_name="query", device="cpu")
     model.save_pretrained(str(tmp_path / "model"), create_model_card=False)
-    run = ModelRun(str(tmp_path / "model"), tmp_path, mask="something")
+    run = ModelRun(str(tmp_path / "model"), tmp_path)
     run.train()
     run.snippets()
     record = json.loads((run.run / "run.json").read_text())
