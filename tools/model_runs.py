@@ -62,7 +62,7 @@ class ModelRun:
 
     def train(self) -> None:
         options = {"data": "sample", "model": self.model, "run_dir": self.run}
-        short = ["trainer.max_steps=2", "eval.every=1"]
+        short = ["trainer.max_steps=2", "eval.every=2"]
         it.train("idiolink_ft", *self.section, *self.training, *short, **options)
 
     def resume(self) -> None:
