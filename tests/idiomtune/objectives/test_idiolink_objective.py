@@ -176,6 +176,8 @@ def test_each_second_epoch_has_pairs_and_the_others_the_batches_as_they_are(spli
     assert sorted(flat(objective.epoch_steps(0, 1))) == sorted(flat(plain.epoch_steps(0, 1)))
     anchors = objective.epoch_steps(0, 1)[0][0]
     assert len({records[anchor].idiom for anchor in anchors}) == 6
+    two_modes = {"query_mode": ["span", "masked_sentence"], "query_weights": [1.0, 0.5]}
+    assert len(alone(split, pairs_every=2, **(options | two_modes)).batch(0, anchors).requests) == 3 * 48
     batch = objective.batch(0, anchors)
     assert [r.pooling for r in batch.requests] == ["span"] * 48 + ["sentence"] * 48
     vectors, result = vectors_for(objective, batch)

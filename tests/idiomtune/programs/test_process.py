@@ -217,7 +217,7 @@ check = lambda: it.check("idiolink_ft", data="sample", model=sys.argv[1])
 evaluate = lambda: it.evaluate(sys.argv[1], "idiolink", data="sample", device="cpu")
 calls = {
     lambda: it.Encoder: [0.9],
-    check: [0.02 * n for n in range(1, 13)],
+    check: [0.9, *(0.02 * n for n in range(1, 13))],
     evaluate: [0.01, 1.8],
 }
 for call, delays in calls.items():
@@ -232,8 +232,9 @@ for call, delays in calls.items():
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    call()
     print("interrupted:", ends.count("interrupted"))
+for call in calls:
+    call()
 """
 
 
@@ -248,9 +249,8 @@ def test_after_an_interrupt_anywhere_the_next_call_works(tiny_path: Path) -> Non
     """In the first import of torch and others, in composing, and later."""
     done = python(INTERRUPTED, str(tiny_path))
     assert done.returncode == 0, done.stderr
-    encoder, check, _ = map(int, re.findall(r"^interrupted: (\d+)$", done.stdout, re.MULTILINE))
-    assert encoder == 1
-    assert check > 5
+    _, by_check, _ = map(int, re.findall(r"^interrupted: (\d+)$", done.stdout, re.MULTILINE))
+    assert by_check > 5
 
 
 @pytest.mark.slow
