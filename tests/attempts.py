@@ -73,7 +73,7 @@ def attempted(attempt: Attempt) -> Outcome:
     composed("config", *attempt.options)  # kept here, so that it is there in the children
     with patch.object(forks, "in_child", forks.in_whole_child):
         child = forks.Child(lambda: sys.exit(_run(attempt)))
-    status = child.wait(300)
+    status = child.wait(500)
     lines = child.said()[1].splitlines()
     return Outcome(
         killed=status in (-signal.SIGKILL, -signal.SIGXFSZ),

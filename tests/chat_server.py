@@ -7,9 +7,11 @@ import random
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from threading import Lock, Thread
 from typing import Any
+
+from tests.fake_hub import QuietServer
 
 # Expression → a form of it, and plain words for it.
 EXPRESSIONS = {
@@ -141,7 +143,7 @@ def chat_server() -> Iterator[ChatServer]:
         def log_message(self, *_: Any) -> None:
             """Nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = QuietServer(("127.0.0.1", 0), Handler)
     Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     chat.address = f"http://127.0.0.1:{server.server_port}/v1"
     try:

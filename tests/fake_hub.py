@@ -75,6 +75,13 @@ class FakeHub:
         return sum(part in request for request in self.requests)
 
 
+class QuietServer(ThreadingHTTPServer):
+    """One that shows no traceback when a client has not waited for an answer."""
+
+    def handle_error(self, *_: object) -> None:
+        pass
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     hub: FakeHub
@@ -239,7 +246,7 @@ def serve(folders: Mapping[str, Path] | None = None) -> Iterator[FakeHub]:
             for path in folder.rglob("*")
             if path.is_file()
         }
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": hub}))
+    server = QuietServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": hub}))
     hub.url = f"http://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()

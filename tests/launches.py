@@ -17,7 +17,7 @@ from tests.tiny_runs import composed
 EVALUATION = "tests.process_jobs:evaluation"  # the job whose options are those of `idiomtune evaluate`
 
 
-def launch(count: int, function: str, *, limit: float = 120, **arguments: Any) -> list[tuple[int, str]]:
+def launch(count: int, function: str, *, limit: float = 500, **arguments: Any) -> list[tuple[int, str]]:
     """Exit status and output of each process, by number; a negative status is a signal's.
 
     Args:
@@ -38,7 +38,7 @@ def launch(count: int, function: str, *, limit: float = 120, **arguments: Any) -
     deadline = time.monotonic() + limit
     while None in (statuses := [child.poll() for child in children]):
         if any(statuses):  # as a launcher does: one has failed, so all are to end
-            deadline = min(deadline, time.monotonic() + 20)
+            deadline = min(deadline, time.monotonic() + 120)
         if time.monotonic() > deadline:
             for child in children:
                 child.send_signal(signal.SIGKILL)

@@ -29,7 +29,7 @@ def program_env(changes: Mapping[str, str | None] | None = None) -> dict[str, st
 def run(
     *arguments: str,
     cwd: Path = ROOT,
-    timeout: float = 300,
+    timeout: float = 500,
     environment: Mapping[str, str | None] | None = None,
     cold: bool = False,
 ) -> subprocess.CompletedProcess[str]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import shutil
-import time
 from pathlib import Path
 
 import pytest
@@ -27,7 +27,7 @@ SHARE = {"train": (400, 250), "learn": (100, 60)}
 
 @pytest.fixture
 def counts() -> Counts:
-    return Counts(deadline=time.monotonic() + 300)
+    return Counts(deadline=math.inf)
 
 
 def assert_harmed(counts: Counts, name: str, *kinds: str) -> None:

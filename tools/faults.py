@@ -46,7 +46,7 @@ from tools.harmed import Harm
 
 Harmful = TypeVar("Harmful")
 ERRORS = ("EIO", "ENOSPC", "EINTR", "MemoryError")
-_SECONDS = 60  # after which a program hangs
+_SECONDS = 500  # after which a program hangs, beside whatever else runs on the machine
 PEERS, MODELS = "train, two processes", "models"
 ROLES: tuple[Role, ...] = ("query", "document")
 _TOKEN, _REPO = "hf_token_of_mine", "me/idioms"

@@ -183,9 +183,9 @@ class Peer(Processes):
 
     def all(self, value: Any) -> list[Any]:
         self.board[self.rank] = value
-        self.barrier.wait(30)
+        self.barrier.wait(500)
         found = [self.board[rank] for rank in range(self.count)]
-        self.barrier.wait(30)
+        self.barrier.wait(500)
         return found
 
     def from_main(self, compute: Callable[[], Any]) -> Any:

@@ -3,8 +3,6 @@
 import contextlib
 import gzip
 import json
-import mmap
-import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -269,38 +267,6 @@ def test_data_that_cannot_be_trained_on_is_refused(
     monkeypatch.chdir(tmp_path)
     files = [str(write(Path(f"{n}.csv"), content)) for n, content in enumerate(contents)]
     refused(lambda: read(**{"train": files, **options}), *named)
-
-
-@pytest.mark.slow
-def test_texts_of_large_tables_are_not_held_in_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Pairs of 400 characters: numbers of them alone are held."""
-    num, filler = 80_000, " word" * 40
-    monkeypatch.setattr(text_table, "MAX_IN_MEMORY", 1)
-
-    def write_pairs(path: Path, num_rows: int) -> list[str]:
-        columns = {
-            name: [f"{kind} {row}{filler}" for row in range(num_rows)]
-            for name, kind in (("anchor", "question"), ("positive", "answer"))
-        }
-        pyarrow.parquet.write_table(pyarrow.table(columns), path)
-        return [str(path)]
-
-    def held() -> int:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
-
-    read(train=write_pairs(tmp_path / "small.parquet", 1000))  # what the libraries take for themselves
-    files = write_pairs(tmp_path / "pairs.parquet", num)
-    before = held()
-    splits = read(train=files)
-    memory, train = held() - before, splits.train
-    assert isinstance(train.store.text, mmap.mmap)
-    assert len(train) + len(splits.val) == num
-    last = train.store.read_text(train.texts(len(train) - 1)[1])
-    assert last.startswith(f"answer {train.rows[-1]} word")
-    assert memory / num < 250  # with the texts it would be more than 400
 
 
 def test_reading_loads_no_model() -> None:

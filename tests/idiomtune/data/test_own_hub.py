@@ -39,7 +39,7 @@ def loaded(url: str, home: Path, *names: str, offline: bool = False) -> list[Any
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=500,
         check=True,
     )
     return [json.loads(line) for line in done.stdout.splitlines()]

@@ -293,7 +293,7 @@ def shown_by(tmp_path: Path) -> Callable[[str], str]:
         still = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run")
         quiet = ("--disable-background-networking", "--disable-component-update", "--disable-sync")
         command = [browser, *still, *quiet, profile, "--dump-dom", address]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=True)
         return done.stdout.partition('<script type="application/json"')[0]
 
     return open_page

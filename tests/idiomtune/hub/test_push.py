@@ -375,7 +375,7 @@ def test_without_rights_nothing_is_made(finished: Path, hub: FakeHub, monkeypatc
     refused(lambda: push(finished, repo_id="others/idioms"), "others/idioms", "403")
     with monkeypatch.context() as patched:
         patched.setattr("idiomtune.hub.push._QUESTION_TIMEOUT", 0.05)
-        hub.failures = [Failure("/api/whoami-v2", 200, times=1, seconds=0.5)]
+        hub.failures = [Failure("/api/whoami-v2", 200, times=1, seconds=5)]
         refused(lambda: push(finished), "timed out")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     refused(lambda: push(finished), "HF_HUB_OFFLINE")

@@ -6,8 +6,8 @@ import io
 import itertools
 import json
 import logging
+import os
 import re
-import tracemalloc
 from collections.abc import Sequence
 from datetime import date
 from functools import partial
@@ -197,14 +197,15 @@ def test_a_line_that_is_no_token_with_a_tag_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["t.csv", "t.jsonl"])
 def test_a_long_table_is_not_held(tmp_path: Path, name: str) -> None:
+    """When its first row is there, the last ones have not been read: they may still be cut off."""
     path, rows = tmp_path / name, [{"id": str(i), "text": "word " * 200} for i in range(1000)]
     path.write_bytes(delimited(rows, ",") if name == "t.csv" else json_lines(rows))
-    tracemalloc.start()
-    try:
-        assert sum(1 for _ in read_rows(path)) == len(rows)
-        assert tracemalloc.get_traced_memory()[1] < path.stat().st_size / 10
-    finally:
-        tracemalloc.stop()
+    content = path.read_bytes()
+    half = content.index(b"\n", len(content) // 2) + 1
+    reading = read_rows(path)
+    num_rows = len([next(reading)])
+    os.truncate(path, half)
+    assert num_rows + len(list(reading)) == content[:half].count(b"\n") - (name == "t.csv")
 
 
 def test_rows_as_records(tmp_path: Path) -> None:

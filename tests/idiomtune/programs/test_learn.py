@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import errno
 import json
-import os
-import random
 import shutil
 import signal
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -37,9 +34,9 @@ from idiomtune.programs import learn as recipe
 from idiomtune.programs.learn import find_sentences, learn, targets, unmarked_requests
 from idiomtune.requests import Request
 from idiomtune.training import loop
-from tests.forks import Child, program
 from tests.own_data import write
-from tests.programs import program_env
+from tests.programs import ROOT
+from tests.programs import run as run_program
 from tests.tiny_models import constant_gate
 from tests.tiny_runs import at_loss, composed, die, terminate
 
@@ -60,7 +57,6 @@ WITHOUT = ["The ice melts slowly.", "A cat slept on the mat.", "He reads the pap
 TOKENS = {"sentences": 4, "steps": 6}
 WEIGHTS = {"into": "weights", "sentences": 4, "epochs": 30, "learning_rate": 5e-4, "precision": "fp32"}
 Learn = Callable[..., Path]
-KILLS = int(os.environ.get("OUTPUT_KILLS", "1"))  # at random times
 
 
 @pytest.fixture
@@ -234,7 +230,7 @@ def test_a_full_disk_costs_what_is_not_saved(
 
 
 @pytest.mark.parametrize("into", ["tokens", "weights"])
-def test_killed_at_random_it_ends_as_if_it_had_not_been(
+def test_killed_anywhere_it_ends_as_if_it_had_not_been(
     into: str, tmp_path: Path, glossary: Path, tiny_path: Path
 ) -> None:
     """Bit for bit, and nothing is left of what was killed."""
@@ -249,25 +245,25 @@ def test_killed_at_random_it_ends_as_if_it_had_not_been(
     ]
     options += ["model.glossary_gate=false", f"into={into}", "model=pretrained", f"model.path={tiny_path}"]
 
-    def start(output: str) -> Child:
-        return program(["-m", "train.learn", *options, f"output={output}"], cwd=tmp_path, env=program_env())
+    def start(output: str, at: int | None = None) -> int:
+        """The status of a start that is killed at an operation on files of that number."""
+        harm = {
+            "watch": [str(tmp_path / name) for name in (output, f".{output}")],
+            "at": at,
+            "count": "points",
+        }
+        command = ["tools.harmed", json.dumps(harm), "train.learn", *options, f"output={output}"]
+        return run_program(*command, cwd=tmp_path, environment={"PYTHONPATH": str(ROOT)}).returncode
 
-    began = time.monotonic()
-    assert start("whole").wait(200) == 0
-    seconds = time.monotonic() - began
-    for _ in range(KILLS):
-        status = -signal.SIGKILL
-        while status == -signal.SIGKILL:
-            child = start("cut")
-            time.sleep(random.uniform(0.4, 1.2) * seconds)
-            child.send_signal(signal.SIGKILL)
-            status = child.wait(30)
-            if (tmp_path / "cut").exists():  # if at all, complete
-                assert files_of(tmp_path / "cut") == files_of(tmp_path / "whole")
-        if status:  # it was complete, and was killed after
-            assert "output=cut: " in child.said()[1].splitlines()[-1]
-        assert not list(tmp_path.glob(".*"))
-        shutil.rmtree(tmp_path / "cut")
+    assert start("whole") == 0
+    num_operations = len((tmp_path / "points").read_text().splitlines())
+    for part in (0.5, 0.1, 0.2):  # the later ones are of what the earlier left to do
+        assert start("cut", int(part * num_operations)) == -signal.SIGKILL
+        if (tmp_path / "cut").exists():  # if at all, complete
+            assert files_of(tmp_path / "cut") == files_of(tmp_path / "whole")
+    assert start("cut") == 0
+    assert files_of(tmp_path / "cut") == files_of(tmp_path / "whole")
+    assert not list(tmp_path.glob(".*"))
 
 
 def test_another_command_does_not_resume_it(into_tokens: Learn, monkeypatch: pytest.MonkeyPatch) -> None:

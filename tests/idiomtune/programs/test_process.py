@@ -177,14 +177,14 @@ def test_a_second_program_is_refused_at_once() -> None:
 
     def first() -> str:
         entered.set()
-        assert leave.wait(30)
+        assert leave.wait(500)
         with pytest.raises(it.UserError, match="in progress"):
             it.check()
         return "done"
 
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(run_alone(first))
-        assert entered.wait(30)
+        assert entered.wait(500)
         for call in CALLS.values():
             with pytest.raises(it.UserError, match="in progress"):
                 call("run", "tiny")

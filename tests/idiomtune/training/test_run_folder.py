@@ -181,7 +181,7 @@ def test_how_a_program_ends(
         "run.checked_settings = task\n"
         f"run.main('train', ['run_dir=run', *{arguments!r}])\n"
     )
-    done = run(str(tmp_path / "start.py"), cwd=tmp_path, environment={"PYTHONPATH": str(ROOT)}, timeout=60)
+    done = run(str(tmp_path / "start.py"), cwd=tmp_path, environment={"PYTHONPATH": str(ROOT)})
     assert done.returncode == status
     assert named in done.stderr
     assert "Traceback" not in done.stderr
