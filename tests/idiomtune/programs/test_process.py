@@ -6,10 +6,9 @@ import gc
 import logging
 import os
 import random
-import re
+import runpy
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 import warnings
@@ -17,6 +16,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ from hydra.core.singleton import Singleton
 import idiomtune as it
 from idiomtune.encoder.glossary import UsageClassifier
 from idiomtune.programs.process import run_alone
-from tests.programs import ROOT
+from tests.forks import Child
 
 pytestmark = pytest.mark.usefixtures("in_folder", "undrawn")
 
@@ -205,69 +205,55 @@ def test_an_interrupt_that_becomes_an_error_is_an_interrupt() -> None:
         run_alone(careless)()
 
 
-INTERRUPTED = """
-import signal, sys
-import idiomtune as it
+def calls_of(work: Callable[[], object], interrupt_at: int = 0) -> int:
+    """How many functions of this project it calls; Ctrl-C comes at one of them."""
+    number, package = 0, str(Path(it.__file__).parent)
 
-def interrupt(*_):
-    signal.raise_signal(signal.SIGINT)
+    def on_event(frame: FrameType, event: str, _: object) -> None:
+        nonlocal number
+        if event == "call" and frame.f_code.co_filename.startswith(package):
+            number += 1
+            if number == interrupt_at:
+                sys.setprofile(None)
+                signal.raise_signal(signal.SIGINT)
 
-signal.signal(signal.SIGALRM, interrupt)
-check = lambda: it.check("idiolink_ft", data="sample", model=sys.argv[1])
-evaluate = lambda: it.evaluate(sys.argv[1], "idiolink", data="sample", device="cpu")
-calls = {
-    lambda: it.Encoder: [0.9],
-    check: [0.9, *(0.02 * n for n in range(1, 13))],
-    evaluate: [0.01, 1.8],
-}
-for call, delays in calls.items():
-    ends = []
-    for delay in delays:
-        signal.setitimer(signal.ITIMER_REAL, delay)
-        try:
-            call()
-            ends.append("done")
-        except KeyboardInterrupt:
-            ends.append("interrupted")
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    print("interrupted:", ends.count("interrupted"))
-for call in calls:
-    call()
-"""
-
-
-def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", code, *arguments]
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False)
+    sys.setprofile(on_event)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return number
 
 
 @pytest.mark.slow
-def test_after_an_interrupt_anywhere_the_next_call_works(tiny_path: Path) -> None:
-    """In the first import of torch and others, in composing, and later."""
-    done = python(INTERRUPTED, str(tiny_path))
-    assert done.returncode == 0, done.stderr
-    _, by_check, _ = map(int, re.findall(r"^interrupted: (\d+)$", done.stdout, re.MULTILINE))
-    assert by_check > 5
+@pytest.mark.parametrize("name", ["check", "evaluate"])
+def test_after_an_interrupt_anywhere_the_next_call_works(name: str, tiny_path: Path) -> None:
+    """In composing, in reading, in a forward pass, and later."""
+
+    def work() -> object:
+        return CALLS[name](None, str(tiny_path))
+
+    work()  # what is done once in a process
+    number = calls_of(work)
+    for part in range(1, 10):
+        with pytest.raises(KeyboardInterrupt):
+            calls_of(work, number * part // 10)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    work()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("program", "delay"), [("check", 0.3), ("report", 0.3)])
-def test_a_program_that_is_interrupted_says_so(program: str, delay: float, tiny_path: Path) -> None:
-    arguments, ended = {  # and the status if it ended before it was interrupted
-        "check": (["idiolink_ft", "data=sample", f"model={tiny_path}"], 0),
-        "report": (["nowhere"], 2),
-    }[program]
-    done = python(
-        "import runpy, signal, sys\n"
-        "signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))\n"
-        f"import idiomtune\nsignal.setitimer(signal.ITIMER_REAL, {delay})\n"
-        f"sys.argv = ['idiomtune', {program!r}, *{arguments!r}]\n"
-        "try:\n    runpy.run_module('idiomtune', run_name='__main__')\n"
-        "finally:\n    signal.setitimer(signal.ITIMER_REAL, 0)\n"
-    )
-    assert done.returncode in (130, ended), done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.returncode == ended or "interrupted" in done.stderr
+@pytest.mark.parametrize("part", [0.2, 0.5, 0.8])
+def test_a_program_that_is_interrupted_says_so(part: float, tiny_path: Path) -> None:
+    def start() -> None:
+        sys.argv = ["idiomtune", "check", "idiolink_ft", "data=sample", f"model={tiny_path}"]
+        runpy.run_module("idiomtune", run_name="__main__")
+
+    def interrupted() -> None:
+        start()
+        calls_of(start, int(calls_of(start) * part))
+
+    child = Child(interrupted)
+    assert child.wait(500) == 130, child.said()
+    assert "interrupted" in child.said()[1]
+    assert "Traceback" not in child.said()[1]
