@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 from tokenizers.pre_tokenizers import ByteLevel
-from transformers import CLIPConfig, CLIPImageProcessor, CLIPModel, CLIPTokenizer
+from transformers import CLIPConfig, CLIPImageProcessorPil, CLIPModel, CLIPTokenizer
 
 
 def save_tiny_clip(folder: Path) -> Path:
@@ -15,7 +15,7 @@ def save_tiny_clip(folder: Path) -> Path:
     vocab = {piece: i for i, piece in enumerate([*characters, *(f"{c}</w>" for c in characters)])}
     vocab |= {"<|startoftext|>": len(vocab), "<|endoftext|>": len(vocab) + 1}
     CLIPTokenizer(vocab=vocab, merges=[]).save_pretrained(folder)
-    CLIPImageProcessor(size={"shortest_edge": 16}, crop_size={"height": 16, "width": 16}).save_pretrained(
+    CLIPImageProcessorPil(size={"shortest_edge": 16}, crop_size={"height": 16, "width": 16}).save_pretrained(
         folder
     )
     torch.manual_seed(0)

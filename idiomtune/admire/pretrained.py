@@ -69,7 +69,7 @@ class ClipTowers(nn.ModuleList):
     """
 
     def __init__(self, clip: ClipOptions) -> None:
-        kinds = (transformers.CLIPModel, transformers.CLIPTokenizer, transformers.CLIPImageProcessor)
+        kinds = (transformers.CLIPModel, transformers.CLIPTokenizer, transformers.CLIPImageProcessorPil)
         model, *others = load_pretrained("clip.path", clip.path, clip.revision, *kinds)
         layers, trained = model.text_model.encoder.layers, clip.trained_layers
         if trained > len(layers):

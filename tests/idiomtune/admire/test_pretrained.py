@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
-from transformers import CLIPImageProcessor
+from transformers import CLIPImageProcessorPil
 
 from idiomtune.admire import ClipOptions
 from idiomtune.admire.pretrained import ClipTowers
@@ -58,7 +58,7 @@ def test_features_are_the_models_own(towers: ClipTowers, clip_path: Path) -> Non
     features = towers.images(paths)
     assert not features.requires_grad
     with Image.open(paths[3]) as image:
-        pixels = CLIPImageProcessor.from_pretrained(clip_path)(image.convert("RGB"), return_tensors="pt")
+        pixels = CLIPImageProcessorPil.from_pretrained(clip_path)(image.convert("RGB"), return_tensors="pt")
     alone = towers.model.get_image_features(**pixels).pooler_output[0]
     torch.testing.assert_close(features[3], alone, atol=1e-6, rtol=0)
     assert torch.equal(towers.images([paths[3]])[0], features[3])
