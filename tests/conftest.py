@@ -103,6 +103,13 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _auto_is_float32() -> Iterator[None]:
+    """`precision=auto` measures which precision is faster, on some processors: no test may depend on that."""
+    with patch("idiomtune.encoder.device.has_bf16_instructions", lambda: False):
+        yield
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _no_page() -> Iterator[Callable[..., object]]:
     """A finished run's last screen takes a third of the time of a run; a program's figures as long."""

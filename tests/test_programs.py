@@ -50,7 +50,7 @@ def test_the_first_run_gains_and_shows_a_query_and_its_best_model_gives_its_scor
     folder, modes = tmp_path / "run", "benchmark.idiolink.query_modes=[sentence,span]"
     # IDIOM_DATA points nowhere: data=sample must not care.
     done = run(
-        *(*command.split(), modes, "device=cpu", f"run_dir={folder}"),
+        *(*command.split(), modes, "device=cpu", "precision=fp32", f"run_dir={folder}"),
         environment={"IDIOM_DATA": "/nonexistent"},
         cold=True,
     )

@@ -81,7 +81,7 @@ def test_threads_and_a_busy_machine_are_told(
 def test_measuring_a_layer_changes_nothing() -> None:
     before = torch.get_rng_state(), torch.get_num_threads()
     times_as_fast_in_bf16.cache_clear()
-    assert 0.01 < times_as_fast_in_bf16() < 100
+    assert times_as_fast_in_bf16() > 0
     assert torch.equal(torch.get_rng_state(), before[0])
     assert torch.get_num_threads() == before[1]
 
