@@ -45,6 +45,8 @@ def execute(notebook: Any, folder: Path) -> None:
     client = NotebookClient(
         notebook,
         timeout=3600,
+        startup_timeout=600,  # of a busy machine
+        iopub_timeout=600,
         record_timing=False,
         coalesce_streams=True,
         resources={"metadata": {"path": str(folder)}},

@@ -85,22 +85,22 @@ def train(folder):
     return it.train(data=rows, val=rows[:5], model={str(tiny_path)!r}, device="cpu", run_dir=folder,
                     trainer={{"max_epochs": 6, "batch_size": 4}}, eval={{"every": "end", "cache": False}})
 """
-    manager, client = start_new_kernel(env=environment, cwd=str(tmp_path))
+    manager, client = start_new_kernel(600, env=environment, cwd=str(tmp_path))
 
     def status_of(code: str) -> str:
-        reply = client.execute_interactive(code, timeout=300, output_hook=lambda _: None)
+        reply = client.execute_interactive(code, timeout=600, output_hook=lambda _: None)
         return str(reply["content"]["status"])
 
     try:
         assert status_of(start) == "ok"
         message = client.execute("train('a')", stop_on_error=False)  # of what comes next
         steps = tmp_path / "a" / "metrics.jsonl"
-        deadline = time.monotonic() + 200
+        deadline = time.monotonic() + 600
         while not (steps.is_file() and steps.stat().st_size):  # its first step
             assert time.monotonic() < deadline, "no step"
             time.sleep(0.02)
         manager.interrupt_kernel()
-        while (reply := client.get_shell_msg(timeout=200))["parent_header"]["msg_id"] != message:
+        while (reply := client.get_shell_msg(timeout=600))["parent_header"]["msg_id"] != message:
             pass
         assert (reply["content"]["status"], reply["content"]["ename"]) == ("error", "Interrupted")
         assert it.Run(tmp_path / "a").status == "interrupted"

@@ -208,6 +208,8 @@ def test_the_real_wandb_offline(tmp_path: Path, options: list[str], monkeypatch:
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     monkeypatch.setenv("WANDB_CONFIG_DIR", str(tmp_path / "config"))
     monkeypatch.setenv("WANDB_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("WANDB__SERVICE_WAIT", "300")  # seconds, on a busy machine
+    monkeypatch.setenv("WANDB_INIT_TIMEOUT", "300")
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     folder = tmp_path / "run"
     train(folder, [*options, FEW_CHECKS, "tracking=wandb", "trainer.max_steps=3", FOREVER])
