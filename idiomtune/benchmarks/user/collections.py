@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,10 +15,10 @@ from torch import Tensor
 
 from idiomtune.benchmarks.retrieval import tie_break
 from idiomtune.benchmarks.user import Mode
-from idiomtune.data.user.forms import DOCUMENTS, JUDGEMENTS, QUERIES, Form, normalise
+from idiomtune.data.user.forms import DOCUMENTS, JUDGEMENTS, QUERIES, UNREAD, Form, normalise
 from idiomtune.data.user.table import UserRecord, UserTable, unique
 from idiomtune.errors import UserError
-from idiomtune.io.files import is_file, is_folder, list_names, raise_problems
+from idiomtune.io.files import is_file, is_folder, list_names, one_line, raise_problems
 from idiomtune.io.tables import Row, read_rows, text_lines_of
 from idiomtune.requests import Request, Role
 
@@ -74,6 +75,11 @@ def span_note(requests: Iterable[Request], key: str) -> list[str]:
     return [f"{key}: {have.count(False)} of {len(have)} texts have no span and are embedded as a whole"]
 
 
+def normal_text(text: str) -> str:
+    """A text as copies are compared: composed letters, single blanks; case counts."""
+    return " ".join(unicodedata.normalize("NFC", text).split())
+
+
 _CORPUS = ("corpus", "collection", "documents", "docs")
 _QUERIES = ("queries", "topics")
 _JUDGEMENTS = ("qrels", "default", "judgements", "judgments")
@@ -81,6 +87,9 @@ _TABLES = (".jsonl", ".ndjson", ".tsv", ".csv", ".parquet", ".xlsx")
 _PLAIN = (".tsv", ".txt", ".trec", ".qrels")  # lines of fields between tabs or blanks
 _SHARD = re.compile(r"-\d+-of-\d+$")
 _USUAL_SPLIT = "test"
+_NO_ID = "N/A"  # in BRIGHT's lists of excluded documents: none
+_NO_COLUMNS = {*UNREAD, "iteration"}  # of TREC's judgements, the second
+_IGNORE = "benchmark.own_retrieval.missing=ignore leaves it out"
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -119,6 +128,15 @@ class Collection:
         return tie_break(self.ids)
 
 
+def warn_of_own_texts(name: str, collection: Collection, advice: str = "") -> None:
+    """Warn of queries that find a copy of themselves: a document with their own text is relevant."""
+    texts = [normal_text(document.text) for document in collection.documents]
+    has_own = [normal_text(q.text.text) in {texts[n] for n in q.grades} for q in collection.queries]
+    if any(has_own):
+        counts = f"{sum(has_own)} of {len(has_own)}"
+        log.warning("%s: %s queries find their own text, which is relevant to them%s", name, counts, advice)
+
+
 def read_collection(
     name: str,
     folder: Path,
@@ -137,8 +155,8 @@ def read_collection(
         judgements: which of several files of judgements, such as `test`; None for the only one, or `test`.
         instruction: before queries whose row has none.
         missing: `ignore` = leave out judgements of queries and documents that do not exist.
-        exclude_self: a document with the query's id is not a result of the query (as in BEIR, where some
-            queries are documents of the corpus); a query with nothing else to find is not scored.
+        exclude_self: a document with the query's id (as in BEIR, where some queries are documents of the
+            corpus) or text is not a result of the query; a query with nothing else to find is not scored.
 
     Raises:
         UserError: naming file, row and field of all problems in a file.
@@ -149,6 +167,7 @@ def read_collection(
     judged = _judgement_files(folder, judgements)
 
     check, check_query = unique(), unique()
+    not_read: list[str] = []  # columns
 
     def document(record: UserRecord) -> tuple[str, Request]:
         return check(record, record.name("id")), request_of(record, role="document")
@@ -156,11 +175,19 @@ def read_collection(
     def query(record: UserRecord) -> tuple[str, UserQuery]:
         id_ = check_query(record, record.name("id"))
         request = request_of(record, instruction=instruction)
-        return id_, UserQuery(id_, request, {}, record.optional_name("group"))
+        excluded = record.list_in("excluded") if record.has("excluded") else []
+        excluded = [str(document) for document in excluded if document != _NO_ID]
+        if (absent := next((id_ for id_ in excluded if id_ not in positions), None)) and missing != "ignore":
+            raise record.error("excluded", f"there is no document {absent!r}; {_IGNORE}")
+        left_out = [positions[document] for document in excluded if document in positions]
+        return id_, UserQuery(id_, request, {}, record.optional_name("group"), left_out=left_out)
 
-    documents = dict(_read(corpus, DOCUMENTS, ("id text", "id title text"), document))
+    documents = dict(_read(corpus, DOCUMENTS, ("id text", "id title text"), document, not_read))
     positions = {id_: position for position, id_ in enumerate(documents)}
-    queries = dict(_read(query_files, QUERIES, ("id text",), query))
+    same_text: dict[str, list[int]] = {}  # normal text → positions
+    for position, request in enumerate(documents.values()):
+        same_text.setdefault(normal_text(request.text), []).append(position)
+    queries = dict(_read(query_files, QUERIES, ("id text",), query, not_read))
 
     ignored: dict[str, None] = {}
 
@@ -173,30 +200,58 @@ def read_collection(
             if missing == "ignore":
                 ignored[f"{role} {absent}"] = None
                 return
-            advice = "benchmark.own_retrieval.missing=ignore leaves the judgement out"
-            raise record.error(role, f"there is no {role} {absent!r}; {advice}")
-        if position in queries[query].grades:
-            raise record.error("document", f"{document!r} is judged twice for the query {query!r}")
-        queries[query].grades[position] = grade
+            raise record.error(role, f"there is no {role} {absent!r}; {_IGNORE}")
+        if (first := queries[query].grades.setdefault(position, grade)) != grade:
+            raise record.error(
+                "document", f"{document!r} has the grades {first:g} and {grade:g} for the query {query!r}"
+            )
 
     layouts = ("query document", "query document relevance", "query iteration document relevance")
-    for _ in _read(judged, JUDGEMENTS, layouts, judge):
-        pass
+    num_judgements = sum(1 for _ in _read(judged, JUDGEMENTS, layouts, judge, not_read))
     if ignored:
         log.warning(
             "%s: judgements of what does not exist are left out: %s", folder, list_names([*ignored], 3)
         )
     scored = []
     for searched in queries.values():
-        itself = positions.get(searched.id) if exclude_self else None
-        if grades := {n: grade for n, grade in searched.grades.items() if grade > 0 and n != itself}:
-            left_out = () if itself is None else (itself,)
-            scored.append(replace(searched, grades=grades, left_out=left_out))
+        left_out = {*searched.left_out}
+        if exclude_self:
+            left_out |= {positions.get(searched.id), *same_text.get(normal_text(searched.text.text), ())} - {
+                None
+            }
+        if grades := {n: grade for n, grade in searched.grades.items() if grade > 0 and n not in left_out}:
+            scored.append(replace(searched, grades=grades, left_out=sorted(left_out)))
     if not scored:
         but = " other than itself (benchmark.own_retrieval.exclude_self=true)" if exclude_self else ""
         raise UserError(f"no query has a relevant document{but}: nothing can be scored", file=judged[0])
     files = [*corpus, *query_files, *judged]
-    return Collection(name, [*documents], [*documents.values()], scored, len(queries) - len(scored), files)
+    copies = f", {len(documents) - len(same_text)} of them copies" * (len(same_text) < len(documents))
+    read = f"{len(documents)} documents{copies}, {len(queries)} queries, {num_judgements} judgements"
+    shown = ", ".join(dict.fromkeys(path.relative_to(folder).as_posix() for path in judged))
+    log.info("%s: %s (%s)", folder, read, shown)
+    if not_read := [*not_read, *_other_files(folder, files)]:
+        log.info("%s: not read: %s", folder, list_names(not_read))
+    collection = Collection(
+        name, [*documents], [*documents.values()], scored, len(queries) - len(scored), files
+    )
+    warn_of_own_texts(str(folder), collection, "; benchmark.own_retrieval.exclude_self=true leaves it out")
+    return collection
+
+
+def _other_files(folder: Path, files: Sequence[Path]) -> Iterator[str]:
+    """What a folder has beside these files, such as another split; not hidden files and those about it."""
+    for path in sorted(folder.iterdir()):
+        if path.is_dir() and any(path in file.parents for file in files):
+            yield from (f"{path.name}/{name}" for name in _other_files(path, files))
+        elif path not in files and not path.name.startswith((".", "README", "LICENSE")):
+            yield path.name
+
+
+def unread_columns(table: UserTable) -> list[str]:
+    """The columns of a table that have no role, or are not the first with theirs."""
+    read = {columns[0] for names in table.kinds.values() for columns in names.values()}
+    every = dict.fromkeys(column for header in table.kinds for column in header)
+    return [one_line(name) for name in every if not (name in read or normalise(name) in _NO_COLUMNS)]
 
 
 def _unpack(path: Path) -> Path:
@@ -239,12 +294,17 @@ def _judgement_files(folder: Path, split: str | None) -> list[Path]:
 
 
 def _read(
-    paths: Sequence[Path], form: Form, layouts: Sequence[str], make: Callable[[UserRecord], T]
+    paths: Sequence[Path],
+    form: Form,
+    layouts: Sequence[str],
+    make: Callable[[UserRecord], T],
+    not_read: list[str],
 ) -> Iterator[T]:
     """The result of `make` for each row.
 
     Args:
         layouts: roles of the fields in files without a header, which their number tells apart.
+        not_read: gets the columns that are not read.
 
     Raises:
         UserError: after the last row of a file, naming all problems in it.
@@ -252,7 +312,11 @@ def _read(
     for path in paths:
         is_plain = _unpack(path).suffix.lower() in (*_PLAIN, "")
         rows = _plain_rows(path, form, {layout.count(" ") + 1: layout.split() for layout in layouts})
-        yield from UserTable(path, [form]).read(make, rows if is_plain else None)
+        table = UserTable(path, [form])
+        yield from table.read(make, rows if is_plain else None)
+        not_read += [
+            note for name in unread_columns(table) if (note := f"{name} of {form.name}") not in not_read
+        ]
 
 
 def _plain_rows(path: Path, form: Form, layouts: dict[int, list[str]]) -> Iterator[Row]:
