@@ -177,11 +177,6 @@ class BenchmarkType:
         title = (metric and metric.title) or score.metric
         return *cell[:2], f"{title} ↓" if score.better == "lower" else title
 
-    @property
-    def unit(self) -> str:
-        """The word for a cluster on screens and pages, such as idiom; of a column `cluster` it is group."""
-        return "group" if self.cluster == "cluster" else self.cluster
-
 
 def results_of(
     record: Mapping[str, Any],

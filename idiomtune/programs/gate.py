@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from idiomtune.errors import UserError
-from idiomtune.io.files import printable, user_path
+from idiomtune.io.files import printable, user_path, write_json
+from idiomtune.io.outputs import reserved_output
 from idiomtune.programs.failures import MISTAKE, names_and_options, run_plain, split_names
 
 if TYPE_CHECKING:
@@ -114,8 +115,6 @@ def gate(arguments: GateArguments) -> Verdict:
     """
     # Pandas takes a second: not for --help and typos.
     from idiomtune.declarations.registry import load_extensions
-    from idiomtune.io.files import write_json
-    from idiomtune.io.outputs import reserved_output
     from idiomtune.reports import checks as checking
     from idiomtune.reports import frames, tables
     from idiomtune.reports.runs import find_runs, read_runs

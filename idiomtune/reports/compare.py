@@ -252,8 +252,8 @@ def _describe_mean_change(differences: Sequence[Difference]) -> str:
 
 
 def unit_of(scores: Iterable[Score]) -> str:
-    """The word for what is resampled as a whole, such as idiom; of benchmarks with several words, group."""
-    units = {benchmark_type(score.benchmark).unit for score in scores}
+    """The word for what is resampled as a whole, such as idiom; of benchmarks that differ in it, group."""
+    units = {benchmark_type(score.benchmark).cluster for score in scores} - {"cluster"}
     return units.pop() if len(units) == 1 else "group"
 
 

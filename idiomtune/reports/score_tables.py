@@ -10,6 +10,7 @@ import pandas as pd
 
 from idiomtune.declarations.registry import benchmark_type, benchmark_types
 from idiomtune.declarations.score import Score, ScoreTable
+from idiomtune.io.spreadsheets import spreadsheet_text
 from idiomtune.reports.compare import UNTRAINED, Difference, GroupComparison, unit_of
 from idiomtune.reports.frames import Group, ScoreMean, group_runs
 from idiomtune.reports.runs import RunResults
@@ -303,11 +304,3 @@ def as_csv(groups: Sequence[Group], compared: Sequence[GroupComparison] = ()) ->
     frame = score_frame(groups, compared)
     texts = {name: frame[name].map(spreadsheet_text) for name in ("group", "runs", "score")}
     return str(frame.assign(**texts).to_csv(index=False, lineterminator="\n"))
-
-
-def spreadsheet_text(text: str) -> str:
-    """A text, rather than a number, for a cell of a CSV file: no spreadsheet takes it for a formula.
-
-    Names of runs come from folders and options; in some programs, `=` or `@` at their start runs commands.
-    """
-    return f"'{text}" if text.lstrip(" ").startswith(("=", "+", "-", "@", "\t", "\r", "\n")) else text

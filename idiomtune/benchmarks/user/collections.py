@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +16,7 @@ from idiomtune.benchmarks.retrieval import tie_break
 from idiomtune.benchmarks.user import Mode
 from idiomtune.data.user.forms import DOCUMENTS, JUDGEMENTS, QUERIES, UNREAD, Form, normalise
 from idiomtune.data.user.table import UserRecord, UserTable, unique
+from idiomtune.data.user.text_table import normal_text
 from idiomtune.errors import UserError
 from idiomtune.io.files import is_file, is_folder, list_names, one_line, raise_problems
 from idiomtune.io.tables import Row, read_rows, text_lines_of
@@ -75,11 +75,6 @@ def span_note(requests: Iterable[Request], key: str) -> list[str]:
     return [f"{key}: {have.count(False)} of {len(have)} texts have no span and are embedded as a whole"]
 
 
-def normal_text(text: str) -> str:
-    """A text as copies are compared: composed letters, single blanks; case counts."""
-    return " ".join(unicodedata.normalize("NFC", text).split())
-
-
 _CORPUS = ("corpus", "collection", "documents", "docs")
 _QUERIES = ("queries", "topics")
 _JUDGEMENTS = ("qrels", "default", "judgements", "judgments")
@@ -89,7 +84,6 @@ _SHARD = re.compile(r"-\d+-of-\d+$")
 _USUAL_SPLIT = "test"
 _NO_ID = "N/A"  # in BRIGHT's lists of excluded documents: none
 _NO_COLUMNS = {*UNREAD, "iteration"}  # of TREC's judgements, the second
-_IGNORE = "benchmark.own_retrieval.missing=ignore leaves it out"
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -167,7 +161,17 @@ def read_collection(
     judged = _judgement_files(folder, judgements)
 
     check, check_query = unique(), unique()
-    not_read: list[str] = []  # columns
+    ignored: dict[str, None] = {}
+    not_read: list[str] = []  # columns, then files
+
+    def exists(record: UserRecord, role: str, id_: str, ids: Container[str]) -> bool:
+        if id_ not in ids and missing != "ignore":
+            noun = "query" if role == "query" else "document"
+            advice = "benchmark.own_retrieval.missing=ignore leaves it out"
+            raise record.error(role, f"there is no {noun} {id_!r}; {advice}")
+        if id_ not in ids:
+            ignored[f"{role} {id_}"] = None
+        return id_ in ids
 
     def document(record: UserRecord) -> tuple[str, Request]:
         return check(record, record.name("id")), request_of(record, role="document")
@@ -175,12 +179,22 @@ def read_collection(
     def query(record: UserRecord) -> tuple[str, UserQuery]:
         id_ = check_query(record, record.name("id"))
         request = request_of(record, instruction=instruction)
-        excluded = record.list_in("excluded") if record.has("excluded") else []
-        excluded = [str(document) for document in excluded if document != _NO_ID]
-        if (absent := next((id_ for id_ in excluded if id_ not in positions), None)) and missing != "ignore":
-            raise record.error("excluded", f"there is no document {absent!r}; {_IGNORE}")
-        left_out = [positions[document] for document in excluded if document in positions]
-        return id_, UserQuery(id_, request, {}, record.optional_name("group"), left_out=left_out)
+        excluded = map(str, record.list_in("excluded") if record.has("excluded") else ())
+        excluded = [d for d in excluded if d != _NO_ID and exists(record, "excluded", d, positions)]
+        left_out = {*excluded, *([id_] if exclude_self and id_ in positions else [])}
+        numbers = [positions[name] for name in left_out] + exclude_self * same_text.get(
+            normal_text(request.text), []
+        )
+        return id_, UserQuery(id_, request, {}, record.optional_name("group"), left_out=sorted({*numbers}))
+
+    def judge(record: UserRecord) -> None:
+        query, document = record.name("query"), record.name("document")
+        grade = record.number_in("relevance") if "relevance" in record.names else 1.0
+        if exists(record, "query", query, queries) and exists(record, "document", document, positions):
+            first = queries[query].grades.setdefault(positions[document], grade)
+            if first != grade:
+                problem = f"{document!r} has the grades {first:g} and {grade:g} for the query {query!r}"
+                raise record.error("document", problem)
 
     documents = dict(_read(corpus, DOCUMENTS, ("id text", "id title text"), document, not_read))
     positions = {id_: position for position, id_ in enumerate(documents)}
@@ -188,52 +202,26 @@ def read_collection(
     for position, request in enumerate(documents.values()):
         same_text.setdefault(normal_text(request.text), []).append(position)
     queries = dict(_read(query_files, QUERIES, ("id text",), query, not_read))
-
-    ignored: dict[str, None] = {}
-
-    def judge(record: UserRecord) -> None:
-        query, document = record.name("query"), record.name("document")
-        grade = record.number_in("relevance") if "relevance" in record.names else 1.0
-        position = positions.get(document)
-        if query not in queries or position is None:
-            role, absent = ("query", query) if query not in queries else ("document", document)
-            if missing == "ignore":
-                ignored[f"{role} {absent}"] = None
-                return
-            raise record.error(role, f"there is no {role} {absent!r}; {_IGNORE}")
-        if (first := queries[query].grades.setdefault(position, grade)) != grade:
-            raise record.error(
-                "document", f"{document!r} has the grades {first:g} and {grade:g} for the query {query!r}"
-            )
-
     layouts = ("query document", "query document relevance", "query iteration document relevance")
     num_judgements = sum(1 for _ in _read(judged, JUDGEMENTS, layouts, judge, not_read))
     if ignored:
-        log.warning(
-            "%s: judgements of what does not exist are left out: %s", folder, list_names([*ignored], 3)
-        )
+        log.warning("%s: left out, since they do not exist: %s", folder, list_names([*ignored], 3))
     scored = []
     for searched in queries.values():
-        left_out = {*searched.left_out}
-        if exclude_self:
-            left_out |= {positions.get(searched.id), *same_text.get(normal_text(searched.text.text), ())} - {
-                None
-            }
-        if grades := {n: grade for n, grade in searched.grades.items() if grade > 0 and n not in left_out}:
-            scored.append(replace(searched, grades=grades, left_out=sorted(left_out)))
+        if grades := {n: g for n, g in searched.grades.items() if g > 0 and n not in searched.left_out}:
+            scored.append(replace(searched, grades=grades))
     if not scored:
         but = " other than itself (benchmark.own_retrieval.exclude_self=true)" if exclude_self else ""
         raise UserError(f"no query has a relevant document{but}: nothing can be scored", file=judged[0])
     files = [*corpus, *query_files, *judged]
-    copies = f", {len(documents) - len(same_text)} of them copies" * (len(same_text) < len(documents))
-    read = f"{len(documents)} documents{copies}, {len(queries)} queries, {num_judgements} judgements"
-    shown = ", ".join(dict.fromkeys(path.relative_to(folder).as_posix() for path in judged))
-    log.info("%s: %s (%s)", folder, read, shown)
+    counts = f"{len(documents)} documents ({len(documents) - len(same_text)} of them copies)"
+    shown = ", ".join(path.relative_to(folder).as_posix() for path in judged)
+    message = "%s: %s, %d queries, %d judgements (%s)"
+    log.info(message, folder, counts, len(queries), num_judgements, shown)
     if not_read := [*not_read, *_other_files(folder, files)]:
         log.info("%s: not read: %s", folder, list_names(not_read))
-    collection = Collection(
-        name, [*documents], [*documents.values()], scored, len(queries) - len(scored), files
-    )
+    num_left_out = len(queries) - len(scored)
+    collection = Collection(name, [*documents], [*documents.values()], scored, num_left_out, files)
     warn_of_own_texts(str(folder), collection, "; benchmark.own_retrieval.exclude_self=true leaves it out")
     return collection
 
@@ -252,6 +240,12 @@ def unread_columns(table: UserTable) -> list[str]:
     read = {columns[0] for names in table.kinds.values() for columns in names.values()}
     every = dict.fromkeys(column for header in table.kinds for column in header)
     return [one_line(name) for name in every if not (name in read or normalise(name) in _NO_COLUMNS)]
+
+
+def log_unread(table: UserTable) -> None:
+    """Log the columns of a table that are not read, if there are any."""
+    if columns := unread_columns(table):
+        log.info("%s: not read: %s", table.source.name, list_names(columns))
 
 
 def _unpack(path: Path) -> Path:

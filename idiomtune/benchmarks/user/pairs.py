@@ -28,8 +28,8 @@ from idiomtune.benchmarks.user.collections import (
     Collection,
     UserQuery,
     in_mode,
+    log_unread,
     modes_of,
-    normal_text,
     request_of,
     span_note,
     warn_of_own_texts,
@@ -38,7 +38,7 @@ from idiomtune.benchmarks.user.retrieval import UserRetrievalBenchmark
 from idiomtune.data.user.forms import LABELLED_PAIRS, SPAN_PARTS, STS
 from idiomtune.data.user.load import user_splits
 from idiomtune.data.user.table import UserRecord, UserTable, as_number, unique
-from idiomtune.data.user.text_table import TextTable, UserExamples, stable_hash
+from idiomtune.data.user.text_table import UserExamples
 from idiomtune.declarations.dataset import OWN_VAL
 from idiomtune.errors import UserError
 from idiomtune.io.files import list_names
@@ -106,7 +106,9 @@ def read_pairs(
         return Pair(id_, first, second, gold, record.optional_name("group"))
 
     form = LABELLED_PAIRS if are_labelled else STS
-    pairs = list(UserTable(path, [form], columns, f"benchmark.{benchmark}.columns").read(pair))
+    table = UserTable(path, [form], columns, f"benchmark.{benchmark}.columns")
+    pairs = list(table.read(pair))
+    log_unread(table)
     golds = sorted({pair.gold for pair in pairs})
     if are_labelled and golds not in ([0, 1], [-1, 1]):
         raise UserError(
@@ -301,17 +303,6 @@ def _pairs(examples: UserExamples) -> list[Pair]:
     return pairs
 
 
-def _copy_ids(examples: UserExamples) -> NDArray[np.int64]:
-    """(T,), of the rows' texts: equal for copies of a text, see :func:`normal_text`."""
-    store = examples.store
-    ids = store.text_ids.copy()
-    for text in (text for row in range(len(examples)) for text in examples.texts(row)):
-        words = store.read_text(text)
-        if (normal := normal_text(words)) != words:
-            ids[text] = stable_hash(normal)
-    return ids
-
-
 def _query(examples: UserExamples, row: int, relevant: Sequence[int], same: NDArray[Any]) -> UserQuery:
     """The anchor of a row.
 
@@ -336,7 +327,8 @@ def _sample(numbers: NDArray[Any], limit: int) -> NDArray[Any]:
 
 def _of_pairs(part: str, examples: UserExamples, options: HeldOutOptions) -> Collection:
     """Queries are the distinct anchors; documents all distinct positives and negatives."""
-    store, ids = examples.store, _copy_ids(examples)
+    store = examples.store
+    ids = store.text_ids
     _, first_rows, row_query = np.unique(ids[examples.anchors], return_index=True, return_inverse=True)
     chosen = set(_sample(np.arange(len(first_rows)), options.max_queries).tolist())
     # Rows of the chosen queries first: all that is relevant to them is then among the documents.
@@ -360,12 +352,12 @@ def _of_pairs(part: str, examples: UserExamples, options: HeldOutOptions) -> Col
         for query, documents_of in sorted(relevant.items())
         for row in [int(first_rows[query])]
     ]
-    return _collection(part, store, texts, ids, queries)
+    return _collection(part, examples, texts, queries)
 
 
 def _of_sentences(part: str, examples: UserExamples, options: HeldOutOptions) -> Collection:
     """Every distinct sentence is a document, and each one with another text of its label is a query."""
-    store, anchors, ids = examples.store, examples.anchors, _copy_ids(examples)
+    store, anchors, ids = examples.store, examples.anchors, examples.store.text_ids
     labels = store.label_ids[examples.rows, None] if store.has_labels else store.labels[anchors]
     label_of = np.unique(labels, axis=0, return_inverse=True)[1].ravel().tolist()
     places: dict[tuple[int, tuple[int, int] | None], int] = {}  # text, span → its document
@@ -388,7 +380,7 @@ def _of_sentences(part: str, examples: UserExamples, options: HeldOutOptions) ->
     for use in _sample(candidates, options.max_queries).tolist():
         same, alike = own == own[position[use]], position[label == label[use]]
         queries.append(_query(examples, int(rows[use]), alike[~same[alike]].tolist(), same))
-    return _collection(part, store, texts.tolist(), ids, queries, len(rows) - len(candidates))
+    return _collection(part, examples, texts.tolist(), queries, len(rows) - len(candidates))
 
 
 def _contradictory(examples: UserExamples, first_rows: Mapping[tuple[int, int], int]) -> list[int]:
@@ -411,14 +403,10 @@ def _contradictory(examples: UserExamples, first_rows: Mapping[tuple[int, int], 
 
 
 def _collection(
-    part: str,
-    store: TextTable,
-    texts: Sequence[int],
-    ids: NDArray[np.int64],
-    queries: list[UserQuery],
-    num_left_out: int = 0,
+    part: str, examples: UserExamples, texts: Sequence[int], queries: list[UserQuery], num_left_out: int = 0
 ) -> Collection:
     """Documents have ids made of text and span, so ties do not depend on the order of rows."""
-    names = [f"{ids[text]} {store.span(text)}" for text in texts]
+    store = examples.store
+    names = [f"{store.text_ids[text]} {store.span(text)}" for text in texts]
     requests = [Request(store.read_text(text), store.span(text)) for text in texts]
     return Collection(part, names, requests, queries, num_left_out, [])

@@ -131,7 +131,7 @@ def test_of_ones_own_sentences_it_is_known_what_is_right(tiny: Encoder, tmp_path
     assert corpus.relevant == {0: {2, 4}, 2: {0, 4}, 4: {0, 2}}
     assert (corpus.documents[1].usage, corpus.documents[1].group) == ("literal", "break the ice")
     some = corpus.with_queries(10)
-    assert [query.position for query in some.queries] == [0, 2, 4]
+    assert [query.left_out for query in some.queries] == [(0,), (2,), (4,)]
     model = SearchedModel.embedding("tiny", "", tiny, some)
     model.documents[:] = torch.eye(5, model.documents.shape[1])
     model.queries["sentence"][:] = torch.stack([model.documents[[0, 2, 4]].sum(0)] * 3)  # all alike
