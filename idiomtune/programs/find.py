@@ -64,12 +64,13 @@ def find(options: FindSettings) -> tuple[list[Occurrence], list[str]]:
         frame = pd.DataFrame(cells, columns=_COLUMNS)
         if file and file.suffix == ".jsonl":
             frame.to_json(file, orient="records", lines=True, force_ascii=False)
+        elif file and file.suffix == ".tsv":
+            frame.to_csv(file, sep="\t", index=False)
         elif file:
             texts = {
                 name: frame[name].map(spreadsheet_text) for name in ("expression", "meaning", "sentence")
             }
-            frame = frame.assign(**texts)
-            frame.to_csv(file, sep="\t" if file.suffix == ".tsv" else ",", index=False)
+            frame.assign(**texts).to_csv(file, index=False)
     assert encoder.meanings is not None  # the settings name a glossary
     return rows, sorted(encoder.meanings.senses.keys() - {row.expression for row in rows})
 
