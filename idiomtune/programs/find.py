@@ -67,10 +67,9 @@ def find(options: FindSettings) -> tuple[list[Occurrence], list[str]]:
         elif file and file.suffix == ".tsv":
             frame.to_csv(file, sep="\t", index=False)
         elif file:
-            texts = {
-                name: frame[name].map(spreadsheet_text) for name in ("expression", "meaning", "sentence")
-            }
-            frame.assign(**texts).to_csv(file, index=False)
+            words = ["expression", "meaning", "sentence"]
+            frame[words] = frame[words].map(spreadsheet_text)
+            frame.to_csv(file, index=False)
     assert encoder.meanings is not None  # the settings name a glossary
     return rows, sorted(encoder.meanings.senses.keys() - {row.expression for row in rows})
 

@@ -77,8 +77,9 @@ def report(arguments: ReportArguments) -> Path:
     Raises:
         UserError: if there is nothing to report, or the files cannot be written.
     """
-    for name in _FILES if (output := arguments.path("output")) else ():
-        check_output("output", output / name, begins=_BEGINS, overwrite=True)
+    output = arguments.path("output")
+    for file in [output / name for name in _FILES] if output else ():
+        check_output("output", file, begins=_BEGINS, overwrite=True)
     # Pandas and matplotlib take seconds: not for --help and typos.
     from idiomtune.declarations.registry import load_extensions
     from idiomtune.reports import compare, frames, page, runs, score_tables, tables

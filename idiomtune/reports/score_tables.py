@@ -237,8 +237,8 @@ def paired_table(compared: GroupComparison) -> Table:
     unit = unit_of(d.score for d in compared.differences if d.num_queries)
     about = "; ".join(f"{queries} queries of {clusters} {unit}s" for queries, clusters in counts)
     title = f"{compared.title} ({about})" if about else compared.title
-    tests = ["95% by query", "p by query", f"95% by {unit}", f"p by {unit}"]
-    return Table(title, ["score", *sides, "difference", *tests], rows, verdicts=verdicts)
+    columns = ["95% by query", "p by query", f"95% by {unit}", f"p by {unit}"]
+    return Table(title, ["score", *sides, "difference", *columns], rows, verdicts=verdicts)
 
 
 def _sides(d: Difference) -> list[str]:

@@ -162,16 +162,16 @@ def read_collection(
 
     check, check_query = unique(), unique()
     ignored: dict[str, None] = {}
-    not_read: list[str] = []  # columns, then files
 
     def exists(record: UserRecord, role: str, id_: str, ids: Container[str]) -> bool:
-        if id_ not in ids and missing != "ignore":
+        if id_ in ids:
+            return True
+        if missing != "ignore":
             noun = "query" if role == "query" else "document"
             advice = "benchmark.own_retrieval.missing=ignore leaves it out"
             raise record.error(role, f"there is no {noun} {id_!r}; {advice}")
-        if id_ not in ids:
-            ignored[f"{role} {id_}"] = None
-        return id_ in ids
+        ignored[f"{role} {id_}"] = None
+        return False
 
     def document(record: UserRecord) -> tuple[str, Request]:
         return check(record, record.name("id")), request_of(record, role="document")
@@ -179,13 +179,12 @@ def read_collection(
     def query(record: UserRecord) -> tuple[str, UserQuery]:
         id_ = check_query(record, record.name("id"))
         request = request_of(record, instruction=instruction)
-        excluded = map(str, record.list_in("excluded") if record.has("excluded") else ())
-        excluded = [d for d in excluded if d != _NO_ID and exists(record, "excluded", d, positions)]
-        left_out = {*excluded, *([id_] if exclude_self and id_ in positions else [])}
-        numbers = [positions[name] for name in left_out] + exclude_self * same_text.get(
-            normal_text(request.text), []
-        )
-        return id_, UserQuery(id_, request, {}, record.optional_name("group"), left_out=sorted({*numbers}))
+        ids = map(str, record.list_in("excluded") if record.has("excluded") else ())
+        left_out = {positions[d] for d in ids if d != _NO_ID and exists(record, "excluded", d, positions)}
+        if exclude_self:
+            left_out.update(same_text.get(normal_text(request.text), ()))
+            left_out.update([positions[id_]] if id_ in positions else ())
+        return id_, UserQuery(id_, request, {}, record.optional_name("group"), left_out=sorted(left_out))
 
     def judge(record: UserRecord) -> None:
         query, document = record.name("query"), record.name("document")
@@ -196,14 +195,14 @@ def read_collection(
                 problem = f"{document!r} has the grades {first:g} and {grade:g} for the query {query!r}"
                 raise record.error("document", problem)
 
-    documents = dict(_read(corpus, DOCUMENTS, ("id text", "id title text"), document, not_read))
+    documents = dict(_read(corpus, DOCUMENTS, ("id text", "id title text"), document))
     positions = {id_: position for position, id_ in enumerate(documents)}
     same_text: dict[str, list[int]] = {}  # normal text → positions
     for position, request in enumerate(documents.values()):
         same_text.setdefault(normal_text(request.text), []).append(position)
-    queries = dict(_read(query_files, QUERIES, ("id text",), query, not_read))
+    queries = dict(_read(query_files, QUERIES, ("id text",), query))
     layouts = ("query document", "query document relevance", "query iteration document relevance")
-    num_judgements = sum(1 for _ in _read(judged, JUDGEMENTS, layouts, judge, not_read))
+    num_judgements = sum(1 for _ in _read(judged, JUDGEMENTS, layouts, judge))
     if ignored:
         log.warning("%s: left out, since they do not exist: %s", folder, list_names([*ignored], 3))
     scored = []
@@ -214,12 +213,12 @@ def read_collection(
         but = " other than itself (benchmark.own_retrieval.exclude_self=true)" if exclude_self else ""
         raise UserError(f"no query has a relevant document{but}: nothing can be scored", file=judged[0])
     files = [*corpus, *query_files, *judged]
-    counts = f"{len(documents)} documents ({len(documents) - len(same_text)} of them copies)"
-    shown = ", ".join(path.relative_to(folder).as_posix() for path in judged)
-    message = "%s: %s, %d queries, %d judgements (%s)"
-    log.info(message, folder, counts, len(queries), num_judgements, shown)
-    if not_read := [*not_read, *_other_files(folder, files)]:
-        log.info("%s: not read: %s", folder, list_names(not_read))
+    num_copies = len(documents) - len(same_text)
+    about = f" ({num_copies} of them copies of others)" * bool(num_copies)
+    about = f"{len(documents)} documents{about}, {len(queries)} queries, {num_judgements} judgements"
+    log.info("%s: %s (%s)", folder, about, ", ".join(str(path.relative_to(folder)) for path in judged))
+    if others := [*_other_files(folder, files)]:
+        log.info("%s: not read: %s", folder, list_names(others))
     num_left_out = len(queries) - len(scored)
     collection = Collection(name, [*documents], [*documents.values()], scored, num_left_out, files)
     warn_of_own_texts(str(folder), collection, "; benchmark.own_retrieval.exclude_self=true leaves it out")
@@ -235,17 +234,14 @@ def _other_files(folder: Path, files: Sequence[Path]) -> Iterator[str]:
             yield path.name
 
 
-def unread_columns(table: UserTable) -> list[str]:
-    """The columns of a table that have no role, or are not the first with theirs."""
+def log_unread(table: UserTable) -> None:
+    """Log the columns of a table that have no role, or are not the first with theirs, if there are any."""
     read = {columns[0] for names in table.kinds.values() for columns in names.values()}
     every = dict.fromkeys(column for header in table.kinds for column in header)
-    return [one_line(name) for name in every if not (name in read or normalise(name) in _NO_COLUMNS)]
-
-
-def log_unread(table: UserTable) -> None:
-    """Log the columns of a table that are not read, if there are any."""
-    if columns := unread_columns(table):
-        log.info("%s: not read: %s", table.source.name, list_names(columns))
+    if others := [
+        one_line(name) for name in every if name not in read and normalise(name) not in _NO_COLUMNS
+    ]:
+        log.info("%s: not read: %s", table.source.name, list_names(others))
 
 
 def _unpack(path: Path) -> Path:
@@ -288,17 +284,12 @@ def _judgement_files(folder: Path, split: str | None) -> list[Path]:
 
 
 def _read(
-    paths: Sequence[Path],
-    form: Form,
-    layouts: Sequence[str],
-    make: Callable[[UserRecord], T],
-    not_read: list[str],
+    paths: Sequence[Path], form: Form, layouts: Sequence[str], make: Callable[[UserRecord], T]
 ) -> Iterator[T]:
     """The result of `make` for each row.
 
     Args:
         layouts: roles of the fields in files without a header, which their number tells apart.
-        not_read: gets the columns that are not read.
 
     Raises:
         UserError: after the last row of a file, naming all problems in it.
@@ -308,9 +299,7 @@ def _read(
         rows = _plain_rows(path, form, {layout.count(" ") + 1: layout.split() for layout in layouts})
         table = UserTable(path, [form])
         yield from table.read(make, rows if is_plain else None)
-        not_read += [
-            note for name in unread_columns(table) if (note := f"{name} of {form.name}") not in not_read
-        ]
+    log_unread(table)  # of shards the last: all of a data set have the same columns
 
 
 def _plain_rows(path: Path, form: Form, layouts: dict[int, list[str]]) -> Iterator[Row]:

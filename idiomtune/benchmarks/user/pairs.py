@@ -360,15 +360,15 @@ def _of_sentences(part: str, examples: UserExamples, options: HeldOutOptions) ->
     store, anchors, ids = examples.store, examples.anchors, examples.store.text_ids
     labels = store.label_ids[examples.rows, None] if store.has_labels else store.labels[anchors]
     label_of = np.unique(labels, axis=0, return_inverse=True)[1].ravel().tolist()
-    places: dict[tuple[int, tuple[int, int] | None], int] = {}  # text, span → its document
+    documents: dict[tuple[int, tuple[int, int] | None], int] = {}  # text, span → its document
     first_rows: dict[tuple[int, int], int] = {}  # document, label → its first row
     for row, (text, label) in enumerate(zip(anchors.tolist(), label_of, strict=True)):
-        document = places.setdefault((int(ids[text]), store.span(text)), len(places))
+        document = documents.setdefault((int(ids[text]), store.span(text)), len(documents))
         first_rows.setdefault((document, label), row)
     if num_copies := len(examples) - len(first_rows):
         log.info("held-out rows that are copies of others: %d, which count once", num_copies)
     left_out = _contradictory(examples, first_rows)
-    chosen = _sample(np.setdiff1d(np.arange(len(places)), left_out), options.max_documents)
+    chosen = _sample(np.setdiff1d(np.arange(len(documents)), left_out), options.max_documents)
     uses = np.array([(*use, row) for use, row in first_rows.items()])
     document, label, rows = uses[np.isin(uses[:, 0], chosen)].T  # (U,) each
     position = np.searchsorted(chosen, document)  # (U,), of the document of each use

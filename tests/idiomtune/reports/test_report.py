@@ -223,6 +223,7 @@ def test_differences_are_shown_idiom_by_idiom(tmp_path: Path) -> None:
         (["admire/dev/sentence/top1_accuracy"], "compound"),
         (["semeval2022/dev/all/all/spearman"], "expression"),
         ([NDCG, "own_sts/mine/spearman"], "group"),
+        (["epsilon/C/rank_biserial"], "group"),  # which declares no word
     ],
 )
 def test_a_comparison_calls_clusters_by_the_datas_word(keys: list[str], unit: str) -> None:
