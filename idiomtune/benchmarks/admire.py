@@ -164,6 +164,7 @@ def _example(
     title="AdMIRe",
     metrics=_METRICS,
     refine=_refine,
+    cluster="compound",
     read_record=_read_record,
     examples=_examples,
     hub_dataset="admire",

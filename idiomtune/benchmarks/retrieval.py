@@ -18,6 +18,7 @@ Similarity = Callable[[slice], Tensor]
 # The first K documents of Q queries, best first: int (Q, K), positions; (Q, K), their similarities.
 Ranking = tuple[Tensor, Tensor]
 
+_LEAST_SHARE = 0.0005  # of ties that are told: what is shown as 0.0% is not
 _MAX_SIMILARITIES = 16_000_000  # in memory: 64 MB in float32
 
 
@@ -112,7 +113,7 @@ def tie_note(key: str, hits: Tensor, similarities: Tensor) -> list[str]:
     num_misses = torch.zeros_like(kind).scatter_add(1, kind, (~hits).long())
     share = (hits & (num_misses.gather(1, kind) > 0)).sum() / hits.sum().clamp(min=1)
     tied = f"{key}: {share:.1%} of the relevant documents in the ranking tie with irrelevant ones"
-    return [f"{tied}; hashes of the ids give their order, not the model"] if share else []
+    return [f"{tied}; hashes of the ids give their order, not the model"] if share >= _LEAST_SHARE else []
 
 
 def r_precision(hits: Tensor, num_relevant: Tensor) -> Tensor:

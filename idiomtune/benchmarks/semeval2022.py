@@ -43,9 +43,11 @@ def _read_record(record: Mapping[str, Any]) -> Iterator[QueryResult]:
     if language not in _LANGUAGES or subset not in _SUBSETS:
         raise ValueError(language, subset)
     # STS pairs have no expression: each is a cluster of its own.
-    record = {**record, "cluster": record["expression"] or record["id"]}
+    record = {**record, "expression": record["expression"] or record["id"]}
     for mode in product((language, "all"), (subset, "all")):
-        yield from results_of({**record, "mode": "/".join(mode)}, "semeval2022", _METRICS)
+        yield from results_of(
+            {**record, "mode": "/".join(mode)}, "semeval2022", _METRICS, cluster="expression"
+        )
 
 
 @benchmark(
@@ -55,6 +57,7 @@ def _read_record(record: Mapping[str, Any]) -> Iterator[QueryResult]:
     refine=_refine,
     rows="language",
     cell=_cell,
+    cluster="expression",
     read_record=_read_record,
     hub_dataset="semeval2022_task2b",
     hub_task="semantic-similarity",

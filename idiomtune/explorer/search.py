@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import logging
 import re
 from bisect import bisect_left
 from collections import defaultdict
@@ -27,6 +28,7 @@ from idiomtune.data.user.examples import ExampleTable
 from idiomtune.data.user.forms import TEXTS, TRAINED
 from idiomtune.data.user.source import Source
 from idiomtune.data.user.table import UserRecord, UserTable
+from idiomtune.data.user.text_table import normal_text
 from idiomtune.declarations.dataset import Form
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.errors import UserError
@@ -35,6 +37,8 @@ from idiomtune.io.processes import Processes
 from idiomtune.io.tables import is_table, shown_path
 from idiomtune.io.terminal import progress_bar
 from idiomtune.requests import Request
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +49,14 @@ class Passage:
         span: offsets [start, end) of what is marked in it, if anything.
         usage: its colour on the page: IdioLink's `idiomatic`, `literal`, …, or a word of the user's own.
         group: such as its idiom.
-        position: of a query that is itself a document, its place in the corpus; it is not searched for.
+        left_out: of a query, positions of documents that are not searched for, such as itself.
     """
 
     text: str
     span: tuple[int, int] | None = None
     usage: str = ""
     group: str = ""
-    position: int | None = None
+    left_out: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,7 @@ class Corpus:
 
     def with_queries(self, limit: int) -> Corpus:
         """At most `limit` queries, taken evenly from all; without any, the documents that have an answer."""
-        queries = self.queries or [replace(d, position=i) for i, d in enumerate(self.documents)]
+        queries = self.queries or [replace(d, left_out=(i,)) for i, d in enumerate(self.documents)]
         numbers = sorted(self.relevant) if self.relevant and not self.queries else range(len(queries))
         number = min(limit, len(numbers))
         chosen = [numbers[i * len(numbers) // number] for i in range(number)]
@@ -108,7 +112,10 @@ def user_corpus(path: Path) -> Corpus:
         return Corpus(
             path.name,
             [Passage(document.text, document.span) for document in collection.documents],
-            [Passage(q.text.text, q.text.span, group=q.group or "") for q in collection.queries],
+            [
+                Passage(q.text.text, q.text.span, group=q.group or "", left_out=tuple(q.left_out))
+                for q in collection.queries
+            ],
             {i: frozenset(query.grades) for i, query in enumerate(collection.queries)},
         )
     if not is_file(path):
@@ -127,9 +134,14 @@ def user_corpus(path: Path) -> Corpus:
         documents = list(UserTable(source, [TEXTS]).read(_text))
     else:
         documents = [Passage(line.strip()) for line in text_lines(read_text(path)) if line.strip()]
+    distinct: dict[str, Passage] = {}
+    for text in documents:
+        distinct.setdefault(normal_text(text.text), text)
+    if num_copies := len(documents) - len(distinct):
+        log.info("%s: texts that are copies of others, left out: %d", shown_path(path), num_copies)
     if not documents:
         raise UserError(f"corpus={path}: contains no text; one per line is expected")
-    return Corpus(Path(shown_path(path)).name, documents, [])
+    return Corpus(Path(shown_path(path)).name, [*distinct.values()], [])
 
 
 def _text(record: UserRecord) -> Passage:
@@ -164,15 +176,16 @@ def training_corpus(
             ]
             answers = texts[1:] if table.form.name == "pairs" else texts
             for text in answers:
-                documents.setdefault(text.text, text)
-                positions.setdefault(text.text, len(positions))
+                documents.setdefault(normal_text(text.text), text)
+                positions.setdefault(normal_text(text.text), len(positions))
             if table.form.name == "pairs":
                 positives = answers[: example.num_positives]
-                relevant.setdefault(texts[0], set()).update(positions[text.text] for text in positives)
+                answered = {positions[normal_text(text.text)] for text in positives}
+                relevant.setdefault(texts[0], set()).update(answered)
             elif table.form.name == "sentences":
                 (sentence,) = example.sentences
                 meaning = (example.label,) if example.label else (sentence.group, sentence.meaning)
-                alike.setdefault(meaning, set()).add(positions[sentence.text])
+                alike.setdefault(meaning, set()).add(positions[normal_text(sentence.text)])
     matches = {i: frozenset(of_query) for i, of_query in enumerate(relevant.values())}
     matches = matches or {i: frozenset(same - {i}) for same in alike.values() for i in same if len(same) > 1}
     return Corpus(name, list(documents.values()), list(relevant), matches)
@@ -349,11 +362,10 @@ def _request(text: Passage, mode: Mode) -> Request:
 def _cosines(
     model: SearchedModel, vectors: Tensor, queries: Sequence[Passage], chunk: slice = slice(None)
 ) -> Tensor:
-    """(Q, N), of some of the queries' vectors and the documents; a query does not find itself."""
+    """(Q, N), of some of the queries' vectors and the documents; a query does not find what it leaves out."""
     values = vectors[chunk] @ model.documents.T
     for row, query in zip(values, queries[chunk], strict=True):
-        if query.position is not None:
-            row[query.position] = -torch.inf
+        row[list(query.left_out)] = -torch.inf
     return values
 
 

@@ -28,11 +28,6 @@ if TYPE_CHECKING:
 
 
 PORT = 8765  # also in the help of `idiomtune explore`
-FILE = "index.html"  # in a Space
-BEGINS = (  # a page; a Space's card
-    rb"\s*<!doctype html>.{,9999}content=\"idiomtune explore\">"
-    rb"|---\ntitle: .*\n---\n\nWhat models find for .*Made with idiomtune\."
-)
 _CARD = """---
 {metadata}---
 
@@ -81,7 +76,7 @@ def space_card(title: str, corpus: str, metadata: Mapping[str, Any], note: str) 
 
 def page_of(text: Passage) -> dict[str, Any]:
     """The page's record of a text."""
-    return {name: value for name, value in asdict(text).items() if value not in (None, "")}
+    return {name: value for name, value in asdict(text).items() if value not in (None, "", ())}
 
 
 _HOST = "127.0.0.1"

@@ -57,6 +57,12 @@ def lock(folder: Path, name: str) -> Iterator[None]:
         lock.release()
 
 
+def check_output(option: str, path: Path, *, begins: bytes = b"", overwrite: bool | None = None) -> None:
+    """Raises UserError for a file that :func:`reserved_output` would refuse, before anything heavy starts."""
+    if problem := _problem(Path(os.path.realpath(path)), None, begins, overwrite):
+        raise UserError(f"{option}={path}: {problem}")
+
+
 @contextmanager
 def reserved_output(
     option: str,

@@ -68,6 +68,8 @@ def evaluate(settings: EvaluateSettings) -> dict[str, float]:
         outputs = processes.from_main(lambda: _claim(settings, held))
         with accelerator.local_main_process_first():  # so that each file is downloaded once
             benchmarks, not_scored = build_benchmarks(settings, settings.benchmarks)
+        named = ((b.name, ", ".join(settings.splits(b.name))) for b in benchmarks)
+        log.info("scored on %s", "; ".join(f"{name} ({on})" if on else name for name, on in named))
         if "predictions" not in outputs and all(
             b.without_gold and set(settings.splits(b.name)) <= set(b.without_gold) for b in benchmarks
         ):

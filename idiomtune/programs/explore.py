@@ -39,6 +39,12 @@ overwrite=true      replace the files of output= or space=
 Embeddings are cached in the folder of the environment variable IDIOM_CACHE (by default ~/.cache/idiomtune),
 under explore/, which may be deleted at any time. Ctrl-C ends the page."""
 
+_FILE = "index.html"  # in a Space
+_BEGINS = (  # a page; a Space's card
+    rb"\s*<!doctype html>.{,9999}content=\"idiomtune explore\">"
+    rb"|---\ntitle: .*\n---\n\nWhat models find for .*Made with idiomtune\."
+)
+
 
 def explore(options: ExploreSettings) -> None:
     """Serve the page until Ctrl-C, or write it.
@@ -46,26 +52,34 @@ def explore(options: ExploreSettings) -> None:
     Raises:
         UserError: for everything that the user can fix.
     """
-    # Heavy: after the command line is known to be right.
-    from idiomtune.explorer.models import explorer_of, find_models
-    from idiomtune.explorer.server import BEGINS, FILE, bound_socket, check_can_serve, page, serve
-
-    for name in options.models:  # a typo is reported before a package that is missing
-        find_models(name, trust_remote_code=options.trust_remote_code)
     log_to_stderr()
     if options.space is not None:
         write_space(options, options.space)
-        print(printable(str(options.space / FILE)))
+        print(printable(str(options.space / _FILE)))
     elif options.output is not None:
-        with reserved_output("output", options.output, begins=BEGINS, overwrite=options.overwrite) as file:
-            explorer, title = explorer_of(options)
-            write_text(file, page(explorer, title, live=False))
+        with reserved_output("output", options.output, begins=_BEGINS, overwrite=options.overwrite) as file:
+            write_text(file, _page(options)[0])
         print(printable(str(options.output)))
     else:
+        from idiomtune.explorer.models import explorer_of, find_models
+        from idiomtune.explorer.server import bound_socket, check_can_serve, page, serve
+
+        for name in options.models:  # a typo is reported before a package that is missing
+            find_models(name, trust_remote_code=options.trust_remote_code)
         check_can_serve()
         with bound_socket(options.port) as listening:
             explorer, title = explorer_of(options)
             serve(explorer, page(explorer, title, live=True), listening)
+
+
+def _page(options: ExploreSettings) -> tuple[str, str, str]:
+    """The page without a server, its title, and the name of its corpus."""
+    # Heavy: after the outputs are known to be free.
+    from idiomtune.explorer.models import explorer_of
+    from idiomtune.explorer.server import page
+
+    explorer, title = explorer_of(options)
+    return page(explorer, title, live=False), title, explorer.corpus.name
 
 
 def write_space(
@@ -76,16 +90,15 @@ def write_space(
     Raises:
         UserError: for everything that the user can fix.
     """
-    from idiomtune.explorer.models import explorer_of
-    from idiomtune.explorer.server import BEGINS, FILE, page, space_card
-
     with (
-        reserved_output("space", folder / FILE, begins=BEGINS, overwrite=options.overwrite) as file,
-        reserved_output("space", folder / "README.md", begins=BEGINS, overwrite=options.overwrite) as card,
+        reserved_output("space", folder / _FILE, begins=_BEGINS, overwrite=options.overwrite) as file,
+        reserved_output("space", folder / "README.md", begins=_BEGINS, overwrite=options.overwrite) as card,
     ):
-        explorer, title = explorer_of(options)
-        write_text(file, page(explorer, title, live=False))
-        write_text(card, space_card(title, explorer.corpus.name, metadata or {}, note))
+        text, title, corpus = _page(options)
+        from idiomtune.explorer.server import space_card
+
+        write_text(file, text)
+        write_text(card, space_card(title, corpus, metadata or {}, note))
 
 
 def parse(arguments: Sequence[str]) -> ExploreSettings:

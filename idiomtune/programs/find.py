@@ -11,6 +11,7 @@ from idiomtune.config import FindSettings, check
 from idiomtune.errors import UserError
 from idiomtune.io.files import list_names
 from idiomtune.io.outputs import reserved_output
+from idiomtune.io.spreadsheets import spreadsheet_text
 from idiomtune.io.terminal import log_to_stderr
 from idiomtune.programs.failures import names_and_options, run_plain
 from idiomtune.reports.tables import Table, print_notes, print_table
@@ -63,8 +64,12 @@ def find(options: FindSettings) -> tuple[list[Occurrence], list[str]]:
         frame = pd.DataFrame(cells, columns=_COLUMNS)
         if file and file.suffix == ".jsonl":
             frame.to_json(file, orient="records", lines=True, force_ascii=False)
+        elif file and file.suffix == ".tsv":
+            frame.to_csv(file, sep="\t", index=False)
         elif file:
-            frame.to_csv(file, sep="\t" if file.suffix == ".tsv" else ",", index=False)
+            words = ["expression", "meaning", "sentence"]
+            frame[words] = frame[words].map(spreadsheet_text)
+            frame.to_csv(file, index=False)
     assert encoder.meanings is not None  # the settings name a glossary
     return rows, sorted(encoder.meanings.senses.keys() - {row.expression for row in rows})
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from idiomtune.errors import UserError
-from idiomtune.io.files import printable, user_path
+from idiomtune.io.files import printable, user_path, write_json
+from idiomtune.io.outputs import reserved_output
 from idiomtune.programs.failures import MISTAKE, names_and_options, run_plain, split_names
 
 if TYPE_CHECKING:
@@ -25,15 +26,15 @@ file that idiomtune evaluate wrote (output=) with its per_query= file. Checks, a
 floor=<score>:<value>             the score is at least this (for errors and ranks: at most)
 margin=[<score>:]<margin>         it is worse than before by at most this, in its own unit; without a score:
                                   the same for all compared scores but ranks and errors
-cluster_margin=[<score>:]<margin> the same for each idiom, compound or expression separately
+cluster_margin=[<score>:]<margin> the same for each idiom, compound, expression or group separately
 
 against=<run>       what to compare with; baseline: the run's own model before training
 output=<file.json>  also write the table there, in place of that of an earlier check
 extensions=<module>[,<module>…]  your own modules with benchmarks of these runs
 
 Exit status: 0 it passes; 1 a check fails; 3 a check cannot tell: the margin is within the 95%
-interval of the difference (idioms, compounds or expressions are resampled); 2 the command is wrong,
-or the program failed."""
+interval of the difference (idioms, compounds, expressions or groups are resampled); 2 the command is
+wrong, or the program failed."""
 
 _CHECKS = ("floor", "margin", "cluster_margin")
 _BASELINE = "baseline"
@@ -114,8 +115,6 @@ def gate(arguments: GateArguments) -> Verdict:
     """
     # Pandas takes a second: not for --help and typos.
     from idiomtune.declarations.registry import load_extensions
-    from idiomtune.io.files import write_json
-    from idiomtune.io.outputs import reserved_output
     from idiomtune.reports import checks as checking
     from idiomtune.reports import frames, tables
     from idiomtune.reports.runs import find_runs, read_runs

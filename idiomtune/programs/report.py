@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from idiomtune.errors import UserError
-from idiomtune.io.files import printable, user_path
+from idiomtune.io.files import printable, user_path, write_text
+from idiomtune.io.outputs import check_output, reserved_output
 from idiomtune.programs.failures import names_and_options, run_plain, split_names
 
 HELP = """Compare finished runs.
@@ -26,7 +27,8 @@ scores=main|all     all: print every score, not only the papers' tables (files a
 extensions=<module>[,<module>…]  your own modules with benchmarks of these runs"""
 
 _OPTIONS = ("output", "against", "group", "scores", "extensions")
-_BEGINS = (  # page, table.md, .csv, .tex
+_FILES = ("report.html", "table.md", "table.csv", "table.tex")
+_BEGINS = (  # how they begin
     rb"\s*<!doctype html>.{,9999}(content=\"idiomtune report\">|\n  --idiomatic: )"
     rb"|# Report\n\nMeans over seeds |group,runs,score,mean,"
     rb"|% \\usepackage\{booktabs\} in the preamble; mean "
@@ -75,6 +77,9 @@ def report(arguments: ReportArguments) -> Path:
     Raises:
         UserError: if there is nothing to report, or the files cannot be written.
     """
+    output = arguments.path("output")
+    for file in [output / name for name in _FILES] if output else ():
+        check_output("output", file, begins=_BEGINS, overwrite=True)
     # Pandas and matplotlib take seconds: not for --help and typos.
     from idiomtune.declarations.registry import load_extensions
     from idiomtune.reports import compare, frames, page, runs, score_tables, tables
@@ -109,14 +114,14 @@ def report(arguments: ReportArguments) -> Path:
     for sentence in compare.head_verdicts(groups, compared):
         print(printable(sentence))
 
-    folder = arguments.path("output") or _default_output(paths, arguments.folders[0])
-    contents = {
-        "table.md": score_tables.as_markdown(groups, papers, compared, all_notes),
-        "table.csv": score_tables.as_csv(groups, compared),
-        "table.tex": tables.latex_document(papers, all_notes),
-        page.PAGE: page.page(groups, read, compared, notes),
-    }
-    _write(folder, contents)
+    folder = output or _default_output(paths, arguments.folders[0])
+    contents = (
+        page.page(groups, read, compared, notes),
+        score_tables.as_markdown(groups, papers, compared, all_notes),
+        score_tables.as_csv(groups, compared),
+        tables.latex_document(papers, all_notes),
+    )
+    _write(folder, dict(zip(_FILES, contents, strict=True)))
     return folder
 
 
@@ -139,9 +144,6 @@ def _write(folder: Path, contents: Mapping[str, str]) -> None:
     Raises:
         UserError: if another file is in the way, or they cannot be written.
     """
-    from idiomtune.io.files import write_text
-    from idiomtune.io.outputs import reserved_output
-
     with ExitStack() as held:
         claims = [reserved_output("output", folder / n, begins=_BEGINS, overwrite=True) for n in contents]
         files = [held.enter_context(claim) for claim in claims]

@@ -10,7 +10,7 @@ from idiomtune.config.validation import no_such_score
 from idiomtune.declarations.score import Score
 from idiomtune.errors import UserError
 from idiomtune.io.files import list_names, one_line
-from idiomtune.reports.compare import Difference, compare, comparison_notes
+from idiomtune.reports.compare import Difference, compare, comparison_notes, unit_of
 from idiomtune.reports.frames import Group
 from idiomtune.reports.score_tables import decimals, show_interval
 from idiomtune.reports.tables import Table
@@ -24,7 +24,7 @@ EVERY = ""  # in place of a score's key: all by which models are compared
 # With fewer, no two-sided test of signs reaches 5% (2 / 2^5 > 0.05), and a bootstrap interval is too narrow.
 _COLOURS: Mapping[Verdict, Literal["better", "worse", ""]] = {"passes": "better", "fails": "worse"}
 _NUM_NAMED = 3  # clusters, in a table
-_NO_CLUSTERS = "a correlation has no value for a single cluster, and queries without a group form none"
+_NO_CLUSTERS = "a correlation has no value for a single idiom or group, and queries without one have none"
 
 
 @dataclass(frozen=True)
@@ -138,13 +138,13 @@ def summary(checks: Sequence[Check]) -> str:
 
 def check_table(checks: Sequence[Check], title: str) -> Table:
     """A line each check."""
-    rows = []
+    rows, unit = [], unit_of(check.score for check in checks)
     for c in checks:
         verdict = f"{c.verdict}: {c.reason}" if c.reason else c.verdict
         scores = decimals(c.before), decimals(c.after), decimals(c.difference, "+")
         ends = show_interval(c.interval) if c.interval else ""
         rows.append([c.check, verdict, *scores, ends, str(c.num_queries), str(c.num_clusters)])
-    columns = ["check", "verdict", "before", "after", "difference", "95 %", "queries", "clusters"]
+    columns = ["check", "verdict", "before", "after", "difference", "95 %", "queries", f"{unit}s"]
     return Table(title, columns, rows, 2, [_COLOURS.get(c.verdict, "") for c in checks])
 
 
@@ -197,7 +197,7 @@ def _cluster_margin(d: Difference, margin: float) -> Check:
         verdict = _within(d, ends, margin, num)[0] if is_judged else None
         clusters.append(ClusterChange(str(name), mean, ends, num, verdict))
     clusters.sort(key=lambda cluster: -_loss(d.score, cluster.difference))
-    text = f"{d.key}: each cluster worse by at most {margin:g}"
+    text = f"{d.key}: each {unit_of([d.score])} worse by at most {margin:g}"
     check = replace(_margin(d, margin), check=text, kind="cluster_margin", clusters=clusters)
     check = replace(check, difference=None, interval=None)  # those of all clusters together
     judged = [cluster for cluster in clusters if cluster.verdict]
@@ -219,7 +219,7 @@ def _within(
 ) -> tuple[Verdict, str]:
     """Whether a score lost no more than the margin, by the interval of its change."""
     if not d.problems and num_items < MIN_ITEMS:
-        return "cannot tell", f"fewer than {MIN_ITEMS} clusters"
+        return "cannot tell", f"fewer than {MIN_ITEMS} {unit_of([d.score])}s"
     if ends is None:
         return "cannot tell", f"no interval ({'; '.join(dict.fromkeys(reason for reason, _ in d.problems))})"
     least, most = sorted(_loss(d.score, end) for end in ends)

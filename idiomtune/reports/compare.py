@@ -246,9 +246,15 @@ def _describe_mean_change(differences: Sequence[Difference]) -> str:
             return ""
     changes = np.mean([d.changes.to_numpy() for d in differences], axis=0)
     low, high = mean_interval(changes, clusters)
-    unit = benchmark_type(first.score.benchmark).cluster
+    unit = unit_of([first.score])
     units = f"{clusters.nunique()} {unit}s"
     return f" ({changes.mean():+.4f}, 95% by whole {unit}s [{low:+.4f}, {high:+.4f}], {units})"
+
+
+def unit_of(scores: Iterable[Score]) -> str:
+    """The word for what is resampled as a whole, such as idiom; of benchmarks that differ in it, group."""
+    units = {benchmark_type(score.benchmark).cluster for score in scores} - {"cluster"}
+    return units.pop() if len(units) == 1 else "group"
 
 
 def head_verdicts(groups: Sequence[Group], compared: Sequence[GroupComparison]) -> list[str]:

@@ -10,7 +10,8 @@ import pandas as pd
 
 from idiomtune.declarations.registry import benchmark_type, benchmark_types
 from idiomtune.declarations.score import Score, ScoreTable
-from idiomtune.reports.compare import UNTRAINED, Difference, GroupComparison
+from idiomtune.io.spreadsheets import spreadsheet_text
+from idiomtune.reports.compare import UNTRAINED, Difference, GroupComparison, unit_of
 from idiomtune.reports.frames import Group, ScoreMean, group_runs
 from idiomtune.reports.runs import RunResults
 from idiomtune.reports.tables import Table, cell, markdown
@@ -21,15 +22,14 @@ Cell = tuple[tuple[str, ...], Column, ScoreMean | None]  # labels of the row, co
 READING = (
     "Means over seeds ± sample standard deviation (n − 1). Comparisons are query by query, each query's "
     "value the mean over seeds: 95% bootstrap intervals and two-sided paired permutation tests, over queries "
-    "and over whole idioms (or compounds, expressions), which say more about unseen ones. p are not adjusted "
-    "for their number."
+    "and over whole idioms (or compounds, expressions, groups), which say more about unseen ones. p are not "
+    "adjusted for their number."
 )
 _CSV = (
     *("group", "runs", "score", "mean", "std", "seeds", "untrained", "difference"),
     *("low", "high", "p_by_query", "low_by_idiom", "high_by_idiom", "p_by_idiom"),
 )
 _NO_ENDS = (None, None)
-PAIRED = ("difference", "95% by query", "p by query", "95% by idiom", "p by idiom")
 
 
 def decimals(value: float | None, sign: str = "") -> str:
@@ -53,13 +53,12 @@ def changes(
     title: str = "",
     heads: Sequence[str] = (UNTRAINED, "trained"),
 ) -> Table:
-    """Every score before and after, and the difference."""
-    rows, verdicts = [], []
+    """Every score before and after, and the difference, which is not judged."""
+    rows = []
     for key, value in after.items():
         change = value - before[key] if key in before else None
         rows.append([key, decimals(before.get(key)), decimals(value), decimals(change, "+")])
-        verdicts.append(after.parts[key].verdict(change or 0.0))
-    return Table(title, ["score", *heads, "difference"], rows, verdicts=verdicts)
+    return Table(title, ["score", *heads, "difference"], rows)
 
 
 def changeable(scores: ScoreTable) -> ScoreTable:
@@ -90,11 +89,9 @@ def group_table(group: Group) -> Table:
     frame = score_frame([group])
     texts = [frame[name].map(decimals) for name in ("untrained", "mean", "std")]
     columns = [frame.score, *texts, frame.seeds.map(str), frame.difference.map(lambda d: decimals(d, "+"))]
-    changes = frame.difference.astype(float).fillna(0)
-    verdicts = [group.parts[key].verdict(change) for key, change in zip(frame.score, changes, strict=True)]
     names = ["score", UNTRAINED, "mean", "± std", "seeds", "difference"]
     rows = list(zip(*columns, strict=True))
-    return Table(f"{group.name}: {group.summary}", names, rows, verdicts=verdicts)
+    return Table(f"{group.name}: {group.summary}", names, rows)
 
 
 def paper_tables(groups: Sequence[Group]) -> list[Table]:
@@ -237,9 +234,11 @@ def paired_table(compared: GroupComparison) -> Table:
     sides = ("trained", UNTRAINED) if compared.reference == UNTRAINED else ("candidate", "reference")
     verdicts = [d.verdict for d in compared.differences]
     counts = dict.fromkeys((d.num_queries, d.num_clusters) for d in compared.differences if d.num_queries)
-    about = "; ".join(f"{queries} queries of {idioms} idioms" for queries, idioms in counts)
+    unit = unit_of(d.score for d in compared.differences if d.num_queries)
+    about = "; ".join(f"{queries} queries of {clusters} {unit}s" for queries, clusters in counts)
     title = f"{compared.title} ({about})" if about else compared.title
-    return Table(title, ["score", *sides, *PAIRED], rows, verdicts=verdicts)
+    columns = ["95% by query", "p by query", f"95% by {unit}", f"p by {unit}"]
+    return Table(title, ["score", *sides, "difference", *columns], rows, verdicts=verdicts)
 
 
 def _sides(d: Difference) -> list[str]:
@@ -265,10 +264,14 @@ def detail_tables(compared: GroupComparison) -> list[Table]:
     tables = []
     headline = [d for d in compared.differences if d.score.is_headline]
     clustered = [d for d in headline if len(d.changes)]
+    unit = unit_of(d.score for d in clustered)
     for heading, gains in (
         ("fold by fold, difference", {d.key: d.folds for d in headline if len(d.folds)}),
-        ("idiom by idiom, mean difference", {d.key: d.clusters for d in clustered if not d.in_ranks}),
-        ("idiom by idiom, gain in rank, share of all", {d.key: d.clusters for d in clustered if d.in_ranks}),
+        (f"{unit} by {unit}, mean difference", {d.key: d.clusters for d in clustered if not d.in_ranks}),
+        (
+            f"{unit} by {unit}, gain in rank, share of all",
+            {d.key: d.clusters for d in clustered if d.in_ranks},
+        ),
     ):
         names = dict.fromkeys(name for of_score in gains.values() for name in of_score.index)
         rows = [[str(name), *(decimals(g.get(name), "+") for g in gains.values())] for name in names]
@@ -301,11 +304,3 @@ def as_csv(groups: Sequence[Group], compared: Sequence[GroupComparison] = ()) ->
     frame = score_frame(groups, compared)
     texts = {name: frame[name].map(spreadsheet_text) for name in ("group", "runs", "score")}
     return str(frame.assign(**texts).to_csv(index=False, lineterminator="\n"))
-
-
-def spreadsheet_text(text: str) -> str:
-    """A text, rather than a number, for a cell of a CSV file: no spreadsheet takes it for a formula.
-
-    Names of runs come from folders and options; in some programs, `=` or `@` at their start runs commands.
-    """
-    return f"'{text}" if text.lstrip(" ").startswith(("=", "+", "-", "@", "\t", "\r", "\n")) else text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,10 +14,11 @@ from torch import Tensor
 
 from idiomtune.benchmarks.retrieval import tie_break
 from idiomtune.benchmarks.user import Mode
-from idiomtune.data.user.forms import DOCUMENTS, JUDGEMENTS, QUERIES, Form, normalise
+from idiomtune.data.user.forms import DOCUMENTS, JUDGEMENTS, QUERIES, UNREAD, Form, normalise
 from idiomtune.data.user.table import UserRecord, UserTable, unique
+from idiomtune.data.user.text_table import normal_text
 from idiomtune.errors import UserError
-from idiomtune.io.files import is_file, is_folder, list_names, raise_problems
+from idiomtune.io.files import is_file, is_folder, list_names, one_line, raise_problems
 from idiomtune.io.tables import Row, read_rows, text_lines_of
 from idiomtune.requests import Request, Role
 
@@ -81,6 +82,8 @@ _TABLES = (".jsonl", ".ndjson", ".tsv", ".csv", ".parquet", ".xlsx")
 _PLAIN = (".tsv", ".txt", ".trec", ".qrels")  # lines of fields between tabs or blanks
 _SHARD = re.compile(r"-\d+-of-\d+$")
 _USUAL_SPLIT = "test"
+_NO_ID = "N/A"  # in BRIGHT's lists of excluded documents: none
+_NO_COLUMNS = {*UNREAD, "iteration"}  # of TREC's judgements, the second
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -119,6 +122,15 @@ class Collection:
         return tie_break(self.ids)
 
 
+def warn_of_own_texts(name: str, collection: Collection, advice: str = "") -> None:
+    """Warn of queries that find a copy of themselves: a document with their own text is relevant."""
+    texts = [normal_text(document.text) for document in collection.documents]
+    has_own = [normal_text(q.text.text) in {texts[n] for n in q.grades} for q in collection.queries]
+    if any(has_own):
+        counts = f"{sum(has_own)} of {len(has_own)}"
+        log.warning("%s: %s queries find their own text, which is relevant to them%s", name, counts, advice)
+
+
 def read_collection(
     name: str,
     folder: Path,
@@ -137,8 +149,8 @@ def read_collection(
         judgements: which of several files of judgements, such as `test`; None for the only one, or `test`.
         instruction: before queries whose row has none.
         missing: `ignore` = leave out judgements of queries and documents that do not exist.
-        exclude_self: a document with the query's id is not a result of the query (as in BEIR, where some
-            queries are documents of the corpus); a query with nothing else to find is not scored.
+        exclude_self: a document with the query's id (as in BEIR, where some queries are documents of the
+            corpus) or text is not a result of the query; a query with nothing else to find is not scored.
 
     Raises:
         UserError: naming file, row and field of all problems in a file.
@@ -149,6 +161,17 @@ def read_collection(
     judged = _judgement_files(folder, judgements)
 
     check, check_query = unique(), unique()
+    ignored: dict[str, None] = {}
+
+    def exists(record: UserRecord, role: str, id_: str, ids: Container[str]) -> bool:
+        if id_ in ids:
+            return True
+        if missing != "ignore":
+            noun = "query" if role == "query" else "document"
+            advice = "benchmark.own_retrieval.missing=ignore leaves it out"
+            raise record.error(role, f"there is no {noun} {id_!r}; {advice}")
+        ignored[f"{role} {id_}"] = None
+        return False
 
     def document(record: UserRecord) -> tuple[str, Request]:
         return check(record, record.name("id")), request_of(record, role="document")
@@ -156,47 +179,69 @@ def read_collection(
     def query(record: UserRecord) -> tuple[str, UserQuery]:
         id_ = check_query(record, record.name("id"))
         request = request_of(record, instruction=instruction)
-        return id_, UserQuery(id_, request, {}, record.optional_name("group"))
-
-    documents = dict(_read(corpus, DOCUMENTS, ("id text", "id title text"), document))
-    positions = {id_: position for position, id_ in enumerate(documents)}
-    queries = dict(_read(query_files, QUERIES, ("id text",), query))
-
-    ignored: dict[str, None] = {}
+        ids = map(str, record.list_in("excluded") if record.has("excluded") else ())
+        left_out = {positions[d] for d in ids if d != _NO_ID and exists(record, "excluded", d, positions)}
+        if exclude_self:
+            left_out.update(same_text.get(normal_text(request.text), ()))
+            left_out.update([positions[id_]] if id_ in positions else ())
+        return id_, UserQuery(id_, request, {}, record.optional_name("group"), left_out=sorted(left_out))
 
     def judge(record: UserRecord) -> None:
         query, document = record.name("query"), record.name("document")
         grade = record.number_in("relevance") if "relevance" in record.names else 1.0
-        position = positions.get(document)
-        if query not in queries or position is None:
-            role, absent = ("query", query) if query not in queries else ("document", document)
-            if missing == "ignore":
-                ignored[f"{role} {absent}"] = None
-                return
-            advice = "benchmark.own_retrieval.missing=ignore leaves the judgement out"
-            raise record.error(role, f"there is no {role} {absent!r}; {advice}")
-        if position in queries[query].grades:
-            raise record.error("document", f"{document!r} is judged twice for the query {query!r}")
-        queries[query].grades[position] = grade
+        if exists(record, "query", query, queries) and exists(record, "document", document, positions):
+            first = queries[query].grades.setdefault(positions[document], grade)
+            if first != grade:
+                problem = f"{document!r} has the grades {first:g} and {grade:g} for the query {query!r}"
+                raise record.error("document", problem)
 
+    documents = dict(_read(corpus, DOCUMENTS, ("id text", "id title text"), document))
+    positions = {id_: position for position, id_ in enumerate(documents)}
+    same_text: dict[str, list[int]] = {}  # normal text → positions
+    for position, request in enumerate(documents.values()):
+        same_text.setdefault(normal_text(request.text), []).append(position)
+    queries = dict(_read(query_files, QUERIES, ("id text",), query))
     layouts = ("query document", "query document relevance", "query iteration document relevance")
-    for _ in _read(judged, JUDGEMENTS, layouts, judge):
-        pass
+    num_judgements = sum(1 for _ in _read(judged, JUDGEMENTS, layouts, judge))
     if ignored:
-        log.warning(
-            "%s: judgements of what does not exist are left out: %s", folder, list_names([*ignored], 3)
-        )
+        log.warning("%s: left out, since they do not exist: %s", folder, list_names([*ignored], 3))
     scored = []
     for searched in queries.values():
-        itself = positions.get(searched.id) if exclude_self else None
-        if grades := {n: grade for n, grade in searched.grades.items() if grade > 0 and n != itself}:
-            left_out = () if itself is None else (itself,)
-            scored.append(replace(searched, grades=grades, left_out=left_out))
+        if grades := {n: g for n, g in searched.grades.items() if g > 0 and n not in searched.left_out}:
+            scored.append(replace(searched, grades=grades))
     if not scored:
         but = " other than itself (benchmark.own_retrieval.exclude_self=true)" if exclude_self else ""
         raise UserError(f"no query has a relevant document{but}: nothing can be scored", file=judged[0])
     files = [*corpus, *query_files, *judged]
-    return Collection(name, [*documents], [*documents.values()], scored, len(queries) - len(scored), files)
+    num_copies = len(documents) - len(same_text)
+    about = f" ({num_copies} of them copies of others)" * bool(num_copies)
+    about = f"{len(documents)} documents{about}, {len(queries)} queries, {num_judgements} judgements"
+    log.info("%s: %s (%s)", folder, about, ", ".join(str(path.relative_to(folder)) for path in judged))
+    if others := [*_other_files(folder, files)]:
+        log.info("%s: not read: %s", folder, list_names(others))
+    num_left_out = len(queries) - len(scored)
+    collection = Collection(name, [*documents], [*documents.values()], scored, num_left_out, files)
+    warn_of_own_texts(str(folder), collection, "; benchmark.own_retrieval.exclude_self=true leaves it out")
+    return collection
+
+
+def _other_files(folder: Path, files: Sequence[Path]) -> Iterator[str]:
+    """What a folder has beside these files, such as another split; not hidden files and those about it."""
+    for path in sorted(folder.iterdir()):
+        if path.is_dir() and any(path in file.parents for file in files):
+            yield from (f"{path.name}/{name}" for name in _other_files(path, files))
+        elif path not in files and not path.name.startswith((".", "README", "LICENSE")):
+            yield path.name
+
+
+def log_unread(table: UserTable) -> None:
+    """Log the columns of a table that have no role, or are not the first with theirs, if there are any."""
+    read = {columns[0] for names in table.kinds.values() for columns in names.values()}
+    every = dict.fromkeys(column for header in table.kinds for column in header)
+    if others := [
+        one_line(name) for name in every if name not in read and normalise(name) not in _NO_COLUMNS
+    ]:
+        log.info("%s: not read: %s", table.source.name, list_names(others))
 
 
 def _unpack(path: Path) -> Path:
@@ -252,7 +297,9 @@ def _read(
     for path in paths:
         is_plain = _unpack(path).suffix.lower() in (*_PLAIN, "")
         rows = _plain_rows(path, form, {layout.count(" ") + 1: layout.split() for layout in layouts})
-        yield from UserTable(path, [form]).read(make, rows if is_plain else None)
+        table = UserTable(path, [form])
+        yield from table.read(make, rows if is_plain else None)
+    log_unread(table)  # of shards the last: all of a data set have the same columns
 
 
 def _plain_rows(path: Path, form: Form, layouts: dict[int, list[str]]) -> Iterator[Row]:

@@ -28,9 +28,11 @@ from idiomtune.benchmarks.user.collections import (
     Collection,
     UserQuery,
     in_mode,
+    log_unread,
     modes_of,
     request_of,
     span_note,
+    warn_of_own_texts,
 )
 from idiomtune.benchmarks.user.retrieval import UserRetrievalBenchmark
 from idiomtune.data.user.forms import LABELLED_PAIRS, SPAN_PARTS, STS
@@ -39,6 +41,7 @@ from idiomtune.data.user.table import UserRecord, UserTable, as_number, unique
 from idiomtune.data.user.text_table import UserExamples
 from idiomtune.declarations.dataset import OWN_VAL
 from idiomtune.errors import UserError
+from idiomtune.io.files import list_names
 from idiomtune.requests import Request, symmetric_query
 from idiomtune.statistics import statistic_of
 
@@ -103,7 +106,9 @@ def read_pairs(
         return Pair(id_, first, second, gold, record.optional_name("group"))
 
     form = LABELLED_PAIRS if are_labelled else STS
-    pairs = list(UserTable(path, [form], columns, f"benchmark.{benchmark}.columns").read(pair))
+    table = UserTable(path, [form], columns, f"benchmark.{benchmark}.columns")
+    pairs = list(table.read(pair))
+    log_unread(table)
     golds = sorted({pair.gold for pair in pairs})
     if are_labelled and golds not in ([0, 1], [-1, 1]):
         raise UserError(
@@ -206,8 +211,9 @@ class HeldOutBenchmark:
     """The held-out rows, scored as `own_retrieval` or `own_sts` score a user's files.
 
     Pairs: each anchor searches all held-out positives and negatives for its positives. Sentences: each
-    searches all others for those of its label, or of its group and meaning. A document with the query's own
-    text that is not relevant is left out of its search. Scored pairs: correlation of cosine and score.
+    searches all others for those of its label, or of its group and meaning. Copies of a text are one
+    document, which its own query does not search, unless a pair has it as its positive. Scored pairs:
+    correlation of cosine and score.
 
     Args:
         parts: name in score keys ("" for none) → held-out rows. `own_val/score` is the mean over parts.
@@ -271,6 +277,7 @@ def _benchmark(
     collected = _of_pairs if examples.form == "pairs" else _of_sentences
     collection = collected(name, examples, options)
     queries = collection.queries
+    warn_of_own_texts(f"{section}.val", collection)
     if not queries:
         raise UserError(
             "the held-out rows contain nothing similar that a query could find: set "
@@ -296,19 +303,18 @@ def _pairs(examples: UserExamples) -> list[Pair]:
     return pairs
 
 
-def _query(examples: UserExamples, row: int, relevant: Sequence[int], ids: NDArray[Any]) -> UserQuery:
+def _query(examples: UserExamples, row: int, relevant: Sequence[int], same: NDArray[Any]) -> UserQuery:
     """The anchor of a row.
 
     Args:
         relevant: positions of documents.
-        ids: of all documents' texts; those of the anchor's own text that are not relevant are left out.
+        same: (N,), which documents have the anchor's own text: those that are not relevant are left out.
     """
     store, number = examples.store, int(examples.rows[row])
     anchor = int(examples.anchors[row])
     request = Request(store.read_text(anchor), store.span(anchor), "query", store.instruction(number))
     grades: dict[Any, float] = dict.fromkeys(relevant, 1.0)
-    same = np.flatnonzero(ids == store.text_ids[anchor]).tolist()
-    left_out = [position for position in same if position not in grades]
+    left_out = [position for position in np.flatnonzero(same).tolist() if position not in grades]
     return UserQuery(store.name(number), request, grades, store.group(number), left_out=left_out)
 
 
@@ -342,25 +348,58 @@ def _of_pairs(part: str, examples: UserExamples, options: HeldOutOptions) -> Col
             if query in chosen and offset < num_positives:
                 relevant.setdefault(query, []).append(position)
     queries = [
-        _query(examples, int(first_rows[query]), documents_of, ids[texts])
+        _query(examples, row, documents_of, ids[texts] == ids[examples.anchors[row]])
         for query, documents_of in sorted(relevant.items())
+        for row in [int(first_rows[query])]
     ]
     return _collection(part, examples, texts, queries)
 
 
 def _of_sentences(part: str, examples: UserExamples, options: HeldOutOptions) -> Collection:
-    """Every sentence is a document, and each one with another of its label is a query."""
-    rows = _sample(np.arange(len(examples)), options.max_documents)
-    examples = UserExamples(examples.store, examples.rows[rows])
-    store, anchors = examples.store, examples.anchors
-    labels = store.label_ids[examples.rows] if store.has_labels else store.labels[anchors]
-    label = np.unique(labels, axis=0, return_inverse=True)[1].ravel()
-    candidates = np.flatnonzero(np.bincount(label)[label] > 1)
+    """Every distinct sentence is a document, and each one with another text of its label is a query."""
+    store, anchors, ids = examples.store, examples.anchors, examples.store.text_ids
+    labels = store.label_ids[examples.rows, None] if store.has_labels else store.labels[anchors]
+    label_of = np.unique(labels, axis=0, return_inverse=True)[1].ravel().tolist()
+    documents: dict[tuple[int, tuple[int, int] | None], int] = {}  # text, span → its document
+    first_rows: dict[tuple[int, int], int] = {}  # document, label → its first row
+    for row, (text, label) in enumerate(zip(anchors.tolist(), label_of, strict=True)):
+        document = documents.setdefault((int(ids[text]), store.span(text)), len(documents))
+        first_rows.setdefault((document, label), row)
+    if num_copies := len(examples) - len(first_rows):
+        log.info("held-out rows that are copies of others: %d, which count once", num_copies)
+    left_out = _contradictory(examples, first_rows)
+    chosen = _sample(np.setdiff1d(np.arange(len(documents)), left_out), options.max_documents)
+    uses = np.array([(*use, row) for use, row in first_rows.items()])
+    document, label, rows = uses[np.isin(uses[:, 0], chosen)].T  # (U,) each
+    position = np.searchsorted(chosen, document)  # (U,), of the document of each use
+    texts = anchors[rows[np.unique(position, return_index=True)[1]]]
+    own = ids[texts]
+    num_texts = np.bincount(np.unique(np.stack([label, own[position]]), axis=1)[0])  # of each label
+    candidates = np.flatnonzero(num_texts[label] > 1)
     queries = []
-    for row in _sample(candidates, options.max_queries).tolist():
-        alike = np.flatnonzero(label == label[row])
-        queries.append(_query(examples, row, alike[alike != row].tolist(), store.text_ids[anchors]))
-    return _collection(part, examples, anchors.tolist(), queries, len(examples) - len(candidates))
+    for use in _sample(candidates, options.max_queries).tolist():
+        same, alike = own == own[position[use]], position[label == label[use]]
+        queries.append(_query(examples, int(rows[use]), alike[~same[alike]].tolist(), same))
+    return _collection(part, examples, texts.tolist(), queries, len(rows) - len(candidates))
+
+
+def _contradictory(examples: UserExamples, first_rows: Mapping[tuple[int, int], int]) -> list[int]:
+    """The documents with several meanings of one group; they, and texts with several labels, are warned of.
+
+    Args:
+        first_rows: of each document with each of its labels.
+    """
+    store = examples.store
+    rows_of: dict[tuple[int, int], list[int]] = {}  # document, group → a row for each label
+    for (document, _), row in first_rows.items():
+        group = 0 if store.has_labels else int(store.labels[examples.anchors[row], 0])
+        rows_of.setdefault((document, group), []).append(row)
+    several = {document: rows for (document, _), rows in rows_of.items() if len(rows) > 1}
+    if several:
+        kind, use = ("labels", "each is right") if store.has_labels else ("meanings", "they are not scored")
+        names = list_names([" and ".join(examples.names(rows)) for rows in several.values()], 3)
+        log.warning("held-out texts with several %s: %d, %s (%s)", kind, len(several), use, names)
+    return [] if store.has_labels else [*several]
 
 
 def _collection(

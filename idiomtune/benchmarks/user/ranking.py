@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,12 +25,22 @@ from idiomtune.benchmarks.retrieval import (
     tie_break,
 )
 from idiomtune.benchmarks.user import RANKING_METRICS, Mode, UserRankingOptions, user_score
-from idiomtune.benchmarks.user.collections import UserQuery, in_mode, modes_of, request_of, span_note
+from idiomtune.benchmarks.user.collections import (
+    UserQuery,
+    in_mode,
+    log_unread,
+    modes_of,
+    request_of,
+    span_note,
+)
 from idiomtune.data.user.forms import RANKINGS
 from idiomtune.data.user.table import UserRecord, UserTable, as_number, unique
+from idiomtune.data.user.text_table import normal_text
 from idiomtune.errors import UserError
 from idiomtune.requests import Request
 from idiomtune.statistics import statistic_of
+
+log = logging.getLogger(__name__)
 
 _TOP_SAVED = 10  # documents or candidates per query in the per-query results
 
@@ -80,13 +91,17 @@ def read_ranking(
         query = queries.setdefault(id_, UserQuery(id_, text, {}, group))
         if (query.text, query.group) != (text, group):
             raise record.error("query", f"is not that of the first row of {id_!r} (query, span, group)")
-        if candidate in query.grades:
-            raise record.error("candidate", f"{candidate!r} occurs twice for the query {id_!r}")
-        query.grades[candidate] = grade
+        if (first := query.grades.setdefault(candidate, grade)) != grade:
+            problem = f"{candidate!r} has the grades {first:g} and {grade:g} for the query {id_!r}"
+            raise record.error("candidate", problem)
 
     table = UserTable(path, RANKINGS, columns, "benchmark.own_ranking.columns")
     for _ in table.read(add):
         pass
+    log_unread(table)
+    own = [normal_text(query.text.text) in map(normal_text, query.grades) for query in queries.values()]
+    if any(own):
+        log.warning("%s: %d of %d queries are a candidate of their own", path, sum(own), len(own))
     if not any(map(_can_be_scored, queries.values())):
         problem = "no query has two candidates or more, one of them relevant (a grade above 0): no scores"
         raise UserError(problem, file=path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import mmap
 import struct
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -38,6 +39,11 @@ def stable_hash(name: str) -> int:
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little", signed=True)
 
 
+def normal_text(text: str) -> str:
+    """A text as copies are compared: composed letters, single blanks; case counts."""
+    return " ".join(unicodedata.normalize("NFC", text).split())
+
+
 _number_for_label = lru_cache(2**12)(stable_hash)  # the same ones come again and again
 
 
@@ -56,7 +62,7 @@ class TextTable:
         first: int64 (R + 1,), the first text of each row.
         num_positives: int32 (R,).
         spans: int32 (T, 2), character offsets; -1 = none.
-        text_ids: int64 (T,), equal for equal texts.
+        text_ids: int64 (T,), equal for copies of a text, see :func:`normal_text`.
         labels: int64 (T, 2): numbers of group and meaning.
         label_ids, usage_ids: int64 (R,), of sentences; else 0.
         groups: int64 (R,), equal for rows that stay together in a split.
@@ -81,7 +87,7 @@ class TextTable:
         """One row of a table."""
         self._sources.setdefault(source, len(self._rows) // _ROW.itemsize)
         anchor = example.sentences[0]
-        anchor_id = stable_hash(anchor.text)
+        anchor_id = stable_hash(normal_text(anchor.text))
         group = anchor_id if anchor.group is None else _number_for_label(anchor.group)
         label = 0 if example.label is None else _number_for_label(example.label)
         if len(self.names) < MAX_NAMES:
@@ -103,7 +109,7 @@ class TextTable:
             data = sentence.text.encode()
             self._file.write(data)
             self._end += len(data)
-            id_ = stable_hash(sentence.text) if position else anchor_id
+            id_ = stable_hash(normal_text(sentence.text)) if position else anchor_id
             labels = self._labels(example, position, id_, group)
             self._texts += _PACKED_TEXT.pack(self._end, id_, *labels, *(sentence.span or _NO_SPAN))
             self.has_spans |= sentence.span is not None

@@ -1,21 +1,25 @@
 """Ties, and queries that find themselves: scores of the user's own data that prove something."""
 
 import json
+from collections.abc import Callable
 from itertools import permutations
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import pytest
 import torch
 
+from idiomtune.benchmarks.suite import Suite
 from idiomtune.benchmarks.user import HeldOutOptions
 from idiomtune.benchmarks.user.pairs import HeldOutBenchmark
 from idiomtune.config import EvaluateSettings, TrainSettings, check
 from idiomtune.data.user.load import user_splits
+from idiomtune.encoder.encoder import Encoder
 from idiomtune.errors import UserError
 from idiomtune.programs.evaluate import evaluate as score_model
 from idiomtune.programs.run import checked_settings
-from tests.benchmarks import by_text
+from tests.benchmarks import by_text, in_turn
 from tests.own_data import write, write_lines
 from tests.tiny_runs import composed
 
@@ -73,10 +77,10 @@ def test_a_query_with_itself_alone_to_find_is_left_out(tmp_path: Path, tiny_path
     assert scores["own_retrieval/mine/recall@10"] == 1
 
 
-def held_out(folder: Path, rows: Rows) -> HeldOutBenchmark:
+def held_out(folder: Path, rows: Rows, train: str = "") -> HeldOutBenchmark:
     """The benchmark of held-out rows, pairs or labelled texts."""
     content = {"anchor": "question,answer\nwhat?,it\nwho?,she\n", "text": "text,label\na,x\nb,y\n"}
-    training = write(folder / "train.csv", content[next(iter(rows[0]))])
+    training = write(folder / "train.csv", train or content[next(iter(rows[0]))])
     val = write_lines(folder / "val.jsonl", rows)
     options = ("+experiment=own", f"data.train={training}", f"data.val={val}")
     settings: TrainSettings = check(TrainSettings, composed("config", *options))
@@ -110,6 +114,53 @@ def test_a_text_is_no_mistake_of_its_own(tmp_path: Path) -> None:
     vectors = {"both": 0, "a 1": 0, "a 2": 0, "b 1": 1, "b 2": 1}
     first = scored(held_out(tmp_path / "labelled", rows), vectors).per_query[0]
     assert (first["query"], first["ndcg@10"]) == ("both", 1.0)
+
+
+COPIES: dict[str, Callable[[str, int], dict[str, object]]] = {
+    "annotators": lambda text, n: {"text": text, "annotator": "ABC"[n]},
+    "blanks": lambda text, n: {"text": text.replace(" ", " " * (n + 1)) + " " * n},
+    "letters": lambda text, n: {"text": normalize("NFD" if n else "NFC", text)},
+}
+
+
+@pytest.mark.parametrize("how", COPIES)
+@pytest.mark.parametrize("by", ["label", "group"])
+def test_copies_of_a_row_count_once(how: str, by: str, tmp_path: Path, tiny: Encoder, caplog: Log) -> None:
+    """As if each text were there once, whatever else its rows say: no text finds itself."""
+    caplog.set_level("INFO")
+    texts = {f"café {kind} {n}": kind for kind in ("closed", "open", "new") for n in range(3)}
+    results = []
+    for num in (1, 3):
+        rows: Rows = [COPIES[how](text, n) | {by: kind} for text, kind in texts.items() for n in range(num)]
+        rows.append({"text": "alone", by: "single"})
+        benchmark = held_out(tmp_path / str(num), rows, f"text,{by}\na,x\nb,y\n")
+        results.append(Suite([benchmark]).run(tiny))
+    assert results[0].scores == results[1].scores
+    assert [len(card.per_query["own_val"]) for card in results] == [9, 9]
+    assert "copies of others: 18" in caplog.text
+
+
+def test_contradictory_rows_are_named_and_not_scored(tmp_path: Path, caplog: Log) -> None:
+    """Under two meanings of one group; the same text in two groups is no contradiction."""
+    uses = ["idiomatic"] * 3 + ["literal"] * 3
+    rows: Rows = [{"text": f"ice {n}", "group": "ice", "meaning": use} for n, use in enumerate(uses)]
+    rows += [
+        {"text": "ice  0", "group": "ice", "meaning": "literal"},
+        {"text": "ice 1", "group": "tea", "meaning": "idiomatic"},
+        {"text": "tea 1", "group": "tea", "meaning": "idiomatic"},
+    ]
+    training = "text,group,meaning\na,x,idiomatic\nb,x,literal\n"
+    scores = held_out(tmp_path, rows, training).score(in_turn(torch.eye(20)))
+    assert "meanings: 1" in caplog.text
+    assert "val.jsonl row 1 and" in caplog.text
+    assert "val.jsonl row 7" in caplog.text
+    assert not [r for r in scores.per_query if "0" in r["query"] or any("0" in d["text"] for d in r["top"])]
+    assert [r["query"] for r in scores.per_query].count("ice 1") == 2
+    held_out(
+        tmp_path / "all", [{**row, "group": "ice"} for row in rows[:1] + rows[6:7] + rows[1:3]], training
+    )
+    with pytest.raises(UserError, match=r"data\.val="):
+        held_out(tmp_path / "none", [rows[0], rows[6]], training)
 
 
 def test_the_median_rank_is_that_of_the_first_right_row(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from scipy.stats import spearmanr
 from idiomtune.benchmarks import Result
 from idiomtune.benchmarks.user.collections import UserQuery
 from idiomtune.benchmarks.user.ranking import UserRankingBenchmark, add_rankings, read_ranking
+from idiomtune.errors import UserError
 from idiomtune.requests import Request
 from tests.benchmarks import in_turn
 from tests.own_data import write, write_lines
@@ -42,6 +43,21 @@ def test_forms(tmp_path: Path) -> None:
     result = UserRankingBenchmark({"mine": queries}).score(in_turn(torch.eye(4)))
     assert [record["query"] for record in result.per_query] == ["q"]
     assert "1 of 2 queries" in result.notes[0]
+
+
+def test_copies_of_candidates_and_of_the_query_are_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    rows = "".join(f"7,a cat,{text},{grade},{n}\n" for text, grade in (("a  cat", 1), ("b", 0)) for n in "AB")
+    header = "query_id,query,candidate,grade,annotator\n"
+    (query,) = read_ranking(write(tmp_path / "mine.csv", header + rows))
+    assert query.grades == {"a  cat": 1, "b": 0}
+    columns, own = (record.getMessage() for record in caplog.records)
+    assert columns.endswith("mine.csv: not read: annotator")
+    assert "mine.csv: 1 of 1 queries" in own
+    with pytest.raises(UserError, match="'candidate': 'b' has the grades 0 and 2"):
+        read_ranking(write(tmp_path / "mine.csv", header + rows + "7,a cat,b,2,C\n"))
 
 
 def test_scores_by_hand(tmp_path: Path) -> None:

@@ -89,6 +89,65 @@ def test_which_judgements_is_chosen(tmp_path: Path) -> None:
         read_collection("mine", folder, "train")
 
 
+@pytest.mark.parametrize(
+    ("name", "queries"),
+    [
+        ("queries.jsonl", '{"_id": "q1", "text": "cats", "excluded_ids": ["d1"]}\n'),
+        ("queries.csv", '_id,text,excluded_ids\nq1,cats,"[""d1"", ""N/A""]"\n'),
+        ("queries.jsonl", '{"_id": "q1", "text": "cats", "excluded_ids": ["d1", "d1"]}\n'),
+    ],
+)
+def test_excluded_documents_are_not_searched(tmp_path: Path, name: str, queries: str) -> None:
+    """As in BRIGHT; a query without any lists N/A there."""
+    more = {"jsonl": '{"_id": "q2", "text": "rates", "excluded_ids": ["N/A"]}\n', "csv": "q2,rates,N/A\n"}
+    folder = write_collection(tmp_path, queries=None, qrels="q1\td3\t1\nq2\td2\t1\n")
+    write(folder / name, queries + more[name.partition(".")[2]])
+    collection = read_collection("mine", folder)
+    assert [list(query.left_out) for query in collection.queries] == [[0], []]
+    vectors = torch.tensor([[1.0, 0, 0], [0, 1.0, 0], [0.9, 0.1, 0], [1.0, 0, 0], [0, 1.0, 0]])
+    result = UserRetrievalBenchmark([collection]).score(in_turn(vectors))
+    assert result.by_key["own_retrieval/mine/mrr@10"] == 1
+    assert "d1" not in [top["id"] for top in result.per_query[0]["top"]]
+    write(folder / name, (queries + more[name.partition(".")[2]]).replace("d1", "d9"))
+    with pytest.raises(UserError, match="'excluded_ids': there is no document 'd9'"):
+        read_collection("mine", folder)
+    assert not any(q.left_out for q in read_collection("mine", folder, missing="ignore").queries)
+
+
+def test_what_a_layout_has_and_is_not_read_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Columns, a second column for a role, other splits and files; not a README. And which split is read."""
+    caplog.set_level("INFO")
+    corpus = '{"_id": "d%s", "text": "%s", "body": "x", "metadata": {}}\n'
+    texts = ["A cat", "A  cat", "A dog"]
+    folder = write_collection(
+        tmp_path,
+        corpus="".join(corpus % (n, text) for n, text in enumerate(texts)),
+        queries='{"_id": "q1", "query": "A cat", "gold_ids": ["d1"]}\n',
+        qrels="q1\td0\t1\nq1\td0\t1\nq1\td2\t2\n",
+    )
+    for name in (
+        "qrels/dev.tsv",
+        "top_ranked.jsonl",
+        "instruction/test.jsonl",
+        "README.md",
+        ".gitattributes",
+    ):
+        write(folder / name, "q1\td1\t1\n")
+    assert [q.grades for q in read_collection("mine", folder).queries] == [{0: 1, 2: 2}]
+    (documents, queries, read, files, warning) = (record.getMessage() for record in caplog.records)
+    assert documents.endswith("corpus.jsonl: not read: body, metadata")
+    assert queries.endswith("queries.jsonl: not read: gold_ids")
+    assert "qrels/test.tsv" in read
+    assert "1 of them copies" in read
+    assert files.endswith("not read: instruction, qrels/dev.tsv, top_ranked.jsonl")
+    assert "exclude_self=true" in warning
+    (query,) = read_collection("mine", folder, exclude_self=True).queries
+    assert (query.grades, query.left_out) == ({2: 2}, [0, 1])
+    write(folder / "qrels/test.tsv", "q1\td0\t1\nq1\td0\t2\n")
+    with pytest.raises(UserError, match="'document': 'd0' has the grades 1 and 2"):
+        read_collection("mine", folder)
+
+
 def test_scores_by_hand(tmp_path: Path) -> None:
     """q1 finds d3, d2, d1; q2, with a judgement that says irrelevant, is left out."""
     folder = write_collection(tmp_path, qrels="q1\td1\t2\nq1\td3\t1\nq2\td2\t0\n")

@@ -42,7 +42,7 @@ from idiomtune.io.records import LEARNED
 from idiomtune.programs.explore import main, parse
 from idiomtune.requests import Request
 from tests.benchmarks import idiolink
-from tests.own_data import write_collection
+from tests.own_data import write, write_collection
 from tests.planted_runs import plant
 
 SENTENCES = ["He broke the ice with a joke.", "The ship broke the ice.", "Nobody spoke.", "ice"]
@@ -131,7 +131,7 @@ def test_of_ones_own_sentences_it_is_known_what_is_right(tiny: Encoder, tmp_path
     assert corpus.relevant == {0: {2, 4}, 2: {0, 4}, 4: {0, 2}}
     assert (corpus.documents[1].usage, corpus.documents[1].group) == ("literal", "break the ice")
     some = corpus.with_queries(10)
-    assert [query.position for query in some.queries] == [0, 2, 4]
+    assert [query.left_out for query in some.queries] == [(0,), (2,), (4,)]
     model = SearchedModel.embedding("tiny", "", tiny, some)
     model.documents[:] = torch.eye(5, model.documents.shape[1])
     model.queries["sentence"][:] = torch.stack([model.documents[[0, 2, 4]].sum(0)] * 3)  # all alike
@@ -451,6 +451,25 @@ def test_tables_and_folders_are_corpora(tmp_path: Path, tiny_path: Path, sample_
     for name in (sample_root, sample_root / "val"):
         assert find_corpus(ExploreSettings(models=["x"], corpus=str(name))).name.endswith("val")
     assert user_corpus(write_collection(tmp_path / "beir")).relevant == {0: {0, 2}, 1: {2}}
+    excluded = '{"_id": "q1", "text": "cats", "excluded_ids": ["d2"]}\n{"_id": "q2", "text": "x"}\n'
+    bright = user_corpus(write_collection(tmp_path / "bright", queries=excluded))
+    assert [query.left_out for query in bright.queries] == [(1,), ()]
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "copies.txt|a cat\na  cat \na dog\na cat\n",
+        "copies.csv|text,annotator\na cat,A\na  cat,B\na dog,A\n",
+        "copies.csv|anchor,positive\ncats,a cat\npets,a  cat\ndogs,a dog\n",
+        "copies.csv|text,label\na cat,x\na  cat,x\na dog,x\n",
+    ],
+)
+def test_copies_of_a_text_are_one_document(tmp_path: Path, table: str) -> None:
+    name, _, content = table.partition("|")
+    corpus = user_corpus(write(tmp_path / name, content))
+    assert [document.text for document in corpus.documents] == ["a cat", "a dog"]
+    assert all(len(answers) < 2 for answers in corpus.relevant.values())
 
 
 # ------------------------------------------------------------------ what is told

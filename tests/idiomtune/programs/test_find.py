@@ -84,13 +84,15 @@ def test_from_python(tmp_path: Path) -> None:
 
 def test_expressions_that_occur_nowhere_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     texts, glossary = tmp_path / "texts.txt", tmp_path / "mine.tsv"
-    texts.write_text("\n".join(TEXTS), encoding="utf-8")
+    texts.write_text("\n".join(["=1+1, it broke the ice.", *TEXTS]), encoding="utf-8")
     glossary.write_text("idiom\tmeaning\nbreak the ice\trelax\ncold feet\tfear\n", encoding="utf-8")
     output = tmp_path / "found.csv"
     assert main([str(texts), f"glossary={glossary}", f"output={output}"]) == 0
     out = capsys.readouterr().out
     assert "cold feet" in out
     assert str(output) in out
+    sentences = pd.read_csv(output)["sentence"]  # a spreadsheet takes none for a formula
+    assert [text[0] for text in sentences] == ["'", "A", "T"]
 
 
 def test_a_misspelled_argument_is_named() -> None:

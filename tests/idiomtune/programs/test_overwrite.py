@@ -17,7 +17,7 @@ from idiomtune.programs.explore import explore, parse
 from tests.dictionaries import write_extract
 from tests.own_data import write
 from tests.planted_runs import plant
-from tests.programs import refused
+from tests.programs import refused, run
 from tests.tiny_runs import KEY
 
 QUICK: dict[str, Any] = {"data": "sample", "overwrite": True, "benchmark.idiolink.bm25_modes": []}
@@ -46,6 +46,26 @@ MAKERS: dict[str, Make] = {
     "verdict.json": lambda f, _, run: it.gate(run, floor=f"{KEY}:0.1", output=f / "verdict.json"),
     "report.html table.md table.csv table.tex": lambda f, _, run: it.report(run, output=f),
 }
+
+
+@pytest.mark.parametrize(
+    ("program", "words", "module"),
+    [
+        ("explore", "nowhere output=taken.html", "torch"),
+        ("explore", "nowhere space=taken", "torch"),
+        ("report", "nowhere output=taken", "pandas"),
+    ],
+)
+def test_a_file_in_the_way_is_told_before_anything_is_imported(
+    program: str, words: str, module: str, tmp_path: Path
+) -> None:
+    for name in ("taken.html", "taken/index.html", "taken/table.csv"):
+        write(tmp_path / name, "mine")
+    code = f"from idiomtune.programs.{program} import main\nimport sys\n"
+    code += f"sys.exit(10 * main({words.split()}) + ({module!r} in sys.modules))"
+    script = write(tmp_path / "start.py", code)
+    done = run(str(script), cwd=tmp_path, cold=True)
+    assert (done.returncode, "taken" in done.stderr) == (20, True)
 
 
 @pytest.mark.slow

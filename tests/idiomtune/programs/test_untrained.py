@@ -33,14 +33,20 @@ def test_runs_that_start_from_one_model_have_one_baseline(
         assert len(contents) == 1
 
 
-def test_an_evaluation_embeds_no_text_again(tiny_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_evaluation_embeds_no_text_again(
+    tiny_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """The same model and texts; another model is embedded, and so is all with `cache=false`."""
     given = ("model=pretrained", f"model.path={tiny_path}", "data=sample", "device=cpu")
+
+    caplog.set_level("INFO")
 
     def scores(*options: str) -> dict[str, float]:
         return score_model(check(EvaluateSettings, composed("evaluate", *given, *options)))
 
     first = scores()
+    on_what = next(text for record in caplog.records if "idiolink (val)" in (text := record.getMessage()))
+    assert "semeval2022 (dev)" in on_what
     monkeypatch.setattr(embeddings, "embed_now", None)
     assert scores("benchmarks=null") == first
     for other in ("cache=false", "model.pooling=cls"):

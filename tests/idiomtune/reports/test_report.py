@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import yaml
 from scipy.stats import spearmanr
@@ -20,12 +21,13 @@ from idiomtune.declarations.score import score_card
 from idiomtune.errors import UserError
 from idiomtune.hub.model_card import eval_results
 from idiomtune.programs.report import main, parse
-from idiomtune.reports.compare import compare, comparison_notes
+from idiomtune.reports.checks import Check, check_table
+from idiomtune.reports.compare import Difference, GroupComparison, compare, comparison_notes
 from idiomtune.reports.frames import Group, ScoreMean, group_runs
 from idiomtune.reports.runs import find_runs, read_runs
 from idiomtune.reports.score_tables import as_csv, as_markdown, detail_tables, paired_table, paper_tables
 from idiomtune.reports.tables import latex, latex_document, markdown
-from tests.planted_runs import SCORES, plant, plant_queries, query, table_of, write_lines
+from tests.planted_runs import SCORES, plant, plant_queries, query, score_at, table_of, write_lines
 from tests.programs import ROOT
 
 R_PRECISION, NDCG = "idiolink/val/sentence/r_precision", "idiolink/val/sentence/ndcg@10"
@@ -211,6 +213,28 @@ def test_differences_are_shown_idiom_by_idiom(tmp_path: Path) -> None:
     assert table.rows == [["b", "+0.5000", "+0.5000"], ["a", "-0.1000", "-0.1000"]]
     assert "| b | +0.5000 | +0.5000 |" in (tmp_path / "ours" / "table.md").read_text(encoding="utf-8")
     assert "idiom by idiom" in (tmp_path / "ours" / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("keys", "unit"),
+    [
+        ([NDCG, R_PRECISION], "idiom"),
+        (["own_val/ndcg@10", "own_retrieval/mine/ndcg@10"], "group"),
+        (["admire/dev/sentence/top1_accuracy"], "compound"),
+        (["semeval2022/dev/all/all/spearman"], "expression"),
+        ([NDCG, "own_sts/mine/spearman"], "group"),
+        (["epsilon/C/rank_biserial"], "group"),  # which declares no word
+    ],
+)
+def test_a_comparison_calls_clusters_by_the_datas_word(keys: list[str], unit: str) -> None:
+    changes = pd.Series([0.1] * 6, index=list("abcdef"))
+    rows = [Difference(score_at(key), 0.6, 0.5, 6, 6, (0.1, 0.1), changes=changes) for key in keys]
+    compared = GroupComparison("after", "before", rows)
+    table, (detail, *_) = paired_table(compared), detail_tables(compared)
+    assert (table.columns[-2:], detail.columns[0]) == ([f"95% by {unit}", f"p by {unit}"], unit)
+    assert f"6 queries of 6 {unit}s" in table.title
+    checks = [Check("", "margin", d.score, 0.1, 0.5, 0.6, 0.1, None, "passes", "", 6, 6) for d in rows]
+    assert check_table(checks, "").columns[-1] == f"{unit}s"
 
 
 def test_cross_validations_are_compared_by_fold(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

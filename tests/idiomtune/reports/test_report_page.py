@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from html.parser import HTMLParser
 from pathlib import Path
@@ -138,6 +139,19 @@ def test_ones_own_data_is_shown_by_examples_before_its_tables(tmp_path: Path) ->
     assert section.count("<li>") == 5
     assert "query c" not in text
     assert "lines are damaged" not in text
+
+
+@pytest.mark.parametrize(
+    ("gains", "verdicts"), [((0.2, 0.2), {"better"}), ((-0.2, -0.2), {"worse"}), ((0.2, -0.18), set())]
+)
+def test_a_difference_is_judged_by_its_interval_alone(
+    tmp_path: Path, gains: tuple[float, float], verdicts: set[str]
+) -> None:
+    """On the whole page: a score that is only higher has no ▲ in any table."""
+    before = {f"{idiom}{number}": 0.5 for idiom in "abcdefgh" for number in range(6)}
+    after = {name: value + gains[name[0] in "aceg"] for name, value in before.items()}
+    text = shown(plant_queries(tmp_path / "run", after, before))
+    assert {*re.findall(r'<td class="n (\w+)"', text)} == verdicts
 
 
 def test_pictures_are_small_and_inside(tmp_path: Path) -> None:
