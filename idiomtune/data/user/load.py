@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -86,6 +87,22 @@ class UserSplits:
     notes: Sequence[str] = ()
 
 
+@dataclass
+class _Shared:
+    """What is kept over all tables of a run.
+
+    Attributes:
+        spellings: name → the first name that differs from it only in case, blanks and the like.
+        columns: those of any table.
+        left_out: those that the user names without a role.
+    """
+
+    notes: list[str] = field(default_factory=list)
+    spellings: dict[str, str] = field(default_factory=dict)
+    columns: set[str] = field(default_factory=set)
+    left_out: set[str] = field(default_factory=set)
+
+
 def check_heads(data: UserData) -> None:
     """Check that each file exists, its columns and its first row; if a first row is wrong, all rows.
 
@@ -148,21 +165,24 @@ def load_user_data(data: UserData, mined: Mined = MappingProxyType({})) -> UserS
     val_sources = find_sources(data.val or [], "data.val")
     if shared := {s.name for s in train_sources} & {s.name for s in val_sources}:
         raise UserError(f"data.train and data.val both name {min(shared)}")
-    notes: list[str] = []
-    spellings: dict[str, str] = {}
-    train = _read(train_sources, data, notes, mined, spellings)
+    shared = _Shared()
+    notes = shared.notes
+    train = _read(train_sources, data, shared, mined)
     _check_text_columns(train.store, train_sources[0].name)
     if train.store.has_labels and len(np.unique(train.store.label_ids)) == 1:
         label = train.store.names[int(train.store.label_ids[0])]
         problem = f"there is only one label, {label!r}: add sentences with another one to tell it from"
         raise UserError(problem, file=train_sources[0].name)
     if val_sources:
-        val = _read(val_sources, data, notes, {}, spellings)
+        val = _read(val_sources, data, shared)
         if val.form != train.form:
             problem = f"has {val.form}, but {train_sources[0].name} has {train.form}"
             raise UserError(problem, file=val_sources[0].name)
     else:
         train, val = _split(train, data.val_share, notes)
+    if missing := sorted(shared.left_out - shared.columns):
+        near = list_names(difflib.get_close_matches(missing[0], shared.columns) or sorted(shared.columns))
+        raise UserError(f"data.columns: no table has the column {missing[0]!r} (is it one of {near}?)")
     train = _without_held_out(train, val, notes)
     if not len(train):
         raise UserError("data.train: no row is left to train on: all of them are in data.val too")
@@ -173,13 +193,13 @@ def load_user_data(data: UserData, mined: Mined = MappingProxyType({})) -> UserS
 
 
 def _read(
-    sources: Sequence[Source], data: UserData, notes: list[str], mined: Mined, spellings: dict[str, str]
+    sources: Sequence[Source], data: UserData, shared: _Shared, mined: Mined = MappingProxyType({})
 ) -> UserExamples:
     """All rows of some tables, which must be of one form."""
     store: TextTable | None = None
     with SpooledTemporaryFile(MAX_IN_MEMORY) as file:
         for source in sources:
-            table = ExampleTable(source, data.columns, data.form, spellings)
+            table = ExampleTable(source, data.columns, data.form, shared.spellings)
             wrong = table.negatives()
             negatives = {**mined, **{anchor: [*mined.get(anchor, ()), *wrong[anchor]] for anchor in wrong}}
             for example in table.examples():
@@ -192,10 +212,12 @@ def _read(
                     problem += "or train on both as parts of a mixture (+experiment=mixture)"
                     raise UserError(problem, file=source.name)
                 store.add(source.name, with_negatives(example, negatives) if negatives else example)
-            table.check_judgements()
-            notes.append(table.about())
+            shared.columns |= table.columns
+            shared.left_out |= table.left_out
+            shared.notes.append(table.about())
             if wrong:
-                notes.append(f"left out, since no row of them is right: {list_names([*wrong], _MAX_NAMED)}")
+                wrong_names = list_names([*wrong], _MAX_NAMED)
+                shared.notes.append(f"left out, since no row of them is right: {wrong_names}")
         assert store is not None  # a table without rows is an error
         store.close()
     unlabelled = np.flatnonzero(store.label_ids == 0)

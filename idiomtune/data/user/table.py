@@ -7,14 +7,14 @@ import logging
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from html import unescape
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeVar
 
 from idiomtune.data.user.columns import find_marks, remove_marks
-from idiomtune.data.user.forms import SPAN_OF, SPAN_PARTS, UNREAD, Form, normalise
+from idiomtune.data.user.forms import SPAN_OF, SPAN_PARTS, Form, is_annotation, normalise
 from idiomtune.data.user.source import Source
 from idiomtune.errors import UserError
 from idiomtune.io.files import list_names, one_line, parse_json, parse_list, read_checked
@@ -30,7 +30,7 @@ _ENTRY = ("text", "title", *SPAN_PARTS, "group", "meaning")  # fields of an obje
 _NAMING = ("id", "row_id", "expression")  # roles that name a row in messages
 LABELS = ("group", "meaning", "label", "usage")  # roles whose names may be true and false
 _ENDS = re.compile(r"[\[(]{1,2}\s*(\d+)\s*,\s*(\d+)\s*[\])]{1,2}")  # of a span, as a list or a tuple
-_HEAD = 1000  # rows by whose values it is seen what columns mean
+HEAD = 1000  # rows by whose values it is seen what columns mean
 _LIST = re.compile(r"""\[\s*(['"]).*\1\s*\]""", re.DOTALL)
 _ENTITY = re.compile(r"&(#\d+|#x[\da-fA-F]+|[a-zA-Z]{2,8}\d?);")
 _MANY = 0.1  # warn of a larger share of texts with marks
@@ -299,7 +299,7 @@ class UserTable:
                 problems.
         """
         numbered = self.source.rows() if rows is None else rows
-        head = list(islice(numbered, _HEAD))
+        head = list(islice(numbered, HEAD))
         header = list(dict.fromkeys(column for row in head for column in row.values))
         self._num_texts = sum(_is_text([row.values.get(column) for row in head]) for column in header)
         self._look_at(head, header)
@@ -411,22 +411,25 @@ class UserTable:
 
         return max(self._forms, key=fit)
 
+    def misspelled(self, column: str, roles: Set[str]) -> str | None:
+        """The name that a column without a role nearly has, of a role that the table lacks."""
+        names, name = self.form.roles, normalise(column)
+        if is_annotation(column) or any(name in aliases for aliases in names.values()):
+            return None
+        aliases = (alias for role in names if role not in roles for alias in names[role])
+        return next((alias for alias in aliases if _is_slip(name, alias)), None)
+
     def _misspelled_columns(self) -> Iterator[str]:
         """Columns without a role that are called almost as one that the table lacks: a line each."""
         roles = {role for names in self.kinds.values() for role in names}
         used = {c for names in self.kinds.values() for columns in names.values() for c in columns}
-        names_of = self.form.roles.items()
-        aliases = [name for role, names in names_of if role not in roles for name in names]
-        every = {name for _, names in names_of for name in names} | UNREAD
         for column in dict.fromkeys(column for header in self.kinds for column in header):
-            name = normalise(column)
-            match = next((alias for alias in aliases if _is_slip(name, alias)), None)
-            if match and column not in used and name not in every:
+            if column not in used and (match := self.misspelled(column, roles)):
                 yield f"{self.source.name}, field {column!r}: it is not read: is it {match!r}?"
 
     def _check_chosen(self, header: Sequence[str]) -> None:
         """Raises UserError if the table does not have a column that the user chose."""
-        for column in (*self._chosen.values(), *self.left_out):
+        for column in self._chosen.values():
             if column not in header:
                 match = difflib.get_close_matches(column, header, 1)
                 near = f"is it {match[0]!r}?" if match else f"it has {', '.join(header)}"
