@@ -44,7 +44,9 @@ _MEANS = {
 }
 
 ColumnMapping = Mapping[str, str | list[str] | None]
-_PLAIN = re.compile(r"[A-Za-z]\w*", re.ASCII)  # a name that needs no quotation marks on the command line
+_QUOTED_WORD = re.compile(
+    r'"(?!(?:null|true|false|nan|inf)")([A-Za-z]\w*)"', re.ASCII
+)  # needs no quotation marks
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,15 +380,8 @@ class ExampleTable(UserTable):
 
 def _written(mapping: Mapping[str, str | list[str]]) -> str:
     """A mapping as it is typed: `keep: "answer=accept", ignore: [source, page]`."""
-
-    def quoted(name: str) -> str:
-        is_plain = _PLAIN.fullmatch(name) and name not in ("null", "true", "false", "nan", "inf")
-        return name if is_plain else json.dumps(name, ensure_ascii=False)
-
-    lists = {role: text for role, text in mapping.items() if isinstance(text, list)}
-    texts = {role: quoted(text) for role, text in mapping.items() if isinstance(text, str)}
-    texts |= {role: f"[{', '.join(map(quoted, names))}]" for role, names in lists.items()}
-    return ", ".join(f"{role}: {text}" for role, text in texts.items())
+    texts = (f"{role}: {json.dumps(text, ensure_ascii=False)}" for role, text in mapping.items())
+    return _QUOTED_WORD.sub(r"\1", ", ".join(texts))
 
 
 def _is_within_word(before: str, after: str) -> bool:

@@ -223,7 +223,54 @@ def _read(
     unlabelled = np.flatnonzero(store.label_ids == 0)
     if store.has_labels and len(unlabelled):
         raise UserError(f"{store.name(unlabelled[0])}: has a group but no label, while others have labels")
-    return _with_meanings(UserExamples(store, np.arange(len(store.numbers))))
+    examples = _with_meanings(UserExamples(store, np.arange(len(store.numbers))))
+    examples = _without_copies(examples, shared.notes)
+    _warn_of_contradictions(examples)
+    return examples
+
+
+def _without_copies(examples: UserExamples, notes: list[str]) -> UserExamples:
+    """The first of all rows that are equal, as those of annotators who agree are."""
+    is_copy = np.ones(len(examples), dtype=bool)
+    is_copy[np.unique(examples.store.contents[examples.rows], return_index=True)[1]] = False
+    if is_copy.any():
+        notes.append(f"exact copies of earlier rows, which count once: {_rows(examples, is_copy)}")
+    return UserExamples(examples.store, examples.rows[~is_copy])
+
+
+def _warn_of_contradictions(examples: UserExamples) -> None:
+    """Log a warning of texts that different rows label differently."""
+    store, first, form = examples.store, examples.anchors, examples.form
+    rows = np.arange(len(examples))
+    keys, values = _keys(examples), store.scores[examples.rows]
+    what = "pairs have several scores"
+    if form == "sentences":
+        kind, values = "labels", store.label_ids[examples.rows]
+        if not store.has_labels:
+            kind, values = "meanings of one group", store.labels[first, 1]
+        start, end = store.spans[first].T.astype(np.int64)
+        keys = (
+            (keys * _HASH + store.labels[first, 0] * (not store.has_labels)) * _HASH + start
+        ) * _HASH + end
+        what = f"texts have several {kind}"
+    elif form == "pairs":
+        num_texts = np.diff(store.first)[examples.rows]
+        rows = np.repeat(rows, num_texts)
+        position = np.arange(len(rows)) - np.repeat(np.cumsum(num_texts) - num_texts, num_texts)
+        rows, position = rows[position > 0], position[position > 0]
+        keys = keys[rows] * _HASH + store.text_ids[first[rows] + position]
+        values = position <= store.num_positives[examples.rows[rows]]
+        what = "texts are a positive and a negative of one anchor"
+    numbers = np.unique(values, return_inverse=True)[1]
+    distinct, counts = np.unique(np.unique(np.stack([keys, numbers]), axis=1)[0], return_counts=True)
+    is_contradictory = np.zeros(len(examples), dtype=bool)
+    is_contradictory[rows[np.isin(keys, distinct[counts > 1])]] = True
+    if is_contradictory.any():
+        advice = "correct them, or leave rows out"
+        num = int((counts > 1).sum())
+        log.warning(
+            "%d %s, and are trained as each: %s: %s", num, what, _rows(examples, is_contradictory), advice
+        )
 
 
 def _with_meanings(examples: UserExamples) -> UserExamples:
@@ -322,12 +369,6 @@ def _keys(examples: UserExamples) -> Any:
 def _oddities(train: UserExamples) -> Iterator[str]:
     """Likely mistakes in the data, a line each; the rows are trained on nevertheless."""
     store, first = train.store, train.anchors
-    ids = store.text_ids[first]
-    keys = ids if train.form == "sentences" else ids * _HASH + store.text_ids[first + 1]
-    is_again = np.ones(len(keys), dtype=bool)
-    is_again[np.unique(keys, return_index=True)[1]] = False
-    if is_again.any():
-        yield f"duplicated in the training data: {_rows(train, is_again)}; they count twice"
     if train.form == "sentences":
         kind = "label" if store.has_labels else "group and meaning" if store.has_meanings else "group"
         labels = store.label_ids[train.rows] if store.has_labels else store.labels[first]

@@ -34,7 +34,7 @@ HEAD = 1000  # rows by whose values it is seen what columns mean
 _LIST = re.compile(r"""\[\s*(['"]).*\1\s*\]""", re.DOTALL)
 _ENTITY = re.compile(r"&(#\d+|#x[\da-fA-F]+|[a-zA-Z]{2,8}\d?);")
 _MANY = 0.1  # warn of a larger share of texts with marks
-_MIN_LETTERS = 4  # of a name of a column that may be misspelled
+_NEARLY = 0.87  # as difflib measures: `negatve`, but not `native`, for `negative`
 _INVISIBLE = ("Cc", "Cf", "Zs", "Zl", "Zp")  # categories: controls, formats, blanks
 
 
@@ -219,23 +219,6 @@ class UserRecord:
         return records
 
 
-def _is_text(cells: Sequence[Any]) -> bool:
-    """Whether a column's cells are mostly sentences: three words or more, hardly any of them twice."""
-    texts = [cell for cell in cells if isinstance(cell, str) and len(cell.split()) > 2]
-    return len({*texts}) > len(cells) / 2
-
-
-def _is_slip(name: str, alias: str) -> bool:
-    """Whether a name of four letters or more is an alias with one letter more, less, or exchanged."""
-    if name[:1] != alias[0] or min(len(name), len(alias)) < _MIN_LETTERS:
-        return False
-    differ = [a != b for a, b in zip(name, alias, strict=False)]
-    same = differ.index(True) if True in differ else len(differ)  # letters at the start
-    end, right = name[same:], alias[same:]
-    swapped = end[:2][::-1] + end[2:]
-    return end[1:] == right[1:] or end == right[1:] or end[1:] == right or swapped == right
-
-
 class UserTable:
     """A table's rows, in the first form that its columns make.
 
@@ -267,7 +250,6 @@ class UserTable:
         self.kinds: dict[tuple[str, ...], dict[str, list[str]]] = {}
         self.left_out: set[str] = set()
         self._notes: list[str] = []  # warnings, once all rows are read
-        self._num_texts = 0  # columns of sentences, by their values
         self._marks: dict[str, tuple[str, str]] = {}  # column → how spans are marked in it, and their role
         roles = dict.fromkeys(role for form in forms for role in form.roles)
         for role, column in self._chosen.items():
@@ -301,7 +283,6 @@ class UserTable:
         numbered = self.source.rows() if rows is None else rows
         head = list(islice(numbered, HEAD))
         header = list(dict.fromkeys(column for row in head for column in row.values))
-        self._num_texts = sum(_is_text([row.values.get(column) for row in head]) for column in header)
         self._look_at(head, header)
         numbered = map(self._without_marks, chain(head, numbered)) if self._marks else chain(head, numbered)
         records = (UserRecord(row.number, row.values, self._names(tuple(row.values))) for row in numbered)
@@ -392,32 +373,22 @@ class UserTable:
             if (name := normalise(column)) not in all_aliases
             and (match := difflib.get_close_matches(name, all_aliases, 1, 0.8))
         )
-        self._forms = [self._nearest(header)]
-        mapping = ", ".join(f"{role}: <column>" for role in self.form.required)
-        advice = f", or map them with '{self._option}={{{mapping}}}'" if self._option else ""
+        mappings = [", ".join(f"{role}: <column>" for role in form.required) for form in self._forms]
+        options = " or ".join(f"'{self._option}={{{mapping}}}'" for mapping in dict.fromkeys(mappings))
+        advice = f", or map them with {options}" if self._option else ""
         have = ", ".join(map(one_line, header)) or "none"
         if any(len(column.split()) > 2 for column in header):
             near += ". If that is its first row, put a line with names above it, such as question,answer"
         problem = f"its columns ({have}) are not those of {titles}. Rename them{advice}{near}"
         raise UserError(problem, file=self.source.name)
 
-    def _nearest(self, header: Sequence[str]) -> Form:
-        """The form to propose if no form fits: by its present required columns, and by texts in a row."""
-
-        def fit(form: Form) -> tuple[int, int]:
-            required = {*form.required}
-            num_texts = len(SPAN_OF.keys() & required)
-            return len(self._recognise(form, header).keys() & required), -abs(num_texts - self._num_texts)
-
-        return max(self._forms, key=fit)
-
     def misspelled(self, column: str, roles: Set[str]) -> str | None:
         """The name that a column without a role nearly has, of a role that the table lacks."""
         names, name = self.form.roles, normalise(column)
         if is_annotation(column) or any(name in aliases for aliases in names.values()):
             return None
-        aliases = (alias for role in names if role not in roles for alias in names[role])
-        return next((alias for alias in aliases if _is_slip(name, alias)), None)
+        aliases = [alias for role in names if role not in roles for alias in names[role]]
+        return next(iter(difflib.get_close_matches(name, aliases, 1, _NEARLY)), None)
 
     def _misspelled_columns(self) -> Iterator[str]:
         """Columns without a role that are called almost as one that the table lacks: a line each."""

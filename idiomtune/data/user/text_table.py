@@ -6,7 +6,7 @@ import hashlib
 import mmap
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import IO, TYPE_CHECKING, Any
 
@@ -25,12 +25,12 @@ _IN_PAIR_NEGATIVE = "\0other"  # a negative of the row's group: of it, in anothe
 _TEXT = np.dtype([("ends", "i8"), ("text_ids", "i8"), ("labels", "i8", 2), ("spans", "i4", 2)])
 _ROW = np.dtype(
     [
-        *((name, "i8") for name in ("first", "label_ids", "usage_ids", "groups", "numbers")),
+        *((name, "i8") for name in ("first", "label_ids", "usage_ids", "groups", "numbers", "contents")),
         *((name, "f8") for name in ("scores", "weights")),
         *((name, "i4") for name in ("num_positives", "instructions")),
     ]
 )
-_PACKED_TEXT, _PACKED_ROW = struct.Struct("=qqqqii"), struct.Struct("=qqqqqddii")
+_PACKED_TEXT, _PACKED_ROW = struct.Struct("=qqqqii"), struct.Struct("=qqqqqqddii")
 
 
 def stable_hash(name: str) -> int:
@@ -63,6 +63,7 @@ class TextTable:
         scores, weights: float64 (R,).
         instructions: int32 (R,), into `instruction_texts`; -1 = none.
         numbers: int64 (R,), rows in their files.
+        contents: int64 (R,), equal for rows that are equal in all that is read.
         names: number of a group or label → its name, of the first ones.
         sources: (name of a table, number of its first row here).
         has_groups, has_meanings, has_labels, has_spans: whether any row has one.
@@ -94,6 +95,7 @@ class TextTable:
             0 if example.usage is None else _number_for_label(example.usage),
             label if anchor.group is None and example.label is not None else group,
             example.number,
+            stable_hash(repr(replace(example, number=0))),
             example.score or 0.0,
             example.weight,
             example.num_positives,
@@ -140,6 +142,7 @@ class TextTable:
         self.spans, self.text_ids, self.labels = texts["spans"], texts["text_ids"], texts["labels"]
         self.label_ids, self.usage_ids, self.groups = rows["label_ids"], rows["usage_ids"], rows["groups"]
         self.scores, self.weights, self.numbers = rows["scores"], rows["weights"], rows["numbers"]
+        self.contents = rows["contents"]
         self.num_positives, self.instructions = rows["num_positives"], rows["instructions"]
         self.instruction_texts, self.sources = list(self._instructions)[1:], list(self._sources.items())
 
