@@ -186,6 +186,7 @@ def load_user_data(data: UserData, mined: Mined = MappingProxyType({})) -> UserS
     train = _without_held_out(train, val, notes)
     if not len(train):
         raise UserError("data.train: no row is left to train on: all of them are in data.val too")
+    train = _without_unused(train, notes)
     notes += _oddities(train)
     sources = [*train_sources, *val_sources]
     files = [s.path for s in sources if s.path is not None]
@@ -366,16 +367,28 @@ def _keys(examples: UserExamples) -> Any:
     return np.minimum(anchors, others) * _HASH + np.maximum(anchors, others)
 
 
+def _without_unused(train: UserExamples, notes: list[str]) -> UserExamples:
+    """Without sentences that are neither positive nor hard negative of another; both kinds are noted."""
+    store, first = train.store, train.anchors
+    if train.form != "sentences":
+        return train
+    kind = "label" if store.has_labels else "group and meaning" if store.has_meanings else "group"
+    labels = store.label_ids[train.rows] if store.has_labels else store.labels[first]
+    _, label_of, counts = np.unique(labels, axis=0, return_inverse=True, return_counts=True)
+    is_single = counts[label_of.ravel()] == 1
+    groups = store.labels[first, 0]
+    is_unused = is_single & ~np.isin(groups, groups[~is_single])
+    if store.has_labels or is_single.all():  # labels are compared across groups
+        is_unused[:] = False
+    for rows, role in ((is_single & ~is_unused, "only negatives"), (is_unused, "not used, so add one")):
+        if rows.any():
+            notes.append(f"no other sentence of the same {kind}, and {role}: {_rows(train, rows)}")
+    return UserExamples(store, train.rows[~is_unused])
+
+
 def _oddities(train: UserExamples) -> Iterator[str]:
     """Likely mistakes in the data, a line each; the rows are trained on nevertheless."""
     store, first = train.store, train.anchors
-    if train.form == "sentences":
-        kind = "label" if store.has_labels else "group and meaning" if store.has_meanings else "group"
-        labels = store.label_ids[train.rows] if store.has_labels else store.labels[first]
-        _, label_of, counts = np.unique(labels, axis=0, return_inverse=True, return_counts=True)
-        is_single = counts[label_of.ravel()] == 1
-        if is_single.any():
-            yield f"no other sentence of the same {kind}: {_rows(train, is_single)}"
     if train.form != "scored" and store.has_groups and store.has_meanings:
         is_trained = np.isin(np.arange(len(store.numbers)), train.rows)
         pairs = np.unique(store.labels[np.repeat(is_trained, np.diff(store.first))], axis=0)
