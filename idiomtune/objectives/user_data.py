@@ -162,23 +162,27 @@ class UserContrastiveObjective(ContrastiveObjective):
         if self.examples.form == "pairs":
             num_positives = int(self.store.num_positives[rows].sum())
             num_negatives = int(np.diff(self.store.first)[rows].sum()) - len(rows) - num_positives
-            in_batch = {"none": "no texts", "positives": "the positives", "all": "all texts"}[self._in_batch]
-            yield f"{num_positives} positives, {num_negatives} negatives, and {in_batch} of other rows as such"
+            yield f"{num_positives} positives, {num_negatives} negatives, and in_batch={self._in_batch}"
             return
         (groups, meanings), is_anchor = self.store.labels[self._anchors].T, self._has_positive
         group_of = np.unique(groups, return_inverse=True)[1]
-        in_group, in_class = (  # of each row, how many anchors there are
-            np.bincount(numbers, weights=is_anchor)[numbers] for numbers in (group_of, self._classes)
+        # Of each row, all rows and all anchors of its group, and of its group and meaning.
+        (in_group, anchors_in_group), (in_class, anchors_in_class) = (
+            (np.bincount(numbers)[numbers], np.bincount(numbers, weights=is_anchor)[numbers])
+            for numbers in (group_of, self._classes)
         )
         roles = {
             "anchors and positives": is_anchor,
-            "hard negatives": (in_group > in_class) & (in_group > 0),
-            "soft negatives": (in_group < is_anchor.sum()) & (in_group > 0),
+            "of them with a hard negative": is_anchor & (in_group > in_class),
+            "hard negatives": anchors_in_group > anchors_in_class,
+            "soft negatives": anchors_in_group < is_anchor.sum(),
         }
-        kinds = dict.fromkeys(meanings.tolist()) if self.store.has_meanings else {}
-        for kind in kinds if len(kinds) <= _MAX_KINDS else {}:
-            counts = (f"{int(rows[meanings == kind].sum())} {role}" for role, rows in roles.items())
-            yield f"{self.store.names.get(kind, 'without a meaning')}: {', '.join(counts)}"
+        kinds = {
+            self.store.names.get(kind, "rows"): meanings == kind for kind in dict.fromkeys(meanings.tolist())
+        }
+        for name, of_kind in kinds.items() if len(kinds) <= _MAX_KINDS else [("rows", meanings == meanings)]:
+            counts = (f"{int((rows & of_kind).sum())} {role}" for role, rows in roles.items())
+            yield f"{name}: {', '.join(counts)}"
 
     @cached_property
     def unmarked_requests(self) -> Sequence[Request]:  # type: ignore[override]

@@ -36,35 +36,37 @@ def value_key(value: Any) -> str:
 
 
 class ColumnValues:
-    """The values of a column: how many rows have each, while there are few.
+    """The values of a column: how many rows have each, of the first hundred values.
 
     Attributes:
         counts: key of a value → its rows, without empty cells; no more are counted once they are many.
         num_rows: all rows, also those without a value.
-        are_numbers, are_words, are_short: all values are numbers, none is, all may be labels.
-        have_fractions: any of them.
     """
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.num_rows = 0
-        self.are_numbers = self.are_words = self.are_short = True
-        self.have_fractions = False
 
     def add(self, value: Any) -> None:
-        """Count a value."""
-        if len(self.counts) > _MAX_NUMBERS or value is None or value == [] or value == "":
-            return
-        if isinstance(value, str) and len(value) > _MAX_LONG:
-            self.counts[value[:_MAX_LONG]] += 1
-            self.are_short = self.are_numbers = False
-        elif key := value_key(value):
-            self.counts[key] += 1
-            self.are_short &= len(key) <= _MAX_LONG
-            number = _number(key)
-            self.are_numbers &= number is not None
-            self.are_words &= number is None
-            self.have_fractions |= number is not None and not number.is_integer()
+        """Count a value; of a long one its beginning."""
+        if value is not None and value != [] and len(self.counts) <= _MAX_NUMBERS:
+            if key := value_key(str(value)[: _MAX_LONG + 1]):
+                self.counts[key] += 1
+
+    @property
+    def are_short(self) -> bool:
+        """Whether all may be labels."""
+        return all(len(key) <= _MAX_LONG for key in self.counts)
+
+    @property
+    def numbers(self) -> list[float]:
+        """Those that are numbers, in their order."""
+        return sorted(number for key in self.counts if (number := _number(key)) is not None)
+
+    @property
+    def are_numbers(self) -> bool:
+        """Whether all are."""
+        return 0 < len(self.counts) == len(self.numbers)
 
     @property
     def num_empty(self) -> int:
@@ -79,15 +81,15 @@ class ColumnValues:
     def may_sort_rows(self) -> bool:
         """Whether there are few values in many rows, or fractions: no names of rows, and no texts."""
         num = self.num_distinct
-        if self.are_numbers and num > 1 and self.counts:
-            return self.have_fractions or num <= min(_MAX_NUMBERS, self.num_rows - 1)
+        if self.are_numbers and num > 1:
+            have_fractions = not all(number.is_integer() for number in self.numbers)
+            return have_fractions or num <= min(_MAX_NUMBERS, self.num_rows - 1)
         return self.are_short and 1 < num <= _MAX_VALUES and num <= max(2, self.num_rows / 2) < self.num_rows
 
     def __str__(self) -> str:
         """As `accept (12 rows), reject (3 rows)`, the most frequent first."""
         if self.are_numbers and len(self.counts) > 6:
-            numbers = [float(key) for key in self.counts]
-            return f"numbers from {min(numbers):g} to {max(numbers):g}"
+            return f"numbers from {self.numbers[0]:g} to {self.numbers[-1]:g}"
         counts = [*self.counts.most_common(6), *([("empty", self.num_empty)] if self.num_empty else [])]
         shown = [f"{one_line(key)} ({num} row{'s' if num > 1 else ''})" for key, num in counts]
         return ", ".join(shown) + ", …" * (len(self.counts) > 6)
@@ -96,20 +98,19 @@ class ColumnValues:
         """A condition for some of the rows, as `answer=accept`: an example of how to write it."""
         (value, num), *others = self.counts.most_common()
         if self.are_numbers and others:
-            numbers = sorted(map(float, self.counts))
-            half = numbers[len(numbers) // 2]
-            return f"{column}={half:g}" if len(numbers) == 2 else f"{column}>={half:g}"
+            half = self.numbers[len(self.numbers) // 2]
+            return f"{column}={half:g}" if len(self.numbers) == 2 else f"{column}>={half:g}"
         sign = "!=" if self.num_empty > num else "="
         return f"{column}{sign}{'<value>' if re.search(_RESERVED, value) else value}"
 
 
-def read_condition(text: str, option: str) -> dict[str, Callable[[Any], bool]]:
-    """Column → test of a condition: `label=1`, `label=1|2`, `label!=0`, `score>=0.5`; several between ` & `.
+def read_condition(text: str, option: str) -> list[tuple[str, Callable[[Any], bool]]]:
+    """Columns and tests of a condition: `label=1`, `label=1|2`, `label!=0`, `score>=0.5`; ` & ` between them.
 
     Raises:
         UserError: if it is none of these.
     """
-    tests: dict[str, Callable[[Any], bool]] = {}
+    tests: list[tuple[str, Callable[[Any], bool]]] = []
     for part in text.split(" & "):
         column, sign, right = (*(word.strip() for word in re.split("(>=|!=|=)", part, maxsplit=1)), "", "")[
             :3
@@ -117,7 +118,7 @@ def read_condition(text: str, option: str) -> dict[str, Callable[[Any], bool]]:
         if not right or (sign == ">=" and _number(right) is None):
             advice = "a column and its value, such as label=1, label!=0 or score>=0.5; several between ' & '"
             raise UserError(f"{option} is {advice}; got {text!r}")
-        tests[column] = partial(_holds, sign, right)
+        tests.append((column, partial(_holds, sign, right)))
     return tests
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import logging
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -27,8 +29,8 @@ from idiomtune.io.tables import Row
 
 log = logging.getLogger(__name__)
 
-MAX_NAMES = 10_000  # that are kept in memory, for messages
 _CONDITIONS = ("keep", "positive_if")
+_NEARLY = 0.87  # as difflib measures: `negatve`, but not `native`, is nearly `negative`
 _MANY_CUT = 0.05  # warn of a larger share of spans that begin or end within a word
 _MAX_WEIGHT = 1e9  # a greater one overflows in a sum of products in float32
 _OPTION = "data.columns"
@@ -97,6 +99,9 @@ class ExampleTable(UserTable):
             columns that are left out, and so is a column → None.
         form: the name of the form, as the user says; None = by the columns.
         spellings: name → the first name that differs from it only in case, blanks and the like.
+
+    Attributes:
+        values: column → its values in the rows that meet the user's conditions.
     """
 
     def __init__(
@@ -122,14 +127,13 @@ class ExampleTable(UserTable):
             elif role not in _CONDITIONS:
                 chosen[role] = columns
         super().__init__(source, [f for f in TRAINED if form in (None, f.name)], chosen, _OPTION)
-        self.left_out = {*self._ignored, *chain(*self._conditions.values())}
-        self._num_read = self._num_kept = self._num_spans = self._num_parts_of_words = 0
+        self.left_out = {*self._ignored, *(column for column, _ in chain(*self._conditions.values()))}
+        self._num_read = self._num_kept = self._num_spans = 0
         self._echoes: list[str] = []  # rows with negatives that equal their anchor
-        self._ends_in_words = True
-        self._part_of_word = ""  # one that begins or ends within a word
+        self._parts_of_words: list[str] = []  # spans that begin or end within a word
         self._spellings, self._respelled = {} if spellings is None else spellings, list[str]()
         self._has_usages = False  # as its meanings
-        self._values: dict[str, ColumnValues] = {}
+        self.values: dict[str, ColumnValues] = defaultdict(ColumnValues)
         self._num_rows = 0
 
     def examples(self, rows: Iterator[Row] | None = None) -> Iterator[UserExample]:
@@ -145,13 +149,12 @@ class ExampleTable(UserTable):
             self._ask_about_columns()  # rows with problems may be those to leave out
             raise
         self._ask_about_columns()
-        if self._num_parts_of_words > max(1, _MANY_CUT * self._num_spans):
+        if len(self._parts_of_words) > max(1, _MANY_CUT * self._num_spans):
             log.warning(
                 "%s: %d of %d spans begin or end within a word (%s): start and end count characters from 0, "
-                "the end is not part of the span%s; if they count words, map the column with its words, %s",
-                *(self.source.name, self._num_parts_of_words, self._num_spans, self._part_of_word),
-                "; all of these are after letters beyond ASCII: do they count bytes?" * self._ends_in_words,
-                self._option_with(span="<column>"),
+                "not bytes or words, without the end; or map the column with the words of the span, %s",
+                *(self.source.name, len(self._parts_of_words), self._num_spans),
+                *(list_names(self._parts_of_words, 1), self._option_with(span="<column>")),
             )
         if self._respelled:
             names = list_names(self._respelled, 3)
@@ -172,14 +175,10 @@ class ExampleTable(UserTable):
         """The rows for which the user's conditions hold; those on columns that the table lacks hold."""
         head = list(islice(rows, HEAD))
         columns = {column for row in head for column in row.values}
-        conditions = {
-            role: {column: holds for column, holds in tests.items() if column in columns}
-            for role, tests in self._conditions.items()
-        }
         for self._num_read, row in enumerate(chain(head, rows), 1):
             holds = {
-                role: all(holds(row.values.get(column)) for column, holds in tests.items())
-                for role, tests in conditions.items()
+                role: all(test(row.values.get(column)) for column, test in tests if column in columns)
+                for role, tests in self._conditions.items()
             }
             if holds.get("keep", True) and holds.get("positive_if", True) == are_right:
                 self._num_kept += 1
@@ -202,9 +201,7 @@ class ExampleTable(UserTable):
         """Count the values of the row's columns."""
         self._num_rows += 1
         for column, value in row.values.items():
-            if column not in self._values:
-                self._values[column] = ColumnValues()
-            self._values[column].add(value)
+            self.values[column].add(value)
         return row
 
     def _look_at(self, head: Sequence[Row], header: Sequence[str]) -> None:
@@ -224,7 +221,7 @@ class ExampleTable(UserTable):
         roles = {c: role for names in self.kinds.values() for role, columns in names.items() for c in columns}
         stems = {stem for column in roles if (stem := number_stem(column))}
         choices: dict[str, dict[str, str | list[str]]] = {}  # column → what may be typed
-        for column, values in self._values.items():
+        for column, values in self.values.items():
             role, values.num_rows = roles.get(column), self._num_rows
             if column in {*self.left_out, *self._chosen.values()} or values.num_distinct < 2 or not roles:
                 continue
@@ -232,12 +229,13 @@ class ExampleTable(UserTable):
             if role == "label":
                 is_asked = few and "group" in roles.values()
             elif role == "score":
-                are_classes = few and (values.are_words or values.num_distinct > 2)
+                are_classes = few and (not values.numbers or values.num_distinct > 2)
                 is_asked = are_classes and normalise(column) in LABELS_AS_SCORES
             elif role is not None or is_annotation(column):
                 continue
             else:
-                is_asked = few or normalise(column) in ASKED_ABOUT or number_stem(column) in stems
+                is_known = normalise(column) in ASKED_ABOUT or number_stem(column) in stems
+                is_asked = few or is_known or bool(self._nearly(column, {*roles.values()}))
             if is_asked:
                 choices[column] = self._choices(column, values, role, {*roles.values()})
         if choices:
@@ -247,9 +245,7 @@ class ExampleTable(UserTable):
         self, column: str, values: ColumnValues, role: str | None, roles: Set[str]
     ) -> dict[str, str | list[str]]:
         """What the user may type for a column, by role; the last is that it is ignored."""
-        choices: dict[str, str | list[str]] = {}
-        if misspelled := self.misspelled(column, roles):
-            choices[misspelled] = column
+        choices: dict[str, str | list[str]] = dict.fromkeys(self._nearly(column, roles), column)
         if "group" in roles and "meaning" in self.form.roles and "meaning" not in roles:
             choices["meaning"] = column
         if role is not None and (role == "label" or values.are_numbers):
@@ -264,28 +260,28 @@ class ExampleTable(UserTable):
             choices["negative"] = column
         return {**choices, "ignore": column}
 
+    def _nearly(self, column: str, roles: Set[str]) -> list[str]:
+        """The name that a column nearly has, of a role that the table lacks."""
+        aliases = [alias for role, names in self.form.roles.items() if role not in roles for alias in names]
+        return difflib.get_close_matches(normalise(column), aliases, 1, _NEARLY)
+
     def _question(self, choices: Mapping[str, Mapping[str, str | list[str]]]) -> str:
         """The message that asks about columns."""
-        all_ignored = self._option_with(ignore=[*self._ignored, *choices])
-        problem = "may say which rows are right, or what they are"
-        if len(choices) == 1:
-            ((column, options),) = choices.items()
-            lines = [f"{_MEANS.get(r, r)}: {self._option_with(**{r: text})}" for r, text in options.items()]
-            lines[-1] = f"{_MEANS['ignore']}: {all_ignored}"
-            return "\n  - ".join([f"{problem} ({self._values[column]}). Type one of", *lines])
         lines = [
-            f"{column} ({self._values[column]}): " + " or ".join(_written({r: t}) for r, t in options.items())
+            f"{column} ({self.values[column]}): " + " or ".join(_written({r: t}) for r, t in options.items())
             for column, options in choices.items()
         ]
         every = {role for options in choices.values() for role in options}
         means = "; ".join(f"{role}: {means}" for role, means in _MEANS.items() if role in every)
-        advice = f"Say for each how it is read ({means}). With all of them ignored: {all_ignored}"
-        return "\n  - ".join([f"as {len(choices) - 1} more columns, {problem}:", *lines]) + f"\n{advice}"
-
-    @property
-    def columns(self) -> Set[str]:
-        """All columns of the rows that were read."""
-        return self._values.keys()
+        ignored = self._option_with(ignore=[*self._ignored, *choices])
+        if len(choices) > 1:
+            problem = f"and {len(choices) - 1} more columns may say which rows are right, or what they are:"
+            advice = f"all of them left out is {ignored}"
+        else:
+            role, text = next(iter(next(iter(choices.values())).items()))
+            problem = "may say which rows are right, or what they are:"
+            advice = f"for example {self._option_with(**{role: text})}; left out it is {ignored}"
+        return "\n  - ".join([problem, *lines]) + f"\nSay how each is read ({means}): {advice}"
 
     def about(self) -> str:
         """Roles of columns, ignored columns, and negatives left out; after reading."""
@@ -358,9 +354,7 @@ class ExampleTable(UserTable):
         if span is not None:
             self._num_spans += 1
             if any(0 < end < len(text) and _is_within_word(*text[end - 1 : end + 1]) for end in span):
-                self._num_parts_of_words += 1
-                self._ends_in_words &= not text[: span[0]].isascii()
-                self._part_of_word = self._part_of_word or f"row {entry.number}: {text[slice(*span)]!r}"
+                self._parts_of_words.append(f"row {entry.number}: {text[slice(*span)]!r}")
         group = self._name(entry, "group") or group
         return Sentence(text, span, group, self._name(entry, "meaning") or meaning)
 
@@ -370,8 +364,6 @@ class ExampleTable(UserTable):
             return None
         name = name.strip()
         if (spelling := self._spellings.get(name)) is None:
-            if len(self._spellings) > MAX_NAMES:
-                return name
             spelling = self._spellings[name] = self._spellings.setdefault(f"\0{value_key(name)}", name)
             if spelling != name:
                 self._respelled.append(f"{name!r} and {spelling!r} (row {record.number})")

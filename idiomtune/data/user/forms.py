@@ -51,7 +51,7 @@ class Form:
     @property
     def title(self) -> str:
         """Its required columns, for messages."""
-        return f"{self.name}: {', '.join(self.roles[role][0] for role in self.required)}"
+        return f"{self.name}: {', '.join(self.required)}"
 
     @cached_property
     def _by_name(self) -> dict[str, str]:

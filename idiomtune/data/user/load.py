@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from tempfile import SpooledTemporaryFile
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from idiomtune.data.user.examples import ExampleTable, Sentence, UserExample
 from idiomtune.data.user.forms import CORPUS
 from idiomtune.data.user.source import Source, find_sources
 from idiomtune.data.user.table import UserTable
-from idiomtune.data.user.text_table import MAX_IN_MEMORY, TextTable, UserExamples
+from idiomtune.data.user.text_table import TextTable, UserExamples
 from idiomtune.declarations.dataset import MISSING_TRAIN_MESSAGE, UserData
 from idiomtune.errors import UserError
 from idiomtune.io.files import is_file, list_names, read_text, text_lines, user_path
@@ -123,8 +122,7 @@ def check_heads(data: UserData) -> None:
                     )
                 except UserError:
                     for _ in ExampleTable(source, data.columns, data.form).examples():
-                        pass  # to name all of them
-                    raise
+                        pass  # names all of them; or a later row has what the first one lacks
 
 
 def user_splits(data: UserData) -> UserSplits:
@@ -187,7 +185,6 @@ def load_user_data(data: UserData, mined: Mined = MappingProxyType({})) -> UserS
     if not len(train):
         raise UserError("data.train: no row is left to train on: all of them are in data.val too")
     train = _without_unused(train, notes)
-    notes += _oddities(train)
     sources = [*train_sources, *val_sources]
     files = [s.path for s in sources if s.path is not None]
     return UserSplits(train, val, files, {s.name: s.revision for s in sources if s.revision}, notes)
@@ -198,29 +195,26 @@ def _read(
 ) -> UserExamples:
     """All rows of some tables, which must be of one form."""
     store: TextTable | None = None
-    with SpooledTemporaryFile(MAX_IN_MEMORY) as file:
-        for source in sources:
-            table = ExampleTable(source, data.columns, data.form, shared.spellings)
-            wrong = table.negatives()
-            negatives = {**mined, **{anchor: [*mined.get(anchor, ()), *wrong[anchor]] for anchor in wrong}}
-            for example in table.examples():
-                wrong.pop(example.sentences[0].text, None)
-                store = store or TextTable(table.form.name, file)
-                if table.form.name != store.form:
-                    problem = (
-                        f"has {table.form.name}, but {sources[0].name} has {store.form}: leave one out, "
-                    )
-                    problem += "or train on both as parts of a mixture (+experiment=mixture)"
-                    raise UserError(problem, file=source.name)
-                store.add(source.name, with_negatives(example, negatives) if negatives else example)
-            shared.columns |= table.columns
-            shared.left_out |= table.left_out
-            shared.notes.append(table.about())
-            if wrong:
-                wrong_names = list_names([*wrong], _MAX_NAMED)
-                shared.notes.append(f"left out, since no row of them is right: {wrong_names}")
-        assert store is not None  # a table without rows is an error
-        store.close()
+    for source in sources:
+        table = ExampleTable(source, data.columns, data.form, shared.spellings)
+        wrong = table.negatives()
+        negatives = {**mined, **{anchor: [*mined.get(anchor, ()), *wrong[anchor]] for anchor in wrong}}
+        for example in table.examples():
+            wrong.pop(example.sentences[0].text, None)
+            store = store or TextTable(table.form.name)
+            if table.form.name != store.form:
+                problem = f"has {table.form.name}, but {sources[0].name} has {store.form}: leave one out, "
+                problem += "or train on both as parts of a mixture (+experiment=mixture)"
+                raise UserError(problem, file=source.name)
+            store.add(source.name, with_negatives(example, negatives) if negatives else example)
+        shared.columns |= table.values.keys()
+        shared.left_out |= table.left_out
+        shared.notes.append(table.about())
+        if wrong:
+            wrong_names = list_names([*wrong], _MAX_NAMED)
+            shared.notes.append(f"left out, since no row of them is right: {wrong_names}")
+    assert store is not None  # a table without rows is an error
+    store.close()
     unlabelled = np.flatnonzero(store.label_ids == 0)
     if store.has_labels and len(unlabelled):
         raise UserError(f"{store.name(unlabelled[0])}: has a group but no label, while others have labels")
@@ -241,36 +235,22 @@ def _without_copies(examples: UserExamples, notes: list[str]) -> UserExamples:
 
 def _warn_of_contradictions(examples: UserExamples) -> None:
     """Log a warning of texts that different rows label differently."""
-    store, first, form = examples.store, examples.anchors, examples.form
-    rows = np.arange(len(examples))
-    keys, values = _keys(examples), store.scores[examples.rows]
-    what = "pairs have several scores"
-    if form == "sentences":
-        kind, values = "labels", store.label_ids[examples.rows]
+    store, first = examples.store, examples.anchors
+    name, labels, texts = "scores", store.scores[examples.rows], _keys(examples)[:, None]
+    if examples.form == "sentences":
+        name, labels = "labels", store.label_ids[examples.rows]
+        texts = np.column_stack([store.text_ids[first], store.spans[first]])
         if not store.has_labels:
-            kind, values = "meanings of one group", store.labels[first, 1]
-        start, end = store.spans[first].T.astype(np.int64)
-        keys = (
-            (keys * _HASH + store.labels[first, 0] * (not store.has_labels)) * _HASH + start
-        ) * _HASH + end
-        what = f"texts have several {kind}"
-    elif form == "pairs":
-        num_texts = np.diff(store.first)[examples.rows]
-        rows = np.repeat(rows, num_texts)
-        position = np.arange(len(rows)) - np.repeat(np.cumsum(num_texts) - num_texts, num_texts)
-        rows, position = rows[position > 0], position[position > 0]
-        keys = keys[rows] * _HASH + store.text_ids[first[rows] + position]
-        values = position <= store.num_positives[examples.rows[rows]]
-        what = "texts are a positive and a negative of one anchor"
-    numbers = np.unique(values, return_inverse=True)[1]
-    distinct, counts = np.unique(np.unique(np.stack([keys, numbers]), axis=1)[0], return_counts=True)
-    is_contradictory = np.zeros(len(examples), dtype=bool)
-    is_contradictory[rows[np.isin(keys, distinct[counts > 1])]] = True
-    if is_contradictory.any():
-        advice = "correct them, or leave rows out"
-        num = int((counts > 1).sum())
+            name, labels = "meanings of one group", store.labels[first, 1]
+            texts = np.column_stack([texts, store.labels[first, 0]])
+    text_of = np.unique(texts, axis=0, return_inverse=True)[1].ravel()
+    label_of = np.unique(labels, return_inverse=True)[1]
+    num_labels = np.bincount(np.unique(np.column_stack([text_of, label_of]), axis=0)[:, 0])
+    if (num_labels > 1).any():
+        kind = "texts" if examples.form == "sentences" else "pairs"
+        problem = f"{int((num_labels > 1).sum())} {kind} have several {name}, and are read as each"
         log.warning(
-            "%d %s, and are trained as each: %s: %s", num, what, _rows(examples, is_contradictory), advice
+            "%s: correct them, or leave rows out: %s", problem, _rows(examples, num_labels[text_of] > 1)
         )
 
 
@@ -384,19 +364,6 @@ def _without_unused(train: UserExamples, notes: list[str]) -> UserExamples:
         if rows.any():
             notes.append(f"no other sentence of the same {kind}, and {role}: {_rows(train, rows)}")
     return UserExamples(store, train.rows[~is_unused])
-
-
-def _oddities(train: UserExamples) -> Iterator[str]:
-    """Likely mistakes in the data, a line each; the rows are trained on nevertheless."""
-    store, first = train.store, train.anchors
-    if train.form != "scored" and store.has_groups and store.has_meanings:
-        is_trained = np.isin(np.arange(len(store.numbers)), train.rows)
-        pairs = np.unique(store.labels[np.repeat(is_trained, np.diff(store.first))], axis=0)
-        groups, counts = np.unique(pairs[:, 0], return_counts=True)
-        is_one_sided = np.isin(store.labels[first, 0], groups[counts == 1])
-        if is_one_sided.any():
-            share = f"{int((counts == 1).sum())} of {len(groups)} groups"
-            yield f"{share} have one meaning, and no hard negative: {_rows(train, is_one_sided)}"
 
 
 def _rows(examples: UserExamples, chosen: NDArray[np.bool_]) -> str:

@@ -7,14 +7,14 @@ import logging
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import unescape
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeVar
 
 from idiomtune.data.user.columns import find_marks, remove_marks
-from idiomtune.data.user.forms import SPAN_OF, SPAN_PARTS, Form, is_annotation, normalise
+from idiomtune.data.user.forms import SPAN_OF, SPAN_PARTS, Form, normalise
 from idiomtune.data.user.source import Source
 from idiomtune.errors import UserError
 from idiomtune.io.files import list_names, one_line, parse_json, parse_list, read_checked
@@ -34,7 +34,6 @@ HEAD = 1000  # rows by whose values it is seen what columns mean
 _LIST = re.compile(r"""\[\s*(['"]).*\1\s*\]""", re.DOTALL)
 _ENTITY = re.compile(r"&(#\d+|#x[\da-fA-F]+|[a-zA-Z]{2,8}\d?);")
 _MANY = 0.1  # warn of a larger share of texts with marks
-_NEARLY = 0.87  # as difflib measures: `negatve`, but not `native`, for `negative`
 _INVISIBLE = ("Cc", "Cf", "Zs", "Zl", "Zp")  # categories: controls, formats, blanks
 
 
@@ -289,7 +288,7 @@ class UserTable:
         yield from read_checked(records, make, self.source.name, _row_name)
         if not (self.kinds or may_be_empty):
             raise UserError("there is no row", file=self.source.name)
-        for note in [*self._notes, *self._misspelled_columns()]:
+        for note in self._notes:
             log.warning("%s", note)
         self._check_chosen(list(dict.fromkeys(column for kind in self.kinds for column in kind)))
 
@@ -381,22 +380,6 @@ class UserTable:
             near += ". If that is its first row, put a line with names above it, such as question,answer"
         problem = f"its columns ({have}) are not those of {titles}. Rename them{advice}{near}"
         raise UserError(problem, file=self.source.name)
-
-    def misspelled(self, column: str, roles: Set[str]) -> str | None:
-        """The name that a column without a role nearly has, of a role that the table lacks."""
-        names, name = self.form.roles, normalise(column)
-        if is_annotation(column) or any(name in aliases for aliases in names.values()):
-            return None
-        aliases = [alias for role in names if role not in roles for alias in names[role]]
-        return next(iter(difflib.get_close_matches(name, aliases, 1, _NEARLY)), None)
-
-    def _misspelled_columns(self) -> Iterator[str]:
-        """Columns without a role that are called almost as one that the table lacks: a line each."""
-        roles = {role for names in self.kinds.values() for role in names}
-        used = {c for names in self.kinds.values() for columns in names.values() for c in columns}
-        for column in dict.fromkeys(column for header in self.kinds for column in header):
-            if column not in used and (match := self.misspelled(column, roles)):
-                yield f"{self.source.name}, field {column!r}: it is not read: is it {match!r}?"
 
     def _check_chosen(self, header: Sequence[str]) -> None:
         """Raises UserError if the table does not have a column that the user chose."""
