@@ -180,7 +180,7 @@ class UserContrastiveObjective(ContrastiveObjective):
         kinds = {
             self.store.names.get(kind, "rows"): meanings == kind for kind in dict.fromkeys(meanings.tolist())
         }
-        for name, of_kind in kinds.items() if len(kinds) <= _MAX_KINDS else [("rows", meanings == meanings)]:
+        for name, of_kind in kinds.items() if len(kinds) <= _MAX_KINDS else [("rows", is_anchor | True)]:
             counts = (f"{int((rows & of_kind).sum())} {role}" for role, rows in roles.items())
             yield f"{name}: {', '.join(counts)}"
 

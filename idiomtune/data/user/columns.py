@@ -49,9 +49,9 @@ class ColumnValues:
 
     def add(self, value: Any) -> None:
         """Count a value; of a long one its beginning."""
-        if value is not None and value != [] and len(self.counts) <= _MAX_NUMBERS:
-            if key := value_key(str(value)[: _MAX_LONG + 1]):
-                self.counts[key] += 1
+        is_counted = value is not None and value != [] and len(self.counts) <= _MAX_NUMBERS
+        if is_counted and (key := value_key(str(value)[: _MAX_LONG + 1])):
+            self.counts[key] += 1
 
     @property
     def are_short(self) -> bool:

@@ -252,7 +252,7 @@ class ExampleTable(UserTable):
             choices[role] = column
         if self.form.name == "pairs" and values.are_numbers and "negative" not in roles:
             choices["score"] = column
-        if values.are_short:
+        if values.may_sort_rows or values.are_numbers:
             choices["keep"] = values.condition(column)
             if self.form.name == "pairs" or role == "score":
                 choices["positive_if"] = choices["keep"]

@@ -48,11 +48,6 @@ class Form:
     required: Sequence[str]
     several: Sequence[str] = ()
 
-    @property
-    def title(self) -> str:
-        """Its required columns, for messages."""
-        return f"{self.name}: {', '.join(self.required)}"
-
     @cached_property
     def _by_name(self) -> dict[str, str]:
         return {alias: role for role, aliases in self.roles.items() for alias in aliases}
@@ -108,11 +103,11 @@ def _roles(*sections: str) -> dict[str, tuple[str, ...]]:
 _SCORED = ("sentence1", "sentence2", "score")
 _PAIR, _SENTENCE = ("negatives", "meaning", "row"), _roles("sentence", "usage", "meaning", "row")
 TRAINED = (
+    Form("pairs", _roles("pair", *_PAIR), ("anchor", "positive"), ("positive", "negative")),
     # As sentence-transformers numbers columns.
     Form("scored", _roles("sentences from 0", "score", "row"), _SCORED),
     Form("scored", _roles("sentences from 0", "label as score", "row"), _SCORED),
     Form("pairs", _roles("pair from 0", "meaning", "row"), ("anchor", "positive"), ("negative",)),
-    Form("pairs", _roles("pair", *_PAIR), ("anchor", "positive"), ("positive", "negative")),
     Form("scored", _roles("two sentences", "score", "row"), _SCORED),
     Form("scored", _roles("two sentences", "label as score", "row"), _SCORED),
     # With the columns of scored pairs, without a score.

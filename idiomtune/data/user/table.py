@@ -364,7 +364,7 @@ class UserTable:
         if form := self._fitting_form(header):
             self._forms = [form]
             return
-        titles = "; ".join(dict.fromkeys(form.title for form in self._forms))
+        titles = "; ".join(dict.fromkeys(f"{f.name}: {', '.join(f.required)}" for f in self._forms))
         all_aliases = {alias for form in self._forms for aliases in form.roles.values() for alias in aliases}
         near = "".join(
             f"; {column!r} (is it {match[0]!r}?)"

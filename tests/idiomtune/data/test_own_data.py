@@ -3,8 +3,6 @@
 import contextlib
 import gzip
 import json
-import mmap
-import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -163,13 +161,15 @@ def test_files_of_every_kind_in_a_folder(tmp_path: Path) -> None:
 
 
 def test_rows_of_json_lines_may_have_other_fields(tmp_path: Path) -> None:
-    """A negative in the third row alone is one; what is nothing to training is said, wherever it stands."""
+    """A negative in the third row alone is one; what is nothing to training is asked about, wherever it stands."""
     rows: list[dict[str, Any]] = [{"query": f"q{i}", "pos": [f"p{i}"]} for i in range(5)]
     rows[2] |= {"neg": ["n"], "ngative": "n", "id": 1}
     val = write_lines(tmp_path / "v.jsonl", rows[:1])
-    splits = read(write_lines(tmp_path / "mine.jsonl", rows), val=[str(val)])
+    path = write_lines(tmp_path / "mine.jsonl", rows)
+    assert refused(lambda: read(path, val=[str(val)]), "mine.jsonl").field == "ngative"
+    splits = read(path, val=[str(val)], columns={"ignore": "ngative"})
     assert [len(texts(splits, row)) for row in range(4)] == [2, 3, 2, 2]
-    named = ("mine.jsonl", "query as anchor", "neg as negative", "left out: ngative)")
+    named = ("mine.jsonl", "query as anchor", "neg as negative", "left out: ngative, id)")
     assert all(part in splits.notes[0] for part in named)
 
 
@@ -219,10 +219,9 @@ def sentences(*groups: str, meanings: str = "", label: bool = False) -> list[dic
 
 
 NOTES: list[tuple[list[dict[str, Any]], tuple[str, ...]]] = [
-    ([*PAIRS[:5], PAIRS[2]], ("duplicated", "1 row ", "mine.jsonl row 6")),
     (sentences(*"xxxxy", label=True), ("label", "1 row ", "mine.jsonl row 5")),
-    (sentences(*"gggg", meanings="0111"), ("group and meaning", "mine.jsonl row 1")),
-    (sentences(*"00111", meanings="01222"), ("1 of 2 groups", "one meaning", "mine.jsonl row 3")),
+    (sentences(*"gggg", meanings="0111"), ("group and meaning", "only negatives", "mine.jsonl row 1")),
+    (sentences(*"000gg", meanings="11112"), ("group and meaning", "not used", "mine.jsonl row 4")),
     ([{"anchor": "a", "positive": "p", "anchr_span": "a"}], ("left out: anchr_span",)),
     (sentences(*"gggg", meanings="mmmm"), ("1 of 1 held-out groups are trained on too",)),
 ]
@@ -269,38 +268,6 @@ def test_data_that_cannot_be_trained_on_is_refused(
     monkeypatch.chdir(tmp_path)
     files = [str(write(Path(f"{n}.csv"), content)) for n, content in enumerate(contents)]
     refused(lambda: read(**{"train": files, **options}), *named)
-
-
-@pytest.mark.slow
-def test_texts_of_large_tables_are_not_held_in_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Pairs of 400 characters: numbers of them alone are held."""
-    num, filler = 80_000, " word" * 40
-    monkeypatch.setattr(text_table, "MAX_IN_MEMORY", 1)
-
-    def write_pairs(path: Path, num_rows: int) -> list[str]:
-        columns = {
-            name: [f"{kind} {row}{filler}" for row in range(num_rows)]
-            for name, kind in (("anchor", "question"), ("positive", "answer"))
-        }
-        pyarrow.parquet.write_table(pyarrow.table(columns), path)
-        return [str(path)]
-
-    def held() -> int:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
-
-    read(train=write_pairs(tmp_path / "small.parquet", 1000))  # what the libraries take for themselves
-    files = write_pairs(tmp_path / "pairs.parquet", num)
-    before = held()
-    splits = read(train=files)
-    memory, train = held() - before, splits.train
-    assert isinstance(train.store.text, mmap.mmap)
-    assert len(train) + len(splits.val) == num
-    last = train.store.read_text(train.texts(len(train) - 1)[1])
-    assert last.startswith(f"answer {train.rows[-1]} word")
-    assert memory / num < 250  # with the texts it would be more than 400
 
 
 def test_reading_loads_no_model() -> None:
