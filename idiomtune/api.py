@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from idiomtune.errors import UserError
 from idiomtune.io.files import checked_count, describe_type, is_file, is_folder, path_text, user_path
-from idiomtune.io.tables import inputs_in, write_table, write_tables, write_texts
+from idiomtune.io.tables import has_columns, inputs_in, write_table, write_tables, write_texts
 from idiomtune.programs.process import Interrupts, run_alone
 
 if TYPE_CHECKING:
@@ -604,7 +604,7 @@ def training_options(
     words, values = _declare(options)
     if isinstance(data, str) and data in config_names("data"):
         words, data = [f"data={word(data)}", *words], {}
-    elif data is not None and not isinstance(data, Mapping):
+    elif data is not None and (has_columns(data) or not isinstance(data, Mapping)):
         data = {"train": data}
         experiment = "own" if experiment is None and "~objective" not in words else experiment
     if (val := values.pop("val", None)) is not None:

@@ -74,15 +74,15 @@ class UserData(Section):
         val_share: that share.
         form: what a row is; None = by its columns.
         negatives: mined for pairs.
-        columns: what → the column that has it, where names do not tell; a column → None leaves it out;
-            `keep` and `positive_if` → a condition such as `label=1`.
+        columns: what → the column (or columns) that have it, where names do not tell; `ignore` → columns that
+            are left out; `keep` and `positive_if` → a condition such as `label=1`.
     """
 
     train: Files
     val: Files
     val_share: Annotated[float, Field(gt=0, lt=1)]
     form: Form | None
-    columns: Annotated[dict[Text, Text | None], BeforeValidator(or_empty)]
+    columns: Annotated[dict[Text, Text | list[Text] | None], BeforeValidator(or_empty)]
     negatives: Negatives
 
 

@@ -78,7 +78,10 @@ def has_lone_surrogate(text: str) -> bool:
 
 def describe_type(value: Any) -> str:
     """The kind and the beginning of a value, for messages: `the int 3`."""
-    return f"the {type(value).__name__} {one_line(repr(value)[:60])}"
+    shown = "without a text of its own"
+    with suppress(Exception):  # of an object of the user's
+        shown = one_line(repr(value)[:60])
+    return f"the {type(value).__name__} {shown}"
 
 
 def checked_text(text: Any, option: str) -> str:

@@ -139,7 +139,13 @@ def _rows(data: Any, option: str) -> list[dict[str, Any]]:
     """The rows of data in memory, with the values that JSON has."""
     records: Any = []
     is_glossary = isinstance(data, Mapping) and not data.keys() & {"expression", "meaning"}
-    if is_glossary:
+    if isinstance(data, Mapping) and option.startswith("data.") and has_columns(data):
+        is_glossary, columns = False, [list(values) for values in data.values()]
+        if len({*map(len, columns)}) > 1:
+            lengths = ", ".join(f"{name} {len(values)}" for name, values in zip(data, columns, strict=True))
+            raise UserError(f"its columns differ in length: {lengths}", option=option)
+        records = [dict(zip(data, values, strict=True)) for values in zip(*columns, strict=True)]
+    elif is_glossary:
         records = [
             {"expression": expression, "meaning": "" if sense is None else sense}
             for expression, meaning in data.items()
@@ -164,6 +170,21 @@ def _rows(data: Any, option: str) -> list[dict[str, Any]]:
     return [_row(record, option, number, is_glossary) for number, record in enumerate(records, 1)]
 
 
+def has_columns(data: Any) -> bool:
+    """Whether it is a dictionary of columns: name → its values, a list or an array.
+
+    Raises:
+        UserError: if it is a dictionary of several data sets.
+    """
+    if hasattr(data, "num_rows") and isinstance(data, Mapping):
+        parts = ", ".join(map(repr, data))
+        raise UserError(
+            f"is several data sets ({parts}): give one as data=, another as val=, as parts['train']"
+        )
+    is_named = isinstance(data, Mapping) and len(data) > 0 and not data.keys() & {"train", "val"}
+    return is_named and all(hasattr(v, "__len__") and not isinstance(v, str | Mapping) for v in data.values())
+
+
 def _row(record: Any, option: str, number: int, has_texts: bool) -> dict[str, Any]:
     if not isinstance(record, Mapping):
         raise UserError(f"must be a dictionary, got {describe_type(record)}", option=option, row=number)
@@ -175,8 +196,8 @@ def _row(record: Any, option: str, number: int, has_texts: bool) -> dict[str, An
                     raise ValueError(f"must be a text, got {describe_type(text)}")
             row[_json_value(name)] = _json_value(value)
         except (RecursionError, ValueError) as error:
-            field = one_line(f"{name!s:.60}")
-            raise UserError(str(error), option=option, row=number, field=field) from None
+            problem = str(error) if isinstance(error, ValueError) else "is nested too deeply, or in itself"
+            raise UserError(problem, option=option, row=number, field=one_line(f"{name!s:.60}")) from None
     return row
 
 

@@ -116,7 +116,8 @@ class ContrastiveObjective(ABC):
         options: of loss, batches and modes.
         name: of the data, for messages.
         files: that were read.
-        anchors: int (A,), the record of each anchor; those without a positive are left out (`num_skipped`).
+        anchors: int (A,), the record of each anchor. One without a positive is left out (`num_skipped`), or
+            in a batch whose anchors are the candidates, a negative of its group's other meanings alone.
         labels: int (N, 2), group and meaning of each record.
         ids: int (N,), equal for records that are the same.
         weights: (A,), of the anchors in the loss; None = all the same.
@@ -177,7 +178,11 @@ class ContrastiveObjective(ABC):
             has_positive = counts[self._classes] > 1
         else:
             has_positive = np.array([len(self.candidates(0, i)[0]) > 0 for i in range(len(self._anchors))])
-        self._usable = np.flatnonzero(has_positive)
+        is_usable = self._has_positive = has_positive
+        if from_batch and not pairs_every:
+            groups = classes[:, 0]
+            is_usable = np.isin(groups, groups[has_positive])
+        self._usable = np.flatnonzero(is_usable)
         self._num_groups = options.num_groups
         self.num_skipped = len(self._anchors) - len(self._usable)
         if not len(self._usable):
@@ -198,9 +203,10 @@ class ContrastiveObjective(ABC):
         epoch = 1 if self.pairs_every else 0
         if self._has_own_candidates(epoch):
             return 1.0
-        batches = [self._classes[step[0]] for step in self.epoch_steps(epoch, 1)]
+        steps = self.epoch_steps(epoch, 1)
+        batches = [self._classes[step[0]] for step in steps]
         sizes = np.concatenate([np.unique(classes, return_counts=True)[1] for classes in batches])
-        return float(sizes[sizes > 1].sum() / sizes.sum())
+        return float(sizes[sizes > 1].sum() / sum(self._has_positive[step[0]].sum() for step in steps))
 
     def _choose_num_groups(self) -> None:
         """Choose the number of groups per batch, if few anchors of shuffled batches meet a positive."""
@@ -249,9 +255,12 @@ class ContrastiveObjective(ABC):
     def describe(self) -> str:
         """One line for the log."""
         num_groups = len(set(self._labels[self._anchors[self._usable], 0].tolist()))
-        about = f"{len(self._usable)} anchors"
+        num_anchors = int(self._has_positive.sum())
+        about = f"{num_anchors} anchors"
         if self._groups_name:
             about += f" of {num_groups} {self._groups_name}"
+        if num_negatives := len(self._usable) - num_anchors:
+            about += f", {num_negatives} more sentences without a positive as their hard negatives"
         if self.num_skipped:
             about += f", {self.num_skipped} without a positive left out"
         if (limit := self._num_groups) is not None and limit > num_groups:

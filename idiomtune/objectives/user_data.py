@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 UserMode = Literal["span", "sentence", "masked_span", "masked_sentence"]
 UserModes = Annotated[list[UserMode], BeforeValidator(as_list), Field(min_length=1)]
 
+_MAX_KINDS = 6  # meanings of which the log says what their rows serve as
 _FORMS = {"infonce": "pairs or sentences", "cosent": "scored", "cosine": "scored", "triplet": "sentences"}
 
 
@@ -148,6 +149,40 @@ class UserContrastiveObjective(ContrastiveObjective):
             batch_size=batch_size,
             seed=seed,
         )
+
+    def describe(self) -> str:
+        """One line for the log, with what the rows of each meaning serve as."""
+        return "; ".join([super().describe(), *self._roles()])
+
+    def _roles(self) -> Iterator[str]:
+        """What rows serve as: of sentences for each meaning, of pairs in all."""
+        import numpy as np
+
+        rows = self.examples.rows
+        if self.examples.form == "pairs":
+            num_positives = int(self.store.num_positives[rows].sum())
+            num_negatives = int(np.diff(self.store.first)[rows].sum()) - len(rows) - num_positives
+            yield f"{num_positives} positives, {num_negatives} negatives, and in_batch={self._in_batch}"
+            return
+        (groups, meanings), is_anchor = self.store.labels[self._anchors].T, self._has_positive
+        group_of = np.unique(groups, return_inverse=True)[1]
+        # Of each row, all rows and all anchors of its group, and of its group and meaning.
+        (in_group, anchors_in_group), (in_class, anchors_in_class) = (
+            (np.bincount(numbers)[numbers], np.bincount(numbers, weights=is_anchor)[numbers])
+            for numbers in (group_of, self._classes)
+        )
+        roles = {
+            "anchors and positives": is_anchor,
+            "of them with a hard negative": is_anchor & (in_group > in_class),
+            "hard negatives": anchors_in_group > anchors_in_class,
+            "soft negatives": anchors_in_group < is_anchor.sum(),
+        }
+        kinds = {
+            self.store.names.get(kind, "rows"): meanings == kind for kind in dict.fromkeys(meanings.tolist())
+        }
+        for name, of_kind in kinds.items() if len(kinds) <= _MAX_KINDS else [("rows", is_anchor | True)]:
+            counts = (f"{int((rows & of_kind).sum())} {role}" for role, rows in roles.items())
+            yield f"{name}: {', '.join(counts)}"
 
     @cached_property
     def unmarked_requests(self) -> Sequence[Request]:  # type: ignore[override]

@@ -86,11 +86,19 @@ def check(settings: TrainSettings) -> None:
             for row in np.unique(np.linspace(0, len(examples) - 1, _NUM_SHOWN).astype(int)).tolist():
                 print(printable(f"trained as: {examples.describe(row)}"))
     for benchmark in benchmarks:
-        print(printable(f"benchmark {benchmark.name}: {len(set(requests_of(benchmark)))} texts to embed"))
+        print(printable(f"benchmark {benchmark.name}: {_num_texts(settings, benchmark)} texts to embed"))
     for name, reason in prepared.not_scored.items():
-        print(printable(f"benchmark {name} is not scored: {reason}"))
+        print(printable(f"benchmark {name} is not scored: {reason.splitlines()[0]}"))
     apart_from = f", apart from {len(warnings)} warning{'s' * (len(warnings) > 1)} above" if warnings else ""
     print(f"the configuration and its data are in order{apart_from}")
+
+
+def _num_texts(settings: TrainSettings, benchmark: Benchmark) -> int:
+    """How many texts a run embeds for a benchmark; without a tokenizer, those that differ without prompts."""
+    requests = requests_of(benchmark)
+    with suppress(Exception):
+        return empty_encoder(settings.model).num_texts(requests)
+    return len({request.text for request in requests})
 
 
 def prepare(settings: TrainSettings, folder: Path | None = None) -> Prepared:

@@ -2,27 +2,53 @@
 
 from __future__ import annotations
 
+import difflib
+import json
 import logging
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from itertools import chain, islice
 
-from idiomtune.data.user.columns import ColumnValues, add_condition, value_key
-from idiomtune.data.user.forms import TRAINED, UNREAD, normalise
+from idiomtune.data.user.columns import ColumnValues, read_condition, value_key
+from idiomtune.data.user.forms import (
+    ASKED_ABOUT,
+    LABELS_AS_SCORES,
+    TRAINED,
+    is_annotation,
+    normalise,
+    number_stem,
+)
 from idiomtune.data.user.source import Source
-from idiomtune.data.user.table import Span, UserRecord, UserTable
+from idiomtune.data.user.table import HEAD, Span, UserRecord, UserTable, is_empty
+from idiomtune.declarations.options import as_list
 from idiomtune.errors import UserError
 from idiomtune.io.files import list_names
 from idiomtune.io.tables import Row
 
 log = logging.getLogger(__name__)
 
-MAX_NAMES = 10_000  # that are kept in memory, for messages
 _CONDITIONS = ("keep", "positive_if")
+_NEARLY = 0.87  # as difflib measures: `negatve`, but not `native`, is nearly `negative`
 _MANY_CUT = 0.05  # warn of a larger share of spans that begin or end within a word
 _MAX_WEIGHT = 1e9  # a greater one overflows in a sum of products in float32
 _OPTION = "data.columns"
-_CLASSES = {"-1", "0", "1", "2"}  # of natural language inference
+# What may be typed for a column that is asked about.
+_MEANS = {
+    "keep": "train only on rows like these",
+    "positive_if": "the texts of other rows are hard negatives of their anchor",
+    "score": "how alike the two texts are",
+    "meaning": "the meaning of the group",
+    "label": "a class of sentences, whatever their group",
+    "negative": "another negative",
+    "ignore": "it is left out, and all rows are trained on",
+}
+
+ColumnMapping = Mapping[str, str | list[str] | None]
+_QUOTED_WORD = re.compile(
+    r'"(?!(?:null|true|false|nan|inf)")([A-Za-z]\w*)"', re.ASCII
+)  # needs no quotation marks
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,46 +94,67 @@ class ExampleTable(UserTable):
     """A table to train on.
 
     Args:
-        mapping: role → column, as the user says; column → None leaves it out; `keep` and `positive_if` →
-            condition of a row: other rows are left out, or have negatives of their anchor as positives.
+        mapping: role → column, as the user says, or a list of columns; `keep` and `positive_if` → condition
+            of a row: other rows are left out, or have negatives of their anchor as positives; `ignore` →
+            columns that are left out, and so is a column → None.
         form: the name of the form, as the user says; None = by the columns.
         spellings: name → the first name that differs from it only in case, blanks and the like.
+
+    Attributes:
+        values: column → its values in the rows that meet the user's conditions.
     """
 
     def __init__(
         self,
         source: Source,
-        mapping: Mapping[str, str | None] | None = None,
+        mapping: ColumnMapping | None = None,
         form: str | None = None,
         spellings: dict[str, str] | None = None,
     ) -> None:
         self._mapping = mapping or {}
-        texts = {role: text for role in _CONDITIONS if (text := self._mapping.get(role))}
-        self._conditions = {role: add_condition(text, f"{_OPTION}: {role}") for role, text in texts.items()}
-        chosen = {role: name for role, name in self._mapping.items() if name and role not in _CONDITIONS}
+        self._conditions = {
+            role: read_condition(str(text), f"{_OPTION}: {role}")
+            for role in _CONDITIONS
+            if (text := self._mapping.get(role))
+        }
+        chosen: dict[str, str] = {}
+        self._ignored = list[str]()
+        for role, columns in self._mapping.items():
+            if role == "ignore" or columns is None:
+                self._ignored += [role] if columns is None else as_list(columns)
+            elif isinstance(columns, list):
+                chosen |= {f"{role}_{number}": column for number, column in enumerate(columns, 1)}
+            elif role not in _CONDITIONS:
+                chosen[role] = columns
         super().__init__(source, [f for f in TRAINED if form in (None, f.name)], chosen, _OPTION)
-        self.left_out = {column for column, _ in self._conditions.values()}
-        self.left_out |= {column for column, role in self._mapping.items() if role is None}
-        self._num_read = self._num_kept = self._num_spans = self._num_parts_of_words = 0
+        self.left_out = {*self._ignored, *(column for column, _ in chain(*self._conditions.values()))}
+        self._num_read = self._num_kept = self._num_spans = 0
         self._echoes: list[str] = []  # rows with negatives that equal their anchor
-        self._ends_in_words = True
-        self._part_of_word = ""  # one that begins or ends within a word
+        self._parts_of_words: list[str] = []  # spans that begin or end within a word
         self._spellings, self._respelled = {} if spellings is None else spellings, list[str]()
         self._has_usages = False  # as its meanings
-        self._is_chosen = form is not None
-        self._values: dict[str, ColumnValues] = defaultdict(ColumnValues)  # of columns without a role
+        self.values: dict[str, ColumnValues] = defaultdict(ColumnValues)
+        self._num_rows = 0
 
     def examples(self, rows: Iterator[Row] | None = None) -> Iterator[UserExample]:
-        """The examples of the rows that meet the user's conditions, as :meth:`read`."""
-        rows = iter(self.source.rows() if rows is None else rows)
-        yield from self.read(self._example, self._select(rows) if self._conditions else rows)
-        if self._num_parts_of_words > max(1, _MANY_CUT * self._num_spans):
+        """The examples of the rows that meet the user's conditions, as :meth:`read`.
+
+        Raises:
+            UserError: as :meth:`read`; after the last row, if columns may say which rows are to be trained.
+        """
+        rows = self._select(iter(self.source.rows() if rows is None else rows))
+        try:
+            yield from self.read(self._example, map(self._count_values, rows))
+        except UserError:
+            self._ask_about_columns()  # rows with problems may be those to leave out
+            raise
+        self._ask_about_columns()
+        if len(self._parts_of_words) > max(1, _MANY_CUT * self._num_spans):
             log.warning(
                 "%s: %d of %d spans begin or end within a word (%s): start and end count characters from 0, "
-                "the end is not part of the span%s; if they count words, map the column with its words, %s",
-                *(self.source.name, self._num_parts_of_words, self._num_spans, self._part_of_word),
-                "; all of these are after letters beyond ASCII: do they count bytes?" * self._ends_in_words,
-                self._mapping_with(span="<column>"),
+                "not bytes or words, without the end; or map the column with the words of the span, %s",
+                *(self.source.name, len(self._parts_of_words), self._num_spans),
+                *(list_names(self._parts_of_words, 1), self._option_with(span="<column>")),
             )
         if self._respelled:
             names = list_names(self._respelled, 3)
@@ -125,116 +172,116 @@ class ExampleTable(UserTable):
         return negatives
 
     def _select(self, rows: Iterator[Row], *, are_right: bool = True) -> Iterator[Row]:
-        """The rows for which the user's conditions hold."""
-        for self._num_read, row in enumerate(rows, 1):
-            holds = {role: holds(row.values.get(name)) for role, (name, holds) in self._conditions.items()}
+        """The rows for which the user's conditions hold; those on columns that the table lacks hold."""
+        head = list(islice(rows, HEAD))
+        columns = {column for row in head for column in row.values}
+        for self._num_read, row in enumerate(chain(head, rows), 1):
+            holds = {
+                role: all(test(row.values.get(column)) for column, test in tests if column in columns)
+                for role, tests in self._conditions.items()
+            }
             if holds.get("keep", True) and holds.get("positive_if", True) == are_right:
                 self._num_kept += 1
                 yield row
-        if are_right and not self._num_kept:
-            wanted = " and ".join(str(self._mapping[role]) for role in self._conditions)
-            raise UserError(f"{_OPTION}: no row has {wanted}", file=self.source.name)
+        if are_right and self._num_read and not self._num_kept:
+            conditions_ = " and ".join(str(self._mapping[role]) for role in self._conditions)
+            raise UserError(f"{_OPTION}: no row has {conditions_}", file=self.source.name)
 
-    def _mapping_with(self, **more: str | None) -> str:
-        """The option with the user's mapping and more."""
-        texts = {key: "null" if value is None else value for key, value in {**self._mapping, **more}.items()}
-        texts |= {role: f'"{texts[role]}"' for role in _CONDITIONS if role in texts}
-        return f"'{_OPTION}={{{', '.join(f'{key}: {text}' for key, text in texts.items())}}}'"
+    def _option_with(self, **more: str | list[str]) -> str:
+        """The option with the user's mapping and more, to type in a shell."""
+        mapping = {role: columns for role, columns in self._mapping.items() if columns is not None}
+        if self._ignored:
+            mapping["ignore"] = self._ignored
+        for role in self._conditions.keys() & more:
+            more[role] = f"{mapping[role]} & {more[role]}"
+        text = f"{_OPTION}={{{_written({**mapping, **more})}}}"
+        return "'" + text.replace("'", r"'\''") + "'"
+
+    def _count_values(self, row: Row) -> Row:
+        """Count the values of the row's columns."""
+        self._num_rows += 1
+        for column, value in row.values.items():
+            self.values[column].add(value)
+        return row
 
     def _look_at(self, head: Sequence[Row], header: Sequence[str]) -> None:
-        """Also find the column with the usage of a group's expression: the meaning of the sentence.
-
-        Raises:
-            UserError: if several columns could be it, or it could be a label.
-        """
+        """Also read `usage` as the meaning of sentences with groups that have no column of meanings."""
         super()._look_at(head, header)
-        self._ask_for_split(head, header)
         form = self._fitting_form(header)
         names = self._recognise(form, header) if form else {}
-        score = names["score"][0] if form and form.name == "scored" else ""
-        if normalise(score) in ("label", "labels", "class") and score not in self._chosen.values():
-            self._ask_for_classes(head, score)
-        if form is None or "group" not in names or "meaning" not in form.roles:
-            return
-        role_of = {column: role for role, columns in names.items() for column in columns}
-        free = [column for column in header if column not in {*self.left_out, *self._chosen.values()}]
-        labels = [column for column in free if role_of.get(column) == "label"]
-        if "meaning" in self._chosen:  # a label would be a class, whatever the group
-            self.left_out.update(labels)
-            return
-        free = [column for column in free if role_of.get(column) in (None, "label", "usage", "meaning")]
-        values = {column: ColumnValues(row.values.get(column) for row in head) for column in free}
-        meanings = [c for c, v in values.items() if role_of.get(c) == "meaning" and v.counts]
-        least = 3 if form.name == "pairs" else 1  # numbers may also judge pairs
-        ranks = {column: v.usage_rank(column) for column, v in values.items()}
-        ranks = {column: rank for column, rank in ranks.items() if rank[1] >= least}
-        usages = [column for column, rank in ranks.items() if rank == max(ranks.values())]
-        if meanings and meanings[0] in ranks:
-            self.left_out.update(column for column in labels if column in ranks)
-            return
-        usages = [*meanings, *(c for c in usages if not meanings or role_of.get(c) != "usage")]
-        choices = [self._mapping_with(meaning=column) for column in usages]
-        if not usages and labels and len(values[labels[0]].counts) == 2:
-            cells = ([row.values.get(column) for column in (labels[0], names["group"][0])] for row in head)
-            groups = {(value_key(label), group) for label, group in cells}
-            if min(Counter(key for key, _ in groups).values()) > 1:  # both labels occur in several groups
-                usages = labels
-                choices = [self._mapping_with(**{role: labels[0]}) for role in ("meaning", "label")]
-        if len(choices) > 1:
-            shown = " and ".join(f"{column!r} ({values[column]})" for column in usages)
-            problem = f"the meaning of a group's expression could be {shown}: choose {' or '.join(choices)}"
-            problem += " (a class, whatever the group)" * (usages == labels)
-            raise UserError(problem, file=self.source.name, field=usages[-1])
-        if usages and not meanings:
-            self._chosen = {**self._chosen, "meaning": usages[0]}
-            self._has_usages = role_of.get(usages[0]) == "usage"
+        if form and form.name == "sentences" and {"group", "usage"} <= names.keys():
+            meanings = names.get("meaning", [])
+            if all(is_empty(row.values.get(column)) for row in head for column in meanings):
+                self.left_out.update(meanings)
+                self._chosen = {**self._chosen, "meaning": names["usage"][0]}
+                self._has_usages = True
 
-    def _ask_for_split(self, head: Sequence[Row], header: Sequence[str]) -> None:
-        """Raises UserError if a column says which rows are for training; notes a prompt of all rows."""
-        columns = {normalise(column): column for column in header if column not in self.left_out}
-        for column in (columns[name] for name in ("split", "partition") if name in columns):
-            values = ColumnValues(row.values.get(column) for row in head)
-            train = [key for key in values.counts if key.startswith("train")]
-            if train and len(values.counts) > 1 and column not in self._chosen.values():
-                keep = self._mapping_with(keep=f"{column}={train[0]}")
-                problem = f"may say which rows are for training ({values}): take these, {keep}, and give "
-                problem += f"others with data.val=, or take all, {self._mapping_with(**{column: None})}"
-                raise UserError(problem, file=self.source.name, field=column)
-        prompts = {row.values.get(columns["prompt"]) for row in head} if "prompt" in columns else set()
-        if len(prompts) == 1 and isinstance(prompt := prompts.pop(), str) and prompt:
-            note = f"is left out; model.query_prompt={prompt!r} puts it before queries"
-            self._notes.append(f"{self.source.name}, field 'prompt': {note}")
+    def _ask_about_columns(self) -> None:
+        """Raises UserError if columns may say which rows to train on, or as what, and nobody said how."""
+        roles = {c: role for names in self.kinds.values() for role, columns in names.items() for c in columns}
+        stems = {stem for column in roles if (stem := number_stem(column))}
+        choices: dict[str, dict[str, str | list[str]]] = {}  # column → what may be typed
+        for column, values in self.values.items():
+            role, values.num_rows = roles.get(column), self._num_rows
+            if column in {*self.left_out, *self._chosen.values()} or values.num_distinct < 2 or not roles:
+                continue
+            few = values.may_sort_rows
+            if role == "label":
+                is_asked = few and "group" in roles.values()
+            elif role == "score":
+                are_classes = few and (not values.numbers or values.num_distinct > 2)
+                is_asked = are_classes and normalise(column) in LABELS_AS_SCORES
+            elif role is not None or is_annotation(column):
+                continue
+            else:
+                is_known = normalise(column) in ASKED_ABOUT or number_stem(column) in stems
+                is_asked = few or is_known or bool(self._nearly(column, {*roles.values()}))
+            if is_asked:
+                choices[column] = self._choices(column, values, role, {*roles.values()})
+        if choices:
+            raise UserError(self._question(choices), file=self.source.name, field=next(iter(choices)))
 
-    def _ask_for_classes(self, head: Sequence[Row], column: str) -> None:
-        """Raises UserError if labels of pairs are classes, as 0 = entailment and 2 = contradiction."""
-        values = ColumnValues(row.values.get(column) for row in head)
-        are_words = not any(ColumnValues([key]).are_numbers for key in values.counts)
-        are_classes = values.counts.keys() <= _CLASSES if values.are_numbers else are_words
-        if are_classes and len(values.counts) > 1 + values.are_numbers:
-            choices = [self._mapping_with(score=column)] * values.are_numbers
-            right = f"{column}=0" if values.are_numbers else values.right_ones(column)
-            choices.append(self._mapping_with(anchor="<sentence>", positive="<sentence>", positive_if=right))
-            problem = (
-                f"may be a class rather than how alike a pair is ({values}): choose {' or '.join(choices)}"
-            )
-            raise UserError(problem, file=self.source.name, field=column)
+    def _choices(
+        self, column: str, values: ColumnValues, role: str | None, roles: Set[str]
+    ) -> dict[str, str | list[str]]:
+        """What the user may type for a column, by role; the last is that it is ignored."""
+        choices: dict[str, str | list[str]] = dict.fromkeys(self._nearly(column, roles), column)
+        if "group" in roles and "meaning" in self.form.roles and "meaning" not in roles:
+            choices["meaning"] = column
+        if role is not None and (role == "label" or values.are_numbers):
+            choices[role] = column
+        if self.form.name == "pairs" and values.are_numbers and "negative" not in roles:
+            choices["score"] = column
+        if values.may_sort_rows or values.are_numbers:
+            choices["keep"] = values.condition(column)
+            if self.form.name == "pairs" or role == "score":
+                choices["positive_if"] = choices["keep"]
+        elif self.form.name == "pairs":
+            choices["negative"] = column
+        return {**choices, "ignore": column}
 
-    def check_judgements(self) -> None:
-        """Raises UserError if a column without a role may say which of the pairs that were read are right."""
-        columns = [column for column, values in self._values.items() if values.may_judge(column)]
-        if not columns or self._is_chosen or "positive_if" in self._conditions:
-            return
-        values, right = self._values[columns[0]], self._values[columns[0]].right_ones(columns[0])
-        problem = f"may say which pairs are right ({values}), and has no role: all would be positives."
-        problem += f" So may {', '.join(map(repr, columns[1:]))}." * (len(columns) > 1)
-        choices = [
-            f"Leave other rows out, for example: {self._mapping_with(keep=right)}",
-            f"take these as hard negatives of their anchor: {self._mapping_with(positive_if=right)}",
-            f"or leave out the column: {self._mapping_with(**dict.fromkeys(columns))}",
+    def _nearly(self, column: str, roles: Set[str]) -> list[str]:
+        """The name that a column nearly has, of a role that the table lacks."""
+        aliases = [alias for role, names in self.form.roles.items() if role not in roles for alias in names]
+        return difflib.get_close_matches(normalise(column), aliases, 1, _NEARLY)
+
+    def _question(self, choices: Mapping[str, Mapping[str, str | list[str]]]) -> str:
+        """The message that asks about columns."""
+        lines = [
+            f"{column} ({self.values[column]}): " + " or ".join(_written({r: t}) for r, t in options.items())
+            for column, options in choices.items()
         ]
-        if values.are_numbers and not any("negative" in names for names in self.kinds.values()):
-            choices.insert(0, f"It is the pairs' score: {self._mapping_with(score=columns[0])}")
-        raise UserError(problem + "\n  - ".join(["", *choices]), file=self.source.name, field=columns[0])
+        every = {role for options in choices.values() for role in options}
+        means = "; ".join(f"{role}: {means}" for role, means in _MEANS.items() if role in every)
+        ignored = self._option_with(ignore=[*self._ignored, *choices])
+        if len(choices) > 1:
+            problem = f"and {len(choices) - 1} more columns may say which rows are right, or what they are:"
+            advice = f"all of them left out is {ignored}"
+        else:
+            role, text = next(iter(next(iter(choices.values())).items()))
+            problem = "may say which rows are right, or what they are:"
+            advice = f"for example {self._option_with(**{role: text})}; left out it is {ignored}"
+        return "\n  - ".join([problem, *lines]) + f"\nSay how each is read ({means}): {advice}"
 
     def about(self) -> str:
         """Roles of columns, ignored columns, and negatives left out; after reading."""
@@ -248,7 +295,7 @@ class ExampleTable(UserTable):
         )
         used = {column for columns in roles.values() for column in columns}
         every = dict.fromkeys(column for header in self.kinds for column in header)
-        ignored = [column for column in every if column not in used and normalise(column) not in UNREAD]
+        ignored = [column for column in every if column and column not in used]
         for role in self._conditions:
             about += f"; {role} {self._mapping[role]}: {self._num_kept} of {self._num_read} rows"
         if ignored:
@@ -269,9 +316,6 @@ class ExampleTable(UserTable):
         num_positives = 0
         if form == "pairs":
             anchor = single("anchor", "span")
-            used = {column for columns in record.names.values() for column in columns}
-            for column in record.values.keys() - used - self.left_out:
-                self._values[column].add(record.values[column])
             entries = record.entries("positive", "positive_span")
             positives = [self._sentence(entry, group, meaning) for entry in entries]
             if not positives:
@@ -310,9 +354,7 @@ class ExampleTable(UserTable):
         if span is not None:
             self._num_spans += 1
             if any(0 < end < len(text) and _is_within_word(*text[end - 1 : end + 1]) for end in span):
-                self._num_parts_of_words += 1
-                self._ends_in_words &= not text[: span[0]].isascii()
-                self._part_of_word = self._part_of_word or f"row {entry.number}: {text[slice(*span)]!r}"
+                self._parts_of_words.append(f"row {entry.number}: {text[slice(*span)]!r}")
         group = self._name(entry, "group") or group
         return Sentence(text, span, group, self._name(entry, "meaning") or meaning)
 
@@ -322,12 +364,16 @@ class ExampleTable(UserTable):
             return None
         name = name.strip()
         if (spelling := self._spellings.get(name)) is None:
-            if len(self._spellings) > MAX_NAMES:
-                return name
             spelling = self._spellings[name] = self._spellings.setdefault(f"\0{value_key(name)}", name)
             if spelling != name:
                 self._respelled.append(f"{name!r} and {spelling!r} (row {record.number})")
         return spelling
+
+
+def _written(mapping: Mapping[str, str | list[str]]) -> str:
+    """A mapping as it is typed: `keep: "answer=accept", ignore: [source, page]`."""
+    texts = (f"{role}: {json.dumps(text, ensure_ascii=False)}" for role, text in mapping.items())
+    return _QUOTED_WORD.sub(r"\1", ", ".join(texts))
 
 
 def _is_within_word(before: str, after: str) -> bool:

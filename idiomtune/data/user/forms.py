@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from functools import cached_property
 from pathlib import Path
 
@@ -23,6 +24,12 @@ SPAN_OF = {
 def normalise(column: str) -> str:
     """A column's name as names are compared: in lower case, with _ between words."""
     return column.strip().lower().replace("-", "_").replace(" ", "_")
+
+
+def number_stem(column: str) -> str:
+    """The name without its number or letter: `text` of `text_2`, `text2` and `text_b`; "" of another name."""
+    match = re.fullmatch(r"(.*?[a-z])(_?\d+|_[a-z])", normalise(column))
+    return match[1] if match else ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,11 +47,6 @@ class Form:
     roles: Mapping[str, Sequence[str]]
     required: Sequence[str]
     several: Sequence[str] = ()
-
-    @property
-    def title(self) -> str:
-        """Its required columns, for messages."""
-        return f"{self.name}: {', '.join(self.roles[role][0] for role in self.required)}"
 
     @cached_property
     def _by_name(self) -> dict[str, str]:
@@ -73,7 +75,10 @@ class Form:
             role = name if column in mapped and name in self.roles else self.role_of(name)
             if role is not None:
                 columns.setdefault(role, []).append(column)
-        return {role: [c for c in matches if c in mapped] or matches for role, matches in columns.items()}
+        for role, matches in columns.items():
+            texts = [c for c in matches if role in self.several and normalise(c) not in JUDGEMENTS_OF_ROWS]
+            columns[role] = [c for c in matches if c in mapped] or texts or matches
+        return columns
 
 
 # Each row: a section, a role, the names of its columns.
@@ -99,6 +104,10 @@ _SCORED = ("sentence1", "sentence2", "score")
 _PAIR, _SENTENCE = ("negatives", "meaning", "row"), _roles("sentence", "usage", "meaning", "row")
 TRAINED = (
     Form("pairs", _roles("pair", *_PAIR), ("anchor", "positive"), ("positive", "negative")),
+    # As sentence-transformers numbers columns.
+    Form("scored", _roles("sentences from 0", "score", "row"), _SCORED),
+    Form("scored", _roles("sentences from 0", "label as score", "row"), _SCORED),
+    Form("pairs", _roles("pair from 0", "meaning", "row"), ("anchor", "positive"), ("negative",)),
     Form("scored", _roles("two sentences", "score", "row"), _SCORED),
     Form("scored", _roles("two sentences", "label as score", "row"), _SCORED),
     # With the columns of scored pairs, without a score.
@@ -110,8 +119,19 @@ TRAINED = (
     Form("sentences", _SENTENCE, ("text", "label")),
     Form("sentences", _SENTENCE, ("text", "group")),
 )
-# Columns that are no typing error although training does not read them.
-UNREAD = {"", "id", "_id", "idx", "index", "query_id"}
+LABELS_AS_SCORES = _roles("label as score")["score"]
+# Columns that are asked about where training does not read them, whatever they contain; and that never are.
+JUDGEMENTS_OF_ROWS = {name for names in _roles("asked about").values() for name in names}
+ASKED_ABOUT = {
+    name for form in TRAINED for names in form.roles.values() for name in names
+} | JUDGEMENTS_OF_ROWS
+_ANNOTATIONS = [name for names in _roles("annotation").values() for name in names]
+
+
+def is_annotation(column: str) -> bool:
+    """Whether a column of this name says where a row is from, and never which rows are right."""
+    return not column or any(fnmatch(normalise(column), name) for name in _ANNOTATIONS)
+
 
 # What is scored on. A pair's `span` is refused: of which sentence?
 STS = Form("scored pairs", _roles("two sentences", "scored on", "scored pair"), _SCORED)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from tempfile import SpooledTemporaryFile
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from idiomtune.data.user.examples import ExampleTable, Sentence, UserExample
 from idiomtune.data.user.forms import CORPUS
 from idiomtune.data.user.source import Source, find_sources
 from idiomtune.data.user.table import UserTable
-from idiomtune.data.user.text_table import MAX_IN_MEMORY, TextTable, UserExamples
+from idiomtune.data.user.text_table import TextTable, UserExamples
 from idiomtune.declarations.dataset import MISSING_TRAIN_MESSAGE, UserData
 from idiomtune.errors import UserError
 from idiomtune.io.files import is_file, list_names, read_text, text_lines, user_path
@@ -86,6 +86,22 @@ class UserSplits:
     notes: Sequence[str] = ()
 
 
+@dataclass
+class _Shared:
+    """What is kept over all tables of a run.
+
+    Attributes:
+        spellings: name → the first name that differs from it only in case, blanks and the like.
+        columns: those of any table.
+        left_out: those that the user names without a role.
+    """
+
+    notes: list[str] = field(default_factory=list)
+    spellings: dict[str, str] = field(default_factory=dict)
+    columns: set[str] = field(default_factory=set)
+    left_out: set[str] = field(default_factory=set)
+
+
 def check_heads(data: UserData) -> None:
     """Check that each file exists, its columns and its first row; if a first row is wrong, all rows.
 
@@ -106,8 +122,7 @@ def check_heads(data: UserData) -> None:
                     )
                 except UserError:
                     for _ in ExampleTable(source, data.columns, data.form).examples():
-                        pass  # to name all of them
-                    raise
+                        pass  # names all of them; or a later row has what the first one lacks
 
 
 def user_splits(data: UserData) -> UserSplits:
@@ -148,60 +163,95 @@ def load_user_data(data: UserData, mined: Mined = MappingProxyType({})) -> UserS
     val_sources = find_sources(data.val or [], "data.val")
     if shared := {s.name for s in train_sources} & {s.name for s in val_sources}:
         raise UserError(f"data.train and data.val both name {min(shared)}")
-    notes: list[str] = []
-    spellings: dict[str, str] = {}
-    train = _read(train_sources, data, notes, mined, spellings)
+    shared = _Shared()
+    notes = shared.notes
+    train = _read(train_sources, data, shared, mined)
     _check_text_columns(train.store, train_sources[0].name)
     if train.store.has_labels and len(np.unique(train.store.label_ids)) == 1:
         label = train.store.names[int(train.store.label_ids[0])]
         problem = f"there is only one label, {label!r}: add sentences with another one to tell it from"
         raise UserError(problem, file=train_sources[0].name)
     if val_sources:
-        val = _read(val_sources, data, notes, {}, spellings)
+        val = _read(val_sources, data, shared)
         if val.form != train.form:
             problem = f"has {val.form}, but {train_sources[0].name} has {train.form}"
             raise UserError(problem, file=val_sources[0].name)
     else:
         train, val = _split(train, data.val_share, notes)
+    if missing := sorted(shared.left_out - shared.columns):
+        near = list_names(difflib.get_close_matches(missing[0], shared.columns) or sorted(shared.columns))
+        raise UserError(f"data.columns: no table has the column {missing[0]!r} (is it one of {near}?)")
     train = _without_held_out(train, val, notes)
     if not len(train):
         raise UserError("data.train: no row is left to train on: all of them are in data.val too")
-    notes += _oddities(train)
+    train = _without_unused(train, notes)
     sources = [*train_sources, *val_sources]
     files = [s.path for s in sources if s.path is not None]
     return UserSplits(train, val, files, {s.name: s.revision for s in sources if s.revision}, notes)
 
 
 def _read(
-    sources: Sequence[Source], data: UserData, notes: list[str], mined: Mined, spellings: dict[str, str]
+    sources: Sequence[Source], data: UserData, shared: _Shared, mined: Mined = MappingProxyType({})
 ) -> UserExamples:
     """All rows of some tables, which must be of one form."""
     store: TextTable | None = None
-    with SpooledTemporaryFile(MAX_IN_MEMORY) as file:
-        for source in sources:
-            table = ExampleTable(source, data.columns, data.form, spellings)
-            wrong = table.negatives()
-            negatives = {**mined, **{anchor: [*mined.get(anchor, ()), *wrong[anchor]] for anchor in wrong}}
-            for example in table.examples():
-                wrong.pop(example.sentences[0].text, None)
-                store = store or TextTable(table.form.name, file)
-                if table.form.name != store.form:
-                    problem = (
-                        f"has {table.form.name}, but {sources[0].name} has {store.form}: leave one out, "
-                    )
-                    problem += "or train on both as parts of a mixture (+experiment=mixture)"
-                    raise UserError(problem, file=source.name)
-                store.add(source.name, with_negatives(example, negatives) if negatives else example)
-            table.check_judgements()
-            notes.append(table.about())
-            if wrong:
-                notes.append(f"left out, since no row of them is right: {list_names([*wrong], _MAX_NAMED)}")
-        assert store is not None  # a table without rows is an error
-        store.close()
+    for source in sources:
+        table = ExampleTable(source, data.columns, data.form, shared.spellings)
+        wrong = table.negatives()
+        negatives = {**mined, **{anchor: [*mined.get(anchor, ()), *wrong[anchor]] for anchor in wrong}}
+        for example in table.examples():
+            wrong.pop(example.sentences[0].text, None)
+            store = store or TextTable(table.form.name)
+            if table.form.name != store.form:
+                problem = f"has {table.form.name}, but {sources[0].name} has {store.form}: leave one out, "
+                problem += "or train on both as parts of a mixture (+experiment=mixture)"
+                raise UserError(problem, file=source.name)
+            store.add(source.name, with_negatives(example, negatives) if negatives else example)
+        shared.columns |= table.values.keys()
+        shared.left_out |= table.left_out
+        shared.notes.append(table.about())
+        if wrong:
+            wrong_names = list_names([*wrong], _MAX_NAMED)
+            shared.notes.append(f"left out, since no row of them is right: {wrong_names}")
+    assert store is not None  # a table without rows is an error
+    store.close()
     unlabelled = np.flatnonzero(store.label_ids == 0)
     if store.has_labels and len(unlabelled):
         raise UserError(f"{store.name(unlabelled[0])}: has a group but no label, while others have labels")
-    return _with_meanings(UserExamples(store, np.arange(len(store.numbers))))
+    examples = _with_meanings(UserExamples(store, np.arange(len(store.numbers))))
+    examples = _without_copies(examples, shared.notes)
+    _warn_of_contradictions(examples)
+    return examples
+
+
+def _without_copies(examples: UserExamples, notes: list[str]) -> UserExamples:
+    """The first of all rows that are equal, as those of annotators who agree are."""
+    is_copy = np.ones(len(examples), dtype=bool)
+    is_copy[np.unique(examples.store.contents[examples.rows], return_index=True)[1]] = False
+    if is_copy.any():
+        notes.append(f"exact copies of earlier rows, which count once: {_rows(examples, is_copy)}")
+    return UserExamples(examples.store, examples.rows[~is_copy])
+
+
+def _warn_of_contradictions(examples: UserExamples) -> None:
+    """Log a warning of texts that different rows label differently."""
+    store, first = examples.store, examples.anchors
+    name, labels, texts = "scores", store.scores[examples.rows], _keys(examples)[:, None]
+    if examples.form == "sentences":
+        name, labels = "labels", store.label_ids[examples.rows]
+        texts = np.column_stack([store.text_ids[first], store.spans[first]])
+        if not store.has_labels:
+            name, labels = "meanings of one group", store.labels[first, 1]
+            texts = np.column_stack([texts, store.labels[first, 0]])
+    text_of = np.unique(texts, axis=0, return_inverse=True)[1].ravel()
+    label_of = np.unique(labels, return_inverse=True)[1]
+    num_labels = np.bincount(np.unique(np.column_stack([text_of, label_of]), axis=0)[:, 0])
+    if (num_labels > 1).any():
+        kind = "texts" if examples.form == "sentences" else "pairs"
+        problem = f"{int((num_labels > 1).sum())} {kind} have several {name}, and are read as each"
+        log.warning(
+            "%s: correct them, or leave rows out: %s", problem, _rows(examples, num_labels[text_of] > 1)
+        )
 
 
 def _with_meanings(examples: UserExamples) -> UserExamples:
@@ -297,30 +347,23 @@ def _keys(examples: UserExamples) -> Any:
     return np.minimum(anchors, others) * _HASH + np.maximum(anchors, others)
 
 
-def _oddities(train: UserExamples) -> Iterator[str]:
-    """Likely mistakes in the data, a line each; the rows are trained on nevertheless."""
+def _without_unused(train: UserExamples, notes: list[str]) -> UserExamples:
+    """Without sentences that are neither positive nor hard negative of another; both kinds are noted."""
     store, first = train.store, train.anchors
-    ids = store.text_ids[first]
-    keys = ids if train.form == "sentences" else ids * _HASH + store.text_ids[first + 1]
-    is_again = np.ones(len(keys), dtype=bool)
-    is_again[np.unique(keys, return_index=True)[1]] = False
-    if is_again.any():
-        yield f"duplicated in the training data: {_rows(train, is_again)}; they count twice"
-    if train.form == "sentences":
-        kind = "label" if store.has_labels else "group and meaning" if store.has_meanings else "group"
-        labels = store.label_ids[train.rows] if store.has_labels else store.labels[first]
-        _, label_of, counts = np.unique(labels, axis=0, return_inverse=True, return_counts=True)
-        is_single = counts[label_of.ravel()] == 1
-        if is_single.any():
-            yield f"no other sentence of the same {kind}: {_rows(train, is_single)}"
-    if train.form != "scored" and store.has_groups and store.has_meanings:
-        is_trained = np.isin(np.arange(len(store.numbers)), train.rows)
-        pairs = np.unique(store.labels[np.repeat(is_trained, np.diff(store.first))], axis=0)
-        groups, counts = np.unique(pairs[:, 0], return_counts=True)
-        is_one_sided = np.isin(store.labels[first, 0], groups[counts == 1])
-        if is_one_sided.any():
-            share = f"{int((counts == 1).sum())} of {len(groups)} groups"
-            yield f"{share} have one meaning, and no hard negative: {_rows(train, is_one_sided)}"
+    if train.form != "sentences":
+        return train
+    kind = "label" if store.has_labels else "group and meaning" if store.has_meanings else "group"
+    labels = store.label_ids[train.rows] if store.has_labels else store.labels[first]
+    _, label_of, counts = np.unique(labels, axis=0, return_inverse=True, return_counts=True)
+    is_single = counts[label_of.ravel()] == 1
+    groups = store.labels[first, 0]
+    is_unused = is_single & ~np.isin(groups, groups[~is_single])
+    if store.has_labels or is_single.all():  # labels are compared across groups
+        is_unused[:] = False
+    for rows, role in ((is_single & ~is_unused, "only negatives"), (is_unused, "not used, so add one")):
+        if rows.any():
+            notes.append(f"no other sentence of the same {kind}, and {role}: {_rows(train, rows)}")
+    return UserExamples(store, train.rows[~is_unused])
 
 
 def _rows(examples: UserExamples, chosen: NDArray[np.bool_]) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from idiomtune.data.user.columns import find_marks, remove_marks
-from idiomtune.data.user.forms import SPAN_OF, SPAN_PARTS, UNREAD, Form, normalise
+from idiomtune.data.user.forms import SPAN_OF, SPAN_PARTS, Form, normalise
 from idiomtune.data.user.source import Source
 from idiomtune.errors import UserError
 from idiomtune.io.files import list_names, one_line, parse_json, parse_list, read_checked
@@ -30,11 +30,10 @@ _ENTRY = ("text", "title", *SPAN_PARTS, "group", "meaning")  # fields of an obje
 _NAMING = ("id", "row_id", "expression")  # roles that name a row in messages
 LABELS = ("group", "meaning", "label", "usage")  # roles whose names may be true and false
 _ENDS = re.compile(r"[\[(]{1,2}\s*(\d+)\s*,\s*(\d+)\s*[\])]{1,2}")  # of a span, as a list or a tuple
-_HEAD = 1000  # rows by whose values it is seen what columns mean
+HEAD = 1000  # rows by whose values it is seen what columns mean
 _LIST = re.compile(r"""\[\s*(['"]).*\1\s*\]""", re.DOTALL)
 _ENTITY = re.compile(r"&(#\d+|#x[\da-fA-F]+|[a-zA-Z]{2,8}\d?);")
 _MANY = 0.1  # warn of a larger share of texts with marks
-_MIN_LETTERS = 4  # of a name of a column that may be misspelled
 _INVISIBLE = ("Cc", "Cf", "Zs", "Zl", "Zp")  # categories: controls, formats, blanks
 
 
@@ -219,23 +218,6 @@ class UserRecord:
         return records
 
 
-def _is_text(cells: Sequence[Any]) -> bool:
-    """Whether a column's cells are mostly sentences: three words or more, hardly any of them twice."""
-    texts = [cell for cell in cells if isinstance(cell, str) and len(cell.split()) > 2]
-    return len({*texts}) > len(cells) / 2
-
-
-def _is_slip(name: str, alias: str) -> bool:
-    """Whether a name of four letters or more is an alias with one letter more, less, or exchanged."""
-    if name[:1] != alias[0] or min(len(name), len(alias)) < _MIN_LETTERS:
-        return False
-    differ = [a != b for a, b in zip(name, alias, strict=False)]
-    same = differ.index(True) if True in differ else len(differ)  # letters at the start
-    end, right = name[same:], alias[same:]
-    swapped = end[:2][::-1] + end[2:]
-    return end[1:] == right[1:] or end == right[1:] or end[1:] == right or swapped == right
-
-
 class UserTable:
     """A table's rows, in the first form that its columns make.
 
@@ -267,7 +249,6 @@ class UserTable:
         self.kinds: dict[tuple[str, ...], dict[str, list[str]]] = {}
         self.left_out: set[str] = set()
         self._notes: list[str] = []  # warnings, once all rows are read
-        self._num_texts = 0  # columns of sentences, by their values
         self._marks: dict[str, tuple[str, str]] = {}  # column → how spans are marked in it, and their role
         roles = dict.fromkeys(role for form in forms for role in form.roles)
         for role, column in self._chosen.items():
@@ -299,16 +280,15 @@ class UserTable:
                 problems.
         """
         numbered = self.source.rows() if rows is None else rows
-        head = list(islice(numbered, _HEAD))
+        head = list(islice(numbered, HEAD))
         header = list(dict.fromkeys(column for row in head for column in row.values))
-        self._num_texts = sum(_is_text([row.values.get(column) for row in head]) for column in header)
         self._look_at(head, header)
         numbered = map(self._without_marks, chain(head, numbered)) if self._marks else chain(head, numbered)
         records = (UserRecord(row.number, row.values, self._names(tuple(row.values))) for row in numbered)
         yield from read_checked(records, make, self.source.name, _row_name)
         if not (self.kinds or may_be_empty):
             raise UserError("there is no row", file=self.source.name)
-        for note in [*self._notes, *self._misspelled_columns()]:
+        for note in self._notes:
             log.warning("%s", note)
         self._check_chosen(list(dict.fromkeys(column for kind in self.kinds for column in kind)))
 
@@ -384,7 +364,7 @@ class UserTable:
         if form := self._fitting_form(header):
             self._forms = [form]
             return
-        titles = "; ".join(dict.fromkeys(form.title for form in self._forms))
+        titles = "; ".join(dict.fromkeys(f"{f.name}: {', '.join(f.required)}" for f in self._forms))
         all_aliases = {alias for form in self._forms for aliases in form.roles.values() for alias in aliases}
         near = "".join(
             f"; {column!r} (is it {match[0]!r}?)"
@@ -392,41 +372,18 @@ class UserTable:
             if (name := normalise(column)) not in all_aliases
             and (match := difflib.get_close_matches(name, all_aliases, 1, 0.8))
         )
-        self._forms = [self._nearest(header)]
-        mapping = ", ".join(f"{role}: <column>" for role in self.form.required)
-        advice = f", or map them with '{self._option}={{{mapping}}}'" if self._option else ""
+        mappings = [", ".join(f"{role}: <column>" for role in form.required) for form in self._forms]
+        options = " or ".join(f"'{self._option}={{{mapping}}}'" for mapping in dict.fromkeys(mappings))
+        advice = f", or map them with {options}" if self._option else ""
         have = ", ".join(map(one_line, header)) or "none"
         if any(len(column.split()) > 2 for column in header):
             near += ". If that is its first row, put a line with names above it, such as question,answer"
         problem = f"its columns ({have}) are not those of {titles}. Rename them{advice}{near}"
         raise UserError(problem, file=self.source.name)
 
-    def _nearest(self, header: Sequence[str]) -> Form:
-        """The form to propose if no form fits: by its present required columns, and by texts in a row."""
-
-        def fit(form: Form) -> tuple[int, int]:
-            required = {*form.required}
-            num_texts = len(SPAN_OF.keys() & required)
-            return len(self._recognise(form, header).keys() & required), -abs(num_texts - self._num_texts)
-
-        return max(self._forms, key=fit)
-
-    def _misspelled_columns(self) -> Iterator[str]:
-        """Columns without a role that are called almost as one that the table lacks: a line each."""
-        roles = {role for names in self.kinds.values() for role in names}
-        used = {c for names in self.kinds.values() for columns in names.values() for c in columns}
-        names_of = self.form.roles.items()
-        aliases = [name for role, names in names_of if role not in roles for name in names]
-        every = {name for _, names in names_of for name in names} | UNREAD
-        for column in dict.fromkeys(column for header in self.kinds for column in header):
-            name = normalise(column)
-            match = next((alias for alias in aliases if _is_slip(name, alias)), None)
-            if match and column not in used and name not in every:
-                yield f"{self.source.name}, field {column!r}: it is not read: is it {match!r}?"
-
     def _check_chosen(self, header: Sequence[str]) -> None:
         """Raises UserError if the table does not have a column that the user chose."""
-        for column in (*self._chosen.values(), *self.left_out):
+        for column in self._chosen.values():
             if column not in header:
                 match = difflib.get_close_matches(column, header, 1)
                 near = f"is it {match[0]!r}?" if match else f"it has {', '.join(header)}"

@@ -1,37 +1,33 @@
-"""All examples of users' tables as arrays; their texts in memory or, if they are many, in a mapped file."""
+"""All examples of users' tables as arrays."""
 
 from __future__ import annotations
 
 import hashlib
-import mmap
-import struct
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from idiomtune.data.user.examples import MAX_NAMES, UserExample
+from idiomtune.data.user.examples import UserExample
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-MAX_IN_MEMORY = 2**28  # bytes of texts; more of them are memory-mapped
 _MAX_SHOWN = 100  # characters of a text
 _NO_SPAN = (-1, -1)
 _IN_PAIR_NEGATIVE = "\0other"  # a negative of the row's group: of it, in another meaning
 # Of each text and of each row; the attributes of a store explain them.
-_TEXT = np.dtype([("ends", "i8"), ("text_ids", "i8"), ("labels", "i8", 2), ("spans", "i4", 2)])
+_TEXT = np.dtype([("text_ids", "i8"), ("labels", "i8", 2), ("spans", "i4", 2)])
 _ROW = np.dtype(
     [
-        *((name, "i8") for name in ("first", "label_ids", "usage_ids", "groups", "numbers")),
+        *((name, "i8") for name in ("first", "label_ids", "usage_ids", "groups", "numbers", "contents")),
         *((name, "f8") for name in ("scores", "weights")),
         *((name, "i4") for name in ("num_positives", "instructions")),
     ]
 )
-_PACKED_TEXT, _PACKED_ROW = struct.Struct("=qqqqii"), struct.Struct("=qqqqqddii")
 
 
 def stable_hash(name: str) -> int:
@@ -54,11 +50,8 @@ class TextTable:
 
     Args:
         form: what a row is: `pairs`, `scored` or `sentences`.
-        file: takes the texts; one on the disk is mapped, if there are more of them than memory should hold.
 
     Attributes:
-        text: UTF-8 of all texts, one after another.
-        ends: int64 (T + 1,), where each text begins and ends in it.
         first: int64 (R + 1,), the first text of each row.
         num_positives: int32 (R,).
         spans: int32 (T, 2), character offsets; -1 = none.
@@ -69,15 +62,15 @@ class TextTable:
         scores, weights: float64 (R,).
         instructions: int32 (R,), into `instruction_texts`; -1 = none.
         numbers: int64 (R,), rows in their files.
-        names: number of a group or label → its name, of the first ones.
+        contents: int64 (R,), equal for rows that are equal in all that is read.
+        names: number of a group or label → its name.
         sources: (name of a table, number of its first row here).
         has_groups, has_meanings, has_labels, has_spans: whether any row has one.
     """
 
-    def __init__(self, form: str, file: IO[bytes]) -> None:
-        self.form, self._file = form, file
-        self._texts, self._rows = bytearray(), bytearray()
-        self._end = self._num_texts = 0
+    def __init__(self, form: str) -> None:
+        self.form, self._strings = form, list[str]()
+        self._texts, self._rows = list[tuple[Any, ...]](), list[tuple[Any, ...]]()
         self._instructions: dict[str | None, int] = {None: -1}
         self._sources: dict[str, int] = {}
         self.names: dict[int, str] = {}
@@ -85,37 +78,36 @@ class TextTable:
 
     def add(self, source: str, example: UserExample) -> None:
         """One row of a table."""
-        self._sources.setdefault(source, len(self._rows) // _ROW.itemsize)
+        self._sources.setdefault(source, len(self._rows))
         anchor = example.sentences[0]
         anchor_id = stable_hash(normal_text(anchor.text))
         group = anchor_id if anchor.group is None else _number_for_label(anchor.group)
         label = 0 if example.label is None else _number_for_label(example.label)
-        if len(self.names) < MAX_NAMES:
-            meaning = 0 if anchor.meaning is None else _number_for_label(anchor.meaning)
-            named = {group: anchor.group, label: example.label, meaning: anchor.meaning}
-            self.names |= {number: name for number, name in named.items() if name is not None}
-        self._rows += _PACKED_ROW.pack(
-            self._num_texts,
-            label,
-            0 if example.usage is None else _number_for_label(example.usage),
-            label if anchor.group is None and example.label is not None else group,
-            example.number,
-            example.score or 0.0,
-            example.weight,
-            example.num_positives,
-            self._instructions.setdefault(example.instruction, len(self._instructions) - 1),
+        meaning = 0 if anchor.meaning is None else _number_for_label(anchor.meaning)
+        named = {group: anchor.group, label: example.label, meaning: anchor.meaning}
+        self.names |= {number: name for number, name in named.items() if name is not None}
+        self._rows.append(
+            (
+                len(self._strings),
+                label,
+                0 if example.usage is None else _number_for_label(example.usage),
+                label if anchor.group is None and example.label is not None else group,
+                example.number,
+                stable_hash(repr(replace(example, number=0))),
+                example.score or 0.0,
+                example.weight,
+                example.num_positives,
+                self._instructions.setdefault(example.instruction, len(self._instructions) - 1),
+            )
         )
         for position, sentence in enumerate(example.sentences):
-            data = sentence.text.encode()
-            self._file.write(data)
-            self._end += len(data)
+            self._strings.append(sentence.text)
             id_ = stable_hash(normal_text(sentence.text)) if position else anchor_id
             labels = self._labels(example, position, id_, group)
-            self._texts += _PACKED_TEXT.pack(self._end, id_, *labels, *(sentence.span or _NO_SPAN))
+            self._texts.append((id_, labels, sentence.span or _NO_SPAN))
             self.has_spans |= sentence.span is not None
             self.has_groups |= sentence.group is not None
             self.has_meanings |= sentence.meaning is not None
-        self._num_texts += len(example.sentences)
         self.has_labels |= example.label is not None
 
     def _labels(self, example: UserExample, position: int, text_id: int, row_group: int) -> tuple[int, int]:
@@ -133,25 +125,19 @@ class TextTable:
 
     def close(self) -> None:
         """Make the arrays; no row can be added any more."""
-        self.text: Any
-        if self._end > MAX_IN_MEMORY:
-            self._file.flush()
-            self.text = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)  # outlives the file
-        else:
-            self._file.seek(0)
-            self.text = self._file.read()
-        texts, rows = np.frombuffer(self._texts, _TEXT), np.frombuffer(self._rows, _ROW)
-        self.ends: NDArray[np.int64] = np.concatenate([[0], texts["ends"]])
-        self.first: NDArray[np.int64] = np.concatenate([rows["first"], [self._num_texts]])
+        texts, rows = np.array(self._texts, _TEXT), np.array(self._rows, _ROW)
+        del self._texts, self._rows
+        self.first: NDArray[np.int64] = np.concatenate([rows["first"], [len(self._strings)]])
         self.spans, self.text_ids, self.labels = texts["spans"], texts["text_ids"], texts["labels"]
         self.label_ids, self.usage_ids, self.groups = rows["label_ids"], rows["usage_ids"], rows["groups"]
         self.scores, self.weights, self.numbers = rows["scores"], rows["weights"], rows["numbers"]
+        self.contents = rows["contents"]
         self.num_positives, self.instructions = rows["num_positives"], rows["instructions"]
         self.instruction_texts, self.sources = list(self._instructions)[1:], list(self._sources.items())
 
     def read_text(self, text: int) -> str:
         """Text number `text`."""
-        return bytes(self.text[self.ends[text] : self.ends[text + 1]]).decode()
+        return self._strings[text]
 
     def span(self, text: int) -> tuple[int, int] | None:
         """Its span."""

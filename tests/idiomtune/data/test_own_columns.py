@@ -1,8 +1,9 @@
-"""What columns of strangers' tables mean is seen from their values; nothing is silently misread."""
+"""Columns of strangers' tables are known by name, or asked about; nothing is silently misread."""
 
 import csv
 import io
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,8 @@ ASKED: list[tuple[Any, ...]] = [
     *(("Correct?", "yes", "no"), ("isRelevant", "TRUE", "FALSE"), ("answer_ok", True, False)),
     ("what", "Highly relevant", "Partially relevant", "Not relevant"),
     *(("what", "duplicate", "not duplicate"), ("passt", "ja", "nein"), ("x", "gut", "schlecht")),
-    *(("label", "0"), ("label", *["1"] * (NUM - 1), "0")),
+    *(("label", *["1"] * (NUM - 1), "0"), ("flag", *[""] * (NUM - 1), "bad")),
+    *(("answer", "accept", "reject", "ignore"), ("split", "train", "dev"), ("labels", ["ok"], [])),
 ]
 # Whatever the pairs are called; with a score or label, those of the last names are scored pairs.
 CALLED = [("query", "passage"), ("premise", "hypothesis"), ("sentence1", "sentence2")]
@@ -70,10 +72,10 @@ CALLED = [("query", "passage"), ("premise", "hypothesis"), ("sentence1", "senten
 @pytest.mark.parametrize("number", range(len(ASKED)))
 def test_a_column_that_may_judge_pairs_is_asked_about(tmp_path: Path, number: int) -> None:
     column, *values = ASKED[number]
-    names = CALLED[number % (2 if column in ("label", "score") else 3)]
+    names = CALLED[number % (2 if column in ("label", "labels", "score") else 3)]
     mapping = {"anchor": names[0], "positive": names[1]} if names[0] == "premise" else {}
     path = write_table(tmp_path / "mine.jsonl", pairs(*names) | {column: in_turn(*values)})
-    ways = [f"{column}: null", f'keep: "{column}', f'positive_if: "{column}']
+    ways = ["ignore: ", f'keep: "{column}', f'positive_if: "{column}', "'data.columns={"]
     ways += [f"{role}: {name}" for role, name in mapping.items()]
     error = refused(lambda: read(path, val_share=0.3, columns=mapping), *ways)
     assert (error.file, error.field) == (str(path), column)
@@ -88,22 +90,27 @@ def test_the_options_that_are_asked_for(tmp_path: Path) -> None:
     negatives = read(path, val_share=0.3, columns={"positive_if": "label=right"})
     assert len(negatives.train) + len(negatives.val) == 4
     assert len(negatives.train.texts(0)) == 4
-    left_out = read(path, val_share=0.3, columns={"label": None})
-    assert len(left_out.train) + len(left_out.val) == NUM
+    for ignoring in ({"label": None}, {"ignore": "label"}, {"ignore": ["label"]}):
+        left_out = read(path, val_share=0.3, columns=ignoring)
+        assert len(left_out.train) + len(left_out.val) == NUM
     scored = write_table(tmp_path / "scored.csv", pairs(grade=in_turn(0.0, 0.5, 1)))
     assert read(scored, val_share=0.3, columns={"score": "grade"}).train.form == "scored"
     assert len(read(scored, val_share=0.3, columns={"keep": "grade>=0.5"}).train.store.numbers) == 8
     train = write_table(tmp_path / "train.csv", {"query": ["a", "b"], "passage": ["c", "d"]})
     with pytest.raises(UserError, match=r"mine\.csv.*'label'"):
         read(train, val=[str(path)])
-    for wrong in ("label", "label=7", "score>=high"):
+    for wrong in ("label", "label=7", "score>=high", "lable=right"):
         with pytest.raises(UserError, match=r"data\.columns"):
             read(path, columns={"keep": wrong})
+    # A table without the column is read whole.
+    assert len(read(path, val=[str(train)], columns={"keep": "label=right|wrong & label!=wrong"}).train) == 4
 
 
 def test_the_options_can_be_typed() -> None:
-    columns = compose_config("config", 'data.columns={keep: "label=1", other: null}')["data"]["columns"]
-    assert columns == {"keep": "label=1", "other": None}
+    columns = compose_config("config", 'data.columns={keep: "a=1 & b!=2", ignore: [c, "d e"]}')["data"][
+        "columns"
+    ]
+    assert columns == {"keep": "a=1 & b!=2", "ignore": ["c", "d e"]}
     # A character that no option may have is named.
     right = 'seed="42"'
     for override in ("seed=\xa042", "–seed=42", "seed = 42", "seed=“42”"):
@@ -114,12 +121,16 @@ def test_the_options_can_be_typed() -> None:
 HARMLESS: dict[str, list[Any]] = {
     **{"id": [*range(NUM)], "number_of_row": [i + 1 for i in range(NUM)], "Unnamed: 0": [*range(NUM)]},
     **{"pid": in_turn(71, 72), "language": in_turn("en", "no"), "source": in_turn("quora", "reddit")},
-    **{"split": in_turn("a", "b"), "date": in_turn("2020-01-01", "2021-02-03"), "year": in_turn(2019, 2020)},
+    **{
+        "annotator": in_turn("a", "b"),
+        "date": in_turn("2020-01-01", "2021-02-03"),
+        "year": in_turn(2019, 2020),
+    },
     **{"created_at": in_turn(1600000000, 1700000000), "url": [f"https://e.org/{i}" for i in range(NUM)]},
     **{"title": in_turn("One", "Two"), "category": in_turn("sport", "news"), "length": in_turn(17, 29, 3)},
-    **{"subject": in_turn("sport", "news", "art", "law"), "page": in_turn(1, 2), "votes": in_turn(1, 5, 0)},
-    **{"upstream": [i * 31 for i in range(NUM)], "context": in_turn("A text of cats.", "A text of dogs.")},
-    **{"remark": ["", "maybe", *[""] * (NUM - 2)], "label": ["1"] * NUM, "pos_scores": [[0.5]] * NUM},
+    **{"subject": in_turn("sport", "news", "art", "law"), "page": in_turn(1, 2), "span_id": in_turn(1, 2)},
+    **{"upstream": [i * 31 for i in range(NUM)], "notes": [f"note {i}" for i in range(NUM)]},
+    **{"label": ["1"] * NUM, "pos_scores": [[0.5]] * NUM, "_task_hash": in_turn(-3, 8)},
 }
 
 
@@ -141,54 +152,133 @@ def meanings(splits: UserSplits) -> set[str]:
     return {store.names[number] for number in store.labels[store.first[:-1], 1].tolist() if number}
 
 
-USAGES: list[tuple[Any, ...]] = [
-    *(("label", "idiomatic", "literal"), ("usage", "Figurative", "Literal"), ("class", "i", "l")),
-    *(("tag", "I", "L", "Q"), ("is_idiom", True, False), ("figurative?", "1", "0"), ("label", 1, 0)),
-    *(("uso", "idiomático", "literal"), ("Bedeutung", "wörtlich", "übertragen")),
-    *(("sens", "littéral", "figuré"), ("senso", "letterale", "figurato")),
-    *(("whatever", "non-literal", "literal", "unclear"), ("label", "figuratively", "literally")),
+# Columns of sentences, and the roles that are proposed for the first one; whatever the words mean.
+SENTENCES_ASKED: list[tuple[dict[str, Sequence[Any]], tuple[str, ...]]] = [
+    *(
+        ({name: values}, ("meaning", "label"))
+        for name, values in {"label": (1, 0), "class": ("i", "l")}.items()
+    ),
+    *(({name: ("x", "y", "z")}, ("meaning",)) for name in ("uso", "Bedeutung", "is_idiom", "status", "pos")),
+    ({"meaning": ("x", "y"), "label": ("right", "wrong")}, ("label", "keep")),
+    ({"answer": ("accept", "reject"), "split": ("train", "test", "dev"), "quality": (0.5, 0.9)}, ("keep",)),
 ]
 
 
-@pytest.mark.parametrize("usages", USAGES)
-def test_usages_of_an_expression_are_its_meanings(tmp_path: Path, usages: tuple[Any, ...]) -> None:
-    column, *values = usages
-    splits = read(write_table(tmp_path / "mine.jsonl", idioms(**{column: in_turn(*values)})), val_share=0.4)
-    assert not splits.train.store.has_labels
-    assert meanings(splits) == {str(v).lower() if isinstance(v, bool) else str(v) for v in values}
-
-
-@pytest.mark.parametrize(
-    ("columns", "mapping", "expected"),
-    [
-        ({"label": ("a", "b"), "label_2": (1, 0)}, {"meaning": "label_2"}, {"1", "0"}),
-        ({"label": ("literal", "idiomatic"), "label_2": (1, 0)}, {}, {"literal", "idiomatic"}),
-        ({"sense": ("literal", "idiomatic"), "label": (1, 0)}, {}, {"literal", "idiomatic"}),
-        ({"sense": ("",), "usage": ("literal", "idiomatic")}, {}, {"literal", "idiomatic"}),
-        ({"topic": ("sport", "news"), "remark": ("i", "j")}, {}, set()),
-    ],
-)
-def test_which_of_several_columns_is_the_meaning(
-    tmp_path: Path, columns: dict[str, Any], mapping: dict[str, str], expected: set[str]
+@pytest.mark.parametrize(("columns", "roles"), SENTENCES_ASKED)
+def test_columns_of_sentences_are_asked_about_in_one_message(
+    tmp_path: Path, columns: dict[str, Any], roles: tuple[str, ...]
 ) -> None:
-    rows = idioms(**{name: in_turn(*v) for name, v in columns.items()})
-    assert meanings(load(tmp_path, rows, columns=mapping)) == expected
+    """And what the message proposes is enough to go on."""
+    table = idioms(**{name: in_turn(*values) for name, values in columns.items()})
+    asked = [name for name in columns if name != "meaning"]
+    options = [f"{roles[0]}: {asked[0]}", *(f'keep: "{name}' for name in asked), *roles]
+    path = write_table(tmp_path / "mine.jsonl", table)
+    error = refused(lambda: read(path, val_share=0.4), *(options if roles[0] != "keep" else options[1:]))
+    assert error.field == asked[0]
+    command = (
+        str(error).rpartition("left out is ")[2] if len(asked) > 1 else str(error).rpartition("it is ")[2]
+    )
+    mapping = compose_config("config", shlex.split(command)[0])["data"]["columns"]
+    assert mapping == {"ignore": asked}
+    assert len(read(path, val_share=0.4, columns=mapping).train)
 
 
-@pytest.mark.parametrize(
-    "columns",
-    [
-        {"sense": ("to die", "to leave", "to go"), "label": (1, 0)},
-        {"first": ("literal", "idiomatic"), "second": ("literal", "figurative")},
-        {"label": ("A", "B")},
-    ],
-)
-def test_if_several_readings_are_possible_they_are_asked_about(
-    tmp_path: Path, columns: dict[str, Any]
+def test_usage_is_the_meaning_where_no_column_is(tmp_path: Path) -> None:
+    usage = in_turn("literal", "idiomatic")
+    for more in ({}, {"sense": in_turn("")}):
+        assert meanings(load(tmp_path, idioms(usage=usage, **more))) == {"literal", "idiomatic"}
+    named = load(
+        tmp_path, idioms(label=usage, other=in_turn(1, 0)), columns={"meaning": "label", "ignore": "other"}
+    )
+    assert meanings(named) == {"literal", "idiomatic"}
+
+
+# Columns of texts → which are anchor, positive and negatives; or the one that is asked about.
+NAMINGS: list[tuple[str, list[str] | str]] = [
+    ("sentence_0 sentence_1", ["sentence_0", "sentence_1"]),
+    ("sentence_0 sentence_1 sentence_2 sentence_3", ["sentence_0", "sentence_1", "sentence_2", "sentence_3"]),
+    ("sentence_2 sentence_1 sentence_0", ["sentence_0", "sentence_1", "sentence_2"]),
+    ("text0 text1 text2", ["text0", "text1", "text2"]),
+    ("premise hypothesis", ["premise", "hypothesis"]),
+    ("query pos neg", ["query", "pos", "neg"]),
+    ("anchor positive negative_1 negative_2", ["anchor", "positive", "negative_1", "negative_2"]),
+    ("text1 text2 text3", "text3"),
+    ("sentence1 sentence2 sentence3 sentence4", "sentence3"),
+    ("sentence_A sentence_B sentence_C", "sentence_C"),
+    ("question1 question2 question3", "question3"),
+    ("anchor positive text", "text"),
+    ("anchor positive negatve", "negatve"),
+]
+
+
+@pytest.mark.parametrize(("header", "expected"), NAMINGS)
+def test_texts_are_read_as_libraries_name_them_or_asked_about(
+    tmp_path: Path, header: str, expected: list[str] | str
 ) -> None:
-    rows = idioms(**{name: in_turn(*v) for name, v in columns.items()})
-    error = refused(lambda: load(tmp_path, rows), *(f"meaning: {name}" for name in columns))
-    assert error.field == [*columns][-1]
+    table = {
+        name: [f"This is {name}, number {i}, of a table." for i in range(NUM)] for name in header.split()
+    }
+    if isinstance(expected, str):
+        assert refused(lambda: load(tmp_path, table), "negative: ", "ignore: ").field == expected
+        columns = [*header.split()][2:]
+        train = load(tmp_path, table, columns={"negative": columns}).train
+    else:
+        columns, train = expected[2:], load(tmp_path, table).train
+    texts = [train.store.read_text(text) for text in train.texts(0)]
+    assert [text.split()[2].strip(",") for text in texts][2:] == columns
+    assert train.store.num_positives.tolist() == [1] * NUM
+
+
+def test_a_judgement_beside_pairs_is_no_answer(tmp_path: Path) -> None:
+    """Prodigy's `answer` is a positive only where no other column is."""
+    table = pairs("anchor", "positive", answer=in_turn("accept", "reject"))
+    assert refused(lambda: load(tmp_path, table), 'keep: "answer=').field == "answer"
+    accepted = load(tmp_path, table, columns={"keep": "answer=accept"}).train.store
+    assert set(accepted.num_positives.tolist()) == {1}
+
+
+def scores(*of_pairs: Any) -> list[dict[str, Any]]:
+    return [{"sentence1": f"a{i % 2}", "sentence2": f"b{i % 2}", "score": s} for i, s in enumerate(of_pairs)]
+
+
+# Rows → how many are left of equal ones, what the warning names.
+COPIES: list[tuple[list[dict[str, Any]], int, tuple[str, ...]]] = [
+    ([{"text": f"t{i // 3}", "idiom": "g", "meaning": "m", "annotator": i % 3} for i in range(12)], 4, ()),
+    (
+        [{"text": f"t{i // 3}", "idiom": "g", "meaning": i % 3 // 2} for i in range(12)],
+        8,
+        ("4 texts", "meanings"),
+    ),
+    (
+        [{"text": f"t{i // 2}", "idiom": "g", "meaning": i % 2, "span": "t"} for i in range(8)],
+        8,
+        ("4 texts",),
+    ),
+    ([{"text": f"t{i % 3}", "label": i % 2} for i in range(12)], 6, ("3 texts", "labels")),
+    ([{"text": f"t{i % 3}", "idiom": f"g{i % 2}", "meaning": i % 2} for i in range(12)], 6, ()),  # two idioms
+    ([{"anchor": f"a{i % 3}", "positive": f"p{i % 3}", "weight": 1 + i % 2} for i in range(12)], 6, ()),
+    (scores(1, 0, 1, 0), 2, ()),
+    (scores(1, 0, 1, 0.5), 3, ("1 pairs", "scores")),
+]
+
+
+@pytest.mark.parametrize(("rows", "num", "warning"), COPIES, ids=[str(n) for n in range(len(COPIES))])
+def test_equal_rows_count_once_and_contradictions_are_named(
+    tmp_path: Path, rows: list[dict[str, Any]], num: int, warning: tuple[str, ...], caplog: Log
+) -> None:
+    """Of the training data and of what is held out."""
+    others = [
+        {k: f"{v}t" if isinstance(v, str) and k != "span" else v for k, v in row.items()}
+        for row in rows[:: len(rows) - 1]
+    ]
+    paths = [write_lines(tmp_path / f"{n}.jsonl", table) for n, table in enumerate((rows, others))]
+    for train, val in (paths, paths[::-1]):
+        caplog.clear()
+        splits = read(train, val=[str(val)])
+        assert len((splits.train if train == paths[0] else splits.val).rows) == num
+        assert any("copies" in note and "0.jsonl row" in note for note in splits.notes) is (num < len(rows))
+        assert all(part in caplog.text for part in (*warning, *(["0.jsonl row"] if warning else [])))
+        assert bool(warning) == ("have several" in caplog.text)
 
 
 def test_names_that_are_spelled_differently_are_one(tmp_path: Path, caplog: Log) -> None:
@@ -367,7 +457,7 @@ def test_judgements_of_what_does_not_exist_may_be_left_out(tmp_path: Path, caplo
 
 
 def test_rows_are_described_as_they_are_trained(tmp_path: Path) -> None:
-    rows = idioms(span=in_turn("long"), label=in_turn("literal", "idiomatic"))
+    rows = idioms(span=in_turn("long"), usage=in_turn("literal", "idiomatic"))
     train = load(tmp_path, rows).train
     assert all(part in train.describe(0) for part in ("row ", "is [long].", "idiom ", "literal"))
     with_negatives = [{"query": f"q{i}", "pos": [f"{i} p" * 500], "neg": ["n", "m"]} for i in range(4)]
@@ -378,26 +468,15 @@ def test_rows_are_described_as_they_are_trained(tmp_path: Path) -> None:
 
 
 PAIR = {"sentence1": "A cat sat.", "sentence2": "A dog sat."}
+CLASSES: list[tuple[str, ...]] = [("0", "1", "2"), ("0", "2", "-1", "1"), ("entailment", "not_entailment")]
 
 
-def rows_of(**columns: Any) -> list[dict[str, Any]]:
-    """Pairs of sentences with more columns: values that take turns."""
-    return [{**PAIR, **{name: of[i % len(of)] for name, of in columns.items()}, "n": i} for i in range(12)]
-
-
-@pytest.mark.parametrize(
-    ("rows", "option"),
-    [
-        (rows_of(label=[0, 1, 2]), "positive_if"),
-        (rows_of(label=[0, 2, -1, 1]), "score: label"),
-        (rows_of(label=["entailment", "not_entailment"]), "positive_if"),
-        (rows_of(score=[0, 1], split=["train", "dev"]), "split=train"),
-        (rows_of(score=[0, 1], partition=["training", "test", "training"]), "partition=training"),
-    ],
-)
-def test_classes_and_splits_are_asked_about(rows: list[dict[str, Any]], option: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("classes", CLASSES)
+def test_classes_of_pairs_are_asked_about(classes: tuple[str, ...], tmp_path: Path) -> None:
+    rows = [{**PAIR, "label": classes[i % len(classes)], "n": i} for i in range(12)]
+    option = "positive_if" if classes[0].isalpha() else "score: label"
     error = refused(lambda: read(write_lines(tmp_path / "mine.jsonl", rows)), option)
-    assert error.field in ("label", "split", "partition")
+    assert error.field == "label"
 
 
 @pytest.mark.parametrize(
@@ -408,20 +487,6 @@ def test_a_file_of_another_kind_is_called_so(begin: bytes, tmp_path: Path) -> No
     path.write_bytes(begin + b"\n\x00 a,b\n")
     with pytest.raises(UserError, match=r"mine\.csv: is (packed|a zip|only a pointer|a web page)"):
         read(path)
-
-
-@pytest.mark.parametrize(
-    ("column", "role"), [("idoim", "idiom"), ("grop", "group"), ("negatve", "negative"), ("wieght", "weight")]
-)
-def test_a_column_with_nearly_a_known_name_is_named(
-    column: str, role: str, tmp_path: Path, caplog: Log
-) -> None:
-    load(tmp_path, pairs("anchor", "positive", **{column: [f"x{i // 3}" for i in range(NUM)]}))
-    (warning,) = [
-        r.getMessage() for r in caplog.records if r.levelname == "WARNING" and column in r.msg % r.args
-    ]
-    assert "mine.csv" in warning
-    assert role in warning
 
 
 def test_other_columns_are_not_taken_for_misspelled_ones(tmp_path: Path, caplog: Log) -> None:
@@ -454,4 +519,4 @@ def test_a_column_that_the_user_leaves_out_is_no_slip(tmp_path: Path, caplog: Lo
 def test_parts_of_speech_are_no_paraphrases(tmp_path: Path) -> None:
     texts = [f"Sentence number {i} is here." for i in range(NUM)]
     table = {"sentence": texts, "idiom": [f"x{i // 3}" for i in range(NUM)], "pos": in_turn("VERB", "NOUN")}
-    assert load(tmp_path, table).train.form == "sentences"
+    assert load(tmp_path, table, columns={"ignore": "pos"}).train.form == "sentences"

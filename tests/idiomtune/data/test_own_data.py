@@ -161,13 +161,15 @@ def test_files_of_every_kind_in_a_folder(tmp_path: Path) -> None:
 
 
 def test_rows_of_json_lines_may_have_other_fields(tmp_path: Path) -> None:
-    """A negative in the third row alone is one; what is nothing to training is said, wherever it stands."""
+    """A negative in the third row alone is one; what is nothing to training is asked about, wherever it stands."""
     rows: list[dict[str, Any]] = [{"query": f"q{i}", "pos": [f"p{i}"]} for i in range(5)]
     rows[2] |= {"neg": ["n"], "ngative": "n", "id": 1}
     val = write_lines(tmp_path / "v.jsonl", rows[:1])
-    splits = read(write_lines(tmp_path / "mine.jsonl", rows), val=[str(val)])
+    path = write_lines(tmp_path / "mine.jsonl", rows)
+    assert refused(lambda: read(path, val=[str(val)]), "mine.jsonl").field == "ngative"
+    splits = read(path, val=[str(val)], columns={"ignore": "ngative"})
     assert [len(texts(splits, row)) for row in range(4)] == [2, 3, 2, 2]
-    named = ("mine.jsonl", "query as anchor", "neg as negative", "left out: ngative)")
+    named = ("mine.jsonl", "query as anchor", "neg as negative", "left out: ngative, id)")
     assert all(part in splits.notes[0] for part in named)
 
 
@@ -217,10 +219,9 @@ def sentences(*groups: str, meanings: str = "", label: bool = False) -> list[dic
 
 
 NOTES: list[tuple[list[dict[str, Any]], tuple[str, ...]]] = [
-    ([*PAIRS[:5], PAIRS[2]], ("duplicated", "1 row ", "mine.jsonl row 6")),
     (sentences(*"xxxxy", label=True), ("label", "1 row ", "mine.jsonl row 5")),
-    (sentences(*"gggg", meanings="0111"), ("group and meaning", "mine.jsonl row 1")),
-    (sentences(*"00111", meanings="01222"), ("1 of 2 groups", "one meaning", "mine.jsonl row 3")),
+    (sentences(*"gggg", meanings="0111"), ("group and meaning", "only negatives", "mine.jsonl row 1")),
+    (sentences(*"000gg", meanings="11112"), ("group and meaning", "not used", "mine.jsonl row 4")),
     ([{"anchor": "a", "positive": "p", "anchr_span": "a"}], ("left out: anchr_span",)),
     (sentences(*"gggg", meanings="mmmm"), ("1 of 1 held-out groups are trained on too",)),
 ]

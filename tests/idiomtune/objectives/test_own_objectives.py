@@ -213,7 +213,7 @@ def test_a_batch_of_labels_alone_holds_two_of_them(tmp_path: Path) -> None:
 
 def test_a_group_of_one_sentence_is_the_first(tmp_path: Path) -> None:
     rows = [{"text": "sentence 0", "label": "label 0", "group": "first"}]
-    rows += [{"text": f"sentence {i}", "label": f"label {i % 2}", "group": "second"} for i in range(1, 4)]
+    rows += [{"text": f"sentence {i}", "label": f"label {i}", "group": "second"} for i in range(1, 4)]
     assert labelled(tmp_path, rows, batch_size=4, order="file").epoch_steps(0, 1) == [[[0, 1, 2, 3]]]
 
 
@@ -239,7 +239,7 @@ SHARED = {"query": "one question", "pos": ["one answer"]}
     [
         ([question(0)], {}, "trainer.accumulation"),
         ([question(0), question(1)], {"in_batch": "none"}, "infonce.in_batch"),
-        ([SHARED, SHARED, question(0)], {}, "objective.groups_per_batch"),
+        ([SHARED, {**SHARED, "weight": 2}, question(0)], {}, "objective.groups_per_batch"),
         ([question(n, weight=0) for n in (0, 1)], {}, "column weight"),
         ([question(0, **HARD)], {"in_batch": "none", "soft_weight": 0.0}, "infonce.soft_weight"),
         ([question(0, **HARD)], {"in_batch": "none"}, ""),
@@ -305,3 +305,37 @@ def test_a_batch_of_labelled_sentences_has_positives(
         objective = built("trainer.batch_size=8", "objective.groups_per_batch=8")  # no two of a group
         empty = objective.batch(0, objective.epoch_steps(0, 1)[0][0]).empty_because
         assert "objective.groups_per_batch=4" in empty
+
+
+@pytest.mark.parametrize(("num_idiomatic", "num_literal"), [(3, 1), (2, 1), (1, 4)])
+def test_a_sentence_alone_in_its_meaning_is_a_hard_negative(
+    tmp_path: Path, num_idiomatic: int, num_literal: int
+) -> None:
+    """Of its group; a group without two sentences of a meaning is not used. All of it is said."""
+    nums = {"idiomatic": num_idiomatic, "literal": num_literal}
+    rows = [
+        {"text": f"sentence {i} of {group}, {meaning}", "group": f"g{group}", "meaning": meaning}
+        for group in range(5)
+        for meaning, num in nums.items()
+        for i in range(num)
+    ]
+    rows += [{"text": f"sentence of {m}", "group": "unused", "meaning": m} for m in nums]
+    data = own_data(tmp_path, rows, {"text": "a", "group": "v", "meaning": "m"})
+    objective = own_pairs(data, batch_size=32, infonce={"hard_weight": 5.0})
+    (step,) = objective.epoch_steps(0, 1)
+    batch = objective.batch(0, step[0])
+    assert len(step[0]) == 5 * sum(nums.values())
+    single = min(nums, key=lambda meaning: nums[meaning])
+    masks, texts = batch.targets.masks, [r.text for r in batch.requests[: len(step[0])]]
+    alone = [i for i, text in enumerate(texts) if text.endswith(single)]
+    assert not masks.positive[alone].any()
+    hard = (masks.negative & masks.hard)[:, alone].sum(0)
+    assert (hard[: len(alone)] >= max(nums.values())).all()
+    (other,) = {*nums} - {single}
+    num = 5 * nums[other]
+    parts = [f"{other}: {num} anchors and positives, {num} of them with a hard negative, 0 hard negatives"]
+    parts.append(f"{single}: 0 anchors and positives, 0 of them with a hard negative, 5 hard negatives")
+    assert all(part in objective.describe() for part in parts)
+    assert any("not used" in note and "2 rows" in note for note in data.notes)
+    gradient = torch.autograd.grad(objective.loss(rows_of := embedded(batch), batch).loss, rows_of)[0]
+    assert gradient[len(texts) :][alone].abs().sum() > 0
