@@ -273,7 +273,9 @@ def model_card(
     )
 
 
-def learned_card(model: Mapping[str, Any], glossary: Glossary, into: str, *, has_corpus: bool) -> str:
+def learned_card(
+    model: Mapping[str, Any], glossary: Glossary, into: str = "tokens", *, has_corpus: bool = False
+) -> str:
     """The card of a model that learned a glossary: what it was made of, the licence, and every expression.
 
     Args:
