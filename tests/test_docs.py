@@ -72,7 +72,7 @@ PARSERS: dict[str, Callable[[list[str]], object]] = {
 }
 # Of other people, or of the shell: nothing of ours to check.
 OTHERS = re.compile(
-    r"(source|export|sed|grep|cd|jupyter notebook|pip install|python3 -m venv|hf|wandb|tensorboard|"
+    r"(source|export|git clone|sed|grep|cd|jupyter notebook|pip install|python3 -m venv|hf|wandb|tensorboard|"
     r"\S+-venv/bin/\w+|\S+ -m build) |idiomtune --version|#|python -m train…|accelerate launch( --cpu)?$"
 )
 # Options that the worked examples add; a test of their own runs them.

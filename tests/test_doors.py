@@ -81,7 +81,7 @@ DOORS: dict[str, tuple[Callable[[Any, Any], Any], str, str]] = {
     "learn model": (lambda v, _: it.learn(v, BOAT), "model", ""),
     "learn glossary": (lambda v, m: it.learn(m, v), "glossary", ""),
     "learn corpus": (lambda v, m: it.learn(m, BOAT, corpus=v), "corpus", "None"),
-    "learn steps": (lambda v, m: it.learn(m, BOAT, steps=v), "steps", "None 5"),
+    "learn epochs": (lambda v, m: it.learn(m, BOAT, epochs=v), "epochs", "None 5"),
     "glossary sources": (lambda v, _: it.glossary(v, "out.tsv"), "from", ""),
     "glossary output": (lambda v, _: it.glossary(BOAT, v), "output", ""),
     "glossary texts": (lambda v, _: it.glossary(BOAT, "out.tsv", texts=v), "in", "None"),
@@ -326,7 +326,7 @@ def test_every_argument_that_takes_a_table_takes_one_in_memory(tiny_path: Any) -
         assert it.explore(tiny_path, corpus=data, output="e.html", overwrite=True, device="cpu")
     for path in (pairs, {"my pairs": pd.DataFrame(pairs)}):
         it.evaluate(tiny_path, "own_sts", benchmark={"own_sts": {"path": path}}, **scored)
-    it.learn(tiny_path, [*forms[8]], output="m", steps=1, sentences=1, corpus=pd.DataFrame({"text": TEXTS}))
+    it.learn(tiny_path, [*forms[8]], output="m", epochs=1, sentences=1, corpus=pd.DataFrame({"text": TEXTS}))
 
 
 def test_other_columns_are_the_same_error_in_a_file_and_in_memory(tiny_path: Path) -> None:

@@ -137,7 +137,7 @@ def test_a_doubtful_choice_is_reported(
 # ------------------------------------------------------------------ outputs and other programs
 
 EVALUATE = ("data=sample", "benchmark=[idiolink]", "device=cpu", "benchmark.idiolink.bm25_modes=[]")
-LEARN = "glossary=mine.tsv sentences=4 steps=6 device=cpu output=out"
+LEARN = "glossary=mine.tsv sentences=4 epochs=2 device=cpu output=out"
 GLOSSARY = {"mine.tsv": "expression\tmeaning\nmiss the boat\tbe too late\ntie the knot\tget married\n"}
 MINE = {"out/thesis.txt": "all of it"}
 SCORES = {"scores.json": '{"scores": {"a/b/c/d": 0.5}, "baseline": {}, "meta": {}}'}

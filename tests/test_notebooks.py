@@ -28,7 +28,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:zmq.eventloop:Warning")  # their
 MODEL = "<a tiny model>"
 TINY = {"MODEL": MODEL, "EPOCHS": 1}
 SMALLER: dict[str, dict[str, object]] = {
-    "1_twelve_idioms.ipynb": {"MODEL": MODEL, "OPTIONS": {"trainer": {"max_epochs": 1}}, "STEPS": 1},
+    "1_twelve_idioms.ipynb": {"MODEL": MODEL, "OPTIONS": {"trainer": {"max_epochs": 1}}, "EPOCHS": 1},
     "2_published_table.ipynb": {**TINY, "DATA": "sample"},
     "3_your_own_parts.ipynb": TINY,
     "notebook.ipynb": {"OPTIONS": {"model": MODEL, "trainer": {"max_epochs": 1}, "device": "cpu"}},

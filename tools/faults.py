@@ -238,7 +238,14 @@ class Learning(Case):
 
     @property
     def command(self) -> list[str]:
-        options = ["model=pretrained", f"model.path={self.model}", "sentences=4", "steps=6", "device=cpu"]
+        options = [
+            "model=pretrained",
+            f"model.path={self.model}",
+            "sentences=4",
+            "into=tokens",
+            "steps=6",
+            "device=cpu",
+        ]
         return ["train.learn", *options, "glossary=mine.tsv", "output=out"]
 
     @property

@@ -279,8 +279,8 @@ class LearnSettings(Section):
     corpus: Text | None
     into: Literal["tokens", "weights"]
     sentences: Count | None
-    steps: Count
-    epochs: Count
+    steps: Count | None
+    epochs: Count | None
     learning_rate: Factor | None
     literal: Ratio | None
     remove: Annotated[list[Text], BeforeValidator(as_list)]
@@ -292,14 +292,12 @@ class LearnSettings(Section):
             yield "there is nothing to learn: give glossary=<file> (or remove=[<expression>])"
         if self.into == "weights" and self.remove:
             yield (
-                "remove: what weights have learned cannot be taken out of them: teach the original model "
-                "again, with the glossary that remains"
+                "remove: needs into=tokens, and a model that learned tokens. What weights have learned stays "
+                "in them: learn from the original model again, with the glossary that remains"
             )
-        if self.into == "weights" and self.corpus is None:
-            yield (
-                "into=weights: needs your own sentences, with the expressions and without "
-                "(corpus=<text file>)"
-            )
+        for option, into in (("steps", "tokens"), ("epochs", "weights")):
+            if getattr(self, option) is not None and self.into != into:
+                yield f"{option}: needs into={into}; this is into={self.into}"
         if self.into == "tokens" and self.precision == "bf16":
             yield "precision=bf16: tokens are learned in fp32; into=weights takes both"
         if self.model.glossary:

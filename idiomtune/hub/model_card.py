@@ -273,16 +273,19 @@ def model_card(
     )
 
 
-def learned_card(model: Mapping[str, Any], glossary: Glossary, into: str = "tokens") -> str:
+def learned_card(
+    model: Mapping[str, Any], glossary: Glossary, into: str = "tokens", *, has_corpus: bool = False
+) -> str:
     """The card of a model that learned a glossary: what it was made of, the licence, and every expression.
 
     Args:
         model: the settings of the model that learning began with, as plain containers.
         into: `tokens` or `weights`.
+        has_corpus: of the user's own sentences; the project's are CC0.
     """
     base, facts = base_model({"model": model}), glossary.describe()
     sources = [base, *glossary_sources(facts if glossary.senses else None)]
-    if into == "weights":  # trained on them, as by `+experiment=own`
+    if into == "weights" and has_corpus:  # trained on them, as by `+experiment=own`
         sources.append(LicensedSource("the user's own sentences", None))
     return write_card(
         "learned",

@@ -1,8 +1,8 @@
 """`idiomtune learn`: a glossary into a model, so that its expressions embed as their meanings do.
 
-Either each expression becomes a token, which is trained while the encoder is frozen (every text without such
-an expression keeps its embedding bit for bit), or all weights are trained: the model that reads the glossary,
-with a gate that weighs meanings by usage, is then the teacher of the model that reads none.
+By default all weights are trained: the model that reads the glossary, with a gate that weighs meanings by
+usage, is the teacher of the model that reads none. Or each expression becomes a token, which is trained while
+the encoder is frozen: every text without such an expression keeps its embedding bit for bit.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 import json
 import logging
 import random
-import time
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
+import pandas as pd
 import torch
 import yaml
 from torch import Tensor
@@ -26,6 +26,7 @@ from torch.nn.functional import cosine_similarity, normalize
 from idiomtune.benchmarks import Embed, Result, Score
 from idiomtune.benchmarks.suite import Suite
 from idiomtune.config import LearnSettings, ModelSettings, TrainerSettings
+from idiomtune.data.magpie import read_project_uses
 from idiomtune.data.usages import labelled_usages
 from idiomtune.declarations.models import CONF
 from idiomtune.encoder.build import build_encoder
@@ -55,6 +56,7 @@ from idiomtune.io.outputs import reserved_output
 from idiomtune.io.records import LEARNED, readable_record
 from idiomtune.io.runs import checkpoints
 from idiomtune.objectives.goals import GoalObjective
+from idiomtune.reports.tables import Table, print_table
 from idiomtune.requests import Request
 from idiomtune.training.interrupts import explaining_errors
 from idiomtune.training.loop import train_loop
@@ -70,11 +72,14 @@ _PART = 128  # texts of a micro-step into tokens, whose steps are of all texts
 _BATCH_SIZE = 64  # embeddings of a step into weights
 _SCORE_EVERY: dict[str, Literal["epoch"] | int] = {"tokens": 10, "weights": "epoch"}
 _DEFAULTS = {
-    "tokens": {"sentences": 16, "learning_rate": 0.01},
-    "weights": {"sentences": 64, "learning_rate": 4e-4},
+    "tokens": {"sentences": 16, "steps": 30, "learning_rate": 0.01},
+    "weights": {"sentences": 64, "epochs": 4, "learning_rate": 4e-4},
 }
+_HELD_OUT = 200  # texts without an expression that are not trained on, to measure how far others move
+_COMMON = 0.02  # share of ordinary sentences that have a word, or some, which are then no expression
+_NUM_SHOWN = 10  # expressions in the table at the end
 _RUN = "run"  # the folder of the training, as long as it is not finished
-_RECIPE = 3  # of what is learned: what another version began is not resumed
+_RECIPE = 4  # of what is learned: what another version began is not resumed
 # Options that are on record, and that the same command must repeat to resume.
 _HOW = ("into", "steps", "epochs", "precision", "literal", "remove", "sentences", "learning_rate")
 # Sentences that do not hint at an expression's meaning, for expressions that the corpus has too few of.
@@ -161,7 +166,8 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
     _refuse_another(run.path, facts)
     for note in glossary.notes:
         log.info("glossary: %s", note)
-    glossary = glossary._replace(senses={name: senses for name, senses in glossary.senses.items() if senses})
+    ordinary = [use.sentence for use in read_project_uses(())]
+    glossary = _without_common_words(glossary, ordinary)
 
     # ---- the model, and how it reads meanings
     # Tokens are few, so their gradients are kept exact.
@@ -187,49 +193,47 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
         meanings = meanings.override(form="in_place")
 
     # ---- sentences, what they should embed as, and the training
-    carriers = find_sentences(glossary, corpus, settings.sentences or 0)
-    reached: dict[str, float] = {}
-    if carriers:
-        # The share of the unchanged sentence in what is learned; 0 where literal uses are known apart.
-        share = settings.literal if settings.literal is not None else _LITERAL * in_place
-        if share and glossary.never_literal:
-            names = list_names(sorted(glossary.never_literal))
-            log.info("never used literally by the glossary, so literal=0: %s", names)
-        literal = {name: 0.0 if name in glossary.never_literal else share for name in glossary.senses}
-        requests = unmarked_requests(carriers)
-        with torch.no_grad(), placement.autocast():
-            goals = targets(encoder, carriers, meanings, literal)
-            benchmark = GoalBenchmark(carriers, goals)
-            if settings.into == "weights":
-                unchanged = _others(corpus, meanings, len(carriers))
-                goals = torch.cat([goals, normalize(encoder(unchanged).float(), dim=1)])  # (N, D)
-                requests += unchanged
-        if settings.into == "tokens":
-            encoder.add_idiom_tokens(glossary.senses, forms=glossary.forms)
-            IdiomTokenRows(encoder, "into=tokens", glossary.senses).train_rows_only()
-        else:
-            transformer.get_input_embeddings().requires_grad_(False)
-        trainer = _trainer(settings, requests)
-        objective = GoalObjective(requests, goals, batch_size=trainer.batch_size, seed=0)
-        reached = _train(encoder, objective, benchmark, settings, trainer, run, placement, facts)
-
-    # ---- the new model, its record and its card
-    if corpus:
-        occurring, _ = meanings.log_coverage(corpus, "the corpus")
-        if never := [name for name in meanings.senses if name not in occurring]:
-            names = list_names(never)
-            log.warning(
-                "glossary: in no sentence of the corpus, so learned from neutral ones alone: %s", names
-            )
+    is_whole = settings.into == "weights"
+    carriers = find_sentences(glossary, [*corpus, *ordinary] if is_whole else corpus, settings.sentences or 0)
     counts = dict.fromkeys(glossary.senses, 0)
     for carrier in carriers:
         counts[carrier.expression] += carrier.is_found
-    record = facts | {"precision": placement.precision, "reached": reached, "sentences_found": counts}
-    if before := learned_glossaries(settings.model):
-        record["learned_before"] = before
+    record: dict[str, Any] = {"precision": placement.precision, "sentences_found": counts}
+    if carriers:
+        _log_sentences(counts)
+        # The share of the unchanged sentence in what is learned; 0 where literal uses are known apart.
+        share = settings.literal if settings.literal is not None else _LITERAL * in_place
+        literal = {name: 0.0 if name in glossary.never_literal else share for name in glossary.senses}
+        requests = unmarked_requests(carriers)
+        neutral, unseen = _others(corpus, ordinary, meanings, len(carriers)) if is_whole else ([], [])
+        with torch.no_grad(), placement.autocast():
+            goals = targets(encoder, carriers, meanings, literal)
+            benchmark = GoalBenchmark(requests, goals)
+            if neutral:
+                goals = torch.cat([goals, normalize(encoder(neutral).float(), dim=1)])  # (N, D)
+        uses = encoder.reading(meanings).find([carrier.text for carrier in carriers])
+        literal_uses = {(use.text, use.span) for use in uses if use.usage < 0.5}  # none without a gate
+        usages = ["literal" if (i, c.span) in literal_uses else "idiomatic" for i, c in enumerate(carriers)]
+        before = measure(encoder, carriers, meanings, unseen)
+        if is_whole:
+            transformer.get_input_embeddings().requires_grad_(False)
+        else:
+            encoder.add_idiom_tokens(glossary.senses, forms=glossary.forms)
+            IdiomTokenRows(encoder, "into=tokens", glossary.senses).train_rows_only()
+        trainer = _trainer(settings, requests + neutral)
+        objective = GoalObjective(requests + neutral, goals, batch_size=trainer.batch_size, seed=0)
+        _train(encoder, objective, benchmark, settings, trainer, run, placement, facts)
+        record |= _report_changes(carriers, usages, before, measure(encoder, carriers, meanings, unseen))
+
+    # ---- the new model, its record and its card
+    if earlier := learned_glossaries(settings.model):
+        record["learned_before"] = earlier
     encoder.save(folder)
-    write_json(folder / LEARNED, record | {"code": code_version()})
-    write_text(folder / "README.md", learned_card(settings.model.model_dump(), glossary, settings.into))
+    write_json(folder / LEARNED, facts | record | {"code": code_version()})
+    card = learned_card(
+        settings.model.model_dump(), glossary, settings.into, has_corpus=settings.corpus is not None
+    )
+    write_text(folder / "README.md", card)
 
 
 def _refuse_another(run: Path, facts: Mapping[str, Any]) -> None:
@@ -299,18 +303,49 @@ def find_sentences(glossary: Glossary, corpus: Sequence[str], num_sentences: int
     return [carrier for group in carriers.values() for carrier in group]
 
 
-def _others(corpus: Sequence[str], meanings: Meanings, number: int) -> list[Request]:
-    """At most this many random sentences of the corpus without an expression."""
-    texts = list(dict.fromkeys(corpus))
-    random.Random(0).shuffle(texts)
-    others = [Request(text) for text in islice((t for t in texts if not meanings.find(t)), number)]
-    log.info("%d sentences without an expression should keep their embeddings", len(others))
-    if not others:
-        log.warning(
-            "the corpus has no sentence without an expression, so nothing would keep the embeddings of other "
-            "texts unchanged: add as many such sentences as there are with one"
+def _without_common_words(glossary: Glossary, ordinary: Sequence[str]) -> Glossary:
+    """The expressions with a meaning, without words such as `the`, which would change most texts."""
+    meanings = glossary.meanings()
+    counts = Counter(name for text in ordinary for name in {name for *_, name in meanings.find(text)})
+    if common := {name: n for name, n in counts.items() if n > _COMMON * len(ordinary)}:
+        names = list_names([f"{name!r} ({n})" for name, n in common.items()])
+        message = "glossary: left out as common words, of so many of %d ordinary sentences: %s"
+        log.warning(message, len(ordinary), names)
+    senses = {name: senses for name, senses in glossary.senses.items() if senses and name not in common}
+    return glossary._replace(senses=senses)
+
+
+def _log_sentences(counts: Mapping[str, int]) -> None:
+    """Log how many sentences each expression has, the fewest first."""
+    fewest = sorted(counts, key=lambda name: counts[name])
+    log.info("sentences: %s", list_names([f"{name} {counts[name]}" for name in fewest], _NUM_SHOWN))
+    if absent := [name for name in fewest if not counts[name]]:
+        message = (
+            "learned from neutral sentences alone (%r), so add literal and idiomatic ones to corpus=: %s"
         )
-    return others
+        log.warning(message, NEUTRAL[1].format(absent[0]), list_names(absent))
+
+
+def _others(
+    corpus: Sequence[str], ordinary: Sequence[str], meanings: Meanings, number: int
+) -> tuple[list[Request], list[Request]]:
+    """Random sentences without an expression, of the corpus and then of the project.
+
+    Returns:
+        At most this many to train on, and others that are held out.
+    """
+    texts: list[str] = []
+    for source in (corpus, ordinary):
+        shuffled = list(dict.fromkeys(source))
+        random.Random(0).shuffle(shuffled)
+        texts += shuffled
+    without = (Request(text) for text in dict.fromkeys(texts) if not meanings.find(text))
+    others = list(islice(without, number + _HELD_OUT))
+    neutral, unseen = others[:-_HELD_OUT], others[-_HELD_OUT:]
+    log.info("%d sentences without an expression should keep their embeddings", len(neutral))
+    if len(neutral) < number / 2:
+        log.warning("too few: other texts will change; add sentences without an expression to corpus=")
+    return neutral, unseen
 
 
 def unmarked_requests(carriers: Sequence[TemplateSentence]) -> list[Request]:
@@ -345,26 +380,62 @@ def targets(
 
 
 class GoalBenchmark:
-    """The mean cosine of template sentences with their goals: `learned/cosine`; in the records by expression.
+    """The mean cosine of requests with their goals: `learned/cosine`.
 
     Args:
-        carriers: C of them.
-        goals: (2C, D), what their requests should embed as.
+        requests: R of them.
+        goals: (R, D), what they should embed as.
     """
 
     name, files, without_gold = "learned", (), ()
 
-    def __init__(self, carriers: Sequence[TemplateSentence], goals: Tensor) -> None:
-        self._carriers, self.requests, self._goals = carriers, unmarked_requests(carriers), goals.cpu()
+    def __init__(self, requests: Sequence[Request], goals: Tensor) -> None:
+        self.requests, self._goals = requests, goals.cpu()
 
     def score(self, embed: Embed, /) -> Result:
-        """The mean over sentences and expressions."""
-        cosines = cosine_similarity(embed(self.requests), self._goals).view(2, -1).mean(0)  # (C,)
-        by_expression: dict[str, list[float]] = defaultdict(list)
-        for carrier, cosine in zip(self._carriers, cosines.tolist(), strict=True):
-            by_expression[carrier.expression].append(cosine)
-        records = [{"expression": e, "cosine": sum(group) / len(group)} for e, group in by_expression.items()]
-        return Result([Score(self.name, "", "", "cosine", value=cosines.mean().item())], records)
+        """The mean over all of them."""
+        mean = cosine_similarity(embed(self.requests), self._goals).mean().item()
+        return Result([Score(self.name, "", "", "cosine", value=mean)])
+
+
+def measure(
+    encoder: Encoder, carriers: Sequence[TemplateSentence], meanings: Meanings, others: Sequence[Request]
+) -> tuple[list[float], Tensor]:
+    """The cosine of each template sentence with its meaning as a text of its own; the others' embeddings."""
+    texts = [c.text for c in carriers] + [meanings.meaning(c.expression) for c in carriers]
+    with torch.no_grad(), evaluation_mode(encoder):
+        rows = encoder.reading(None)([*map(Request, texts), *others]).float().cpu()
+    of_sentences, of_meanings, of_others = rows.tensor_split([len(carriers), len(texts)])
+    return cosine_similarity(of_sentences, of_meanings).tolist(), of_others
+
+
+def _report_changes(
+    carriers: Sequence[TemplateSentence],
+    usages: Sequence[str],
+    before: tuple[list[float], Tensor],
+    after: tuple[list[float], Tensor],
+) -> dict[str, Any]:
+    """Print and return what changed: the expressions first whose idiomatic sentences are furthest off.
+
+    Args:
+        usages: of the sentences, `idiomatic` or `literal`.
+        before, after: from :func:`measure`.
+    """
+    cosines = {"before": before[0], "after": after[0]}
+    frame = pd.DataFrame({"usage": usages, "expression": [c.expression for c in carriers], **cosines})
+    groups = frame.groupby(["usage", "expression"], as_index=False)
+    means = groups.agg(sentences=("after", "size"), before=("before", "mean"), after=("after", "mean"))
+    means = means.sort_values(["usage", "after"]).round(2)
+    idiomatic = means[means["usage"] == "idiomatic"].drop(columns="usage")
+    rows = [[str(cell) for cell in row] for row in idiomatic.head(_NUM_SHOWN).to_numpy()]
+    title = f"Cosine of idiomatic sentences with their meaning, {len(rows)} of {len(idiomatic)} expressions"
+    print_table(Table(title, list(idiomatic), rows))
+    for usage, row in frame.groupby("usage")[["before", "after"]].mean().iterrows():
+        log.info("%s sentences with their meaning: mean cosine %.2f before, %.2f after", usage, *row)
+    unchanged = cosine_similarity(before[1], after[1]).mean().item() if len(before[1]) else 1.0
+    log.info("texts without an expression: mean cosine %.3f with their embeddings before", unchanged)
+    log.info("these sentences were learned from: score new ones (idiomtune evaluate)")
+    return {"changes": means.to_dict("records"), "unchanged": round(unchanged, 4)}
 
 
 def _train(
@@ -376,13 +447,8 @@ def _train(
     run: RunFolder,
     placement: Placement,
     facts: Mapping[str, Any],
-) -> dict[str, float]:
-    """Train what requires gradients of the encoder, or go on with that.
-
-    Returns:
-        Expression → the mean cosine of its sentences with their goals.
-    """
-    start = time.monotonic()
+) -> None:
+    """Train what requires gradients of the encoder, or go on with that."""
     accelerator, processes = start_processes(placement)
     config = {
         "model": settings.model.model_dump(),
@@ -394,29 +460,19 @@ def _train(
     checkpoint = start_or_resume(run, config, "learn", resume=resume, precision=precision)
     if checkpoint is not None:
         encoder.load_state_dict(build_encoder(settings.model, placement, checkpoint).state_dict())
-    suite = Suite([benchmark], processes)
     training = Training(
         RunContext(run, placement, accelerator, processes),
         trainer,
         settings.model,
         TrainedModel(encoder),
         objective,
-        suite,
+        Suite([benchmark], processes),
         seed=0,
         score_every=_SCORE_EVERY[settings.into],
         dropout=False,
         checkpoint=checkpoint,
     )
     train_loop(training)
-    suite.reusable = (
-        suite.last_embeddings
-    )  # embeddings of the last step, unless it was taken by an earlier start
-    records = suite.run(encoder).per_query[benchmark.name]  # of the last step, whose learning rate is near 0
-    reached = {record["expression"]: round(record["cosine"], 4) for record in records}
-    seconds, mean = time.monotonic() - start, sum(reached.values()) / len(reached)
-    message = "%d expressions learned in %.0f s (%.1f s each); mean cosine with their goals: %.3f"
-    log.info(message, len(reached), seconds, seconds / len(reached), mean)
-    return reached
 
 
 def _trainer(settings: LearnSettings, requests: Sequence[Request]) -> TrainerSettings:

@@ -37,8 +37,9 @@ class TrainerState:
         num_empty: part of a mixture ("" for other objectives) → number of its latest steps in a row
             that had nothing to learn from.
         empty_steps: why a step had nothing to learn from → number of such steps.
-        loss_sum: sum of the losses since the last evaluation.
+        loss_sum: sum of the losses since the last evaluation, or since the epoch began.
         num_losses: number of these losses.
+        epoch_losses: the mean loss at the end of each epoch.
         plan: the last epoch whose steps were checked, and the plan's digest.
         sums: :meth:`idiomtune.training.invariants.Invariants.sums`.
     """
@@ -58,6 +59,7 @@ class TrainerState:
     empty_steps: dict[str, int] = field(default_factory=dict)
     loss_sum: float = 0.0
     num_losses: int = 0
+    epoch_losses: list[float] = field(default_factory=list)
     plan: tuple[int, str] | None = None
     sums: tuple[float, ...] = ()
 

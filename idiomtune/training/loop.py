@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
 from safetensors.torch import save_file
@@ -72,6 +72,7 @@ def train_loop(training: Training) -> TrainerState:
             advance(1, note="loss {loss:.4f}, lr {lr:.1e}, {texts_per_second:.0f} texts/s".format(**record))
             epoch_ends = state.step_in_epoch == training.steps_per_epoch
             if epoch_ends:
+                state.epoch_losses.append(_mean_loss(state))
                 state.epoch, state.step_in_epoch = state.epoch + 1, 0
 
             # ---- score and save
@@ -91,7 +92,24 @@ def train_loop(training: Training) -> TrainerState:
         log.info("no improvement in %d evaluations: stopped", state.num_without_improvement)
     if state.best_step is None:
         raise _no_best(training)
+    if 2 * (settled := settled_epoch(state.epoch_losses)) <= (number := len(state.epoch_losses)):
+        log.info("the loss has hardly changed since epoch %d of %d (trainer.max_epochs)", settled, number)
     return state
+
+
+def _mean_loss(state: TrainerState) -> float:
+    """Of the current epoch's steps, since the last evaluation if there was one."""
+    return state.loss_sum / max(state.num_losses, 1)
+
+
+def settled_epoch(losses: Sequence[float]) -> int:
+    """The first epoch, from 1, after which the loss stays within 1 % of the first epoch's; 1 without any.
+
+    >>> settled_epoch([2.0, 0.5, 0.01, 0.0, 0.01])
+    3
+    """
+    moving = [n for n, loss in enumerate(losses, 1) if abs(loss - losses[-1]) > 0.01 * abs(losses[0])]
+    return max(moving, default=0) + 1
 
 
 def _remaining_steps(training: Training) -> Iterator[list[list[int]]]:
@@ -197,7 +215,7 @@ def score_and_save(training: Training, *, last: bool) -> None:
     is_best = update_best(state, scores, trainer)
     training.undefined = scorecard.undefined
     score = monitored_scores(scores, trainer)
-    mean_loss = state.loss_sum / max(state.num_losses, 1)
+    mean_loss = _mean_loss(state)
     state.loss_sum, state.num_losses = 0.0, 0
     state.scored_step = state.step
     _save(training, scorecard.scores, is_best=is_best)

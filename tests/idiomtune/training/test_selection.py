@@ -13,7 +13,7 @@ from idiomtune.benchmarks.idiolink.scoring import IdioLinkBenchmark
 from idiomtune.errors import UserError
 from idiomtune.io.runs import checkpoints, verify
 from idiomtune.training.checkpoint import TrainerState
-from idiomtune.training.loop import has_no_patience, monitored_scores, update_best
+from idiomtune.training.loop import has_no_patience, monitored_scores, settled_epoch, update_best
 from tests.programs import refused
 from tests.tiny_runs import FEW_CHECKS, KEY, metrics, resume, train, trainer
 
@@ -113,3 +113,31 @@ def test_a_run_without_any_finite_score_ends_with_its_checkpoints_and_goes_on_on
     assert math.isfinite(resume(folder))
     assert no_nan(folder / "run.json")["status"] == "finished"
     assert no_nan(folder / "run.json")["steps"] > 2  # patience began anew
+
+
+@pytest.mark.parametrize(("every", "number"), [("end", 3), ("epoch", 3), ("2", 2)])
+def test_the_loss_that_is_logged_is_of_the_last_epoch(
+    every: str, number: int, tmp_path: Path, options: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not of the whole run; of its steps since the last evaluation, if that came later."""
+    caplog.set_level("INFO")
+    train(tmp_path / "run", [*options, "trainer.log_every=1", f"eval.every={every}", FEW_CHECKS])
+    losses = [record["loss"] for record in metrics(tmp_path / "run") if "loss" in record]
+    assert len(losses) == 6
+    (line,) = [r.getMessage() for r in caplog.records if r.getMessage().startswith("epoch 2, step 6: ")]
+    logged = float(line.partition(": loss ")[2].partition(",")[0])
+    assert logged == pytest.approx(sum(losses[-number:]) / number, abs=6e-5)
+
+
+@pytest.mark.parametrize(
+    ("losses", "epoch"),
+    [
+        ([2.0, 0.5, 0.01, 0.0, 0.01], 3),
+        ([2.0, 1.9, 1.9, 1.9], 2),  # at a level above 0, too
+        ([2.0, 0.5, 0.5, 0.1], 4),
+        ([0.0, 0.0], 1),
+        ([], 1),
+    ],
+)
+def test_the_epoch_since_which_the_loss_has_hardly_changed(losses: list[float], epoch: int) -> None:
+    assert settled_epoch(losses) == epoch
