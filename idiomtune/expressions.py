@@ -28,6 +28,8 @@ def word_list(kind: str) -> list[str]:
 # is never "canning", in "to boot" never "booted".
 BEFORE_NOUNS = frozenset(word_list("before nouns"))
 ONE_FORM = BEFORE_NOUNS | {*word_list("small")}
+# Words that make no expression by themselves: "the", "to the", "want to", "as well".
+FUNCTION_WORDS = ONE_FORM | {*word_list("function")}
 # Words that idioms are printed with and without.
 _OPTIONAL = frozenset({"a", "an", "the", "to", "be", "one", "ones", "your", "someone", "somebody", "s"})
 # The base form → the forms that no rule below gives.

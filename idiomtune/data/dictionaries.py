@@ -23,7 +23,7 @@ from idiomtune.data.user.forms import GLOSSARY
 from idiomtune.data.user.source import Source
 from idiomtune.data.user.table import FieldError, UserRecord, UserTable
 from idiomtune.errors import DataMissingError, UserError
-from idiomtune.expressions import ONE_FORM, word_list
+from idiomtune.expressions import FUNCTION_WORDS, word_list
 from idiomtune.io.files import cache_folder, is_file, is_folder, read_json, user_path
 from idiomtune.io.tables import lines_of
 
@@ -42,8 +42,6 @@ _REFERENCE = re.compile(
     re.IGNORECASE,
 )
 _WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)*")
-# With those of one form, words that make no expression by themselves: "to the", "want to", "as well".
-_FUNCTION = ONE_FORM | {*word_list("function")}
 _NAMES = dict(name.split("=") for name in word_list("languages"))  # code → English name
 _KAIKKI = "https://kaikki.org/dictionary"
 _DEBIAN = "/usr/share/wordnet"  # its package wordnet-base
@@ -73,7 +71,7 @@ class DictionaryEntry(NamedTuple):
 def is_expression(text: str) -> bool:
     """Whether a text has two words or more, not all of which are function words."""
     words = [word.lower().replace("\u2019", "'") for word in _WORD.findall(text)]
-    return len(words) > 1 and not _FUNCTION.issuperset(words)
+    return len(words) > 1 and not FUNCTION_WORDS.issuperset(words)
 
 
 # ---------------------------------------------------------------- Wiktionary
@@ -274,7 +272,7 @@ def _synset(fields: list[str]) -> tuple[str, list[str], str]:
 
 
 def _is_name(word: str) -> bool:
-    return all(part[0].isupper() or part in _FUNCTION for part in _WORD.findall(word))
+    return all(part[0].isupper() or part in FUNCTION_WORDS for part in _WORD.findall(word))
 
 
 def _edition(path: Path) -> tuple[str, str]:

@@ -291,7 +291,7 @@ def learned_card(model: Mapping[str, Any], glossary: Glossary, into: str = "toke
         into=into,
         glossary=facts,
         about=_origin(facts),
-        rows=[(name, "; ".join(senses)) for name, senses in glossary.senses.items()],
+        rows=[(name, senses[0] if senses else "") for name, senses in glossary.senses.items()],
     )
 
 

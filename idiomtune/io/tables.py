@@ -47,6 +47,8 @@ _FROM_MEMORY = "rows-in-memory-"
 KINDS = ".csv, .tsv, .jsonl, .parquet and .xlsx"  # .json is read too, but in a folder it may be anything
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _JSON_LINES = (".jsonl", ".ndjson", ".json")
+# Of an object with one of these names and a list for each, the lists are columns.
+_COLUMNS = {"expression", "idiom", "phrase", "term", "text", "sentence", "anchor", "query", "sentence1"}
 _SEPARATOR = re.compile(r'"?sep=(\W)"?')
 _QUOTED = re.compile('"(?:[^"]|"")*"')
 _TAGGED = re.compile(r"([^\t\n]+)\t(?:O|(B|I)(?:-\w+)?)\s*")  # a token and its BIO tag
@@ -87,8 +89,9 @@ def write_table(data: Any, option: str = "data") -> str:
     """The path of a table; rows in memory are written to a file named by their digest.
 
     Args:
-        data: a path; rows, each a dictionary; texts; a dictionary expression → meaning (or meanings); a frame
-            of pandas or polars; a `datasets.Dataset`. A dictionary with the key `expression` is a row.
+        data: a path; rows, each a dictionary; texts; a dictionary expression → meaning (or meanings), or
+            column → values; a frame of pandas or polars; a `datasets.Dataset`. A dictionary with the key
+            `expression` is a row.
         option: that the data are for.
 
     Raises:
@@ -97,7 +100,7 @@ def write_table(data: Any, option: str = "data") -> str:
     """
     if isinstance(data, str | os.PathLike):
         return path_text(data, option)
-    return _input_file((json.dumps(row, ensure_ascii=False) for row in _rows(data, option)), ".jsonl")
+    return _input_file((json.dumps(row, ensure_ascii=False) for row in rows_of(data, option)), ".jsonl")
 
 
 def write_tables(data: Any, option: str) -> list[str]:
@@ -126,7 +129,7 @@ def write_texts(data: Any, option: str, *, takes_rows: bool) -> str:
     """
     if isinstance(data, str | os.PathLike):
         return path_text(data, option)
-    rows = _rows(data, option)
+    rows = rows_of(data, option)
     if takes_rows and any(row.keys() != {"text"} for row in rows):
         return write_table(rows, option)
     for number, row in enumerate(rows, 1):
@@ -135,11 +138,13 @@ def write_texts(data: Any, option: str, *, takes_rows: bool) -> str:
     return _input_file((" ".join(row["text"].split()) for row in rows), ".txt")
 
 
-def _rows(data: Any, option: str) -> list[dict[str, Any]]:
-    """The rows of data in memory, with the values that JSON has."""
-    records: Any = []
-    is_glossary = isinstance(data, Mapping) and not data.keys() & {"expression", "meaning"}
-    if is_glossary:
+def rows_of(data: Any, option: str) -> list[dict[str, Any]]:
+    """The rows of data in memory, with the values that JSON has. Raises as :func:`write_table`."""
+    records: Any = _rows_of_columns(data)
+    is_glossary = isinstance(data, Mapping) and not records and not data.keys() & {"expression", "meaning"}
+    if records:
+        pass
+    elif is_glossary:
         records = [
             {"expression": expression, "meaning": "" if sense is None else sense}
             for expression, meaning in data.items()
@@ -428,16 +433,46 @@ def _read_tagged(path: Path, problems: list[str]) -> Iterator[Row]:
 def _json_lines(path: Path, problems: list[str]) -> Iterator[Row]:
     filled = ((number, line) for number, line in enumerate(text_lines_of(path), 1) if line.strip())
     for index, (number, line) in enumerate(filled):
-        if index == 0 and line.lstrip().startswith("["):
-            problem = "is a list in JSON, and must have an object in each line. In Python: "
-            problem += f"pandas.read_json({path.name!r}).to_json('{path.stem}.jsonl', "
-            raise UserError(f"{problem}orient='records', lines=True)", file=path)
+        if index == 0 and _begins_document(line, path):
+            yield from _json_document(path)
+            return
         try:
             yield Row(number, _object(parse_json(line), line))
         except json.JSONDecodeError as error:
             problems.append(f"line {number}, column {error.colno}: not valid JSON: {error.msg}")
         except ValueError as error:
             problems.append(f"line {number}: {error}")
+
+
+def _json_document(path: Path) -> Iterator[Row]:
+    """The objects of a list, or the rows of columns; another object is one row."""
+    try:
+        content = parse_json("".join(text_lines_of(path)))
+        records = content if isinstance(content, list) else _rows_of_columns(content) or [content]
+        yield from (Row(number, _object(record, "\\")) for number, record in enumerate(records, 1))
+    except json.JSONDecodeError as error:
+        position = f"line {error.lineno}, column {error.colno}"
+        raise UserError(f"not valid JSON: {error.msg}", file=path, row=position) from None
+    except ValueError as error:
+        raise UserError(f"in a list of rows, {error}", file=path) from None
+
+
+def _begins_document(line: str, path: Path) -> bool:
+    """Whether a file's first line begins a list or an object that is the whole file."""
+    try:
+        content = parse_json(line)
+    except ValueError:
+        return line.lstrip().startswith("[") or _suffix(path) == ".json"
+    return isinstance(content, list) or bool(_rows_of_columns(content))
+
+
+def _rows_of_columns(data: Any) -> list[dict[str, Any]]:
+    """The rows of `{"expression": […], "meaning": […]}`, or of `{"expression": {"0": …}, …}`; else none."""
+    if not isinstance(data, Mapping) or not data.keys() & _COLUMNS:
+        return []
+    columns = [list(value.values()) if isinstance(value, Mapping) else value for value in data.values()]
+    is_table = all(isinstance(column, list | tuple) and len(column) == len(columns[0]) for column in columns)
+    return [dict(zip(data, row, strict=True)) for row in zip(*columns, strict=True)] if is_table else []
 
 
 def _object(values: Any, text: str) -> dict[str, Any]:

@@ -72,7 +72,7 @@ def test_meanings_are_of_one_line_and_if_brief_of_one_clause(tmp_path: Path) -> 
     rows = ({"expression": "tie  the knot", "meaning": f"get\n married; {m}\u202e"} for m in ("wed", "unite"))
     path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     glossary = read_glossary([path])
-    assert glossary.senses == {"tie the knot": ["get married; wed\\u202e", "get married; unite\\u202e"]}
+    assert glossary.senses == {"tie the knot": ["get married; wed", "get married; unite"]}
     meanings = glossary.meanings(brief=True)
     assert meanings.senses == {"tie the knot": ["get married"]}
     assert meanings.about["brief"]

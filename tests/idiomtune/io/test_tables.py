@@ -83,6 +83,22 @@ def test_each_kind_of_file_holds_the_same(tmp_path: Path, name: str) -> None:
     assert list(read_rows(path, columns=("id", "text"))) == [Row(n, r) for n, r in enumerate(rows, first)]
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        '[{"id": "a", "text": "b"}, {"id": "c", "text": "d"}]',
+        '[\n {"id": "a", "text": "b"},\n\n {"id": "c",\n "text": "d"}]',
+        '{"id": ["a", "c"], "text": ["b", "d"]}',
+        '{"id": {"0": "a", "7": "c"},\n"text": {"0": "b", "7": "d"}}',
+    ],
+)
+def test_a_json_document_has_rows(tmp_path: Path, content: str) -> None:
+    """A list of objects, or columns, as pandas writes them."""
+    path = tmp_path / "t.json"
+    path.write_text(content, encoding="utf-8")
+    assert list(read_rows(path)) == [Row(1, {"id": "a", "text": "b"}), Row(2, {"id": "c", "text": "d"})]
+
+
 def test_byte_order_marks_line_ends_and_blank_lines_make_no_difference(tmp_path: Path) -> None:
     table, lines = tmp_path / "t.csv", tmp_path / "t.jsonl"
     table.write_bytes(b"\xef\xbb\xbfid,text\r\na,b\r\n\r\nc,d")
@@ -119,7 +135,8 @@ ODD_CELLS = workbook([["id", "text"], ["a", date(2024, 5, 3)], [], ["b", "#REF!"
         ("t.jsonl", b'{"id": "\\ud800"}\n', ["line 1", "surrogate"]),
         ("t.jsonl", b"{}\n" + b"[" * 100_000, ["line 2", "nested too deep"]),
         ("t.jsonl", b"{\n" * 2000, ["2000 problems", "and 1995 more"]),
-        ("t.json", b'\n[\n{"id": 1}]', ["list", "t.jsonl"]),
+        ("t.json", b'\n[\n{"id": 1}, 2]', ["list", "int"]),
+        ("t.json", b'[{"id": 1},\n{"id"', ["line 2, column"]),
         ("t.parquet", b"id,text\n", ["Parquet"]),
         ("t", b"", [".csv, .tsv, .jsonl, .parquet and .xlsx"]),
         ("t.ods", b"", ["save it as .xlsx or .csv"]),
