@@ -115,6 +115,12 @@ _PLACEHOLDERS: dict[Filled, list[str]] = {
     "owner": ["someone's", "somebody's", "one's"],
     "reflexive": ["oneself"],
 }
+# What lower case leaves apart, and is alike: ß and ss, ligatures, σ and ς, Greek accents (capitals drop them).
+# In Turkish İ is the capital of i, and I that of ı: of a text whose language is unknown, all four are alike.
+_FOLDED = re.compile(
+    "[\u00df\u1e9e\u0130-\u0133\u017f\u0386-\u0390\u03a3\u03ac-\u03b0\u03c2\u03ca-\u03ce\u0587\ufb00-\ufb06]"
+    "|[IiJj]\u0307|[\u0391-\u03c9]\u0301"
+)
 _MAYBE_PLACEHOLDER = re.compile("one|some", re.IGNORECASE)
 _KIND_OF: dict[str, Filled] = {word: kind for kind, words in _PLACEHOLDERS.items() for word in words}
 _REFLEXIVES, _PRONOUNS, _POSSESSIVES = map(word_list, ("reflexives", "pronouns", "possessives"))
@@ -156,6 +162,30 @@ class Word(NamedTuple):
     stands_for: Filled | None = None
 
 
+def fold(text: str) -> str:
+    """The text with one spelling of letters that are alike; others keep their case.
+
+    >>> fold("Straße, Οδός, İpin")
+    'Strasse, Οδοσ, ipin'
+    """
+    return text if text.isascii() else _FOLDED.sub(_folded_letter, text)
+
+
+def _folded_letter(match: re.Match[str]) -> str:
+    letters = match[0].casefold().replace("\u0131", "i").replace("\u0133", "ij")
+    return "".join(c for c in unicodedata.normalize("NFD", letters) if not unicodedata.combining(c))
+
+
+def _fold_text(text: str) -> tuple[str, list[Edit]]:
+    """The folded text, and the edits that lead from it back to the text."""
+    if text.isascii():
+        return text, []
+    pieces = [(*match.span(), _folded_letter(match)) for match in _FOLDED.finditer(text)]
+    folded, edits = rewrite(text, pieces)
+    moved = (edit for edit in edits if edit.end - edit.start != edit.new_end - edit.new_start)
+    return folded, [Edit(*edit[2:], *edit[:2]) for edit in moved]
+
+
 def lower_case(word: str) -> str:
     """In lower case, with composed accents."""
     return unicodedata.normalize("NFC", word).lower()
@@ -163,7 +193,7 @@ def lower_case(word: str) -> str:
 
 def plain_expression(expression: str) -> str:
     """An expression in one spelling, as a key: without differences of case, hyphens and apostrophes."""
-    words = re.sub(f"[{_APOSTROPHES}]", "'", lower_case(expression))
+    words = re.sub(f"[{_APOSTROPHES}]", "'", lower_case(fold(expression)))
     return " ".join(re.sub(f"[{_HYPHENS}]", " ", words).split())
 
 
@@ -368,7 +398,7 @@ def _branches(patterns: Iterable[tuple[str, str]]) -> str:
 
 def _normalize(expression: str, normalize: Normalize, forms: Sequence[str]) -> list[Word]:
     return [
-        word._replace(forms=tuple(dict.fromkeys(map(normalize, word.forms))))
+        word._replace(forms=tuple(dict.fromkeys(map(normalize, [*word.forms, *map(fold, word.forms)]))))
         for word in expression_words(expression, tuple(forms))
     ]
 
@@ -427,7 +457,9 @@ def _spelling_pattern(form: str) -> str:
     letters = []
     for letter in form:
         decomposed = unicodedata.normalize("NFD", letter)
-        if letter in _APOSTROPHES:
+        if letter == "\u0131":
+            letters.append(f"(?:{letter}|i)")
+        elif letter in _APOSTROPHES:
             letters.append(f"[{_APOSTROPHES}]")
         elif decomposed != letter:
             letters.append(f"(?:{re.escape(letter)}|{re.escape(decomposed)})")
@@ -460,8 +492,9 @@ def find_expression(text: str, expression: str) -> tuple[int, int] | None:
     ride". At either end of an expression, where the end of the phrase is unknown, they stand for a pronoun
     only.
     """
-    match = expression_pattern(expression).search(text)
-    return match.span() if match else None
+    folded, edits = _fold_text(text)
+    match = expression_pattern(fold(expression)).search(folded)
+    return move_span(match.span(), edits) if match else None
 
 
 class ExpressionIndex:
@@ -479,15 +512,22 @@ class ExpressionIndex:
         # There may be 100,000: an expression is looked at where a text has the rarest of its words.
         self._expressions = list(dict.fromkeys(expressions))
         self._forms = {name: tuple(of_name) for name in self._expressions if (of_name := forms.get(name))}
-        unspaced = sorted(filter(_UNSPACED.search, self._expressions), key=len, reverse=True)
-        self._unspaced = re.compile("|".join(map(re.escape, unspaced))) if unspaced else None
-        split = [_split(name) for name in self._expressions]
+        folded = list(map(fold, self._expressions))
+        self._keys = [
+            (key, tuple(map(fold, self._forms.get(name, ()))))
+            for key, name in zip(folded, self._expressions, strict=True)
+        ]
+        pairs = zip(folded, self._expressions, strict=True)
+        self._unspaced = {key: name for key, name in pairs if _UNSPACED.search(key)}
+        longest_first = map(re.escape, sorted(self._unspaced, key=len, reverse=True))
+        self._unspaced_pattern = re.compile("|".join(longest_first))
+        split = [_split(key) for key in folded]
         counts = Counter(piece for words in split for piece, _ in _pieces(words))
         # Numbers of expressions by the letters that a word of theirs may begin with; by neighbouring words.
         self._by_letters: dict[str, list[int]] = {}
         self._by_words: dict[tuple[_Base, ...], list[int]] = {}
         self._bases: dict[str, set[_Base]] = {}  # form → of which words
-        for number, (name, words) in enumerate(zip(self._expressions, split, strict=True)):
+        for number, ((name, of_name), words) in enumerate(zip(self._keys, split, strict=True)):
             positions = list(range(len(words)))
             if not words or _MAYBE_PLACEHOLDER.search(name):
                 expression_words(name)  # refuses what is no expression
@@ -501,8 +541,8 @@ class ExpressionIndex:
             )
             piece: tuple[str, ...] = (words[first],)
             fixed = {position for position in positions if words[position].isalpha()}
-            if name in self._forms or first not in fixed:
-                for run in _beginnings(_forms_at(words, first, self._forms.get(name, ())))[0]:
+            if of_name or first not in fixed:
+                for run in _beginnings(_forms_at(words, first, of_name))[0]:
                     self._by_letters.setdefault(run, []).append(number)
                 continue
             if counts[piece] > _CROWDED:
@@ -518,7 +558,7 @@ class ExpressionIndex:
         self._sizes = {len(bases) for bases in self._by_words}
         # A text comes again: in each epoch, in several benchmarks, read in several ways.
         self._cached_find = lru_cache(maxsize=_MAX_CACHED_TEXTS)(self._find)
-        self._found_runs = lru_cache(maxsize=_MAX_CACHED_TEXTS)(self._runs)
+        self._found_runs = lru_cache(maxsize=_MAX_CACHED_TEXTS)(self._find_runs)
 
     def __reduce__(self) -> tuple[type[ExpressionIndex], tuple[list[str], dict[str, tuple[str, ...]]]]:
         """For pickles and copies: without caches."""
@@ -529,7 +569,9 @@ class ExpressionIndex:
         return self._cached_find(text)
 
     def _find(self, text: str) -> list[tuple[int, int, str]]:
-        return [(runs[0][0], runs[-1][1], name) for runs, name in self._matches(text, 0, len(text))]
+        folded, edits = _fold_text(text)
+        matches = [(runs[0][0], runs[-1][1], name) for runs, name in self._matches(folded, 0, len(folded))]
+        return [(*move_span((start, end), edits), name) for start, end, name in matches]
 
     def find_runs(self, text: str) -> Sequence[tuple[list[tuple[int, int]], str]]:
         """(runs, expression) in the same order, with a run (start, end) for each stretch of fixed words.
@@ -537,7 +579,12 @@ class ExpressionIndex:
         What fills a placeholder is not a part of the expression: the runs of "take someone for a ride" are
         "take" and "for a ride", and an expression between them is found too, and listed after it.
         """
-        return self._found_runs(text, 0, len(text))
+        return self._found_runs(text)
+
+    def _find_runs(self, text: str) -> list[tuple[list[Span], str]]:
+        folded, edits = _fold_text(text)
+        matches = self._runs(folded, 0, len(folded))
+        return [([move_span(run, edits) for run in runs], name) for runs, name in matches]
 
     def _runs(self, text: str, start: int, end: int) -> list[tuple[list[tuple[int, int]], str]]:
         pieces: list[tuple[list[tuple[int, int]], str]] = []
@@ -549,7 +596,8 @@ class ExpressionIndex:
 
     def inside(self, expression: str) -> list[str]:
         """The other expressions within one of them."""
-        matches = self._matches(expression, 0, len(expression), skip=expression)
+        folded = fold(expression)
+        matches = self._matches(folded, 0, len(folded), skip=expression)
         return list(dict.fromkeys(other for _, other in matches))
 
     def _matches(
@@ -561,10 +609,11 @@ class ExpressionIndex:
             excluding: an expression to skip.
         """
         matches = self._matches_of_words(text, start, end, skip)
-        if self._unspaced is None:
+        if not self._unspaced:
             yield from matches
             return
-        pieces = [([m.span()], m.group()) for m in self._unspaced.finditer(text, start, end) if m[0] != skip]
+        unspaced = [(m, self._unspaced[m[0]]) for m in self._unspaced_pattern.finditer(text, start, end)]
+        pieces = [([m.span()], name) for m, name in unspaced if name != skip]
         after = start
         for runs, name in sorted([*matches, *pieces], key=lambda match: (match[0][0][0], -match[0][-1][1])):
             if runs[0][0] >= after:
@@ -592,7 +641,7 @@ class ExpressionIndex:
         for number in dict.fromkeys(having):
             if self._expressions[number] == skip:
                 continue
-            beginnings, further, _ = _landmarks(*self._key(number))
+            beginnings, further, _ = _landmarks(*self._keys[number])
             words = iter([word for word, *_ in text_words])
             # In their order: no pattern is compiled for others.
             if all(any(word in letters for word in words) for letters in further):
@@ -616,10 +665,10 @@ class ExpressionIndex:
         self, number: int, text: str, words: list[tuple[str, int, int]], position: int, lead: int, end: int
     ) -> list[Span] | None:
         """The runs of an expression that begins with a word of a text, or with the signs before it."""
-        _, further, is_plain = _landmarks(*self._key(number))
+        _, further, is_plain = _landmarks(*self._keys[number])
         (_, first, last), *others = words[position : position + 1 + len(further)]
         if not is_plain:
-            match = expression_pattern(*self._key(number)).match(text, first - lead, end)
+            match = expression_pattern(*self._keys[number]).match(text, first - lead, end)
             return match and [match.span(group) for group in range(1, len(match.groups()) + 1)]
         # Without its pattern, which takes a millisecond to compile.
         if len(others) < len(further) or text[first - 1 : first] == "\u02bc":
@@ -629,10 +678,6 @@ class ExpressionIndex:
                 return None
             last = stop
         return None if text[last : min(last + 1, end)] == "\u02bc" else [(first, last)]
-
-    def _key(self, number: int) -> tuple[str, tuple[str, ...]]:
-        name = self._expressions[number]
-        return name, self._forms.get(name, ())
 
 
 def _pieces(words: Sequence[str]) -> Iterator[tuple[tuple[str, ...], int]]:
@@ -697,7 +742,8 @@ def rewrite(text: str, pieces: Iterable[tuple[int, int, str]]) -> tuple[str, lis
     read = length = 0
     for start, end, new in pieces:
         new_start = length + start - read
-        length, parts = new_start + len(new), [*parts, text[read:start], new]
+        length = new_start + len(new)
+        parts += (text[read:start], new)
         edits.append(Edit(start, end, new_start, length))
         read = end
     return "".join([*parts, text[read:]]), edits

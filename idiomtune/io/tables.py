@@ -12,6 +12,7 @@ import math
 import os
 import re
 import warnings
+import zipfile
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, closing, contextmanager
@@ -361,11 +362,15 @@ def _read_delimited(path: Path, delimiter: str, columns: Sequence[str], problems
             first_line = reader.line_num + 1
             values = dict(zip(header, cells, strict=False))
             if len(cells) == len(header):
+                if len(list(filter(str.strip, cells))) > 1:
+                    _check_title(path, header, number)
                 yield Row(number, values)
                 continue
             row_name = name_row(number, values, columns[0] if columns else "")
             hint = ": put a text with a comma or tab in quotation marks" * (len(cells) > len(header))
             hint = ": a cell of a TSV has neither a tab nor a line break" if delimiter == "\t" else hint
+            if len(header) == 1 < len(cells):
+                hint += "; or, if these are the names of the columns, remove the rows above"
             problems.append(f"{row_name}: has {len(cells)} fields, but the header has {len(header)}{hint}")
     except csv.Error as error:
         hint = "a quotation mark is not closed, or one within a cell is not doubled?"
@@ -506,50 +511,97 @@ def _parquet(path: Path, columns: Sequence[str]) -> Iterator[Row]:
 def _spreadsheet(path: Path, columns: Sequence[str], problems: list[str]) -> Iterator[Row]:
     import openpyxl  # takes a moment
 
-    with _reading_spreadsheet(path):
-        book = openpyxl.load_workbook(path, read_only=True, data_only=True)
     header: dict[int, str] = {}
+    top: dict[tuple[int, int], str] = {}  # row and column of a merged cell → its text
     with ExitStack() as opened:
-        opened.callback(book.close)
         with _reading_spreadsheet(path):
-            filled = [sheet for sheet in book.worksheets if _has_rows(sheet)]
-        if len(filled) > 1:
-            names = ", ".join(repr(sheet.title) for sheet in filled)
-            raise UserError(f"has {len(filled)} sheets ({names}): save the one to read as .csv", file=path)
-        rows = opened.enter_context(closing(_filled_rows(filled[0]))) if filled else iter(())
+            # Of a formula one has the value that was saved, the other its text.
+            book, formulas = (
+                openpyxl.load_workbook(path, read_only=True, data_only=is_value) for is_value in (True, False)
+            )
+            opened.callback(book.close)
+            opened.callback(formulas.close)
+            filled = [sheet for sheet in book.worksheets if _has_rows(sheet, formulas)]
+            sheets = [sheet for sheet in filled if sheet.sheet_state == "visible"] or filled
+            first_rows, wide = _merged_cells(path, sheets[0].title) if sheets else ({}, {})
+        if len(sheets) > 1:
+            names = ", ".join(repr(sheet.title) for sheet in sheets)
+            raise UserError(f"has {len(sheets)} sheets ({names}): save the one to read as .csv", file=path)
+        if len(filled) > len(sheets):
+            names = ", ".join(repr(sheet.title) for sheet in filled if sheet not in sheets)
+            log.warning("%s: the sheet %r is read, not what is hidden: %s", path, sheets[0].title, names)
+        rows = opened.enter_context(closing(_filled_rows(sheets[0], formulas))) if sheets else iter(())
         while True:
             with _reading_spreadsheet(path):
                 cells = next(rows, None)
             if cells is None:
                 return
-            if not cells[0].row % _SHOWN_ROWS:
-                log.info("%s: row %d of %s is read", path, cells[0].row, filled[0].max_row or "many")
+            number = cells[0].row
+            if not number % _SHOWN_ROWS:
+                log.info("%s: row %d of %s is read", path, number, sheets[0].max_row or "many")
             try:
                 texts = {cell.column: _cell_text(cell) for cell in cells}
                 if unnamed := [c.coordinate for c in cells if header and c.column not in header]:
+                    _check_title(path, list(header.values()), number)
                     raise ValueError(f"cell {unnamed[0]} has a value, but its column has no name")
+                if header and number in wide:
+                    raise ValueError(f"cells {wide[number]} are merged: write each in a cell of its own")
             except ValueError as error:
-                problems.append(f"row {cells[0].row}: {error}")
+                problems.append(f"row {number}: {error}")
                 if not header:
                     return
                 continue
             if header:
-                yield Row(cells[0].row, {name: texts.get(column, "") for column, name in header.items()})
+                top |= {(number, column): text for column, text in texts.items()}
+                for column in header:
+                    texts.setdefault(column, top.get((first_rows.get((number, column), 0), column), ""))
+                yield Row(number, {name: texts[column] for column, name in header.items()})
             else:
                 header = texts
                 _check_columns(path, list(header.values()), columns)
 
 
-def _filled_rows(sheet: Any) -> Generator[list[Any]]:
+def _merged_cells(path: Path, title: str) -> tuple[dict[tuple[int, int], int], dict[int, str]]:
+    """Row and column of each merged cell below the first → the first row; row → cells merged across it."""
+    import openpyxl
+
+    first_rows: dict[tuple[int, int], int] = {}
+    wide: dict[int, str] = {}
+    with zipfile.ZipFile(path) as archive:
+        sheets = [archive.open(name) for name in archive.namelist() if name.startswith("xl/worksheets/")]
+        parts = (part for sheet in sheets for part in iter(partial(sheet.read, _MAX_LINE), b""))
+        has_merged = any(b"mergeCell" in part for part in parts)
+    # Only a complete sheet has them, which takes memory.
+    for cells in openpyxl.load_workbook(path)[title].merged_cells.ranges if has_merged else ():
+        rows = range(cells.min_row, cells.max_row + 1)
+        first_rows |= {(row, cells.min_col): cells.min_row for row in rows[1:]}
+        wide |= dict.fromkeys(rows if cells.max_col > cells.min_col else (), cells.coord)
+    return first_rows, wide
+
+
+def _check_title(path: Path, header: Sequence[str], number: int) -> None:
+    """Raises UserError if the first row has a title alone, and the row `number` more cells."""
+    if header[0] and not any(header[1:]):
+        problem = (
+            f"the first row has one cell, {header[0]!r}, and row {number} has more: if the names are in "
+        )
+        raise UserError(f"{problem}row {number}, remove the rows above it", file=path)
+
+
+def _filled_rows(sheet: Any, formulas: Any) -> Generator[list[Any]]:
     """The non-empty cells of each non-empty row, one row at a time."""
-    with closing(sheet.iter_rows()) as rows:
-        for row in rows:
-            if cells := [cell for cell in row if cell.value is not None]:
+    with closing(sheet.iter_rows()) as rows, closing(formulas[sheet.title].iter_rows()) as others:
+        for row, of_formulas in zip(rows, others, strict=True):
+            if cells := [
+                cell
+                for cell, formula in zip(row, of_formulas, strict=True)
+                if cell.value is not None or (formula.value is not None and cell.data_type == "n")
+            ]:
                 yield cells
 
 
-def _has_rows(sheet: Any) -> bool:
-    with closing(_filled_rows(sheet)) as rows:
+def _has_rows(sheet: Any, formulas: Any) -> bool:
+    with closing(_filled_rows(sheet, formulas)) as rows:
         return next(rows, None) is not None
 
 
@@ -566,6 +618,9 @@ def _reading_spreadsheet(path: Path) -> Iterator[None]:
 def _cell_text(cell: Any) -> str:
     """A cell as CSV has it. Raises ValueError, with the cell's address."""
     value = cell.value
+    if value is None:
+        advice = "open the file in a spreadsheet program and save it"
+        raise ValueError(f"cell {cell.coordinate} has a formula whose value was not saved: {advice}")
     if cell.data_type == "e":
         raise ValueError(f"cell {cell.coordinate} has the error {value}")
     if isinstance(value, bool):

@@ -83,6 +83,26 @@ TEXTS: dict[str, list[str]] = {
     "cafe society": [decomposed("café society")],
     "old cafe": [decomposed("old café")],
 }
+# In other languages: capitals, places in a word and encodings make no difference.
+TEXTS |= {
+    "ipin ucunu kaçırdı": [
+        "[İpin ucunu kaçırdı].",
+        "[İPİN UCUNU KAÇIRDI]",
+        decomposed("İ: [İpin ucunu kaçırdı]"),
+    ],
+    "ışığı gördü": ["[Işığı gördü] ve", "Sonunda [ışığı gördü].", "[IŞIĞI GÖRDÜ]", "ışık gördü"],
+    "auf der Straße stehen": [
+        "ß: [AUF DER STRASSE STEHEN]",
+        "[auf der Straße stehen] ß",
+        "auf der Strafe stehen",
+    ],
+    "auf grossem Fuss": ["[auf großem Fuß] leben"],
+    "σπάω τον πάγο": ["[ΣΠΑΩ ΤΟΝ ΠΑΓΟ]", decomposed("[Σπάω τον πάγο]"), "σπάω τον πάγκο"],
+    "ίδιος δρόμος": ["[ΊΔΙΟΣ ΔΡΟΜΟΣ]"],
+    "op glad ijs": ["[OP GLAD IJS]", "Hij staat [op glad ĳs]."],
+    "į kailį": ["Gavo [Į KAILĮ].", "į kaili"],
+    "casser les pieds": ["[CASSER LES PIEDS]"],
+}
 RIDE = "take someone for a ride"
 # The same with placeholders.
 HELD: dict[str, list[str]] = {

@@ -291,6 +291,7 @@ class UserTable:
         self.kinds: dict[tuple[str, ...], dict[str, list[str]]] = {}
         self.left_out: set[str] = set()
         self._notes: list[str] = []  # warnings, once all rows are read
+        self._head: list[Row] = []  # the first rows
         self._num_texts = 0  # columns of sentences, by their values
         self._marks: dict[str, tuple[str, str]] = {}  # column → how spans are marked in it, and their role
         roles = dict.fromkeys(role for form in forms for role in form.roles)
@@ -323,7 +324,7 @@ class UserTable:
                 problems.
         """
         numbered = self.source.rows() if rows is None else rows
-        head = list(islice(numbered, _HEAD))
+        head = self._head = list(islice(numbered, _HEAD))
         header = list(dict.fromkeys(column for row in head for column in row.values))
         self._num_texts = sum(_is_text([row.values.get(column) for row in head]) for column in header)
         self._look_at(head, header)
@@ -407,6 +408,10 @@ class UserTable:
         if form := self._fitting_form(header):
             self._forms = [form]
             return
+        for row in self._head:
+            if self._fitting_form(list(map(str, row.values.values()))):
+                problem = f"the names of its columns are in row {row.number}: remove the rows above it"
+                raise UserError(problem, file=self.source.name)
         titles = "; ".join(dict.fromkeys(form.title for form in self._forms))
         all_aliases = {alias for form in self._forms for aliases in form.roles.values() for alias in aliases}
         near = "".join(
