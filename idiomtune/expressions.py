@@ -115,7 +115,7 @@ _PLACEHOLDERS: dict[Filled, list[str]] = {
     "owner": ["someone's", "somebody's", "one's"],
     "reflexive": ["oneself"],
 }
-# What lower case leaves apart, and is alike: ß and ss, ligatures, σ and ς, Greek accents (capitals drop them).
+# Alike, though lower case tells them apart: ß and ss, ligatures, σ and ς, Greek with and without accents.
 # In Turkish İ is the capital of i, and I that of ı: of a text whose language is unknown, all four are alike.
 _FOLDED = re.compile(
     "[\u00df\u1e9e\u0130-\u0133\u017f\u0386-\u0390\u03a3\u03ac-\u03b0\u03c2\u03ca-\u03ce\u0587\ufb00-\ufb06]"

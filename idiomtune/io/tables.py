@@ -12,10 +12,9 @@ import math
 import os
 import re
 import warnings
-import zipfile
 import zlib
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from itertools import chain, groupby
@@ -56,7 +55,6 @@ _TAGGED = re.compile(r"([^\t\n]+)\t(?:O|(B|I)(?:-\w+)?)\s*")  # a token and its 
 # In bytes, also for a cell: a small packed file can contain a line that fills the memory, and a quotation
 # mark that is not closed makes the rest of a file one cell.
 _MAX_LINE = 10_000_000
-_SHOWN_ROWS = 50_000  # of a spreadsheet, which takes seconds: after so many the log says how far it is
 _BATCH_ROWS = 1024  # of a Parquet file, held at a time
 csv.field_size_limit(_MAX_LINE)
 
@@ -361,16 +359,14 @@ def _read_delimited(path: Path, delimiter: str, columns: Sequence[str], problems
         for number, cells in filled:
             first_line = reader.line_num + 1
             values = dict(zip(header, cells, strict=False))
+            if any(map(str.strip, cells[1:])):
+                _check_title(path, header, number)
             if len(cells) == len(header):
-                if len(list(filter(str.strip, cells))) > 1:
-                    _check_title(path, header, number)
                 yield Row(number, values)
                 continue
             row_name = name_row(number, values, columns[0] if columns else "")
             hint = ": put a text with a comma or tab in quotation marks" * (len(cells) > len(header))
             hint = ": a cell of a TSV has neither a tab nor a line break" if delimiter == "\t" else hint
-            if len(header) == 1 < len(cells):
-                hint += "; or, if these are the names of the columns, remove the rows above"
             problems.append(f"{row_name}: has {len(cells)} fields, but the header has {len(header)}{hint}")
     except csv.Error as error:
         hint = "a quotation mark is not closed, or one within a cell is not doubled?"
@@ -391,6 +387,18 @@ def _check_separator(path: Path, header: str) -> None:
         if separator in header and all(map(str.strip, header.split(separator))):
             message = f"the header is one column, {header!r}: are its columns separated by {name}? "
             raise UserError(message + "Save the table with commas (.csv) or tabs (.tsv)", file=path)
+
+
+def _check_title(path: Path, header: Sequence[str], number: int) -> None:
+    """Raises UserError if the first row is one cell, while the row `number` has more."""
+    if header[0] and not any(header[1:]):
+        advice = (
+            f"if the names are in row {number}, remove the rows above it; otherwise give each column a name"
+        )
+        raise UserError(
+            f"the first row is {header[0]!r} alone: {advice}, and put texts with commas in quotation marks",
+            file=path,
+        )
 
 
 def _check_columns(path: Path, header: Sequence[str], required: Sequence[str]) -> None:
@@ -511,98 +519,57 @@ def _parquet(path: Path, columns: Sequence[str]) -> Iterator[Row]:
 def _spreadsheet(path: Path, columns: Sequence[str], problems: list[str]) -> Iterator[Row]:
     import openpyxl  # takes a moment
 
+    with _reading_spreadsheet(path):
+        book = saved = openpyxl.load_workbook(path)
+        every = chain.from_iterable(row for sheet in book.worksheets for row in sheet.iter_rows())
+        if any(cell.data_type == "f" for cell in every):
+            saved = openpyxl.load_workbook(path, data_only=True)
+    filled = [sheet for sheet in book.worksheets if next(_filled_rows(sheet), None)]
+    sheets = [sheet for sheet in filled if sheet.sheet_state == "visible"] or filled
+    if len(sheets) > 1:
+        names = ", ".join(repr(sheet.title) for sheet in sheets)
+        raise UserError(f"has {len(sheets)} sheets ({names}): save the one to read as .csv", file=path)
+    if len(filled) > len(sheets):
+        hidden = ", ".join(repr(sheet.title) for sheet in filled if sheet not in sheets)
+        log.warning("%s: the sheet %r is read, not what is hidden: %s", path, sheets[0].title, hidden)
+    wide = {row: cells for sheet in sheets for row, cells in _unmerge(sheet).items()}
     header: dict[int, str] = {}
-    top: dict[tuple[int, int], str] = {}  # row and column of a merged cell → its text
-    with ExitStack() as opened:
-        with _reading_spreadsheet(path):
-            # Of a formula one has the value that was saved, the other its text.
-            book, formulas = (
-                openpyxl.load_workbook(path, read_only=True, data_only=is_value) for is_value in (True, False)
-            )
-            opened.callback(book.close)
-            opened.callback(formulas.close)
-            filled = [sheet for sheet in book.worksheets if _has_rows(sheet, formulas)]
-            sheets = [sheet for sheet in filled if sheet.sheet_state == "visible"] or filled
-            first_rows, wide = _merged_cells(path, sheets[0].title) if sheets else ({}, {})
-        if len(sheets) > 1:
-            names = ", ".join(repr(sheet.title) for sheet in sheets)
-            raise UserError(f"has {len(sheets)} sheets ({names}): save the one to read as .csv", file=path)
-        if len(filled) > len(sheets):
-            names = ", ".join(repr(sheet.title) for sheet in filled if sheet not in sheets)
-            log.warning("%s: the sheet %r is read, not what is hidden: %s", path, sheets[0].title, names)
-        rows = opened.enter_context(closing(_filled_rows(sheets[0], formulas))) if sheets else iter(())
-        while True:
-            with _reading_spreadsheet(path):
-                cells = next(rows, None)
-            if cells is None:
-                return
-            number = cells[0].row
-            if not number % _SHOWN_ROWS:
-                log.info("%s: row %d of %s is read", path, number, sheets[0].max_row or "many")
-            try:
-                texts = {cell.column: _cell_text(cell) for cell in cells}
-                if unnamed := [c.coordinate for c in cells if header and c.column not in header]:
-                    _check_title(path, list(header.values()), number)
-                    raise ValueError(f"cell {unnamed[0]} has a value, but its column has no name")
-                if header and number in wide:
-                    raise ValueError(f"cells {wide[number]} are merged: write each in a cell of its own")
-            except ValueError as error:
-                problems.append(f"row {number}: {error}")
-                if not header:
-                    return
-                continue
+    for cells in chain.from_iterable(map(_filled_rows, sheets)):
+        number = cells[0].row
+        try:
+            texts = {cell.column: _cell_text(cell, saved) for cell in cells}
+            if unnamed := [c.coordinate for c in cells if header and c.column not in header]:
+                _check_title(path, list(header.values()), number)
+                raise ValueError(f"cell {unnamed[0]} has a value, but its column has no name")
+            if header and number in wide:
+                raise ValueError(f"the cells {wide[number]} are merged: write each as a cell of its own")
             if header:
-                top |= {(number, column): text for column, text in texts.items()}
-                for column in header:
-                    texts.setdefault(column, top.get((first_rows.get((number, column), 0), column), ""))
-                yield Row(number, {name: texts[column] for column, name in header.items()})
-            else:
-                header = texts
-                _check_columns(path, list(header.values()), columns)
+                yield Row(number, {name: texts.get(column, "") for column, name in header.items()})
+        except ValueError as error:
+            problems.append(f"row {number}: {error}")
+            if not header:
+                return
+        if not header:
+            header = texts
+            _check_columns(path, list(header.values()), columns)
 
 
-def _merged_cells(path: Path, title: str) -> tuple[dict[tuple[int, int], int], dict[int, str]]:
-    """Row and column of each merged cell below the first → the first row; row → cells merged across it."""
-    import openpyxl
-
-    first_rows: dict[tuple[int, int], int] = {}
+def _unmerge(sheet: Any) -> dict[int, str]:
+    """Write merged cells into each of their rows; return those that are merged across columns, by row."""
     wide: dict[int, str] = {}
-    with zipfile.ZipFile(path) as archive:
-        sheets = [archive.open(name) for name in archive.namelist() if name.startswith("xl/worksheets/")]
-        parts = (part for sheet in sheets for part in iter(partial(sheet.read, _MAX_LINE), b""))
-        has_merged = any(b"mergeCell" in part for part in parts)
-    # Only a complete sheet has them, which takes memory.
-    for cells in openpyxl.load_workbook(path)[title].merged_cells.ranges if has_merged else ():
-        rows = range(cells.min_row, cells.max_row + 1)
-        first_rows |= {(row, cells.min_col): cells.min_row for row in rows[1:]}
-        wide |= dict.fromkeys(rows if cells.max_col > cells.min_col else (), cells.coord)
-    return first_rows, wide
+    for cells in list(sheet.merged_cells.ranges):
+        rows, value = range(cells.min_row, cells.max_row + 1), sheet.cell(cells.min_row, cells.min_col).value
+        sheet.unmerge_cells(str(cells))
+        for row in rows:
+            sheet.cell(row, cells.min_col, value)
+        wide |= dict.fromkeys(rows if cells.max_col > cells.min_col else (), str(cells))
+    return wide
 
 
-def _check_title(path: Path, header: Sequence[str], number: int) -> None:
-    """Raises UserError if the first row has a title alone, and the row `number` more cells."""
-    if header[0] and not any(header[1:]):
-        problem = (
-            f"the first row has one cell, {header[0]!r}, and row {number} has more: if the names are in "
-        )
-        raise UserError(f"{problem}row {number}, remove the rows above it", file=path)
-
-
-def _filled_rows(sheet: Any, formulas: Any) -> Generator[list[Any]]:
-    """The non-empty cells of each non-empty row, one row at a time."""
-    with closing(sheet.iter_rows()) as rows, closing(formulas[sheet.title].iter_rows()) as others:
-        for row, of_formulas in zip(rows, others, strict=True):
-            if cells := [
-                cell
-                for cell, formula in zip(row, of_formulas, strict=True)
-                if cell.value is not None or (formula.value is not None and cell.data_type == "n")
-            ]:
-                yield cells
-
-
-def _has_rows(sheet: Any, formulas: Any) -> bool:
-    with closing(_filled_rows(sheet, formulas)) as rows:
-        return next(rows, None) is not None
+def _filled_rows(sheet: Any) -> Iterator[list[Any]]:
+    """The non-empty cells of each non-empty row."""
+    rows = ([cell for cell in row if cell.value is not None] for row in sheet.iter_rows())
+    return filter(None, rows)
 
 
 @contextmanager
@@ -615,9 +582,12 @@ def _reading_spreadsheet(path: Path) -> Iterator[None]:
         raise UserError(message, file=path) from None
 
 
-def _cell_text(cell: Any) -> str:
-    """A cell as CSV has it. Raises ValueError, with the cell's address."""
+def _cell_text(cell: Any, saved: Any) -> str:
+    """A cell as CSV has it, of a formula the value in the book `saved`. Raises ValueError with its address."""
     value = cell.value
+    if cell.data_type == "f":
+        cell = saved[cell.parent.title][cell.coordinate]
+        value = "" if cell.data_type == "str" and cell.value is None else cell.value
     if value is None:
         advice = "open the file in a spreadsheet program and save it"
         raise ValueError(f"cell {cell.coordinate} has a formula whose value was not saved: {advice}")

@@ -5,7 +5,6 @@ import gzip
 import io
 import itertools
 import json
-import logging
 import re
 import tracemalloc
 from collections.abc import Sequence
@@ -28,6 +27,7 @@ ROWS = [
     {"id": "b", "text": "caf\u00e9\ttable"},
     {"id": "c", "text": ""},
 ]
+Log = pytest.LogCaptureFixture
 LONG = b"b" * 10_000_001
 
 
@@ -253,15 +253,53 @@ def test_whatever_bytes_there_are(tmp_path: Path, name: str) -> None:
     fuzz(damaged_bytes(content_of(name)), tried)
 
 
-def test_a_long_spreadsheet_says_how_far_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def sheet(*rows: Sequence[Any], merged: Sequence[str] = (), hidden: Sequence[Any] = ()) -> bytes:
+    book, out = openpyxl.load_workbook(io.BytesIO(workbook(rows))), io.BytesIO()
+    for cells in merged:
+        book.active.merge_cells(cells)
+    if hidden:
+        other = book.create_sheet("notes")
+        other.append(hidden)
+        other.sheet_state = "hidden"
+    book.save(out)
+    return out.getvalue()
+
+
+NAMES, A, B = ("id", "text"), ("a", "x"), ("b", "y")
+
+
+@pytest.mark.parametrize(
+    ("content", "rows"),
+    [
+        (sheet(NAMES, ("a", "x"), (None, "y"), ("b", "z"), merged=["A2:A3"]), ["ax", "ay", "bz"]),
+        (sheet(NAMES, ("a", "x"), ("b", None), ("c", None), merged=["B2:B4"]), ["ax", "bx", "cx"]),
+        (sheet([], [], NAMES, ("a", "x"), [], (None, "y"), merged=["A4:A6"]), ["ax", "a", "ay"]),
+        (sheet(NAMES, A, hidden=["c", "z"]), ["ax"]),
+    ],
+)
+def test_merged_cells_hold_for_their_rows(
+    tmp_path: Path, content: bytes, rows: list[str], caplog: Log
 ) -> None:
-    """It is read row by row: the first is there before the last is looked at."""
-    monkeypatch.setattr("idiomtune.io.tables._SHOWN_ROWS", 10)
+    """Also below blank rows; a hidden sheet is not read, and named."""
     path = tmp_path / "t.xlsx"
-    path.write_bytes(workbook([("id", "text"), *((i, f"text {i}") for i in range(30))]))
-    rows = read_rows(path)
-    assert next(rows).values == {"id": "0", "text": "text 0"}
-    with caplog.at_level(logging.INFO):
-        assert len(list(rows)) == 29
-    assert [record.args[1] for record in caplog.records if record.args] == [10, 20, 30]  # type: ignore[index]
+    path.write_bytes(content)
+    assert ["".join(row.values.values()) for row in read_rows(path)] == rows
+    assert bool(caplog.text) == ("'notes'" in caplog.text) == (len(rows) == 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "parts"),
+    [
+        ("t.xlsx", sheet(["Our terms"], [], NAMES, A, merged=["A1:B1"]), ["'Our terms'", "row 3"]),
+        ("t.xlsx", sheet(["Our terms"], ["of 2026"], NAMES, A), ["'Our terms'", "row 3"]),
+        ("t.csv", b"Our terms\nid,text\na,x\n", ["'Our terms'", "row 2"]),
+        ("t.csv", b"Our terms,,\n,,\nid,text,n\na,x,1\n", ["'Our terms'", "row 3"]),
+        ("t.xlsx", sheet(NAMES, A, ["Food"], B, merged=["A3:B3"]), ["row 3", "A3:B3"]),
+        ("t.xlsx", sheet(NAMES, ("a", '=CONCATENATE("x","y")'), B), ["row 2", "B2", "formula"]),
+        ("t.xlsx", sheet(NAMES, ("=A1", "=B1")), ["row 2", "A2", "formula"]),
+    ],
+)
+def test_cells_that_are_no_row_are_named(tmp_path: Path, name: str, content: bytes, parts: list[str]) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    refused(lambda: list(read_rows(path)), str(path), *parts)
