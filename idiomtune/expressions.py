@@ -510,24 +510,19 @@ class ExpressionIndex:
 
     def __init__(self, expressions: Iterable[str], forms: Forms = MappingProxyType({})) -> None:
         # There may be 100,000: an expression is looked at where a text has the rarest of its words.
-        self._expressions = list(dict.fromkeys(expressions))
-        self._forms = {name: tuple(of_name) for name in self._expressions if (of_name := forms.get(name))}
-        folded = list(map(fold, self._expressions))
-        self._keys = [
-            (key, tuple(map(fold, self._forms.get(name, ()))))
-            for key, name in zip(folded, self._expressions, strict=True)
-        ]
-        pairs = zip(folded, self._expressions, strict=True)
-        self._unspaced = {key: name for key, name in pairs if _UNSPACED.search(key)}
-        longest_first = map(re.escape, sorted(self._unspaced, key=len, reverse=True))
-        self._unspaced_pattern = re.compile("|".join(longest_first))
-        split = [_split(key) for key in folded]
+        self._names = {fold(name): name for name in reversed(list(expressions))}  # folded → as it is listed
+        self._expressions = list(reversed(self._names))
+        named = ((key, forms.get(self._names[key])) for key in self._expressions)
+        self._forms = {key: tuple(map(fold, of_name)) for key, of_name in named if of_name}
+        unspaced = sorted(filter(_UNSPACED.search, self._expressions), key=len, reverse=True)
+        self._unspaced = re.compile("|".join(map(re.escape, unspaced))) if unspaced else None
+        split = [_split(name) for name in self._expressions]
         counts = Counter(piece for words in split for piece, _ in _pieces(words))
         # Numbers of expressions by the letters that a word of theirs may begin with; by neighbouring words.
         self._by_letters: dict[str, list[int]] = {}
         self._by_words: dict[tuple[_Base, ...], list[int]] = {}
         self._bases: dict[str, set[_Base]] = {}  # form → of which words
-        for number, ((name, of_name), words) in enumerate(zip(self._keys, split, strict=True)):
+        for number, (name, words) in enumerate(zip(self._expressions, split, strict=True)):
             positions = list(range(len(words)))
             if not words or _MAYBE_PLACEHOLDER.search(name):
                 expression_words(name)  # refuses what is no expression
@@ -541,8 +536,8 @@ class ExpressionIndex:
             )
             piece: tuple[str, ...] = (words[first],)
             fixed = {position for position in positions if words[position].isalpha()}
-            if of_name or first not in fixed:
-                for run in _beginnings(_forms_at(words, first, of_name))[0]:
+            if name in self._forms or first not in fixed:
+                for run in _beginnings(_forms_at(words, first, self._forms.get(name, ())))[0]:
                     self._by_letters.setdefault(run, []).append(number)
                 continue
             if counts[piece] > _CROWDED:
@@ -562,7 +557,8 @@ class ExpressionIndex:
 
     def __reduce__(self) -> tuple[type[ExpressionIndex], tuple[list[str], dict[str, tuple[str, ...]]]]:
         """For pickles and copies: without caches."""
-        return type(self), (self._expressions, self._forms)
+        names = [self._names[key] for key in self._expressions]
+        return type(self), (names, {self._names[key]: of_name for key, of_name in self._forms.items()})
 
     def find(self, text: str) -> Sequence[tuple[int, int, str]]:
         """(start, end, expression) of all occurrences, from left to right, without overlaps."""
@@ -570,8 +566,9 @@ class ExpressionIndex:
 
     def _find(self, text: str) -> list[tuple[int, int, str]]:
         folded, edits = _fold_text(text)
-        matches = [(runs[0][0], runs[-1][1], name) for runs, name in self._matches(folded, 0, len(folded))]
-        return [(*move_span((start, end), edits), name) for start, end, name in matches]
+        matches = self._matches(folded, 0, len(folded))
+        spans = [(move_span((runs[0][0], runs[-1][1]), edits), key) for runs, key in matches]
+        return [(*span, self._names[key]) for span, key in spans]
 
     def find_runs(self, text: str) -> Sequence[tuple[list[tuple[int, int]], str]]:
         """(runs, expression) in the same order, with a run (start, end) for each stretch of fixed words.
@@ -584,7 +581,7 @@ class ExpressionIndex:
     def _find_runs(self, text: str) -> list[tuple[list[Span], str]]:
         folded, edits = _fold_text(text)
         matches = self._runs(folded, 0, len(folded))
-        return [([move_span(run, edits) for run in runs], name) for runs, name in matches]
+        return [([move_span(run, edits) for run in runs], self._names[key]) for runs, key in matches]
 
     def _runs(self, text: str, start: int, end: int) -> list[tuple[list[tuple[int, int]], str]]:
         pieces: list[tuple[list[tuple[int, int]], str]] = []
@@ -596,9 +593,9 @@ class ExpressionIndex:
 
     def inside(self, expression: str) -> list[str]:
         """The other expressions within one of them."""
-        folded = fold(expression)
-        matches = self._matches(folded, 0, len(folded), skip=expression)
-        return list(dict.fromkeys(other for _, other in matches))
+        key = fold(expression)
+        matches = self._matches(key, 0, len(key), skip=key)
+        return list(dict.fromkeys(self._names[other] for _, other in matches))
 
     def _matches(
         self, text: str, start: int, end: int, *, skip: str | None = None
@@ -609,11 +606,10 @@ class ExpressionIndex:
             excluding: an expression to skip.
         """
         matches = self._matches_of_words(text, start, end, skip)
-        if not self._unspaced:
+        if self._unspaced is None:
             yield from matches
             return
-        unspaced = [(m, self._unspaced[m[0]]) for m in self._unspaced_pattern.finditer(text, start, end)]
-        pieces = [([m.span()], name) for m, name in unspaced if name != skip]
+        pieces = [([m.span()], m.group()) for m in self._unspaced.finditer(text, start, end) if m[0] != skip]
         after = start
         for runs, name in sorted([*matches, *pieces], key=lambda match: (match[0][0][0], -match[0][-1][1])):
             if runs[0][0] >= after:
@@ -641,7 +637,7 @@ class ExpressionIndex:
         for number in dict.fromkeys(having):
             if self._expressions[number] == skip:
                 continue
-            beginnings, further, _ = _landmarks(*self._keys[number])
+            beginnings, further, _ = _landmarks(*self._key(number))
             words = iter([word for word, *_ in text_words])
             # In their order: no pattern is compiled for others.
             if all(any(word in letters for word in words) for letters in further):
@@ -665,10 +661,10 @@ class ExpressionIndex:
         self, number: int, text: str, words: list[tuple[str, int, int]], position: int, lead: int, end: int
     ) -> list[Span] | None:
         """The runs of an expression that begins with a word of a text, or with the signs before it."""
-        _, further, is_plain = _landmarks(*self._keys[number])
+        _, further, is_plain = _landmarks(*self._key(number))
         (_, first, last), *others = words[position : position + 1 + len(further)]
         if not is_plain:
-            match = expression_pattern(*self._keys[number]).match(text, first - lead, end)
+            match = expression_pattern(*self._key(number)).match(text, first - lead, end)
             return match and [match.span(group) for group in range(1, len(match.groups()) + 1)]
         # Without its pattern, which takes a millisecond to compile.
         if len(others) < len(further) or text[first - 1 : first] == "\u02bc":
@@ -678,6 +674,10 @@ class ExpressionIndex:
                 return None
             last = stop
         return None if text[last : min(last + 1, end)] == "\u02bc" else [(first, last)]
+
+    def _key(self, number: int) -> tuple[str, tuple[str, ...]]:
+        name = self._expressions[number]
+        return name, self._forms.get(name, ())
 
 
 def _pieces(words: Sequence[str]) -> Iterator[tuple[tuple[str, ...], int]]:
@@ -766,6 +766,33 @@ def move_span(span: Span, edits: Sequence[Edit]) -> Span:
         elif edit.start < last:
             new_last = edit.new_end
     return new_first, new_last
+
+
+_INSERTED = re.compile(r"\b(an?|the)\s+([^\W\d_]+(?:-[^\W\d_]+)*)\s+(?=([^\W\d_]))", re.IGNORECASE)
+
+
+def find_with_adjectives(index: ExpressionIndex, text: str) -> Iterator[tuple[int, int, str]]:
+    """Verbs and objects with a word between article and noun: "take a big haircut" has "take a haircut".
+
+    Only expressions whose second word is an article are looked for, and no function word is passed over.
+    """
+    for match in _INSERTED.finditer(text):
+        article, inserted, letter = map(str.lower, match.groups())
+        if inserted in FUNCTION_WORDS:
+            continue
+        if article != "the":
+            article = "an" if letter in "aeiou" else "a"
+        bare, (edit,) = rewrite(text, [(*match.span(), f"{article} ")])
+        for start, end, name in index.find(bare):
+            verb, *others = plain_expression(name).split()
+            is_verb = verb in _VERB_FORMS or verb not in FUNCTION_WORDS
+            if (
+                start < edit.new_start
+                and edit.new_end < end
+                and is_verb
+                and {*others[:1]} & {"a", "an", "the"}
+            ):
+                yield start, end + match.end() - edit.new_end, name
 
 
 def is_among(idiom: str, others: Iterable[str]) -> bool:

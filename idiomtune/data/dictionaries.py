@@ -12,12 +12,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from idiomtune.data.notation import read_printed, split_senses
 from idiomtune.data.sources import download
 from idiomtune.data.user.forms import GLOSSARY
 from idiomtune.data.user.source import Source
@@ -312,7 +313,7 @@ def read_tables(
     for source in sources:
         name = source.name + (f"@{source.revision}" if source.revision else "")
 
-        def entry_of(record: UserRecord, name: str = name) -> DictionaryEntry | None:
+        def entries_of(record: UserRecord, name: str = name) -> list[DictionaryEntry]:
             try:
                 pos, forms, own_source, own_licence = (
                     record.optional_text(role) or ""
@@ -320,9 +321,13 @@ def read_tables(
                 )
                 of_row = tuple(filter(None, map(str.strip, forms.split(";"))))
                 facts = own_source or name, own_licence or licence
-                return DictionaryEntry(record.text("expression"), record.text("meaning"), pos, of_row, *facts)
+                return [
+                    DictionaryEntry(form, sense, pos, of_row, *facts)
+                    for form in read_printed(record.text("expression")).forms
+                    for sense in split_senses(record.text("meaning"))
+                ]
             except FieldError as error:
                 report(name, f"row {record.number}", str(error))
-                return None
+                return []
 
-        yield from filter(None, UserTable(source, [GLOSSARY], columns, "columns").read(entry_of))
+        yield from chain.from_iterable(UserTable(source, [GLOSSARY], columns, "columns").read(entries_of))

@@ -3,7 +3,7 @@
 :func:`clean_text` removes HTML and signs that nobody sees. `to pull sb's leg (informal)` is read as
 `pull someone's leg`. What words and signs mean is in `notation.tsv`, by language: what stands for a phrase,
 an owner or a reflexive pronoun; labels in brackets; what begins an example; the words after which `to` and
-`be` are parts of an expression. The names of HTML's tags are there too.
+`be` are parts of an expression.
 """
 
 from __future__ import annotations
@@ -44,26 +44,23 @@ _ESCAPE = re.compile(r"\\[nrt]")
 _OTHER_ESCAPE = re.compile(
     r"""\\(?![nrt"'\\/])|\b[A-Za-z]:\\|\\(?:n(?:u|eq?|abla|ot)|t(?:heta|imes|ext\w*|au|o)|r(?:ho|m))\b"""
 )
-_ATTRIBUTES = r"""(?:\s+[\w:.-]+\s*=\s*(?:"[^"]*"|'[^']*'|[^\s"'<>]+))*\s*/?"""
+# Tags whose names HTML has: those that divide lines, and others.
+_BREAKS = """audio blockquote body br center dd div dl dt figure h1 h2 h3 h4 h5 h6 hr html img li ol p pre
+    section table tbody td tfoot th thead tr ul video"""
+_INLINE = """a abbr acronym b bdi bdo big cite code del em font i iframe ins kbd link meta q ruby s samp small
+    span strike strong sub sup tt u var wbr"""
+_ATTRIBUTES = r"""(?:\s+[\w:.-]+\s*=\s*(?:"[^"]*"|'[^']*'|[^\s"'<>]+))*"""
+_TAG = re.compile(rf"</?({'|'.join([*_BREAKS.split(), *_INLINE.split()])}){_ATTRIBUTES}\s*/?>", re.IGNORECASE)
 _REMOVED = [  # what stands for each
     (re.compile(r"<!--.*?-->|<(script|style|rt|rp)\b[^<>]*>.*?</\1>", re.DOTALL | re.IGNORECASE), ""),
     (re.compile(r"\[(?:sound|anki:\w+):[^\]]*\]"), ""),
     (re.compile(r"\{\{c\d+::(.*?)(?:::[^{}]*)?\}\}"), r"\1"),  # Anki's gaps
-    (re.compile(r"\[\[(?:[^\[\]|]*\|)?([^\[\]|]+)\]\]"), r"\1"),  # links of a wiki
+    (re.compile(r"(?<!\w)\[\[(?:[^\[\]|]*\|)?([^\[\]|]+)\]\]"), r"\1"),  # links of a wiki
     (
         re.compile(r"\[(b|i|u|s|c|m|p|ex|com|trn|sub|sup|url|color)\d?(?:[= ][^\]]*)?\](.*?)\[/\1\]"),
         r"\2",
     ),
 ]
-
-
-@cache
-def _tags() -> list[tuple[re.Pattern[str], str]]:
-    """The tags of HTML that are known, and what stands for each: a line break, or nothing."""
-    rows = (line.split("\t") for line in _TABLE.read_text(encoding="utf-8").splitlines())
-    names = {kind: "|".join(printed.split()) for language, kind, printed, *_ in rows if language == "html"}
-    tags = {kind: rf"</?(?:{names[kind]}){_ATTRIBUTES}>" for kind in ("line", "inline")}
-    return [(re.compile(tags["line"], re.IGNORECASE), "\n"), (re.compile(tags["inline"], re.IGNORECASE), "")]
 
 
 def clean_text(text: str) -> str:
@@ -82,7 +79,8 @@ def clean_text(text: str) -> str:
     while _SIGNS.search(bare):
         before = bare
         bare = _ENTITY.sub(lambda match: unescape(match[0]).replace("\xa0", " "), bare)
-        for pattern, new in [*_REMOVED, *_tags()]:
+        bare = _TAG.sub(lambda match: "\n" if match[1].lower() in _BREAKS.split() else "", bare)
+        for pattern, new in _REMOVED:
             bare = pattern.sub(new, bare)
         if not _OTHER_ESCAPE.search(bare):
             bare = _ESCAPE.sub(lambda match: "\n" if match[0] == r"\n" else " ", bare)
@@ -148,7 +146,7 @@ def _notation() -> _Notation:
             examples.update(words)
         elif kind in ("citation", "copula"):
             follows[printed] = frozenset(read[0].split())
-        elif language != "html":
+        else:
             placeholders |= dict.fromkeys(words, read[0])
             foreign.update(words if language != "en" else ())
     return _Notation(placeholders, frozenset(foreign), frozenset(labels), frozenset(examples), follows)

@@ -35,6 +35,7 @@ from idiomtune.expressions import (
     Span,
     expression_words,
     find_nested,
+    find_with_adjectives,
     move_span,
     plain_expression,
     rewrite,
@@ -166,6 +167,10 @@ class Meanings:
     def find(self, text: str) -> Sequence[tuple[int, int, str]]:
         """(start, end, expression) of those in a text."""
         return self._index.find(text)
+
+    def find_all(self, text: str) -> list[tuple[int, int, str]]:
+        """As :meth:`find`, and those with an adjective put into them."""
+        return sorted({*self.find(text), *find_with_adjectives(self._index, text)})
 
     @cached_property
     def _index(self) -> ExpressionIndex:
@@ -461,7 +466,7 @@ def _entries(
         if meaning and not any(map(str.isalnum, meaning)):
             raise record.error("meaning", f"{_one_line(meaning)!r} contains no letter or digit")
         senses = [_one_line(sense) for sense in split_senses(meaning)]
-        if _num_letters(meaning) > sum(map(_num_letters, senses)):
+        if sum(map(str.isalpha, meaning)) > sum(map(str.isalpha, "".join(senses))):
             shortened.append(expression)
         literal, forms = _literal(record), _forms(record)
         return [
@@ -501,10 +506,6 @@ def _one_line(text: str) -> str:
 def _has_content(expression: str) -> bool:
     """Whether an expression has a letter or digit, and is more than a function word."""
     return any(c.isalnum() for c in expression) and plain_expression(expression) not in FUNCTION_WORDS
-
-
-def _num_letters(text: str) -> int:
-    return sum(map(str.isalpha, text))
 
 
 def _rows_of_terms(path: Path) -> Iterator[Row] | None:

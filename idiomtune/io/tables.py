@@ -445,10 +445,11 @@ def _read_tagged(path: Path, problems: list[str]) -> Iterator[Row]:
 
 def _json_lines(path: Path, problems: list[str]) -> Iterator[Row]:
     filled = ((number, line) for number, line in enumerate(text_lines_of(path), 1) if line.strip())
+    if _suffix(path) == ".json" and (document := _json_document(path)):
+        filled = ((number, json.dumps(record)) for number, record in enumerate(document, 1))
     for index, (number, line) in enumerate(filled):
-        if index == 0 and _begins_document(line, path):
-            yield from _json_document(path)
-            return
+        if index == 0 and line.lstrip().startswith("["):
+            raise UserError("is a list in JSON, not an object in each line: name it .json", file=path)
         try:
             yield Row(number, _object(parse_json(line), line))
         except json.JSONDecodeError as error:
@@ -457,26 +458,18 @@ def _json_lines(path: Path, problems: list[str]) -> Iterator[Row]:
             problems.append(f"line {number}: {error}")
 
 
-def _json_document(path: Path) -> Iterator[Row]:
-    """The objects of a list, or the rows of columns; another object is one row."""
+def _json_document(path: Path) -> list[Any]:
+    """The rows of a file that is one list, or one object of columns; none of JSON lines."""
     try:
-        content = parse_json("".join(text_lines_of(path)))
-        records = content if isinstance(content, list) else _rows_of_columns(content) or [content]
-        yield from (Row(number, _object(record, "\\")) for number, record in enumerate(records, 1))
+        content = parse_json(text := "".join(text_lines_of(path)))
     except json.JSONDecodeError as error:
-        position = f"line {error.lineno}, column {error.colno}"
-        raise UserError(f"not valid JSON: {error.msg}", file=path, row=position) from None
-    except ValueError as error:
-        raise UserError(f"in a list of rows, {error}", file=path) from None
-
-
-def _begins_document(line: str, path: Path) -> bool:
-    """Whether a file's first line begins a list or an object that is the whole file."""
-    try:
-        content = parse_json(line)
-    except ValueError:
-        return line.lstrip().startswith("[") or _suffix(path) == ".json"
-    return isinstance(content, list) or bool(_rows_of_columns(content))
+        if text.lstrip().startswith("["):
+            position = f"line {error.lineno}, column {error.colno}"
+            raise UserError(f"not valid JSON: {error.msg}", file=path, row=position) from None
+        return []
+    except ValueError:  # of a line, which is then named
+        return []
+    return content if isinstance(content, list) else _rows_of_columns(content) or [content]
 
 
 def _rows_of_columns(data: Any) -> list[dict[str, Any]]:
@@ -583,7 +576,7 @@ def _reading_spreadsheet(path: Path) -> Iterator[None]:
 
 
 def _cell_text(cell: Any, saved: Any) -> str:
-    """A cell as CSV has it, of a formula the value in the book `saved`. Raises ValueError with its address."""
+    """A cell as CSV has it, of a formula the value in `saved`. Raises ValueError with the address."""
     value = cell.value
     if cell.data_type == "f":
         cell = saved[cell.parent.title][cell.coordinate]

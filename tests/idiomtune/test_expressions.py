@@ -19,6 +19,7 @@ from idiomtune.expressions import (
     expression_words,
     find_expression,
     find_nested,
+    find_with_adjectives,
     has_placeholder,
     inflections,
     move_span,
@@ -152,6 +153,35 @@ def test_of_several_expressions_the_first_and_there_the_longest_counts() -> None
     # A form with an apostrophe beside one without.
     index = ExpressionIndex(["cant win"], {"cant win": ["can't win"]})
     assert index.find("You can't win, you cant win.") == [(4, 13, "cant win"), (19, 27, "cant win")]
+
+
+ADJECTIVES = {
+    "take a haircut": [
+        "They [took a big haircut].",
+        "to [take an enormous\n haircut]",
+        "take a really big haircut",
+    ],
+    "break the ice": [
+        "He [broke the paper-thin ice].",
+        "broke all the ice",
+        "broke the news. Ice",
+        "broke the very ice",
+    ],
+    "have an axe to grind": ["She [has a political axe to grind]."],
+    "kick the bucket": ["kick the ball, bucket", "kick the dog and bucket", "the bucket was kicked"],
+    "a bird in the hand": ["a bird in the left hand"],
+    "all the rage": ["all the mad rage"],
+}
+
+
+def test_a_word_may_stand_between_article_and_object() -> None:
+    index = ExpressionIndex(ADJECTIVES)
+    for expression, texts in ADJECTIVES.items():
+        for marked in texts:
+            text = marked.replace("[", "").replace("]", "")
+            span = [(marked.index("["), marked.index("]") - 1, expression)] if "[" in marked else []
+            assert list(find_with_adjectives(index, text)) == span
+            assert index.find(text) == []
 
 
 FORMS = {"perder o barco": ["perdeu o barco", "perdi o barco"], "ins Gras bei\u00dfen": ["biss ins Gras"]}

@@ -11,7 +11,9 @@ import pytest
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import first_clause, read_glossary
 from idiomtune.expressions import ExpressionIndex, find_expression
+from idiomtune.hub.model_card import learned_card
 from idiomtune.io.files import fingerprint
+from idiomtune.io.tables import inputs_in, write_tables
 
 
 def written(path: Path, *rows: str, header: str = "expression,meaning") -> Path:
@@ -154,3 +156,48 @@ def test_a_misspelled_column_is_named(tmp_path: Path, caplog: pytest.LogCaptureF
     read_glossary([written(tmp_path / "g.csv", "a b,x,CC0", header="expression,meaning,licenc")])
     assert "licenc'" in caplog.text
     assert "g.csv" in caplog.text
+
+
+TERMS = {"break the ice": ["relax"], "tie the knot": ["marry"]}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"break the ice": "relax", "tie the knot": "marry"}',
+        '{"break the ice": ["relax"],\n "tie the knot": "marry"}',
+        '[{"term": "break the ice", "gloss": "relax"},\n{"term": "tie the knot", "gloss": "marry"}]',
+        '{"phrase": ["break the ice", "tie the knot"], "gloss": ["relax", "marry"]}',
+        '{"idiom": {"0": "break the ice", "1": "tie the knot"}, "sense": {"0": "relax", "1": "marry"}}',
+    ],
+)
+def test_a_json_glossary_is_read_from_a_file_and_from_memory(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "g.json"
+    path.write_text(content, encoding="utf-8")
+    assert read_glossary([path]).senses == TERMS
+    with inputs_in(tmp_path):
+        (table,) = write_tables(json.loads(content), "glossary")
+    assert read_glossary([Path(table)]).senses == TERMS
+
+
+def test_a_function_word_is_no_expression(tmp_path: Path) -> None:
+    """Every text would have it; of several words they may be one."""
+    rows = ("the,article", "\u2026,dots", "It,she", "let alone,even less", "break the ice,relax")
+    glossary = read_glossary([written(tmp_path / "g.csv", *rows)])
+    assert list(glossary.senses) == ["let alone", "break the ice"]
+    assert sum("'the', '\u2026', 'It'" in note for note in glossary.notes) == 1
+
+
+def test_what_is_left_out_of_meanings_is_said(tmp_path: Path) -> None:
+    rows = (
+        r"break the ice|broke the ice,(idiom)\nto make people relax\n2. to begin",
+        "tie the knot,1. marry",
+    )
+    glossary = read_glossary([written(tmp_path / "g.csv", *rows)])
+    assert glossary.senses["broke the ice"] == ["to make people relax", "to begin"]
+    assert [("break the ice" in n, "tie the knot" in n) for n in glossary.notes if "labels" in n] == [
+        (True, False)
+    ]
+    card = learned_card({"path": "minilm"}, glossary)
+    assert "to make people relax" in card
+    assert "to begin" not in card, "the first meaning is the one that is read"
