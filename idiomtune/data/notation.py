@@ -27,7 +27,7 @@ _NUMBERED_LINE = re.compile(r"\n(?:\(?\d{1,2}[.)]|[①-⑳])\s+")
 _ALTERNATIVES = re.compile(r"\s+[/|]\s+|(?<=\w)\|(?=\w)|\s*[;\n]\s*")
 _PRONOUN = re.compile(r"\b(?:pron|pronoun|poss|possessive|one's|someone's)\b", re.IGNORECASE)
 _GAP = re.compile(r"\s*(?:\.\.\.|…|~)\s*")
-_UNREAD = re.compile(r"[\[\](){}<>|~*=]|\.\.\.|…|(?<=\w\w)/(?=\w\w)")
+_UNREAD = re.compile(r"[\[\](){}<>|~*=]|\.\.\.|…|(?<=\w\w)/(?=\w\w)|\b(\w{3,}), .*\b\1$")
 
 
 # ---------------------------------------------------------------- markup

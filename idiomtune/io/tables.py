@@ -139,18 +139,16 @@ def write_texts(data: Any, option: str, *, takes_rows: bool) -> str:
 
 def rows_of(data: Any, option: str) -> list[dict[str, Any]]:
     """The rows of data in memory, with the values that JSON has. Raises as :func:`write_table`."""
-    records: Any = _rows_of_columns(data)
+    records: Any = _rows_of_columns(data, option)
     is_glossary = isinstance(data, Mapping) and not records and not data.keys() & {"expression", "meaning"}
-    if records:
-        pass
-    elif is_glossary:
+    if is_glossary:
         records = [
             {"expression": expression, "meaning": "" if sense is None else sense}
             for expression, meaning in data.items()
             for sense in (meaning if isinstance(meaning, list | tuple) else [meaning]) or [""]
         ]
     elif isinstance(data, Mapping):
-        records = [data]
+        records = records or [data]
     elif hasattr(data, "to_dicts"):  # polars
         records = data.to_dicts()
     elif hasattr(data, "to_list") and hasattr(data, "column_names"):  # datasets
@@ -359,7 +357,7 @@ def _read_delimited(path: Path, delimiter: str, columns: Sequence[str], problems
         for number, cells in filled:
             first_line = reader.line_num + 1
             values = dict(zip(header, cells, strict=False))
-            if any(map(str.strip, cells[1:])):
+            if not any(header[1:]) and any(map(str.strip, cells[1:])):
                 _check_title(path, header, number)
             if len(cells) == len(header):
                 yield Row(number, values)
@@ -469,16 +467,20 @@ def _json_document(path: Path) -> list[Any]:
         return []
     except ValueError:  # of a line, which is then named
         return []
-    return content if isinstance(content, list) else _rows_of_columns(content) or [content]
+    return content if isinstance(content, list) else _rows_of_columns(content, str(path)) or [content]
 
 
-def _rows_of_columns(data: Any) -> list[dict[str, Any]]:
+def _rows_of_columns(data: Any, option: str) -> list[dict[str, Any]]:
     """The rows of `{"expression": […], "meaning": […]}`, or of `{"expression": {"0": …}, …}`; else none."""
     if not isinstance(data, Mapping) or not data.keys() & _COLUMNS:
         return []
     columns = [list(value.values()) if isinstance(value, Mapping) else value for value in data.values()]
-    is_table = all(isinstance(column, list | tuple) and len(column) == len(columns[0]) for column in columns)
-    return [dict(zip(data, row, strict=True)) for row in zip(*columns, strict=True)] if is_table else []
+    if not all(isinstance(column, list | tuple) for column in columns):
+        return []
+    lengths = dict(zip(data, map(len, columns), strict=True))
+    if len({*lengths.values()}) > 1:
+        raise UserError(f"the columns have different numbers of values: {lengths}", option=option)
+    return [dict(zip(data, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def _object(values: Any, text: str) -> dict[str, Any]:

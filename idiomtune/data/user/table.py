@@ -157,6 +157,7 @@ class UserRecord:
         if title is not None and not self.has(role):
             return title, self._span(title, span)
         before = "" if title is None else f"{title} "
+        ends: Span | None
         if self.has(f"{span}_start") or (self.has(span) and _ENDS.fullmatch(str(self.cell(span)))):
             raw = self._raw_text(role)  # whose characters are counted
             start, end = self._span(raw, span) or (0, 0)

@@ -55,6 +55,8 @@ def test_an_expression_is_read_as_it_is_meant(printed: str) -> None:
 
 def test_what_is_not_understood_is_named() -> None:
     assert read_printed("A > B").unread == ">"
+    assert "river" in read_printed("sell down the river, sell someone down the river").unread
+    assert not read_printed("easy come, easy go").unread
     assert not read_printed("break the ice").unread
 
 

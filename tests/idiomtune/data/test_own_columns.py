@@ -266,6 +266,15 @@ def test_markup_is_removed_and_said_once(tmp_path: Path, text: str, caplog: Log)
     assert [record.getMessage().count("12 rows, the first row 2") for record in caplog.records] == [1]
 
 
+def test_offsets_count_the_characters_of_the_file(tmp_path: Path) -> None:
+    """Markup is removed before, in and after a span, which stays on its words."""
+    text = "<p>He&nbsp;<i>bro\u00adke&nbsp;the</i> ice&#33;</p> {}"
+    store = load(tmp_path, sentences(text, **ends(14, 33))).train.store
+    assert text[14:33] == "bro\u00adke&nbsp;the</i>"
+    assert {store.read_text(i)[slice(*(store.span(i) or (0, 0)))] for i in range(NUM)} == {"broke the"}
+    assert store.read_text(0).startswith("He broke the ice!")
+
+
 @pytest.mark.parametrize(("rows", "warning"), NOTICED)
 def test_what_may_be_misread_is_warned_of_and_stays(
     tmp_path: Path, rows: dict[str, Sequence[Any]], warning: str, caplog: Log

@@ -14,6 +14,7 @@ from idiomtune.expressions import ExpressionIndex, find_expression
 from idiomtune.hub.model_card import learned_card
 from idiomtune.io.files import fingerprint
 from idiomtune.io.tables import inputs_in, write_tables
+from tests.programs import refused
 
 
 def written(path: Path, *rows: str, header: str = "expression,meaning") -> Path:
@@ -178,6 +179,12 @@ def test_a_json_glossary_is_read_from_a_file_and_from_memory(tmp_path: Path, con
     with inputs_in(tmp_path):
         (table,) = write_tables(json.loads(content), "glossary")
     assert read_glossary([Path(table)]).senses == TERMS
+
+
+def test_columns_of_different_lengths_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "g.json"
+    path.write_text('{"term": ["break the ice", "tie the knot"], "definition": ["relax"]}', encoding="utf-8")
+    refused(lambda: read_glossary([path]), str(path), "'term': 2", "'definition': 1")
 
 
 def test_a_function_word_is_no_expression(tmp_path: Path) -> None:
