@@ -298,10 +298,11 @@ def find(
     from idiomtune.encoder.encoder import Encoder
     from idiomtune.programs.find import find_in_lines, read_lines
 
-    is_file = isinstance(texts, str | Path)
-    lines, pairs = read_lines([path_text(texts, "texts")]) if is_file else (texts, {})
+    pairs: dict[int, tuple[str, str]] = {}
+    if isinstance(texts, str | Path):
+        texts, pairs = read_lines([path_text(texts, "texts")])
     encoder = model if isinstance(model, Encoder) else Encoder(_model_path(model), glossary=glossary)
-    return find_in_lines(encoder, lines, pairs)
+    return find_in_lines(encoder, texts, pairs)
 
 
 @run_alone
