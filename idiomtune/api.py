@@ -295,13 +295,14 @@ def find(
     >>> row, = it.find(["At last a joke broke the ice."], {"break the ice": "make people relax"})
     >>> assert (row.span, row.meaning) == ((15, 28), "make people relax")
     """
-    from idiomtune.data.user.load import read_texts
     from idiomtune.encoder.encoder import Encoder
+    from idiomtune.programs.find import find_in_lines, read_lines
 
+    pairs: dict[int, tuple[str, str]] = {}
     if isinstance(texts, str | Path):
-        texts = list(read_texts(path_text(texts, "texts"), "texts"))
+        texts, pairs = read_lines([path_text(texts, "texts")])
     encoder = model if isinstance(model, Encoder) else Encoder(_model_path(model), glossary=glossary)
-    return encoder.find(texts)
+    return find_in_lines(encoder, texts, pairs)
 
 
 @run_alone

@@ -28,6 +28,8 @@ def word_list(kind: str) -> list[str]:
 # is never "canning", in "to boot" never "booted".
 BEFORE_NOUNS = frozenset(word_list("before nouns"))
 ONE_FORM = BEFORE_NOUNS | {*word_list("small")}
+# Words that make no expression by themselves: "the", "to the", "want to", "as well".
+FUNCTION_WORDS = ONE_FORM | {*word_list("function")}
 # Words that idioms are printed with and without.
 _OPTIONAL = frozenset({"a", "an", "the", "to", "be", "one", "ones", "your", "someone", "somebody", "s"})
 # The base form → the forms that no rule below gives.
@@ -113,6 +115,12 @@ _PLACEHOLDERS: dict[Filled, list[str]] = {
     "owner": ["someone's", "somebody's", "one's"],
     "reflexive": ["oneself"],
 }
+# Alike, though lower case tells them apart: ß and ss, ligatures, σ and ς, Greek with and without accents.
+# In Turkish İ is the capital of i, and I that of ı: of a text whose language is unknown, all four are alike.
+_FOLDED = re.compile(
+    "[\u00df\u1e9e\u0130-\u0133\u017f\u0386-\u0390\u03a3\u03ac-\u03b0\u03c2\u03ca-\u03ce\u0587\ufb00-\ufb06]"
+    "|[IiJj]\u0307|[\u0391-\u03c9]\u0301"
+)
 _MAYBE_PLACEHOLDER = re.compile("one|some", re.IGNORECASE)
 _KIND_OF: dict[str, Filled] = {word: kind for kind, words in _PLACEHOLDERS.items() for word in words}
 _REFLEXIVES, _PRONOUNS, _POSSESSIVES = map(word_list, ("reflexives", "pronouns", "possessives"))
@@ -154,6 +162,30 @@ class Word(NamedTuple):
     stands_for: Filled | None = None
 
 
+def fold(text: str) -> str:
+    """The text with one spelling of letters that are alike; others keep their case.
+
+    >>> fold("Straße, Οδός, İpin")
+    'Strasse, Οδοσ, ipin'
+    """
+    return text if text.isascii() else _FOLDED.sub(_folded_letter, text)
+
+
+def _folded_letter(match: re.Match[str]) -> str:
+    letters = match[0].casefold().replace("\u0131", "i").replace("\u0133", "ij")
+    return "".join(c for c in unicodedata.normalize("NFD", letters) if not unicodedata.combining(c))
+
+
+def _fold_text(text: str) -> tuple[str, list[Edit]]:
+    """The folded text, and the edits that lead from it back to the text."""
+    if text.isascii():
+        return text, []
+    pieces = [(*match.span(), _folded_letter(match)) for match in _FOLDED.finditer(text)]
+    folded, edits = rewrite(text, pieces)
+    moved = (edit for edit in edits if edit.end - edit.start != edit.new_end - edit.new_start)
+    return folded, [Edit(*edit[2:], *edit[:2]) for edit in moved]
+
+
 def lower_case(word: str) -> str:
     """In lower case, with composed accents."""
     return unicodedata.normalize("NFC", word).lower()
@@ -161,7 +193,7 @@ def lower_case(word: str) -> str:
 
 def plain_expression(expression: str) -> str:
     """An expression in one spelling, as a key: without differences of case, hyphens and apostrophes."""
-    words = re.sub(f"[{_APOSTROPHES}]", "'", lower_case(expression))
+    words = re.sub(f"[{_APOSTROPHES}]", "'", lower_case(fold(expression)))
     return " ".join(re.sub(f"[{_HYPHENS}]", " ", words).split())
 
 
@@ -366,7 +398,7 @@ def _branches(patterns: Iterable[tuple[str, str]]) -> str:
 
 def _normalize(expression: str, normalize: Normalize, forms: Sequence[str]) -> list[Word]:
     return [
-        word._replace(forms=tuple(dict.fromkeys(map(normalize, word.forms))))
+        word._replace(forms=tuple(dict.fromkeys(map(normalize, [*word.forms, *map(fold, word.forms)]))))
         for word in expression_words(expression, tuple(forms))
     ]
 
@@ -425,7 +457,9 @@ def _spelling_pattern(form: str) -> str:
     letters = []
     for letter in form:
         decomposed = unicodedata.normalize("NFD", letter)
-        if letter in _APOSTROPHES:
+        if letter == "\u0131":
+            letters.append(f"(?:{letter}|i)")
+        elif letter in _APOSTROPHES:
             letters.append(f"[{_APOSTROPHES}]")
         elif decomposed != letter:
             letters.append(f"(?:{re.escape(letter)}|{re.escape(decomposed)})")
@@ -458,8 +492,9 @@ def find_expression(text: str, expression: str) -> tuple[int, int] | None:
     ride". At either end of an expression, where the end of the phrase is unknown, they stand for a pronoun
     only.
     """
-    match = expression_pattern(expression).search(text)
-    return match.span() if match else None
+    folded, edits = _fold_text(text)
+    match = expression_pattern(fold(expression)).search(folded)
+    return move_span(match.span(), edits) if match else None
 
 
 class ExpressionIndex:
@@ -475,8 +510,10 @@ class ExpressionIndex:
 
     def __init__(self, expressions: Iterable[str], forms: Forms = MappingProxyType({})) -> None:
         # There may be 100,000: an expression is looked at where a text has the rarest of its words.
-        self._expressions = list(dict.fromkeys(expressions))
-        self._forms = {name: tuple(of_name) for name in self._expressions if (of_name := forms.get(name))}
+        self._names = {fold(name): name for name in reversed(list(expressions))}  # folded → as it is listed
+        self._expressions = list(reversed(self._names))
+        named = ((key, forms.get(self._names[key])) for key in self._expressions)
+        self._forms = {key: tuple(map(fold, of_name)) for key, of_name in named if of_name}
         unspaced = sorted(filter(_UNSPACED.search, self._expressions), key=len, reverse=True)
         self._unspaced = re.compile("|".join(map(re.escape, unspaced))) if unspaced else None
         split = [_split(name) for name in self._expressions]
@@ -516,18 +553,22 @@ class ExpressionIndex:
         self._sizes = {len(bases) for bases in self._by_words}
         # A text comes again: in each epoch, in several benchmarks, read in several ways.
         self._cached_find = lru_cache(maxsize=_MAX_CACHED_TEXTS)(self._find)
-        self._found_runs = lru_cache(maxsize=_MAX_CACHED_TEXTS)(self._runs)
+        self._found_runs = lru_cache(maxsize=_MAX_CACHED_TEXTS)(self._find_runs)
 
     def __reduce__(self) -> tuple[type[ExpressionIndex], tuple[list[str], dict[str, tuple[str, ...]]]]:
         """For pickles and copies: without caches."""
-        return type(self), (self._expressions, self._forms)
+        names = [self._names[key] for key in self._expressions]
+        return type(self), (names, {self._names[key]: of_name for key, of_name in self._forms.items()})
 
     def find(self, text: str) -> Sequence[tuple[int, int, str]]:
         """(start, end, expression) of all occurrences, from left to right, without overlaps."""
         return self._cached_find(text)
 
     def _find(self, text: str) -> list[tuple[int, int, str]]:
-        return [(runs[0][0], runs[-1][1], name) for runs, name in self._matches(text, 0, len(text))]
+        folded, edits = _fold_text(text)
+        matches = self._matches(folded, 0, len(folded))
+        spans = [(move_span((runs[0][0], runs[-1][1]), edits), key) for runs, key in matches]
+        return [(*span, self._names[key]) for span, key in spans]
 
     def find_runs(self, text: str) -> Sequence[tuple[list[tuple[int, int]], str]]:
         """(runs, expression) in the same order, with a run (start, end) for each stretch of fixed words.
@@ -535,7 +576,12 @@ class ExpressionIndex:
         What fills a placeholder is not a part of the expression: the runs of "take someone for a ride" are
         "take" and "for a ride", and an expression between them is found too, and listed after it.
         """
-        return self._found_runs(text, 0, len(text))
+        return self._found_runs(text)
+
+    def _find_runs(self, text: str) -> list[tuple[list[Span], str]]:
+        folded, edits = _fold_text(text)
+        matches = self._runs(folded, 0, len(folded))
+        return [([move_span(run, edits) for run in runs], self._names[key]) for runs, key in matches]
 
     def _runs(self, text: str, start: int, end: int) -> list[tuple[list[tuple[int, int]], str]]:
         pieces: list[tuple[list[tuple[int, int]], str]] = []
@@ -547,8 +593,9 @@ class ExpressionIndex:
 
     def inside(self, expression: str) -> list[str]:
         """The other expressions within one of them."""
-        matches = self._matches(expression, 0, len(expression), skip=expression)
-        return list(dict.fromkeys(other for _, other in matches))
+        key = fold(expression)
+        matches = self._matches(key, 0, len(key), skip=key)
+        return list(dict.fromkeys(self._names[other] for _, other in matches))
 
     def _matches(
         self, text: str, start: int, end: int, *, skip: str | None = None
@@ -695,7 +742,8 @@ def rewrite(text: str, pieces: Iterable[tuple[int, int, str]]) -> tuple[str, lis
     read = length = 0
     for start, end, new in pieces:
         new_start = length + start - read
-        length, parts = new_start + len(new), [*parts, text[read:start], new]
+        length = new_start + len(new)
+        parts += (text[read:start], new)
         edits.append(Edit(start, end, new_start, length))
         read = end
     return "".join([*parts, text[read:]]), edits
@@ -718,6 +766,33 @@ def move_span(span: Span, edits: Sequence[Edit]) -> Span:
         elif edit.start < last:
             new_last = edit.new_end
     return new_first, new_last
+
+
+_INSERTED = re.compile(r"\b(an?|the)\s+([^\W\d_]+(?:-[^\W\d_]+)*)\s+(?=([^\W\d_]))", re.IGNORECASE)
+
+
+def find_with_adjectives(index: ExpressionIndex, text: str) -> Iterator[tuple[int, int, str]]:
+    """Verbs and objects with a word between article and noun: "take a big haircut" has "take a haircut".
+
+    Only expressions whose second word is an article are looked for, and no function word is passed over.
+    """
+    for match in _INSERTED.finditer(text):
+        article, inserted, letter = map(str.lower, match.groups())
+        if inserted in FUNCTION_WORDS:
+            continue
+        if article != "the":
+            article = "an" if letter in "aeiou" else "a"
+        bare, (edit,) = rewrite(text, [(*match.span(), f"{article} ")])
+        for start, end, name in index.find(bare):
+            verb, *others = plain_expression(name).split()
+            is_verb = verb in _VERB_FORMS or verb not in FUNCTION_WORDS
+            if (
+                start < edit.new_start
+                and edit.new_end < end
+                and is_verb
+                and {*others[:1]} & {"a", "an", "the"}
+            ):
+                yield start, end + match.end() - edit.new_end, name
 
 
 def is_among(idiom: str, others: Iterable[str]) -> bool:

@@ -12,18 +12,19 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from idiomtune.data.notation import read_printed, split_senses
 from idiomtune.data.sources import download
 from idiomtune.data.user.forms import GLOSSARY
 from idiomtune.data.user.source import Source
 from idiomtune.data.user.table import FieldError, UserRecord, UserTable
 from idiomtune.errors import DataMissingError, UserError
-from idiomtune.expressions import ONE_FORM, word_list
+from idiomtune.expressions import FUNCTION_WORDS, word_list
 from idiomtune.io.files import cache_folder, is_file, is_folder, read_json, user_path
 from idiomtune.io.tables import lines_of
 
@@ -42,8 +43,6 @@ _REFERENCE = re.compile(
     re.IGNORECASE,
 )
 _WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)*")
-# With those of one form, words that make no expression by themselves: "to the", "want to", "as well".
-_FUNCTION = ONE_FORM | {*word_list("function")}
 _NAMES = dict(name.split("=") for name in word_list("languages"))  # code → English name
 _KAIKKI = "https://kaikki.org/dictionary"
 _DEBIAN = "/usr/share/wordnet"  # its package wordnet-base
@@ -73,7 +72,7 @@ class DictionaryEntry(NamedTuple):
 def is_expression(text: str) -> bool:
     """Whether a text has two words or more, not all of which are function words."""
     words = [word.lower().replace("\u2019", "'") for word in _WORD.findall(text)]
-    return len(words) > 1 and not _FUNCTION.issuperset(words)
+    return len(words) > 1 and not FUNCTION_WORDS.issuperset(words)
 
 
 # ---------------------------------------------------------------- Wiktionary
@@ -274,7 +273,7 @@ def _synset(fields: list[str]) -> tuple[str, list[str], str]:
 
 
 def _is_name(word: str) -> bool:
-    return all(part[0].isupper() or part in _FUNCTION for part in _WORD.findall(word))
+    return all(part[0].isupper() or part in FUNCTION_WORDS for part in _WORD.findall(word))
 
 
 def _edition(path: Path) -> tuple[str, str]:
@@ -314,7 +313,7 @@ def read_tables(
     for source in sources:
         name = source.name + (f"@{source.revision}" if source.revision else "")
 
-        def entry_of(record: UserRecord, name: str = name) -> DictionaryEntry | None:
+        def entries_of(record: UserRecord, name: str = name) -> list[DictionaryEntry]:
             try:
                 pos, forms, own_source, own_licence = (
                     record.optional_text(role) or ""
@@ -322,9 +321,13 @@ def read_tables(
                 )
                 of_row = tuple(filter(None, map(str.strip, forms.split(";"))))
                 facts = own_source or name, own_licence or licence
-                return DictionaryEntry(record.text("expression"), record.text("meaning"), pos, of_row, *facts)
+                return [
+                    DictionaryEntry(form, sense, pos, of_row, *facts)
+                    for form in read_printed(record.text("expression")).forms
+                    for sense in split_senses(record.text("meaning"))
+                ]
             except FieldError as error:
                 report(name, f"row {record.number}", str(error))
-                return None
+                return []
 
-        yield from filter(None, UserTable(source, [GLOSSARY], columns, "columns").read(entry_of))
+        yield from chain.from_iterable(UserTable(source, [GLOSSARY], columns, "columns").read(entries_of))

@@ -571,6 +571,9 @@ class Encoder(nn.Module):
     def find(self, texts: Iterable[str]) -> list[Occurrence]:
         """Every occurrence of the glossary's expressions in texts, with meaning and usage.
 
+        Also where a word is put between a verb's article and object ("broke the thick ice"), which
+        :meth:`encode` does not read with its meaning.
+
         Returns:
             A row for each expression in a text, in the order of the texts; `pd.DataFrame(rows)` is a
             concordance.
@@ -587,7 +590,7 @@ class Encoder(nn.Module):
             message = "has none to find expressions of: Encoder(…, glossary=<table or name>)"
             raise UserError(message, option="glossary")
         texts = [request.text for request in requests_for(texts)]
-        matches = [(i, *match) for i, text in enumerate(texts) for match in self.meanings.find(text)]
+        matches = [(i, *match) for i, text in enumerate(texts) for match in self.meanings.find_all(text)]
         usages = [math.nan] * len(matches)
         if matches and (self.meanings.gate or shipped_gate(self)):
             requests = [

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache, partial
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -28,17 +29,19 @@ from idiomtune.data.user.forms import EXPRESSIONS, GLOSSARY, PUBLISHED_GLOSSARIE
 from idiomtune.data.user.table import UserRecord, UserTable
 from idiomtune.errors import UserError
 from idiomtune.expressions import (
+    FUNCTION_WORDS,
     Edit,
     ExpressionIndex,
     Span,
     expression_words,
     find_nested,
+    find_with_adjectives,
     move_span,
     plain_expression,
     rewrite,
 )
 from idiomtune.io.files import fingerprints, is_file, is_folder, list_names, printable, user_path, write_json
-from idiomtune.io.tables import shown_path
+from idiomtune.io.tables import Row, has_header, read_rows, rows_of, shown_path
 
 log = logging.getLogger(__name__)
 
@@ -164,6 +167,10 @@ class Meanings:
     def find(self, text: str) -> Sequence[tuple[int, int, str]]:
         """(start, end, expression) of those in a text."""
         return self._index.find(text)
+
+    def find_all(self, text: str) -> list[tuple[int, int, str]]:
+        """As :meth:`find`, and those with an adjective put into them."""
+        return sorted({*self.find(text), *find_with_adjectives(self._index, text)})
 
     @cached_property
     def _index(self) -> ExpressionIndex:
@@ -377,9 +384,11 @@ def read_glossary(paths: Sequence[Path], *, needs_meanings: bool = True) -> Glos
     origins: dict[str | tuple[str, str], str] = {}  # of each expression as it is spelt, and of each row
     notes: list[str] = []
     read_as: dict[str, Printed] = {}
+    shortened: list[str] = []
     for path in paths:
         table = UserTable(path, [*PUBLISHED_GLOSSARIES, GLOSSARY if needs_meanings else EXPRESSIONS])
-        for number, entry in (row for rows in table.read(partial(_entries, table, read_as)) for row in rows):
+        records = table.read(partial(_entries, table, read_as, shortened), _rows_of_terms(path))
+        for number, entry in (row for rows in records for row in rows):
             key = plain_expression(entry.expression), entry.meaning.casefold()
             origin = f"{path.name}, row {number}"
             if key in entries:
@@ -394,8 +403,16 @@ def read_glossary(paths: Sequence[Path], *, needs_meanings: bool = True) -> Glos
             if (num_words := len(entry.meaning.split())) > _LONG:
                 note = f"{origin}: the meaning of {entry.expression!r} has {num_words} words"
                 notes.append(f"{note}, which may make texts longer than the model reads: give a shorter one")
-    if rewritten := [f"{name!r} as {' and '.join(map(repr, p.forms))}" for name, p in read_as.items()]:
+    if empty := [repr(name) for name, printed in read_as.items() if not printed.forms]:
+        problem = f"no word that an expression could be known by: {list_names(empty, 5)}"
+        if not senses:
+            raise UserError(problem, file=paths[0])
+        notes.append(f"left out, since there is {problem}")
+    changed = [(name, printed) for name, printed in read_as.items() if printed.forms not in ((), (name,))]
+    if rewritten := [f"{name!r} as {' and '.join(map(repr, p.forms))}" for name, p in changed]:
         notes.append(f"read without the marks of a dictionary: {list_names(rewritten, 5)}")
+    if shortened:
+        notes.append(f"labels and examples left out of the meanings of {list_names(shortened, 5)}")
     if unread := [f"{printed.unread!r} in {name!r}" for name, printed in read_as.items() if printed.unread]:
         notes.append(
             f"signs that are searched for as they stand: {list_names(unread, 5)}: write expressions as "
@@ -421,14 +438,18 @@ def read_glossary(paths: Sequence[Path], *, needs_meanings: bool = True) -> Glos
     return Glossary(senses, tuple(entries.values()), tuple(paths), tuple(notes))
 
 
-def _entries(table: UserTable, read_as: dict[str, Printed], record: UserRecord) -> list[tuple[int, Entry]]:
+def _entries(
+    table: UserTable, read_as: dict[str, Printed], shortened: list[str], record: UserRecord
+) -> list[tuple[int, Entry]]:
     """A row's forms and senses with its number. Raises FieldError.
 
     Args:
         read_as: gets what is read in another way than it is printed, or not understood.
+        shortened: gets expressions whose meanings are read without labels or examples.
     """
-    expression = _line(record, "expression")
-    printed = read_printed(expression)
+    expression = _one_line(record.text("expression"))
+    printed = read_printed(record.text("expression"))
+    printed = printed._replace(forms=tuple(filter(_has_content, map(_one_line, printed.forms))))
     if printed.forms != (expression,) or printed.unread:
         read_as[expression] = printed
     if others := [form for form in printed.forms if not is_findable(form)]:
@@ -441,15 +462,20 @@ def _entries(table: UserTable, read_as: dict[str, Printed], record: UserRecord) 
         if record.names.get("keep") and (record.optional_text("keep") or "no").casefold() in _NOT_KEPT:
             return []
         facts = {role: record.optional_text(role) for role in _FACTS}
-        meanings = split_senses(_line(record, "meaning")) if record.optional_text("meaning") else [""]
+        meaning = record.optional_text("meaning") or ""
+        if meaning and not any(map(str.isalnum, meaning)):
+            raise record.error("meaning", f"{_one_line(meaning)!r} contains no letter or digit")
+        senses = [_one_line(sense) for sense in split_senses(meaning)]
+        if sum(map(str.isalpha, meaning)) > sum(map(str.isalpha, "".join(senses))):
+            shortened.append(expression)
         literal, forms = _literal(record), _forms(record)
         return [
-            (record.number, Entry(form, meaning, literal, forms, **facts))
+            (record.number, Entry(form, sense, literal, forms, **facts))
             for form in printed.forms
-            for meaning in meanings
+            for sense in senses
         ]
     cells = [record.values[column] for column in record.names["meaning"]]
-    senses = dict.fromkeys(str(cell or "").strip(" ,") for cell in cells)  # PIE's senses end in commas
+    senses = list(dict.fromkeys(str(cell or "").strip(" ,") for cell in cells))  # PIE's end in commas
     licence = PUBLISHED_GLOSSARIES[table.form]
     return [
         (record.number, Entry(form, _one_line(meaning), source=table.form.name, licence=licence))
@@ -477,11 +503,19 @@ def _one_line(text: str) -> str:
     return printable(" ".join(text.split()))
 
 
-def _line(record: UserRecord, role: str) -> str:
-    line = _one_line(record.text(role))
-    if not any(c.isalnum() for c in line):
-        raise record.error(role, f"{line!r} contains no letter or digit")
-    return line
+def _has_content(expression: str) -> bool:
+    """Whether an expression has a letter or digit, and is more than a function word."""
+    return any(c.isalnum() for c in expression) and plain_expression(expression) not in FUNCTION_WORDS
+
+
+def _rows_of_terms(path: Path) -> Iterator[Row] | None:
+    """The rows of a JSON file `{"break the ice": "make people relax", …}`; None for any other file."""
+    if has_header(path):
+        return None
+    rows = list(islice(read_rows(path), 2))
+    if len(rows) > 1 or any(GLOSSARY.role_of(column) for column in rows[0].values):
+        return None
+    return map(Row, count(1), rows_of(rows[0].values, str(path)))
 
 
 def _forms(record: UserRecord) -> tuple[str, ...]:

@@ -294,7 +294,7 @@ def learned_card(
         into=into,
         glossary=facts,
         about=_origin(facts),
-        rows=[(name, "; ".join(senses)) for name, senses in glossary.senses.items()],
+        rows=[(name, senses[0] if senses else "") for name, senses in glossary.senses.items()],
     )
 
 

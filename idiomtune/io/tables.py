@@ -13,8 +13,8 @@ import os
 import re
 import warnings
 import zlib
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from itertools import chain, groupby
@@ -47,13 +47,14 @@ _FROM_MEMORY = "rows-in-memory-"
 KINDS = ".csv, .tsv, .jsonl, .parquet and .xlsx"  # .json is read too, but in a folder it may be anything
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _JSON_LINES = (".jsonl", ".ndjson", ".json")
+# Of an object with one of these names and a list for each, the lists are columns.
+_COLUMNS = {"expression", "idiom", "phrase", "term", "text", "sentence", "anchor", "query", "sentence1"}
 _SEPARATOR = re.compile(r'"?sep=(\W)"?')
 _QUOTED = re.compile('"(?:[^"]|"")*"')
 _TAGGED = re.compile(r"([^\t\n]+)\t(?:O|(B|I)(?:-\w+)?)\s*")  # a token and its BIO tag
 # In bytes, also for a cell: a small packed file can contain a line that fills the memory, and a quotation
 # mark that is not closed makes the rest of a file one cell.
 _MAX_LINE = 10_000_000
-_SHOWN_ROWS = 50_000  # of a spreadsheet, which takes seconds: after so many the log says how far it is
 _BATCH_ROWS = 1024  # of a Parquet file, held at a time
 csv.field_size_limit(_MAX_LINE)
 
@@ -87,8 +88,9 @@ def write_table(data: Any, option: str = "data") -> str:
     """The path of a table; rows in memory are written to a file named by their digest.
 
     Args:
-        data: a path; rows, each a dictionary; texts; a dictionary expression → meaning (or meanings); a frame
-            of pandas or polars; a `datasets.Dataset`. A dictionary with the key `expression` is a row.
+        data: a path; rows, each a dictionary; texts; a dictionary expression → meaning (or meanings), or
+            column → values; a frame of pandas or polars; a `datasets.Dataset`. A dictionary with the key
+            `expression` is a row.
         option: that the data are for.
 
     Raises:
@@ -97,7 +99,7 @@ def write_table(data: Any, option: str = "data") -> str:
     """
     if isinstance(data, str | os.PathLike):
         return path_text(data, option)
-    return _input_file((json.dumps(row, ensure_ascii=False) for row in _rows(data, option)), ".jsonl")
+    return _input_file((json.dumps(row, ensure_ascii=False) for row in rows_of(data, option)), ".jsonl")
 
 
 def write_tables(data: Any, option: str) -> list[str]:
@@ -126,7 +128,7 @@ def write_texts(data: Any, option: str, *, takes_rows: bool) -> str:
     """
     if isinstance(data, str | os.PathLike):
         return path_text(data, option)
-    rows = _rows(data, option)
+    rows = rows_of(data, option)
     if takes_rows and any(row.keys() != {"text"} for row in rows):
         return write_table(rows, option)
     for number, row in enumerate(rows, 1):
@@ -135,24 +137,18 @@ def write_texts(data: Any, option: str, *, takes_rows: bool) -> str:
     return _input_file((" ".join(row["text"].split()) for row in rows), ".txt")
 
 
-def _rows(data: Any, option: str) -> list[dict[str, Any]]:
-    """The rows of data in memory, with the values that JSON has."""
-    records: Any = []
-    is_glossary = isinstance(data, Mapping) and not data.keys() & {"expression", "meaning"}
-    if isinstance(data, Mapping) and option.startswith("data.") and has_columns(data):
-        is_glossary, columns = False, [list(values) for values in data.values()]
-        if len({*map(len, columns)}) > 1:
-            lengths = ", ".join(f"{name} {len(values)}" for name, values in zip(data, columns, strict=True))
-            raise UserError(f"its columns differ in length: {lengths}", option=option)
-        records = [dict(zip(data, values, strict=True)) for values in zip(*columns, strict=True)]
-    elif is_glossary:
+def rows_of(data: Any, option: str) -> list[dict[str, Any]]:
+    """The rows of data in memory, with the values that JSON has. Raises as :func:`write_table`."""
+    records: Any = _rows_of_columns(data, option)
+    is_glossary = isinstance(data, Mapping) and not records and not data.keys() & {"expression", "meaning"}
+    if is_glossary:
         records = [
             {"expression": expression, "meaning": "" if sense is None else sense}
             for expression, meaning in data.items()
             for sense in (meaning if isinstance(meaning, list | tuple) else [meaning]) or [""]
         ]
     elif isinstance(data, Mapping):
-        records = [data]
+        records = records or [data]
     elif hasattr(data, "to_dicts"):  # polars
         records = data.to_dicts()
     elif hasattr(data, "to_list") and hasattr(data, "column_names"):  # datasets
@@ -376,6 +372,8 @@ def _read_delimited(path: Path, delimiter: str, columns: Sequence[str], problems
         for number, cells in filled:
             first_line = reader.line_num + 1
             values = dict(zip(header, cells, strict=False))
+            if not any(header[1:]) and any(map(str.strip, cells[1:])):
+                _check_title(path, header, number)
             if len(cells) == len(header):
                 yield Row(number, values)
                 continue
@@ -402,6 +400,18 @@ def _check_separator(path: Path, header: str) -> None:
         if separator in header and all(map(str.strip, header.split(separator))):
             message = f"the header is one column, {header!r}: are its columns separated by {name}? "
             raise UserError(message + "Save the table with commas (.csv) or tabs (.tsv)", file=path)
+
+
+def _check_title(path: Path, header: Sequence[str], number: int) -> None:
+    """Raises UserError if the first row is one cell, while the row `number` has more."""
+    if header[0] and not any(header[1:]):
+        advice = (
+            f"if the names are in row {number}, remove the rows above it; otherwise give each column a name"
+        )
+        raise UserError(
+            f"the first row is {header[0]!r} alone: {advice}, and put texts with commas in quotation marks",
+            file=path,
+        )
 
 
 def _check_columns(path: Path, header: Sequence[str], required: Sequence[str]) -> None:
@@ -448,17 +458,44 @@ def _read_tagged(path: Path, problems: list[str]) -> Iterator[Row]:
 
 def _json_lines(path: Path, problems: list[str]) -> Iterator[Row]:
     filled = ((number, line) for number, line in enumerate(text_lines_of(path), 1) if line.strip())
+    if _suffix(path) == ".json" and (document := _json_document(path)):
+        filled = ((number, json.dumps(record)) for number, record in enumerate(document, 1))
     for index, (number, line) in enumerate(filled):
         if index == 0 and line.lstrip().startswith("["):
-            problem = "is a list in JSON, and must have an object in each line. In Python: "
-            problem += f"pandas.read_json({path.name!r}).to_json('{path.stem}.jsonl', "
-            raise UserError(f"{problem}orient='records', lines=True)", file=path)
+            raise UserError("is a list in JSON, not an object in each line: name it .json", file=path)
         try:
             yield Row(number, _object(parse_json(line), line))
         except json.JSONDecodeError as error:
             problems.append(f"line {number}, column {error.colno}: not valid JSON: {error.msg}")
         except ValueError as error:
             problems.append(f"line {number}: {error}")
+
+
+def _json_document(path: Path) -> list[Any]:
+    """The rows of a file that is one list, or one object of columns; none of JSON lines."""
+    try:
+        content = parse_json(text := "".join(text_lines_of(path)))
+    except json.JSONDecodeError as error:
+        if text.lstrip().startswith("["):
+            position = f"line {error.lineno}, column {error.colno}"
+            raise UserError(f"not valid JSON: {error.msg}", file=path, row=position) from None
+        return []
+    except ValueError:  # of a line, which is then named
+        return []
+    return content if isinstance(content, list) else _rows_of_columns(content, str(path)) or [content]
+
+
+def _rows_of_columns(data: Any, option: str) -> list[dict[str, Any]]:
+    """The rows of `{"expression": […], "meaning": […]}`, or of `{"expression": {"0": …}, …}`; else none."""
+    if not isinstance(data, Mapping) or not (data.keys() & _COLUMNS or option.startswith("data.")):
+        return []
+    columns = [list(value.values()) if isinstance(value, Mapping) else value for value in data.values()]
+    if not all(hasattr(column, "__len__") and not isinstance(column, str) for column in columns):
+        return []
+    lengths = dict(zip(data, map(len, columns), strict=True))
+    if len({*lengths.values()}) > 1:
+        raise UserError(f"the columns have different numbers of values: {lengths}", option=option)
+    return [dict(zip(data, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def _object(values: Any, text: str) -> dict[str, Any]:
@@ -493,50 +530,56 @@ def _spreadsheet(path: Path, columns: Sequence[str], problems: list[str]) -> Ite
     import openpyxl  # takes a moment
 
     with _reading_spreadsheet(path):
-        book = openpyxl.load_workbook(path, read_only=True, data_only=True)
+        book = saved = openpyxl.load_workbook(path)
+        every = chain.from_iterable(row for sheet in book.worksheets for row in sheet.iter_rows())
+        if any(cell.data_type == "f" for cell in every):
+            saved = openpyxl.load_workbook(path, data_only=True)
+    filled = [sheet for sheet in book.worksheets if next(_filled_rows(sheet), None)]
+    sheets = [sheet for sheet in filled if sheet.sheet_state == "visible"] or filled
+    if len(sheets) > 1:
+        names = ", ".join(repr(sheet.title) for sheet in sheets)
+        raise UserError(f"has {len(sheets)} sheets ({names}): save the one to read as .csv", file=path)
+    if len(filled) > len(sheets):
+        hidden = ", ".join(repr(sheet.title) for sheet in filled if sheet not in sheets)
+        log.warning("%s: the sheet %r is read, not what is hidden: %s", path, sheets[0].title, hidden)
+    wide = {row: cells for sheet in sheets for row, cells in _unmerge(sheet).items()}
     header: dict[int, str] = {}
-    with ExitStack() as opened:
-        opened.callback(book.close)
-        with _reading_spreadsheet(path):
-            filled = [sheet for sheet in book.worksheets if _has_rows(sheet)]
-        if len(filled) > 1:
-            names = ", ".join(repr(sheet.title) for sheet in filled)
-            raise UserError(f"has {len(filled)} sheets ({names}): save the one to read as .csv", file=path)
-        rows = opened.enter_context(closing(_filled_rows(filled[0]))) if filled else iter(())
-        while True:
-            with _reading_spreadsheet(path):
-                cells = next(rows, None)
-            if cells is None:
-                return
-            if not cells[0].row % _SHOWN_ROWS:
-                log.info("%s: row %d of %s is read", path, cells[0].row, filled[0].max_row or "many")
-            try:
-                texts = {cell.column: _cell_text(cell) for cell in cells}
-                if unnamed := [c.coordinate for c in cells if header and c.column not in header]:
-                    raise ValueError(f"cell {unnamed[0]} has a value, but its column has no name")
-            except ValueError as error:
-                problems.append(f"row {cells[0].row}: {error}")
-                if not header:
-                    return
-                continue
+    for cells in chain.from_iterable(map(_filled_rows, sheets)):
+        number = cells[0].row
+        try:
+            texts = {cell.column: _cell_text(cell, saved) for cell in cells}
+            if unnamed := [c.coordinate for c in cells if header and c.column not in header]:
+                _check_title(path, list(header.values()), number)
+                raise ValueError(f"cell {unnamed[0]} has a value, but its column has no name")
+            if header and number in wide:
+                raise ValueError(f"the cells {wide[number]} are merged: write each as a cell of its own")
             if header:
-                yield Row(cells[0].row, {name: texts.get(column, "") for column, name in header.items()})
-            else:
-                header = texts
-                _check_columns(path, list(header.values()), columns)
+                yield Row(number, {name: texts.get(column, "") for column, name in header.items()})
+        except ValueError as error:
+            problems.append(f"row {number}: {error}")
+            if not header:
+                return
+        if not header:
+            header = texts
+            _check_columns(path, list(header.values()), columns)
 
 
-def _filled_rows(sheet: Any) -> Generator[list[Any]]:
-    """The non-empty cells of each non-empty row, one row at a time."""
-    with closing(sheet.iter_rows()) as rows:
+def _unmerge(sheet: Any) -> dict[int, str]:
+    """Write merged cells into each of their rows; return those that are merged across columns, by row."""
+    wide: dict[int, str] = {}
+    for cells in list(sheet.merged_cells.ranges):
+        rows, value = range(cells.min_row, cells.max_row + 1), sheet.cell(cells.min_row, cells.min_col).value
+        sheet.unmerge_cells(str(cells))
         for row in rows:
-            if cells := [cell for cell in row if cell.value is not None]:
-                yield cells
+            sheet.cell(row, cells.min_col, value)
+        wide |= dict.fromkeys(rows if cells.max_col > cells.min_col else (), str(cells))
+    return wide
 
 
-def _has_rows(sheet: Any) -> bool:
-    with closing(_filled_rows(sheet)) as rows:
-        return next(rows, None) is not None
+def _filled_rows(sheet: Any) -> Iterator[list[Any]]:
+    """The non-empty cells of each non-empty row."""
+    rows = ([cell for cell in row if cell.value is not None] for row in sheet.iter_rows())
+    return filter(None, rows)
 
 
 @contextmanager
@@ -549,9 +592,15 @@ def _reading_spreadsheet(path: Path) -> Iterator[None]:
         raise UserError(message, file=path) from None
 
 
-def _cell_text(cell: Any) -> str:
-    """A cell as CSV has it. Raises ValueError, with the cell's address."""
+def _cell_text(cell: Any, saved: Any) -> str:
+    """A cell as CSV has it, of a formula the value in `saved`. Raises ValueError with the address."""
     value = cell.value
+    if cell.data_type == "f":
+        cell = saved[cell.parent.title][cell.coordinate]
+        value = "" if cell.data_type == "str" and cell.value is None else cell.value
+    if value is None:
+        advice = "open the file in a spreadsheet program and save it"
+        raise ValueError(f"cell {cell.coordinate} has a formula whose value was not saved: {advice}")
     if cell.data_type == "e":
         raise ValueError(f"cell {cell.coordinate} has the error {value}")
     if isinstance(value, bool):

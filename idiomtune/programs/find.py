@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from idiomtune.config import FindSettings, check
@@ -12,12 +15,13 @@ from idiomtune.errors import UserError
 from idiomtune.io.files import list_names
 from idiomtune.io.outputs import reserved_output
 from idiomtune.io.spreadsheets import spreadsheet_text
+from idiomtune.io.tables import is_table
 from idiomtune.io.terminal import log_to_stderr
 from idiomtune.programs.failures import names_and_options, run_plain
 from idiomtune.reports.tables import Table, print_notes, print_table
 
 if TYPE_CHECKING:
-    from idiomtune.encoder.encoder import Occurrence
+    from idiomtune.encoder.encoder import Encoder, Occurrence
 
 HELP = """List every expression of a glossary in texts: where it occurs, what it means, how idiomatic it is.
 
@@ -45,11 +49,10 @@ def find(options: FindSettings) -> tuple[list[Occurrence], list[str]]:
     # Heavy: after the command line is known to be right.
     import pandas as pd
 
-    from idiomtune.data.user.load import read_texts
     from idiomtune.encoder.encoder import Encoder
 
     log_to_stderr()
-    texts = [text for location in options.texts for text in read_texts(location, "texts")]
+    texts, pairs = read_lines(options.texts)
     output, begins = options.output, _BEGINS
     claim = output and reserved_output("output", output, begins=begins, overwrite=options.overwrite)
     with claim or nullcontext() as file:
@@ -59,7 +62,7 @@ def find(options: FindSettings) -> tuple[list[Occurrence], list[str]]:
             device=None if options.device == "auto" else options.device,
             trust_remote_code=options.trust_remote_code or None,
         )
-        rows = encoder.find(texts)
+        rows = find_in_lines(encoder, texts, pairs)
         cells = [(r.expression, r.text + 1, *r.span, round(r.usage, 4), r.meaning, r.sentence) for r in rows]
         frame = pd.DataFrame(cells, columns=_COLUMNS)
         if file and file.suffix == ".jsonl":
@@ -72,6 +75,37 @@ def find(options: FindSettings) -> tuple[list[Occurrence], list[str]]:
             frame.to_csv(file, index=False)
     assert encoder.meanings is not None  # the settings name a glossary
     return rows, sorted(encoder.meanings.senses.keys() - {row.expression for row in rows})
+
+
+def read_lines(locations: Sequence[str]) -> tuple[list[str], dict[int, tuple[str, str]]]:
+    """The texts of files; number of a text file's line → the line and the next, which has no capital."""
+    from idiomtune.data.user.load import read_texts
+
+    texts: list[str] = []
+    pairs: dict[int, tuple[str, str]] = {}
+    for location in locations:
+        lines = list(read_texts(location, "texts"))
+        if not is_table(Path(location)):
+            numbered = enumerate(pairwise(lines), len(texts))
+            pairs |= {number: pair for number, pair in numbered if not pair[1][0].isupper()}
+        texts += lines
+    return texts, pairs
+
+
+def find_in_lines(
+    encoder: Encoder, texts: Sequence[str], pairs: Mapping[int, tuple[str, str]]
+) -> list[Occurrence]:
+    """The occurrences in texts, and those that begin in a line and end in the next one, as :func:`read_lines`
+    has them."""
+    rows = encoder.find(texts)
+    assert encoder.meanings is not None  # or it would have refused to find
+    find_expressions = encoder.meanings.find_all
+    for number, (line, following) in pairs.items():
+        text = f"{line}\n{following}"
+        if any(start < len(line) < end for start, end, _ in find_expressions(text)):
+            crossing = (row for row in encoder.find([text]) if row.span[0] < len(line) < row.span[1])
+            rows += [replace(row, text=number) for row in crossing]
+    return sorted(rows, key=lambda row: (row.text, row.span))
 
 
 def table_of(rows: Sequence[Occurrence], num_texts: int) -> Table:

@@ -19,6 +19,7 @@ from idiomtune.expressions import (
     expression_words,
     find_expression,
     find_nested,
+    find_with_adjectives,
     has_placeholder,
     inflections,
     move_span,
@@ -83,6 +84,26 @@ TEXTS: dict[str, list[str]] = {
     "cafe society": [decomposed("café society")],
     "old cafe": [decomposed("old café")],
 }
+# In other languages: capitals, places in a word and encodings make no difference.
+TEXTS |= {
+    "ipin ucunu kaçırdı": [
+        "[İpin ucunu kaçırdı].",
+        "[İPİN UCUNU KAÇIRDI]",
+        decomposed("İ: [İpin ucunu kaçırdı]"),
+    ],
+    "ışığı gördü": ["[Işığı gördü] ve", "Sonunda [ışığı gördü].", "[IŞIĞI GÖRDÜ]", "ışık gördü"],
+    "auf der Straße stehen": [
+        "ß: [AUF DER STRASSE STEHEN]",
+        "[auf der Straße stehen] ß",
+        "auf der Strafe stehen",
+    ],
+    "auf grossem Fuss": ["[auf großem Fuß] leben"],
+    "σπάω τον πάγο": ["[ΣΠΑΩ ΤΟΝ ΠΑΓΟ]", decomposed("[Σπάω τον πάγο]"), "σπάω τον πάγκο"],
+    "ίδιος δρόμος": ["[ΊΔΙΟΣ ΔΡΟΜΟΣ]"],
+    "op glad ijs": ["[OP GLAD IJS]", "Hij staat [op glad ĳs]."],
+    "į kailį": ["Gavo [Į KAILĮ].", "į kaili"],
+    "casser les pieds": ["[CASSER LES PIEDS]"],
+}
 RIDE = "take someone for a ride"
 # The same with placeholders.
 HELD: dict[str, list[str]] = {
@@ -132,6 +153,35 @@ def test_of_several_expressions_the_first_and_there_the_longest_counts() -> None
     # A form with an apostrophe beside one without.
     index = ExpressionIndex(["cant win"], {"cant win": ["can't win"]})
     assert index.find("You can't win, you cant win.") == [(4, 13, "cant win"), (19, 27, "cant win")]
+
+
+ADJECTIVES = {
+    "take a haircut": [
+        "They [took a big haircut].",
+        "to [take an enormous\n haircut]",
+        "take a really big haircut",
+    ],
+    "break the ice": [
+        "He [broke the paper-thin ice].",
+        "broke all the ice",
+        "broke the news. Ice",
+        "broke the very ice",
+    ],
+    "have an axe to grind": ["She [has a political axe to grind]."],
+    "kick the bucket": ["kick the ball, bucket", "kick the dog and bucket", "the bucket was kicked"],
+    "a bird in the hand": ["a bird in the left hand"],
+    "all the rage": ["all the mad rage"],
+}
+
+
+def test_a_word_may_stand_between_article_and_object() -> None:
+    index = ExpressionIndex(ADJECTIVES)
+    for expression, texts in ADJECTIVES.items():
+        for marked in texts:
+            text = marked.replace("[", "").replace("]", "")
+            span = [(marked.index("["), marked.index("]") - 1, expression)] if "[" in marked else []
+            assert list(find_with_adjectives(index, text)) == span
+            assert index.find(text) == []
 
 
 FORMS = {"perder o barco": ["perdeu o barco", "perdi o barco"], "ins Gras bei\u00dfen": ["biss ins Gras"]}

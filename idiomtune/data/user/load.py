@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from idiomtune.data.notation import TextCleaner
 from idiomtune.data.user.examples import ExampleTable, Sentence, UserExample
 from idiomtune.data.user.forms import CORPUS
 from idiomtune.data.user.source import Source, find_sources
@@ -55,7 +56,10 @@ def read_texts(location: str, option: str) -> Iterator[str]:
     """
     path = user_path(location, option)
     if is_file(path) and not is_table(path):
-        yield from filter(None, map(str.strip, text_lines(read_text(path))))
+        cleaner = TextCleaner()
+        lines = enumerate(text_lines(read_text(path)), 1)
+        yield from filter(None, (cleaner.clean(line.strip(), number) for number, line in lines))
+        cleaner.log(location)
     else:
         for source in find_sources([location], option):
             yield from UserTable(source, [CORPUS]).read(lambda record: record.marked_text()[0])

@@ -8,16 +8,16 @@ import math
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from html import unescape
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeVar
 
+from idiomtune.data.notation import TextCleaner, clean_text
 from idiomtune.data.user.columns import find_marks, remove_marks
 from idiomtune.data.user.forms import SPAN_OF, SPAN_PARTS, Form, normalise
 from idiomtune.data.user.source import Source
 from idiomtune.errors import UserError
-from idiomtune.io.files import list_names, one_line, parse_json, parse_list, read_checked
+from idiomtune.io.files import one_line, parse_json, parse_list, read_checked
 from idiomtune.io.tables import Row, has_header, name_row, shown_path
 from idiomtune.requests import find_span
 
@@ -32,7 +32,7 @@ LABELS = ("group", "meaning", "label", "usage")  # roles whose names may be true
 _ENDS = re.compile(r"[\[(]{1,2}\s*(\d+)\s*,\s*(\d+)\s*[\])]{1,2}")  # of a span, as a list or a tuple
 HEAD = 1000  # rows by whose values it is seen what columns mean
 _LIST = re.compile(r"""\[\s*(['"]).*\1\s*\]""", re.DOTALL)
-_ENTITY = re.compile(r"&(#\d+|#x[\da-fA-F]+|[a-zA-Z]{2,8}\d?);")
+_SPAN_END = "\ue000"  # of private use: where a span begins and ends while markup is removed
 _MANY = 0.1  # warn of a larger share of texts with marks
 _INVISIBLE = ("Cc", "Cf", "Zs", "Zl", "Zp")  # categories: controls, formats, blanks
 
@@ -49,6 +49,7 @@ class UserRecord:
         values: by column.
         names: role → its columns in this row.
         column: whose cell contains this entry, for messages; None for a complete row.
+        cleaner: removes markup from texts.
     """
 
     def __init__(
@@ -57,9 +58,11 @@ class UserRecord:
         values: Mapping[str, Any],
         names: Mapping[str, Sequence[str]],
         column: str | None = None,
+        cleaner: TextCleaner | None = None,
     ) -> None:
         self.number, self.values, self.names = number, values, names
         self._column = column
+        self._cleaner = cleaner or TextCleaner()
 
     def error(self, role: str, problem: str) -> FieldError:
         """A problem of a role's cell."""
@@ -84,7 +87,13 @@ class UserRecord:
         return value
 
     def text(self, role: str) -> str:
-        """A text with visible characters."""
+        """A text with visible characters, without markup."""
+        text = self._cleaner.clean(self._raw_text(role), self.number)
+        if not text:
+            raise self.error(role, "has nothing but markup")
+        return text
+
+    def _raw_text(self, role: str) -> str:
         value = self.cell(role)
         if not isinstance(value, str):
             raise self.error(role, f"must be a text, got {value!r}")
@@ -146,8 +155,19 @@ class UserRecord:
         title = self.optional_text("title") if "title" in self.names else None
         if title is not None and not self.has(role):
             return title, self._span(title, span)
-        text, before = self.text(role), "" if title is None else f"{title} "
-        ends = self._span(text, span)
+        before = "" if title is None else f"{title} "
+        ends: Span | None
+        if self.has(f"{span}_start") or (self.has(span) and _ENDS.fullmatch(str(self.cell(span)))):
+            raw = self._raw_text(role)  # whose characters are counted
+            start, end = self._span(raw, span) or (0, 0)
+            marked = _SPAN_END.join((raw[:start], raw[start:end], raw[end:]))
+            parts = self._cleaner.clean(marked, self.number).split(_SPAN_END)
+            if len(parts) < 3 or not parts[1]:  # a span of nothing but markup
+                parts = marked.split(_SPAN_END)
+            text, ends = "".join(parts), (len(parts[0]), len(parts[0] + parts[1]))
+        else:
+            text = self.text(role)
+            ends = self._span(text, span)
         return before + text, ends and (ends[0] + len(before), ends[1] + len(before))
 
     def _span(self, text: str, role: str) -> Span | None:
@@ -210,10 +230,15 @@ class UserRecord:
             if isinstance(entry, dict):
                 own = {key: [key] for key in entry if key in _ENTRY}
                 names = own if own.keys() & set(SPAN_PARTS) else {**marks, **own}
-                records.append(UserRecord(self.number, {**around, **entry}, names, column))
+                records.append(UserRecord(self.number, {**around, **entry}, names, column, self._cleaner))
             else:
                 records.append(
-                    UserRecord(self.number, {**around, column: entry}, {**marks, "text": [column]})
+                    UserRecord(
+                        self.number,
+                        {**around, column: entry},
+                        {**marks, "text": [column]},
+                        cleaner=self._cleaner,
+                    )
                 )
         return records
 
@@ -249,6 +274,7 @@ class UserTable:
         self.kinds: dict[tuple[str, ...], dict[str, list[str]]] = {}
         self.left_out: set[str] = set()
         self._notes: list[str] = []  # warnings, once all rows are read
+        self._head: list[Row] = []  # the first rows
         self._marks: dict[str, tuple[str, str]] = {}  # column → how spans are marked in it, and their role
         roles = dict.fromkeys(role for form in forms for role in form.roles)
         for role, column in self._chosen.items():
@@ -280,12 +306,17 @@ class UserTable:
                 problems.
         """
         numbered = self.source.rows() if rows is None else rows
-        head = list(islice(numbered, HEAD))
+        head = self._head = list(islice(numbered, HEAD))
         header = list(dict.fromkeys(column for row in head for column in row.values))
         self._look_at(head, header)
         numbered = map(self._without_marks, chain(head, numbered)) if self._marks else chain(head, numbered)
-        records = (UserRecord(row.number, row.values, self._names(tuple(row.values))) for row in numbered)
+        cleaner = TextCleaner()
+        records = (
+            UserRecord(row.number, row.values, self._names(tuple(row.values)), cleaner=cleaner)
+            for row in numbered
+        )
         yield from read_checked(records, make, self.source.name, _row_name)
+        cleaner.log(self.source.name)
         if not (self.kinds or may_be_empty):
             raise UserError("there is no row", file=self.source.name)
         for note in self._notes:
@@ -308,15 +339,9 @@ class UserTable:
                 if 2 * num_single > len(texts) and not has_span:
                     self._marks.setdefault(column, (kind, span))
                     notes.append(f"{marked}: they are read as the {span}, and are no part of the text")
-                elif num_marked > _MANY * len(texts):
+                elif num_marked > _MANY * len(texts) and example == clean_text(example):
                     advice = "remove them, or mark one stretch of each text and no other span"
                     notes.append(f"{marked}: read as words: {advice}")
-            matches = (_ENTITY.search(text) for text in texts)
-            entities = [match[0] for match in matches if match and unescape(match[0]) != match[0]]
-            if len(entities) > _MANY * len(texts):
-                shown = f"signs as HTML writes them ({list_names(list(dict.fromkeys(entities)), 3)})"
-                advice = "they are read as words: replace them, as Python's html.unescape does"
-                notes.append(f"{len(entities)} of {len(texts)} texts have {shown}: {advice}")
             self._notes += [f"{self.source.name}, field {column!r}: {note}" for note in notes]
 
     def _without_marks(self, row: Row) -> Row:
@@ -364,6 +389,10 @@ class UserTable:
         if form := self._fitting_form(header):
             self._forms = [form]
             return
+        for row in self._head:
+            if self._fitting_form(list(map(str, row.values.values()))):
+                problem = f"the names of its columns are in row {row.number}: remove the rows above it"
+                raise UserError(problem, file=self.source.name)
         titles = "; ".join(dict.fromkeys(f"{f.name}: {', '.join(f.required)}" for f in self._forms))
         all_aliases = {alias for form in self._forms for aliases in form.roles.values() for alias in aliases}
         near = "".join(

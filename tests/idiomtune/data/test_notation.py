@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from idiomtune.data.notation import read_printed, split_senses
+from idiomtune.data.notation import clean_text, read_printed, split_senses
 from idiomtune.encoder.glossary import GLOSSARIES, read_glossary
 from idiomtune.expressions import ExpressionIndex
 
@@ -21,6 +21,9 @@ PRINTED = {
     "kick/boot up the backside": ["kick up the backside", "boot up the backside"],
     "kick the bucket / bite the dust": ["kick the bucket", "bite the dust"],
     "kick the bucket | bite the dust": ["kick the bucket", "bite the dust"],
+    "break the ice|broke the ice": ["break the ice", "broke the ice"],
+    "kick the bucket; bite the dust": ["kick the bucket", "bite the dust"],
+    "kick the bucket\nbite the dust": ["kick the bucket", "bite the dust"],
     "(be) on thin ice": ["on thin ice"],
     "be over the moon": ["over the moon"],
     "be my guest": ["be my guest"],
@@ -52,6 +55,8 @@ def test_an_expression_is_read_as_it_is_meant(printed: str) -> None:
 
 def test_what_is_not_understood_is_named() -> None:
     assert read_printed("A > B").unread == ">"
+    assert "river" in read_printed("sell down the river, sell someone down the river").unread
+    assert not read_printed("easy come, easy go").unread
     assert not read_printed("break the ice").unread
 
 
@@ -62,8 +67,47 @@ def test_numbered_senses_are_apart() -> None:
         ("1. to die", ["to die"]),
         ("version 2. of it", ["version 2. of it"]),
         ("7", ["7"]),
+        ("(idiom)\nto make people relax\n2. to begin", ["to make people relax", "to begin"]),
+        ("[US, informal] (psychiatry) a disorder", ["(psychiatry) a disorder"]),
+        ("tell a secret\nExample: he told it\nz.B.: so", ["tell a secret"]),
+        ("(informal)", ["(informal)"]),
+        ("a sign: of luck", ["a sign: of luck"]),
     ):
         assert split_senses(meaning) == senses
+
+
+CLEANED = {
+    '<div style="text-align: left;"><span style="color: rgb(0, 0, 0);">to relax</span></div>\n'
+    '<div><br></div><img src="ice_1.png">[sound:ice.mp3]': "to relax",
+    "tell&nbsp;a&#32;secret &amp;amp; it&#39;s &lt;b&gt;mine&lt;/b&gt;": "tell a secret & it's mine",
+    "<p title='a > b'>one</p><P>two<BR/>three</P><!-- no -->": "one\ntwo\nthree",
+    "CO<sub>2</sub>, <script>x < 1</script><ruby>a<rt>b</rt></ruby>": "CO2, a",
+    r"(idiom)\nto relax\tor so": "(idiom)\nto relax or so",
+    "the {{c1::ice::cold}} [[bucket|the bucket]] [b]to[/b] [url=x.y]link[/url]": "the ice the bucket to link",
+    "so\u00adft \ufeffze\u200bro Auf\u200clage \u202aleft\u202c": "soft zero Auflage left",
+}
+UNCHANGED = [
+    *("x < y and y > z", "I <3 you", "a <b and c> d", "take <someone> home", "List<String>", "<me@x.y>"),
+    *(
+        "AT&T, R&D; &c",
+        r"C:\new\table",
+        r"$\theta \times \nu$",
+        "a [sic] [Laughter]",
+        "x[[1]] {y}",
+        "  a \n b ",
+    ),
+    *(
+        "\u0645\u06cc\u200c\u0634\u0648\u062f",
+        "\u0915\u094d\u200d\u0937",
+        "\U0001f469\u200d\U0001f4bb",
+    ),  # spelling
+]
+
+
+@pytest.mark.parametrize("text", [*CLEANED, *UNCHANGED])
+def test_markup_and_invisible_signs_are_removed_and_nothing_else(text: str) -> None:
+    assert clean_text(text) == CLEANED.get(text, text)
+    assert clean_text(clean_text(text)) == clean_text(text)
 
 
 def test_a_published_list_is_found_in_sentences(tmp_path: Path) -> None:

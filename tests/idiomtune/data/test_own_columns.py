@@ -337,11 +337,32 @@ NOTICED: list[tuple[dict[str, Sequence[Any]], str]] = [
     (sentences(ICE, **ends(3, 16)), ""),
     (sentences("他打破了僵局{}。", **ends(1, 3)), ""),
     (sentences(ZOE, **ends(10, 15)), "bytes"),
-    (sentences("<b>He</b> ran to <b>me</b> {}", "<b>I</b> ran to <b>him</b> {}", "We ran {}"), "of 12 texts"),
-    (sentences("<p>He ran {}</p>", "<p>She ran {}</p>"), "of 12 texts"),
+    (sentences("<t>He</t> ran to <t>me</t> {}", "<t>I</t> ran to <t>him</t> {}", "We ran {}"), "of 12 texts"),
     (sentences("a_b is snake_case {}", "{} * 3 * 4", "x < y > {}", "[Laughter] No {}.", "well {}"), ""),
-    (sentences("It&#39;s {} o'clock &amp; late"), "field 'sentence': 12 of 12"),
 ]
+# Texts with markup, and what is read.
+CLEANED = {
+    "<b>He</b> ran to <b>me</b> {}": "He ran to me {}",
+    "<p class='a'>He&nbsp;ran {}</p>": "He ran {}",
+    "It&#39;s {} o\u200bclo\u00adck &amp; late": "It's {} oclock & late",
+    "He ran {}.[sound:a.mp3]\\nShe ran.": "He ran {}.\nShe ran.",
+}
+
+
+@pytest.mark.parametrize("text", CLEANED)
+def test_markup_is_removed_and_said_once(tmp_path: Path, text: str, caplog: Log) -> None:
+    store = load(tmp_path, sentences(text)).train.store
+    assert [store.read_text(i) for i in range(NUM)] == [CLEANED[text].format(i) for i in range(NUM)]
+    assert [record.getMessage().count("12 rows, the first row 2") for record in caplog.records] == [1]
+
+
+def test_offsets_count_the_characters_of_the_file(tmp_path: Path) -> None:
+    """Markup is removed before, in and after a span, which stays on its words."""
+    text = "<p>He&nbsp;<i>bro\u00adke&nbsp;the</i> ice&#33;</p> {}"
+    store = load(tmp_path, sentences(text, **ends(14, 33))).train.store
+    assert text[14:33] == "bro\u00adke&nbsp;the</i>"
+    assert {store.read_text(i)[slice(*(store.span(i) or (0, 0)))] for i in range(NUM)} == {"broke the"}
+    assert store.read_text(0).startswith("He broke the ice!")
 
 
 @pytest.mark.parametrize(("rows", "warning"), NOTICED)

@@ -89,7 +89,7 @@ SPOILED: list[tuple[str, str | None, tuple[str, ...]]] = [
     ("trained", LIST + '{"query": ["b"], "pos": ["p"]}\n', ("row 2", "'query'", "['b']")),
     ("mined", '{"text": "a"}\n{"text": 3}\n', ("row 2", "'text'", "3")),
     ("glossary", GLOSSARY + ",cold feet\n", ("row 3", "'expression'")),
-    ("glossary", GLOSSARY + "…,fear\n", ("row 3", "'expression'", "letter")),
+    ("glossary", "expression,meaning\nthe,article\n…,fear\n", ("'the'", "'…'")),
     ("glossary", GLOSSARY + "a -- b,fear\n", ("row 3", "'expression'", "a -- b")),
     # lists
     ("trained", LIST + '{"query": "b", "pos": ["p"], "neg": [""]}\n', ("row 2", "'neg'", "empty")),

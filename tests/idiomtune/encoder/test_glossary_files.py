@@ -11,8 +11,11 @@ from idiomtune import expressions
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import first_clause, read_glossary
 from idiomtune.expressions import ExpressionIndex, find_expression
+from idiomtune.hub.model_card import learned_card
 from idiomtune.io.files import fingerprint
+from idiomtune.io.tables import inputs_in, write_tables
 from tests.counting import lines_run
+from tests.programs import refused
 
 
 def written(path: Path, *rows: str, header: str = "expression,meaning") -> Path:
@@ -73,7 +76,7 @@ def test_meanings_are_of_one_line_and_if_brief_of_one_clause(tmp_path: Path) -> 
     rows = ({"expression": "tie  the knot", "meaning": f"get\n married; {m}\u202e"} for m in ("wed", "unite"))
     path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     glossary = read_glossary([path])
-    assert glossary.senses == {"tie the knot": ["get married; wed\\u202e", "get married; unite\\u202e"]}
+    assert glossary.senses == {"tie the knot": ["get married; wed", "get married; unite"]}
     meanings = glossary.meanings(brief=True)
     assert meanings.senses == {"tie the knot": ["get married"]}
     assert meanings.about["brief"]
@@ -154,3 +157,54 @@ def test_a_misspelled_column_is_named(tmp_path: Path, caplog: pytest.LogCaptureF
     read_glossary([written(tmp_path / "g.csv", "a b,x,CC0", header="expression,meaning,licenc")])
     assert "licenc'" in caplog.text
     assert "g.csv" in caplog.text
+
+
+TERMS = {"break the ice": ["relax"], "tie the knot": ["marry"]}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"break the ice": "relax", "tie the knot": "marry"}',
+        '{"break the ice": ["relax"],\n "tie the knot": "marry"}',
+        '[{"term": "break the ice", "gloss": "relax"},\n{"term": "tie the knot", "gloss": "marry"}]',
+        '{"phrase": ["break the ice", "tie the knot"], "gloss": ["relax", "marry"]}',
+        '{"idiom": {"0": "break the ice", "1": "tie the knot"}, "sense": {"0": "relax", "1": "marry"}}',
+    ],
+)
+def test_a_json_glossary_is_read_from_a_file_and_from_memory(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "g.json"
+    path.write_text(content, encoding="utf-8")
+    assert read_glossary([path]).senses == TERMS
+    with inputs_in(tmp_path):
+        (table,) = write_tables(json.loads(content), "glossary")
+    assert read_glossary([Path(table)]).senses == TERMS
+
+
+def test_columns_of_different_lengths_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "g.json"
+    path.write_text('{"term": ["break the ice", "tie the knot"], "definition": ["relax"]}', encoding="utf-8")
+    refused(lambda: read_glossary([path]), str(path), "'term': 2", "'definition': 1")
+
+
+def test_a_function_word_is_no_expression(tmp_path: Path) -> None:
+    """Every text would have it; of several words they may be one."""
+    rows = ("the,article", "\u2026,dots", "It,she", "let alone,even less", "break the ice,relax")
+    glossary = read_glossary([written(tmp_path / "g.csv", *rows)])
+    assert list(glossary.senses) == ["let alone", "break the ice"]
+    assert sum("'the', '\u2026', 'It'" in note for note in glossary.notes) == 1
+
+
+def test_what_is_left_out_of_meanings_is_said(tmp_path: Path) -> None:
+    rows = (
+        r"break the ice|broke the ice,(idiom)\nto make people relax\n2. to begin",
+        "tie the knot,1. marry",
+    )
+    glossary = read_glossary([written(tmp_path / "g.csv", *rows)])
+    assert glossary.senses["broke the ice"] == ["to make people relax", "to begin"]
+    assert [("break the ice" in n, "tie the knot" in n) for n in glossary.notes if "labels" in n] == [
+        (True, False)
+    ]
+    card = learned_card({"path": "minilm"}, glossary)
+    assert "to make people relax" in card
+    assert "to begin" not in card, "the first meaning is the one that is read"

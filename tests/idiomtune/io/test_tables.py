@@ -5,7 +5,6 @@ import gzip
 import io
 import itertools
 import json
-import logging
 import os
 import re
 from collections.abc import Sequence
@@ -28,6 +27,7 @@ ROWS = [
     {"id": "b", "text": "caf\u00e9\ttable"},
     {"id": "c", "text": ""},
 ]
+Log = pytest.LogCaptureFixture
 LONG = b"b" * 10_000_001
 
 
@@ -83,6 +83,22 @@ def test_each_kind_of_file_holds_the_same(tmp_path: Path, name: str) -> None:
     assert list(read_rows(path, columns=("id", "text"))) == [Row(n, r) for n, r in enumerate(rows, first)]
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        '[{"id": "a", "text": "b"}, {"id": "c", "text": "d"}]',
+        '[\n {"id": "a", "text": "b"},\n\n {"id": "c",\n "text": "d"}]',
+        '{"id": ["a", "c"], "text": ["b", "d"]}',
+        '{"id": {"0": "a", "7": "c"},\n"text": {"0": "b", "7": "d"}}',
+    ],
+)
+def test_a_json_document_has_rows(tmp_path: Path, content: str) -> None:
+    """A list of objects, or columns, as pandas writes them."""
+    path = tmp_path / "t.json"
+    path.write_text(content, encoding="utf-8")
+    assert list(read_rows(path)) == [Row(1, {"id": "a", "text": "b"}), Row(2, {"id": "c", "text": "d"})]
+
+
 def test_byte_order_marks_line_ends_and_blank_lines_make_no_difference(tmp_path: Path) -> None:
     table, lines = tmp_path / "t.csv", tmp_path / "t.jsonl"
     table.write_bytes(b"\xef\xbb\xbfid,text\r\na,b\r\n\r\nc,d")
@@ -119,7 +135,9 @@ ODD_CELLS = workbook([["id", "text"], ["a", date(2024, 5, 3)], [], ["b", "#REF!"
         ("t.jsonl", b'{"id": "\\ud800"}\n', ["line 1", "surrogate"]),
         ("t.jsonl", b"{}\n" + b"[" * 100_000, ["line 2", "nested too deep"]),
         ("t.jsonl", b"{\n" * 2000, ["2000 problems", "and 1995 more"]),
-        ("t.json", b'\n[\n{"id": 1}]', ["list", "t.jsonl"]),
+        ("t.json", b'\n[\n{"id": 1}, 2]', ["line 2", "int"]),
+        ("t.jsonl", b'[{"id": 1}]', ["list", ".json"]),
+        ("t.json", b'[{"id": 1},\n{"id"', ["line 2, column"]),
         ("t.parquet", b"id,text\n", ["Parquet"]),
         ("t", b"", [".csv, .tsv, .jsonl, .parquet and .xlsx"]),
         ("t.ods", b"", ["save it as .xlsx or .csv"]),
@@ -237,15 +255,53 @@ def test_whatever_bytes_there_are(tmp_path: Path, name: str) -> None:
     fuzz(damaged_bytes(content_of(name)), tried)
 
 
-def test_a_long_spreadsheet_says_how_far_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def sheet(*rows: Sequence[Any], merged: Sequence[str] = (), hidden: Sequence[Any] = ()) -> bytes:
+    book, out = openpyxl.load_workbook(io.BytesIO(workbook(rows))), io.BytesIO()
+    for cells in merged:
+        book.active.merge_cells(cells)
+    if hidden:
+        other = book.create_sheet("notes")
+        other.append(hidden)
+        other.sheet_state = "hidden"
+    book.save(out)
+    return out.getvalue()
+
+
+NAMES, A, B = ("id", "text"), ("a", "x"), ("b", "y")
+
+
+@pytest.mark.parametrize(
+    ("content", "rows"),
+    [
+        (sheet(NAMES, ("a", "x"), (None, "y"), ("b", "z"), merged=["A2:A3"]), ["ax", "ay", "bz"]),
+        (sheet(NAMES, ("a", "x"), ("b", None), ("c", None), merged=["B2:B4"]), ["ax", "bx", "cx"]),
+        (sheet([], [], NAMES, ("a", "x"), [], (None, "y"), merged=["A4:A6"]), ["ax", "a", "ay"]),
+        (sheet(NAMES, A, hidden=["c", "z"]), ["ax"]),
+    ],
+)
+def test_merged_cells_hold_for_their_rows(
+    tmp_path: Path, content: bytes, rows: list[str], caplog: Log
 ) -> None:
-    """It is read row by row: the first is there before the last is looked at."""
-    monkeypatch.setattr("idiomtune.io.tables._SHOWN_ROWS", 10)
+    """Also below blank rows; a hidden sheet is not read, and named."""
     path = tmp_path / "t.xlsx"
-    path.write_bytes(workbook([("id", "text"), *((i, f"text {i}") for i in range(30))]))
-    rows = read_rows(path)
-    assert next(rows).values == {"id": "0", "text": "text 0"}
-    with caplog.at_level(logging.INFO):
-        assert len(list(rows)) == 29
-    assert [record.args[1] for record in caplog.records if record.args] == [10, 20, 30]  # type: ignore[index]
+    path.write_bytes(content)
+    assert ["".join(row.values.values()) for row in read_rows(path)] == rows
+    assert bool(caplog.text) == ("'notes'" in caplog.text) == (len(rows) == 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "parts"),
+    [
+        ("t.xlsx", sheet(["Our terms"], [], NAMES, A, merged=["A1:B1"]), ["'Our terms'", "row 3"]),
+        ("t.xlsx", sheet(["Our terms"], ["of 2026"], NAMES, A), ["'Our terms'", "row 3"]),
+        ("t.csv", b"Our terms\nid,text\na,x\n", ["'Our terms'", "row 2"]),
+        ("t.csv", b"Our terms,,\n,,\nid,text,n\na,x,1\n", ["'Our terms'", "row 3"]),
+        ("t.xlsx", sheet(NAMES, A, ["Food"], B, merged=["A3:B3"]), ["row 3", "A3:B3"]),
+        ("t.xlsx", sheet(NAMES, ("a", '=CONCATENATE("x","y")'), B), ["row 2", "B2", "formula"]),
+        ("t.xlsx", sheet(NAMES, ("=A1", "=B1")), ["row 2", "A2", "formula"]),
+    ],
+)
+def test_cells_that_are_no_row_are_named(tmp_path: Path, name: str, content: bytes, parts: list[str]) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    refused(lambda: list(read_rows(path)), str(path), *parts)

@@ -35,6 +35,25 @@ def test_a_concordance_on_the_screen_and_in_files(tmp_path: Path, capsys: pytest
     assert "overwrite=true" in capsys.readouterr().err
 
 
+def test_an_expression_may_go_over_a_line_end_and_have_an_adjective(tmp_path: Path) -> None:
+    """In a text file; rows of a table, and lines with a capital, are texts of their own."""
+    lines = [
+        "It was a joke that broke",
+        "the ice. A wit broke the thick ice.",
+        "They broke",
+        "The ice.",
+        "the ice",
+    ]
+    rows = {}
+    for name in ("texts.txt", "texts.csv"):
+        path = tmp_path / name
+        path.write_text("\n".join(["text"] * (name == "texts.csv") + lines), encoding="utf-8")
+        rows[name] = it.find(path, {"break the ice": "make people relax"})
+    spans = [(row.text, row.sentence[row.sentence.index("broke") :]) for row in rows["texts.txt"]]
+    assert spans == [(0, "broke\nthe ice."), (1, "broke the thick ice.")]
+    assert [row.text for row in rows["texts.csv"]] == [1]
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
