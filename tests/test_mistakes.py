@@ -87,7 +87,11 @@ REFUSED = [
     ("scored", "trainer.batch_size=1", "trainer.batch_size"),
     ("level", "", "different scores"),
     ("scored", "objective.loss=cosine", "objective.graded.low=0|high=1|scores from 0 to 5"),
-    ("sorted", "data.val={val_labelled} objective.order=file trainer.batch_size=12", "order=shuffled"),
+    (
+        "sorted",
+        "data.columns={label:label} data.val={val_labelled} objective.order=file trainer.batch_size=12",
+        "order=shuffled",
+    ),
     ("labelled", f"{TRIPLET}s=easy", f"{TRIPLET}s"),
     ("labelled", f"{TRIPLET}_weight=0", f"{TRIPLET}_weight"),
     ("one_group", "data.val={val_group}", "groups"),

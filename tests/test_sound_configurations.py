@@ -32,7 +32,7 @@ LEARNS = [
     ("triples", f"{INFONCE}.in_batch=none"),
     ("scored", ""),
     ("labelled", ""),
-    ("grouped", ""),
+    ("grouped", "data.columns={label:label}"),
     ("pairs", "retain.lora.rank=4 trainer.learning_rate=1e-3"),
     (
         "pairs",
@@ -63,7 +63,7 @@ SOUND = [
     ("numbered", ""),
     ("noted", ""),
     ("rated", "data.columns={score:rating}"),
-    ("rated", "data.form=pairs"),
+    ("rated", "data.columns={ignore:rating}"),
     ("near.jsonl", f"{FAR} data.val={{partly_far}}"),
     # Options
     ("pairs", "trainer.matryoshka=[16]"),

@@ -30,7 +30,7 @@ from idiomtune.io.tables import Row
 log = logging.getLogger(__name__)
 
 _CONDITIONS = ("keep", "positive_if")
-_NEARLY = 0.87  # as difflib measures: `negatve`, but not `native`, is nearly `negative`
+_NEARLY = 0.8  # as difflib measures: `idoim` is nearly `idiom`
 _MANY_CUT = 0.05  # warn of a larger share of spans that begin or end within a word
 _MAX_WEIGHT = 1e9  # a greater one overflows in a sum of products in float32
 _OPTION = "data.columns"

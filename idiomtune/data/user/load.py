@@ -91,7 +91,7 @@ class UserSplits:
 
 
 @dataclass
-class _Shared:
+class _Facts:
     """What is kept over all tables of a run.
 
     Attributes:
@@ -167,23 +167,23 @@ def load_user_data(data: UserData, mined: Mined = MappingProxyType({})) -> UserS
     val_sources = find_sources(data.val or [], "data.val")
     if shared := {s.name for s in train_sources} & {s.name for s in val_sources}:
         raise UserError(f"data.train and data.val both name {min(shared)}")
-    shared = _Shared()
-    notes = shared.notes
-    train = _read(train_sources, data, shared, mined)
+    facts = _Facts()
+    notes = facts.notes
+    train = _read(train_sources, data, facts, mined)
     _check_text_columns(train.store, train_sources[0].name)
     if train.store.has_labels and len(np.unique(train.store.label_ids)) == 1:
         label = train.store.names[int(train.store.label_ids[0])]
         problem = f"there is only one label, {label!r}: add sentences with another one to tell it from"
         raise UserError(problem, file=train_sources[0].name)
     if val_sources:
-        val = _read(val_sources, data, shared)
+        val = _read(val_sources, data, facts)
         if val.form != train.form:
             problem = f"has {val.form}, but {train_sources[0].name} has {train.form}"
             raise UserError(problem, file=val_sources[0].name)
     else:
         train, val = _split(train, data.val_share, notes)
-    if missing := sorted(shared.left_out - shared.columns):
-        near = list_names(difflib.get_close_matches(missing[0], shared.columns) or sorted(shared.columns))
+    if missing := sorted(facts.left_out - facts.columns):
+        near = list_names(difflib.get_close_matches(missing[0], facts.columns) or sorted(facts.columns))
         raise UserError(f"data.columns: no table has the column {missing[0]!r} (is it one of {near}?)")
     train = _without_held_out(train, val, notes)
     if not len(train):
@@ -195,12 +195,12 @@ def load_user_data(data: UserData, mined: Mined = MappingProxyType({})) -> UserS
 
 
 def _read(
-    sources: Sequence[Source], data: UserData, shared: _Shared, mined: Mined = MappingProxyType({})
+    sources: Sequence[Source], data: UserData, facts: _Facts, mined: Mined = MappingProxyType({})
 ) -> UserExamples:
     """All rows of some tables, which must be of one form."""
     store: TextTable | None = None
     for source in sources:
-        table = ExampleTable(source, data.columns, data.form, shared.spellings)
+        table = ExampleTable(source, data.columns, data.form, facts.spellings)
         wrong = table.negatives()
         negatives = {**mined, **{anchor: [*mined.get(anchor, ()), *wrong[anchor]] for anchor in wrong}}
         for example in table.examples():
@@ -211,19 +211,19 @@ def _read(
                 problem += "or train on both as parts of a mixture (+experiment=mixture)"
                 raise UserError(problem, file=source.name)
             store.add(source.name, with_negatives(example, negatives) if negatives else example)
-        shared.columns |= table.values.keys()
-        shared.left_out |= table.left_out
-        shared.notes.append(table.about())
+        facts.columns |= table.values.keys()
+        facts.left_out |= table.left_out
+        facts.notes.append(table.about())
         if wrong:
             wrong_names = list_names([*wrong], _MAX_NAMED)
-            shared.notes.append(f"left out, since no row of them is right: {wrong_names}")
+            facts.notes.append(f"left out, since no row of them is right: {wrong_names}")
     assert store is not None  # a table without rows is an error
     store.close()
     unlabelled = np.flatnonzero(store.label_ids == 0)
     if store.has_labels and len(unlabelled):
         raise UserError(f"{store.name(unlabelled[0])}: has a group but no label, while others have labels")
     examples = _with_meanings(UserExamples(store, np.arange(len(store.numbers))))
-    examples = _without_copies(examples, shared.notes)
+    examples = _without_copies(examples, facts.notes)
     _warn_of_contradictions(examples)
     return examples
 

@@ -161,7 +161,7 @@ def test_files_of_every_kind_in_a_folder(tmp_path: Path) -> None:
 
 
 def test_rows_of_json_lines_may_have_other_fields(tmp_path: Path) -> None:
-    """A negative in the third row alone is one; what is nothing to training is asked about, wherever it stands."""
+    """A negative in the third row alone is one; what has no role is asked about, wherever it stands."""
     rows: list[dict[str, Any]] = [{"query": f"q{i}", "pos": [f"p{i}"]} for i in range(5)]
     rows[2] |= {"neg": ["n"], "ngative": "n", "id": 1}
     val = write_lines(tmp_path / "v.jsonl", rows[:1])

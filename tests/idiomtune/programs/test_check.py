@@ -87,8 +87,8 @@ def test_warnings_are_counted_at_the_end(
     tmp_path: Path, tiny_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     counts = []
-    for column in ("note", "wieght"):
-        pairs = write(tmp_path / f"{column}.csv", PAIRS.replace("note", column))
+    for name, answer in {"plain": "it is", "as_html": "it&#39;s"}.items():
+        pairs = write(tmp_path / f"{name}.csv", PAIRS.replace("it is", answer))
         model = (f"model.path={tiny_path}", "device=cpu", "precision=fp32")
         check_data(check(TrainSettings, composed("config", "+experiment=own", f"data.train={pairs}", *model)))
         counts.append("1 warning" in capsys.readouterr().out.splitlines()[-1])
