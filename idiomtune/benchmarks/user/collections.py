@@ -14,7 +14,7 @@ from torch import Tensor
 
 from idiomtune.benchmarks.retrieval import tie_break
 from idiomtune.benchmarks.user import Mode
-from idiomtune.data.user.forms import DOCUMENTS, JUDGEMENTS, QUERIES, UNREAD, Form, normalise
+from idiomtune.data.user.forms import DOCUMENTS, JUDGEMENTS, QUERIES, Form, normalise
 from idiomtune.data.user.table import UserRecord, UserTable, unique
 from idiomtune.data.user.text_table import normal_text
 from idiomtune.errors import UserError
@@ -83,7 +83,7 @@ _PLAIN = (".tsv", ".txt", ".trec", ".qrels")  # lines of fields between tabs or 
 _SHARD = re.compile(r"-\d+-of-\d+$")
 _USUAL_SPLIT = "test"
 _NO_ID = "N/A"  # in BRIGHT's lists of excluded documents: none
-_NO_COLUMNS = {*UNREAD, "iteration"}  # of TREC's judgements, the second
+_NO_COLUMNS = {"", "id", "_id", "idx", "index", "query_id", "iteration"}  # ids, and of TREC, the second
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
