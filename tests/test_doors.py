@@ -132,21 +132,35 @@ def test_doors_of_an_encoder(tiny: Any) -> None:
     """What is odd is a `UserError`, and where `encode` promises it a TypeError or ValueError as well."""
     make: Any = Encoder
     vectors = tiny.encode(TEXTS)
+    damaged, frame = vectors.clone(), pd.DataFrame({"text": TEXTS})
+    damaged[1, 3] = torch.nan
+    no_texts = [None, 5, b"ice", [5], {"a"}, ["\ud800"], [pd.NA], frame, np.array("ice"), np.array([TEXTS])]
+    no_vectors = [torch.zeros(2, 0), damaged, damaged.numpy(), vectors.double().numpy() * 1e300]
     doors: list[tuple[str, Callable[[Any], Any], list[Any]]] = [
         ("k", lambda v: tiny.search("ice", TEXTS, k=v), [-1, 0, True, 2.0, "2", None]),
-        ("query", lambda v: tiny.search(v, TEXTS), [None, 5, b"ice", [5], "a\ud800"]),
-        ("corpus", lambda v: tiny.search("ice", v), [None, 5, "ice", [5], {"a"}, ["\ud800"]]),
+        ("query", lambda v: tiny.search(v, TEXTS), [*no_texts, *no_vectors, torch.zeros(3, 5), "a\ud800"]),
+        ("corpus", lambda v: tiny.search("ice", v), [*no_texts, *no_vectors, torch.zeros(3, 5), "ice"]),
         ("span", lambda v: tiny.search("the ice", TEXTS, span=v), [5, (1,), "fire", (3, 2), ("a", 1)]),
-        ("texts", tiny.encode, [None, 5, b"ice", [None], [b"x"], {"a"}, ["\ud800"]]),
+        ("span", lambda v: tiny.search(vectors, TEXTS, span=v), [["ice", "ice"]]),
+        *(("texts", read, no_texts) for read in (tiny.encode, lambda v: tiny.usage(v, "ice"))),
         ("spans", lambda v: tiny.encode(TEXTS, v), [5, "ice", [5, 5], [(True, 3)] * 2, [(0, 1.5)] * 2]),
         ("role", lambda v: tiny.encode(TEXTS, role=v), [None, 5, [], "querry"]),
         ("batch_size", lambda v: tiny.encode(TEXTS, batch_size=v), [0, -1, True, 1.5, "2"]),
         ("instruction", lambda v: tiny.encode(TEXTS, instruction=v), [5, ["a"], "a\ud800"]),
         ("show_progress_bar", lambda v: tiny.encode(TEXTS, show_progress_bar=v), [None, "no"]),
         ("convert_to_numpy", lambda v: tiny.encode(TEXTS, convert_to_numpy=v), [None, "no", 1]),
-        ("first", tiny.similarity, [None, 5, [], [1], [None], torch.zeros(2, 0), {}]),
-        ("second", lambda v: tiny.similarity(vectors, v), [5, [], torch.zeros(3, 5), b"x"]),
-        ("expressions", lambda v: tiny.usage(TEXTS, v), [None, 5, [None, None], ["ice"], [(0, 99)] * 2]),
+        ("first", tiny.similarity, [*no_texts, *no_vectors, {}]),
+        ("second", lambda v: tiny.similarity(vectors, v), [*no_texts[1:], *no_vectors, torch.zeros(3, 5)]),
+        (
+            "expressions",
+            lambda v: tiny.usage(TEXTS, v),
+            [None, 5, [None, None], ["ice"], [(0, 99)] * 2, pd.Series(["ice", None]), np.array([TEXTS])],
+        ),
+        ("labels", lambda v: tiny.usage(TEXTS, "ice", v), [5, [True], ["yes", None], np.array([0.5, 1])]),
+        *(
+            ("expressions", set_, ["ice", 5, [None]])
+            for set_ in (tiny.add_idiom_tokens, tiny.drop_idiom_tokens)
+        ),
         ("raw_spans", lambda v: make("minilm", raw_spans=v), [True, "yes"]),
         ("pooling", lambda v: make(tiny.model, pooling=v), ["mean", None, 5]),
         ("prompts", lambda v: make(tiny.model, v), [5, "query: ", {}]),
@@ -162,6 +176,17 @@ def test_doors_of_an_encoder(tiny: Any) -> None:
             tiny.encode(texts)
     with pytest.raises(KeyError, match="5"):
         it.Scores({"a/b": 0.5})[5]  # type: ignore[index]
+
+
+def test_a_text_whose_embedding_is_not_finite_is_named(tiny: Any) -> None:
+    word = tiny.model.tokenizer(" ship", add_special_tokens=False)["input_ids"]
+    with torch.no_grad():
+        tiny.transformer.get_input_embeddings().weight[word] = torch.nan
+    texts = ["He broke the ice.", "The ship came."]
+    doors = {"texts": tiny.encode, "corpus": lambda v: tiny.search("ice", v), "first": tiny.similarity}
+    for name, function in doors.items():
+        assert "text 1" in str(refused(lambda: function(texts), name))  # noqa: B023
+    assert tiny.search("ice", texts[:1])
 
 
 # ------------------------------------------------------------------ a value means itself

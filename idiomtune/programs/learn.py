@@ -205,7 +205,7 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
                 goals = torch.cat([goals, normalize(encoder(unchanged).float(), dim=1)])  # (N, D)
                 requests += unchanged
         if settings.into == "tokens":
-            encoder.add_idiom_tokens(glossary.senses, forms=glossary.forms)
+            encoder.add_idiom_tokens([*glossary.senses], forms=glossary.forms)
             IdiomTokenRows(encoder, "into=tokens", glossary.senses).train_rows_only()
         else:
             transformer.get_input_embeddings().requires_grad_(False)
