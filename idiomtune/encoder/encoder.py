@@ -50,6 +50,7 @@ from idiomtune.encoder.forward import (
     plan_batches,
     pool_sentences,
     pool_spans,
+    spans_within,
     truncated_note,
     truncated_spans_note,
     usage_features,
@@ -71,7 +72,7 @@ from idiomtune.encoder.static import StaticTokens
 from idiomtune.encoder.usage_gate import GatedRequests, bare_expression, fit_gate, gate_of, shipped_gate
 from idiomtune.errors import ArgumentTypeError, ArgumentValueError, UserError
 from idiomtune.expressions import Forms, Span
-from idiomtune.io.files import cache_folder, checked_count, one_line, path_text
+from idiomtune.io.files import cache_folder, checked_count, list_names, one_line, path_text
 from idiomtune.io.tables import inputs_in, write_tables
 from idiomtune.io.terminal import progress_bar
 from idiomtune.requests import Request, Role
@@ -141,7 +142,8 @@ class Occurrence:
         span: character offsets in the text.
         sentence: of the text, with the expression.
         meaning: that the encoder reads; "" for a name without one.
-        usage: from 0 = literal to 1 = idiomatic; NaN for a model without a gate.
+        usage: from 0 = literal to 1 = idiomatic; NaN for a model without a gate, and beyond the model's
+            maximum length.
     """
 
     expression: str
@@ -534,7 +536,7 @@ class Encoder(nn.Module):
                 gate is fitted to these, and its logits are added to the first gate's.
 
         Returns:
-            (N,); NaN where the expression is not in its text.
+            (N,); NaN where the expression is not in its text, or is beyond the model's maximum length.
 
         Raises:
             TypeError, ValueError, UserError: as :meth:`encode`; if a gate cannot be fitted, such as to labels
@@ -552,26 +554,39 @@ class Encoder(nn.Module):
         requests: Sequence[Request | None],
         names: Sequence[str],
         labels: Sequence[bool | None] | None = None,
+        locations: Sequence[str] | None = None,
     ) -> list[float]:
-        """As :meth:`usage`, of the requests from :func:`usage_requests`."""
-        pairs = [
-            (request, name) for request, name in zip(requests, names, strict=True) if request is not None
-        ]
-        if missing := len(requests) - len(pairs):
+        """As :meth:`usage`, of the requests from :func:`usage_requests`.
+
+        Args:
+            locations: where each text is, for a warning; by default its number.
+        """
+        pairs = enumerate(zip(requests, names, strict=True))
+        uses = [(i, request, name) for i, (request, name) in pairs if request is not None]
+        if missing := len(requests) - len(uses):
             first = names[requests.index(None)]
             log.warning("%d of %d texts lack their expression, as %r: NaN", missing, len(requests), first)
-        if not pairs:
-            return [math.nan] * missing
+        is_within = spans_within([request for _, request, _ in uses], self.reader)
+        if not all(is_within):
+            beyond = [i for (i, *_), is_read in zip(uses, is_within, strict=True) if not is_read]
+            texts_beyond = dict.fromkeys(locations[i] if locations else f"text {i}" for i in beyond)
+            message = "beyond the model's maximum length (%d tokens) an expression has no usage: %s"
+            log.warning(message, self.model.max_seq_length, list_names([*texts_beyond], 5))
+        uses = [use for use, is_read in zip(uses, is_within, strict=True) if is_read]
+        usages = [math.nan] * len(requests)
+        if not uses:
+            return usages
         gates = [gate_of(self, labelled_usages)]
         if labels is not None:
             gates.append(fit_gate(self.reading(None), labelled_requests(requests, names, labels)))
-        texts = [request for request, _ in pairs] + [bare_expression(name) for _, name in pairs]
-        logits = torch.zeros(len(pairs))
+        texts = [request for _, request, _ in uses] + [bare_expression(name) for *_, name in uses]
+        logits = torch.zeros(len(uses))
         for gate in gates:
             features = self.usage_features(texts, gate.layers)
             logits += gate.usage(*gate.terms(features).chunk(2)).cpu().logit()
-        usages = iter(logits.sigmoid().tolist())
-        return [math.nan if request is None else next(usages) for request in requests]
+        for (i, *_), usage in zip(uses, logits.sigmoid().tolist(), strict=True):
+            usages[i] = usage
+        return usages
 
     def _log_coverage(self, texts: Iterable[str]) -> None:
         """Log once how many of the glossary's expressions occur in the texts that are embedded first."""
@@ -579,8 +594,12 @@ class Encoder(nn.Module):
             self._has_logged_coverage = True
             self.meanings.log_coverage(texts, "the texts that are embedded first")
 
-    def find(self, texts: Iterable[str]) -> list[Occurrence]:
+    def find(self, texts: Iterable[str], *, locations: Sequence[str] | None = None) -> list[Occurrence]:
         """Every occurrence of the glossary's expressions in texts, with meaning and usage.
+
+        Args:
+            texts: N texts.
+            locations: where each is, such as `a.txt, line 3`, for a warning; by default its number.
 
         Returns:
             A row for each expression in a text, in the order of the texts; `pd.DataFrame(rows)` is a
@@ -605,7 +624,8 @@ class Encoder(nn.Module):
                 Request(texts[i], (start, end), pooling="usage_terms", with_meanings=False)
                 for i, start, end, _ in matches
             ]
-            usages = self.usages(requests, [name for *_, name in matches])
+            occurring = [locations[i] if locations else f"text {i}" for i, *_ in matches]
+            usages = self.usages(requests, [name for *_, name in matches], locations=occurring)
         return [
             Occurrence(
                 name, i, (start, end), _sentence(texts[i], start, end), self.meanings.meaning(name), usage
