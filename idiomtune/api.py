@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from inspect import unwrap
 from numbers import Real
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from idiomtune.errors import UserError
 from idiomtune.io.files import checked_count, describe_type, is_file, is_folder, path_text, user_path
 from idiomtune.io.tables import inputs_in, write_table, write_tables, write_texts
-from idiomtune.programs.process import Interrupts, run_alone
+from idiomtune.programs.process import run_alone
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -277,7 +277,7 @@ def usage(
 
 @run_alone
 def find(
-    texts: str | Path | Sequence[str], glossary: Any = "english", model: str | Path | Run | Encoder = "minilm"
+    texts: str | Path | Iterable[str], glossary: Any = "english", model: str | Path | Run | Encoder = "minilm"
 ) -> list[Occurrence]:
     """Every expression of a glossary in texts, with meaning and usage: `idiomtune find`.
 
@@ -295,11 +295,11 @@ def find(
     >>> row, = it.find(["At last a joke broke the ice."], {"break the ice": "make people relax"})
     >>> assert (row.span, row.meaning) == ((15, 28), "make people relax")
     """
-    from idiomtune.data.user.load import read_texts
+    from idiomtune.data.user.texts import read_texts
     from idiomtune.encoder.encoder import Encoder
 
-    if isinstance(texts, str | Path):
-        texts = list(read_texts(path_text(texts, "texts"), "texts"))
+    if isinstance(texts, str | os.PathLike):
+        texts = [text for text, *_ in read_texts(path_text(texts, "texts"), "texts")]
     encoder = model if isinstance(model, Encoder) else Encoder(_model_path(model), glossary=glossary)
     return encoder.find(texts)
 
@@ -510,10 +510,9 @@ class Run(_Shown, os.PathLike[str]):
     @cached_property
     def best(self) -> Encoder:
         """The best checkpoint."""
-        with Interrupts():
-            from idiomtune.encoder.encoder import Encoder
+        from idiomtune.encoder.encoder import Encoder
 
-            return Encoder.from_pretrained(self.path)
+        return Encoder.from_pretrained(self.path)
 
     def compare(self, other: str | Path | Run = UNTRAINED) -> Comparison:
         """With the model before training, or with another run.
@@ -521,9 +520,8 @@ class Run(_Shown, os.PathLike[str]):
         Raises:
             UserError: if there is no other run, or one of them has no scores.
         """
-        with Interrupts():
-            from idiomtune.reports.compare import compare
-            from idiomtune.reports.frames import single_recipe
+        from idiomtune.reports.compare import compare
+        from idiomtune.reports.frames import single_recipe
 
         candidate = single_recipe([self._read])
         if other == UNTRAINED:
@@ -537,10 +535,9 @@ class Run(_Shown, os.PathLike[str]):
 
     def plot(self) -> Any:
         """The learning curve, as an image (PIL); it is also `plots/learning_curve.png` in the folder."""
-        with Interrupts():
-            from PIL import Image
+        from PIL import Image
 
-            from idiomtune.reports.plots import draw_figures
+        from idiomtune.reports.plots import draw_figures
 
         path = self.path / "plots" / "learning_curve.png"
         if not path.is_file():

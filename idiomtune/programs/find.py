@@ -5,18 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from math import isnan
+from typing import Any
 
 from idiomtune.config import FindSettings, check
 from idiomtune.errors import UserError
 from idiomtune.io.files import list_names
 from idiomtune.io.outputs import reserved_output
-from idiomtune.io.terminal import log_to_stderr
+from idiomtune.io.terminal import log_to_stderr, print_note, print_tsv
 from idiomtune.programs.failures import names_and_options, run_plain
-from idiomtune.reports.tables import Table, print_notes, print_table
-
-if TYPE_CHECKING:
-    from idiomtune.encoder.encoder import Occurrence
+from idiomtune.reports.tables import Table, print_table
 
 HELP = """List every expression of a glossary in texts: where it occurs, what it means, how idiomatic it is.
 
@@ -26,17 +24,19 @@ Texts are a text file (one text per line), or a CSV, TSV, JSONL, Parquet or XLSX
 
 glossary=english    tables with the columns expression and meaning, or names of ours (of several: a.tsv,b.tsv)
 model=minilm        whose gate computes the usage, from 0 = literal to 1 = idiomatic; a name, folder or Hub id
-output=<file>       write all rows there: .csv, .tsv or .jsonl (the screen has 50); texts count from 1
+output=<file>       write all rows there: .csv, .tsv or .jsonl (the screen has 50); numbers of texts begin at 1
 overwrite=true      replace a file that this program has written
 device=auto         auto | cpu | cuda | mps
-trust_remote_code=true   run Python code that comes with a model: read it first"""
+trust_remote_code=true   run Python code that comes with a model: read it first
+
+In a pipe or a file all rows are printed as TSV, with the same columns."""
 _NUM_SHOWN = 50
-_COLUMNS = ["expression", "text", "start", "end", "usage", "meaning", "sentence"]
+_COLUMNS = ["expression", "text", "start", "end", "usage", "meaning", "sentence", "file", "line"]
 _BEGINS = rb"(\{\"|)expression(\"|[,\t]text[,\t]start)"
 
 
-def find(options: FindSettings) -> tuple[list[Occurrence], list[str]]:
-    """The occurrences, also written to `output`, and the expressions that occur in no text.
+def find(options: FindSettings) -> tuple[list[tuple[Any, ...]], list[str]]:
+    """The rows of the concordance, also written to `output`; and the expressions that occur in no text.
 
     Raises:
         UserError: for everything that the user can fix.
@@ -44,11 +44,12 @@ def find(options: FindSettings) -> tuple[list[Occurrence], list[str]]:
     # Heavy: after the command line is known to be right.
     import pandas as pd
 
-    from idiomtune.data.user.load import read_texts
+    from idiomtune.data.user.texts import read_texts
     from idiomtune.encoder.encoder import Encoder
 
     log_to_stderr()
     texts = [text for location in options.texts for text in read_texts(location, "texts")]
+    locations = [f"{file}, line {line}" for _, file, line in texts]
     output, begins = options.output, _BEGINS
     claim = output and reserved_output("output", output, begins=begins, overwrite=options.overwrite)
     with claim or nullcontext() as file:
@@ -58,25 +59,33 @@ def find(options: FindSettings) -> tuple[list[Occurrence], list[str]]:
             device=None if options.device == "auto" else options.device,
             trust_remote_code=options.trust_remote_code or None,
         )
-        rows = encoder.find(texts)
-        cells = [(r.expression, r.text + 1, *r.span, round(r.usage, 4), r.meaning, r.sentence) for r in rows]
-        frame = pd.DataFrame(cells, columns=_COLUMNS)
+        rows = [
+            (row.expression, row.text + 1, *row.span, usage, row.meaning, row.sentence, *texts[row.text][1:])
+            for row in encoder.find([text for text, *_ in texts], locations=locations)
+            for usage in [None if isnan(row.usage) else round(row.usage, 4)]
+        ]
+        frame = pd.DataFrame(rows, columns=_COLUMNS)
         if file and file.suffix == ".jsonl":
             frame.to_json(file, orient="records", lines=True, force_ascii=False)
         elif file:
             frame.to_csv(file, sep="\t" if file.suffix == ".tsv" else ",", index=False)
     assert encoder.meanings is not None  # the settings name a glossary
-    return rows, sorted(encoder.meanings.senses.keys() - {row.expression for row in rows})
+    return rows, sorted(encoder.meanings.senses.keys() - {expression for expression, *_ in rows})
 
 
-def table_of(rows: Sequence[Occurrence], num_texts: int) -> Table:
-    """The first rows, each expression in brackets in its sentence."""
-    cells = []
-    for row in rows[:_NUM_SHOWN]:
-        cells.append([row.expression, row.sentence, row.meaning, str(row.text + 1), f"{row.usage:.2f}"])
+def table_of(rows: Sequence[tuple[Any, ...]]) -> Table:
+    """The first rows."""
+    has_files = len({file for *_, file, _ in rows}) > 1
+    cells = [
+        [
+            *(expression, sentence, meaning),
+            *(f"{file}:{line}" if has_files else str(line), "" if usage is None else f"{usage:.2f}"),
+        ]
+        for expression, _, _, _, usage, meaning, sentence, file, line in rows[:_NUM_SHOWN]
+    ]
     about = "usage: 0 = literal, 1 = idiomatic, near .5 = not clear"
-    title = f"{len(rows)} occurrences in {num_texts} texts; {about}"
-    return Table(title, ["expression", "sentence", "meaning", "text", "usage"], cells, 3)
+    title = f"{len(rows)} occurrences in {len({row[1] for row in rows})} texts; {about}"
+    return Table(title, ["expression", "sentence", "meaning", "line", "usage"], cells, 5)
 
 
 def parse(arguments: Sequence[str]) -> FindSettings:
@@ -100,11 +109,14 @@ def _run(arguments: Sequence[str]) -> int:
     options = parse(arguments)
     print(f"finding expressions in {', '.join(options.texts)}", file=sys.stderr, flush=True)
     rows, absent = find(options)
-    print_table(table_of(rows, len({row.text for row in rows})))
+    if sys.stdout.isatty():
+        print_table(table_of(rows))
+    elif options.output is None:
+        print_tsv(_COLUMNS, rows)
     if absent:
-        print_notes([f"in no text: {len(absent)} expressions ({list_names(absent, 5)})"])
+        print_note(f"in no text: {len(absent)} expressions ({list_names(absent, 5)})")
     if options.output is not None:
         print(options.output)
-    elif len(rows) > _NUM_SHOWN:
-        print_notes([f"the first {_NUM_SHOWN} of {len(rows)}: output=<file.csv> has all"])
+    elif len(rows) > _NUM_SHOWN and sys.stdout.isatty():
+        print_note(f"the first {_NUM_SHOWN} of {len(rows)}: output=<file.csv> has all")
     return 0

@@ -21,8 +21,8 @@ from idiomtune.data.user.table import UserTable
 from idiomtune.data.user.text_table import MAX_IN_MEMORY, TextTable, UserExamples
 from idiomtune.declarations.dataset import MISSING_TRAIN_MESSAGE, UserData
 from idiomtune.errors import UserError
-from idiomtune.io.files import is_file, list_names, read_text, text_lines, user_path
-from idiomtune.io.tables import is_table, read_rows
+from idiomtune.io.files import list_names
+from idiomtune.io.tables import read_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,20 +45,6 @@ def read_corpus(names: Sequence[str]) -> list[str]:
     """
     tables = [UserTable(source, [CORPUS]) for source in find_sources(names, "data.negatives.corpus")]
     return list(dict.fromkeys(text for t in tables for text in t.read(lambda row: row.marked_text()[0])))
-
-
-def read_texts(location: str, option: str) -> Iterator[str]:
-    """The texts of a file: one per line, or the column `text` of a table.
-
-    Raises:
-        UserError: naming file, row and field of a problem, or the option.
-    """
-    path = user_path(location, option)
-    if is_file(path) and not is_table(path):
-        yield from filter(None, map(str.strip, text_lines(read_text(path))))
-    else:
-        for source in find_sources([location], option):
-            yield from UserTable(source, [CORPUS]).read(lambda record: record.marked_text()[0])
 
 
 def with_negatives(example: UserExample, mined: Mined) -> UserExample:
