@@ -9,6 +9,7 @@ changes of the process: logging, random states, environment and so on (:mod:`idi
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -335,6 +336,10 @@ def explore(*models: Run | str | Path, output: str | Path | None = None, **optio
         value = path_text(value, name) if isinstance(value, str) else _in_files(name, value)
         if value is not None:
             values[name] = str(value).lower() if isinstance(value, bool) else value  # no number
+        try:
+            json.dumps(value, default=str)
+        except (RecursionError, ValueError):  # also a number with too many digits
+            raise UserError(_ENDLESS, option=name) from None
     refuse_values({name: value if isinstance(value, list) else str(value) for name, value in values.items()})
     write(checked(ExploreSettings, values))
     return Page(output)
@@ -374,7 +379,9 @@ class Scores(_Shown, Mapping[str, float]):
     """
 
     def __init__(self, values: Mapping[str, float], model: str = "model") -> None:
-        if not isinstance(values, Mapping) or not all(isinstance(key, str) for key in values):
+        if not isinstance(values, Mapping) or not all(
+            isinstance(key, str) and isinstance(value, Real) for key, value in values.items()
+        ):
             raise UserError(f"must be score → value, got {describe_type(values)}", option="values")
         from idiomtune.declarations.registry import score_declaration
         from idiomtune.declarations.score import ScoreTable, read_scores
@@ -587,6 +594,8 @@ class Page:
 
 
 _LIMITS = ("floor", "margin", "cluster_margin")
+_MOST_NESTED = 20  # sections of options, one in another
+_ENDLESS = "contains itself, or is nested too deep"
 _NAMES_OR_TABLES = ("glossary", "model.glossary", "from", "path")
 Options = tuple[list[str], dict[str, Any]]  # words, for what is chosen by name; and values
 
@@ -679,6 +688,8 @@ def _in_memory(options: Mapping[str, Any], section: str = "") -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, value in options.items():
         option = f"{section}{name}"
+        if option.count(".") > _MOST_NESTED:
+            raise UserError(_ENDLESS, option=".".join(option.split(".")[:2]))
         value = _in_files(option, value)
         if isinstance(value, Mapping) and name not in ("columns", "path"):
             value = _in_memory(value, f"{option}.")

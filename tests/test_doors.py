@@ -42,7 +42,14 @@ class Strange:
     """An object that no function takes."""
 
 
+ENDLESS: dict[str, Any] = {}
+ENDLESS["a"] = ENDLESS
+DEEP: list[Any] = []
+for _ in range(20_000):
+    DEEP = [DEEP]
+
 ODD: dict[str, Any] = {
+    **{"endless": ENDLESS, "deep": DEEP, "NA": pd.NA},
     **{"None": None, "5": 5, "True": True, "nan": float("nan"), "bytes": b"text", "object": Strange()},
     **{"set": {"a", "b"}, "empty text": "", "empty list": [], "NUL": "a\0b", "surrogate": "a\ud800b"},
     **{"numbers": [1, 2], "nothing": [None], "range": range(3), "function": len},
@@ -215,6 +222,7 @@ def test_an_odd_value_is_named_by_its_option(tiny_path: Path) -> None:
     endless: list[Any] = []
     endless.append(endless)
     odd: dict[str, Any] = {"name": "???", "seed": 10**5000, "split": endless}
+    odd |= {"device": pd.NA, "precision": pd.DataFrame({"a": [1]}), "run_dir": DEEP}
     odd |= {"tracking": {"wandb": {"project": "x"}}, "benchmark": {"own_sts": {"path": "x.csv"}}}
     chosen = {"model": tiny_path, "data": "sample"}
     for option, value in odd.items():

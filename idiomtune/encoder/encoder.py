@@ -281,6 +281,9 @@ class Encoder(nn.Module):
         if (glossary := options.get("glossary")) is not None:
             with inputs_in(cache_folder() / "inputs"):
                 options["glossary"] = write_tables(glossary, "glossary")
+        options = {
+            name: value.tolist() if hasattr(value, "dtype") else value for name, value in options.items()
+        }
         settings = model_settings(name if isinstance(path, str) else Path(name), options)
         encoder = cls.load(settings, device=device)
         encoder.meanings = choose_meanings(encoder, settings, labelled=labelled_usages)

@@ -24,7 +24,7 @@ Texts are a text file (one text per line), or a CSV, TSV, JSONL, Parquet or XLSX
 
 glossary=english    tables with the columns expression and meaning, or names of ours (of several: a.tsv,b.tsv)
 model=minilm        whose gate computes the usage, from 0 = literal to 1 = idiomatic; a name, folder or Hub id
-output=<file>       write all rows there: .csv, .tsv or .jsonl (the screen has 50); numbers of texts begin at 1
+output=<file>       write all rows there: .csv, .tsv or .jsonl (the screen has 50); texts are numbered from 1
 overwrite=true      replace a file that this program has written
 device=auto         auto | cpu | cuda | mps
 trust_remote_code=true   run Python code that comes with a model: read it first
@@ -75,12 +75,8 @@ def find(options: FindSettings) -> tuple[list[tuple[Any, ...]], list[str]]:
 
 def table_of(rows: Sequence[tuple[Any, ...]]) -> Table:
     """The first rows."""
-    has_files = len({file for *_, file, _ in rows}) > 1
     cells = [
-        [
-            *(expression, sentence, meaning),
-            *(f"{file}:{line}" if has_files else str(line), "" if usage is None else f"{usage:.2f}"),
-        ]
+        [expression, sentence, meaning, f"{file}:{line}", "" if usage is None else f"{usage:.2f}"]
         for expression, _, _, _, usage, meaning, sentence, file, line in rows[:_NUM_SHOWN]
     ]
     about = "usage: 0 = literal, 1 = idiomatic, near .5 = not clear"

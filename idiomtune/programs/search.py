@@ -80,10 +80,8 @@ def _run(arguments: Sequence[str]) -> int:
     print(printable(f"searching {options.corpus}"), file=sys.stderr, flush=True)
     rows = search(options)
     if sys.stdout.isatty():
-        cells = [
-            [query, str(rank), f"{score:.2f}", str(line), text] for query, rank, score, _, line, text in rows
-        ]
-        print_table(Table("nearest texts", ["query", "rank", "score", "line", "text"], cells, 5))
+        cells = [list(map(str, row)) for row in rows]
+        print_table(Table("nearest texts", _COLUMNS, cells, len(_COLUMNS)))
     else:
         print_tsv(_COLUMNS, rows)
     return 0
