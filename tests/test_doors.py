@@ -74,7 +74,7 @@ DOORS: dict[str, tuple[Callable[[Any, Any], Any], str, str]] = {
     "train seed": (odd_check("seed"), "seed", "None 5"),
     "train extensions": (odd_check("extensions"), "extensions", "None empty-list"),
     "train objective": (lambda v, m: it.check(data=ROWS, objective=v, model=m), "objective", "None"),
-    "train max_epochs": (lambda v, m: odd_check("trainer")({"max_epochs": v}, m), "max_epochs", "5"),
+    "train max_epochs": (lambda v, m: odd_check("trainer")({"max_epochs": v}, m), "max_epochs", "5 deep"),
     "resume": (lambda v, _: it.resume(v), "run", ""),
     "evaluate model": (lambda v, _: it.evaluate(v, "idiolink", data="sample"), "model", ""),
     "evaluate data": (lambda v, _: it.evaluate("no/such", "idiolink", data=v), "data", "None"),
