@@ -479,7 +479,7 @@ def _queries(values: Any) -> Any:
     return [query for queries in lists for query in queries]
 
 
-class SearchSettings(Section):
+class TextSearchSettings(Section):
     """The command line of `idiomtune search`.
 
     Attributes:

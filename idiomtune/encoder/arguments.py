@@ -185,8 +185,8 @@ def check_finite(name: str, embeddings: Tensor, texts: Sequence[str] = ()) -> No
     is_wrong = ~embeddings.isfinite().all(dim=1)  # (N,)
     if is_wrong.any():
         i = int(is_wrong.int().argmax())
-        which = f"text {i} ({one_line(texts[i][:60])!r})" if texts else f"embedding {i}"
-        message = f"{which} has NaN or infinity in its embedding ({int(is_wrong.sum())} of {len(is_wrong)})"
+        label = f"text {i} ({one_line(texts[i][:60])!r})" if texts else f"embedding {i}"
+        message = f"{label} has NaN or infinity in its embedding ({int(is_wrong.sum())} of {len(is_wrong)})"
         raise ArgumentValueError(message, option=name)
 
 

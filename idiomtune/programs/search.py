@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from idiomtune.config import SearchSettings, check
+from idiomtune.config import TextSearchSettings, check
 from idiomtune.errors import UserError
 from idiomtune.io.files import printable
 from idiomtune.io.terminal import log_to_stderr, print_tsv
@@ -29,7 +29,7 @@ In a pipe or a file the rows are printed as TSV."""
 _COLUMNS = ["query", "rank", "score", "file", "line", "text"]
 
 
-def search(options: SearchSettings) -> list[tuple[Any, ...]]:
+def search(options: TextSearchSettings) -> list[tuple[Any, ...]]:
     """The rows of all queries, each: query, rank, score, file, line, text.
 
     Raises:
@@ -57,17 +57,19 @@ def search(options: SearchSettings) -> list[tuple[Any, ...]]:
     ]
 
 
-def parse(arguments: Sequence[str]) -> SearchSettings:
+def parse(arguments: Sequence[str]) -> TextSearchSettings:
     """The command line, checked.
 
     Raises:
         UserError: for an unknown option or a value that it cannot have; if not one model is named.
     """
-    models, values_of = names_and_options(arguments, [n for n in SearchSettings.model_fields if n != "model"])
+    models, values_of = names_and_options(
+        arguments, [n for n in TextSearchSettings.model_fields if n != "model"]
+    )
     if len(models) != 1:
         raise UserError(f"give one model, got {', '.join(models) or 'none'} (see --help)")
     options = {name: values if name == "query" else values[-1] for name, values in values_of.items()}
-    return check(SearchSettings, {"model": models[0], **options})
+    return check(TextSearchSettings, {"model": models[0], **options})
 
 
 def main(arguments: Sequence[str]) -> int:
