@@ -8,7 +8,6 @@ import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from idiomtune.programs.process import Interrupts
 from idiomtune.version import __version__
 
 if TYPE_CHECKING:
@@ -65,8 +64,7 @@ def __getattr__(name: str) -> Any:
     # Lazily: `idiomtune --help` need not wait for torch.
     if name not in __all__:
         raise AttributeError(f"module 'idiomtune' has no attribute {name!r}")
-    with Interrupts():
-        return getattr(import_module(f"idiomtune.{_MODULES.get(name, 'api')}"), name)
+    return getattr(import_module(f"idiomtune.{_MODULES.get(name, 'api')}"), name)
 
 
 def __dir__() -> list[str]:

@@ -22,6 +22,7 @@ PROGRAMS = {
     "learn": "make a model learn what the expressions of a glossary mean",
     "glossary": "make a glossary from dictionaries: Wiktionary, WordNet, any table",
     "find": "list the expressions of a glossary in texts, with meaning and usage",
+    "search": "list the texts of a corpus that are nearest to a query",
     "write": "write a benchmark and training data for your own expressions, by language models",
     "report": "compare runs: page, tables, plots",
     "explore": "search a corpus with models side by side, on a page",

@@ -9,9 +9,10 @@ changes of the process: logging, random states, environment and so on (:mod:`idi
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from inspect import unwrap
 from numbers import Real
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from idiomtune.errors import UserError
 from idiomtune.io.files import checked_count, describe_type, is_file, is_folder, path_text, user_path
 from idiomtune.io.tables import has_columns, inputs_in, write_table, write_tables, write_texts
-from idiomtune.programs.process import Interrupts, run_alone
+from idiomtune.programs.process import run_alone
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -277,7 +278,7 @@ def usage(
 
 @run_alone
 def find(
-    texts: str | Path | Sequence[str], glossary: Any = "english", model: str | Path | Run | Encoder = "minilm"
+    texts: str | Path | Iterable[str], glossary: Any = "english", model: str | Path | Run | Encoder = "minilm"
 ) -> list[Occurrence]:
     """Every expression of a glossary in texts, with meaning and usage: `idiomtune find`.
 
@@ -295,14 +296,15 @@ def find(
     >>> row, = it.find(["At last a joke broke the ice."], {"break the ice": "make people relax"})
     >>> assert (row.span, row.meaning) == ((15, 28), "make people relax")
     """
+    from idiomtune.data.user.texts import read_texts
     from idiomtune.encoder.encoder import Encoder
-    from idiomtune.programs.find import find_in_lines, read_lines
+    from idiomtune.programs.find import find_in_lines
 
-    pairs: dict[int, tuple[str, str]] = {}
-    if isinstance(texts, str | Path):
-        texts, pairs = read_lines([path_text(texts, "texts")])
+    lines = (
+        [*read_texts(path_text(texts, "texts"), "texts")] if isinstance(texts, str | os.PathLike) else None
+    )
     encoder = model if isinstance(model, Encoder) else Encoder(_model_path(model), glossary=glossary)
-    return find_in_lines(encoder, texts, pairs)
+    return find_in_lines(encoder, lines) if lines is not None else encoder.find(texts)  # type: ignore[arg-type]
 
 
 @run_alone
@@ -336,6 +338,10 @@ def explore(*models: Run | str | Path, output: str | Path | None = None, **optio
         value = path_text(value, name) if isinstance(value, str) else _in_files(name, value)
         if value is not None:
             values[name] = str(value).lower() if isinstance(value, bool) else value  # no number
+        try:
+            json.dumps(value, default=str)
+        except (RecursionError, ValueError):  # also a number with too many digits
+            raise UserError(_ENDLESS, option=name) from None
     refuse_values({name: value if isinstance(value, list) else str(value) for name, value in values.items()})
     write(checked(ExploreSettings, values))
     return Page(output)
@@ -375,7 +381,9 @@ class Scores(_Shown, Mapping[str, float]):
     """
 
     def __init__(self, values: Mapping[str, float], model: str = "model") -> None:
-        if not isinstance(values, Mapping) or not all(isinstance(key, str) for key in values):
+        if not isinstance(values, Mapping) or not all(
+            isinstance(key, str) and isinstance(value, Real) for key, value in values.items()
+        ):
             raise UserError(f"must be score → value, got {describe_type(values)}", option="values")
         from idiomtune.declarations.registry import score_declaration
         from idiomtune.declarations.score import ScoreTable, read_scores
@@ -511,10 +519,9 @@ class Run(_Shown, os.PathLike[str]):
     @cached_property
     def best(self) -> Encoder:
         """The best checkpoint."""
-        with Interrupts():
-            from idiomtune.encoder.encoder import Encoder
+        from idiomtune.encoder.encoder import Encoder
 
-            return Encoder.from_pretrained(self.path)
+        return Encoder.from_pretrained(self.path)
 
     def compare(self, other: str | Path | Run = UNTRAINED) -> Comparison:
         """With the model before training, or with another run.
@@ -522,9 +529,8 @@ class Run(_Shown, os.PathLike[str]):
         Raises:
             UserError: if there is no other run, or one of them has no scores.
         """
-        with Interrupts():
-            from idiomtune.reports.compare import compare
-            from idiomtune.reports.frames import single_recipe
+        from idiomtune.reports.compare import compare
+        from idiomtune.reports.frames import single_recipe
 
         candidate = single_recipe([self._read])
         if other == UNTRAINED:
@@ -538,10 +544,9 @@ class Run(_Shown, os.PathLike[str]):
 
     def plot(self) -> Any:
         """The learning curve, as an image (PIL); it is also `plots/learning_curve.png` in the folder."""
-        with Interrupts():
-            from PIL import Image
+        from PIL import Image
 
-            from idiomtune.reports.plots import draw_figures
+        from idiomtune.reports.plots import draw_figures
 
         path = self.path / "plots" / "learning_curve.png"
         if not path.is_file():
@@ -591,6 +596,8 @@ class Page:
 
 
 _LIMITS = ("floor", "margin", "cluster_margin")
+_MOST_NESTED = 20  # sections of options, one in another
+_ENDLESS = "contains itself, or is nested too deep"
 _NAMES_OR_TABLES = ("glossary", "model.glossary", "from", "path")
 Options = tuple[list[str], dict[str, Any]]  # words, for what is chosen by name; and values
 
@@ -683,6 +690,8 @@ def _in_memory(options: Mapping[str, Any], section: str = "") -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, value in options.items():
         option = f"{section}{name}"
+        if option.count(".") > _MOST_NESTED:
+            raise UserError(_ENDLESS, option=".".join(option.split(".")[:2]))
         value = _in_files(option, value)
         if isinstance(value, Mapping) and name not in ("columns", "path"):
             value = _in_memory(value, f"{option}.")

@@ -30,6 +30,7 @@ import idiomtune.programs.explore
 import idiomtune.programs.find
 import idiomtune.programs.gate
 import idiomtune.programs.report
+import idiomtune.programs.search
 import idiomtune.programs.write
 from docs import conf, options, results, terms
 from idiomtune.config import EvaluateSettings, LearnSettings, PushSettings, TrainSettings, check
@@ -67,6 +68,7 @@ PARSERS: dict[str, Callable[[list[str]], object]] = {
     "train.explore": idiomtune.programs.explore.parse,
     "train.find": idiomtune.programs.find.parse,
     "train.report": idiomtune.programs.report.parse,
+    "train.search": idiomtune.programs.search.parse,
     "train.gate": idiomtune.programs.gate.parse,
     "train.write": idiomtune.programs.write.parse,
 }

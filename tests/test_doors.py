@@ -42,7 +42,14 @@ class Strange:
     """An object that no function takes."""
 
 
+ENDLESS: dict[str, Any] = {}
+ENDLESS["a"] = ENDLESS
+DEEP: list[Any] = []
+for _ in range(20_000):
+    DEEP = [DEEP]
+
 ODD: dict[str, Any] = {
+    **{"endless": ENDLESS, "deep": DEEP, "NA": pd.NA},
     **{"None": None, "5": 5, "True": True, "nan": float("nan"), "bytes": b"text", "object": Strange()},
     **{"set": {"a", "b"}, "empty text": "", "empty list": [], "NUL": "a\0b", "surrogate": "a\ud800b"},
     **{"numbers": [1, 2], "nothing": [None], "range": range(3), "function": len},
@@ -67,7 +74,7 @@ DOORS: dict[str, tuple[Callable[[Any, Any], Any], str, str]] = {
     "train seed": (odd_check("seed"), "seed", "None 5"),
     "train extensions": (odd_check("extensions"), "extensions", "None empty-list"),
     "train objective": (lambda v, m: it.check(data=ROWS, objective=v, model=m), "objective", "None"),
-    "train max_epochs": (lambda v, m: odd_check("trainer")({"max_epochs": v}, m), "max_epochs", "5"),
+    "train max_epochs": (lambda v, m: odd_check("trainer")({"max_epochs": v}, m), "max_epochs", "5 deep"),
     "resume": (lambda v, _: it.resume(v), "run", ""),
     "evaluate model": (lambda v, _: it.evaluate(v, "idiolink", data="sample"), "model", ""),
     "evaluate data": (lambda v, _: it.evaluate("no/such", "idiolink", data=v), "data", "None"),
@@ -132,21 +139,35 @@ def test_doors_of_an_encoder(tiny: Any) -> None:
     """What is odd is a `UserError`, and where `encode` promises it a TypeError or ValueError as well."""
     make: Any = Encoder
     vectors = tiny.encode(TEXTS)
+    damaged, frame = vectors.clone(), pd.DataFrame({"text": TEXTS})
+    damaged[1, 3] = torch.nan
+    no_texts = [None, 5, b"ice", [5], {"a"}, ["\ud800"], [pd.NA], frame, np.array("ice"), np.array([TEXTS])]
+    no_vectors = [torch.zeros(2, 0), damaged, damaged.numpy(), vectors.double().numpy() * 1e300]
     doors: list[tuple[str, Callable[[Any], Any], list[Any]]] = [
         ("k", lambda v: tiny.search("ice", TEXTS, k=v), [-1, 0, True, 2.0, "2", None]),
-        ("query", lambda v: tiny.search(v, TEXTS), [None, 5, b"ice", [5], "a\ud800"]),
-        ("corpus", lambda v: tiny.search("ice", v), [None, 5, "ice", [5], {"a"}, ["\ud800"]]),
+        ("query", lambda v: tiny.search(v, TEXTS), [*no_texts, *no_vectors, torch.zeros(3, 5), "a\ud800"]),
+        ("corpus", lambda v: tiny.search("ice", v), [*no_texts, *no_vectors, torch.zeros(3, 5), "ice"]),
         ("span", lambda v: tiny.search("the ice", TEXTS, span=v), [5, (1,), "fire", (3, 2), ("a", 1)]),
-        ("texts", tiny.encode, [None, 5, b"ice", [None], [b"x"], {"a"}, ["\ud800"]]),
+        ("span", lambda v: tiny.search(vectors, TEXTS, span=v), [["ice", "ice"]]),
+        *(("texts", read, no_texts) for read in (tiny.encode, lambda v: tiny.usage(v, "ice"))),
         ("spans", lambda v: tiny.encode(TEXTS, v), [5, "ice", [5, 5], [(True, 3)] * 2, [(0, 1.5)] * 2]),
         ("role", lambda v: tiny.encode(TEXTS, role=v), [None, 5, [], "querry"]),
         ("batch_size", lambda v: tiny.encode(TEXTS, batch_size=v), [0, -1, True, 1.5, "2"]),
         ("instruction", lambda v: tiny.encode(TEXTS, instruction=v), [5, ["a"], "a\ud800"]),
         ("show_progress_bar", lambda v: tiny.encode(TEXTS, show_progress_bar=v), [None, "no"]),
         ("convert_to_numpy", lambda v: tiny.encode(TEXTS, convert_to_numpy=v), [None, "no", 1]),
-        ("first", tiny.similarity, [None, 5, [], [1], [None], torch.zeros(2, 0), {}]),
-        ("second", lambda v: tiny.similarity(vectors, v), [5, [], torch.zeros(3, 5), b"x"]),
-        ("expressions", lambda v: tiny.usage(TEXTS, v), [None, 5, [None, None], ["ice"], [(0, 99)] * 2]),
+        ("first", tiny.similarity, [*no_texts, *no_vectors, {}]),
+        ("second", lambda v: tiny.similarity(vectors, v), [*no_texts[1:], *no_vectors, torch.zeros(3, 5)]),
+        (
+            "expressions",
+            lambda v: tiny.usage(TEXTS, v),
+            [None, 5, [None, None], ["ice"], [(0, 99)] * 2, pd.Series(["ice", None]), np.array([TEXTS])],
+        ),
+        ("labels", lambda v: tiny.usage(TEXTS, "ice", v), [5, [True], ["yes", None], np.array([0.5, 1])]),
+        *(
+            ("expressions", set_, ["ice", 5, [None]])
+            for set_ in (tiny.add_idiom_tokens, tiny.drop_idiom_tokens)
+        ),
         ("raw_spans", lambda v: make("minilm", raw_spans=v), [True, "yes"]),
         ("pooling", lambda v: make(tiny.model, pooling=v), ["mean", None, 5]),
         ("prompts", lambda v: make(tiny.model, v), [5, "query: ", {}]),
@@ -162,6 +183,17 @@ def test_doors_of_an_encoder(tiny: Any) -> None:
             tiny.encode(texts)
     with pytest.raises(KeyError, match="5"):
         it.Scores({"a/b": 0.5})[5]  # type: ignore[index]
+
+
+def test_a_text_whose_embedding_is_not_finite_is_named(tiny: Any) -> None:
+    word = tiny.model.tokenizer(" ship", add_special_tokens=False)["input_ids"]
+    with torch.no_grad():
+        tiny.transformer.get_input_embeddings().weight[word] = torch.nan
+    texts = ["He broke the ice.", "The ship came."]
+    doors = {"texts": tiny.encode, "corpus": lambda v: tiny.search("ice", v), "first": tiny.similarity}
+    for name, function in doors.items():
+        assert "text 1" in str(refused(lambda: function(texts), name))  # noqa: B023
+    assert tiny.search("ice", texts[:1])
 
 
 # ------------------------------------------------------------------ a value means itself
@@ -190,6 +222,7 @@ def test_an_odd_value_is_named_by_its_option(tiny_path: Path) -> None:
     endless: list[Any] = []
     endless.append(endless)
     odd: dict[str, Any] = {"name": "???", "seed": 10**5000, "split": endless}
+    odd |= {"device": pd.NA, "precision": pd.DataFrame({"a": [1]}), "run_dir": DEEP}
     odd |= {"tracking": {"wandb": {"project": "x"}}, "benchmark": {"own_sts": {"path": "x.csv"}}}
     chosen = {"model": tiny_path, "data": "sample"}
     for option, value in odd.items():

@@ -65,6 +65,7 @@ LIGHT = (
     "new",
     "explore",
     "push",
+    "search",
     "write",
 )  # import what is heavy once they need it
 _MODELS = ["sentence_transformers", "transformers", "accelerate"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,7 +12,10 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+import datasets
+import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
 from hydra.core.global_hydra import GlobalHydra
@@ -158,6 +162,18 @@ def test_an_encoder_as_people_expect_it(tiny_path: Path) -> None:
             found = plain.search(queries, corpus, top_k=1)
             assert [[hit.index for hit in hits] for hits in found] == [[0], [1]]
             assert found[0][0].text == text
+    column = datasets.Dataset.from_dict({"text": texts})["text"]
+    forms: list[Any] = [np.array(texts), np.array(texts, dtype=object), pd.Series(texts, index=[5, 6, 7])]
+    forms += [pd.Series(texts, dtype="category"), tuple(texts), pa.chunked_array([texts]), column]
+    for form in forms:
+        assert torch.equal(plain.encode(form), stored)
+        assert [hit.text for hit in plain.search(form, form)[1]][:1] == texts[1:2]
+        assert torch.equal(plain.similarity(form), plain.similarity(texts, form))
+        assert math.isnan(plain.usage(form, "ship")[0])
+        assert [row.text for row in reads.find(form)] == [0]
+    assert torch.equal(
+        plain.encode(texts, pd.Series(["ice", None, None])), plain.encode(texts, ["ice", None, None])
+    )
     (of_span,) = plain.search(texts[:1], texts, span=["broke the ice"])
     assert of_span == plain.search(texts[0], texts, span="broke the ice")
     assert make(tokens_per_forward=64).tokens_per_forward == 64

@@ -14,6 +14,7 @@ from idiomtune.config.settings import (
     PushSettings,
     ReviewSettings,
     SelectSettings,
+    TextSearchSettings,
     TrainSettings,
     WriteSettings,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "RetainSettings",
     "ReviewSettings",
     "SelectSettings",
+    "TextSearchSettings",
     "TrainSettings",
     "TrainerSettings",
     "WriteSettings",

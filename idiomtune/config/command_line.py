@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -20,15 +19,6 @@ from pydantic_core import to_jsonable_python
 from yaml import MarkedYAMLError, YAMLError
 
 from idiomtune.config.compose import config_names, default_choices, literal, quote_value, unquote
-from idiomtune.config.settings import (
-    EvaluateSettings,
-    ExploreSettings,
-    FindSettings,
-    GlossarySettings,
-    LearnSettings,
-    PushSettings,
-    TrainSettings,
-)
 from idiomtune.declarations.benchmark import BenchmarkType
 from idiomtune.declarations.dataset import DatasetType
 from idiomtune.declarations.models import CONF
@@ -46,15 +36,6 @@ from idiomtune.io.files import (
 )
 from idiomtune.io.records import model_folder
 from idiomtune.io.secrets import refuse_arguments, refuse_values
-
-# An option with its value in a message. Names of functions' other arguments: those of `idiomtune gate`.
-_SETTINGS = (TrainSettings, EvaluateSettings, LearnSettings, PushSettings, GlossarySettings, ExploreSettings)
-_NAMES = {name for kind in (*_SETTINGS, FindSettings) for name in kind.model_fields}
-_VALUE = r"<[^<>]+>|\[[^\[\]]*\]|[^\s,;:()`]*[^\s,;:()`.?]"
-_OVERRIDE = re.compile(
-    rf"(?<![^\s(`])\+?(?P<name>(?:{'|'.join(sorted(_NAMES))}|experiment|margin|against)(?:\.\w+)*)=(?![{{'\"])(?P<value>{_VALUE})?"
-)
-_VALUES = {"true": "True", "false": "False", "null": "None"}
 
 PATHS = (
     "run_dir",
@@ -358,30 +339,6 @@ def split_choices(values: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]
 def word(text: str) -> str:
     """A text as a literal value in Hydra's grammar: `${…}` is not an interpolation."""
     return text if _PLAIN.fullmatch(text) and text.lower() not in _WORDS else quote_value(literal(text))
-
-
-def in_python(text: str) -> str:
-    """A message with the options of a command line as arguments of a function.
-
-    >>> in_python("run_dir=runs/a: give overwrite=true, or trainer.max_steps=9")
-    'run_dir="runs/a": give overwrite=True, or trainer={"max_steps": 9}'
-    """
-    return _OVERRIDE.sub(_argument, text)
-
-
-def _argument(match: re.Match[str]) -> str:
-    (name, *parts), value = match["name"].split("."), match["value"]
-    if value is None:
-        shown = "…" if parts else ""
-    elif value.startswith("["):
-        shown = json.dumps([part.strip(" '\"") for part in value.strip("[]").split(",")], ensure_ascii=False)
-    elif value in _VALUES or re.fullmatch(r"-?[\d.]+(e-?\d+)?", value):
-        shown = _VALUES.get(value, value)
-    else:
-        shown = json.dumps(value, ensure_ascii=False)
-    for part in reversed(parts):
-        shown = f'{{"{part}": {shown}}}'
-    return f"{name}={shown}"
 
 
 def _quoted_path(argument: str) -> str:

@@ -220,7 +220,7 @@ def _plain_values(value: Any, option: str = "") -> Any:
         if value.bit_length() > _MOST_BITS:
             raise UserError("has too many digits", option=option)
         return int(value)
-    if value == "???":
+    if isinstance(value, str) and value == "???":
         raise UserError("??? is no value, but what OmegaConf takes for a missing one", option=option)
     return literal(checked_text(value, option))
 

@@ -31,7 +31,7 @@ from idiomtune.config.validation import no_such_score
 from idiomtune.declarations.options import Count, Dimensions, Factor, Names, Ratio, Section, Text, as_list
 from idiomtune.declarations.registry import ObjectiveSettings, load_extensions, score_declaration
 from idiomtune.declarations.score import ScoreTable
-from idiomtune.io.files import user_path
+from idiomtune.io.files import parse_yaml, user_path
 
 ABOUT_FOLDS = (
     "cross-validation needs data.fold=<number>, split=cv and, in training, objective.split=cv together: "
@@ -469,6 +469,37 @@ class FindSettings(Section):
     def problems(self) -> Iterator[str]:
         if self.output is not None and self.output.suffix not in (".csv", ".tsv", ".jsonl"):
             yield f"output={self.output}: must end in .csv, .tsv or .jsonl"
+
+
+def _queries(values: Any) -> Any:
+    """The values of `query=`; one in brackets, `[first, second]`, is a list."""
+    lists = [parse_yaml(v) if re.fullmatch(r"\[.*\]", v, re.DOTALL) else [v] for v in values]
+    return [query for queries in lists for query in queries]
+
+
+class TextSearchSettings(Section):
+    """The command line of `idiomtune search`.
+
+    Attributes:
+        corpus: a file of texts.
+        query: what is searched for; `queries`: a file of queries.
+        glossary: that the model reads; None = its own.
+    """
+
+    model_config = ConfigDict(strict=False)  # values of a command line are text
+
+    model: Text
+    corpus: Annotated[Text, require("corpus=<file>")] = Field("", validate_default=True)
+    query: Annotated[list[Text], BeforeValidator(_queries)] = Field([])
+    queries: Text | None = None
+    top_k: Count = 10
+    glossary: Annotated[list[str], BeforeValidator(_names_of_files)] | None = None
+    trust_remote_code: bool = False
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+
+    def problems(self) -> Iterator[str]:
+        if not self.query and self.queries is None:
+            yield 'query: is needed: query="<text>", several times for several, or queries=<file>'
 
 
 def _gate_model(value: Any) -> Any:

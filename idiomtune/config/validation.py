@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from idiomtune.declarations.options import Section
 from idiomtune.errors import UserError
+from idiomtune.io.files import show_value
 
 Settings = TypeVar("Settings", bound=Section)
 
@@ -50,9 +51,9 @@ def _message(problem: Any) -> str:
         case "value_error":
             return str(problem["ctx"]["error"])
         case "literal_error":
-            return f"must be one of {problem['ctx']['expected']}, got {problem['input']!r}"
+            return f"must be one of {problem['ctx']['expected']}, got {show_value(problem['input'])}"
         case _:
-            return f"{problem['msg'].replace('Input should', 'must')}, got {problem['input']!r}"
+            return f"{problem['msg'].replace('Input should', 'must')}, got {show_value(problem['input'])}"
 
 
 def _no_such_option(option: str, config: dict[str, Any]) -> str:

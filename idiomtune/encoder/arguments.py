@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
+from math import isnan
+from numbers import Real
 from typing import Any, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from idiomtune.errors import ArgumentTypeError, ArgumentValueError, UserError
 from idiomtune.expressions import Span, find_expression
-from idiomtune.io.files import checked_count, checked_text, describe_type, has_lone_surrogate
+from idiomtune.io.files import checked_count, checked_text, describe_type, has_lone_surrogate, one_line
 from idiomtune.requests import Request, Role, Usage, find_span
 
 Spans = Sequence[str | Span | None] | None
@@ -31,8 +38,8 @@ def requests_for(
     Raises:
         TypeError, ValueError, UserError: naming the wrong argument and what is allowed.
     """
-    texts = text_list(names[0], texts)
-    given_spans = [None] * len(texts) if spans is None else text_list(names[1], spans)
+    texts = checked_texts(names[0], texts)
+    given_spans = [None] * len(texts) if spans is None else optional_list(names[1], spans)
     if len(given_spans) != len(texts):
         message = f"{len(texts)} texts but {len(given_spans)} {names[1]}: give one for each text"
         raise ArgumentValueError(message, option=names[1])
@@ -46,10 +53,6 @@ def requests_for(
         checked_count(batch_size, "batch_size")
     requests = []
     for i, (text, given_span) in enumerate(zip(texts, given_spans, strict=True)):
-        if not isinstance(text, str):
-            raise type_error(names[0], "a string", text, f"text {i}: ")
-        if has_lone_surrogate(text):
-            raise ArgumentValueError(f"text {i}: is no valid Unicode: {text[:60]!a}", option=names[0])
         span = None if given_span is None else _span(i, text, given_span, names[1])
         requests.append(Request(text, span, role, instruction, "sentence" if span is None else "span"))
     return requests
@@ -66,8 +69,8 @@ def usage_requests(
     texts = text_list("texts", texts)
     if isinstance(expressions, str):
         expressions = [expressions] * len(texts)
-    expressions_ = text_list("expressions", expressions)
-    if None in expressions_:
+    expressions_ = optional_list("expressions", expressions)
+    if any(words is None for words in expressions_):
         raise type_error("expressions", "words, or offsets (start, end), for each text", None)
     for words in expressions_:
         if isinstance(words, str) and not checked_text(words, "expressions").strip():
@@ -89,11 +92,12 @@ def labelled_requests(
     Raises:
         ValueError: if there is not one label for each text, or no expression has both.
     """
-    labels = text_list("labels", labels)
+    labels = optional_list("labels", labels)
     if len(labels) != len(requests):
         raise ArgumentValueError(f"has {len(labels)} labels for {len(requests)} texts", option="labels")
-    if odd := [label for label in labels if label is not None and label not in (0, 1)]:
-        raise type_error("labels", "True (idiomatic), False (literal) or None", odd[0])
+    for i, label in enumerate(labels):
+        if label is not None and not (isinstance(label, Real) and label in (0, 1)):
+            raise type_error("labels", "True (idiomatic), False (literal) or None", label, f"label {i}: ")
     uses = [
         Usage(f"labels {i}", name, request.text, request.span, bool(label))
         for i, (request, name, label) in enumerate(zip(requests, names, labels, strict=True))
@@ -111,11 +115,79 @@ def _find_words(text: str, words: str) -> Span | None:
 
 
 def text_list(name: str, values: Any) -> list[Any]:
-    """A list, or what can become one; iterating a table would give the names of its columns."""
-    is_table = isinstance(values, Mapping) or hasattr(values, "columns")
+    """The elements of a list, a generator, an array, or a column of a table.
+
+    Iterating a table would give the names of its columns, or rows.
+    """
+    if convert := getattr(values, "tolist", None) or getattr(values, "to_pylist", None):
+        values = convert()  # of NumPy, torch, pandas; of Arrow: elements are Python's
+    is_table = isinstance(values, Mapping) or hasattr(values, "columns") or hasattr(values, "column_names")
     if is_table or isinstance(values, str | bytes | Set) or not isinstance(values, Iterable):
-        raise type_error(name, "a list with one element per text", values)
+        expected = "a list with one element per text" + " (of a table, one column)" * is_table
+        raise type_error(name, expected, values)
     return list(values)
+
+
+def optional_list(name: str, values: Any) -> list[Any]:
+    """As :func:`text_list`; what pandas has for a missing value is None."""
+    return [
+        None if (isinstance(value, float) and isnan(value)) or type(value).__name__ == "NAType" else value
+        for value in text_list(name, values)
+    ]
+
+
+def checked_texts(name: str, values: Any) -> list[str]:
+    """As :func:`text_list`, of texts.
+
+    Raises:
+        TypeError, ValueError: naming the first element that is no text.
+    """
+    texts = text_list(name, values)
+    for i, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise type_error(name, "a string", text, f"text {i}: ")
+        if has_lone_surrogate(text):
+            raise ArgumentValueError(f"text {i}: is no valid Unicode: {text[:60]!a}", option=name)
+    return [str.__str__(text) for text in texts]  # of NumPy, or of an enumeration
+
+
+def embeddings_or_requests(
+    name: str,
+    values: Iterable[str] | Tensor | NDArray[Any],
+    spans: Spans = None,
+    role: Role = "document",
+    *,
+    span_name: str = "span",
+) -> Tensor | list[Request]:
+    """Embeddings (N, D), float32, on the CPU, of which one may be (D,); of texts their requests.
+
+    Args:
+        name: what the caller calls the values; `span_name`: the spans.
+
+    Raises:
+        TypeError, ValueError, UserError: as :func:`requests_for`; if an embedding is not finite.
+    """
+    if isinstance(values, np.ndarray) and values.dtype.kind == "f" and values.size:
+        values = torch.from_numpy(values)
+    if not isinstance(values, Tensor):
+        return requests_for(values, spans, role, names=(name, span_name))
+    if spans is not None:
+        raise ArgumentValueError(f"needs texts, and {name} has embeddings", option=span_name)
+    if values.dim() not in (1, 2) or not values.shape[-1]:
+        raise type_error(name, "texts, or embeddings as encode gives them", values)
+    embeddings = values.float().cpu().reshape(-1, values.shape[-1])
+    check_finite(name, embeddings)
+    return embeddings
+
+
+def check_finite(name: str, embeddings: Tensor, texts: Sequence[str] = ()) -> None:
+    """Raises ValueError for an embedding that is not finite, naming it, or its text."""
+    is_wrong = ~embeddings.isfinite().all(dim=1)  # (N,)
+    if is_wrong.any():
+        i = int(is_wrong.int().argmax())
+        label = f"text {i} ({one_line(texts[i][:60])!r})" if texts else f"embedding {i}"
+        message = f"{label} has NaN or infinity in its embedding ({int(is_wrong.sum())} of {len(is_wrong)})"
+        raise ArgumentValueError(message, option=name)
 
 
 def type_error(option: str, expected: str, value: Any, prefix: str = "") -> ArgumentTypeError:

@@ -10,7 +10,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from copy import copy, deepcopy
 from dataclasses import asdict, dataclass
@@ -30,9 +30,11 @@ from idiomtune.config.validation import nearest
 from idiomtune.data.usages import labelled_usages
 from idiomtune.encoder.arguments import (
     Spans,
+    check_finite,
+    checked_texts,
+    embeddings_or_requests,
     labelled_requests,
     requests_for,
-    text_list,
     type_error,
     usage_requests,
 )
@@ -48,6 +50,7 @@ from idiomtune.encoder.forward import (
     plan_batches,
     pool_sentences,
     pool_spans,
+    spans_within,
     truncated_note,
     truncated_spans_note,
     usage_features,
@@ -69,7 +72,7 @@ from idiomtune.encoder.static import StaticTokens
 from idiomtune.encoder.usage_gate import GatedRequests, bare_expression, fit_gate, gate_of, shipped_gate
 from idiomtune.errors import ArgumentTypeError, ArgumentValueError, UserError
 from idiomtune.expressions import Forms, Span
-from idiomtune.io.files import cache_folder, checked_count, one_line, path_text
+from idiomtune.io.files import cache_folder, checked_count, list_names, one_line, path_text
 from idiomtune.io.tables import inputs_in, write_tables
 from idiomtune.io.terminal import progress_bar
 from idiomtune.requests import Request, Role
@@ -88,7 +91,7 @@ LOAD_OPTIONS: dict[str, Any] = {
     and name not in ("path", "about", "idiom_tokens", "idiom_tokens_start", "glossary_dropout")
 }
 LOAD_OPTIONS["glossary"] = Any  # also tables in memory
-Comparable = Tensor | NDArray[Any] | str | list[str]
+Comparable = Tensor | NDArray[Any] | str | Iterable[str]
 Corpus = Iterable[str] | Tensor | NDArray[Any]  # texts, or their embeddings (N, D)
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -139,7 +142,8 @@ class Occurrence:
         span: character offsets in the text.
         sentence: of the text, with the expression.
         meaning: that the encoder reads; "" for a name without one.
-        usage: from 0 = literal to 1 = idiomatic; NaN for a model without a gate.
+        usage: from 0 = literal to 1 = idiomatic; NaN for a model without a gate, and beyond the model's
+            maximum length.
     """
 
     expression: str
@@ -148,12 +152,6 @@ class Occurrence:
     sentence: str
     meaning: str
     usage: float
-
-
-def _texts_in(values: Any) -> list[str]:
-    """A text, or a list of texts; none in anything else."""
-    texts = [values] if isinstance(values, str) else values
-    return texts if isinstance(texts, list) and all(isinstance(text, str) for text in texts) else []
 
 
 def _sentence(text: str, start: int, end: int) -> str:
@@ -283,6 +281,9 @@ class Encoder(nn.Module):
         if (glossary := options.get("glossary")) is not None:
             with inputs_in(cache_folder() / "inputs"):
                 options["glossary"] = write_tables(glossary, "glossary")
+        options = {
+            name: value.tolist() if hasattr(value, "dtype") else value for name, value in options.items()
+        }
         settings = model_settings(name if isinstance(path, str) else Path(name), options)
         encoder = cls.load(settings, device=device)
         encoder.meanings = choose_meanings(encoder, settings, labelled=labelled_usages)
@@ -343,14 +344,20 @@ class Encoder(nn.Module):
             UserError: if one is not a valid expression, or the tokenizer does not support such tokens.
         """
         self.idiom_tokens = add_idiom_tokens(
-            self.model, self.idiom_tokens, expressions, start=start, seed=seed, forms=forms
+            self.model,
+            self.idiom_tokens,
+            checked_texts("expressions", expressions),
+            start=start,
+            seed=seed,
+            forms=forms,
         )
         self._tokenizer.forget()
 
     def drop_idiom_tokens(self, expressions: Iterable[str]) -> None:
         """Read these expressions as words again; their tokens stay in the vocabulary, unused."""
+        names = checked_texts("expressions", expressions)
         if self.idiom_tokens is not None:
-            self.idiom_tokens = self.idiom_tokens.drop(expressions)
+            self.idiom_tokens = self.idiom_tokens.drop(names)
 
     def save(self, folder: str | Path) -> None:
         """Write a plain sentence-transformers folder, with prompts, and weights as safetensors."""
@@ -495,15 +502,24 @@ class Encoder(nn.Module):
         for name, value in (("show_progress_bar", show_progress_bar), ("convert_to_numpy", convert_to_numpy)):
             if not isinstance(value, bool):
                 raise type_error(name, "True or False", value)
-        has_bar = show_progress_bar and sys.stderr.isatty()
         self._log_coverage([request.text for request in requests])
+        embeddings = self._encode("texts", requests, batch_size=batch_size, has_bar=show_progress_bar)
+        embeddings = embeddings[0] if is_single else embeddings
+        return embeddings.numpy() if convert_to_numpy else embeddings
+
+    @torch.no_grad()
+    def _encode(
+        self, name: str, requests: Sequence[Request], *, batch_size: int | None = None, has_bar: bool = True
+    ) -> Tensor:
+        """(R, D), float32, on the CPU; `name` is what the caller calls the texts."""
+        has_bar = has_bar and sys.stderr.isatty()
         bar = progress_bar("embedding", self.num_texts(requests)) if has_bar else nullcontext()
         truncated = set(self.truncated)
         with evaluation_mode(self), bar as advance:
             embeddings: Tensor = self(requests, advance, batch_size=batch_size).float().cpu()
         self.warn_of_truncated(requests, before=truncated)
-        embeddings = embeddings[0] if is_single else embeddings
-        return embeddings.numpy() if convert_to_numpy else embeddings
+        check_finite(name, embeddings, [request.text for request in requests])
+        return embeddings
 
     def usage(
         self,
@@ -523,7 +539,7 @@ class Encoder(nn.Module):
                 gate is fitted to these, and its logits are added to the first gate's.
 
         Returns:
-            (N,); NaN where the expression is not in its text.
+            (N,); NaN where the expression is not in its text, or is beyond the model's maximum length.
 
         Raises:
             TypeError, ValueError, UserError: as :meth:`encode`; if a gate cannot be fitted, such as to labels
@@ -541,26 +557,39 @@ class Encoder(nn.Module):
         requests: Sequence[Request | None],
         names: Sequence[str],
         labels: Sequence[bool | None] | None = None,
+        locations: Sequence[str] | None = None,
     ) -> list[float]:
-        """As :meth:`usage`, of the requests from :func:`usage_requests`."""
-        pairs = [
-            (request, name) for request, name in zip(requests, names, strict=True) if request is not None
-        ]
-        if missing := len(requests) - len(pairs):
+        """As :meth:`usage`, of the requests from :func:`usage_requests`.
+
+        Args:
+            locations: where each text is, for a warning; by default its number.
+        """
+        pairs = enumerate(zip(requests, names, strict=True))
+        uses = [(i, request, name) for i, (request, name) in pairs if request is not None]
+        if missing := len(requests) - len(uses):
             first = names[requests.index(None)]
             log.warning("%d of %d texts lack their expression, as %r: NaN", missing, len(requests), first)
-        if not pairs:
-            return [math.nan] * missing
+        is_within = spans_within([request for _, request, _ in uses], self.reader)
+        if not all(is_within):
+            beyond = [i for (i, *_), is_read in zip(uses, is_within, strict=True) if not is_read]
+            texts_beyond = dict.fromkeys(locations[i] if locations else f"text {i}" for i in beyond)
+            message = "beyond the model's maximum length (%d tokens) an expression has no usage: %s"
+            log.warning(message, self.model.max_seq_length, list_names([*texts_beyond], 5))
+        uses = [use for use, is_read in zip(uses, is_within, strict=True) if is_read]
+        usages = [math.nan] * len(requests)
+        if not uses:
+            return usages
         gates = [gate_of(self, labelled_usages)]
         if labels is not None:
             gates.append(fit_gate(self.reading(None), labelled_requests(requests, names, labels)))
-        texts = [request for request, _ in pairs] + [bare_expression(name) for _, name in pairs]
-        logits = torch.zeros(len(pairs))
+        texts = [request for _, request, _ in uses] + [bare_expression(name) for *_, name in uses]
+        logits = torch.zeros(len(uses))
         for gate in gates:
             features = self.usage_features(texts, gate.layers)
             logits += gate.usage(*gate.terms(features).chunk(2)).cpu().logit()
-        usages = iter(logits.sigmoid().tolist())
-        return [math.nan if request is None else next(usages) for request in requests]
+        for (i, *_), usage in zip(uses, logits.sigmoid().tolist(), strict=True):
+            usages[i] = usage
+        return usages
 
     def _log_coverage(self, texts: Iterable[str]) -> None:
         """Log once how many of the glossary's expressions occur in the texts that are embedded first."""
@@ -568,11 +597,15 @@ class Encoder(nn.Module):
             self._has_logged_coverage = True
             self.meanings.log_coverage(texts, "the texts that are embedded first")
 
-    def find(self, texts: Iterable[str]) -> list[Occurrence]:
+    def find(self, texts: Iterable[str], *, locations: Sequence[str] | None = None) -> list[Occurrence]:
         """Every occurrence of the glossary's expressions in texts, with meaning and usage.
 
         Also where a word is put between a verb's article and object ("broke the thick ice"), which
         :meth:`encode` does not read with its meaning.
+
+        Args:
+            texts: N texts.
+            locations: where each is, such as `a.txt, line 3`, for a warning; by default its number.
 
         Returns:
             A row for each expression in a text, in the order of the texts; `pd.DataFrame(rows)` is a
@@ -597,7 +630,8 @@ class Encoder(nn.Module):
                 Request(texts[i], (start, end), pooling="usage_terms", with_meanings=False)
                 for i, start, end, _ in matches
             ]
-            usages = self.usages(requests, [name for *_, name in matches])
+            occurring = [locations[i] if locations else f"text {i}" for i, *_ in matches]
+            usages = self.usages(requests, [name for *_, name in matches], locations=occurring)
         return [
             Occurrence(
                 name, i, (start, end), _sentence(texts[i], start, end), self.meanings.meaning(name), usage
@@ -625,23 +659,24 @@ class Encoder(nn.Module):
         >>> assert plain.argmax() == 1  # the ship
         >>> assert cosines.argmax() == 0  # the meaning
         """
-        self._log_coverage([*_texts_in(first), *_texts_in(second)])
-        a = self._as_embeddings("first", first)
-        b = a if second is None else self._as_embeddings("second", second)
-        if a.shape[1] != b.shape[1]:
-            message = f"embeddings of {a.shape[1]} and of {b.shape[1]} dimensions cannot be compared"
-            raise ArgumentValueError(message, option="second")
-        return self.model.similarity(a, b)
+        a = embeddings_or_requests("first", [first] if isinstance(first, str) else first)
+        b = [second] if isinstance(second, str) else second
+        return self._compare({"first": a, "second": a if b is None else embeddings_or_requests("second", b)})
 
-    def _as_embeddings(self, name: str, values: Any) -> Tensor:
-        """(N, D), on the CPU, of texts or of embeddings, of which one may be (D,)."""
-        if texts := _texts_in(values):
-            return self.encode(texts)
-        if isinstance(values, np.ndarray) and values.dtype.kind == "f":
-            values = torch.from_numpy(values)
-        if not isinstance(values, Tensor) or values.dim() not in (1, 2) or not values.shape[-1]:
-            raise type_error(name, "embeddings, as encode gives them", values)
-        return values.float().cpu().reshape(-1, values.shape[-1])
+    def _compare(self, sides: Mapping[str, Tensor | list[Request]]) -> Tensor:
+        """(N, M), of two arguments by their names: embeddings, or requests for them."""
+        first, second = sides.values()
+        distinct = {id(side): side for side in (first, second) if not isinstance(side, Tensor)}
+        self._log_coverage([request.text for side in distinct.values() for request in side])
+        a, b = (
+            side if isinstance(side, Tensor) else self._encode(name, side) for name, side in sides.items()
+        )
+        if a.shape[1] != b.shape[1]:
+            *_, wrong = (name for name, side in sides.items() if isinstance(side, Tensor))
+            message = f"embeddings of {a.shape[1]} and of {b.shape[1]} dimensions cannot be compared"
+            raise ArgumentValueError(message, option=wrong)
+        similarities: Tensor = self.model.similarity(a, b)
+        return similarities
 
     @overload
     def search(  # type: ignore[overload-overlap]
@@ -696,23 +731,17 @@ class Encoder(nn.Module):
         >>> assert encoder.search(["He missed the boat."], encoder.encode(corpus), k=1)[0][0].index == 1
         """
         k = checked_count(k, "k") if top_k is None else checked_count(top_k, "top_k")
-        is_single, has_texts = isinstance(query, str), not isinstance(corpus, Tensor | np.ndarray)
-        texts = text_list("corpus", corpus) if has_texts else []
-        requests_for(texts, names=("corpus", ""))
-        if not isinstance(query, Tensor | np.ndarray):
-            queries: list[str] = [query] if isinstance(query, str) else text_list("query", query)
-            spans: Any = [span] if is_single else span
-            requests_for(queries, spans, names=("query", "span"))
-            if (has_texts and not texts) or not queries:
-                none: list[list[Hit]] = [[] for _ in queries]
-                return none[0] if is_single else none
-            self._log_coverage([*queries, *texts])
-            query = self.encode(queries, spans, role="query")
-        embeddings = self.encode(texts) if has_texts else corpus
-        similarities = self.similarity(query, embeddings)  # type: ignore[arg-type]  # (Q, N)
+        is_single = isinstance(query, str)
+        spans: Any = [span] if is_single and span is not None else span
+        documents = embeddings_or_requests("corpus", corpus)
+        queries = embeddings_or_requests(
+            "query", [query] if isinstance(query, str) else query, spans, "query"
+        )
+        similarities = self._compare({"query": queries, "corpus": documents})  # (Q, N)
+        texts = [] if isinstance(documents, Tensor) else [document.text for document in documents]
         order = similarities.argsort(dim=1, descending=True, stable=True)[:, :k].tolist()
         hits = [
-            [Hit(texts[i] if has_texts else "", row[i].item(), i) for i in best]
+            [Hit(texts[i] if texts else "", row[i].item(), i) for i in best]
             for row, best in zip(similarities, order, strict=True)
         ]
         return hits[0] if is_single else hits

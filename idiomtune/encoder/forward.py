@@ -386,15 +386,28 @@ def tokens_of_span(tokens: Tokens, span: Span | None, request: Request) -> list[
         raise UserError(f"no span given to embed in {request.text!r}")
     if request.span[1] > len(request.text):
         raise UserError(f"span {request.span} ends after the text {request.text!r}")
-    offsets = enumerate(tokens.offsets)
-    positions = [i for i, (start, end) in offsets if start < span[1] and end > span[0] and start < end]
-    if not positions:
+    if not (positions := _overlapping(tokens, span)):
         raise UserError(
             f"span {request.text[slice(*request.span)]!r} of {request.text[:80]!r}… has no token "
             f"within the model's maximum length ({len(tokens.input_ids)} tokens): raise "
             "model.max_length, or shorten the text"
         )
     return positions
+
+
+def _overlapping(tokens: Tokens, span: Span) -> list[int]:
+    offsets = enumerate(tokens.offsets)
+    return [i for i, (start, end) in offsets if start < span[1] and end > span[0] and start < end]
+
+
+def spans_within(requests: Sequence[Request], reader: Reader) -> list[bool]:
+    """Whether the span of each request has a token within the model's maximum length."""
+    rendered = reader.render(requests)
+    tokens = reader.tokenizer([text for text, _ in rendered])
+    return [
+        span is not None and bool(_overlapping(ids, span))
+        for ids, (_, span) in zip(tokens, rendered, strict=True)
+    ]
 
 
 def truncated_spans_note(num_truncated: int, num_spans: int, limit: int | None) -> str:

@@ -29,10 +29,11 @@ from idiomtune.data.user.forms import TEXTS, TRAINED
 from idiomtune.data.user.source import Source
 from idiomtune.data.user.table import UserRecord, UserTable
 from idiomtune.data.user.text_table import normal_text
+from idiomtune.data.user.texts import read_texts
 from idiomtune.declarations.dataset import Form
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.errors import UserError
-from idiomtune.io.files import is_file, is_folder, read_text, text_lines
+from idiomtune.io.files import is_file, is_folder
 from idiomtune.io.processes import Processes
 from idiomtune.io.tables import is_table, shown_path
 from idiomtune.io.terminal import progress_bar
@@ -133,14 +134,12 @@ def user_corpus(path: Path) -> Corpus:
                 return training_corpus([source], Path(shown_path(path)).name)
         documents = list(UserTable(source, [TEXTS]).read(_text))
     else:
-        documents = [Passage(line.strip()) for line in text_lines(read_text(path)) if line.strip()]
+        documents = [Passage(text) for text, *_ in read_texts(str(path), "corpus")]
     distinct: dict[str, Passage] = {}
     for text in documents:
         distinct.setdefault(normal_text(text.text), text)
     if num_copies := len(documents) - len(distinct):
         log.info("%s: texts that are copies of others, left out: %d", shown_path(path), num_copies)
-    if not documents:
-        raise UserError(f"corpus={path}: contains no text; one per line is expected")
     return Corpus(Path(shown_path(path)).name, [*distinct.values()], [])
 
 

@@ -78,10 +78,15 @@ def has_lone_surrogate(text: str) -> bool:
 
 def describe_type(value: Any) -> str:
     """The kind and the beginning of a value, for messages: `the int 3`."""
-    shown = "without a text of its own"
-    with suppress(Exception):  # of an object of the user's
-        shown = one_line(repr(value)[:60])
-    return f"the {type(value).__name__} {shown}"
+    return f"the {type(value).__name__} {one_line(show_value(value)[:60])}"
+
+
+def show_value(value: Any) -> str:
+    """Its `repr`, in messages."""
+    try:
+        return repr(value)
+    except Exception:  # nested too deep, a number with too many digits, a class whose own is wrong
+        return "…"
 
 
 def checked_text(text: Any, option: str) -> str:

@@ -158,7 +158,9 @@ def rows_of(data: Any, option: str) -> list[dict[str, Any]]:
         if len(set(columns)) < len(columns):
             raise UserError("has a column twice", option=option, field=str(max(columns, key=columns.count)))
         records = data.to_dict("records")
-    elif isinstance(data, Iterable) and not isinstance(data, Set | bytes):
+    elif (
+        isinstance(data, Iterable) and not isinstance(data, Set | bytes) and getattr(data, "ndim", None) != 0
+    ):
         records = [{"text": row} if isinstance(row, str) else row for row in data]
     if not records:
         message = "must be a path, rows (dictionaries), texts, expression → meaning, a frame or a Dataset"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import logging
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Protocol, TextIO
@@ -51,6 +53,20 @@ def log_to_stderr() -> None:
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     for chatty in _CHATTY:
         chatty.setLevel(logging.WARNING)
+
+
+def print_tsv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Print rows for another program, which may stop reading: `| head` has seen enough."""
+    try:
+        csv.writer(sys.stdout, delimiter="\t", lineterminator="\n").writerows([columns, *rows])
+        sys.stdout.flush()
+    except BrokenPipeError:  # Python would complain again as it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def print_note(note: str) -> None:
+    """Print a line beside the rows, to standard error."""
+    print(printable(f"note: {note}"), file=sys.stderr)
 
 
 @contextmanager

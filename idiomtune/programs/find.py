@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
+from math import isnan
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from idiomtune.config import FindSettings, check
 from idiomtune.errors import UserError
@@ -16,11 +17,12 @@ from idiomtune.io.files import list_names
 from idiomtune.io.outputs import reserved_output
 from idiomtune.io.spreadsheets import spreadsheet_text
 from idiomtune.io.tables import is_table
-from idiomtune.io.terminal import log_to_stderr
+from idiomtune.io.terminal import log_to_stderr, print_note, print_tsv
 from idiomtune.programs.failures import names_and_options, run_plain
-from idiomtune.reports.tables import Table, print_notes, print_table
+from idiomtune.reports.tables import Table, print_table
 
 if TYPE_CHECKING:
+    from idiomtune.data.user.texts import LocatedText
     from idiomtune.encoder.encoder import Encoder, Occurrence
 
 HELP = """List every expression of a glossary in texts: where it occurs, what it means, how idiomatic it is.
@@ -31,17 +33,19 @@ Texts are a text file (one text per line), or a CSV, TSV, JSONL, Parquet or XLSX
 
 glossary=english    tables with the columns expression and meaning, or names of ours (of several: a.tsv,b.tsv)
 model=minilm        whose gate computes the usage, from 0 = literal to 1 = idiomatic; a name, folder or Hub id
-output=<file>       write all rows there: .csv, .tsv or .jsonl (the screen has 50); texts count from 1
+output=<file>       write all rows there: .csv, .tsv or .jsonl (the screen has 50); texts are numbered from 1
 overwrite=true      replace a file that this program has written
 device=auto         auto | cpu | cuda | mps
-trust_remote_code=true   run Python code that comes with a model: read it first"""
+trust_remote_code=true   run Python code that comes with a model: read it first
+
+In a pipe or a file all rows are printed as TSV, with the same columns."""
 _NUM_SHOWN = 50
-_COLUMNS = ["expression", "text", "start", "end", "usage", "meaning", "sentence"]
+_COLUMNS = ["expression", "text", "start", "end", "usage", "meaning", "sentence", "file", "line"]
 _BEGINS = rb"(\{\"|)expression(\"|[,\t]text[,\t]start)"
 
 
-def find(options: FindSettings) -> tuple[list[Occurrence], list[str]]:
-    """The occurrences, also written to `output`, and the expressions that occur in no text.
+def find(options: FindSettings) -> tuple[list[tuple[Any, ...]], list[str]]:
+    """The rows of the concordance, also written to `output`; and the expressions that occur in no text.
 
     Raises:
         UserError: for everything that the user can fix.
@@ -49,10 +53,11 @@ def find(options: FindSettings) -> tuple[list[Occurrence], list[str]]:
     # Heavy: after the command line is known to be right.
     import pandas as pd
 
+    from idiomtune.data.user.texts import read_texts
     from idiomtune.encoder.encoder import Encoder
 
     log_to_stderr()
-    texts, pairs = read_lines(options.texts)
+    texts = [text for location in options.texts for text in read_texts(location, "texts")]
     output, begins = options.output, _BEGINS
     claim = output and reserved_output("output", output, begins=begins, overwrite=options.overwrite)
     with claim or nullcontext() as file:
@@ -62,9 +67,12 @@ def find(options: FindSettings) -> tuple[list[Occurrence], list[str]]:
             device=None if options.device == "auto" else options.device,
             trust_remote_code=options.trust_remote_code or None,
         )
-        rows = find_in_lines(encoder, texts, pairs)
-        cells = [(r.expression, r.text + 1, *r.span, round(r.usage, 4), r.meaning, r.sentence) for r in rows]
-        frame = pd.DataFrame(cells, columns=_COLUMNS)
+        rows = [
+            (row.expression, row.text + 1, *row.span, usage, row.meaning, row.sentence, *texts[row.text][1:])
+            for row in find_in_lines(encoder, texts)
+            for usage in [None if isnan(row.usage) else round(row.usage, 4)]
+        ]
+        frame = pd.DataFrame(rows, columns=_COLUMNS)
         if file and file.suffix == ".jsonl":
             frame.to_json(file, orient="records", lines=True, force_ascii=False)
         elif file and file.suffix == ".tsv":
@@ -74,48 +82,37 @@ def find(options: FindSettings) -> tuple[list[Occurrence], list[str]]:
             frame[words] = frame[words].map(spreadsheet_text)
             frame.to_csv(file, index=False)
     assert encoder.meanings is not None  # the settings name a glossary
-    return rows, sorted(encoder.meanings.senses.keys() - {row.expression for row in rows})
+    return rows, sorted(encoder.meanings.senses.keys() - {expression for expression, *_ in rows})
 
 
-def read_lines(locations: Sequence[str]) -> tuple[list[str], dict[int, tuple[str, str]]]:
-    """The texts of files; number of a text file's line → the line and the next, which has no capital."""
-    from idiomtune.data.user.load import read_texts
+def find_in_lines(encoder: Encoder, texts: Sequence[LocatedText]) -> list[Occurrence]:
+    """The occurrences in texts of files, also those that begin in a line and end in the next one.
 
-    texts: list[str] = []
-    pairs: dict[int, tuple[str, str]] = {}
-    for location in locations:
-        lines = list(read_texts(location, "texts"))
-        if not is_table(Path(location)):
-            numbered = enumerate(pairwise(lines), len(texts))
-            pairs |= {number: pair for number, pair in numbered if not pair[1][0].isupper()}
-        texts += lines
-    return texts, pairs
-
-
-def find_in_lines(
-    encoder: Encoder, texts: Sequence[str], pairs: Mapping[int, tuple[str, str]]
-) -> list[Occurrence]:
-    """The occurrences in texts, and those that begin in a line and end in the next one, as :func:`read_lines`
-    has them."""
-    rows = encoder.find(texts)
+    A line that begins with a capital ends no expression of the line before.
+    """
+    locations = [f"{file}, line {line}" for _, file, line in texts]
+    rows = encoder.find([text for text, *_ in texts], locations=locations)
     assert encoder.meanings is not None  # or it would have refused to find
-    find_expressions = encoder.meanings.find_all
-    for number, (line, following) in pairs.items():
-        text = f"{line}\n{following}"
-        if any(start < len(line) < end for start, end, _ in find_expressions(text)):
-            crossing = (row for row in encoder.find([text]) if row.span[0] < len(line) < row.span[1])
+    for number, (first, second) in enumerate(pairwise(texts)):
+        is_next = (first.file, first.line + 1) == second[1:] and not is_table(Path(first.file))
+        if not is_next or second.text[0].isupper():
+            continue
+        text, end = f"{first.text}\n{second.text}", len(first.text)
+        if any(start < end < stop for start, stop, _ in encoder.meanings.find_all(text)):
+            crossing = (row for row in encoder.find([text]) if row.span[0] < end < row.span[1])
             rows += [replace(row, text=number) for row in crossing]
     return sorted(rows, key=lambda row: (row.text, row.span))
 
 
-def table_of(rows: Sequence[Occurrence], num_texts: int) -> Table:
-    """The first rows, each expression in brackets in its sentence."""
-    cells = []
-    for row in rows[:_NUM_SHOWN]:
-        cells.append([row.expression, row.sentence, row.meaning, str(row.text + 1), f"{row.usage:.2f}"])
+def table_of(rows: Sequence[tuple[Any, ...]]) -> Table:
+    """The first rows."""
+    cells = [
+        [expression, sentence, meaning, f"{file}:{line}", "" if usage is None else f"{usage:.2f}"]
+        for expression, _, _, _, usage, meaning, sentence, file, line in rows[:_NUM_SHOWN]
+    ]
     about = "usage: 0 = literal, 1 = idiomatic, near .5 = not clear"
-    title = f"{len(rows)} occurrences in {num_texts} texts; {about}"
-    return Table(title, ["expression", "sentence", "meaning", "text", "usage"], cells, 3)
+    title = f"{len(rows)} occurrences in {len({row[1] for row in rows})} texts; {about}"
+    return Table(title, ["expression", "sentence", "meaning", "line", "usage"], cells, 5)
 
 
 def parse(arguments: Sequence[str]) -> FindSettings:
@@ -139,11 +136,14 @@ def _run(arguments: Sequence[str]) -> int:
     options = parse(arguments)
     print(f"finding expressions in {', '.join(options.texts)}", file=sys.stderr, flush=True)
     rows, absent = find(options)
-    print_table(table_of(rows, len({row.text for row in rows})))
+    if sys.stdout.isatty():
+        print_table(table_of(rows))
+    elif options.output is None:
+        print_tsv(_COLUMNS, rows)
     if absent:
-        print_notes([f"in no text: {len(absent)} expressions ({list_names(absent, 5)})"])
+        print_note(f"in no text: {len(absent)} expressions ({list_names(absent, 5)})")
     if options.output is not None:
         print(options.output)
-    elif len(rows) > _NUM_SHOWN:
-        print_notes([f"the first {_NUM_SHOWN} of {len(rows)}: output=<file.csv> has all"])
+    elif len(rows) > _NUM_SHOWN and sys.stdout.isatty():
+        print_note(f"the first {_NUM_SHOWN} of {len(rows)}: output=<file.csv> has all")
     return 0

@@ -22,8 +22,8 @@ from idiomtune.data.dictionaries import (
     read_wordnet,
     wiktionary_file,
 )
-from idiomtune.data.user.load import read_texts
 from idiomtune.data.user.source import find_sources
+from idiomtune.data.user.texts import read_texts
 from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import first_clause, is_findable
 from idiomtune.errors import UserError
@@ -166,6 +166,6 @@ def _occurrences(location: str, senses: Iterable[str], forms: Forms) -> Counter[
     """Expression → number of texts that have it."""
     index = ExpressionIndex(senses, forms)
     counts: Counter[str] = Counter()
-    for text in read_texts(location, "in"):
+    for text, *_ in read_texts(location, "in"):
         counts.update({name for _, _, name in index.find(text)})
     return counts

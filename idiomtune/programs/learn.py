@@ -28,6 +28,7 @@ from idiomtune.benchmarks.suite import Suite
 from idiomtune.config import LearnSettings, ModelSettings, TrainerSettings
 from idiomtune.data.magpie import read_project_uses
 from idiomtune.data.usages import labelled_usages
+from idiomtune.data.user.texts import read_texts
 from idiomtune.declarations.models import CONF
 from idiomtune.encoder.build import build_encoder
 from idiomtune.encoder.choose_glossary import with_gate
@@ -45,9 +46,8 @@ from idiomtune.io.files import (
     code_version,
     fingerprint,
     fingerprints,
+    is_file,
     list_names,
-    read_text,
-    text_lines,
     user_path,
     write_json,
     write_text,
@@ -149,9 +149,9 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
     # ---- what is learned, and from what
     glossary = read_glossary([glossary_path(name, "glossary") for name in settings.glossary])
     path = None if settings.corpus is None else user_path(settings.corpus, "corpus")
-    corpus = [] if path is None else [s for line in text_lines(read_text(path)) if (s := line.strip())]
-    if path is not None and not corpus:
-        raise UserError(f"corpus={path}: contains no sentences; one a line is expected")
+    if path is not None and not is_file(path):
+        raise UserError("there is no such file", option="corpus", file=path)
+    corpus = [] if path is None else [text for text, *_ in read_texts(str(path), "corpus")]
     source = Path(resolve_model_path(settings.model.path))
     facts = {
         "recipe": _RECIPE,

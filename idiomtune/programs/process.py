@@ -1,11 +1,10 @@
-"""One program at a time in a process, whose state is restored; interrupts that leave nothing half-done.
+"""One program at a time in a process, whose state is restored; interrupts that stay interrupts.
 
 Imports nothing heavy: a program is refused at once while another one runs.
 """
 
 from __future__ import annotations
 
-import _thread
 import gc
 import logging
 import os
@@ -13,7 +12,6 @@ import random
 import signal
 import sys
 import threading
-import time
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -33,57 +31,33 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _RUNNING = threading.Lock()
-# Whose work is finished before an interrupt is raised: half a library, say, cannot be imported once more.
-_UNDIVIDED = {"importlib._bootstrap", "hydra._internal.config_loader_impl", "hydra.core.singleton", __name__}
-_PAUSE, _MOST_PAUSES = 0.05, 1200  # seconds until a waiting interrupt is tried again; an import may hang
 
 
 class Interrupts:
-    """Within this context Ctrl-C waits for indivisible work, and always raises KeyboardInterrupt.
+    """Within this context Ctrl-C always raises KeyboardInterrupt, also while modules are imported.
 
     Other code may turn the interrupt into an error of its own; what is then raised is the interrupt.
     """
 
     _handler: Any = None
-    _outermost: FrameType | None = None
-    _is_waiting = _was_raised = False
-    _num_pauses = 0
+    _was_raised = False
 
     def __enter__(self) -> None:
         # Other threads receive no signals.
         if _is_main_thread() and callable(handler := signal.getsignal(signal.SIGINT)):
-            self._handler, self._outermost = handler, sys._getframe(1)
+            self._handler = handler
             signal.signal(signal.SIGINT, self._receive)
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        self._outermost = None
         if self._handler is not None:
             signal.signal(signal.SIGINT, self._handler)
         if self._was_raised and isinstance(error, Exception):
             raise KeyboardInterrupt from error
-        if self._is_waiting:
-            self._is_waiting = False
-            self._handler(signal.SIGINT, sys._getframe())
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
-        must_wait, inner = frame is not None and frame.f_globals is globals(), frame
-        while inner is not None and inner is not self._outermost:
-            must_wait |= inner.f_globals.get("__name__") in _UNDIVIDED and inner.f_code is not _RUN
-            inner = inner.f_back
-        if not must_wait or self._num_pauses > _MOST_PAUSES:
-            self._was_raised = True
-            self._handler(number, frame)
-            self._was_raised = False  # a handler of the user's has only noted it
-        elif not self._is_waiting:
-            self._is_waiting = True
-            self._num_pauses += 1
-            _thread.start_new_thread(self._try_again, ())  # a Thread takes locks, which this one may hold
-
-    def _try_again(self) -> None:
-        time.sleep(_PAUSE)
-        if self._is_waiting:
-            self._is_waiting = False
-            _thread.interrupt_main()
+        self._was_raised = True
+        self._handler(number, frame)
+        self._was_raised = False  # a handler of the user's has only noted it
 
 
 def run_alone(function: Callable[P, T]) -> Callable[P, T]:
@@ -107,17 +81,11 @@ def run_alone(function: Callable[P, T]) -> Callable[P, T]:
             except InvariantError:
                 raise
             except (UserError, KeyboardInterrupt) as error:
-                from idiomtune.config.command_line import in_python  # heavier than a refusal should wait for
-
-                error.args = tuple(in_python(str(part)) for part in error.args)
                 raise error.with_traceback(None) from None  # whose message says all, without our insides
             finally:
                 state.close()
 
     return run
-
-
-_RUN = run_alone(print).__code__
 
 
 def _is_main_thread() -> bool:

@@ -6,7 +6,6 @@ Imports nothing heavy: `--help` and wrong options answer without waiting for tor
 from __future__ import annotations
 
 import atexit
-import gc
 import logging
 import os
 import shutil
@@ -173,9 +172,6 @@ def checked_settings(kind: type[Settings], config: dict[str, Any]) -> Settings:
 
     Tables that an earlier program of this process has read are read again: they may have changed since.
 
-    No garbage is collected meanwhile, and what these imports leave is never looked through: their million
-    objects all stay.
-
     Raises:
         UserError: naming each option that is wrong, before anything heavy is imported.
     """
@@ -185,14 +181,6 @@ def checked_settings(kind: type[Settings], config: dict[str, Any]) -> Settings:
     forget_user_data()
     if isinstance(settings, TrainSettings):
         settings.objective.check_files(settings)
-    if "torch" not in sys.modules:  # else a sweep's earlier runs may have left garbage
-        gc.disable()
-        try:
-            import sentence_transformers  # noqa: F401
-
-            gc.freeze()
-        finally:
-            gc.enable()
     return settings
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import islice
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from idiomtune.data.notation import TextCleaner
 from idiomtune.data.user.examples import ExampleTable, Sentence, UserExample
 from idiomtune.data.user.forms import CORPUS
 from idiomtune.data.user.source import Source, find_sources
@@ -22,8 +21,8 @@ from idiomtune.data.user.table import UserTable
 from idiomtune.data.user.text_table import TextTable, UserExamples
 from idiomtune.declarations.dataset import MISSING_TRAIN_MESSAGE, UserData
 from idiomtune.errors import UserError
-from idiomtune.io.files import is_file, list_names, read_text, text_lines, user_path
-from idiomtune.io.tables import is_table, read_rows
+from idiomtune.io.files import list_names
+from idiomtune.io.tables import read_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -46,23 +45,6 @@ def read_corpus(names: Sequence[str]) -> list[str]:
     """
     tables = [UserTable(source, [CORPUS]) for source in find_sources(names, "data.negatives.corpus")]
     return list(dict.fromkeys(text for t in tables for text in t.read(lambda row: row.marked_text()[0])))
-
-
-def read_texts(location: str, option: str) -> Iterator[str]:
-    """The texts of a file: one per line, or the column `text` of a table.
-
-    Raises:
-        UserError: naming file, row and field of a problem, or the option.
-    """
-    path = user_path(location, option)
-    if is_file(path) and not is_table(path):
-        cleaner = TextCleaner()
-        lines = enumerate(text_lines(read_text(path)), 1)
-        yield from filter(None, (cleaner.clean(line.strip(), number) for number, line in lines))
-        cleaner.log(location)
-    else:
-        for source in find_sources([location], option):
-            yield from UserTable(source, [CORPUS]).read(lambda record: record.marked_text()[0])
 
 
 def with_negatives(example: UserExample, mined: Mined) -> UserExample:

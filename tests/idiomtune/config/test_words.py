@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from idiomtune.config.command_line import in_python, rewrite_arguments, without_cfg
+from idiomtune.config.command_line import rewrite_arguments, without_cfg
 from idiomtune.config.compose import compose_config, default_choices
 from idiomtune.errors import UserError
 from idiomtune.programs.run import PROGRAMS, read_settings
@@ -241,18 +241,3 @@ def test_which_command_lines_ask_for_the_options_of_a_run() -> None:
         ("-m --cfg job", None),
     ):
         assert without_cfg(words.split()) == (None if rest is None else rest.split())
-
-
-@pytest.mark.parametrize(
-    ("command_line", "python"),
-    [
-        ("run_dir=runs/a: overwrite=true replaces it", 'run_dir="runs/a": overwrite=True replaces it'),
-        ("trainer.max_steps=9 patience=null.", 'trainer={"max_steps": 9} patience=null.'),
-        ("or trainer.patience=null.", 'or trainer={"patience": None}.'),
-        ("(trainer.invariants=[-loss,labels])", '(trainer={"invariants": ["-loss", "labels"]})'),
-        ("data.train=<file>", 'data={"train": "<file>"}'),
-        ("text 3: 'x=1', and other=2 of it", "text 3: 'x=1', and other=2 of it"),
-    ],
-)  # fmt: skip
-def test_a_message_speaks_python_in_python(command_line: str, python: str) -> None:
-    assert in_python(command_line) == python

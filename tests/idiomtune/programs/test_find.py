@@ -1,6 +1,8 @@
 """Occurrences of expressions: on the command line, in files, from Python; labels of a user's own."""
 
 import json
+from io import StringIO
+from math import isnan
 from pathlib import Path
 
 import pandas as pd
@@ -24,10 +26,18 @@ def test_a_concordance_on_the_screen_and_in_files(tmp_path: Path, capsys: pytest
     glossary = tmp_path / "mine.tsv"
     glossary.write_text("expression\tmeaning\nbreak the ice\tmake people relax\n", encoding="utf-8")
     assert main([str(texts), f"glossary={glossary}", f"output={tmp_path / 'a.jsonl'}"]) == 0
-    assert "make people relax" in capsys.readouterr().out
+    assert main([str(texts), f"glossary={glossary}"]) == 0
+    printed = pd.read_csv(StringIO(capsys.readouterr().out.partition("\n")[2]), sep="\t").to_dict("records")
     assert main([str(table), f"glossary={glossary}", f"output={tmp_path / 'a.tsv'}"]) == 0
     rows = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert rows == pd.read_csv(tmp_path / "a.tsv", sep="\t").to_dict("records")
+    written = pd.read_csv(tmp_path / "a.tsv", sep="\t").to_dict("records")
+    for other, numbers in ((printed, (1, 3)), (written, (2, 4))):  # a table's first row has its columns
+        assert [row.pop("line") for row in other] == [*numbers]
+        assert len({row.pop("file") for row in other}) == 1
+    assert [{**row, "file": 0, "line": 0} for row in printed] == [
+        {**row, "file": 0, "line": 0} for row in rows
+    ]
+    assert printed == written
     assert [(row["text"], row["start"], row["end"]) for row in rows] == [(1, 21, 34), (3, 8, 21)]
     assert rows[0]["sentence"] == "At last a joke broke the ice."
     assert rows[1]["usage"] < 0.5 < rows[0]["usage"]
@@ -107,11 +117,31 @@ def test_expressions_that_occur_nowhere_are_named(tmp_path: Path, capsys: pytest
     glossary.write_text("idiom\tmeaning\nbreak the ice\trelax\ncold feet\tfear\n", encoding="utf-8")
     output = tmp_path / "found.csv"
     assert main([str(texts), f"glossary={glossary}", f"output={output}"]) == 0
-    out = capsys.readouterr().out
-    assert "cold feet" in out
-    assert str(output) in out
+    streams = capsys.readouterr()
+    assert "cold feet" in streams.err
+    assert streams.out == f"{output}\n"
     sentences = pd.read_csv(output)["sentence"]  # a spreadsheet takes none for a formula
     assert [text[0] for text in sentences] == ["'", "A", "T"]
+
+
+@pytest.mark.parametrize("long", [1, 2])
+def test_a_text_that_is_too_long_costs_no_other_row_its_usage(
+    long: int, tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts, glossary = [*TEXTS[::2], TEXTS[0]], {"break the ice": "make people relax"}
+    texts[long] = f"{'word ' * 300}{texts[long]}"
+    (path := tmp_path / "texts.txt").write_text("\n\n".join(texts), encoding="utf-8")
+    (table := tmp_path / "mine.tsv").write_text("expression\tmeaning\nbreak the ice\trelax\n")
+    assert [row.text for row in it.find(texts, glossary) if isnan(row.usage)] == [long]
+    assert f"text {long}" in caplog.text
+    assert [isnan(usage) for usage in it.usage("minilm", texts, "break the ice")] == [
+        i == long for i in range(3)
+    ]
+    caplog.clear()
+    assert main([str(path), f"glossary={table}"]) == 0
+    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()][1:]
+    assert [row[4] == "" for row in rows] == [i == long for i in range(3)]
+    assert f"texts.txt, line {1 + 2 * long}" in caplog.text
 
 
 def test_a_misspelled_argument_is_named() -> None:

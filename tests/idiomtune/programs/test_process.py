@@ -29,6 +29,7 @@ import idiomtune as it
 from idiomtune.encoder.glossary import UsageClassifier
 from idiomtune.programs.process import run_alone
 from tests.forks import Child
+from tests.programs import ROOT, run
 
 pytestmark = pytest.mark.usefixtures("in_folder", "undrawn")
 
@@ -240,6 +241,21 @@ def test_after_an_interrupt_anywhere_the_next_call_works(name: str, tiny_path: P
             calls_of(work, number * part // 10)
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     work()
+
+
+@pytest.mark.parametrize("command", [["train", "+experiment=own"], ["evaluate", "minilm"]])
+def test_an_extension_that_hangs_as_it_is_imported_is_interrupted(command: list[str]) -> None:
+    Path("hangs.py").write_text("import signal, time\nsignal.raise_signal(signal.SIGINT)\ntime.sleep(600)\n")
+    done = run(
+        "idiomtune",
+        *command,
+        "extensions=hangs",
+        cwd=Path.cwd(),
+        environment={"PYTHONPATH": str(ROOT)},
+        cold=True,
+    )
+    assert done.returncode == 130, done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.slow

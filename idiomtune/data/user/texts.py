@@ -1,0 +1,84 @@
+"""Files of texts: one text per line, or a table with a column `text`. All programs read them here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import chain, islice
+from pathlib import Path
+from typing import NamedTuple
+
+from idiomtune.data.notation import TextCleaner
+from idiomtune.data.user.forms import CORPUS
+from idiomtune.data.user.source import find_sources
+from idiomtune.data.user.table import UserTable
+from idiomtune.errors import UserError
+from idiomtune.io.files import is_file, user_path
+from idiomtune.io.tables import KINDS, is_table, lines_of, text_lines_of
+
+# Text that is no list of texts; what is binary is known by how it begins.
+_SUFFIXES = re.compile(
+    r"\.(py|ipynb|js|css|cpp|java|json|html?|xml|svg|ya?ml|toml|ini|tex|bib|rtf|srt|vtt)", re.I
+)
+_BEGINNINGS = {
+    r"\xff\xfe|\xfe\xff": "is UTF-16: save it as UTF-8",
+    r"%PDF|PK\x03\x04|\x1f\x8b|[\s\S]*\0": "is binary, such as a document, an archive or an array",
+    r"\s*(<!doctype|<html|<\?xml|\{\\rtf|version https://git-lfs)": "is no plain text",
+    r"\s*(\{\s*\"|\[\s*[{\"])": "is JSON: name it .jsonl if each line is an object with a field text",
+}
+_HEAD, _NUM_LOOKED_AT = 8192, 3  # bytes of a line, and lines, by which a file is known
+
+
+class LocatedText(NamedTuple):
+    """A text of a file, and its line there; of a table, its row."""
+
+    text: str
+    file: str
+    line: int
+
+
+def read_texts(location: str, option: str) -> Iterator[LocatedText]:
+    """The texts of a file, without blank ones.
+
+    Raises:
+        UserError: for a file of another kind, or without a text; naming file, row and field of a problem, or
+            the option.
+    """
+    path, text = user_path(location, option), None
+    if is_file(path) and not is_table(path):
+        cleaner = TextCleaner()
+        for number, line in text_lines_in(path):
+            if bare := cleaner.clean(line, number).strip():
+                yield (text := LocatedText(bare, location, number))
+        cleaner.log(location)
+    else:
+        for source in find_sources([location], option):
+            for number, cell in UserTable(source, [CORPUS]).read(lambda r: (r.number, r.marked_text()[0])):
+                yield (text := LocatedText(cell, source.name, number))
+    if text is None:
+        raise UserError("has no text", option=option, file=location)
+
+
+def text_lines_in(path: Path) -> Iterator[tuple[int, str]]:
+    r"""The lines of a text file that are not blank, with their numbers; they end at `\n`, `\r\n` or `\r`.
+
+    Raises:
+        UserError: if the file is of another kind.
+    """
+    if _SUFFIXES.fullmatch(path.suffix):
+        raise _no_texts(path, f"is a {path.suffix} file")
+    head = b"".join(islice(lines_of(path, _HEAD), _NUM_LOOKED_AT))
+    for pattern, problem in _BEGINNINGS.items():
+        if re.match(pattern, head.removeprefix(b"\xef\xbb\xbf").decode("latin-1"), re.IGNORECASE):
+            raise _no_texts(path, problem)
+    parts = (part for line in text_lines_of(path) for part in line.rstrip("\r\n").split("\r"))
+    lines = ((number, text) for number, part in enumerate(parts, 1) if (text := part.strip()))
+    first = [*islice(lines, _NUM_LOOKED_AT)]
+    if first and all("\t" in line for _, line in first):
+        raise _no_texts(path, "has columns: name it .tsv, its columns in the first line")
+    return chain(first, lines)
+
+
+def _no_texts(path: Path, problem: str) -> UserError:
+    expected = f"a file of texts has one text per line, or is a table ({KINDS}) with a column text"
+    return UserError(f"{problem}; {expected}", file=path)

@@ -1,0 +1,79 @@
+"""Files of texts, known by their kind: one text per line, a table, or what no program reads."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from idiomtune.config import ExploreSettings
+from idiomtune.data.user.texts import read_texts
+from idiomtune.explorer.models import find_corpus
+from tests.programs import refused
+
+pytestmark = pytest.mark.usefixtures("in_folder")
+TEXTS = ["He broke the ice.", "[[broke the ice]] and <b>sank</b>", "{braces}\tand a tab"]
+
+
+def packed(content: bytes) -> bytes:
+    with zipfile.ZipFile(file := io.BytesIO(), "w") as archive:
+        archive.writestr("word/document.xml", content)
+    return file.getvalue()
+
+
+def saved(array: np.ndarray) -> bytes:
+    np.save(file := io.BytesIO(), array)
+    return file.getvalue()
+
+
+LINES = "\n".join(TEXTS)
+READ = {
+    "plain.txt": (f"{LINES}\n".encode(), [1, 2, 3]),
+    "no_suffix": (f"\ufeff{TEXTS[0]}\r\n\r\n  {TEXTS[1]}\r\n{TEXTS[2]}".encode(), [1, 3, 4]),
+    "old_mac.txt": ("\r".join(TEXTS).encode(), [1, 2, 3]),
+    "portuguese.pt": (f"\n\n{LINES}\n \n".encode(), [3, 4, 5]),
+    "packed.txt.gz": (gzip.compress(LINES.encode()), [1, 2, 3]),
+    "rows.csv": (pd.DataFrame({"sentence": TEXTS, "n": [1, 2, 3]}).to_csv(index=False).encode(), [2, 3, 4]),
+    "rows.jsonl": ("\n".join(json.dumps({"text": text}) for text in TEXTS).encode(), [1, 2, 3]),
+}
+REFUSED = {
+    "paper.pdf": b"%PDF-1.4\n1 0 obj\n",
+    "letter.docx": packed(b"<x/>"),
+    "named.txt": gzip.compress(LINES.encode()),
+    "vectors.npy": saved(np.ones(3)),
+    "weights.txt": b"\x10\0\0\0\0\0\0\0{}",
+    "image": b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR",
+    "wide.txt": LINES.encode("utf-16"),
+    "latin.txt": "caf\u00e9".encode("latin-1"),
+    "program.py": LINES.encode(),
+    "list.json": json.dumps(TEXTS).encode(),
+    "list.txt": json.dumps(TEXTS).encode(),
+    "lines.txt": b'{"text": "a"}\n{"text": "b"}\n',
+    "page": b"<!DOCTYPE html><p>x",
+    "columns.txt": b"1\tHe broke the ice.\n2\tHe sank.\n",
+    "other.csv": b"body,n\nx,1\n",
+    "blank.txt": b"\n \r\n",
+}
+
+
+@pytest.mark.parametrize("name", READ)
+def test_texts_have_the_numbers_of_their_lines(name: str) -> None:
+    content, numbers = READ[name]
+    Path(name).write_bytes(content)
+    texts = list(read_texts(name, "corpus"))
+    assert [line for *_, line in texts] == numbers
+    assert [text for text, *_ in texts] == TEXTS
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_file_that_is_no_list_of_texts_is_refused_by_name(name: str) -> None:
+    Path(name).write_bytes(REFUSED[name])
+    refused(lambda: list(read_texts(name, "corpus")), name)
+    if name != "other.csv":  # may be a table to train on
+        refused(lambda: find_corpus(ExploreSettings(models=["x"], corpus=name)), name)
