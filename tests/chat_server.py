@@ -6,7 +6,7 @@ import json
 import random
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler
 from threading import Lock, Thread
 from typing import Any
@@ -90,7 +90,8 @@ class ChatServer:
     """What was asked, and what is answered.
 
     Attributes:
-        reply: question (the whole body) → content of the answer, an HTTP status, or bytes in place of JSON.
+        reply: question (the whole body) → content of the answer, an HTTP status, bytes in place of JSON, a
+            dictionary in place of the message, a status with JSON, or a function that writes the response.
         bodies: of all questions.
         keys: the keys they came with.
     """
@@ -101,6 +102,7 @@ class ChatServer:
         self.keys: set[str] = set()
         self.address = ""
         self.finish_reason = "stop"
+        self.usage: Any = {"prompt_tokens": 100, "completion_tokens": 50, "total_tokens": 150}
         self.lock = Lock()
 
     def prompts(self) -> list[str]:
@@ -120,18 +122,22 @@ def chat_server() -> Iterator[ChatServer]:
                 chat.bodies.append(body)
                 chat.keys.add(self.headers["Authorization"])
             reply = chat.reply(body)
+            if callable(reply):
+                with suppress(OSError):  # the client has gone
+                    reply(self.wfile)
+                self.close_connection = True
+                return
             status = reply if isinstance(reply, int) else 200
-            content: dict[str, Any] = {"error": {"message": f"scripted {status}"}}
-            if not isinstance(reply, int | bytes):
-                message = {
-                    "index": 0,
-                    "finish_reason": chat.finish_reason,
-                    "message": {"role": "assistant", "content": reply},
-                }
+            content: Any = {"error": {"message": f"scripted {status}"}}
+            if isinstance(reply, tuple):
+                status, content = reply
+            elif not isinstance(reply, int | bytes):
+                answer = reply if isinstance(reply, dict) else {"content": reply}
+                message = {"index": 0, "finish_reason": chat.finish_reason, "message": answer}
                 content = {
                     **{"id": "x", "object": "chat.completion", "created": 0, "model": body["model"]},
                     "choices": [message],
-                    "usage": {"prompt_tokens": 100, "completion_tokens": 50, "total_tokens": 150},
+                    "usage": chat.usage,
                 }
             data = reply if isinstance(reply, bytes) else json.dumps(content).encode()
             self.send_response(status)

@@ -244,12 +244,22 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, content: Any) -> None:
     """Write JSON atomically."""
-    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    write_text(path, json_text(content))
+
+
+def json_text(content: Any) -> str:
+    """JSON as files have it."""
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
 
 def write_jsonl(path: Path, records: Iterable[dict[str, Any]]) -> None:
     """Write one JSON object a line, atomically."""
-    write_text(path, "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in records))
+    write_text(path, jsonl_text(records))
+
+
+def jsonl_text(records: Iterable[Mapping[str, Any]]) -> str:
+    """One JSON object a line."""
+    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
 
 
 @contextmanager

@@ -32,6 +32,8 @@ _TOKEN = re.compile(
     r"|sk-([a-z]+-)*\w{20,}|A[KS]IA[0-9A-Z]{16})"
 )
 _WANDB_KEY = re.compile("[0-9a-f]{40}")  # as a commit is, so only where the option is for a key
+NAMED: set[str] = set()
+"""Variables that an option names as a key, secret whatever their names."""
 _MIN_LENGTH = 8  # characters: a shorter value may occur in an option by chance
 _FORMS = (str, html.escape, lambda text: json.dumps(text)[1:-1])
 _BLOCK = 2**24  # bytes
@@ -42,11 +44,11 @@ _INSTEAD = (
 
 
 def variables() -> dict[str, str]:
-    """The environment's variables that are secret by their name, with their values; a path is none."""
+    """The environment's variables that are secret, by name or as a key, with their values; a path is none."""
     return {
         name: value.strip()
         for name, value in os.environ.items()
-        if _VARIABLE.search(name) and len(value.strip()) >= _MIN_LENGTH
+        if (name in NAMED or _VARIABLE.search(name)) and len(value.strip()) >= _MIN_LENGTH
         if os.sep not in value or not os.path.lexists(value)
     }
 

@@ -22,7 +22,7 @@ expression that convey its meaning, a simplification of each idiomatic one, and 
 is asked for again. Another model judges each text. Then data.root=<folder> trains and scores on it.
 
 <expressions>       a table: expression, and if you have them meaning, forms, keep (no = left out)
-output=<folder>     a new folder, or one of an earlier start: no answer is asked for (and paid) twice
+output=<folder>     a new folder, or its own of an earlier start: no answer is asked for (and paid) twice
 model=<name>        writes documents; query_model=<name> writes queries, judge_model=<name> judges
 endpoint=<address>  of a server that speaks OpenAI's protocol, such as http://127.0.0.1:8000/v1 (OpenAI's own)
 key=OPENAI_API_KEY  the environment variable with the key, which is never stored

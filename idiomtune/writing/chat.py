@@ -1,31 +1,48 @@
-"""Language models behind an endpoint that speaks OpenAI's protocol; each answer is paid for once."""
+"""Questions to language models within a budget; each answer is stored, and paid for once."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import logging
 import os
+import re
 import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from threading import Condition, Event
-from typing import Any, NamedTuple
+from threading import Thread
+from typing import Annotated, Any, NamedTuple
+
+import httpx2
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from idiomtune.config.settings import WriteSettings
 from idiomtune.errors import UserError
-from idiomtune.io.files import naming_errors, text_lines
-from idiomtune.io.hub import reason_for
+from idiomtune.io.files import list_names, naming_errors, text_lines
+from idiomtune.io.secrets import hide_secrets
 from idiomtune.io.terminal import progress_bar
+from idiomtune.writing.endpoint import BusyError, Endpoint
 
 log = logging.getLogger(__name__)
 
 ANSWERS = "answers.jsonl"
 _BYTES_PER_TOKEN = 2  # at least, of a prompt: for a budget that is never passed
+_USUAL_BYTES = 4  # per token: of a usage that the server does not report
+_MOST_BYTES = 16  # per token: a usage that is smaller is none
+_MAX_CHARACTERS = 20  # for each token that an answer can have
+_NUM_FIRST = 3  # answers of a model, of which one must not be empty
+MORE_TOKENS = 4  # times as many, which is the advice after answers that were cut off
 _PAUSES = 1, 2, 4, 8, 16, 30  # seconds before a busy or unreachable server is asked again
 _FIRST_PAUSES = (1,)  # of the first question, which is to tell a wrong address at once
-_TOO_BUSY = (408, 409, 429)
+_LIMITS = "max_tokens", "max_completion_tokens"  # of an answer: the older name, and OpenAI's
+_SCHEMA = "response_format"
+
+Count = Annotated[int, Field(ge=0)]
 
 
 class Prompt(NamedTuple):
@@ -58,27 +75,52 @@ class Prompt(NamedTuple):
         return len(self.text.encode()) // _BYTES_PER_TOKEN + self.max_answer
 
 
+class StoredAnswer(BaseModel):
+    """A line of `answers.jsonl`.
+
+    Attributes:
+        key: of its question.
+        prompt_tokens, answer_tokens: that it is counted for.
+        truncated_at: the limit, in tokens, where it was cut off; None: it is complete.
+    """
+
+    model_config = ConfigDict(serialize_by_alias=True)
+
+    key: str
+    model: str
+    answer: str
+    prompt_tokens: Count = 0
+    answer_tokens: Count = 0
+    date: str = Field(default_factory=partial(time.strftime, "%Y-%m-%d"), pattern=r"^\d{4}-\d\d-\d\d$")
+    truncated_at: Count | None = Field(default=None, alias="cut_off_at")
+
+    @property
+    def tokens(self) -> int:
+        """Of question and answer."""
+        return self.prompt_tokens + self.answer_tokens
+
+
 class Chat:
     """Asks models, several questions at once, within a budget. Answers are stored as they come.
 
     Args:
-        settings: endpoint, key, budget and the like.
+        settings: budget and the like.
         folder: where the answers are; those of earlier starts are not asked for again.
 
     Attributes:
-        answers: key → the answer, with its tokens and date.
+        answers: key → the answer.
     """
 
-    def __init__(self, settings: WriteSettings, folder: Path) -> None:
-        self._settings, self._path = settings, folder / ANSWERS
+    def __init__(self, settings: WriteSettings, endpoint: Endpoint, folder: Path) -> None:
+        self._settings, self._endpoint, self._path = settings, endpoint, folder / ANSWERS
         self.answers = _read_answers(self._path)
-        self._tokens = sum(entry["prompt_tokens"] + entry["answer_tokens"] for entry in self.answers.values())
+        self._tokens = sum(answer.tokens for answer in self.answers.values())
         self._running: list[Prompt] = []
         self._num_lost = 0  # questions that were sent, and got no answer: a vendor may count them
-        self._change = Condition()  # of all these
-        self._stop = Event()
-        self._form_of: dict[str, int] = {}  # model → the first form of a question that its server takes
-        self._client: Any = None
+        self._left_out: dict[str, frozenset[str]] = {}  # model → options that its server does not take
+        self._texts_of: dict[str, list[str]] = defaultdict(list)  # model → its first answers
+        self._warnings: set[str] = set()  # each is told once
+        self._is_first = True
 
     def ask(self, prompts: Sequence[Prompt], title: str) -> list[str]:
         """The answers, in the order of the prompts.
@@ -86,59 +128,90 @@ class Chat:
         The very first question goes alone, so that a wrong key or address is known at once.
 
         Raises:
-            UserError: for a refused key, an unknown model, no network, a spent budget, a full disk. The
-                answers that have come by then are stored.
+            UserError: for a refused key, an unknown model, no network, a spent budget, a full disk, or if all
+                answers are empty. The answers that have come by then are stored.
         """
         missing = list({prompt.key: prompt for prompt in prompts if not self._has_answer(prompt)}.values())
         with progress_bar(title, len(prompts), len(prompts) - len(missing)) as advance:
-            if missing and self._client is None:
-                self._client = _connect(self._settings)
-                self._answer(missing.pop(0), is_first=True)
-                advance(1)
-            with ThreadPoolExecutor(self._settings.concurrency) as pool:
-                try:
-                    for _ in pool.map(self._answer, missing):
-                        advance(1)
-                except BaseException:
-                    log.info("waiting for the answers under way, which are stored")
-                    self._stop.set()
-                    raise
-        return [self.answers[prompt.key]["answer"] for prompt in prompts]
+            if missing:
+                self._ask_in_thread(missing, advance)
+        return [self.answers[prompt.key].answer for prompt in prompts]
 
     def _has_answer(self, prompt: Prompt) -> bool:
         """Whether it is stored, and was not cut off where this question allows more."""
-        entry = self.answers.get(prompt.key)
-        return entry is not None and not entry.get("cut_off_at", prompt.max_answer) < prompt.max_answer
+        answer = self.answers.get(prompt.key)
+        return answer is not None and (answer.truncated_at or prompt.max_answer) >= prompt.max_answer
 
-    def _answer(self, prompt: Prompt, *, is_first: bool = False) -> None:
-        for pause in (*(_FIRST_PAUSES if is_first else _PAUSES), None):
-            if not self._begin(prompt):
+    def _ask_in_thread(self, prompts: list[Prompt], advance: Callable[[int], None]) -> None:
+        """Ask in an event loop that is not a notebook's, and which an interrupt does not break."""
+        future = Future[None]()
+
+        def run() -> None:
+            try:
+                future.set_result(asyncio.run(self._ask_all(prompts, advance)))
+            except BaseException as error:
+                future.set_exception(error)
+
+        Thread(target=run, daemon=True).start()  # the process does not wait for it
+        try:
+            future.result()
+        except KeyboardInterrupt:
+            log.info("waiting for the answers under way, which are stored; Ctrl-C again ends at once")
+            with suppress(RuntimeError):  # the last answer has just come
+                self._loop.call_soon_threadsafe(self._stop.set)
+            wait([future])
+            raise
+
+    async def _ask_all(self, prompts: list[Prompt], advance: Callable[[int], None]) -> None:
+        self._loop, slots = asyncio.get_running_loop(), asyncio.Semaphore(self._settings.concurrency)
+        self._stop, self._change = asyncio.Event(), asyncio.Condition()
+        async with self._endpoint.client() as client:
+
+            async def answer(prompt: Prompt, pauses: Sequence[float]) -> None:
+                async with slots:
+                    await self._answer(client, prompt, pauses)
+                    advance(1)
+
+            if self._is_first:
+                await answer(prompts.pop(0), _FIRST_PAUSES)
+                self._is_first = False
+            tasks = [asyncio.create_task(answer(prompt, _PAUSES)) for prompt in prompts]
+            try:
+                await asyncio.gather(*tasks)
+            except Exception:
+                log.info("waiting for the answers under way, which are stored")
+                self._stop.set()
+                await asyncio.gather(*tasks, return_exceptions=True)
+                raise
+
+    async def _answer(self, client: httpx2.AsyncClient, prompt: Prompt, pauses: Sequence[float]) -> None:
+        for attempt, pause in enumerate((*pauses, None)):
+            if not await self._begin(prompt):
                 return
             try:
-                entry = self._complete(prompt)
-                with self._change:
-                    self._store(entry)
+                self._store(await self._complete(client, prompt, is_repeated=attempt > 0))
                 return
-            except _BusyError as error:
+            except BusyError as error:
                 self._num_lost += 1
                 if pause is None:
                     hint = "the answers so far are stored, and the same command goes on"
-                    raise UserError(f"gives no answer: {error}; {hint}", **self._where) from None
-                self._stop.wait(max(pause, error.pause))
+                    raise self._error(f"gives no answer: {error}; {hint}") from None
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._stop.wait(), max(pause, error.pause))
             except OSError as error:
                 raise UserError(f"cannot be written: {error.strerror}", file=self._path) from None
             finally:
-                with self._change:
-                    self._running.remove(prompt)
+                self._running.remove(prompt)
+                async with self._change:
                     self._change.notify_all()
 
-    def _begin(self, prompt: Prompt) -> bool:
+    async def _begin(self, prompt: Prompt) -> bool:
         """Count a question that will be sent, once the budget allows it; False if nothing more is sent.
 
         Raises:
             UserError: if the budget might be passed.
         """
-        with self._change:
+        async with self._change:
             while not self._stop.is_set():
                 running = [*self._running, prompt]
                 needed = {
@@ -146,146 +219,168 @@ class Chat:
                     "max_tokens": self._tokens + sum(question.max_tokens for question in running),
                 }
                 limits = {name: getattr(self._settings, name) for name in needed}
-                passed = [
-                    name for name, limit in limits.items() if limit is not None and needed[name] > limit
-                ]
+                passed = [name for name, limit in limits.items() if limit and needed[name] > limit]
                 if not passed:
                     self._running.append(prompt)
                     return True
                 if not self._running:
                     problem = "one more question might pass it; with a higher limit, the same command goes on"
                     raise UserError(problem, option=f"{passed[0]}={limits[passed[0]]}")
-                self._change.wait()
+                await self._change.wait()
         return False
 
-    def _store(self, entry: dict[str, Any]) -> None:
+    def _store(self, answer: StoredAnswer) -> None:
+        """Append an answer to the file.
+
+        Raises:
+            UserError: if the first answers of a model are empty.
+        """
         with naming_errors(self._path), self._path.open("a+b") as file:
             # A line that was torn as the disk got full stays, and is no answer.
             is_torn = file.tell() > 0 and file.seek(-1, os.SEEK_END) >= 0 and file.read() != b"\n"
-            file.write(b"\n" * is_torn + json.dumps(entry).encode() + b"\n")
+            file.write(b"\n" * is_torn + answer.model_dump_json(exclude_none=True).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
-        self.answers[entry["key"]] = entry
-        self._tokens += entry["prompt_tokens"] + entry["answer_tokens"]
+        self.answers[answer.key] = answer
+        self._tokens += answer.tokens
+        texts = self._texts_of[answer.model]
+        texts += [answer.answer] * (len(texts) < _NUM_FIRST)
+        if len(texts) == _NUM_FIRST and not any(texts):
+            problem = f"the first {_NUM_FIRST} answers of {answer.model} are empty"
+            if limit := answer.truncated_at:
+                problem += f", cut off within the model's reasoning: type answer_tokens={MORE_TOKENS * limit}"
+            raise UserError(problem, option="answer_tokens" if limit else "model")
 
-    def _complete(self, prompt: Prompt) -> dict[str, Any]:
-        """The answer, in the first form of the question that the server takes."""
-        import openai
+    async def _complete(
+        self, client: httpx2.AsyncClient, prompt: Prompt, *, is_repeated: bool
+    ) -> StoredAnswer:
+        """The answer, to a question without the options that the server does not take.
 
+        Those that it refuses by name are left out. If it names none, the other name of the limit is tried,
+        then no schema. What it takes holds for this start.
+
+        Args:
+            is_repeated: the server has failed at this question. It may be the schema.
+        """
+        first, second = _LIMITS if self._settings.endpoint is not None else reversed(_LIMITS)
         schema = {"name": "answer", "schema": prompt.schema, "strict": True}
-        with_schema = {"response_format": {"type": "json_schema", "json_schema": schema}}
-        limits = [{"max_completion_tokens": prompt.max_answer}, {"max_tokens": prompt.max_answer}]
-        if self._settings.endpoint is not None:  # other servers know the older name
-            limits.reverse()
-        forms = [{**others, **limit} for others in (with_schema, {}) for limit in limits]
-        messages = [{"role": "user", "content": prompt.text}]
-        problem = ""
-        for number in range(self._form_of.get(prompt.model, 0), len(forms)):
-            try:
-                completion = self._client.chat.completions.create(
-                    model=prompt.model, messages=messages, temperature=prompt.temperature, **forms[number]
-                )
-                self._form_of.setdefault(prompt.model, number)
-                return _entry(prompt, completion)
-            except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
-                problem = reason_for(error)
-            except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
-                variable = f"the key in the environment variable {self._settings.key}"
-                raise UserError(f"{variable} is refused: {reason_for(error)}", **self._where) from None
-            except openai.NotFoundError as error:
-                reason = f"has no model {prompt.model!r}, or the address is wrong (does it end in /v1?)"
-                raise UserError(f"{reason}: {reason_for(error)}", **self._where) from None
-            except openai.OpenAIError as error:
-                response = getattr(error, "response", None)
-                status = getattr(response, "status_code", 500)
-                if status < 500 and status not in _TOO_BUSY:
-                    raise UserError(f"gives no answer: {reason_for(error)}", **self._where) from None
-                raise _BusyError(reason_for(error), _pause_of(response)) from None
-            except (AttributeError, TypeError, ValueError, IndexError) as error:
-                reason = f"not the protocol's JSON ({type(error).__name__}): does the address end in /v1?"
-                raise _BusyError(reason, 0) from None
+        body = {"model": prompt.model, "messages": [{"role": "user", "content": prompt.text}]}
+        named, trial = self._left_out.get(prompt.model, frozenset()), frozenset[str]()
+        trials, problem = [{first}, {_SCHEMA}, {first, _SCHEMA}], ""
+        while True:
+            left_out = named | trial
+            options = {
+                "temperature": prompt.temperature,
+                _SCHEMA: {"type": "json_schema", "json_schema": schema},
+                second if first in left_out else first: prompt.max_answer,  # never without a limit
+            }
+            sent = {name: value for name, value in options.items() if name not in left_out - {second}}
+            status, content = await self._endpoint.post(client, {**body, **sent})
+            accepted = self._left_out.get(prompt.model)
+            if status == 200:
+                answer = self._read(prompt, content)
+                self._left_out[prompt.model] = left_out
+                if (others := left_out.difference(_LIMITS)) and left_out != accepted:
+                    names = ", ".join(sorted(others))
+                    log.warning("%s: the server refuses %s, now left out: %s", prompt.model, names, problem)
+                return answer
+            problem = str(content)
+            if status in (500, 501):
+                if accepted is not None or not is_repeated or _SCHEMA in left_out:
+                    raise BusyError(f"{problem} (status {status})")
+                named |= {_SCHEMA}
+            elif status not in (400, 422):
+                raise self._error(self._explain(status, prompt) + problem)
+            elif refused := _names_in(problem, sent) - left_out:
+                named |= refused
+            elif accepted is not None and not accepted <= left_out:  # as another question has found out
+                named, trial = named | accepted, frozenset()
+            elif accepted is None and trials:
+                trial = frozenset(trials.pop(0))
+            else:
+                break
         if not self.answers:
-            raise UserError(f"refuses the question: {problem}", **self._where)
+            raise self._error(f"refuses the question: {problem}")
         log.warning("%s refuses a question, which counts as answered: %s", prompt.model, problem)
-        return _describe(prompt, "", 0, 0)
+        return StoredAnswer(key=prompt.key, model=prompt.model, answer="")
 
-    @property
-    def _where(self) -> dict[str, str]:
-        return {"option": "endpoint", "file": self._settings.endpoint or "OpenAI's"}
+    def _explain(self, status: int, prompt: Prompt) -> str:
+        if status in (401, 403):
+            return f"the key in the environment variable {self._settings.key} is refused: "
+        if status == 404:
+            return f"has no model {prompt.model!r}, or the address is wrong (does it end in /v1?): "
+        return f"gives no answer (status {status}): "
 
+    def _error(self, problem: str) -> UserError:
+        return UserError(problem, option="endpoint", file=hide_secrets(self._endpoint.address))
 
-class _BusyError(Exception):
-    """A server is too busy or cannot be reached; it asks for a pause of so many seconds."""
+    def _read(self, prompt: Prompt, content: Any) -> StoredAnswer:
+        """The answer in a reply.
 
-    def __init__(self, reason: str, pause: float) -> None:
-        super().__init__(reason)
-        self.pause = pause
-
-
-def _pause_of(response: Any) -> float:
-    try:
-        return min(60.0, float(response.headers["retry-after"]))
-    except (AttributeError, KeyError, ValueError):
-        return 0.0
-
-
-def _entry(prompt: Prompt, completion: Any) -> dict[str, Any]:
-    """An answer as it is stored.
-
-    Raises:
-        AttributeError, TypeError, IndexError: if the server's answer has another form.
-    """
-    choice, usage = completion.choices[0], completion.usage
-    content = choice.message.content or ""
-    if isinstance(content, list):  # of parts, of which some are the model's reasoning
-        content = "".join(part.get("text") or "" for part in content)
-    numbers = (getattr(usage, name, None) for name in ("prompt_tokens", "completion_tokens"))
-    of_question, of_answer = (number if isinstance(number, int) else None for number in numbers)
-    entry = _describe(
-        prompt,
-        content,
-        len(prompt.text) // 4 if of_question is None else of_question,
-        len(content) // 4 if of_answer is None else of_answer,
-    )
-    return entry | ({"cut_off_at": prompt.max_answer} if choice.finish_reason == "length" else {})
-
-
-def _describe(prompt: Prompt, answer: str, num_asked: int, num_answered: int) -> dict[str, Any]:
-    tokens = {"prompt_tokens": num_asked, "answer_tokens": num_answered}
-    date = time.strftime("%Y-%m-%d")
-    return {"key": prompt.key, "model": prompt.model, "answer": answer, **tokens, "date": date}
-
-
-def _connect(settings: WriteSettings) -> Any:
-    """The client.
-
-    Raises:
-        UserError: if its package or the key is missing.
-    """
-    try:
-        from openai import OpenAI
-    except ImportError:
-        raise UserError("needs the package openai: pip install 'idiomtune[write]'", option="model") from None
-    key = os.environ.get(settings.key)
-    if key is None and settings.endpoint is None:
-        problem = f"needs a key in the environment variable {settings.key} (key=<another variable>)"
-        raise UserError(f"{problem}, or endpoint=<address of a server>", option="model", file=settings.model)
-    logging.getLogger("openai").setLevel(logging.WARNING)  # otherwise a line for each question
-    address, timeout = settings.endpoint, settings.timeout
-    return OpenAI(api_key=key or "none", base_url=address, max_retries=0, timeout=timeout)
-
-
-def _read_answers(path: Path) -> dict[str, dict[str, Any]]:
-    """Key → stored answer, the last one of each. What is no answer is left alone."""
-    answers: dict[str, dict[str, Any]] = {}
-    num_bad = 0
-    for line in text_lines(path.read_text(encoding="utf-8", errors="replace")) if path.exists() else ():
+        Raises:
+            BusyError: if the reply has another form than the protocol's.
+        """
         try:
-            entry = json.loads(line)
-            entry["answer"] + entry["date"], entry["prompt_tokens"] + entry["answer_tokens"]
-            answers[entry["key"]] = entry
-        except (ValueError, KeyError, TypeError):
-            num_bad += bool(line)
-    if num_bad:
-        log.warning("%s: %d lines are no answers (was the disk full?)", path, num_bad)
+            choice, usage = content["choices"][0], content.get("usage") or {}
+            message, is_truncated = choice["message"], choice.get("finish_reason") == "length"
+            text = message.get("content") or ""
+            thought = message.get("reasoning_content") or message.get("reasoning") or ""
+            if isinstance(text, list):  # of parts, of which some are the model's reasoning
+                text = "".join(part.get("text") or "" for part in text)
+            text, thought = (part.encode("utf-8", "replace").decode().strip() for part in (text, thought))
+            counts = usage.get("prompt_tokens"), usage.get("completion_tokens")
+        except (AttributeError, KeyError, IndexError, TypeError) as error:
+            problem = f"not the protocol's JSON ({type(error).__name__}): does the address end in /v1?"
+            raise BusyError(problem) from None
+        num_answered = _token_count(counts[1], text + thought, prompt.max_answer if is_truncated else 0)
+        if is_truncated and "</think>" not in text and text.startswith("<think>"):
+            text = ""
+        elif not (text or is_truncated):
+            instead = "the answer is read in reasoning_content" if thought else "there is no answer"
+            reason = self._endpoint.hide(str(message.get("refusal") or choice.get("finish_reason")))[:200]
+            self._warn(f"{prompt.model}: content is empty ({reason}): {instead}")
+            text = thought
+        text = self._endpoint.hide(text[: _MAX_CHARACTERS * prompt.max_answer])
+        return StoredAnswer(
+            key=prompt.key,
+            model=prompt.model,
+            answer=text,
+            prompt_tokens=_token_count(counts[0], prompt.text),
+            answer_tokens=num_answered,
+            cut_off_at=prompt.max_answer if is_truncated else None,
+        )
+
+    def _warn(self, message: str) -> None:
+        if message not in self._warnings:
+            self._warnings.add(message)
+            log.warning("%s", message)
+
+
+def _names_in(problem: str, sent: Mapping[str, Any]) -> set[str]:
+    """The options that a refusal names; of a limit not its value, as in *too large: 2000*."""
+    words = {*re.findall(r"\w+", problem.replace("json_schema", _SCHEMA))}
+    return {name for name in sent if name in words and not (name in _LIMITS and str(sent[name]) in words)}
+
+
+def _token_count(reported: Any, text: str, otherwise: int = 0) -> int:
+    """The number of tokens that a server reports; if it does not, or too few, an estimate from the text."""
+    size = len(text.encode())
+    if type(reported) is int and reported > size // _MOST_BYTES:
+        return reported
+    return otherwise or -(-size // _USUAL_BYTES)
+
+
+def _read_answers(path: Path) -> dict[str, StoredAnswer]:
+    """Key → stored answer, the last one of each. Lines that are none are told, and asked for again."""
+    answers: dict[str, StoredAnswer] = {}
+    wrong: list[str] = []
+    lines = text_lines(path.read_text(encoding="utf-8", errors="replace")) if path.exists() else []
+    for number, line in enumerate(lines, 1):
+        try:
+            answer = StoredAnswer.model_validate_json(line)
+            answers[answer.key] = answer
+        except ValidationError:
+            wrong += [str(number)] * bool(line)
+    if wrong:
+        log.warning("%s: no answers, and asked for again: line %s", path, list_names(wrong))
     return answers

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,9 +9,10 @@ from typing import Any
 
 from idiomtune.data.idiolink import Document, is_relevant, load_split
 from idiomtune.errors import UserError
-from idiomtune.io.files import write_json, write_text
+from idiomtune.io.files import json_text
 from idiomtune.io.pages import template
 from idiomtune.version import __version__
+from idiomtune.writing.folder import Folder
 from idiomtune.writing.review import Agreement
 
 CARD = "README.md"
@@ -49,7 +49,7 @@ def split_expressions(
     return split_of
 
 
-def write_splits(folder: Path, records: Sequence[Document], split_of: Mapping[str, str]) -> dict[str, Any]:
+def write_splits(folder: Folder, records: Sequence[Document], split_of: Mapping[str, str]) -> dict[str, Any]:
     """Write `<split>/indexes.json` and `queries.json`, and read them as training does.
 
     A query without a document that conveys its meaning is left out.
@@ -73,14 +73,15 @@ def write_splits(folder: Path, records: Sequence[Document], split_of: Mapping[st
             problem = (
                 "would have no query with a document that conveys its meaning: texts.jsonl has the votes"
             )
-            raise UserError(problem, file=folder / split)
+            raise UserError(problem, file=folder.path / split)
         parts[split] = {"indexes": documents, "queries": queries}
-    for split in {"train", "val", "test"} - parts.keys():  # of an earlier start
-        shutil.rmtree(folder / split, ignore_errors=True)
-    for split, files in parts.items():
-        for name, part in files.items():
-            write_json(folder / split / f"{name}.json", [record.model_dump() for record in part])
-        load_split(folder, split)
+    for split in ("train", "val", "test"):
+        for name in ("indexes", "queries"):
+            part = parts.get(split, {}).get(name)  # None: the split is of an earlier start
+            text = None if part is None else json_text([record.model_dump() for record in part])
+            folder.write({f"{split}/{name}.json": text})
+        if split in parts:
+            load_split(folder.path, split)
     return {
         split: {
             "idioms": len({record.idiom for record in files["indexes"]}),
@@ -91,13 +92,13 @@ def write_splits(folder: Path, records: Sequence[Document], split_of: Mapping[st
     }
 
 
-def write_card(folder: Path, facts: Mapping[str, Any], agreement: Agreement | None) -> None:
+def write_card(folder: Folder, agreement: Agreement | None) -> None:
     """Write the card, which the Hugging Face Hub shows.
 
     Args:
-        facts: as `write.json` has them.
+        folder: whose record has the facts.
         agreement: of the judge with people who reviewed texts.
     """
     card = template(Path(__file__).parent / "card.md.j2", keep_trailing_newline=True)
-    names = {"name": folder.absolute().name, "agreement": agreement, "version": __version__}
-    write_text(folder / CARD, card.render(**facts, **names))
+    names = {"name": folder.path.absolute().name, "agreement": agreement, "version": __version__}
+    folder.write({CARD: card.render(**folder.record.model_dump(), **names)})

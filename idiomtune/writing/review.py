@@ -12,6 +12,7 @@ from sklearn.metrics import accuracy_score, f1_score  # type: ignore[import-unty
 from idiomtune.errors import UserError
 from idiomtune.io.files import is_file
 from idiomtune.io.tables import read_rows
+from idiomtune.writing.rules import NOT_IN_XML
 
 log = logging.getLogger(__name__)
 
@@ -83,10 +84,12 @@ def update_sheet(folder: Path, texts: Sequence[Mapping[str, Any]]) -> Path:
         for cell in sheet[1]:
             cell.font = Font(bold=True)
             sheet.column_dimensions[cell.column_letter].width = _WIDTHS[cell.value]
-    columns = [cell.value for cell in sheet[1]]
+    # The header, above which somebody may have put empty rows.
+    columns = next(row for row in sheet.iter_rows(values_only=True) if any(row))
     for text in missing:
         votes = f"{sum(text['votes'])} of {len(text['votes'])}"
-        sheet.append([{**text, "votes": votes}.get(column, "") for column in columns])
+        values = {name: NOT_IN_XML.sub("", str(value)) for name, value in {**text, "votes": votes}.items()}
+        sheet.append([values.get(column, "") for column in columns])
         for cell in sheet[sheet.max_row]:
             cell.data_type = "s"  # a text that begins with = is no formula
             cell.alignment = Alignment(wrap_text=True, vertical="top")

@@ -10,7 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, Field, model_validator
 
 from idiomtune.config.settings import WriteSettings
 from idiomtune.data.idiolink import Document
@@ -19,20 +21,23 @@ from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary import Glossary
 from idiomtune.errors import UserError
 from idiomtune.expressions import ExpressionIndex
-from idiomtune.io.files import find_links, is_file, read_json, write_json, write_jsonl, write_text
+from idiomtune.io.files import find_links, is_file, jsonl_text, list_names
 from idiomtune.io.outputs import lock
-from idiomtune.io.tables import read_rows
+from idiomtune.io.tables import read_table
 from idiomtune.writing import dataset
-from idiomtune.writing.chat import ANSWERS, Chat, Prompt
+from idiomtune.writing.chat import MORE_TOKENS, Chat, Prompt
+from idiomtune.writing.endpoint import Endpoint
 from idiomtune.writing.expressions import read_expressions
-from idiomtune.writing.review import SHEET, Review, agreement_of, read_reviews, update_sheet
-from idiomtune.writing.slots import Draft, Slot
+from idiomtune.writing.folder import Folder
+from idiomtune.writing.review import Review, agreement_of, read_reviews, update_sheet
+from idiomtune.writing.rules import Rules
+from idiomtune.writing.slots import Draft, Slot, Usage
 from idiomtune.writing.texts import Writer, Written, judge_texts, read_prompts, slots_of, write_texts
 
 log = logging.getLogger(__name__)
 
 TEXTS = "texts.jsonl"
-_OWN = {WRITTEN, TEXTS, ANSWERS, SHEET, dataset.CARD, "prompts", "train", "val", "test", ".lock"}
+_REVIEW = "next idiomtune write review folder="
 
 
 def write(settings: WriteSettings) -> str:
@@ -48,48 +53,58 @@ def write(settings: WriteSettings) -> str:
         return _show_costs(settings, writer, slots)
     _warn_of_one_model(settings)
     usages = None if settings.gate is None else Encoder(settings.gate, glossary=[]).usage
-    folder = settings.output
-    strays = {path.name for path in folder.glob("*") if path.name[0] not in ".~"} - _OWN
-    if strays and not (is_file(folder / ANSWERS) or is_file(folder / WRITTEN)):
-        problem = f"has {min(strays)}, which is of no data set: choose a new folder"
-        raise UserError(problem, option="output", file=folder)
-    with _hold(folder, "output"):
-        for name, text in prompts.items():
-            write_text(folder / "prompts" / f"{name}.txt", text)
-        chat = Chat(settings, folder)
-        written = write_texts(chat, writer, slots, ExpressionIndex(meanings, glossary.forms), settings.tries)
+    endpoint = Endpoint(settings)
+    Folder(settings.output, "output")  # another one is refused before a lock is put there
+    with _hold(settings.output, "output"):
+        folder = Folder(settings.output, "output", endpoint.hide)
+        folder.write({f"prompts/{name}.txt": text for name, text in prompts.items()})
+        chat = Chat(settings, endpoint, folder.path)
+        rules = Rules(ExpressionIndex(meanings, glossary.forms), settings.language)
+        written = write_texts(chat, writer, slots, rules, settings.tries)
         broken = Counter({f"{usage}: {rule}": number for (usage, rule), number in written.broken.items()})
-        reasons = "; ".join(f"{rule} {number}" for rule, number in broken.most_common(5))
-        log.info("rules that were broken: %s", reasons or "none")
+        reasons = "; ".join(f"{rule} {number}" for rule, number in broken.most_common()) or "none"
+        limit = settings.answer_tokens
+        if num_truncated := sum(answer.truncated_at == limit for answer in chat.answers.values()):
+            advice = f"answer_tokens={MORE_TOKENS * limit} asks for them again"
+            log.warning("%d answers were cut off at answer_tokens=%d: %s", num_truncated, limit, advice)
         if not any(written.drafts.values()):
             raise UserError(f"no text keeps all rules ({reasons})", option="model", file=settings.model)
         num_unread = judge_texts(chat, writer, written, settings.votes, usages)
         if num_unread:
             log.warning("%d votes could not be read, and count against their texts", num_unread)
         rows = [row for slot, drafts in written.drafts.items() for row in _rows(slot, drafts, meanings)]
-        record = folder / WRITTEN
-        split_of = read_json(record).get("split_of", {}) if is_file(record) else {}
-        write_jsonl(folder / TEXTS, rows)
-        write_json(record, {**_facts(settings, glossary, chat, written, rows), "split_of": split_of})
-        return _build(folder)
+        folder.write({TEXTS: jsonl_text(rows)})
+        folder.update(**_facts(settings, glossary, chat, written, rows))
+        planned = Counter((slot.expression, slot.usage) for slot in slots for _ in range(slot.count))
+        counts = planned.total(), len(rows), sum(row["accepted"] for row in rows), reasons
+        log.info("planned %d texts; written %d; accepted by the judge %d; broken rules: %s", *counts)
+        records = _build(folder)
+        missing = planned - Counter((record.idiom, record.usage) for record in records)
+        if missing:
+            names = list_names([f"{name}: {usage} {count}" for (name, usage), count in missing.items()])
+            problem = "%d of %d planned texts are missing (%s); tries=<more> asks for them more often"
+            log.warning(problem, missing.total(), planned.total(), names)
+        shares = f"{len(records)} of {planned.total()} planned texts"
+        return f"{folder.path}: {shares}; data.root={folder.path} trains and scores; {_REVIEW}{folder.path}"
 
 
-def review(folder: Path) -> str:
+def review(path: Path) -> str:
     """Write the spreadsheet of a data set, or read its marks and build the data set again.
 
     Raises:
         UserError: if it is no data set, or naming the row of a mark that cannot be read.
     """
-    if not is_file(folder / WRITTEN):
-        raise UserError("is no data set of idiomtune write", option="folder", file=folder)
-    with _hold(folder, "folder"):
-        try:
-            texts = _read_texts(folder)
-            message = _build(folder) if read_reviews(folder, texts) else ""
-            path = update_sheet(folder, texts)
-        except (KeyError, TypeError, ValueError) as error:
-            raise UserError(f"is damaged: {type(error).__name__}: {error}", file=folder) from None
-    return message or f"{path}: fill the column accept (yes, no), correct text or span; then the same command"
+    if not (is_file(path / WRITTEN) and is_file(path / TEXTS)):
+        raise UserError("is no data set of idiomtune write", option="folder", file=path)
+    with _hold(path, "folder"):
+        folder, texts = Folder(path, "folder"), _read_texts(path)
+        has_marks = bool(read_reviews(path, texts))
+        if has_marks:
+            _build(folder)
+        sheet = update_sheet(path, texts)
+    if has_marks:
+        return f"{path}: data.root={path} trains and scores; {_REVIEW}{path}"
+    return f"{sheet}: fill the column accept (yes, no), correct text or span; then the same command"
 
 
 @contextmanager
@@ -105,32 +120,32 @@ def _hold(folder: Path, option: str) -> Iterator[None]:
         yield
 
 
-def _build(folder: Path) -> str:
-    """Write splits and card from the texts, the record and the reviews."""
-    facts, texts = read_json(folder / WRITTEN), _read_texts(folder)
-    reviews = read_reviews(folder, texts)
-    records = [record for text in texts if (record := _record(text, reviews.get(text["key"])))]
+def _build(folder: Folder) -> list[Document]:
+    """Write splits and card from the texts, the record and the reviews; returns the texts of the data set."""
+    texts, record = _read_texts(folder.path), folder.record
+    reviews = read_reviews(folder.path, texts)
+    records = [document for text in texts if (document := _record(text, reviews.get(text["key"])))]
     if not records:
-        raise UserError(f"none of {len(texts)} texts is accepted: {TEXTS} has the votes", file=folder)
-    refused = Counter(facts["refused"])
+        raise UserError(f"none of {len(texts)} texts is accepted: {TEXTS} has the votes", file=folder.path)
+    refused = Counter(record.refused)
     num_texts = refused + Counter(text["expression"] for text in texts)
     refused.update(text["expression"] for text in texts if not text["accepted"])
-    shares = {record.idiom: refused[record.idiom] / num_texts[record.idiom] for record in records}
-    rest = 1 - facts["val"] - facts["test"]
-    sizes = {"train": rest, "val": facts["val"], "test": facts["test"]}
-    facts["split_of"] = dataset.split_expressions(shares, sizes, facts["split_of"])
-    facts["splits"] = dataset.write_splits(folder, records, facts["split_of"])
+    shares = {document.idiom: refused[document.idiom] / num_texts[document.idiom] for document in records}
+    sizes = {"train": 1 - record.val - record.test, "val": record.val, "test": record.test}
+    split_of = dataset.split_expressions(shares, sizes, record.split_of)
+    splits = dataset.write_splits(folder, records, split_of)
     agreement = agreement_of(texts, reviews)
-    facts["reviewed"] = None if agreement is None else agreement._asdict()
-    write_json(folder / WRITTEN, facts)
-    dataset.write_card(folder, facts, agreement)
-    if absent := sorted(facts["expressions"].keys() - shares):
+    reviewed = None if agreement is None else agreement._asdict()
+    folder.update(split_of=split_of, splits=splits, reviewed=reviewed)
+    dataset.write_card(folder, agreement)
+    folder.warn_of_strangers()
+    if absent := sorted(record.expressions.keys() - shares):
         log.warning("no text is left of: %s", ", ".join(absent))
     if agreement is not None:
         log.info("%d texts are reviewed: %s", agreement.num_reviewed, agreement)
-    counts = "; ".join(f"{name} {n['documents']} + {n['queries']}" for name, n in facts["splits"].items())
-    log.info("documents + queries: %s; judged: %d of %d accepted", counts, facts["accepted"], facts["judged"])
-    return f"{folder}: data.root={folder} trains and scores; next idiomtune write review folder={folder}"
+    counts = "; ".join(f"{name} {n['documents']} + {n['queries']}" for name, n in splits.items())
+    log.info("documents + queries: %s", counts)
+    return records
 
 
 def _record(text: Mapping[str, Any], mark: Review | None) -> Document | None:
@@ -157,8 +172,34 @@ def _key(slot: Slot, draft: Draft) -> str:
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
+class _Text(BaseModel):
+    """A row of `texts.jsonl`, which people may have edited."""
+
+    id: str
+    number: Annotated[int, Field(ge=1)]
+    expression: Annotated[str, Field(min_length=1)]
+    domain_number: Annotated[int, Field(ge=1)]
+    domain: str
+    usage: Usage
+    is_query: bool
+    meaning: str
+    position: Annotated[int, Field(ge=1)]
+    text: str
+    span: Annotated[str, Field(min_length=1)]
+    votes: list[bool]
+    accepted: bool
+    key: str
+
+    @model_validator(mode="after")
+    def _has_span(self) -> Self:
+        if self.span not in self.text:
+            raise ValueError(f"field 'span': {self.span!r} does not stand in the text")
+        return self
+
+
 def _read_texts(folder: Path) -> list[dict[str, Any]]:
-    return [dict(row.values) for row in read_rows(folder / TEXTS)]
+    """The texts; an error names the line of what cannot be read."""
+    return [text.model_dump() for _, text in read_table(folder / TEXTS, _Text)]
 
 
 def _facts(
@@ -171,7 +212,7 @@ def _facts(
     """What the record and the card say."""
     votes = [row["votes"] for row in rows if row["votes"]]
     answers = list(chat.answers.values())
-    dates = sorted({answer["date"] for answer in answers})
+    dates = sorted({answer.date for answer in answers})
     secret_or_local = {"expressions", "output", "endpoint", "key", "prompts"}
     return {
         **settings.model_dump(exclude=secret_or_local),
@@ -180,10 +221,10 @@ def _facts(
         "expressions": dict(glossary.senses),
         "glossary_licences": ", ".join(glossary.describe().get("licences", ())),
         "calls": len(answers),
-        "prompt_tokens": sum(answer["prompt_tokens"] for answer in answers),
-        "answer_tokens": sum(answer["answer_tokens"] for answer in answers),
+        "prompt_tokens": sum(answer.prompt_tokens for answer in answers),
+        "answer_tokens": sum(answer.answer_tokens for answer in answers),
         "dates": " to ".join(dict.fromkeys([dates[0], dates[-1]])) if dates else "",
-        "broken": [[*key, number] for key, number in sorted(written.broken.items())],
+        "broken": [(*key, number) for key, number in sorted(written.broken.items())],
         "refused": dict(written.refused),
         "judged": len(rows),
         "accepted": sum(row["accepted"] for row in rows),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-import unicodedata
+import re
+from bisect import bisect
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -12,15 +13,15 @@ from pathlib import Path
 from string import Template
 from typing import Any, NamedTuple, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from idiomtune.config.settings import WriteSettings
 from idiomtune.declarations.models import CONF
 from idiomtune.errors import UserError
-from idiomtune.expressions import ExpressionIndex, word_list
+from idiomtune.expressions import word_list
 from idiomtune.io.files import read_text
 from idiomtune.writing.chat import Chat, Prompt
-from idiomtune.writing.rules import WITH_EXPRESSION, Rules, source_of
+from idiomtune.writing.rules import WITH_EXPRESSION, Rules, clean
 from idiomtune.writing.slots import USAGES, Draft, Slot, Usage
 
 LANGUAGES = dict(name.split("=") for name in word_list("languages"))  # code → English name
@@ -29,8 +30,9 @@ NAMES = [*USAGES, "judge"]  # of the prompts
 UNREADABLE = "an answer that can be read"
 _MAX_SHOWN = 400  # characters of a text in the next question
 _MORE = 100  # is added to the number of a vote that is asked for again
-_DECODER = json.JSONDecoder()
-_CONTROLS = dict.fromkeys([*range(32), *range(127, 160)], " ")
+# An object without another one in it, as texts and verdicts are. The search never steps
+# back, so that its time is in proportion to the answer.
+_OBJECT = re.compile(r'\{(?:[^{}"\\]|"(?:[^"\\]|\\.)*+")*+\}', re.DOTALL)
 _CONDITIONS = ("meaning", "span", "natural", "domain")
 _KINDS = {
     "literal": "the expression, used literally: its words mean what they say",
@@ -173,17 +175,14 @@ def read_prompts(folder: Path | None) -> dict[str, str]:
     return prompts
 
 
-def write_texts(
-    chat: Chat, writer: Writer, slots: Sequence[Slot], index: ExpressionIndex, tries: int
-) -> Written:
+def write_texts(chat: Chat, writer: Writer, slots: Sequence[Slot], rules: Rules, tries: int) -> Written:
     """The texts that keep all rules; what breaks one is asked for again, up to `tries` times in all."""
-    rules = Rules(index)
     drafts: dict[Slot, list[Draft]] = {slot: [] for slot in slots}
     broken, refused = Counter[tuple[str, str]](), Counter[str]()
     for usages in (("literal", "idiomatic", "sense"), ("simplification",)):
         earlier: dict[Slot, list[str]] = defaultdict(list)
         for attempt in range(1, tries + 1):
-            sources = {slot: _sources(slot, drafts) for slot in slots if slot.usage in usages}
+            sources = {slot: _sources(slot, drafts, rules) for slot in slots if slot.usage in usages}
             missing = {
                 slot: len(left) if slot.usage == "simplification" else slot.count - len(drafts[slot])
                 for slot, left in sources.items()
@@ -199,7 +198,7 @@ def write_texts(
                 if not items:
                     broken[slot.usage, UNREADABLE] += 1
                 for item in items:
-                    draft, left = Draft(_clean(item.text), _clean(item.span)), _sources(slot, drafts)
+                    draft, left = Draft(clean(item.text), clean(item.span)), _sources(slot, drafts, rules)
                     if len(drafts[slot]) == slot.count:
                         break
                     if rule := rules.broken_rule(slot, draft, left):
@@ -214,12 +213,12 @@ def write_texts(
     return Written(drafts, broken, refused)
 
 
-def _sources(slot: Slot, drafts: Mapping[Slot, Sequence[Draft]]) -> list[Draft]:
+def _sources(slot: Slot, drafts: Mapping[Slot, Sequence[Draft]], rules: Rules) -> list[Draft]:
     """Of a simplification's slot the idiomatic texts that have none yet; else nothing."""
     if slot.usage != "simplification":
         return []
     idiomatic = drafts[replace(slot, usage="idiomatic")]
-    return [text for text in idiomatic if not any(source_of(draft, [text]) for draft in drafts[slot])]
+    return [text for text in idiomatic if not any(rules.source_of(draft, [text]) for draft in drafts[slot])]
 
 
 def judge_texts(
@@ -267,11 +266,6 @@ def judge_texts(
     return num_unread
 
 
-def _clean(text: str) -> str:
-    """A text on one line, without control characters and halves of characters."""
-    return " ".join("".join(c for c in text if unicodedata.category(c) != "Cs").translate(_CONTROLS).split())
-
-
 def _check_forms(
     slots: Sequence[Slot],
     drafts: Mapping[Slot, Sequence[Draft]],
@@ -296,20 +290,13 @@ def _check_forms(
 def _items_of(answer: str, name: str, form: type[Form]) -> list[Form]:
     """The valid items of the list `name` in an answer's JSON.
 
-    The JSON may stand among other words, after a model's reasoning, or be cut off; the last list counts.
+    The JSON may stand among other words, after a model's reasoning, or be cut off. Of several lists the last
+    one with a valid item counts.
     """
-    objects: list[Any] = []
-    position = answer.find("{")
-    while position >= 0:
-        try:
-            value, end = _DECODER.raw_decode(answer, position)
-            objects.append(value)
-        except (ValueError, RecursionError):
-            end = position + 1
-        position = answer.find("{", end)
-    lists = [value[name] for value in objects if isinstance(value.get(name), list)]
-    items = []
-    for item in lists[-1] if lists else objects:
-        with suppress(ValidationError):
-            items.append(form.model_validate(item))
-    return items
+    starts = [match.end() for match in re.finditer(rf'"{name}"\s*:\s*\[', answer)]
+    lists: dict[int, list[Form]] = defaultdict(list)
+    for match in _OBJECT.finditer(answer):
+        with suppress(ValueError, RecursionError):  # pydantic's errors are such
+            item = form.model_validate(json.loads(match[0], strict=False))
+            lists[bisect(starts, match.start())].append(item)
+    return lists[max(lists)] if lists else []

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import signal
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -25,8 +28,9 @@ from idiomtune.io.tables import read_rows
 from idiomtune.programs.write import parse, run
 from idiomtune.writing.dataset import split_expressions
 from idiomtune.writing.review import Review, agreement_of
-from idiomtune.writing.rules import Rules
+from idiomtune.writing.rules import Rules, clean
 from idiomtune.writing.slots import Draft, Slot
+from idiomtune.writing.texts import _AnsweredText, _items_of
 from tests.chat_server import EXPRESSIONS, ChatServer, answer, chat_server, sentence
 from tests.programs import refused
 
@@ -176,13 +180,148 @@ def test_a_busy_server_and_answers_of_all_kinds(chat: ChatServer) -> None:
     assert sum(number for *_, number in record["broken"]) > 0
 
 
-@pytest.mark.parametrize("unknown", [["response_format"], ["max_tokens"], ["response_format", "max_tokens"]])
-def test_servers_that_lack_an_option_are_asked_without_it(unknown: list[str], chat: ChatServer) -> None:
+@pytest.mark.parametrize(
+    ("unknown", "refusal"),
+    [
+        (["response_format"], 400),
+        (["max_tokens"], 400),
+        (["response_format", "max_tokens"], 400),
+        (["response_format"], (500, {"error": {"message": "failed to parse grammar"}})),
+        (
+            ["temperature"],
+            (400, {"error": {"message": "only the default (1) is supported", "param": "temperature"}}),
+        ),
+        (["temperature"], (422, {"detail": [{"loc": ["body", "temperature"], "msg": "not permitted"}]})),
+        (["temperature"], (200, {"error": {"message": "no temperature here", "code": 400}})),
+        (["max_tokens"], (400, {"error": "'max_tokens' is unknown. Use 'max_completion_tokens' instead."})),
+    ],
+)
+def test_servers_that_lack_an_option_are_asked_without_it(
+    unknown: list[str], refusal: Any, chat: ChatServer, caplog: pytest.LogCaptureFixture
+) -> None:
     good = chat.reply
-    chat.reply = lambda body: 400 if body.keys() & unknown else good(body)
+    chat.reply = lambda body: refusal if body.keys() & unknown else good(body)
     write(chat)
     assert len(texts()) == 4 * 12
     assert len(chat.bodies) < 96 + 3 * 8 * 3  # what it takes is remembered
+    if unknown[0] != "max_tokens":
+        told = [message for message in caplog.messages if unknown[0] in message]
+        assert len(told) == 3  # once for each model
+
+
+def test_a_limit_that_is_too_high_for_a_server_is_not_left_out(chat: ChatServer) -> None:
+    chat.reply = lambda _: (400, {"error": {"message": "max_tokens 2000 is too large, at most 1024"}})
+    refused(lambda: write(chat), "endpoint", "1024")
+    assert all(body.keys() & {"max_tokens", "max_completion_tokens"} for body in chat.bodies)
+
+
+@pytest.mark.parametrize(
+    ("reply", "named"),
+    [
+        ({"error": {"message": "rate limited upstream", "code": 429}}, "rate limited upstream"),
+        ({"error": {"message": "no such key", "code": "401"}, "choices": None}, "OPENAI_API_KEY"),
+        ({"error": "overloaded"}, "overloaded"),
+        ({"choices": [{"error": {"message": "upstream fell", "code": 502}}]}, "upstream fell"),
+        ({"object": "error", "message": "context is full", "code": 400}, "context is full"),
+    ],
+)
+def test_an_error_in_an_answer_with_status_200_is_shown(reply: Any, named: str, chat: ChatServer) -> None:
+    chat.reply = lambda _: (200, reply)
+    refused(lambda: write(chat), "endpoint", named)
+    assert len(chat.bodies) <= 4
+    assert not Path("data/answers.jsonl").exists()
+
+
+@pytest.mark.parametrize("reply", [{"content": None, "reasoning_content": "I think"}, "<think>As they", None])
+def test_answers_cut_off_within_the_reasoning_end_the_run_early(reply: Any, chat: ChatServer) -> None:
+    chat.reply, chat.finish_reason = lambda _: reply, "length"
+    refused(lambda: write(chat, "concurrency=2"), "answer_tokens=8000")
+    assert 3 <= len(chat.bodies) <= 5
+
+
+def test_an_answer_in_place_of_the_reasoning_is_read_and_told(
+    chat: ChatServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    good = chat.reply
+    chat.reply = lambda body: {"content": "", "reasoning_content": good(body)}
+    write(chat)
+    assert len(texts()) == 4 * 12
+    assert sum("reasoning_content" in message for message in caplog.messages) == 3
+
+
+_HEAD = b"HTTP/1.1 200 OK\r\n"
+
+
+def _slowly(file: Any, begin: bytes, end: bytes = b"", seconds: float = 1.5) -> None:
+    file.write(begin)
+    for _ in range(int(seconds * 20)):
+        file.write(b" ")
+        time.sleep(0.05)
+    file.write(end)
+
+
+def _packed(content: bytes) -> bytes:
+    return b"Content-Encoding: gzip\r\n\r\n" + gzip.compress(content)
+
+
+@pytest.mark.parametrize(
+    ("write_to", "named"),
+    [
+        (lambda file, good: _slowly(file, _HEAD + b"\r\n", good), "timeout=0.5"),
+        (lambda file, good: _slowly(file, _HEAD + b"X-A: ", b"\r\n\r\n" + good), "timeout=0.5"),
+        (lambda file, good: file.write(_HEAD + b"\r\n" + b" " * 5_000_000 + good), "bytes"),
+        (lambda file, good: file.write(_HEAD + _packed(b" " * 10**7 + good)), "bytes"),
+        (lambda file, good: file.write(_HEAD + _packed(good)), None),
+    ],
+)
+def test_an_answer_has_a_deadline_and_a_size(write_to: Any, named: str | None, chat: ChatServer) -> None:
+    """Packed or not; each of them ends with a good answer."""
+    good = chat.reply
+
+    def reply(body: dict[str, Any]) -> Any:
+        content = {"choices": [{"finish_reason": "stop", "message": {"content": good(body)}}]}
+        return lambda file: write_to(file, json.dumps(content).encode())
+
+    chat.reply = reply
+    if named is None:
+        write(chat)
+        assert len(texts()) == 4 * 12
+    else:
+        refused(lambda: write(chat, named if "=" in named else "timeout=60"), "endpoint", named)
+        assert not Path("data/answers.jsonl").exists()
+
+
+def test_a_second_interrupt_waits_for_no_answer(chat: ChatServer) -> None:
+    has_ended = threading.Event()
+
+    def response(file: Any) -> None:
+        for _ in range(2):
+            time.sleep(0.3)
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        _slowly(file, _HEAD, seconds=5)
+        has_ended.set()
+
+    chat.reply = lambda _: response
+    with pytest.raises(KeyboardInterrupt):
+        write(chat)
+    assert not has_ended.is_set()
+
+
+@pytest.mark.parametrize("answer_of", ["{" * 10**6, '{"a' * 10**6, '{"texts": [' * 10**5, '{\\"' * 10**6])
+def test_reading_an_answer_never_steps_back(answer_of: str) -> None:
+    """If it did, each of them would take minutes."""
+    assert not _items_of(answer_of, "texts", _AnsweredText)
+
+
+@pytest.mark.parametrize(
+    "usage", [None, {"prompt_tokens": 0, "completion_tokens": 1}, {"prompt_tokens": "?"}]
+)
+def test_usage_that_is_not_reported_is_estimated(usage: Any, chat: ChatServer) -> None:
+    chat.usage = usage
+    refused(lambda: write(chat, "max_tokens=9000"), "max_tokens=9000")
+    size = sum(len(prompt) for prompt in chat.prompts())
+    spent = read_rows(Path("data/answers.jsonl"))
+    assert sum(row.values["prompt_tokens"] for row in spent) >= size // 4
 
 
 def test_a_refused_question_is_left_out_and_others_go_on(chat: ChatServer) -> None:
@@ -222,7 +361,9 @@ def test_answers_are_read_as_far_as_they_can_be(
     write(chat, "tries=1")  # what was stored can be read
 
 
-@pytest.mark.parametrize("content", [b"<html>no</html>", b'{"error": {"message": "busy"}}', b"[]", b"{"])
+@pytest.mark.parametrize(
+    "content", [b"<html>no</html>", b'{"error": {"message": "busy"}}', b"[]", b"{", b"[" * 10**6]
+)
 def test_what_is_no_answer_is_not_stored(content: bytes, chat: ChatServer) -> None:
     chat.reply = lambda _: content
     refused(lambda: write(chat), "endpoint", "/v1")
@@ -479,6 +620,7 @@ SIMPLE = Slot(1, "break the ice", 1, "Sport", "simplification")
         (SENSE, "At last somebody broke the ice with a joke.", "a joke", "without"),
         (SIMPLE, "An odd joke relaxed everybody at the meeting.", "relaxed everybody", None),
         (SIMPLE, "An odd joke relaxed everybody at the dinner.", "relaxed everybody", "only the span"),
+        (SLOT, "At last somebody broke the ice with a joke\uffff.", "broke the ice", "spreadsheet"),
     ],
 )
 def test_rules(slot: Slot, text: str, span: str, rule: str | None) -> None:
@@ -497,6 +639,27 @@ def test_the_span_of_an_expression_is_the_expression() -> None:
     draft = Draft("The firm took the voters for a ride last year.", "took")
     assert rules.broken_rule(slot, draft) is None
     assert draft.span == "took the voters for a ride"
+
+
+@pytest.mark.parametrize(
+    ("text", "span", "is_right"),
+    [
+        ("They cut bureaucracy at last.", "bureaucracy", True),  # the article is gone
+        ("They cut an obstacle at last.", "obstacle", True),
+        ("They cut the rules at last.", "rules", True),
+        ("They cut these rules at last.", "rules", True),
+        ("They cuts rules at last.", "rules", True),
+        ("They reduced the rules at last.", "rules", True),
+        ("They all cut bureaucracy at last.", "bureaucracy", False),
+        ("They cut bureaucracy the at last.", "bureaucracy", True),
+        ("They cut bureaucracy at least.", "bureaucracy", False),
+        ("They cut bureaucracy.", "bureaucracy", False),
+    ],
+)
+def test_articles_beside_the_span_may_come_and_go(text: str, span: str, is_right: bool) -> None:
+    sources = [Draft("They cut the red tape at last.", "red tape")]
+    source = Rules(ExpressionIndex(["red tape"])).source_of(Draft(text, span), sources)
+    assert (source is not None) == is_right
 
 
 def test_simplifications_without_blanks_between_words() -> None:
@@ -609,17 +772,165 @@ def test_questions_run_at_once(chat: ChatServer) -> None:
     assert most == 4
 
 
-def test_other_folders_and_wrong_options_are_refused(chat: ChatServer, here: Path) -> None:
+@pytest.mark.parametrize("names", [["thesis.txt"], ["train/indexes.json", "test/a.json"], ["answers.jsonl"]])
+def test_a_folder_without_a_record_is_left_alone(names: list[str], chat: ChatServer, here: Path) -> None:
+    for name in names:
+        (here / "data" / name).parent.mkdir(parents=True, exist_ok=True)
+        (here / "data" / name).write_text("mine")
+    refused(lambda: write(chat), "output", names[-1].split("/")[0])
+    assert {path.read_text() for path in (here / "data").rglob("*.*") if path.name[0] != "."} == {"mine"}
+    assert not chat.bodies
+
+
+def test_what_write_has_not_written_stays(chat: ChatServer, caplog: pytest.LogCaptureFixture) -> None:
+    write(chat, "test=0.25")
+    edited = ["README.md", "prompts/judge.txt", "train/queries.json"]
+    for name in edited:
+        Path("data", name).write_text(Path("data", name).read_text() + "\n")
+    Path("data/test/mine.txt").write_text("mine")
+    before = {name: Path("data", name).read_bytes() for name in edited}
+    caplog.clear()
+    write(chat, "votes=1")
+    assert before == {name: Path("data", name).read_bytes() for name in edited}
+    assert any(all(name in message for name in edited) for message in caplog.messages)
+    assert [path.name for path in Path("data/test").iterdir()] == ["mine.txt"]
+    Path("data/README.md").unlink()
+    write(chat, "votes=1")
+    assert "1 votes" in Path("data/README.md").read_text()
+
+
+def test_wrong_options_are_refused(chat: ChatServer, here: Path) -> None:
     (here / "data").mkdir()
-    (here / "data" / "thesis.txt").write_text("mine")
-    refused(lambda: write(chat), "output", "thesis.txt")
     refused(lambda: run(parse(["review", "folder=data"])), "folder")
     refused(lambda: write(chat, "val=0.6", "test=0.4"), "val")
     refused(lambda: parse(["output=x", "model=y"]), "table of expressions")
     error = refused(lambda: it.write({"a b": ""}, "x", "y", key="sk-my-own-secret"), "key")
     assert "sk-my" not in str(error)
     refused(lambda: run(parse(["none.tsv", "output=x", "model=y"])), "none.tsv")
+    assert "hunter2" not in str(refused(lambda: write(chat, "key=hunter2_and_more"), "key"))
     assert not chat.bodies
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        lambda good, key: good.replace("man", f"man {key}"),
+        lambda _, key: (401, {"error": {"message": f"Bearer {key} is wrong"}}),
+        lambda _, key: (400, {"detail": key}),
+        lambda _, key: {"content": None, "refusal": key},
+        lambda _, key: key.encode(),
+    ],
+)
+def test_the_key_is_neither_shown_nor_stored(
+    reply: Any, chat: ChatServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of a variable whose name does not say that it is secret; also as JSON has it."""
+    key, good = 'sword"fish\\17-xyz', chat.reply
+    monkeypatch.setenv("MYAUTH", f" {key}\n")
+    chat.reply = lambda body: reply(str(good(body)), key)
+    shown = ""
+    try:
+        shown = write(chat, "key=MYAUTH")
+    except UserError as error:
+        shown = str(error)
+    stored = [path.read_text("utf-8") for path in Path("data").rglob("*") if path.is_file()]
+    assert not [text for text in (shown, *caplog.messages, *stored) if "fish" in text]
+    assert chat.keys == {f"Bearer {key}"}
+
+
+@pytest.mark.parametrize("value", ["sword\nfish", "sword\x7ffish", "swordfïsh"])
+def test_a_key_that_cannot_be_one_is_refused_unseen(
+    value: str, chat: ChatServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MYAUTH", value)
+    assert "sword" not in str(refused(lambda: write(chat, "key=MYAUTH"), "key", "MYAUTH"))
+    assert not chat.bodies
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [
+        *("**{}**", "[[{}]]", "[{}]", "*{}*", "__{}__", "_{}_", "<b>{}</b>", "`{}`", "\u200b{}", "{}\u00ad"),
+        *("1. {}", '2) "{}"', "- {}", "• {}", "“{}”", "«{}»", '"{}"', "&quot;{}&quot;", "{}\\n"),
+    ],
+)
+def test_marks_are_removed(mark: str) -> None:
+    assert clean(mark.format("He broke the ice.")) == "He broke the ice."
+
+
+@pytest.mark.parametrize(
+    "text", ["“Yes,” he said, “we broke the ice.”", "It's 5_000 or 3-4.", "Er sagt »ja« dazu.", "می‌خواهم"]
+)
+def test_what_is_no_mark_stays(text: str) -> None:
+    assert clean(text) == text
+
+
+def test_the_end_says_what_is_missing(chat: ChatServer, caplog: pytest.LogCaptureFixture) -> None:
+    good = chat.reply
+
+    def reply(body: dict[str, Any]) -> Any:
+        prompt = body["messages"][0]["content"]
+        is_spoiled = "Rewrite each text" in prompt and "»break the ice«" in prompt
+        return str(good(body)).replace("arrived", "left") if is_spoiled else good(body)
+
+    chat.reply = reply
+    caplog.set_level("INFO")
+    assert "46 of 48" in write(chat)
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "break the ice: simplification 2" in told[-1]
+    counts = next(message for message in caplog.messages if "only the span differs 6" in message)
+    assert "48" in counts
+    assert "46" in counts
+
+
+def test_odd_values_are_named_and_asked_for_again(chat: ChatServer, caplog: pytest.LogCaptureFixture) -> None:
+    write(chat)
+    path, before = Path("data/answers.jsonl"), len(chat.bodies)
+    lines = path.read_text().splitlines()
+    for number, change in enumerate(
+        [('"prompt_tokens":100', '"prompt_tokens":NaN'), ('"date":"', '"date":"x')]
+    ):
+        lines[number] = lines[number].replace(*change)
+    path.write_text("\n".join([*lines[:5], "[1]", *lines[5:]]) + "\n")
+    write(chat)
+    assert len(chat.bodies) == before + 2
+    assert any("answers.jsonl" in message and "1, 2, 6" in message for message in caplog.messages)
+    for name, change, named in [
+        ("texts.jsonl", ('"votes": [true', '"votes": [7'), "votes"),
+        ("write.json", ('"judged": 48', '"judged": "x"'), "judged"),
+    ]:
+        content = Path("data", name).read_text()
+        Path("data", name).write_text(content.replace(*change))
+        error = refused(lambda: run(parse(["review", "folder=data"])), name, named)
+        assert name == "write.json" or "line 1" in str(error)
+        Path("data", name).write_text(content)
+
+
+def test_what_no_spreadsheet_takes_breaks_a_rule(chat: ChatServer) -> None:
+    good, num = chat.reply, 0
+
+    def reply(body: dict[str, Any]) -> Any:
+        nonlocal num
+        num += 1
+        return str(good(body)).replace("man", "man\\uffff") if num == 1 else good(body)
+
+    chat.reply = reply
+    write(chat)
+    assert any("spreadsheet" in rule for _, rule, _ in read_json(Path("data/write.json"))["broken"])
+    run(parse(["review", "folder=data"]))
+    assert len(list(read_rows(Path("data/review.xlsx")))) == 4 * 12
+
+
+def test_a_blank_row_above_the_header_of_the_review(chat: ChatServer) -> None:
+    write(chat)
+    run(parse(["review", "folder=data"]))
+    book = openpyxl.load_workbook("data/review.xlsx")
+    sheet: Any = book.active
+    sheet.insert_rows(1)
+    sheet.delete_rows(sheet.max_row)
+    book.save("data/review.xlsx")
+    run(parse(["review", "folder=data"]))
+    assert {row.values["key"] for row in read_rows(Path("data/review.xlsx"))} == {t["key"] for t in texts()}
 
 
 def test_from_python(chat: ChatServer) -> None:
