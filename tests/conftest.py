@@ -7,6 +7,7 @@ import hashlib
 import logging
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -56,6 +57,8 @@ def pytest_configure(config: pytest.Config) -> None:
     text = "published figures, all of them: `make figures`; what notices a change is in `make test` too"
     config.addinivalue_line("markers", f"figures: {text}")
     keep_configs()
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what it starts with `&`
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # else tokenizers warn in forks
     if not hasattr(config, "workerinput"):  # pytest-xdist's workers inherit it
         os.environ[_CACHES] = tempfile.mkdtemp(prefix="idiom-tests-")
