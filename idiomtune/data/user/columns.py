@@ -69,6 +69,11 @@ class ColumnValues:
         return 0 < len(self.counts) == len(self.numbers)
 
     @property
+    def have_fractions(self) -> bool:
+        """Whether any number is not whole: then they measure something, and are no classes or names."""
+        return not all(number.is_integer() for number in self.numbers)
+
+    @property
     def num_empty(self) -> int:
         return self.num_rows - self.counts.total()
 
@@ -82,8 +87,7 @@ class ColumnValues:
         """Whether there are few values in many rows, or fractions: no names of rows, and no texts."""
         num = self.num_distinct
         if self.are_numbers and num > 1:
-            have_fractions = not all(number.is_integer() for number in self.numbers)
-            return have_fractions or num <= min(_MAX_NUMBERS, self.num_rows - 1)
+            return self.have_fractions or num <= min(_MAX_NUMBERS, self.num_rows - 1)
         return self.are_short and 1 < num <= _MAX_VALUES and num <= max(2, self.num_rows / 2) < self.num_rows
 
     def __str__(self) -> str:

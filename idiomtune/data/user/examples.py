@@ -229,7 +229,9 @@ class ExampleTable(UserTable):
             if role == "label":
                 is_asked = few and "group" in roles.values()
             elif role == "score":
-                are_classes = few and (not values.numbers or values.num_distinct > 2)
+                are_classes = (
+                    few and not values.have_fractions and (not values.numbers or values.num_distinct > 2)
+                )
                 is_asked = are_classes and normalise(column) in LABELS_AS_SCORES
             elif role is not None or is_annotation(column):
                 continue

@@ -101,7 +101,7 @@ def test_the_options_that_are_asked_for(tmp_path: Path) -> None:
         read(train, val=[str(path)])
     for wrong in ("label", "label=7", "score>=high", "lable=right"):
         with pytest.raises(UserError, match=r"data\.columns"):
-            read(path, columns={"keep": wrong})
+            read(path, columns={"keep": wrong, "ignore": "label"})
     # A table without the column is read whole.
     assert len(read(path, val=[str(train)], columns={"keep": "label=right|wrong & label!=wrong"}).train) == 4
 

@@ -336,6 +336,7 @@ def test_a_sentence_alone_in_its_meaning_is_a_hard_negative(
     parts = [f"{other}: {num} anchors and positives, {num} of them with a hard negative, 0 hard negatives"]
     parts.append(f"{single}: 0 anchors and positives, 0 of them with a hard negative, 5 hard negatives")
     assert all(part in objective.describe() for part in parts)
+    assert len(data.train) == len(step[0])
     assert any("not used" in note and "2 rows" in note for note in data.notes)
     gradient = torch.autograd.grad(objective.loss(rows_of := embedded(batch), batch).loss, rows_of)[0]
     assert gradient[len(texts) :][alone].abs().sum() > 0
