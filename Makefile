@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := minilm,lora,wandb,tensorboard,sweep,data,mteb,explore,write,dev
+EXTRAS := minilm,lora,wandb,tensorboard,sweep,data,mteb,explore,dev
 # A process a core (and two more for whole runs, which wait for the disk), four at most; one thread each.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto --dist worksteal
 
