@@ -51,11 +51,6 @@ check: install ## lint, formatting, types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-planted: install ## 57 silent errors of training, planted one at a time: which are named? 2 to 4 minutes
-	$(BIN)/python -m tools.planted
-
-honest: install ## 2,000 runs without an error, on data of all kinds: does a check end one? 30 minutes (HONEST="--honest 100")
-	OMP_NUM_THREADS=1 $(BIN)/python -m tools.planted $(or $(HONEST),--honest 2000)
 # Folders of models to try besides the packaged one; one that is missing is skipped.
 MPNET_BASE ?= build/models/mpnet_base
 ME5_SMALL ?= build/models/me5_small
@@ -102,4 +97,4 @@ format: install ## put the code in its standard form
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
 
-.PHONY: help install run test figures test-avx2 test-fast check planted honest models faults bench bench-quick gpu mutants floors docs format clean
+.PHONY: help install run test figures test-avx2 test-fast check models faults bench bench-quick gpu mutants floors docs format clean

@@ -64,7 +64,6 @@ class Bench:
             "the largest batch": self.largest_batch,
             "attention and compilation": self.attention,
             "resumed after an interruption": self.resumed,
-            "planted errors": self.planted,
             "scoring": self.scoring,
         }
 
@@ -174,19 +173,6 @@ class Bench:
             options: dict[str, Any] = {"trainer": trainer, "device": self.device, "run_dir": f"{folder}/run"}
             it.train(data=rows, val=rows[:8], model=model or "minilm", **options)
         return time.monotonic() - start
-
-    def planted(self) -> Rows:
-        """Which errors of our own code the checks of a run name."""
-        every = 30 if self.tiny else 5
-        command = [sys.executable, "-m", "tools.planted", f"--every={every}", f"--device={self.device}"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-        lines = done.stdout.splitlines()
-        if not lines:
-            raise RuntimeError(done.stderr[-300:])
-        yield "named", lines[-1]
-        for line in lines[:-1]:
-            if line.startswith("MISSED"):
-                yield "missed", line.removeprefix("MISSED ")
 
     def resumed(self) -> Rows:
         """A run that is interrupted and resumed ends with the weights of one that is not."""

@@ -60,10 +60,6 @@ class ArgumentValueError(UserError, ValueError):
     """An argument of the right type with an invalid value."""
 
 
-class InvariantError(UserError):
-    """A violated training invariant: an error in code, not in data or options."""
-
-
 class DataMissingError(UserError):
     """A dataset is nowhere and cannot be downloaded: a benchmark on it can be skipped, with a warning."""
 

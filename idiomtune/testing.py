@@ -45,7 +45,6 @@ from idiomtune.programs.run import read_settings
 from idiomtune.requests import Request
 from idiomtune.statistics import statistic_of
 from idiomtune.training.embedder import TrainableEmbedder, seed_everything
-from idiomtune.training.invariants import describe, directional_derivatives
 from idiomtune.training.objective import build_objective
 
 _WIDTH = 32  # of embeddings
@@ -168,7 +167,7 @@ def _run(checks: object, skip: Collection[str]) -> list[str]:
             cause, problem = error, f"stopped by {type(error).__name__}: {first_line(error)}"
         if problem:
             shown = "" if problem is True else f" {problem[:3] if isinstance(problem, list) else [problem]}"
-            failed.append(f"\n  {name}: {describe(checked[name])}{shown}")
+            failed.append(f"\n  {name}: {_describe(checked[name])}{shown}")
     if failed:
         raise AssertionError(f"{len(failed)} of {len(names)} checks failed{''.join(failed)}") from cause
     return names
@@ -219,6 +218,21 @@ def _is_wrong(request: Request) -> bool:
     start, end = request.span or (0, len(request.text))
     is_inside = 0 <= start < end <= len(request.text) and request.text[start:end].strip()
     return not is_inside or (request.pooling == "span" and request.span is None)
+
+
+def _describe(check: Callable[..., object]) -> str:
+    """A check's docstring, in one line."""
+    return " ".join((inspect.getdoc(check) or "").split())
+
+
+def _directional_derivatives(
+    loss: Callable[[Tensor], Tensor], rows: Tensor, gradient: Tensor, directions: Iterable[Tensor]
+) -> tuple[Tensor, Tensor]:
+    """(W,) each: by how much a loss of rows grows along small ways, by differences and by its gradient."""
+    steps = [direction.to(rows) for direction in directions]
+    differences = [(loss(rows + step) - loss(rows - step)).item() / 2 for step in steps]
+    expected = [(gradient * step).sum().item() for step in steps]
+    return torch.tensor(differences, dtype=torch.float64), torch.tensor(expected, dtype=torch.float64)
 
 
 _near = partial(math.isclose, rel_tol=1e-3, abs_tol=1e-4)  # two scores, which have units
@@ -330,7 +344,7 @@ class _ObjectiveChecks:
         """Of the derivative in each direction, as a share of the gradient."""
         rows = _rows(batch.requests).to(dtype)
         gradient = self._gradients(batch, rows.clone())[1][0]
-        changes, expected = directional_derivatives(
+        changes, expected = _directional_derivatives(
             lambda at: self._loss(batch, at).loss, rows, gradient, step * axes
         )
         size = max(gradient.double().norm().item(), 1e-3 * self._size)

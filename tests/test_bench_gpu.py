@@ -21,7 +21,7 @@ def test_sections_have_figures_and_a_failure_is_a_row(
 
     for name in ("parity", "large_batches", "attention", "scoring"):  # which take longer
         monkeypatch.setattr(gpu.Bench, name, failing)
-    for name in ("resumed", "largest_batch", "planted"):
+    for name in ("resumed", "largest_batch"):
         monkeypatch.setattr(gpu.Bench, name, lambda _: iter([("weights", "the same")]))
     assert gpu.main(["--device", "cpu", "--tiny", "--output", str(tmp_path / "gpu.md")]) == 1
     page = (tmp_path / "gpu.md").read_text()

@@ -213,18 +213,6 @@ def model_settings_of(name: str, **options: Any) -> ModelSettings:
 LearningRate = Annotated[float, Field(gt=0, le=1)]
 
 
-INVARIANTS = (
-    *("modes", "optimizer", "precision", "schedule", "frozen", "still", "plan", "resumed", "processes"),
-    *("labels", "rows", "loss", "pulls", "zeroed", "gradient", "scoring", "parity"),
-)
-
-
-def _is_invariant(name: str) -> str:
-    if name.removeprefix("-") not in INVARIANTS:
-        raise ValueError(f"must be checks, or -<check> to leave it out; there are {', '.join(INVARIANTS)}")
-    return name
-
-
 class TrainerSettings(Section):
     batch_size: Count
     accumulation: Count
@@ -253,14 +241,7 @@ class TrainerSettings(Section):
     max_empty_steps: Count
     keep_checkpoints: Count
     log_every: Count
-    invariants: bool | Annotated[list[Annotated[str, AfterValidator(_is_invariant)]], Field(min_length=1)]
-
-    def checks(self, name: str) -> bool:
-        """Whether an invariant is checked."""
-        if isinstance(self.invariants, bool):
-            return self.invariants
-        chosen = [check for check in self.invariants if not check.startswith("-")]
-        return f"-{name}" not in self.invariants and (not chosen or name in chosen)
+    invariants: bool
 
     def problems(self) -> Iterator[str]:
         if self.freeze_encoder and self.only_idiom_tokens:

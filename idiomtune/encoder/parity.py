@@ -91,7 +91,7 @@ def compare_texts(
             raise UserError(
                 f"{name}: plain sentence-transformers embeds {text} otherwise: the embeddings differ by "
                 f"{difference:.2g}. Its prompt, pooling, maximum length or weights are not those that are "
-                "trained and scored here (trainer.invariants=[-parity] trains all the same)"
+                "trained and scored here (trainer.invariants=false trains without this check)"
             )
         worst = max(worst, difference)
     return worst

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from idiomtune.errors import InvariantError, UserError
+from idiomtune.errors import UserError
 from idiomtune.io.files import printable, write_text
 from idiomtune.io.processes import has_peers, rank_of_launch
 from idiomtune.io.secrets import hide_secrets, refuse_arguments
@@ -56,15 +56,14 @@ def report_error(error: BaseException, unexpected: int = 1) -> int:
         unexpected: the exit status after an unexpected error.
 
     Returns:
-        The exit status: 2 after a :class:`UserError` or such a failure, 130 after an interrupt. An
-        :class:`InvariantError` is nothing that the user can fix.
+        The exit status: 2 after a :class:`UserError` or such a failure, 130 after an interrupt.
     """
     from idiomtune.training.interrupts import system_failure  # heavier than all else that prints a message
 
     status = unexpected
     if mistake := error if isinstance(error, UserError) else system_failure(error):
         message = f"error: {_process()}{mistake}"
-        status = unexpected if isinstance(error, InvariantError) else MISTAKE
+        status = MISTAKE
     elif isinstance(error, KeyboardInterrupt):
         message, status = f"interrupted: {error}" if str(error) else "interrupted", _INTERRUPTED
     else:

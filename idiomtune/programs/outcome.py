@@ -24,7 +24,7 @@ from idiomtune.encoder.encoder import Encoder
 from idiomtune.encoder.glossary_record import glossary_note, learned_glossaries
 from idiomtune.encoder.parity import compare_loaded
 from idiomtune.encoder.usage_gate import exclude_scored_idioms
-from idiomtune.errors import InvariantError, UserError
+from idiomtune.errors import UserError
 from idiomtune.hub.model_card import model_card
 from idiomtune.io.files import write_json, write_jsonl, write_text
 from idiomtune.programs.check import Prepared
@@ -77,7 +77,7 @@ def check_model(context: TrainContext, prepared: Prepared, retention: TrainedMod
     if encoder.idiom_tokens is not None:
         for line in encoder.idiom_tokens.describe(objective.idiom_sentences):
             log.info(line)
-    if not resumed and context.settings.trainer.checks("parity"):
+    if not resumed and context.settings.trainer.invariants:
         context.run.update(parity=compare_loaded(encoder, context.settings.model))
     context.run.update(reading=encoder.describe_reading())
     if encoder.meanings is not None and not prepared.usages:
@@ -141,20 +141,20 @@ def score_best(
         The scores, and a sample of the weights.
 
     Raises:
-        InvariantError: if it does not score as it did when it was saved.
+        UserError: if it does not score as it did when it was saved.
     """
     saved = context.run.path / "best"
     suite = make_suite(context, benchmarks, saved_modules(str(saved), context.placement))
     suite.reusable = before.last_embeddings
     encoder = build_encoder(context.settings.model, context.placement, saved)
     best, trainer = suite.run(encoder), context.settings.trainer
-    if trainer.checks("scoring"):
+    if trainer.invariants:
         rescored, recorded = monitored_scores(best.scores, trainer) or 0.0, state.best_score or 0.0
         if abs(rescored - recorded) > _SCORED_ALIKE:
-            raise InvariantError(
+            raise UserError(
                 f"best/ was scored {recorded:.4f} when it was saved, and {rescored:.4f} when it was loaded: "
                 "it is not the checkpoint that was the best, or scoring depends on more than the model "
-                "(trainer.invariants=[-scoring] ends the run all the same)"
+                "(trainer.invariants=false finishes the run without this check)"
             )
     return best, sample_weights(encoder)
 

@@ -20,7 +20,7 @@ from functools import wraps
 from types import FrameType
 from typing import Any, ParamSpec, TypeVar
 
-from idiomtune.errors import IN_PYTHON, InvariantError, UserError
+from idiomtune.errors import IN_PYTHON, UserError
 
 # How often a thread of GNU's OpenMP looks whether the others are done before it sleeps. By default 300,000
 # times: beside another program it waits for threads that do not run, and keeps these from running. Read once,
@@ -78,8 +78,6 @@ def run_alone(function: Callable[P, T]) -> Callable[P, T]:
             try:
                 _keep(state)
                 return function(*args, **options)
-            except InvariantError:
-                raise
             except (UserError, KeyboardInterrupt) as error:
                 raise error.with_traceback(None) from None  # whose message says all, without our insides
             finally:

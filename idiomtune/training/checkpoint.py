@@ -40,8 +40,8 @@ class TrainerState:
         loss_sum: sum of the losses since the last evaluation, or since the epoch began.
         num_losses: number of these losses.
         epoch_losses: the mean loss at the end of each epoch.
-        plan: the last epoch whose steps were checked, and the plan's digest.
-        sums: :meth:`idiomtune.training.invariants.Invariants.sums`.
+        plan: the last epoch that was begun, and the digest of its steps.
+        sums: :meth:`idiomtune.training.invariants.state_sums`.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 import torch
 from safetensors.torch import save_file
@@ -23,6 +24,7 @@ from idiomtune.io.terminal import progress_bar
 from idiomtune.objectives import Batch, Publishes
 from idiomtune.training.checkpoint import TrainerState, finish_save, new_checkpoint, prune, write_best
 from idiomtune.training.interrupts import is_out_of_memory, stop_requests
+from idiomtune.training.invariants import check_plan, plan_digest
 from idiomtune.training.optimizer import num_warmup_steps, optimizer_tensors
 from idiomtune.training.step import Training, compute_gradients, take_step
 
@@ -121,6 +123,10 @@ def _remaining_steps(training: Training) -> Iterator[list[list[int]]]:
     state, trainer, total = training.state, training.trainer, training.num_steps
     while state.step < total and not has_no_patience(state, trainer):
         steps = training.objective.epoch_steps(state.epoch, trainer.accumulation)
+        state.plan = (state.epoch, plan_digest(steps))
+        digest_of_main = training.processes.from_main(partial(plan_digest, steps))
+        if trainer.invariants:
+            check_plan(training.objective, steps, digest_of_main)
         if state.step_in_epoch >= len(steps):  # impossible with the same data
             raise UserError(f"epoch {state.epoch + 1} has only {len(steps)} steps; start a new run")
         for step in steps[state.step_in_epoch : state.step_in_epoch + total - state.step]:
@@ -203,7 +209,7 @@ def score_and_save(training: Training, *, last: bool) -> None:
     """
     state, trainer = training.state, training.trainer
     encoder, usages = training.encoder, training.usages
-    with training.invariants.while_scoring(), training.retention.exported_weights():
+    with training.retention.exported_weights():
         if usages and encoder.meanings is not None:  # the gate is for how the encoder embeds now
             with evaluation_mode(encoder):
                 encoder.meanings = encoder.meanings.override(
@@ -237,7 +243,7 @@ def _compare_saved(training: Training) -> None:
         UserError: if it embeds otherwise.
     """
     encoder, run, trainer = training.encoder, training.run, training.trainer
-    if training.is_compared or not trainer.checks("parity") or is_sharded(encoder):
+    if training.is_compared or not trainer.invariants or is_sharded(encoder):
         return
     training.is_compared = True
     folder = run.path / f"step_{training.state.step}"
@@ -267,7 +273,7 @@ def _save(training: Training, scores: ScoreTable | None, *, is_best: bool = Fals
         scores: None if the run was asked to stop between two evaluations.
     """
     run, state, modules = training.run, training.state, training.objective.modules
-    state.sums = training.invariants.sums()
+    state.sums = training.sums()
 
     def write() -> None:
         if scores is not None:

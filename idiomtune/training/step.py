@@ -33,7 +33,7 @@ from idiomtune.objectives.mixture import MixtureObjective, in_section
 from idiomtune.requests import Usage
 from idiomtune.training.checkpoint import TrainerState, last_saved, read_state
 from idiomtune.training.embedder import FrozenEmbedder, TrainableEmbedder
-from idiomtune.training.invariants import Invariants
+from idiomtune.training.invariants import check_labels, check_resumed, state_sums
 from idiomtune.training.optimizer import build_optimizer, restore_optimizer, schedule
 from idiomtune.training.regularization import TrainedModel
 from idiomtune.training.run_folder import RunFolder
@@ -41,6 +41,7 @@ from idiomtune.training.run_folder import RunFolder
 log = logging.getLogger(__name__)
 
 
+_NUM_LABELLED = 10  # steps of an epoch whose labels are checked: in most mixtures each part has one
 _MAX_SKIPPED = 20  # steps in a row whose gradient overflowed, under fp16
 
 OnScore = Callable[[float | None], None]  # None = not finite; may raise idiomtune.errors.Pruned
@@ -135,7 +136,6 @@ class Training:
         self.processes.same_parameters(objective.modules)
         if trainer.freeze_encoder:
             self._embed_past()
-        self.invariants = Invariants(self)
 
     def _prepare_encoder(self) -> None:
         """Set the encoder's training options, and shard its weights."""
@@ -158,6 +158,12 @@ class Training:
         self.state = read_state(checkpoint)
         if (scaler := self.accelerator.scaler) is not None and self.state.grad_scale is not None:
             scaler.load_state_dict(scaler.state_dict() | {"scale": self.state.grad_scale})
+        if self.trainer.invariants:
+            check_resumed(self.state, self.sums(), self.objective, self.trainer.accumulation)
+
+    def sums(self) -> tuple[float, ...]:
+        """Checksums of what is trained and of the optimizer's state."""
+        return state_sums((self.encoder, self.objective.modules), self.optimizer)
 
     def _embed_past(self) -> None:
         """Embed what a resumed run embedded before, in the same forward batches.
@@ -212,7 +218,6 @@ def take_step(training: Training, micro_batches: Sequence[Sequence[int]]) -> dic
         group["lr"] = trainer.learning_rate * factor * group["lr_scale"]
     training.encoder.train(training.dropout)
     objective.modules.train()
-    training.invariants.begin(micro_batches)
 
     loss, num_texts, is_empty, part, reason = 0.0, 0, True, "", ""
     batches: list[Batch] = []
@@ -221,6 +226,8 @@ def take_step(training: Training, micro_batches: Sequence[Sequence[int]]) -> dic
     for micro, anchors in enumerate(micro_batches):
         batch = objective.batch(state.epoch, anchors)
         batches.append(batch)
+        if trainer.invariants and state.step_in_epoch < _NUM_LABELLED:
+            check_labels(batch)
         batch_weight = len(anchors) / num_anchors
         result, num_embedded = compute_gradients(training, batch, micro, batch_weight)
         value = result.loss.item()
@@ -244,9 +251,7 @@ def take_step(training: Training, micro_batches: Sequence[Sequence[int]]) -> dic
         state.empty_steps[reason] = state.empty_steps.get(reason, 0) + 1
     if is_invalid:
         raise _not_finite("gradient norm", grad_norm, batches, training)
-    training.invariants.before_update(grad_norm)
     training.optimizer.step()
-    training.invariants.after_update()
     training.optimizer.zero_grad(set_to_none=True)
 
     if state.step_in_epoch == 0:  # the mean that is logged is of one epoch at most
@@ -283,10 +288,7 @@ def compute_gradients(
     """
     embedded = training.embed(batch.requests, training.state.step, micro)
     result = training.loss(embedded.rows, batch)
-    if embedded.rows.requires_grad:
-        embedded.rows.retain_grad()  # for the invariants
     embedded.backward(result.loss * weight)
-    training.invariants.after_backward(batch, embedded.rows, result)
     return result, embedded.num_texts
 
 

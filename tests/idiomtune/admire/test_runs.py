@@ -148,7 +148,7 @@ def test_what_is_logged_is_the_mean_over_the_step_also_of_the_last_shorter_one(
 
     monkeypatch.setattr(AdmireObjective, "loss", loss)
     steps = ["trainer.batch_size=4", "trainer.max_epochs=1", "trainer.accumulation=2"]
-    train(tmp_path, [*options("admire"), *CV, *steps, "trainer.invariants=false"])  # they compute it again
+    train(tmp_path, [*options("admire"), *CV, *steps])
     sizes = []
     for number, line in enumerate(line for line in metrics(tmp_path) if "loss" in line):
         parts = results[2 * number : 2 * number + 2]

@@ -171,7 +171,7 @@ TRAIN = [
     ("benchmark=[own_sts] | benchmark.own_sts.path={a/b:x.csv}", "'a/b'"),
     (f"{STS} | trainer.monitor=own_sts/theirs/spearman", "own_sts/theirs/spearman"),
     (f"{LABELS} | trainer.monitor=own_pairs/a/f1_threshold", "own_pairs/a/f1_threshold"),
-    ("trainer.invariants=[los]", "trainer.invariants|parity"),
+    ("trainer.invariants=[loss]", "trainer.invariants"),
     ("trainer.no_decay=[embeddings]", "trainer.no_decay"),
     ("retain.interpolation=1.5", "retain.interpolation"),
     ("retain.teacher=minilm", "distillation"),

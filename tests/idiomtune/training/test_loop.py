@@ -88,7 +88,6 @@ def test_accumulation_gives_the_gradient_of_the_whole_batch(
     """Without dropout and in-batch negatives the parts of a batch add up, also of unequal ones."""
     monkeypatch.setattr(Encoder, "train", lambda self, *_: torch.nn.Module.train(self, False))
     run_options = [*options, "objective.loss.in_batch=none", "trainer.batch_size=60", "trainer.max_epochs=1"]
-    run_options.append("trainer.invariants=false")  # which tell that dropout is off
     train(tmp_path / "whole", run_options)
     train(tmp_path / "parts", [*run_options, "trainer.accumulation=5"])
     ours, theirs = (
@@ -167,7 +166,7 @@ def test_not_finite_loss_names_the_batch_and_what_is_saved(
         return result
 
     monkeypatch.setattr(Suite, "run", poison_after_scoring)
-    more = ["eval.every=2", "trainer.invariants=false"]
+    more = ["eval.every=2", "trainer.invariants=false"]  # sentence-transformers embeds otherwise
     error = refused(lambda: train(tmp_path / "run", [*options, *more]), "loss is nan at step 3 (epoch 1)")
     batch = json.loads((tmp_path / "run" / "nonfinite_batch.json").read_text())
     assert len(batch["anchors"]) == 48

@@ -35,7 +35,7 @@ from tests.own_data import mixture_options, write_pairs
 from tests.programs import refused
 from tests.tiny_models import tiny_sentence_transformer
 from tests.tiny_runs import (
-    FEW_CHECKS,
+    NO_CHECKS,
     KEY,
     WholeRun,
     assert_resumed_equals_whole,
@@ -157,7 +157,7 @@ Whole = tuple[Path, list[str], list[str]]
 def whole(options: list[str], tmp_path_factory: pytest.TempPathFactory) -> Whole:
     """Three evaluations in six steps, the first of which is no longer kept at the end."""
     folder = tmp_path_factory.mktemp("whole") / "run"
-    run_options = [*options, "eval.every=2", FEW_CHECKS]
+    run_options = [*options, "eval.every=2", NO_CHECKS]
     outcome = attempted(Attempt(str(folder), run_options))
     assert outcome.status == 0, outcome.output
     assert set(outcome.points) == {part for what, _, then, _ in CUT for part in (what, then)}
@@ -220,7 +220,7 @@ def test_after_its_patience_ran_out_a_run_trains_no_further(tmp_path: Path, opti
 
     No score can improve by 2, so patience counts from the first evaluation on.
     """
-    train(tmp_path, [*options, FEW_CHECKS, "trainer.patience=1", "trainer.min_delta=2", "eval.every=1"])
+    train(tmp_path, [*options, NO_CHECKS, "trainer.patience=1", "trainer.min_delta=2", "eval.every=1"])
     before, best = metrics(tmp_path), weights(tmp_path / "best")
     assert before[-1]["step"] == 2
     scores = [line["scores"] for line in before if "scores" in line]
@@ -253,7 +253,7 @@ def test_a_run_keeps_the_precision_that_was_measured_at_its_start(
     """By `precision=auto`, whatever a layer takes when it goes on; also where `run.json` is lost."""
     monkeypatch.setattr("idiomtune.encoder.device.has_bf16_instructions", lambda: True)
     monkeypatch.setattr("idiomtune.encoder.device.times_as_fast_in_bf16", lambda: 1.0)
-    train(tmp_path, [*options, FEW_CHECKS, "precision=auto", "trainer.max_steps=1"])
+    train(tmp_path, [*options, NO_CHECKS, "precision=auto", "trainer.max_steps=1"])
     monkeypatch.setattr("idiomtune.encoder.device.times_as_fast_in_bf16", lambda: 2.0)
     for num_steps in (2, 3):
         resume(tmp_path, f"trainer.max_steps={num_steps}")
@@ -300,7 +300,7 @@ def test_what_a_run_reads_may_be_moved_but_not_changed(
         write_pairs(old / file, 30)
         model = ["device=cpu", "precision=fp32", "model=pretrained", f"model.path={tiny_path}"]
         options = ["+experiment=own", *model, "trainer.batch_size=10"]
-    train(run, [*options, FEW_CHECKS, option.format(old), "trainer.max_steps=1"])
+    train(run, [*options, NO_CHECKS, option.format(old), "trainer.max_steps=1"])
     old.rename(new)
     resume(run, option.format(new), "trainer.max_steps=2")
     resume(run)
@@ -330,7 +330,7 @@ def test_other_weights_under_the_same_name_are_refused(
     """A remedy goes by them, and they are loaded again."""
     tiny.save(tmp_path / "model")
     run_options = [*options, *DISTILLATION, *(option.format(tmp_path / "model") for option in remedy)]
-    train(tmp_path / "run", [*run_options, FEW_CHECKS, "trainer.max_steps=1"])
+    train(tmp_path / "run", [*run_options, NO_CHECKS, "trainer.max_steps=1"])
     with torch.no_grad():
         next(tiny.parameters()).add_(0.1)
     tiny.save(tmp_path / "model")
@@ -346,7 +346,7 @@ def test_a_folder_holds_one_run(tmp_path: Path, options: list[str]) -> None:
     missing = [*(o for o in options if o != "data=sample"), f"data.root={tmp_path / 'missing'}"]
     with pytest.raises(UserError, match="missing"):
         train(tmp_path / "run", missing)
-    short = [*options, FEW_CHECKS, "retain.interpolation=0.7", "trainer.max_steps=1"]
+    short = [*options, NO_CHECKS, "retain.interpolation=0.7", "trainer.max_steps=1"]
     train(tmp_path / "run", short)
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "finished"
     with pytest.raises(UserError, match="idiomtune train resume="):
