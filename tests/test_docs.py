@@ -58,19 +58,19 @@ pytestmark = [
 
 PROGRAMS: dict[str, tuple[str, type[Section]]] = {
     "train": ("config", TrainSettings),
-    "train.check": ("config", TrainSettings),
-    "train.evaluate": ("evaluate", EvaluateSettings),
-    "train.learn": ("learn", LearnSettings),
-    "train.glossary": ("glossary", GlossarySettings),
-    "train.push": ("push", PushSettings),
+    "check": ("config", TrainSettings),
+    "evaluate": ("evaluate", EvaluateSettings),
+    "learn": ("learn", LearnSettings),
+    "glossary": ("glossary", GlossarySettings),
+    "push": ("push", PushSettings),
 }
 PARSERS: dict[str, Callable[[list[str]], object]] = {
-    "train.explore": idiomtune.programs.explore.parse,
-    "train.find": idiomtune.programs.find.parse,
-    "train.report": idiomtune.programs.report.parse,
-    "train.search": idiomtune.programs.search.parse,
-    "train.gate": idiomtune.programs.gate.parse,
-    "train.write": idiomtune.programs.write.parse,
+    "explore": idiomtune.programs.explore.parse,
+    "find": idiomtune.programs.find.parse,
+    "report": idiomtune.programs.report.parse,
+    "search": idiomtune.programs.search.parse,
+    "gate": idiomtune.programs.gate.parse,
+    "write": idiomtune.programs.write.parse,
 }
 # Of other people, or of the shell: nothing of ours to check.
 OTHERS = re.compile(
@@ -148,10 +148,10 @@ def composed(name: str, overrides: tuple[str, ...]) -> dict[str, Any]:
 
 def check_program(program: str, arguments: list[str]) -> None:
     """As the program would, up to where it starts to work."""
-    if program == "train.new":
+    if program == "new":
         assert len(arguments) <= 1  # none: a mention
     elif not arguments:  # a mention
-        assert (ROOT / "idiomtune" / "programs" / f"{program.rpartition('.')[2]}.py").is_file()
+        assert (ROOT / "idiomtune" / "programs" / f"{program}.py").is_file()
     elif program in PARSERS:
         PARSERS[program](arguments)
     else:
@@ -172,8 +172,8 @@ def check_program(program: str, arguments: list[str]) -> None:
 
 def programs_in(line: str) -> Iterator[tuple[str, list[str]]]:
     """Each of our programs in a line of a shell, also behind a launcher, with its arguments."""
-    line = re.sub(r"\bidiomtune (?=[a-z])", "-m train.", filled(line)).replace("-m train.train", "-m train")
-    for match in re.finditer(r"-m (train(?:\.\w+)?)(?= |$)([^|;]*)", line):
+    line = re.sub(r"-m train(?= |$)", "idiomtune train", filled(line))
+    for match in re.finditer(r"\bidiomtune ([a-z]+)(?= |$)([^|;]*)", line):
         text = match[2].rstrip()
         text = text[:-1] if text.count("'") % 2 else text  # what ends a quotation around the command
         yield match[1], [a for a in shlex.split(text) if a != "…"]

@@ -68,13 +68,13 @@ def test_a_users_own_package(package: Path, tiny_path: Path) -> None:
     assert "rewording/val/accuracy" in (package / "run" / "best" / "README.md").read_text(encoding="utf-8")
     assert "rewording" in (package / "run" / "report.html").read_text(encoding="utf-8")
     python(package, "train", "resume=run")  # by its own record
-    python(package, "train.report", "run", "extensions=my_idioms.rewording", "output=own")
+    python(package, "idiomtune", "report", "run", "extensions=my_idioms.rewording", "output=own")
     assert "Rewording, val" in (package / "own" / "table.md").read_text(encoding="utf-8")
     assert "rewording/val/accuracy" in (package / "own" / "table.csv").read_text(encoding="utf-8")
-    python(package, "train.report", "run", "output=plain")  # who does not have the package
+    python(package, "idiomtune", "report", "run", "output=plain")  # who does not have the package
     assert "rewording, val" in (package / "plain" / "table.md").read_text(encoding="utf-8")
     evaluated = (f"model={tiny_path}", "benchmark=[rewording]", "output=scores.json")
-    python(package, "train.evaluate", *PACKAGE[:-1], *evaluated)
+    python(package, "idiomtune", "evaluate", *PACKAGE[:-1], *evaluated)
     assert list(read(package / "scores.json")["scores"]) == ["rewording/val/accuracy"]
 
 
@@ -82,10 +82,10 @@ def test_what_an_extension_declares_is_chosen_without_a_file(package: Path, tiny
     split = "benchmark.rewording.split=val"
     chosen = (*PACKAGE[2:-1], f"model={tiny_path}", "benchmark=[rewording]", "objective=contrast")
     options = ("objective.loss.temperature=0.1", "trainer.monitor=rewording/val/accuracy")
-    python(package, "train.check", *chosen, split, *options)
+    python(package, "idiomtune", "check", *chosen, split, *options)
     for missing in (split, options[0]):
         given = [option for option in (*chosen, split, *options) if option != missing]
-        assert missing.partition("=")[0] in python(package, "train.check", *given, status=2)
+        assert missing.partition("=")[0] in python(package, "idiomtune", "check", *given, status=2)
 
 
 def test_a_slip_is_named(package: Path, tiny_path: Path) -> None:
@@ -129,7 +129,7 @@ def commands(folder: Path, name: str, model: Path) -> list[list[str]]:
             arguments += ["steps=2" if "into=tokens" in arguments else "epochs=1", "sentences=2"]
         if program == "train":
             arguments += ["trainer.max_steps=2", *(["run_dir=run"] if "run_dir" not in names else [])]
-        found.append(["train" if program == "train" else f"train.{program}", *arguments])
+        found.append(["idiomtune", program, *arguments])
     return found
 
 
@@ -137,12 +137,12 @@ def commands(folder: Path, name: str, model: Path) -> list[list[str]]:
 def test_the_tutorial_from_the_list_to_the_dry_run(tmp_path: Path, tiny_path: Path) -> None:
     shutil.copytree(TEMPLATES, tmp_path, dirs_exist_ok=True)
     found = commands(tmp_path, "tutorial.md", tiny_path)
-    said = {command[0]: python(tmp_path, *command) for command in found}
-    assert "in order" in said["train.check"]
+    said = {command[1]: python(tmp_path, *command) for command in found}
+    assert "in order" in said["check"]
     assert (tmp_path / "runs" / "idioms" / "report.html").is_file()
-    assert all(part in said["train.push"] for part in ("model.safetensors", "cc-by-4.0", "me/name"))
-    assert "spilled the beans" not in said["train.push"]  # the card quotes no sentence
-    assert "on held-out rows of the user's own data" in said["train.push"]  # its limits are not IdioLink's
+    assert all(part in said["push"] for part in ("model.safetensors", "cc-by-4.0", "me/name"))
+    assert "spilled the beans" not in said["push"]  # the card quotes no sentence
+    assert "on held-out rows of the user's own data" in said["push"]  # its limits are not IdioLink's
     names = ("idioms/scores.json", "learned.json")
     trained, learned = (read(tmp_path / "runs" / name)["scores"] for name in names)
     assert trained.keys() == learned.keys()
@@ -180,11 +180,11 @@ def test_own_data_is_scored_and_monitored(tmp_path: Path, tiny_path: Path) -> No
 def test_own_data_from_the_file_to_the_scores(tmp_path: Path, tiny_path: Path) -> None:
     """Three ways: checked, trained, scored again."""
     found = commands(tmp_path, "own-data.md", tiny_path)
-    assert [command[0] for command in found] == ["train.check", "train", "train.evaluate"] * 3
+    assert [command[1] for command in found] == ["check", "train", "evaluate"] * 3
     for command in found:
         before = sorted(tmp_path.iterdir())
         said = python(tmp_path, *command)
-        if command[0] == "train.check":
+        if command[1] == "check":
             assert sorted(tmp_path.iterdir()) == before
             assert all(part in said for part in ("steps an epoch", "benchmark own_", "in order"))
     for name, key in (("pairs", "own_val/score"), ("senses", "own_val/span/ndcg@10"), ("search", SEARCH)):
@@ -203,18 +203,20 @@ def test_ten_expressions_from_start_to_finish(tmp_path: Path, minilm_path: str) 
 
     def evaluated(name: str, *model: str) -> str:
         output = (f"output={name}.json", f"per_query={name}.jsonl")
-        return python(tmp_path, "train.evaluate", *model, *sample, *output)
+        return python(tmp_path, "idiomtune", "evaluate", *model, *sample, *output)
 
     said = evaluated("beside", f"model={minilm_path}", f"model.glossary={path}")
     assert "with a glossary (my_idioms.tsv)" in said
     assert "take someone for a ride" in said.partition("in none of these texts: ")[2]
     evaluated("without", f"model={minilm_path}")
-    python(tmp_path, "train.report", "without.json", "beside.json", "output=compared")
+    python(tmp_path, "idiomtune", "report", "without.json", "beside.json", "output=compared")
     compared = (tmp_path / "compared" / "table.md").read_text(encoding="utf-8")
     assert "with a glossary (my_idioms.tsv)" in compared
     assert re.search(r"\| pull the plug \| [+-]0\.", compared)
     few = ("output=my_model", "device=cpu", "sentences=4", "epochs=2")
-    assert "my_model" in python(tmp_path, "train.learn", f"model={minilm_path}", f"glossary={path}", *few)
+    assert "my_model" in python(
+        tmp_path, "idiomtune", "learn", f"model={minilm_path}", f"glossary={path}", *few
+    )
     assert "with a glossary, learned (my_idioms.tsv)" in evaluated("learned", "model=my_model")
     without, beside, learned = (read(tmp_path / f"{name}.json") for name in ("without", "beside", "learned"))
     assert without["meta"]["glossary"] is None

@@ -75,7 +75,13 @@ def test_a_plug_in_trains_is_scored_and_reported(tiny_path: Path, tmp_path: Path
     lines = (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     losses = [json.loads(line)["loss"] for line in lines if '"loss"' in line]
     assert losses[-1] < losses[0]
-    python("train.report", str(tmp_path / "run"), "extensions=paraphrases", f"output={tmp_path / 'report'}")
+    python(
+        "idiomtune",
+        "report",
+        str(tmp_path / "run"),
+        "extensions=paraphrases",
+        f"output={tmp_path / 'report'}",
+    )
     assert "Paraphrases, val" in (tmp_path / "report" / "table.md").read_text(encoding="utf-8")
 
 

@@ -157,7 +157,7 @@ def test_a_new_folder_runs_as_it_is_and_replaces_nothing(tmp_path: Path, tiny_pa
     names = "config.yaml glossary.tsv new_sentences.csv notebook.ipynb sentences.csv"
     assert sorted(path.name for path in started.iterdir()) == names.split()
     given = ("+experiment=config.yaml", f"model={tiny_path}", "device=cpu")
-    done = run("train.check", *given, cwd=started)
+    done = run("idiomtune", "check", *given, cwd=started)
     assert "50 anchors of 10 groups" in done.stdout, done.stderr
     assert "left out: note" in done.stderr
     done = run("train", *given, "trainer.max_epochs=1", cwd=started)
@@ -168,10 +168,10 @@ def test_a_new_folder_runs_as_it_is_and_replaces_nothing(tmp_path: Path, tiny_pa
     scores = json.loads((folder / "scores.json").read_text(encoding="utf-8"))["scores"]
     assert "own_val/span/ndcg@10" in scores
     before = (started / "config.yaml").stat().st_mtime_ns
-    assert_explained(run("train.new", str(started)), "config.yaml")
+    assert_explained(run("idiomtune", "new", str(started)), "config.yaml")
     assert (started / "config.yaml").stat().st_mtime_ns == before
-    assert_explained(run("train.new"), "folder")
-    assert_explained(run("train.new", str(started / "config.yaml" / "inside")), "config.yaml/inside")
+    assert_explained(run("idiomtune", "new"), "folder")
+    assert_explained(run("idiomtune", "new", str(started / "config.yaml" / "inside")), "config.yaml/inside")
 
 
 def test_an_experiments_file_that_is_none(tmp_path: Path) -> None:

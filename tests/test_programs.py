@@ -26,9 +26,9 @@ HERE = {"PYTHONPATH": str(ROOT)}  # for a program that is started in another fol
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("program", ["train", "train.evaluate"])
+@pytest.mark.parametrize("program", ["train", "idiomtune evaluate"])
 def test_help_is_quick_and_lists_what_there_is(program: str, tmp_path: Path) -> None:
-    done = run(program, "--help", cold=True, environment={"PYTHONPROFILEIMPORTTIME": "1"})
+    done = run(*program.split(), "--help", cold=True, environment={"PYTHONPROFILEIMPORTTIME": "1"})
     assert done.returncode == 0, done.stderr
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "idiomtune" in imported
@@ -39,8 +39,8 @@ def test_help_is_quick_and_lists_what_there_is(program: str, tmp_path: Path) -> 
         assert all(name in done.stdout for name in EXPERIMENTS)
         assert run("train", cwd=tmp_path, environment=HERE).stdout == done.stdout
         assert not list(tmp_path.iterdir())
-    assert run(program, "--help", "device=cpu").stdout == done.stdout  # as Hydra has it
-    assert run(program, "--version").stdout.strip() == f"idiomtune {__version__}"
+    assert run(*program.split(), "--help", "device=cpu").stdout == done.stdout  # as Hydra has it
+    assert run(*program.split(), "--version").stdout.strip() == f"idiomtune {__version__}"
 
 
 @pytest.mark.slow
@@ -73,7 +73,7 @@ def test_the_first_run_gains_and_shows_a_query_and_its_best_model_gives_its_scor
 
     output = tmp_path / "scores.json"
     done = run(
-        *("train.evaluate", f"model={folder / 'best'}", "data=sample", "benchmarks=[idiolink]", modes),
+        *("idiomtune", "evaluate", f"model={folder / 'best'}", "data=sample", "benchmarks=[idiolink]", modes),
         *("benchmark.idiolink.split=[val]", f"output={output}", "per_query=queries.jsonl"),
         cwd=tmp_path,
         environment=HERE,
@@ -89,7 +89,9 @@ def test_the_first_run_gains_and_shows_a_query_and_its_best_model_gives_its_scor
         key = f"idiolink/val/{mode}/ndcg@10"
         assert of_run["scores"][key] > of_run["baseline"][key] + 0.03
     margin = "margin=idiolink/val/span/ndcg@10:0.1"
-    done = run("train.gate", str(output), f"against={folder}", margin, f"output={tmp_path / 'gate.json'}")
+    done = run(
+        "idiomtune", "gate", str(output), f"against={folder}", margin, f"output={tmp_path / 'gate.json'}"
+    )
     assert done.returncode == 0, done.stderr
     (check,) = json.loads((tmp_path / "gate.json").read_text())["checks"]
     assert check["interval"] == pytest.approx([0.0, 0.0], abs=1e-9)  # the same model
@@ -127,10 +129,16 @@ WRONG: list[tuple[str, str, dict[str, str], int, str]] = [
     ("train", f"{OWN} +hub.token={SECRET}", {}, 2, "hub.token"),
     ("train", f"-m {OWN} seed=1,2 hydra.sweep.dir=s", SWEEP, 2, "job 0|s/0|resume="),
     ("train", f"{SEARCH} hydra.sweep.dir=s", STUDY, 2, "s/study.db|hydra.sweep.dir="),
-    ("train.check", "+experiment=own data.train='x\x1b[31m'", {}, 2, "x\\x1b[31m"),
-    ("train.check", f"{OWN} extensions=[exits]", MODULES, 2, "extensions: exits|SystemExit"),
-    ("train.check", f"{OWN} extensions=[one] {ONE}", MODULES, 1, "SystemExit"),
-    ("train.check", f"{OWN} extensions=[one,two] {ONE} {ONE.replace('one', 'two')}", MODULES, 2, "'one/a'"),
+    ("idiomtune check", "+experiment=own data.train='x\x1b[31m'", {}, 2, "x\\x1b[31m"),
+    ("idiomtune check", f"{OWN} extensions=[exits]", MODULES, 2, "extensions: exits|SystemExit"),
+    ("idiomtune check", f"{OWN} extensions=[one] {ONE}", MODULES, 1, "SystemExit"),
+    (
+        "idiomtune check",
+        f"{OWN} extensions=[one,two] {ONE} {ONE.replace('one', 'two')}",
+        MODULES,
+        2,
+        "'one/a'",
+    ),
 ]
 
 
@@ -145,7 +153,7 @@ def test_wrong_use_is_explained(
     for name, content in {"train.csv": PAIRS, **files}.items():
         write(tmp_path / name, content)
     model = ["model=pretrained", f"model.path={tiny_path}"]
-    done = run(program, *options.split(), *model, cwd=tmp_path, environment=HERE)
+    done = run(*program.split(), *options.split(), *model, cwd=tmp_path, environment=HERE)
     assert done.returncode == status, done.stderr
     assert_explained(done, *named.split("|"))
     assert ("unexpected" in done.stderr) == (status == 1)

@@ -246,7 +246,7 @@ class Learning(Case):
             "steps=6",
             "device=cpu",
         ]
-        return ["train.learn", *options, "glossary=mine.tsv", "output=out"]
+        return ["idiomtune", "learn", *options, "glossary=mine.tsv", "output=out"]
 
     @property
     def again(self) -> list[str]:
@@ -270,7 +270,7 @@ class Reporting(Train):
 
     @property
     def command(self) -> list[str]:
-        return ["train.report", "run", "output=out"]
+        return ["idiomtune", "report", "run", "output=out"]
 
     @property
     def again(self) -> list[str]:
@@ -307,7 +307,7 @@ class Pushing(Reporting):
 
     @property
     def command(self) -> list[str]:
-        return ["train.push", "checkpoint=run", f"repo_id={_REPO}", "license=mit", "allow_sample=true"]
+        return ["idiomtune", "push", "checkpoint=run", f"repo_id={_REPO}", "license=mit", "allow_sample=true"]
 
     def check_left(self) -> None:
         super().check_left()
@@ -540,7 +540,7 @@ class Reported(Resumed):
 
     @property
     def command(self) -> list[str]:
-        return ["train.report", "run", "output=out"]
+        return ["idiomtune", "report", "run", "output=out"]
 
     def result(self) -> dict[str, bytes]:
         return self.files("out")
@@ -554,7 +554,7 @@ class Evaluated(Resumed):
     @property
     def command(self) -> list[str]:
         options = [option for option in tiny_options(self.model) if option.startswith(("data", "benchmark"))]
-        return ["train.evaluate", "run", *options, "device=cpu", "output=scores.json"]
+        return ["idiomtune", "evaluate", "run", *options, "device=cpu", "output=scores.json"]
 
     def result(self) -> dict[str, bytes]:
         scores = json.loads((self.work / "scores.json").read_text(encoding="utf-8"))["scores"]

@@ -1,4 +1,4 @@
-"""`python -m train` and `python -m train.evaluate`: the programs of `idiomtune` by their modules.
+"""`python -m train`, as `idiomtune train`.
 
-Nothing of `idiomtune` imports this package, so a file `train.py` of the user's own hides only these names.
+Nothing of `idiomtune` imports this package, so a file `train.py` of the user's own hides only this command.
 """

@@ -180,7 +180,7 @@ def test_experts_of_a_model_on_the_hub_are_scored(tmp_path: Path, tiny_path: Pat
     with serve({"models/someone/experts": folder}) as hub:
         environment = {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_DISABLE_XET": "1"}
         done = run(
-            *("train.evaluate", "model=someone/experts", "device=cpu", "data=sample", "split=train"),
+            *("idiomtune", "evaluate", "model=someone/experts", "device=cpu", "data=sample", "split=train"),
             *("benchmarks=[admire]", f"output={tmp_path / 'scores.json'}"),
             environment={**environment, "HF_HUB_OFFLINE": None},
         )

@@ -215,7 +215,7 @@ def test_whatever_is_in_a_cell_is_read_or_refused(
 def test_an_error_in_a_file_comes_before_the_model_is_looked_for(tmp_path: Path) -> None:
     path = write(tmp_path / "mine.csv", IDS + "8,c,,0\n")
     done = run(
-        *("train.evaluate", f"model={tmp_path}/none", "benchmarks=[own_sts]", "device=cpu"),
+        *("idiomtune", "evaluate", f"model={tmp_path}/none", "benchmarks=[own_sts]", "device=cpu"),
         f"benchmark.own_sts.path={path}",
     )
     assert done.returncode == 2

@@ -20,7 +20,7 @@ def test_what_a_run_would_do_is_printed(tmp_path: Path) -> None:
     """Files, columns, what is held out, steps, what is scored; with the options of a run, its folder too."""
     write(tmp_path / "pairs.csv", PAIRS)
     options = ("+experiment=own", "data.train=pairs.csv", "trainer.batch_size=10", "run_dir=runs/x")
-    done = run("train.check", *options, cwd=tmp_path)
+    done = run("idiomtune", "check", *options, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     for part in (
         *("question as anchor", "answer as positive", "note", "4 of 40 rows", "data.val_share=0.1"),
@@ -28,7 +28,7 @@ def test_what_a_run_would_do_is_printed(tmp_path: Path) -> None:
         *("4 steps an epoch, 60 epochs", "benchmark own_val: 8 texts"),
     ):
         assert part in done.stdout + done.stderr
-    shown = run("train.check", *options, "--cfg", "job", cwd=tmp_path)  # a flag after the options
+    shown = run("idiomtune", "check", *options, "--cfg", "job", cwd=tmp_path)  # a flag after the options
     assert (shown.returncode, "\n  batch_size: 10  # " in shown.stdout) == (0, True), shown.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["pairs.csv"]
 

@@ -253,7 +253,7 @@ def test_killed_anywhere_it_ends_as_if_it_had_not_been(
             "at": at,
             "count": "points",
         }
-        command = ["tools.harmed", json.dumps(harm), "train.learn", *options, f"output={output}"]
+        command = ["tools.harmed", json.dumps(harm), "idiomtune", "learn", *options, f"output={output}"]
         return run_program(*command, cwd=tmp_path, environment={"PYTHONPATH": str(ROOT)}).returncode
 
     assert start("whole") == 0

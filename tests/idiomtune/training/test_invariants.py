@@ -1,49 +1,38 @@
-"""What must hold in every training: the checks change nothing, and name what is wrong."""
+"""What a run checks of its data and its disk.
+
+That numbers are finite is in test_loop.py, that the best model scores as it did in test_scored_again.py.
+"""
 
 import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from idiomtune.config import ModelSettings, TrainSettings, check
-from idiomtune.config.sections import INVARIANTS
+from idiomtune.config import ModelSettings
 from idiomtune.encoder.encoder import Encoder
-from idiomtune.encoder.parallel import ParallelEncoder
 from idiomtune.encoder.parity import compare_loaded, compare_saved
-from idiomtune.errors import InvariantError, UserError
-from idiomtune.objectives import Batch, ObjectiveLoss
+from idiomtune.errors import Interrupted, UserError
+from idiomtune.objectives import Batch
 from idiomtune.objectives.contrastive import ContrastiveObjective
-from idiomtune.training.invariants import Invariants
-from tests.programs import ROOT
+from idiomtune.requests import Request
+from idiomtune.training import step
+from idiomtune.training.invariants import check_labels, check_plan, plan_digest
 from tests.tiny_families import FAMILIES, tiny_checkpoint
-from tests.tiny_runs import WholeRun, composed, metrics, train
-from tools.planted import ERRORS
-from tools.planted import __main__ as planted
+from tests.tiny_runs import NO_CHECKS, WholeRun, at_loss, composed, metrics, resume, terminate, train
 
 Patch = pytest.MonkeyPatch
-Plants = Callable[..., str]
-OFF = "trainer.invariants=false"
-
-
-def test_checks_are_chosen_by_name_or_left_out() -> None:
-    """Each says what must hold, and what it may mean if it does not."""
-    for name in {*INVARIANTS} - {"parity"}:
-        assert ". " in " ".join(str(getattr(Invariants, name).__doc__).split()), name
-    chosen = {"true": {*INVARIANTS}, "false": set(), "[loss,rows]": {"loss", "rows"}}
-    chosen |= {"[-loss,-rows]": {*INVARIANTS} - {"loss", "rows"}}
-    for value, names in chosen.items():
-        trainer = check(TrainSettings, composed("config", f"trainer.invariants={value}")).trainer
-        assert {name for name in INVARIANTS if trainer.checks(name)} == names, value
+OPTION = r"trainer\.invariants=false"
 
 
 def test_a_checked_run_is_the_same_bit_for_bit(
     tmp_path: Path, options: list[str], whole_run: WholeRun
 ) -> None:
-    train(tmp_path / "unchecked", [*options, OFF])
+    train(tmp_path / "unchecked", [*options, NO_CHECKS])
     checked = whole_run(options)
     assert metrics(tmp_path / "unchecked") == metrics(checked)
     a, b = (json.loads((folder / "run.json").read_text()) for folder in (checked, tmp_path / "unchecked"))
@@ -54,50 +43,121 @@ def test_a_checked_run_is_the_same_bit_for_bit(
     assert "On eight texts (one of them a span) sentence-transformers and the code" in card
 
 
-def test_what_is_wrong_is_said_with_its_switch(
+# Of three texts: their meanings, the positives, the negatives → the texts that are named, if any.
+LABELS: dict[str, tuple[Any, Any, Any, tuple[str, ...]]] = {
+    "right": ([[1, 0], [1, 0], [2, 0]], [(0, 1)], [[0, 2]], ()),
+    "a positive of another meaning": ([[1, 0], [1, 0], [2, 0]], [(0, 1), (0, 2)], None, ("'a'", "'c'")),
+    "a negative of the same meaning": ([[1, 0], [2, 0], [1, 0]], [], [[0, 1], [0, 2]], ("'a'", "'c'")),
+    "a second label differs": ([[1, 0], [1, 1], [1, 0]], [(0, 1)], None, ("'a'", "'b'")),
+    "no meanings": (None, [(0, 1)], [[0, 1]], ()),
+    "nothing paired": ([[1], [1], [1]], [], None, ()),
+}
+
+
+@pytest.mark.parametrize("kind", LABELS)
+def test_labels_agree_with_pairs(kind: str) -> None:
+    meanings, pairs, negatives, named = LABELS[kind]
+    meanings, negatives = (None if rows is None else torch.tensor(rows) for rows in (meanings, negatives))
+    batch = Batch(
+        [Request(text) for text in "abc"], [], None, pairs=pairs, negatives=negatives, meanings=meanings
+    )
+    if not named:
+        check_labels(batch)
+        return
+    with pytest.raises(UserError, match=OPTION) as caught:
+        check_labels(batch)
+    assert all(text in str(caught.value) for text in named)
+
+
+@pytest.mark.parametrize("is_checked", [True, False])
+def test_a_run_on_other_labels_than_it_pairs_ends_before_its_step(
+    tmp_path: Path, options: list[str], monkeypatch: Patch, is_checked: bool
+) -> None:
+    real = ContrastiveObjective.batch
+
+    def batch(self: ContrastiveObjective, epoch: int, anchors: Any) -> Batch:
+        whole = real(self, epoch, anchors)
+        assert whole.meanings is not None
+        return replace(whole, meanings=whole.meanings.roll(1, 0))
+
+    monkeypatch.setattr(ContrastiveObjective, "batch", batch)
+    more = [*options, "trainer.max_steps=1"]
+    if is_checked:
+        with pytest.raises(UserError, match=OPTION):
+            train(tmp_path / "run", more)
+        assert not (tmp_path / "run" / "metrics.jsonl").exists()
+    else:
+        train(tmp_path / "run", [*more, NO_CHECKS])
+
+
+def test_an_epochs_plan_has_each_anchor_once_in_all_processes() -> None:
+    plan, other, twice = [[[0, 1], [2]], [[3]]], [[[0], [1, 2]], [[3]]], [[[0, 1], [2]], [[1]]]
+    once: Any = SimpleNamespace(repeats_anchors=False)
+    check_plan(once, plan, plan_digest(plan))
+    check_plan(SimpleNamespace(repeats_anchors=True), twice, plan_digest(twice))  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="number 1"):
+        check_plan(once, twice, plan_digest(twice))
+    with pytest.raises(UserError, match=r"data\.\*"):
+        check_plan(once, other, plan_digest(plan))
+
+
+def test_a_run_that_plans_an_anchor_twice_ends(
     tmp_path: Path, options: list[str], monkeypatch: Patch
 ) -> None:
-    """The run ends before the step is taken, and goes on where the check is switched off."""
-    real = ContrastiveObjective.loss
-
-    def loss(self: ContrastiveObjective, embeddings: torch.Tensor, batch: Batch) -> ObjectiveLoss:
-        return real(self, embeddings.detach() + 0 * embeddings, batch)
-
-    monkeypatch.setattr(ContrastiveObjective, "loss", loss)
-    with pytest.raises(InvariantError) as caught:
+    real = ContrastiveObjective.epoch_steps
+    monkeypatch.setattr(ContrastiveObjective, "epoch_steps", lambda *given: 2 * real(*given))
+    with pytest.raises(UserError, match="repeats_anchors"):
         train(tmp_path / "run", options)
-    assert all(named in str(caught.value) for named in ("step 1: ", "- loss: ", "trainer.invariants=[-loss]"))
-    assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "failed"
 
 
-SCALES = [(1e-9, 1e9), (1e9, 1.0), (1.0, 1e-9)]
+def other_weights(training: step.Training) -> None:
+    with torch.no_grad():
+        for p in training.encoder.parameters():
+            p.mul_(1.001)
 
 
-@pytest.mark.parametrize("is_wrong", [False, True])
-@pytest.mark.parametrize(("of_loss", "of_rows"), SCALES)
-def test_verdicts_do_not_depend_on_scale(
-    tmp_path: Path, options: list[str], monkeypatch: Patch, is_wrong: bool, of_loss: float, of_rows: float
+def other_moments(training: step.Training) -> None:
+    for state in training.optimizer.state.values():
+        state["exp_avg"].mul_(0.5)
+
+
+def other_steps(training: step.Training) -> None:
+    plan = training.objective.epoch_steps
+    training.objective.epoch_steps = lambda *given: plan(*given)[::-1]  # type: ignore[method-assign]
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory, options: list[str]) -> Path:
+    """A run that was stopped after the second of its first epoch's three steps."""
+    folder = tmp_path_factory.mktemp("stopped") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        at_loss(patch, 2, terminate)
+        with pytest.raises(Interrupted):
+            train(folder, options)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("spoil", "named"), [(other_weights, "weights"), (other_moments, "moments"), (other_steps, "steps")]
+)
+def test_a_resumed_run_with_another_state_than_was_saved_ends(
+    stopped: Path, monkeypatch: Patch, spoil: Callable[[step.Training], None], named: str
 ) -> None:
-    """A loss, or rows, times 1e-9 or 1e9 are as right, or as wrong."""
-    real, run_batches = ContrastiveObjective.loss, ParallelEncoder.run
+    real = step.restore_optimizer
 
-    def loss(self: ContrastiveObjective, embeddings: torch.Tensor, batch: Batch) -> ObjectiveLoss:
-        result = real(self, embeddings, batch)
-        more = 0.5 * result.loss.detach() * embeddings.sum() / embeddings.detach().sum() if is_wrong else 0.0
-        return replace(result, loss=of_loss * (result.loss + more))  # `more` has a gradient that no value has
+    def restore(optimizer: Any, tensors: Any) -> None:
+        real(optimizer, tensors)
+        spoil(training[0])
 
-    def scaled(self: ParallelEncoder, *arguments: Any, **named: Any) -> list[torch.Tensor]:
-        return [of_rows * piece for piece in run_batches(self, *arguments, **named)]
-
-    monkeypatch.setattr(ContrastiveObjective, "loss", loss)
-    monkeypatch.setattr(ParallelEncoder, "run", scaled)
-    more = [*options, "trainer.max_steps=2", "eval.every=end"]
-    if is_wrong:
-        with pytest.raises(InvariantError, match=r"trainer\.invariants=\[-loss\]"):
-            train(tmp_path / "run", more)
-    else:
-        train(tmp_path / "run", more)
-        assert "trainer.invariants" not in (tmp_path / "run" / "train.log").read_text()
+    training: list[step.Training] = []
+    load = step.Training._load
+    monkeypatch.setattr(
+        step.Training, "_load", lambda self, *path: (training.append(self), load(self, *path))
+    )
+    monkeypatch.setattr(step, "restore_optimizer", restore)
+    with pytest.raises(UserError, match=rf"other .*{named}.* at step 2[^0-9]") as caught:
+        resume(stopped)
+    assert "trainer.invariants=false" in str(caught.value)
 
 
 def test_a_saved_model_that_embeds_otherwise_is_named(tiny: Encoder, tmp_path: Path) -> None:
@@ -117,37 +177,3 @@ def test_loaded_models_that_libraries_read_otherwise_are_compared_as_they_are_re
     path = tiny_checkpoint(FAMILIES[family], tmp_path)
     settings = ModelSettings.model_validate(composed("config")["model"] | {"path": str(path)})
     assert compare_loaded(Encoder.load(settings, device="cpu"), settings) < 1e-5
-
-
-@pytest.fixture
-def plants(monkeypatch: Patch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Plants:
-    """`python -m tools.planted` with such options: what it prints, if it finds all to be right."""
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-
-    def printed(*options: str) -> str:
-        status = planted.main(options)
-        text = capsys.readouterr().out
-        assert status == 0, text
-        return text
-
-    return printed
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("first", "number", "trained"), [(0, 8, 6), (30, 8, 6), (519, 1, 1)])
-def test_no_check_ends_a_sound_run(plants: Plants, first: int, number: int, trained: int) -> None:
-    """Those that `make honest` makes; of 519 rounding decides the gradient, at a temperature of .001."""
-    printed = plants("--honest", str(number), "--first", str(first))
-    assert f"0 alarms in {number} honest runs" in printed
-    assert f"'trained': {trained}" in printed
-
-
-def test_every_planted_error_has_its_place() -> None:
-    lost = [e.name for e in ERRORS if (ROOT / e.file).read_text(encoding="utf-8").count(e.old) != 1]
-    assert lost == []
-
-
-@pytest.mark.slow
-def test_planted_errors_are_named(plants: Plants) -> None:
-    """A share of them; `make planted` plants all."""
-    assert "3 of 3 errors were named" in plants("--every", "20")

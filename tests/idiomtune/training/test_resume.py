@@ -35,8 +35,8 @@ from tests.own_data import mixture_options, write_pairs
 from tests.programs import refused
 from tests.tiny_models import tiny_sentence_transformer
 from tests.tiny_runs import (
-    NO_CHECKS,
     KEY,
+    NO_CHECKS,
     WholeRun,
     assert_resumed_equals_whole,
     assert_same_run,

@@ -15,7 +15,7 @@ from idiomtune.io.runs import checkpoints, verify
 from idiomtune.training.checkpoint import TrainerState
 from idiomtune.training.loop import has_no_patience, monitored_scores, settled_epoch, update_best
 from tests.programs import refused
-from tests.tiny_runs import NO_CHECKS, KEY, metrics, resume, train, trainer
+from tests.tiny_runs import KEY, NO_CHECKS, metrics, resume, train, trainer
 
 KEYS = ["idiolink/val/sentence/ndcg@10", "idiolink/val/span/ndcg@10"]
 

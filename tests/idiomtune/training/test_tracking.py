@@ -24,8 +24,8 @@ from idiomtune.training.tracking import TensorBoardTracker, has_key, start_track
 from tests.planted_runs import table_of
 from tests.test_structure import ROOT
 from tests.tiny_runs import (
-    NO_CHECKS,
     KEY,
+    NO_CHECKS,
     WholeRun,
     assert_same_run,
     at_loss,
@@ -236,10 +236,10 @@ def test_the_sweep_in_the_documentation_starts_runs_that_are_right() -> None:
     *options, last = sweep["command"][4:]
     assert (before, program, last) == (["${env}", "python", "-m"], "${program}", "${args_no_hyphens}")
     assert "tracking=wandb" in options
-    name = {"train": "config", "train.evaluate": "evaluate"}[sweep["program"]]
+    assert sweep["program"] == "train"
     for choose in (min, max):
         values = {k: choose(v.get("values") or [v["min"], v["max"]]) for k, v in sweep["parameters"].items()}
         arguments = [f"{option}={value}" for option, value in values.items()]
-        settings: TrainSettings = check(TrainSettings, composed(name, *options, *arguments))
+        settings: TrainSettings = check(TrainSettings, composed("config", *options, *arguments))
         assert sweep["metric"]["name"] in settings.possible_scores(settings.checkpoint_benchmarks)
         assert settings.trainer.learning_rate == values["trainer.learning_rate"]
