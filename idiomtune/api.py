@@ -3,8 +3,8 @@
 Each takes the options of its command by the same names, as nested dictionaries (`trainer={"max_epochs": 2}`)
 or as on the command line (`"trainer.max_epochs=2"`), makes the same checks and writes the same files. Where
 a command takes the path of a table, rows in memory will do (:func:`idiomtune.io.tables.write_table`). What
-you can fix is a :class:`idiomtune.errors.UserError`. One runs at a time in a process, and puts back what it
-changes of the process: logging, random states, environment and so on (:mod:`idiomtune.programs.process`).
+you can fix is a :class:`idiomtune.errors.UserError`. One runs at a time in a process. A function may leave
+logging, random states, torch's switches and the environment changed.
 """
 
 from __future__ import annotations
