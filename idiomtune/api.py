@@ -64,7 +64,7 @@ def train(experiment: str | Path | None = None, *overrides: str, data: Any = Non
 
 @run_alone
 def resume(run: Run | str | Path = "auto", *overrides: str, **options: Any) -> Run:
-    """Finish an interrupted run; without a name the newest unfinished one below the current folder.
+    """Finish an interrupted run; without a name the newest unfinished one in `checkpoints/`.
 
     >>> run = it.resume("runs/a")
 
@@ -75,7 +75,7 @@ def resume(run: Run | str | Path = "auto", *overrides: str, **options: Any) -> R
 
     run = path_text(run, "run")
     if run == "auto" and "run_dir" not in options and not (run := str(newest_unfinished("*") or "")):
-        raise UserError("there is no unfinished run here: name one, as it.resume(<run>)")
+        raise UserError("there is no unfinished run in checkpoints/: name one, as it.resume(<run>)")
     trained: Run = unwrap(train)(None, *overrides, resume=run, **options)  # within this program
     return trained
 
