@@ -235,7 +235,8 @@ def gate(run: Run | str | Path, against: Run | str | Path | None = None, **optio
     >>> it.gate(run, against="baseline", margin=0.01)
 
     Args:
-        options: `floor`, `margin`, `cluster_margin`: one value or a list; `output`, `extensions`.
+        options: `floor`, `margin`, `cluster_margin`: one value or a list; `output`, `overwrite`,
+            `extensions`.
     """
     from idiomtune.programs.gate import gate as judge
     from idiomtune.programs.gate import parse
@@ -733,7 +734,8 @@ def _option_words(options: Mapping[str, Any], numbers: Sequence[str] = ()) -> It
     for name, value in options.items():
         parts = [part for part in (value if isinstance(value, list | tuple) else [value]) if part is not None]
         are_numbers = name in numbers and all(isinstance(part, Real) for part in parts)
-        texts = [str(part) if are_numbers else path_text(part, name) for part in parts]
+        are_plain = are_numbers or isinstance(value, bool)
+        texts = [str(part).lower() if are_plain else path_text(part, name) for part in parts]
         if name in (*numbers, "against"):
             yield from (f"{name}={text}" for text in texts)
         elif value is not None:
