@@ -246,14 +246,13 @@ def test_resumed_with_no_steps_left_it_is_scored(
     assert KEY in card["scores"]
 
 
-def test_a_run_keeps_the_precision_that_was_measured_at_its_start(
+def test_a_run_keeps_the_precision_of_its_start(
     tmp_path: Path, options: list[str], monkeypatch: Patch
 ) -> None:
-    """By `precision=auto`, whatever a layer takes when it goes on; also where `run.json` is lost."""
-    monkeypatch.setattr("idiomtune.encoder.device.has_bf16_instructions", lambda: True)
-    monkeypatch.setattr("idiomtune.encoder.device.times_as_fast_in_bf16", lambda: 1.0)
+    """By `precision=auto`, whatever instructions the processor has then; also where `run.json` is lost."""
+    monkeypatch.setattr("idiomtune.encoder.device.has_bf16_instructions", lambda: False)
     train(tmp_path, [*options, FEW_CHECKS, "precision=auto", "trainer.max_steps=1"])
-    monkeypatch.setattr("idiomtune.encoder.device.times_as_fast_in_bf16", lambda: 2.0)
+    monkeypatch.setattr("idiomtune.encoder.device.has_bf16_instructions", lambda: True)
     for num_steps in (2, 3):
         resume(tmp_path, f"trainer.max_steps={num_steps}")
         record = json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))
