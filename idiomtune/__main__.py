@@ -11,7 +11,6 @@ import sys
 from collections.abc import Sequence
 
 from idiomtune.io.secrets import hide_secrets
-from idiomtune.programs.process import Interrupts
 from idiomtune.version import __version__
 
 PROGRAMS = {
@@ -40,10 +39,9 @@ def main(words: Sequence[str] | None = None) -> None:
         print(f"idiomtune {__version__}")
     elif name in PROGRAMS:
         try:
-            with Interrupts():
-                from idiomtune.programs.run import main as run  # imports Hydra: help does not wait for it
+            from idiomtune.programs.run import main as run  # imports Hydra: help does not wait for it
 
-                run(name, arguments)
+            run(name, arguments)
         except KeyboardInterrupt:  # before the program could say so itself
             print("interrupted", file=sys.stderr)
             sys.exit(130)

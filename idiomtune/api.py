@@ -3,8 +3,8 @@
 Each takes the options of its command by the same names, as nested dictionaries (`trainer={"max_epochs": 2}`)
 or as on the command line (`"trainer.max_epochs=2"`), makes the same checks and writes the same files. Where
 a command takes the path of a table, rows in memory will do (:func:`idiomtune.io.tables.write_table`). What
-you can fix is a :class:`idiomtune.errors.UserError`. One runs at a time in a process, and puts back what it
-changes of the process: logging, random states, environment and so on (:mod:`idiomtune.programs.process`).
+you can fix is a :class:`idiomtune.errors.UserError`. One runs at a time in a process. A function may leave
+logging, random states, torch's switches and the environment changed.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def train(experiment: str | Path | None = None, *overrides: str, data: Any = Non
 
 @run_alone
 def resume(run: Run | str | Path = "auto", *overrides: str, **options: Any) -> Run:
-    """Finish an interrupted run; without a name the newest unfinished one below the current folder.
+    """Finish an interrupted run; without a name the newest unfinished one in `checkpoints/`.
 
     >>> run = it.resume("runs/a")
 
@@ -75,7 +75,7 @@ def resume(run: Run | str | Path = "auto", *overrides: str, **options: Any) -> R
 
     run = path_text(run, "run")
     if run == "auto" and "run_dir" not in options and not (run := str(newest_unfinished("*") or "")):
-        raise UserError("there is no unfinished run here: name one, as it.resume(<run>)")
+        raise UserError("there is no unfinished run in checkpoints/: name one, as it.resume(<run>)")
     trained: Run = unwrap(train)(None, *overrides, resume=run, **options)  # within this program
     return trained
 
@@ -235,7 +235,8 @@ def gate(run: Run | str | Path, against: Run | str | Path | None = None, **optio
     >>> it.gate(run, against="baseline", margin=0.01)
 
     Args:
-        options: `floor`, `margin`, `cluster_margin`: one value or a list; `output`, `extensions`.
+        options: `floor`, `margin`, `cluster_margin`: one value or a list; `output`, `overwrite`,
+            `extensions`.
     """
     from idiomtune.programs.gate import gate as judge
     from idiomtune.programs.gate import parse
@@ -733,7 +734,8 @@ def _option_words(options: Mapping[str, Any], numbers: Sequence[str] = ()) -> It
     for name, value in options.items():
         parts = [part for part in (value if isinstance(value, list | tuple) else [value]) if part is not None]
         are_numbers = name in numbers and all(isinstance(part, Real) for part in parts)
-        texts = [str(part) if are_numbers else path_text(part, name) for part in parts]
+        are_plain = are_numbers or isinstance(value, bool)
+        texts = [str(part).lower() if are_plain else path_text(part, name) for part in parts]
         if name in (*numbers, "against"):
             yield from (f"{name}={text}" for text in texts)
         elif value is not None:

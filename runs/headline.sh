@@ -37,5 +37,5 @@ idiomtune train -m +experiment=idiolink_glossary "${quick[@]}" seed=$seeds \
     benchmark=[idiolink] hydra.sweep.dir="$out/idiolink_glossary"
 
 # ---- The table: mean ± standard deviation over the seeds; the column val+train is the README's
-idiomtune report "$out"/idiolink_released "$out"/idiolink_ft "$out"/idiolink_glossary output="$out/report"
+idiomtune report "$out"/idiolink_released "$out"/idiolink_ft "$out"/idiolink_glossary output="$out/report" overwrite=true
 echo "$out/report/report.html"

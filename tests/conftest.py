@@ -108,7 +108,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _auto_is_float32() -> Iterator[None]:
-    """`precision=auto` measures which precision is faster, on some processors: no test may depend on that."""
+    """`precision=auto` takes bfloat16 on some processors: no test may depend on that."""
     with patch("idiomtune.encoder.device.has_bf16_instructions", lambda: False):
         yield
 

@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 
 import idiomtune as it
 from idiomtune.io.files import cache_folder
-from idiomtune.io.records import check_extensions, record_start
+from idiomtune.io.records import check_extensions
 from tests.planted_runs import plant
 from tests.programs import program_env, refused
 from tests.tiny_runs import composed
@@ -250,15 +250,12 @@ def test_a_file_of_options_or_a_resumed_run_does_not_run_code(tiny_path: Path, t
     assert not CANARY.exists()
 
 
-def test_extensions_are_named_or_ones_own(tmp_path: Path) -> None:
-    """A module in a run's record is imported if this command names it, or it began the run in this folder."""
+def test_extensions_are_named(tmp_path: Path) -> None:
+    """A module in a run's record is imported if this command names it; the user's own cells are running."""
     run = tmp_path / "run"
-    check_extensions(run, ["mine"], ["mine", "other"])
-    refused(lambda: check_extensions(run, ["mine", "more"], ["more"]), "extensions=[mine,more]")
-    record_start(run, ["mine"])
-    check_extensions(run, ["mine"], [])
-    refused(lambda: check_extensions(tmp_path / "copy", ["mine"], []), "extensions")
-    refused(lambda: check_extensions(run, ["mine", "evil"], []), "extensions")
+    check_extensions(run, ["mine", "__main__"], ["mine", "other"])
+    for named in ([], ["more"], ["other"]):
+        refused(lambda: check_extensions(run, ["mine", "more"], named), "extensions=[mine,more]")  # noqa: B023
 
 
 def test_an_adapter_copies_what_loaders_read_of_its_base(tiny_path: Path, tmp_path: Path) -> None:

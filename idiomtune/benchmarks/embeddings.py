@@ -10,10 +10,8 @@ from __future__ import annotations
 import hashlib
 import logging
 import platform
-import re
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -33,7 +31,6 @@ from idiomtune.requests import Request
 log = logging.getLogger(__name__)
 
 _MAX_BYTES = 4 * 2**30
-_CPUINFO = Path("/proc/cpuinfo")
 # Of our code, what decides embeddings, and how they are kept.
 _CODE = ("encoder", "expressions.py", "requests.py", "io/cache.py")
 # Packages whose code a version identifies.
@@ -233,15 +230,8 @@ def _machine_facts(encoder: Encoder, requests: Sequence[Request], num_processes:
         yield repr(request)
 
 
-@cache
 def _processor() -> str:
-    """The CPU's name: of two with the same instructions for torch, its libraries may still use others."""
-    name = f"{platform.machine()} {platform.processor()}"
-    with suppress(OSError):  # no Linux
-        described = _CPUINFO.read_text(encoding="utf-8", errors="replace")
-        match = re.search(r"^model name\s*: (.*)$", described, re.MULTILINE)
-        name = match.group(1) if match else name
-    return f"{name}, {torch.backends.cpu.get_cpu_capability()}"
+    return f"{platform.machine()}, {torch.backends.cpu.get_cpu_capability()}"
 
 
 @cache

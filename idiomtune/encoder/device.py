@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import atexit
-import ctypes
 import logging
 import os
 import platform
-import time
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cache
 from typing import Any, Literal, cast
 
 import torch
@@ -27,7 +24,6 @@ log = logging.getLogger(__name__)
 
 Precision = Literal["fp32", "bf16", "fp16"]
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
-_MIN_GAIN = 1.2  # of bfloat16 on a CPU, for it to be chosen
 
 
 @dataclass(frozen=True)
@@ -78,7 +74,10 @@ def choose_device(device: str, precision: str, before: str | None = None) -> Pla
         raise UserError(message, option=f"device={device}")
     bf16 = device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     if precision == "auto" and device == "cpu" and has_bf16_instructions():
-        chosen, precision_reason = _precision_of_a_cpu(before)
+        chosen: Precision = "fp32" if before == "fp32" else "bf16"
+        precision_reason = (
+            "as at the start of the run" if before else "this processor has instructions for it"
+        )
     elif precision == "auto":
         chosen, precision_reason = (
             ("bf16", "the GPU supports it") if bf16 else ("fp32", "exact, and fast here")
@@ -94,39 +93,13 @@ def choose_device(device: str, precision: str, before: str | None = None) -> Pla
 
 
 def has_bf16_instructions() -> bool:
-    """Whether this CPU has instructions for bfloat16 matrix products, by the library that computes them."""
-    is_there = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    return is_there and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-
-
-def _precision_of_a_cpu(before: str | None) -> tuple[Precision, str]:
-    """The faster precision on a CPU with instructions for bfloat16."""
-    if before is not None:
-        return ("fp32" if before == "fp32" else "bf16"), "as at the start of the run"
-    if has_peers():  # which must choose alike, and would measure apart
-        return "bf16", "this processor has instructions for it"
-    times = times_as_fast_in_bf16()
-    return ("bf16" if times >= _MIN_GAIN else "fp32"), f"a layer trains {times:.1f} times as fast in bf16"
-
-
-@cache  # the runs of a sweep choose alike
-def times_as_fast_in_bf16() -> float:
-    """The speed of a layer's training in bfloat16, relative to float32, on this CPU; takes 0.1 s."""
-    # Nothing is drawn: the run's seed is set.
-    weights, texts = torch.ones(1536, 384, requires_grad=True), torch.ones(512, 384, requires_grad=True)
-    seconds: dict[bool, list[float]] = {False: [], True: []}
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # other programs disturb one thread least; likewise in turn, the best of each
-    try:
-        for _ in range(5):
-            for bf16, times in seconds.items():
-                start = time.perf_counter()
-                with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
-                    torch.nn.functional.linear(texts, weights).sum().backward()  # type: ignore[no-untyped-call]
-                times.append(time.perf_counter() - start)
-    finally:
-        torch.set_num_threads(num_threads)
-    return min(seconds[False]) / min(seconds[True])
+    """Whether this CPU has instructions for bfloat16 matrix products, which torch uses."""
+    cpu, is_there = torch.cpu, torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    if not (is_there and torch.ops.mkldnn._is_mkldnn_bf16_supported()):
+        return False
+    # On x86 the library also takes processors that only have AVX-512, where bfloat16 is emulated and slow.
+    is_x86 = platform.machine().lower() in ("x86_64", "amd64")
+    return not is_x86 or cpu._is_avx512_bf16_supported() or cpu._is_amx_tile_supported()
 
 
 def log_placement(placement: Placement) -> None:
@@ -159,8 +132,6 @@ def start_processes(placement: Placement) -> tuple[Accelerator, Processes]:
     Raises:
         UserError: if the launch asks for a kind of distributed training that is not supported.
     """
-    if placement.device == "cpu":
-        keep_freed_memory()
     sharding = sharding_of_launch()
     if sharding is not None and placement.precision == "fp16":
         message = "is not supported with accelerate's fsdp_config; use bf16 or fp32"
@@ -191,19 +162,3 @@ def start_processes(placement: Placement) -> tuple[Accelerator, Processes]:
         atexit.register(lambda: dist.destroy_process_group() if dist.is_initialized() else None)
     count = accelerator.num_processes
     return accelerator, Processes(accelerator.process_index, count, sharding if count > 1 else None)
-
-
-_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of glibc's malloc.h
-
-
-def keep_freed_memory() -> None:
-    """Make glibc keep freed memory instead of returning it to the system.
-
-    Each forward and backward pass needs about the same amount again, and the system zeroes every page that it
-    provides. Does nothing without glibc, or if environment variables already configure its allocator.
-    """
-    is_configured = any(name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in os.environ)
-    if platform.libc_ver()[0] == "glibc" and not is_configured:
-        glibc = ctypes.CDLL(None)
-        glibc.mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
-        glibc.mallopt(_M_MMAP_MAX, 0)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import errno
-import mmap
 import os
-import re
 import shutil
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
@@ -57,9 +55,9 @@ def lock(folder: Path, name: str) -> Iterator[None]:
         lock.release()
 
 
-def check_output(option: str, path: Path, *, begins: bytes = b"", overwrite: bool | None = None) -> None:
+def check_output(option: str, path: Path, *, overwrite: bool | None = None) -> None:
     """Raises UserError for a file that :func:`reserved_output` would refuse, before anything heavy starts."""
-    if problem := _problem(Path(os.path.realpath(path)), None, begins, overwrite):
+    if problem := _problem(Path(os.path.realpath(path)), None, overwrite):
         raise UserError(f"{option}={path}: {problem}")
 
 
@@ -69,7 +67,6 @@ def reserved_output(
     path: Path,
     *,
     record: str | None = None,
-    begins: bytes = b"",
     overwrite: bool | None = None,
     resumed: Collection[str] = (),
 ) -> Iterator[Path]:
@@ -83,8 +80,7 @@ def reserved_output(
         option: that names the output, for messages.
         path: of a file, or with `record` of a folder. Nothing is there, or something empty.
         record: a file by which the program knows the folders that it has made; "" = it replaces none.
-        begins: a pattern by which the program knows the files that it has made.
-        overwrite: replaces such a file, or a folder with the record; None = the program has no such option.
+        overwrite: replaces any file, or a folder with the record; None = the program has no such option.
         resumed: names of the files and folders that a failing block leaves to resume from.
 
     Yields:
@@ -116,7 +112,7 @@ def reserved_output(
     with lock(work, name):
         try:
             _clear(replaced, target)
-            if problem := _problem(target, record, begins, overwrite):
+            if problem := _problem(target, record, overwrite):
                 raise UserError(f"{name}: {problem}")
             was_there = target.exists()
             (new_folder if record is None else new).mkdir(parents=True)
@@ -128,7 +124,7 @@ def reserved_output(
             for state in resumed:
                 shutil.rmtree(work / state, ignore_errors=True)
                 (work / state).unlink(missing_ok=True)  # it was a file
-            may_replace = was_there and not _problem(target, record, begins, overwrite)
+            may_replace = was_there and not _problem(target, record, overwrite)
             if may_replace and record:
                 target.rename(replaced)
             destination = next(
@@ -157,25 +153,18 @@ def _names(folder: Path) -> set[str]:
     return set()
 
 
-def _problem(target: Path, record: str | None, begins: bytes, overwrite: bool | None) -> str | None:
+def _problem(target: Path, record: str | None, overwrite: bool | None) -> str | None:
     """The reason why an output cannot be written there, if any."""
     if not target.exists():
         return None
-    if target.is_dir():
-        has_record, is_empty = bool(record) and (target / str(record)).is_file(), not any(target.iterdir())
-    else:
-        has_record, is_empty = target.is_file(), target.is_file() and not target.stat().st_size
-    is_right_kind = target.is_dir() == (record is not None) and not target.is_mount()
-    if not is_right_kind or not (has_record or is_empty):
-        return f"contains something else: choose a new {'file' if record is None else 'folder'}"
-    if is_empty:
-        return None
     if record is None:
-        with target.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            if not re.match(begins, content, re.DOTALL):
-                hint = "; overwrite=true replaces only its own" if overwrite is False else ""
-                return f"already exists, and this program did not make it: choose another{hint}"
-    if overwrite:
+        is_right_kind, is_empty = target.is_file(), target.is_file() and not target.stat().st_size
+    else:
+        is_empty = target.is_dir() and not any(target.iterdir())
+        is_right_kind = is_empty or (bool(record) and (target / record).is_file())
+    if not is_right_kind or target.is_mount():
+        return f"contains something else: choose a new {'file' if record is None else 'folder'}"
+    if is_empty or overwrite:
         return None
     return "already exists: choose another" + ("" if overwrite is None else ", or overwrite=true replaces it")
 

@@ -7,11 +7,8 @@ so, but because this command line or this call does.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path, PureWindowsPath
 from typing import Annotated, Any
 
@@ -21,7 +18,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PositiveInt, 
 from idiomtune.errors import UserError, resume_command
 from idiomtune.io.files import (
     UNREADABLE,
-    cache_folder,
     changed_files,
     fingerprint,
     is_file,
@@ -32,10 +28,7 @@ from idiomtune.io.files import (
     parse_yaml,
     read_text,
     user_path,
-    write_json,
 )
-
-log = logging.getLogger(__name__)
 
 LEARNED = "learned.json"  # of a model that `idiomtune learn` made
 ADAPTER_CONFIG, ADAPTER = "adapter_config.json", "adapter_model.safetensors"
@@ -302,7 +295,7 @@ def refuse_recorded_code(
 
 
 def check_extensions(run: Path, recorded: Sequence[str], named: Sequence[str]) -> None:
-    """Refuse extensions that only a run's record names, unless the run was started here with them.
+    """Refuse extensions that only a run's record names. `__main__`, the user's own cells, is running already.
 
     Args:
         run: its folder.
@@ -312,23 +305,17 @@ def check_extensions(run: Path, recorded: Sequence[str], named: Sequence[str]) -
     Raises:
         UserError: naming them.
     """
-    others = [module for module in recorded if module not in named]
-    started_here: list[str] = []
-    with suppress(OSError, ValueError):
-        started_here = json.loads(_started_with(run).read_text(encoding="utf-8"))["extensions"]
-    if unnamed := [module for module in others if module not in started_here]:
+    if unnamed := [module for module in recorded if module not in (*named, "__main__")]:
         raise UserError(
             f"the run in {run} needs Python code, which is run only if you name it: "
             f"extensions=[{','.join(map(one_line, recorded))}]",
             option="extensions",
             field=list_names(list(map(one_line, unnamed))),
         )
-    if others:
-        log.info("extensions, as this run was started here with: %s", ", ".join(others))
 
 
 def check_resumed(run: Path, recorded: Mapping[str, Any], current: Mapping[str, Any]) -> None:
-    """Refuse dangerous options that only a run's record names, unless the run was started here.
+    """Refuse dangerous options that only a run's record names.
 
     Args:
         recorded: its configuration.
@@ -338,39 +325,20 @@ def check_resumed(run: Path, recorded: Mapping[str, Any], current: Mapping[str, 
         UserError: for modules to import, a model to publish, files that it was not trained on.
     """
     check_extensions(run, recorded.get("extensions") or (), current.get("extensions") or ())
-    if _started_with(run).is_file():
-        return
     hub, model = recorded.get("hub") or {}, recorded.get("model") or {}
     if hub.get("push") and not (current.get("hub") or {}).get("push"):
+        push = f"hub.push={one_line(str(hub['push']))}"
         raise UserError(
-            f"the run in {run} was not started here, and publishes models as "
-            f"{one_line(str(hub.get('repo_id')))}: repeat it, or give hub.push=null",
-            option=f"hub.push={one_line(str(hub['push']))}",
+            f"the run in {run} publishes models as {one_line(str(hub.get('repo_id')))}, which it does only "
+            f"if you say so again: {push}, or hub.push=null",
+            option=push,
         )
-    named = (current.get("model") or {}).get("glossary") or ()
-    texts = [*(model.get("glossary") or ()), model.get("idiom_tokens")]
-    files = [Path(text).expanduser() for text in texts if isinstance(text, str) and text not in named]
-    check_recorded_files([file for file in files if is_file(file)], run)
-
-
-def record_start(run: Path, modules: Iterable[str]) -> None:
-    """Remember in the user's cache that a run was started here, with these modules."""
-    with suppress(OSError):  # resuming the run then needs some options repeated
-        write_json(_started_with(run), {"run": str(run.resolve()), "extensions": list(modules)})
-
-
-def runs_started_here() -> Iterator[Path]:
-    """The folders below the current one in which runs were started, as far as the user's cache knows."""
-    for path in (cache_folder() / "started").glob("*.json"):
-        with suppress(OSError, ValueError, KeyError):
-            run = Path(json.loads(path.read_text(encoding="utf-8"))["run"])
-            if run.is_relative_to(Path.cwd()):
-                yield run
-
-
-def _started_with(run: Path) -> Path:
-    digest = hashlib.sha256(str(run.resolve()).encode()).hexdigest()
-    return cache_folder() / "started" / f"{digest[:16]}.json"
+    of_command = current.get("model") or {}
+    options = [
+        model.get(name) for name in ("glossary", "idiom_tokens") if model.get(name) != of_command.get(name)
+    ]
+    texts = [text for value in options for text in ([value] if isinstance(value, str) else value or ())]
+    check_recorded_files(map(Path.expanduser, map(Path, texts)), run)
 
 
 def check_recorded_files(files: Iterable[Path], run: Path) -> None:

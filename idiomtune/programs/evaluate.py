@@ -44,11 +44,6 @@ from idiomtune.training.objective import module_benchmarks, saved_modules, user_
 log = logging.getLogger(__name__)
 
 _FOLDERS = ("predictions", "plots")  # which are never replaced
-_FILES = {  # and how they begin; the scores of a checkpoint or a run are no scorecard
-    "output": rb'\{\s*"scores"\s*:\s*\{[^{}]*\}\s*,\s*("baseline"\s*:\s*\{\s*\}\s*,\s*)?"meta"\s*:\s*'
-    rb'\{(?!\s*"(step|checkpoint|monitor)")',
-    "per_query": rb'\{"benchmark": "',
-}
 
 
 def evaluate(settings: EvaluateSettings) -> dict[str, float]:
@@ -142,11 +137,10 @@ def _score_touched(
 def _claim(settings: EvaluateSettings, held: contextlib.ExitStack) -> dict[str, Path]:
     """Output → the file or folder to write, which `held` moves to its path at the end."""
     outputs = {}
-    for name in (*_FILES, *_FOLDERS):
+    for name in ("output", "per_query", *_FOLDERS):
         if (output := getattr(settings, name)) is not None:
             path, record = user_path(output, name), "" if name in _FOLDERS else None
-            begins, overwrite = _FILES.get(name, b""), settings.overwrite
-            claim = reserved_output(name, path, record=record, begins=begins, overwrite=overwrite)
+            claim = reserved_output(name, path, record=record, overwrite=settings.overwrite)
             outputs[name] = held.enter_context(claim)
     return outputs
 

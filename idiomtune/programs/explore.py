@@ -40,10 +40,6 @@ Embeddings are cached in the folder of the environment variable IDIOM_CACHE (by 
 under explore/, which may be deleted at any time. Ctrl-C ends the page."""
 
 _FILE = "index.html"  # in a Space
-_BEGINS = (  # a page; a Space's card
-    rb"\s*<!doctype html>.{,9999}content=\"idiomtune explore\">"
-    rb"|---\ntitle: .*\n---\n\nWhat models find for .*Made with idiomtune\."
-)
 
 
 def explore(options: ExploreSettings) -> None:
@@ -57,7 +53,7 @@ def explore(options: ExploreSettings) -> None:
         write_space(options, options.space)
         print(printable(str(options.space / _FILE)))
     elif options.output is not None:
-        with reserved_output("output", options.output, begins=_BEGINS, overwrite=options.overwrite) as file:
+        with reserved_output("output", options.output, overwrite=options.overwrite) as file:
             write_text(file, _page(options)[0])
         print(printable(str(options.output)))
     else:
@@ -91,8 +87,8 @@ def write_space(
         UserError: for everything that the user can fix.
     """
     with (
-        reserved_output("space", folder / _FILE, begins=_BEGINS, overwrite=options.overwrite) as file,
-        reserved_output("space", folder / "README.md", begins=_BEGINS, overwrite=options.overwrite) as card,
+        reserved_output("space", folder / _FILE, overwrite=options.overwrite) as file,
+        reserved_output("space", folder / "README.md", overwrite=options.overwrite) as card,
     ):
         text, title, corpus = _page(options)
         from idiomtune.explorer.server import space_card

@@ -16,7 +16,6 @@ from idiomtune.errors import UserError
 from idiomtune.io.files import printable, write_text
 from idiomtune.io.processes import has_peers, rank_of_launch
 from idiomtune.io.secrets import hide_secrets, refuse_arguments
-from idiomtune.programs.process import Interrupts
 
 if TYPE_CHECKING:
     from idiomtune.training.run_folder import RunFolder
@@ -112,8 +111,7 @@ def run_plain(
         print(help_text)
         return 0
     try:
-        with Interrupts():
-            return program(arguments)
+        return program(arguments)
     except (Exception, KeyboardInterrupt, SystemExit) as error:
         if os.environ.get(TRACEBACKS) == "1" and isinstance(error, Exception):
             raise

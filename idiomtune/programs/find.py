@@ -34,14 +34,13 @@ Texts are a text file (one text per line), or a CSV, TSV, JSONL, Parquet or XLSX
 glossary=english    tables with the columns expression and meaning, or names of ours (of several: a.tsv,b.tsv)
 model=minilm        whose gate computes the usage, from 0 = literal to 1 = idiomatic; a name, folder or Hub id
 output=<file>       write all rows there: .csv, .tsv or .jsonl (the screen has 50); texts are numbered from 1
-overwrite=true      replace a file that this program has written
+overwrite=true      replace the file of output=
 device=auto         auto | cpu | cuda | mps
 trust_remote_code=true   run Python code that comes with a model: read it first
 
 In a pipe or a file all rows are printed as TSV, with the same columns."""
 _NUM_SHOWN = 50
 _COLUMNS = ["expression", "text", "start", "end", "usage", "meaning", "sentence", "file", "line"]
-_BEGINS = rb"(\{\"|)expression(\"|[,\t]text[,\t]start)"
 
 
 def find(options: FindSettings) -> tuple[list[tuple[Any, ...]], list[str]]:
@@ -58,8 +57,8 @@ def find(options: FindSettings) -> tuple[list[tuple[Any, ...]], list[str]]:
 
     log_to_stderr()
     texts = [text for location in options.texts for text in read_texts(location, "texts")]
-    output, begins = options.output, _BEGINS
-    claim = output and reserved_output("output", output, begins=begins, overwrite=options.overwrite)
+    output = options.output
+    claim = output and reserved_output("output", output, overwrite=options.overwrite)
     with claim or nullcontext() as file:
         encoder = Encoder(
             options.model,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from idiomtune.errors import UserError
 from idiomtune.io.files import printable, user_path, write_json
-from idiomtune.io.outputs import reserved_output
+from idiomtune.io.outputs import check_output, reserved_output
 from idiomtune.programs.failures import MISTAKE, names_and_options, run_plain, split_names
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ margin=[<score>:]<margin>         it is worse than before by at most this, in it
 cluster_margin=[<score>:]<margin> the same for each idiom, compound, expression or group separately
 
 against=<run>       what to compare with; baseline: the run's own model before training
-output=<file.json>  also write the table there, in place of that of an earlier check
+output=<file.json>  also write the table there
+overwrite=true      replace the file of output=
 extensions=<module>[,<module>…]  your own modules with benchmarks of these runs
 
 Exit status: 0 it passes; 1 a check fails; 3 a check cannot tell: the margin is within the 95%
@@ -38,7 +39,6 @@ wrong, or the program failed."""
 
 _CHECKS = ("floor", "margin", "cluster_margin")
 _BASELINE = "baseline"
-_BEGINS = rb'\{\s*"verdict": "[a-z ]+",\s*"status": \d'  # the table of an earlier check
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,7 @@ class GateArguments:
     untrained: bool
     limits: Mapping[str, Mapping[str, float]]
     output: Path | None
+    overwrite: bool
     extensions: list[str]
 
 
@@ -63,7 +64,9 @@ def parse(arguments: Sequence[str]) -> GateArguments:
     Raises:
         UserError: for an unknown option or value, or if no run or no check is given.
     """
-    folders, values_of = names_and_options(arguments, (*_CHECKS, "against", "output", "extensions"))
+    folders, values_of = names_and_options(
+        arguments, (*_CHECKS, "against", "output", "overwrite", "extensions")
+    )
     limits: dict[str, dict[str, float]] = {kind: {} for kind in _CHECKS}
     for kind in _CHECKS:
         for value in values_of.get(kind, ()):
@@ -72,6 +75,8 @@ def parse(arguments: Sequence[str]) -> GateArguments:
                 raise UserError(f"{kind}={value}: {key or kind} is given twice")
             limits[kind][key] = limit
     against = values_of.get("against", [])
+    if (overwrite := values_of.get("overwrite", ["false"])[-1]) not in ("true", "false"):
+        raise UserError(f"overwrite={overwrite}: must be true or false")
     if not folders:
         raise UserError("give the run to check (see --help)")
     if not any(limits.values()):
@@ -86,6 +91,7 @@ def parse(arguments: Sequence[str]) -> GateArguments:
         untrained=_BASELINE in against,
         limits=limits,
         output=user_path(values_of["output"][-1], "output") if "output" in values_of else None,
+        overwrite=overwrite == "true",
         extensions=split_names(values_of.get("extensions", [""])[-1]),
     )
 
@@ -113,6 +119,8 @@ def gate(arguments: GateArguments) -> Verdict:
     Raises:
         UserError: if a run or score does not exist, or the file cannot be written.
     """
+    if arguments.output is not None:
+        check_output("output", arguments.output, overwrite=arguments.overwrite)
     # Pandas takes a second: not for --help and typos.
     from idiomtune.declarations.registry import load_extensions
     from idiomtune.reports import checks as checking
@@ -149,7 +157,7 @@ def gate(arguments: GateArguments) -> Verdict:
             "checks": [asdict(check) | {"score": check.key} for check in checks],
             "notes": notes,
         }
-        with reserved_output("output", arguments.output, begins=_BEGINS, overwrite=True) as file:
+        with reserved_output("output", arguments.output, overwrite=arguments.overwrite) as file:
             write_json(file, content)
     return verdict
 

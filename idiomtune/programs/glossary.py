@@ -33,7 +33,6 @@ from idiomtune.io.outputs import reserved_output
 
 log = logging.getLogger(__name__)
 
-_BEGINS = rb"expression([,\t])meaning\1sense\1part_of_speech\1forms\1|PAR1.*part_of_speech"  # or Parquet
 _SQUARE = re.compile(r"\[[^][]*\]")
 
 
@@ -47,7 +46,7 @@ def glossary(options: GlossarySettings) -> Path:
         UserError: for everything that the user can fix.
     """
     output = user_path(options.output, "output")
-    with reserved_output("output", output, begins=_BEGINS, overwrite=options.overwrite) as file:
+    with reserved_output("output", output, overwrite=options.overwrite) as file:
         senses = _usable(options)
         forms = {name: entries[0].forms for name, entries in senses.items()}
         counts = None if options.texts is None else _occurrences(options.texts, senses, forms)

@@ -22,18 +22,15 @@ are averaged within each seed. A JSON file that idiomtune evaluate wrote (output
 output=<folder>     where report.html and table.md, .csv, .tex go; by default the run's own folder; for
                     several runs report/ beside the first, or in the first folder of runs
 against=<folder>    compare every other group with this run's group, query by query; by default with the first
+overwrite=true      replace the files in output=; those in the default folder are always replaced
 group=seeds|none    none: each run separately
 scores=main|all     all: print every score, not only the papers' tables (files always have all)
 extensions=<module>[,<module>…]  your own modules with benchmarks of these runs"""
 
-_OPTIONS = ("output", "against", "group", "scores", "extensions")
+_OPTIONS = ("output", "overwrite", "against", "group", "scores", "extensions")
 _FILES = ("report.html", "table.md", "table.csv", "table.tex")
-_BEGINS = (  # how they begin
-    rb"\s*<!doctype html>.{,9999}(content=\"idiomtune report\">|\n  --idiomatic: )"
-    rb"|# Report\n\nMeans over seeds |group,runs,score,mean,"
-    rb"|% \\usepackage\{booktabs\} in the preamble; mean "
-)
-_VALUES = {"group": ("seeds", "none"), "scores": ("main", "all")}  # the first is the default
+# The first is the default.
+_VALUES = {"group": ("seeds", "none"), "scores": ("main", "all"), "overwrite": ("false", "true")}
 
 
 @dataclass(frozen=True)
@@ -78,8 +75,9 @@ def report(arguments: ReportArguments) -> Path:
         UserError: if there is nothing to report, or the files cannot be written.
     """
     output = arguments.path("output")
+    overwrite = output is None or arguments.options.get("overwrite") == "true"
     for file in [output / name for name in _FILES] if output else ():
-        check_output("output", file, begins=_BEGINS, overwrite=True)
+        check_output("output", file, overwrite=overwrite)
     # Pandas and matplotlib take seconds: not for --help and typos.
     from idiomtune.declarations.registry import load_extensions
     from idiomtune.reports import compare, frames, page, runs, score_tables, tables
@@ -121,7 +119,7 @@ def report(arguments: ReportArguments) -> Path:
         score_tables.as_csv(groups, compared),
         tables.latex_document(papers, all_notes),
     )
-    _write(folder, dict(zip(_FILES, contents, strict=True)))
+    _write(folder, dict(zip(_FILES, contents, strict=True)), overwrite=overwrite)
     return folder
 
 
@@ -138,14 +136,14 @@ def _default_output(paths: Sequence[Path], named: Path) -> Path:
     return (named.parent if named in paths else named) / "report"
 
 
-def _write(folder: Path, contents: Mapping[str, str]) -> None:
-    """Write files, all of which are claimed first; those of an earlier report are replaced.
+def _write(folder: Path, contents: Mapping[str, str], *, overwrite: bool) -> None:
+    """Write files, all of which are claimed first.
 
     Raises:
         UserError: if another file is in the way, or they cannot be written.
     """
     with ExitStack() as held:
-        claims = [reserved_output("output", folder / n, begins=_BEGINS, overwrite=True) for n in contents]
+        claims = [reserved_output("output", folder / n, overwrite=overwrite) for n in contents]
         files = [held.enter_context(claim) for claim in claims]
         for file, text in zip(files, contents.values(), strict=True):
             write_text(file, text)

@@ -52,7 +52,6 @@ from idiomtune.io.secrets import hide_secrets, refuse_values
 from idiomtune.io.terminal import log_to_stderr
 from idiomtune.programs.call import call_of, new_sweep_folder, remove_unused_folder
 from idiomtune.programs.failures import TRACEBACKS, RunState, current_run, print_error, report_error
-from idiomtune.programs.process import Interrupts
 from idiomtune.training.resume import find_run
 from idiomtune.training.sweeper import register
 from idiomtune.version import __version__
@@ -262,8 +261,7 @@ def _main(name: str, config_name: str, words: list[str]) -> None:
             words += [] if folder else [f"hydra.sweep.dir={quote_value(str(grid))}"]
         sys.argv[1:] = words
         try:
-            with Interrupts():
-                hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(run)()
+            hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(run)()
         finally:
             if grid is not None and grid.is_dir():
                 _show_sweep(grid)

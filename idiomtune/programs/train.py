@@ -16,7 +16,6 @@ from idiomtune.encoder.glossary import named_glossary
 from idiomtune.encoder.glossary_record import describe_glossary, glossary_files
 from idiomtune.hub.push import check_can_push, push_or_warn
 from idiomtune.io.files import fingerprints
-from idiomtune.io.records import record_start
 from idiomtune.programs.call import Call
 from idiomtune.programs.check import memory_advice, prepare
 from idiomtune.programs.outcome import (
@@ -168,8 +167,6 @@ def _opened_run(context: TrainContext, call: Call) -> Iterator[Path | None]:
             check_can_push(settings, None if glossary is None else glossary.describe())
             placed = {name: getattr(context.placement, name) for name in ("device", "precision", "reason")}
             checkpoint = start_or_resume(run, settings.record, call.experiment, resume=resume, **placed)
-            if checkpoint is None:
-                record_start(run.path, settings.extensions)
             return run.path, checkpoint, dict(run.record)
 
         run.path, checkpoint, run.record = processes.from_main(start)

@@ -8,6 +8,7 @@ from functools import cache as cache_call
 from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
+import torch
 from torch import nn
 
 from idiomtune.benchmarks import Benchmark
@@ -40,6 +41,7 @@ def build_objective(settings: TrainSettings, folder: Path | None = None) -> Obje
         UserError: if the data is wrong, or negatives are to be mined for data that are not pairs.
     """
     settings = _with_objective_tokens(with_negatives(settings, folder))
+    torch.manual_seed(settings.seed)  # of the first weights of modules that the objective trains
     objective: Objective = build_declared(settings, settings.objective)
     return objective
 

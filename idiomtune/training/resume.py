@@ -11,7 +11,7 @@ from idiomtune.config.compose import unquote
 from idiomtune.declarations.registry import is_data_path
 from idiomtune.errors import UserError
 from idiomtune.io.files import fingerprint, is_file, user_path
-from idiomtune.io.records import check_resumed, readable_record, refuse_recorded_code, runs_started_here
+from idiomtune.io.records import check_resumed, readable_record, refuse_recorded_code
 from idiomtune.io.runs import CHECKSUMS, RECORD, checkpoints, read_config, read_run_json, verify
 from idiomtune.training.checkpoint import TrainerState, drop_after, latest_checkpoint, read_state, recover
 from idiomtune.training.run_folder import RunFolder, is_unfinished
@@ -80,9 +80,9 @@ def newest_unfinished(experiment: str) -> Path | None:
     """The run under `checkpoints/` that was written to last, of those of an experiment.
 
     Args:
-        experiment: `*` for any, also in another folder below the current one, where `run_dir=` put it.
+        experiment: `*` for any.
     """
-    runs = [*Path("checkpoints").glob(f"{experiment}/*"), *(runs_started_here() if experiment == "*" else ())]
+    runs = Path("checkpoints").glob(f"{experiment}/*")
     unfinished = [run for run in runs if _is_resumable(run) and is_unfinished(run)]
 
     def last_written(run: Path) -> float:

@@ -24,7 +24,6 @@ from idiomtune.io.tables import read_checked_table, read_rows
 
 log = logging.getLogger(__name__)
 
-_BEGINS = rb"expression\tmeaning\tkeep"
 _LABELS = {
     **dict.fromkeys(("i", "idiomatic", "figurative", "1", "true", "yes"), "idiomatic"),
     **dict.fromkeys(("l", "literal", "0", "false", "no"), "literal"),
@@ -83,7 +82,7 @@ def select_expressions(settings: SelectSettings) -> list[str]:
         raise UserError(f"{problem}{low:g} to {high:g}% are idiomatic", option="from", file=settings.source)
     log.info("%d of %d expressions, from %d labelled sentences", len(rows), len(counts), num_all)
     output = settings.output
-    with reserved_output("output", output, begins=_BEGINS, overwrite=settings.overwrite) as file:
+    with reserved_output("output", output, overwrite=settings.overwrite) as file:
         file.write_text(
             "expression\tmeaning\tkeep\tuses\tidiomatic_percent\n" + "".join(sorted(rows)), "utf-8"
         )

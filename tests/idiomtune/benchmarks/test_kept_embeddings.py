@@ -1,7 +1,6 @@
 """Embeddings that an earlier run kept: the same scores without a pass, and never those of anything else."""
 
 import os
-import platform
 from pathlib import Path
 from typing import Any
 
@@ -81,18 +80,6 @@ def test_where_nothing_can_be_kept_they_are_computed(
     monkeypatch.setenv("IDIOM_CACHE", str(tmp_path / "file"))
     assert Kept(tiny_path).run().scores == first.scores
     assert sum(str(tmp_path / "file") in line for line in caplog.messages) == 1
-
-
-def test_two_processors_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By their names, where several machines share a cache; elsewhere than on Linux by what Python knows."""
-    for name in ("One", "Two", platform.machine()):
-        described = tmp_path / name
-        if name != platform.machine():
-            described.write_text(f"model name\t: {name}\nmodel name\t: {name}\n")
-        monkeypatch.setattr(kept_embeddings, "_CPUINFO", described)
-        kept_embeddings._processor.cache_clear()
-        assert kept_embeddings._processor().startswith(name)
-    kept_embeddings._processor.cache_clear()
 
 
 def test_whatever_decides_them_decides_their_file(tiny: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,13 +1,12 @@
 """Device and precision: what `auto` becomes on each kind of machine, and what is refused."""
 
 import os
-from unittest.mock import Mock, call
 
 import pytest
 import torch
 
 from idiomtune.encoder import device as device_module
-from idiomtune.encoder.device import choose_device, keep_freed_memory, log_placement, times_as_fast_in_bf16
+from idiomtune.encoder.device import choose_device, has_bf16_instructions, log_placement
 from tests.programs import refused
 
 
@@ -45,23 +44,39 @@ def test_what_a_choice_becomes(
     assert all(name in placement.reason for name in (placement.device, placement.precision))
 
 
-@pytest.mark.parametrize(
-    ("has_bf16", "times", "has_peers", "precision"),
-    [
-        *((True, 2.0, False, "bf16"), (True, 1.1, False, "fp32"), (False, 2.0, False, "fp32")),
-        (True, 1.1, True, "bf16"),  # not measured: each process would for itself
-    ],
-)
-def test_a_cpu_takes_the_faster(
-    monkeypatch: pytest.MonkeyPatch, has_bf16: bool, times: float, has_peers: bool, precision: str
-) -> None:
+@pytest.mark.parametrize("has_bf16", [True, False])
+def test_a_cpu_takes_bf16_if_it_has_instructions(monkeypatch: pytest.MonkeyPatch, *, has_bf16: bool) -> None:
     monkeypatch.setattr(device_module, "has_bf16_instructions", lambda: has_bf16)
-    monkeypatch.setattr(device_module, "times_as_fast_in_bf16", lambda: times)
-    monkeypatch.setattr(device_module, "has_peers", lambda: has_peers)
-    assert choose_device("cpu", "auto").precision == precision
+    assert choose_device("cpu", "auto").precision == ("bf16" if has_bf16 else "fp32")
     assert choose_device("cpu", "fp32").precision == "fp32"
     for before in ("bf16", "fp32"):  # of the run that is resumed: kept, if this processor can
         assert choose_device("cpu", "auto", before).precision == (before if has_bf16 else "fp32")
+
+
+@pytest.mark.parametrize(
+    ("machine_name", "library", "instructions", "amx", "expected"),
+    [
+        *(("x86_64", True, True, False, True), ("AMD64", True, False, True, True)),
+        ("x86_64", True, False, False, False),  # AVX-512 alone emulates it
+        ("x86_64", False, True, True, False),  # kept from it by the user, say
+        *(("aarch64", True, False, False, True), ("aarch64", False, False, False, False)),
+    ],
+)
+def test_which_processors_have_bf16(
+    monkeypatch: pytest.MonkeyPatch,
+    machine_name: str,
+    *,
+    library: bool,
+    instructions: bool,
+    amx: bool,
+    expected: bool,
+) -> None:
+    monkeypatch.setattr("platform.machine", lambda: machine_name)
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: library)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: instructions)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
+    assert has_bf16_instructions() == expected
 
 
 def test_threads_and_a_busy_machine_are_told(
@@ -76,14 +91,6 @@ def test_threads_and_a_busy_machine_are_told(
     assert f"{torch.get_num_threads()} thread" in quiet
     assert "1.9" not in quiet
     assert "3.5" in busy
-
-
-def test_measuring_a_layer_changes_nothing() -> None:
-    before = torch.get_rng_state(), torch.get_num_threads()
-    times_as_fast_in_bf16.cache_clear()
-    assert times_as_fast_in_bf16() > 0
-    assert torch.equal(torch.get_rng_state(), before[0])
-    assert torch.get_num_threads() == before[1]
 
 
 @pytest.mark.parametrize("has_bf16", [True, False])
@@ -101,20 +108,3 @@ def test_bf16_without_instructions_for_it_is_warned_of(
     for precision, dtype in (("bf16", torch.bfloat16), ("fp32", torch.float32)):
         with choose_device("cpu", precision).autocast():
             assert (torch.ones(1, 1) @ torch.ones(1, 1)).dtype == dtype
-
-
-def test_freed_memory_is_kept_unless_the_user_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
-    """M_TRIM_THRESHOLD and M_MMAP_MAX by the numbers of glibc's malloc.h."""
-    glibc = Mock()
-    monkeypatch.setattr("ctypes.CDLL", glibc)
-    for name in [name for name in os.environ if name.startswith(("MALLOC_", "GLIBC_TUNABLES"))]:
-        monkeypatch.delenv(name)
-    keep_freed_memory()
-    assert glibc(None).mallopt.mock_calls == [call(-1, 2**31 - 1), call(-4, 0)]
-    for name in ("MALLOC_ARENA_MAX", "GLIBC_TUNABLES"):
-        with monkeypatch.context() as chosen:
-            chosen.setenv(name, "8")
-            keep_freed_memory()
-    monkeypatch.setattr("platform.libc_ver", lambda: ("", ""))
-    keep_freed_memory()
-    assert len(glibc(None).mallopt.mock_calls) == 2

@@ -281,13 +281,12 @@ def test_another_command_does_not_resume_it(into_tokens: Learn, monkeypatch: pyt
 
 
 def test_precision_is_chosen_once_and_recorded(into_weights: Learn, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A resumed start keeps it, whatever the processor's instructions are measured to be worth then."""
-    monkeypatch.setattr(device, "has_bf16_instructions", lambda: True)
-    monkeypatch.setattr(device, "times_as_fast_in_bf16", lambda: 1.0)
+    """A resumed start keeps it, whatever instructions the processor has then."""
+    monkeypatch.setattr(device, "has_bf16_instructions", lambda: False)
     options = {"epochs": 2, "precision": "auto"}
     with ended(1):
         into_weights("mine", **options)
-    monkeypatch.setattr(device, "times_as_fast_in_bf16", lambda: 3.0)
+    monkeypatch.setattr(device, "has_bf16_instructions", lambda: True)
     assert record(into_weights("mine", **options))["precision"] == "fp32"
     assert record(into_weights("other", **options))["precision"] == "bf16"
 

@@ -1,8 +1,9 @@
-"""`overwrite=true` replaces what the same program has made, and nothing else: of files and folders."""
+"""`overwrite=true` replaces the file that is named; without it, and of folders, nothing is replaced."""
 
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,9 @@ from tests.planted_runs import plant
 from tests.programs import refused, run
 from tests.tiny_runs import KEY
 
-QUICK: dict[str, Any] = {"data": "sample", "overwrite": True, "benchmark.idiolink.bm25_modes": []}
+QUICK: dict[str, Any] = {"data": "sample", "benchmark.idiolink.bm25_modes": []}
 QUICK |= {"benchmark.idiolink.query_modes": ["sentence"]}
-EXTRACT: dict[str, Any] = {"path": "words.jsonl", "overwrite": True}
-Make = Callable[[Path, Path, Path], object]
+Make = Callable[..., object]
 
 
 @pytest.fixture(scope="module")
@@ -33,18 +33,22 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-# Names of files → what writes them in a folder, of a model or a run, over its own.
+# Names of files → what writes them in a folder, of a model or a run, with these options.
 MAKERS: dict[str, Make] = {
-    "output.json": lambda f, m, _: it.evaluate(m, "idiolink", output=f / "output.json", **QUICK),
-    "queries.jsonl": lambda f, m, _: it.evaluate(m, "idiolink", per_query=f / "queries.jsonl", **QUICK),
-    "page.html": lambda f, m, _: it.explore(m, corpus="sample", output=f / "page.html", overwrite=True),
-    "index.html README.md": lambda f, m, _: explore(
-        parse([f"{m}", "corpus=sample", f"space={f}", "overwrite=true"])
+    "output.json": lambda f, m, _, **o: it.evaluate(m, "idiolink", output=f / "output.json", **QUICK, **o),
+    "queries.jsonl": lambda f, m, _, **o: it.evaluate(
+        m, "idiolink", per_query=f / "queries.jsonl", **QUICK, **o
     ),
-    "idioms.tsv": lambda f, *_: it.glossary("wiktionary", f / "idioms.tsv", **EXTRACT),
-    "idioms.parquet": lambda f, *_: it.glossary("wiktionary", f / "idioms.parquet", **EXTRACT),
-    "verdict.json": lambda f, _, run: it.gate(run, floor=f"{KEY}:0.1", output=f / "verdict.json"),
-    "report.html table.md table.csv table.tex": lambda f, _, run: it.report(run, output=f),
+    "page.html": lambda f, m, _, **o: it.explore(m, corpus="sample", output=f / "page.html", **o),
+    "index.html README.md": lambda f, m, _, **o: explore(
+        parse([f"{m}", "corpus=sample", f"space={f}", *(f"{name}=true" for name in o)])
+    ),
+    "idioms.tsv": lambda f, *_, **o: it.glossary("wiktionary", f / "idioms.tsv", path="words.jsonl", **o),
+    "idioms.parquet": lambda f, *_, **o: it.glossary(
+        "wiktionary", f / "idioms.parquet", path="words.jsonl", **o
+    ),
+    "verdict.json": lambda f, _, run, **o: it.gate(run, floor=f"{KEY}:0.1", output=f / "verdict.json", **o),
+    "report.html table.md table.csv table.tex": lambda f, _, run, **o: it.report(run, output=f, **o),
 }
 
 
@@ -70,40 +74,44 @@ def test_a_file_in_the_way_is_told_before_anything_is_imported(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("names", MAKERS)
-def test_a_file_of_its_own_alone_is_replaced(
+def test_a_file_in_the_way_is_replaced_only_if_the_user_says_so(
     names: str, in_folder: Path, tiny_path: Path, planted: Path
 ) -> None:
-    write_extract(Path(EXTRACT["path"]))
-    folder, precious = in_folder / "out", in_folder / "precious"
+    write_extract(Path("words.jsonl"))
+    folder = in_folder / "out"
+
+    def make(**options: bool) -> object:
+        return MAKERS[names](folder, tiny_path, planted, **options)
+
     folder.mkdir()
-
-    def make() -> object:
-        return MAKERS[names](folder, tiny_path, planted)
-
     make()
     made = {name: (folder / name).read_bytes() for name in names.split()}
-    make()
-    theirs = {
-        "something": b"\x08\0\0\0{}",
-        "weights": (tiny_path / "model.safetensors").read_bytes(),
-        "a run's scores": (planted / "scores.json").read_bytes(),
-        "lines": b'{"id": 1, "benchmark": "idiolink"}\n',
-        "a page": b"<!doctype html><title>mine</title>",
-        "a glossary": b"expression\tmeaning\nspill the beans\ttell\n",
-    }
-    for name, ours in made.items():
-        assert (folder / name).exists()
-        for what, content in {**theirs, "nearly": b" " + ours[:3]}.items():
-            for is_link in (False, True):
-                (folder / name).unlink()
-                if is_link:
-                    (folder / name).symlink_to(precious)
-                (folder / name).write_bytes(content)
-                refused(make, name)
-                assert (folder / name).read_bytes() == content, what
+    for name in made:
         (folder / name).unlink()
-        (folder / name).write_bytes(ours)
+    for name, ours in made.items():
+        for content in (ours, b"mine"):  # an earlier output of the program, too
+            (folder / name).write_bytes(content)
+            refused(make, name, "overwrite=true")
+            assert (folder / name).read_bytes() == content
+        (folder / name).unlink()
+        (folder / name).mkdir()
+        refused(lambda: make(overwrite=True), name)
+        (folder / name).rmdir()
+    for name in made:
+        (folder / name).write_bytes(b"mine")
+    make(overwrite=True)
+    assert all((folder / name).read_bytes() != b"mine" for name in made)
     assert not [*folder.glob(".*")]
+
+
+def test_a_report_replaces_its_files_in_its_own_place(planted: Path, tmp_path: Path) -> None:
+    run_ = Path(shutil.copytree(planted, tmp_path / "run"))
+    for _ in range(2):
+        it.report(run_)
+    it.report(run_, output=tmp_path / "else")
+    refused(lambda: it.report(run_, output=tmp_path / "else"), "overwrite=true")
+    refused(lambda: it.report(run_, overwrite="yes"), "overwrite=yes")
+    refused(lambda: it.gate(run_, floor=f"{KEY}:0.1", overwrite="yes"), "overwrite=yes")
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from idiomtune.encoder.glossary import GLOSSARIES
 from idiomtune.errors import Interrupted, UserError
 from idiomtune.hub.model_card import ask_for_licence, common_licence, sources_of
 from idiomtune.io.files import fingerprint, write_json
-from idiomtune.io.records import record_start
 from idiomtune.io.runs import checkpoints, read_config, verify
 from idiomtune.training.checkpoint import TrainerState, new_checkpoint
 from idiomtune.training.resume import (
@@ -247,14 +246,13 @@ def test_resumed_with_no_steps_left_it_is_scored(
     assert KEY in card["scores"]
 
 
-def test_a_run_keeps_the_precision_that_was_measured_at_its_start(
+def test_a_run_keeps_the_precision_of_its_start(
     tmp_path: Path, options: list[str], monkeypatch: Patch
 ) -> None:
-    """By `precision=auto`, whatever a layer takes when it goes on; also where `run.json` is lost."""
-    monkeypatch.setattr("idiomtune.encoder.device.has_bf16_instructions", lambda: True)
-    monkeypatch.setattr("idiomtune.encoder.device.times_as_fast_in_bf16", lambda: 1.0)
+    """By `precision=auto`, whatever instructions the processor has then; also where `run.json` is lost."""
+    monkeypatch.setattr("idiomtune.encoder.device.has_bf16_instructions", lambda: False)
     train(tmp_path, [*options, NO_CHECKS, "precision=auto", "trainer.max_steps=1"])
-    monkeypatch.setattr("idiomtune.encoder.device.times_as_fast_in_bf16", lambda: 2.0)
+    monkeypatch.setattr("idiomtune.encoder.device.has_bf16_instructions", lambda: True)
     for num_steps in (2, 3):
         resume(tmp_path, f"trainer.max_steps={num_steps}")
         record = json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))
@@ -418,9 +416,7 @@ def test_which_run_is_resumed(tmp_path: Path, monkeypatch: Patch) -> None:
 
 
 def test_the_newest_unfinished_run_by_what_it_wrote_last(tmp_path: Path, monkeypatch: Patch) -> None:
-    """For `it.resume()` also below the current folder, wherever `run_dir=` put it."""
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.chdir(tmp_path)
     assert newest_unfinished("mine") is None
     first, second = Path("checkpoints/mine/first"), Path("checkpoints/mine/second")
     os.utime(save(first, 2), (300, 300))
@@ -432,10 +428,8 @@ def test_the_newest_unfinished_run_by_what_it_wrote_last(tmp_path: Path, monkeyp
     start(second, "running", 350)
     assert newest_unfinished("mine") == second
     assert newest_unfinished("*") == Path("checkpoints/other/run")
-    below, elsewhere = start(tmp_path / "here/run", "running", 600), start(tmp_path / "it", "running", 900)
-    for run in (below, elsewhere):
-        record_start(run, [])
-    assert newest_unfinished("*") == below
+    start(Path("elsewhere"), "running", 900)
+    assert newest_unfinished("*") == Path("checkpoints/other/run")
     assert newest_unfinished("x") is None
 
 
