@@ -734,7 +734,7 @@ def _option_words(options: Mapping[str, Any], numbers: Sequence[str] = ()) -> It
     for name, value in options.items():
         parts = [part for part in (value if isinstance(value, list | tuple) else [value]) if part is not None]
         are_numbers = name in numbers and all(isinstance(part, Real) for part in parts)
-        are_plain = are_numbers or isinstance(value, bool)
+        are_plain = are_numbers or (name == "overwrite" and isinstance(value, bool))
         texts = [str(part).lower() if are_plain else path_text(part, name) for part in parts]
         if name in (*numbers, "against"):
             yield from (f"{name}={text}" for text in texts)

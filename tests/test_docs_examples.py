@@ -68,7 +68,7 @@ def test_a_users_own_package(package: Path, tiny_path: Path) -> None:
     assert "rewording/val/accuracy" in (package / "run" / "best" / "README.md").read_text(encoding="utf-8")
     assert "rewording" in (package / "run" / "report.html").read_text(encoding="utf-8")
     python(package, "train", "resume=run", status=2)  # its record alone imports nothing
-    python(package, "train", "resume=run", PACKAGE[4])
+    python(package, "train", "resume=run", PACKAGE[5])
     python(package, "idiomtune", "report", "run", "extensions=my_idioms.rewording", "output=own")
     assert "Rewording, val" in (package / "own" / "table.md").read_text(encoding="utf-8")
     assert "rewording/val/accuracy" in (package / "own" / "table.csv").read_text(encoding="utf-8")

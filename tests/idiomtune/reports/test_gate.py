@@ -58,7 +58,7 @@ def plant_sts(folder: Path, spearman: float, *, before: float | None = None, **o
 
 def gated(tmp_path: Path, *arguments: object) -> tuple[int, list[dict[str, Any]]]:
     file = tmp_path / "gate.json"
-    status = main([*map(str, arguments), f"output={file}"])
+    status = main([*map(str, arguments), f"output={file}", "overwrite=true"])
     content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     assert content["status"] == status
     return status, content["checks"]
