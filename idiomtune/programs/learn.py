@@ -76,6 +76,7 @@ _DEFAULTS = {
     "tokens": {"sentences": 16, "steps": 30, "learning_rate": 0.01},
     "weights": {"sentences": 64, "learning_rate": 4e-4},
 }
+_MIN_NEUTRAL = 200  # texts without an expression that are trained on with fewer sentences
 _HELD_OUT = 200  # texts without an expression that are not trained on, to measure how far others move
 _COMMON = 0.02  # share of ordinary sentences that have a word, or some, which are then no expression
 _NUM_SHOWN = 10  # expressions in the table at the end
@@ -206,7 +207,8 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
         share = settings.literal if settings.literal is not None else _LITERAL * in_place
         literal = {name: 0.0 if name in glossary.never_literal else share for name in glossary.senses}
         requests = unmarked_requests(carriers)
-        neutral, unseen = _others(corpus, ordinary, meanings, len(carriers)) if is_whole else ([], [])
+        num_neutral = max(len(carriers), _MIN_NEUTRAL) if is_whole else 0
+        neutral, unseen = _others(corpus, ordinary, meanings, num_neutral) if is_whole else ([], [])
         with torch.no_grad(), placement.autocast():
             goals = targets(encoder, carriers, meanings, literal)
             benchmark = GoalBenchmark(requests, goals)

@@ -489,6 +489,7 @@ def test_a_text_goes_through_the_model_once_an_epoch(
 
     monkeypatch.setattr(Encoder, "embed", counted)
     monkeypatch.setattr(recipe, "_BATCH_SIZE", 3)
+    monkeypatch.setattr(recipe, "_MIN_NEUTRAL", len(WITHOUT))
     into_weights("mine", epochs=2)
     assert sorted(Counter(seen).values()) == [2] * len([*WITH, *WITHOUT])
 
@@ -525,7 +526,7 @@ def test_other_texts_stay_by_the_projects_sentences_where_the_corpus_has_none(
     drifts = [
         (1 - torch.cosine_similarity(before, loaded(f).encode(WITHOUT))).mean() for f in (filled, alone)
     ]
-    assert drifts[1] > 1.2 * drifts[0]
+    assert drifts[1] > 2 * drifts[0]
     assert 0.5 < record(filled)["unchanged"] < 1
 
 
