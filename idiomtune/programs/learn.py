@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 import torch
@@ -70,11 +70,13 @@ log = logging.getLogger(__name__)
 _LITERAL = 0.3  # unless a gate, or a model trained with meanings after expressions, tells literal uses apart
 _PART = 128  # texts of a micro-step into tokens, whose steps are of all texts
 _BATCH_SIZE = 64  # embeddings of a step into weights
-_SCORE_EVERY: dict[str, Literal["epoch"] | int] = {"tokens": 10, "weights": "epoch"}
+_SCORE_EVERY = 10  # steps, or an epoch if that is longer
+_EPOCHS, _MIN_STEPS = 4, 100  # into weights: from few sentences more epochs, until there are these steps
 _DEFAULTS = {
     "tokens": {"sentences": 16, "steps": 30, "learning_rate": 0.01},
-    "weights": {"sentences": 64, "epochs": 4, "learning_rate": 4e-4},
+    "weights": {"sentences": 64, "learning_rate": 4e-4},
 }
+_MIN_NEUTRAL = 200  # texts without an expression that are trained on with fewer sentences
 _HELD_OUT = 200  # texts without an expression that are not trained on, to measure how far others move
 _COMMON = 0.02  # share of ordinary sentences that have a word, or some, which are then no expression
 _NUM_SHOWN = 10  # expressions in the table at the end
@@ -205,7 +207,8 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
         share = settings.literal if settings.literal is not None else _LITERAL * in_place
         literal = {name: 0.0 if name in glossary.never_literal else share for name in glossary.senses}
         requests = unmarked_requests(carriers)
-        neutral, unseen = _others(corpus, ordinary, meanings, len(carriers)) if is_whole else ([], [])
+        num_neutral = max(len(carriers), _MIN_NEUTRAL) if is_whole else 0
+        neutral, unseen = _others(corpus, ordinary, meanings, num_neutral) if is_whole else ([], [])
         with torch.no_grad(), placement.autocast():
             goals = targets(encoder, carriers, meanings, literal)
             benchmark = GoalBenchmark(requests, goals)
@@ -468,7 +471,7 @@ def _train(
         objective,
         Suite([benchmark], processes),
         seed=0,
-        score_every=_SCORE_EVERY[settings.into],
+        score_every=max(_SCORE_EVERY, len(objective.epoch_steps(0, trainer.accumulation))),
         dropout=False,
         checkpoint=checkpoint,
     )
@@ -485,7 +488,8 @@ def _trainer(settings: LearnSettings, requests: Sequence[Request]) -> TrainerSet
         recipe |= {"schedule": "cosine", "warmup_ratio": 0.0, "clip_norm": None}
     else:
         num_steps = min(-(-len(requests) // _BATCH_SIZE), num_texts)
-        recipe |= {"max_epochs": settings.epochs, "batch_size": -(-num_texts // num_steps)}
+        epochs = settings.epochs or max(_EPOCHS, -(-_MIN_STEPS // num_steps))
+        recipe |= {"max_epochs": epochs, "batch_size": -(-num_texts // num_steps)}
     recipe |= {"monitor": ["learned/cosine"], "patience": None, "keep_checkpoints": 1, "invariants": False}
     defaults = yaml.safe_load((CONF / "trainer" / "default.yaml").read_text(encoding="utf-8"))
     return TrainerSettings.model_validate(defaults | recipe)
