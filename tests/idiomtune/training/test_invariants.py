@@ -22,6 +22,7 @@ from idiomtune.objectives.contrastive import ContrastiveObjective
 from idiomtune.requests import Request
 from idiomtune.training import step
 from idiomtune.training.invariants import check_labels, check_plan, plan_digest
+from idiomtune.training.optimizer import restore_optimizer
 from tests.tiny_families import FAMILIES, tiny_checkpoint
 from tests.tiny_runs import NO_CHECKS, WholeRun, at_loss, composed, metrics, resume, terminate, train
 
@@ -94,7 +95,7 @@ def test_an_epochs_plan_has_each_anchor_once_in_all_processes() -> None:
     plan, other, twice = [[[0, 1], [2]], [[3]]], [[[0], [1, 2]], [[3]]], [[[0, 1], [2]], [[1]]]
     once: Any = SimpleNamespace(repeats_anchors=False)
     check_plan(once, plan, plan_digest(plan))
-    check_plan(SimpleNamespace(repeats_anchors=True), twice, plan_digest(twice))  # type: ignore[arg-type]
+    check_plan(SimpleNamespace(repeats_anchors=True), twice, plan_digest(twice))
     with pytest.raises(UserError, match="number 1"):
         check_plan(once, twice, plan_digest(twice))
     with pytest.raises(UserError, match=r"data\.\*"):
@@ -143,17 +144,17 @@ def stopped(tmp_path_factory: pytest.TempPathFactory, options: list[str]) -> Pat
 def test_a_resumed_run_with_another_state_than_was_saved_ends(
     stopped: Path, monkeypatch: Patch, spoil: Callable[[step.Training], None], named: str
 ) -> None:
-    real = step.restore_optimizer
-
     def restore(optimizer: Any, tensors: Any) -> None:
-        real(optimizer, tensors)
+        restore_optimizer(optimizer, tensors)
         spoil(training[0])
+
+    def note(self: step.Training, *path: Any) -> Any:
+        training.append(self)
+        return load(self, *path)
 
     training: list[step.Training] = []
     load = step.Training._load
-    monkeypatch.setattr(
-        step.Training, "_load", lambda self, *path: (training.append(self), load(self, *path))
-    )
+    monkeypatch.setattr(step.Training, "_load", note)
     monkeypatch.setattr(step, "restore_optimizer", restore)
     with pytest.raises(UserError, match=rf"other .*{named}.* at step 2[^0-9]") as caught:
         resume(stopped)
