@@ -342,7 +342,7 @@ def test_ways_to_deploy_a_model(tiny_path: Path, in_folder: Path) -> None:
     assert names["bits"].shape == (2, 16 // 8)
     exec(static, {})
     assert Encoder("out/static").dimension == 16
-    (command,) = blocks(page, "sh")
+    command = blocks(page, "sh")[0]
     subprocess.run(shlex.split(command.replace(BEST, str(best))), check=True)
     assert "sentence_transformers.models.Pooling" in (best / "modules.json").read_text(encoding="utf-8")
     pytest.importorskip("optimum.onnxruntime")

@@ -221,7 +221,7 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
         if is_whole:
             transformer.get_input_embeddings().requires_grad_(False)
         else:
-            encoder.add_idiom_tokens(glossary.senses, forms=glossary.forms)
+            encoder.add_idiom_tokens([*glossary.senses], forms=glossary.forms)
             IdiomTokenRows(encoder, "into=tokens", glossary.senses).train_rows_only()
         trainer = _trainer(settings, requests + neutral)
         objective = GoalObjective(requests + neutral, goals, batch_size=trainer.batch_size, seed=0)

@@ -113,7 +113,7 @@ SPOILED: list[tuple[str, str | None, tuple[str, ...]]] = [
     ("trained", '{"text": "a", "group": "g"}\n{"text": "b", "label": "x"}\n', ("row 1", "label")),
     *(("pairs", LABELS + f"c,d,{label}\n", ("row 3", "'label'", f"'{label}'")) for label in ("maybe", "2")),
     ("ranking", GRADES + "1,q,b,good\n", ("row 3 (query_id 1)", "'grade'", "'good'")),
-    ("ranking", GRADES + "1,q,a,0\n", ("row 3", "'candidate'", "twice")),
+    ("ranking", GRADES + "1,q,a,0\n", ("row 3", "'candidate'", "grades")),
     ("ranking", GRADES + "1,other,b,0\n", ("row 3", "'query'", "first row of '1'")),
     ("corpus", '{"_id": true, "text": "A"}\n', ("corpus", "row 1", "'_id'", "True")),
     ("qrels", "q1\td1\tyes\n", ("test.tsv", "row 1", "'yes'")),
@@ -137,7 +137,7 @@ SPOILED: list[tuple[str, str | None, tuple[str, ...]]] = [
     *((part, None, (part,)) for part in PARTS),
     ("qrels", "q1\td1\t1\nq9\td1\t1\n", ("test.tsv", "row 2", "no query 'q9'")),
     ("qrels", "q1\td1\t1\nq1\td9\t1\n", ("test.tsv", "row 2", "no document 'd9'")),
-    ("qrels", "q1\td1\t1\nq1\td1\t2\n", ("test.tsv", "row 2", "judged twice")),
+    ("qrels", "q1\td1\t1\nq1\td1\t2\n", ("test.tsv", "row 2", "grades")),
     ("qrels", "q1\td1\t1\t0\tx\n", ("test.tsv", "row 1", "got 5")),
     ("qrels", "q1\td1\t0\n", ("test.tsv", "no query has a relevant document")),
 ]

@@ -18,7 +18,7 @@ from idiomtune.explorer.models import find_corpus
 from tests.programs import refused
 
 pytestmark = pytest.mark.usefixtures("in_folder")
-TEXTS = ["He broke the ice.", "[[broke the ice]] and <b>sank</b>", "{braces}\tand a tab"]
+TEXTS = ["He broke the ice.", "[They] broke the ice & sank, 1 < 2", "{braces}\tand a tab"]
 
 
 def packed(content: bytes) -> bytes:

@@ -256,6 +256,6 @@ def test_what_is_no_extract_is_refused(server: Server, tmp_path: Path) -> None:
     server.content = b"<!DOCTYPE html><html><body>Please log in.</body></html>"
     not_made(server.url, "wiktionary", tmp_path, DataMissingError, path=server.url)
     assert not (tmp_path / "cache" / "wiktionary" / "words.jsonl").exists()
-    not_made('language="xx"', "wiktionary", tmp_path, language="xx")
+    not_made("language=xx", "wiktionary", tmp_path, language="xx")
     not_made("missing.jsonl", "wiktionary", tmp_path, path="missing.jsonl")
     not_made("fi", "wiktionary", tmp_path, path=write_extract(tmp_path / "a.jsonl"), language="fi")
