@@ -403,6 +403,7 @@ def read_glossary(paths: Sequence[Path], *, needs_meanings: bool = True) -> Glos
             if (num_words := len(entry.meaning.split())) > _LONG:
                 note = f"{origin}: the meaning of {entry.expression!r} has {num_words} words"
                 notes.append(f"{note}, which may make texts longer than the model reads: give a shorter one")
+        table.log_unread()
     if empty := [repr(name) for name, printed in read_as.items() if not printed.forms]:
         problem = f"no word that an expression could be known by: {list_names(empty, 5)}"
         if not senses:

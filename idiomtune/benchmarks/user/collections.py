@@ -18,7 +18,7 @@ from idiomtune.data.user.forms import DOCUMENTS, JUDGEMENTS, QUERIES, Form, norm
 from idiomtune.data.user.table import UserRecord, UserTable, unique
 from idiomtune.data.user.text_table import normal_text
 from idiomtune.errors import UserError
-from idiomtune.io.files import is_file, is_folder, list_names, one_line, raise_problems
+from idiomtune.io.files import is_file, is_folder, list_names, raise_problems
 from idiomtune.io.tables import Row, read_rows, text_lines_of
 from idiomtune.requests import Request, Role
 
@@ -83,7 +83,6 @@ _PLAIN = (".tsv", ".txt", ".trec", ".qrels")  # lines of fields between tabs or 
 _SHARD = re.compile(r"-\d+-of-\d+$")
 _USUAL_SPLIT = "test"
 _NO_ID = "N/A"  # in BRIGHT's lists of excluded documents: none
-_NO_COLUMNS = {"", "id", "_id", "idx", "index", "query_id", "iteration"}  # ids, and of TREC, the second
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -234,16 +233,6 @@ def _other_files(folder: Path, files: Sequence[Path]) -> Iterator[str]:
             yield path.name
 
 
-def log_unread(table: UserTable) -> None:
-    """Log the columns of a table that have no role, or are not the first with theirs, if there are any."""
-    read = {columns[0] for names in table.kinds.values() for columns in names.values()}
-    every = dict.fromkeys(column for header in table.kinds for column in header)
-    if others := [
-        one_line(name) for name in every if name not in read and normalise(name) not in _NO_COLUMNS
-    ]:
-        log.info("%s: not read: %s", table.source.name, list_names(others))
-
-
 def _unpack(path: Path) -> Path:
     return path.with_suffix("") if path.suffix.lower() == ".gz" else path
 
@@ -299,7 +288,7 @@ def _read(
         rows = _plain_rows(path, form, {layout.count(" ") + 1: layout.split() for layout in layouts})
         table = UserTable(path, [form])
         yield from table.read(make, rows if is_plain else None)
-    log_unread(table)  # of shards the last: all of a data set have the same columns
+    table.log_unread()  # of shards the last: all of a data set have the same columns
 
 
 def _plain_rows(path: Path, form: Form, layouts: dict[int, list[str]]) -> Iterator[Row]:

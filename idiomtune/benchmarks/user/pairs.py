@@ -28,7 +28,6 @@ from idiomtune.benchmarks.user.collections import (
     Collection,
     UserQuery,
     in_mode,
-    log_unread,
     modes_of,
     request_of,
     span_note,
@@ -108,7 +107,7 @@ def read_pairs(
     form = LABELLED_PAIRS if are_labelled else STS
     table = UserTable(path, [form], columns, f"benchmark.{benchmark}.columns")
     pairs = list(table.read(pair))
-    log_unread(table)
+    table.log_unread()
     golds = sorted({pair.gold for pair in pairs})
     if are_labelled and golds not in ([0, 1], [-1, 1]):
         raise UserError(

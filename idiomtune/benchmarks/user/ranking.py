@@ -28,7 +28,6 @@ from idiomtune.benchmarks.user import RANKING_METRICS, Mode, UserRankingOptions,
 from idiomtune.benchmarks.user.collections import (
     UserQuery,
     in_mode,
-    log_unread,
     modes_of,
     request_of,
     span_note,
@@ -98,7 +97,7 @@ def read_ranking(
     table = UserTable(path, RANKINGS, columns, "benchmark.own_ranking.columns")
     for _ in table.read(add):
         pass
-    log_unread(table)
+    table.log_unread()
     own = [normal_text(query.text.text) in map(normal_text, query.grades) for query in queries.values()]
     if any(own):
         log.warning("%s: %d of %d queries are a candidate of their own", path, sum(own), len(own))

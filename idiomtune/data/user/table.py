@@ -17,7 +17,7 @@ from idiomtune.data.user.columns import find_marks, remove_marks
 from idiomtune.data.user.forms import SPAN_OF, SPAN_PARTS, Form, normalise
 from idiomtune.data.user.source import Source
 from idiomtune.errors import UserError
-from idiomtune.io.files import one_line, parse_json, parse_list, read_checked
+from idiomtune.io.files import list_names, one_line, parse_json, parse_list, read_checked
 from idiomtune.io.tables import Row, has_header, name_row, shown_path
 from idiomtune.requests import find_span
 
@@ -34,6 +34,7 @@ HEAD = 1000  # rows by whose values it is seen what columns mean
 _LIST = re.compile(r"""\[\s*(['"]).*\1\s*\]""", re.DOTALL)
 _SPAN_END = "\ue000"  # of private use: where a span begins and ends while markup is removed
 _MANY = 0.1  # warn of a larger share of texts with marks
+_IDS = {"", "id", "_id", "idx", "index", "query_id", "iteration"}  # columns; the last of TREC
 _INVISIBLE = ("Cc", "Cf", "Zs", "Zl", "Zp")  # categories: controls, formats, blanks
 
 
@@ -322,6 +323,13 @@ class UserTable:
         for note in self._notes:
             log.warning("%s", note)
         self._check_chosen(list(dict.fromkeys(column for kind in self.kinds for column in kind)))
+
+    def log_unread(self) -> None:
+        """Log the columns that have no role, or are not the first with theirs, if there are any."""
+        read = {columns[0] for names in self.kinds.values() for columns in names.values()}
+        every = dict.fromkeys(column for header in self.kinds for column in header)
+        if unread := [one_line(name) for name in every if name not in read and normalise(name) not in _IDS]:
+            log.info("%s: not read: %s", self.source.name, list_names(unread))
 
     def _look_at(self, head: Sequence[Row], header: Sequence[str]) -> None:
         """Find marks around spans in texts without a column of spans."""

@@ -53,8 +53,10 @@ def read_texts(location: str, option: str) -> Iterator[LocatedText]:
         cleaner.log(location)
     else:
         for source in find_sources([location], option):
-            for number, cell in UserTable(source, [CORPUS]).read(lambda r: (r.number, r.marked_text()[0])):
+            table = UserTable(source, [CORPUS])
+            for number, cell in table.read(lambda r: (r.number, r.marked_text()[0])):
                 yield (text := LocatedText(cell, source.name, number))
+            table.log_unread()
     if text is None:
         raise UserError("has no text", option=option, file=location)
 
