@@ -194,7 +194,9 @@ def write(expressions: Any, output: str | Path, model: str, **options: Any) -> P
         expressions = [{"expression": name} for name in expressions]
     values = {"expressions": write_table(expressions, "expressions"), "output": path_text(output, "output")}
     settings = checked(WriteSettings, {**values, "model": model, **options})
-    run(settings)
+    costs = run(settings)
+    if settings.dry_run:
+        print(costs)
     return settings.output
 
 
@@ -279,14 +281,14 @@ def usage(
 
 @run_alone
 def find(
-    texts: str | Path | Iterable[str], glossary: Any = "english", model: str | Path | Run | Encoder = "minilm"
+    texts: str | Path | Iterable[str], glossary: Any = None, model: str | Path | Run | Encoder = "minilm"
 ) -> list[Occurrence]:
     """Every expression of a glossary in texts, with meaning and usage: `idiomtune find`.
 
     Args:
         texts: a path (a text per line, or a table with a column `text`), or texts.
-        glossary: a name, a path, or expression → meaning; several in a list.
-        model: whose gate computes the usage; an encoder has its own glossary.
+        glossary: a name, a path, or expression → meaning; several in a list; None = `english`.
+        model: whose gate computes the usage. An encoder has its own glossary, so give no other.
 
     Returns:
         A row for each occurrence, in the order of the texts; `pd.DataFrame(rows)` is a concordance.
@@ -301,11 +303,14 @@ def find(
     from idiomtune.encoder.encoder import Encoder
     from idiomtune.programs.find import find_in_lines
 
-    lines = (
-        [*read_texts(path_text(texts, "texts"), "texts")] if isinstance(texts, str | os.PathLike) else None
-    )
-    encoder = model if isinstance(model, Encoder) else Encoder(_model_path(model), glossary=glossary)
-    return find_in_lines(encoder, lines) if lines is not None else encoder.find(texts)  # type: ignore[arg-type]
+    if isinstance(model, Encoder) and glossary is not None:
+        message = "an encoder has its own: find(texts, model=Encoder(…, glossary=…)), or name a model"
+        raise UserError(message, option="glossary")
+    named = "english" if glossary is None else glossary
+    encoder = model if isinstance(model, Encoder) else Encoder(_model_path(model), glossary=named)
+    if isinstance(texts, str | os.PathLike):
+        return find_in_lines(encoder, [*read_texts(path_text(texts, "texts"), "texts")])
+    return encoder.find(texts)
 
 
 @run_alone

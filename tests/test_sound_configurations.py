@@ -120,4 +120,4 @@ def test_it_learns(file: str, options: str, tiny_path: Path, in_folder: Path) ->
         train(check(TrainSettings, config), Call(RunFolder(in_folder / "run"), "own"))
     meta = json.loads((in_folder / "run" / "scores.json").read_text(encoding="utf-8"))["meta"]
     assert not any("weights" in warning for warning in meta["warnings"])
-    assert not any("learned nothing" in note for note in meta["notes"])
+    assert not any("learned nothing" in warning for warning in meta["warnings"])

@@ -359,8 +359,22 @@ class Encoder(nn.Module):
         if self.idiom_tokens is not None:
             self.idiom_tokens = self.idiom_tokens.drop(names)
 
-    def save(self, folder: str | Path) -> None:
-        """Write a plain sentence-transformers folder, with prompts, and weights as safetensors."""
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write a plain sentence-transformers folder, with prompts, and weights as safetensors.
+
+        Args:
+            folder: a new or an empty one.
+            overwrite: whether it may hold files; those of the same names are replaced.
+
+        Raises:
+            UserError: if it holds files and may not, or is one.
+        """
+        path = Path(folder)
+        if path.is_file() or (path.is_dir() and not overwrite and any(path.iterdir())):
+            advice = "name a new folder" if path.is_file() else "name a new one, or give overwrite=True"
+            raise UserError(
+                f"{path} is {'a file' if path.is_file() else 'not empty'}: {advice}", option="folder"
+            )
         # Prompts for other tasks are kept: one of them may be the checkpoint's default.
         self.model.prompts = {**self.model.prompts, **asdict(self.prompts)}
         Tokenizer(self.model)([""])  # its file keeps how it last truncated a text: at the model's length

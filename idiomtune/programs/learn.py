@@ -231,7 +231,7 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
     # ---- the new model, its record and its card
     if earlier := learned_glossaries(settings.model):
         record["learned_before"] = earlier
-    encoder.save(folder)
+    encoder.save(folder, overwrite=True)
     write_json(folder / LEARNED, facts | record | {"code": code_version()})
     card = learned_card(
         settings.model.model_dump(), glossary, settings.into, has_corpus=settings.corpus is not None

@@ -246,7 +246,7 @@ def report(
     learned, glossary = learned_glossaries(settings.model), run.record.get("glossary")
     data_notes += glossary_note(glossary, learned)
     empty = [f"{n} of {state.step} steps learned nothing: {cause}" for cause, n in state.empty_steps.items()]
-    notes = [*best.notes, *empty]
+    warnings += empty
     meta = {
         "checkpoint": f"step_{state.best_step}",
         "model": settings.model.path,
@@ -257,7 +257,7 @@ def report(
         "trained_on": run.record.get("trained_on"),
         "glossary": glossary,
         **({"glossary_learned": learned} if learned else {}),
-        "notes": notes,
+        "notes": best.notes,
         "warnings": warnings,
         "files": run.record.get("data", {}),
         "num_texts": best.num_texts,
@@ -277,8 +277,10 @@ def report(
     for name, distributions in best.plots.items():
         violins(distributions, run.path / "plots" / f"{name}.png")
     draw_figures(read_run(run.path, run.path.name))
-    for note in notes:
+    for note in best.notes:
         log.info("%s", note)
+    for note in empty:
+        log.warning("%s", note)
     write_text(run.path / "best" / "README.md", model_card_now(context, tokens, with_scores=True))
     run.seal("best", "config.yaml", "scores.json", "metrics.jsonl", "per_query")
     run.track(lambda tracker: tracker.keep_model(run.path / "best", best.scores))

@@ -105,7 +105,7 @@ class TrainedModel:
     def save(self, folder: Path) -> None:
         """Write the exported model and, if they differ, the weights that training resumes from."""
         with self.exported_weights():
-            self.encoder.save(folder)
+            self.encoder.save(folder, overwrite=True)
         if self.adapters is not None:
             self.adapters.save(folder / ADAPTER)
         elif self._base_weights:

@@ -243,3 +243,14 @@ def test_a_tokenizer_without_padding_or_offsets_is_refused(tiny: Encoder) -> Non
     for model, file in ((tiny.model, "tokenizer_config.json"), (without, "tokenizer.json")):
         with pytest.raises(UserError, match=file):
             Tokenizer(model)
+
+
+def test_nothing_is_overwritten_unless_the_user_says_so(tiny: Encoder, tmp_path: Path) -> None:
+    (folder := tmp_path / "mine").mkdir()
+    (folder / "notes.txt").write_text("mine")
+    for place in (folder, folder / "notes.txt"):
+        with pytest.raises(UserError, match=place.name):
+            tiny.save(place)
+    tiny.save(folder, overwrite=True)
+    assert (folder / "notes.txt").read_text() == "mine"
+    assert Encoder.from_pretrained(folder).encode("one").shape == tiny.encode("one").shape

@@ -151,7 +151,7 @@ def test_replacing_can_be_switched_and_the_checkpoint_keeps_the_choice(
         again = Encoder(tmp_path / "off", device="cpu", replace_expressions=option)
         assert_close(again.encode([TEXT]), expected, atol=1e-6, rtol=0)
     encoder.idiom_tokens = None
-    encoder.save(tmp_path / "off")
+    encoder.save(tmp_path / "off", overwrite=True)
     assert not (tmp_path / "off" / FILE).exists()
     with pytest.raises(UserError, match=r"replace_expressions=true"):
         Encoder(tiny_path, device="cpu", replace_expressions=True)

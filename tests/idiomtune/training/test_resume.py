@@ -331,7 +331,7 @@ def test_other_weights_under_the_same_name_are_refused(
     train(tmp_path / "run", [*run_options, NO_CHECKS, "trainer.max_steps=1"])
     with torch.no_grad():
         next(tiny.parameters()).add_(0.1)
-    tiny.save(tmp_path / "model")
+    tiny.save(tmp_path / "model", overwrite=True)
     with pytest.raises(UserError, match="weights"):
         resume(tmp_path / "run", "trainer.max_steps=2")
 

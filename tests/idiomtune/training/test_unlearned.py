@@ -67,7 +67,7 @@ def test_empty_steps_are_counted_and_one_query_chooses_nothing(
     lines = [line for line in metrics(run) if "loss" in line]
     assert [line.get("empty_steps", 0) for line in lines] == [0, 1, 1, 2]
     assert [line["loss"] == 0 for line in lines] == [False, True, False, True]
-    notes = json.loads((run / "scores.json").read_text(encoding="utf-8"))["meta"]["notes"]
+    notes = json.loads((run / "scores.json").read_text(encoding="utf-8"))["meta"]["warnings"]
     assert any("2 of 4 steps learned nothing" in note and "trainer.batch_size" in note for note in notes)
     printed = capsys.readouterr().out + caplog.text
     assert "this score cannot choose a checkpoint" in printed
