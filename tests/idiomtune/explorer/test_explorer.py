@@ -251,7 +251,7 @@ def test_a_port_in_use_is_told() -> None:
 
 
 def test_a_file_holds_all_that_it_shows(tiny_path: Path, tmp_path: Path) -> None:
-    texts = [*SENTENCES, "</script><img src=x onerror=alert(1)>\u2028", "Wer nicht hören will 🙂"]
+    texts = [*SENTENCES, "</script><svg onload=alert(1)>\u2028", "Wer nicht hören will 🙂"]
     (tmp_path / "mine.txt").write_text("\n".join(texts) + "\n\n", encoding="utf-8")
     file = tmp_path / "page.html"
     arguments = [str(tiny_path), f"corpus={tmp_path / 'mine.txt'}", f"output={file}", "neighbours=3"]
