@@ -430,7 +430,8 @@ def _report_changes(
     means = groups.agg(sentences=("after", "size"), before=("before", "mean"), after=("after", "mean"))
     means = means.sort_values(["usage", "after"]).round(2)
     idiomatic = means[means["usage"] == "idiomatic"].drop(columns="usage")
-    rows = [[str(cell) for cell in row] for row in idiomatic.head(_NUM_SHOWN).to_numpy()]
+    worst = idiomatic.head(_NUM_SHOWN).itertuples(index=False)
+    rows = [[name, str(number), f"{first:.2f}", f"{last:.2f}"] for name, number, first, last in worst]
     title = f"Cosine of idiomatic sentences with their meaning, {len(rows)} of {len(idiomatic)} expressions"
     print_table(Table(title, list(idiomatic), rows))
     for usage, row in frame.groupby("usage")[["before", "after"]].mean().iterrows():
