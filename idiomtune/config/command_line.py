@@ -62,7 +62,7 @@ _PLAIN = re.compile(r"[A-Za-z_./@:][\w./@:+-]*", re.ASCII)  # what needs no quot
 _WORDS = {"true", "false", "null", "nan", "inf"}  # which would be values of another type
 _SWEEP_FLAGS = ("-m", "--multirun")
 _OWN_TABLE = dict.fromkeys(
-    ("data", "benchmark"), "; a table of your own is data.train=, or scored by benchmark.own_pairs.path="
+    ("data", "benchmark"), "; a table of your own is data.train=, or scored by benchmark.own_sts.path="
 )
 _ADDED = ("experiment", "debug", "protocol", "sweep")  # choices without a default
 

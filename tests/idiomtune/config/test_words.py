@@ -88,7 +88,7 @@ def test_a_flag_takes_no_option_for_its_value() -> None:
 
 
 OWN = "+experiment=own | data.train=a.csv"
-STS, LABELS = (f"benchmark=[{b}] | benchmark.{b}.path=a.csv" for b in ("own_sts", "own_pairs"))
+STS = "benchmark=[own_sts] | benchmark.own_sts.path=a.csv"
 TRIPLET, RELEASED = "+experiment=adaptive_triplet", "objective.tuples=released"
 FACTS = "admire/train/caption/rank_difference"
 # Words separated by ` | `, parts of the message separated by `|`.
@@ -170,7 +170,7 @@ TRAIN = [
     ("benchmark=[own_sts]", "benchmark.own_sts"),
     ("benchmark=[own_sts] | benchmark.own_sts.path={a/b:x.csv}", "'a/b'"),
     (f"{STS} | trainer.monitor=own_sts/theirs/spearman", "own_sts/theirs/spearman"),
-    (f"{LABELS} | trainer.monitor=own_pairs/a/f1_threshold", "own_pairs/a/f1_threshold"),
+    ("benchmark=[epsilon] | trainer.monitor=epsilon/pt/C/p_value", "epsilon/pt/C/p_value"),
     ("trainer.invariants=[loss]", "trainer.invariants"),
     ("trainer.no_decay=[embeddings]", "trainer.no_decay"),
     ("retain.interpolation=1.5", "retain.interpolation"),
