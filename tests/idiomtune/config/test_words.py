@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from idiomtune.config.command_line import rewrite_arguments, without_cfg
+from idiomtune.config.command_line import rewrite_arguments
 from idiomtune.config.compose import compose_config, default_choices
 from idiomtune.errors import UserError
 from idiomtune.programs.run import PROGRAMS, read_settings
@@ -229,15 +229,3 @@ def test_what_is_chosen_by_default_is_known() -> None:
     for program in ("config", "evaluate"):
         assert default_choices(program, "benchmark") == list(compose_config(program)["benchmark"])
     assert default_choices("push", "benchmark") == []
-
-
-def test_which_command_lines_ask_for_the_options_of_a_run() -> None:
-    for words, rest in (
-        ("idiolink_ft --cfg job seed=3", "idiolink_ft seed=3"),
-        ("--cfg=job seed=3", "seed=3"),
-        ("-c job", ""),
-        ("--cfg hydra", None),
-        ("--cfg job --resolve", None),
-        ("-m --cfg job", None),
-    ):
-        assert without_cfg(words.split()) == (None if rest is None else rest.split())
