@@ -22,10 +22,7 @@ FILES = (
         (f"benchmark/{name}", f"benchmark.{name}")
         for name in ("idiolink", "semeval2022", "epsilon", "admire")
     ),
-    *(
-        (f"benchmark/own_{name}", f"benchmark.own_{name}")
-        for name in ("val", "sts", "pairs", "retrieval", "ranking")
-    ),
+    *((f"benchmark/own_{name}", f"benchmark.own_{name}") for name in ("val", "sts", "retrieval")),
     *((f"tracking/{name}", f"tracking.{name}") for name in ("wandb", "tensorboard")),
     *((name, "") for name in ("evaluate", "learn", "push")),
 )

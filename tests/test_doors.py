@@ -236,10 +236,10 @@ def test_an_odd_value_is_named_by_its_option(tiny_path: Path) -> None:
 def test_options_beside_a_benchmark_that_is_an_object() -> None:
     """They stay, and what is no name beside it is an error that names the option."""
     beside = SemEvalBenchmarkOptions(name="semeval2022", split=["dev"], setting="fine_tune")
-    given = {"benchmark": {"own_pairs": {"path": "p.csv"}}}
-    words, values = evaluation_options("minilm", ["own_pairs", beside], [], given)
-    assert "benchmark=[own_pairs]" in words
-    assert values["benchmark"]["own_pairs"] == {"path": "p.csv"}
+    given = {"benchmark": {"own_sts": {"path": "p.csv"}}}
+    words, values = evaluation_options("minilm", ["own_sts", beside], [], given)
+    assert "benchmark=[own_sts]" in words
+    assert values["benchmark"]["own_sts"] == {"path": "p.csv"}
     assert values["benchmark"]["semeval2022"]["split"] == ["dev"]
     assert refused(lambda: evaluation_options("minilm", [beside, 5], [], {})).option == "benchmark"
 

@@ -13,7 +13,7 @@ CASES = [
     *(("config", "seed=1"), ("config", "trainer.batch_size=8", "+sweep=idiolink_ft")),
     ("config", "+experiment=mixture", "+objective.parts={a: {experiment: idiolink_ft}, b: {weight: 2.0}}"),
     ("config", "model=e5_base", "model.glossary=a.tsv", "tracking=[wandb]", "~retain.lora.dropout"),
-    ("evaluate", "benchmark=[own_pairs,own_sts]", "split=test"),
+    ("evaluate", "benchmark=[own_retrieval,own_sts]", "split=test"),
 ]
 
 

@@ -157,7 +157,6 @@ TAKEN: list[Taken] = [
     ("evaluate", "output=q/a.json", {"q": ""}, "output=q/a.json"),
     ("evaluate", "output=~nosuch/f", {}, "output=~nosuch/f"),
     ("explore", "minilm corpus=sample output=a.html", {"a.html": "mine"}, "output=a.html|overwrite=true"),
-    ("explore", "minilm corpus=sample space=out", {"out/README.md": "mine"}, "space=out/README.md|overwrite"),
     ("explore", "minilm overwrite=perhaps", {}, "overwrite|perhaps"),
     ("report", "scores.json output=out", SCORES | {"out/table.md": "mine"}, "output=out/table.md"),
     ("report", "run split=x", {}, "split=x"),

@@ -89,7 +89,7 @@ EXCEPTIONS = {
 }
 TOUCH_HYDRA = {
     *("programs/run.py", "programs/call.py", "training/sweeper.py"),
-    *("config/compose.py", "config/command_line.py", "config/commented.py"),
+    *("config/compose.py", "config/command_line.py"),
 }
 
 

@@ -76,19 +76,14 @@ def test_our_objectives(kind: str, tmp_path: Path) -> None:
     assert len(passed) + len(skip) == 15
 
 
-OWN = ["own_sts", "own_pairs", "own_retrieval", "own_ranking"]
+OWN = ["own_sts", "own_retrieval"]
 
 
 @pytest.mark.parametrize("name", ["idiolink", "semeval2022", "epsilon", "admire", *OWN])
 def test_our_benchmarks(name: str, tmp_path: Path) -> None:
-    labels = STS.replace("score", "label").replace("4.5", "1").replace(",2", ",1")
-    candidates = [[f"it is {i}", f"it is {i + 1}", "it is not"] for i in range(9)]
-    ranking = [{"query": f"number {i}", "candidates": texts} for i, texts in enumerate(candidates)]
     paths = {
         "own_sts": write(tmp_path / "sts.csv", STS),
-        "own_pairs": write(tmp_path / "pairs.csv", labels),
         "own_retrieval": write_beir(tmp_path / "search", load_split(SAMPLE_ROOT / "idiolink", "val")),
-        "own_ranking": write_lines(tmp_path / "ranking.jsonl", ranking),
     }
     chosen = [f"benchmark={name}", f"benchmark.{name}.path={paths[name]}"] if name in paths else []
     check_benchmark(name, *chosen)

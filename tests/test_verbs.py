@@ -22,7 +22,7 @@ from hydra.core.global_hydra import GlobalHydra
 
 import idiomtune as it
 from idiomtune.testing import check_objective
-from tests.own_data import write, write_lines
+from tests.own_data import write, write_collection, write_lines
 from tests.programs import ROOT, refused, run
 from tests.tiny_runs import KEY, assert_same_run
 
@@ -253,13 +253,13 @@ def test_a_glossary_scores_first_what_it_touches(
     """And all scores are those without this order."""
     head, relaxed = "sentence1,sentence2,score\n", "He relaxed them."
     Path("touched.csv").write_text(f"{head}He broke the ice.,{relaxed},1\nHe broke the ice.,A fish.,0\n")
-    Path("untouched.csv").write_text(f"{head}A cat.,{relaxed},1\nA dog.,{relaxed},0\n")
-    places = {"own_sts": {"path": "touched.csv"}, "own_pairs": {"path": "untouched.csv"}}
+    untouched = write_collection(Path("untouched"))
+    places = {"own_sts": {"path": "touched.csv"}, "own_retrieval": {"path": str(untouched)}}
     options: dict[str, Any] = {"model": str(tiny_path), "device": "cpu", "benchmark": places}
     options["glossary"] = {"broke the ice": "relaxed"}
     caplog.set_level("INFO")
-    both = it.evaluate(benchmarks=["own_sts", "own_pairs"], **options)
-    assert "own_pairs, 3 texts" in caplog.text
+    both = it.evaluate(benchmarks=["own_sts", "own_retrieval"], **options)
+    assert "own_retrieval, 5 texts" in caplog.text
     assert capfd.readouterr().out.count("Own scored pairs") == 2  # first alone
     for name, place in places.items():
         alone = it.evaluate(benchmarks=name, **{**options, "benchmark": {name: place}})

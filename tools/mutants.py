@@ -65,10 +65,8 @@ MODULES: Mapping[str, Sequence[str]] = {
         *(f"{_BENCHMARKS}/test_{name}.py" for name in ("idiolink_benchmark", "bm25", "held_out")),
         f"{_TESTS}/reports/test_report.py",
     ],
-    "idiomtune/benchmarks/user/ranking.py": [
-        *(f"{_BENCHMARKS}/test_{name}.py" for name in ("own_ranking", "own_retrieval")),
-    ],
-    "idiomtune/benchmarks/pairs.py": [f"{_BENCHMARKS}/test_{name}.py" for name in ("pairs", "own_pairs")],
+    "idiomtune/benchmarks/user/retrieval.py": [f"{_BENCHMARKS}/test_own_retrieval.py"],
+    "idiomtune/benchmarks/pairs.py": [f"{_BENCHMARKS}/test_{name}.py" for name in ("pairs", "own_sts")],
     "idiomtune/benchmarks/semeval2022.py": [
         *(f"{_BENCHMARKS}/test_{name}.py" for name in ("semeval2022_benchmark", "suite")),
         f"{_TESTS}/reports/test_report.py",

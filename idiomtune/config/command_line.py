@@ -62,7 +62,7 @@ _PLAIN = re.compile(r"[A-Za-z_./@:][\w./@:+-]*", re.ASCII)  # what needs no quot
 _WORDS = {"true", "false", "null", "nan", "inf"}  # which would be values of another type
 _SWEEP_FLAGS = ("-m", "--multirun")
 _OWN_TABLE = dict.fromkeys(
-    ("data", "benchmark"), "; a table of your own is data.train=, or scored by benchmark.own_pairs.path="
+    ("data", "benchmark"), "; a table of your own is data.train=, or scored by benchmark.own_sts.path="
 )
 _ADDED = ("experiment", "debug", "protocol", "sweep")  # choices without a default
 
@@ -365,13 +365,3 @@ def grid_by_name(arguments: Sequence[str]) -> str | None:
         return None
     folders = [a.partition("=")[2].strip("'\"") for a in arguments if a.startswith("hydra.sweep.dir=")]
     return folders[-1] if folders else ""
-
-
-def without_cfg(words: Sequence[str]) -> list[str] | None:
-    """The words without `--cfg job`, which prints the options of a run; None if it is absent."""
-    flags = [word for word in words if word.startswith("-")]
-    for flag, value in (("--cfg", "job"), ("-c", "job"), ("--cfg=job", None)):
-        if flags == [flag] and (value is None or value in words[words.index(flag) + 1 :][:1]):
-            at = words.index(flag)
-            return [*words[:at], *words[at + 1 + (value is not None) :]]
-    return None

@@ -421,8 +421,7 @@ class ExploreSettings(Section):
         neighbours: how many are shown of a query.
         trust_remote_code: run the Python code that comes with the models.
         output: the file to write instead of serving the page.
-        space: the folder to write for a static Space on the Hub.
-        overwrite: replaces the files of `output` or `space`.
+        overwrite: replaces the file `output`.
         name: of the models, in the page's title; "" = what `models` names.
         port: None = 8765, or any that is free.
     """
@@ -438,14 +437,9 @@ class ExploreSettings(Section):
     trust_remote_code: bool = False
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     output: OutputPath | None = None
-    space: OutputPath | None = None
     overwrite: bool = False
     name: str = ""
     port: Annotated[int, Field(ge=1, le=65_535)] | None = None
-
-    def problems(self) -> Iterator[str]:
-        if self.output is not None and self.space is not None:
-            yield "output= and space= write the same page: give one of them"
 
 
 class FindSettings(Section):

@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Annotated, Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from idiomtune.benchmarks.user import Mode
@@ -28,11 +27,6 @@ if TYPE_CHECKING:
 
 
 PORT = 8765  # also in the help of `idiomtune explore`
-_CARD = """---
-{metadata}---
-
-What models find for the queries of {corpus}: open the page, and choose a query. {note}Made with idiomtune.
-"""
 
 
 def page(explorer: Explorer, title: str, *, live: bool) -> str:
@@ -60,18 +54,6 @@ def page(explorer: Explorer, title: str, *, live: bool) -> str:
         data["documents"] = {document: page_of(corpus.documents[document]) for document in sorted(used)}
     file = Path(__file__).parent / "page.html.j2"
     return template(file, autoescape=True).render(title=title, data=data)
-
-
-def space_card(title: str, corpus: str, metadata: Mapping[str, Any], note: str) -> str:
-    """The README.md of a static Space.
-
-    Args:
-        metadata: what the Hub reads next to the title, such as a licence.
-        note: a sentence on the texts.
-    """
-    facts = {"title": title, "sdk": "static", "pinned": False, **metadata}
-    front = yaml.safe_dump(facts, sort_keys=False, allow_unicode=True)
-    return _CARD.format(metadata=front, corpus=corpus, note=f"{note} " if note else "")
 
 
 def page_of(text: Passage) -> dict[str, Any]:

@@ -41,6 +41,11 @@ from idiomtune.version import __version__
 
 log = logging.getLogger(__name__)
 
+_CARD = """---
+{metadata}---
+
+What models find for the queries of {corpus}: open the page, and choose a query. {note}Made with idiomtune.
+"""
 MANIFEST = "idiomtune.json"  # in a repository: what of it was pushed, so that only that is ever replaced
 
 _PICKLE = re.compile(r".+\.(bin|pt|pth|pkl|pickle|ckpt)")
@@ -233,6 +238,18 @@ def collect_space(settings: PushSettings) -> Upload:
         metadata={name: value for name, value in metadata.items() if value},
         note=f"The texts are from {', '.join(links)}" + (f" ({licence})." if licence else "."),
     )
+
+
+def space_card(title: str, corpus: str, metadata: Mapping[str, Any], note: str) -> str:
+    """The README.md of a static Space.
+
+    Args:
+        metadata: what the Hub reads next to the title, such as a licence.
+        note: a sentence on the texts.
+    """
+    facts = {"title": title, "sdk": "static", "pinned": False, **metadata}
+    front = yaml.safe_dump(facts, sort_keys=False, allow_unicode=True)
+    return _CARD.format(metadata=front, corpus=corpus, note=f"{note} " if note else "")
 
 
 def _problems(config: Mapping[str, Any], settings: PushSettings, licence: str) -> list[str]:

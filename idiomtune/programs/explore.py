@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
 from idiomtune.config import ExploreSettings, check
 from idiomtune.errors import UserError
@@ -33,13 +31,10 @@ trust_remote_code=true   run Python code that comes with a model: read it first
 device=auto         auto | cpu | cuda | mps
 port=8765           of the page, http://127.0.0.1:8765; another one if it is in use
 output=<page.html>  write one file that needs neither server nor network, with the answers to the queries
-space=<folder>      write that file and a README.md as a static Space for the Hugging Face Hub
-overwrite=true      replace the files of output= or space=
+overwrite=true      replace the file of output=
 
 Embeddings are cached in the folder of the environment variable IDIOM_CACHE (by default ~/.cache/idiomtune),
 under explore/, which may be deleted at any time. Ctrl-C ends the page."""
-
-_FILE = "index.html"  # in a Space
 
 
 def explore(options: ExploreSettings) -> None:
@@ -49,12 +44,9 @@ def explore(options: ExploreSettings) -> None:
         UserError: for everything that the user can fix.
     """
     log_to_stderr()
-    if options.space is not None:
-        write_space(options, options.space)
-        print(printable(str(options.space / _FILE)))
-    elif options.output is not None:
+    if options.output is not None:
         with reserved_output("output", options.output, overwrite=options.overwrite) as file:
-            write_text(file, _page(options)[0])
+            write_text(file, page_without_server(options)[0])
         print(printable(str(options.output)))
     else:
         from idiomtune.explorer.models import explorer_of, find_models
@@ -68,33 +60,18 @@ def explore(options: ExploreSettings) -> None:
             serve(explorer, page(explorer, title, live=True), listening)
 
 
-def _page(options: ExploreSettings) -> tuple[str, str, str]:
-    """The page without a server, its title, and the name of its corpus."""
+def page_without_server(options: ExploreSettings) -> tuple[str, str, str]:
+    """The page as one file, its title, and the name of its corpus.
+
+    Raises:
+        UserError: for everything that the user can fix.
+    """
     # Heavy: after the outputs are known to be free.
     from idiomtune.explorer.models import explorer_of
     from idiomtune.explorer.server import page
 
     explorer, title = explorer_of(options)
     return page(explorer, title, live=False), title, explorer.corpus.name
-
-
-def write_space(
-    options: ExploreSettings, folder: Path, metadata: Mapping[str, Any] | None = None, note: str = ""
-) -> None:
-    """Write the page and its README as a static Space; `metadata`, `note`: as of :func:`space_card`.
-
-    Raises:
-        UserError: for everything that the user can fix.
-    """
-    with (
-        reserved_output("space", folder / _FILE, overwrite=options.overwrite) as file,
-        reserved_output("space", folder / "README.md", overwrite=options.overwrite) as card,
-    ):
-        text, title, corpus = _page(options)
-        from idiomtune.explorer.server import space_card
-
-        write_text(file, text)
-        write_text(card, space_card(title, corpus, metadata or {}, note))
 
 
 def parse(arguments: Sequence[str]) -> ExploreSettings:

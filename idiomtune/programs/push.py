@@ -2,7 +2,8 @@
 
 from idiomtune.config import ExploreSettings, PushSettings
 from idiomtune.data.names import WRITTEN
-from idiomtune.io.files import is_file, user_path
+from idiomtune.io.files import is_file, user_path, write_text
+from idiomtune.io.outputs import reserved_output
 from idiomtune.io.secrets import refuse_files
 
 
@@ -19,8 +20,15 @@ def push(settings: PushSettings) -> list[str | None]:
         UserError: for everything that the user can fix.
     """
     # Heavy: after the configuration is checked.
-    from idiomtune.hub.push import check_can_send, collect_data, collect_model, collect_space, send
-    from idiomtune.programs.explore import write_space
+    from idiomtune.hub.push import (
+        check_can_send,
+        collect_data,
+        collect_model,
+        collect_space,
+        send,
+        space_card,
+    )
+    from idiomtune.programs.explore import page_without_server
 
     is_data = is_file(user_path(settings.checkpoint, "checkpoint") / WRITTEN)
     models = [] if settings.repo_id is None else [(collect_data if is_data else collect_model)(settings)]
@@ -29,10 +37,14 @@ def push(settings: PushSettings) -> list[str | None]:
         check_can_send([problem for upload in [*models, *spaces] for problem in upload.problems])
     for space in spaces:
         name = (settings.repo_id or space.repo_id).rpartition("/")[2]
-        options = ExploreSettings(
-            models=[str(space.model)], corpus=settings.corpus, name=name, overwrite=True
-        )
-        write_space(options, space.folder, space.metadata, space.note)
+        options = ExploreSettings(models=[str(space.model)], corpus=settings.corpus, name=name)
+        with (
+            reserved_output("space", space.folder / "index.html", overwrite=True) as file,
+            reserved_output("space", space.folder / "README.md", overwrite=True) as card,
+        ):
+            page, title, corpus = page_without_server(options)
+            write_text(file, page)
+            write_text(card, space_card(title, corpus, space.metadata, space.note))
     for upload in [*models, *spaces]:  # all of them, before the first is sent
         refuse_files(upload.folder, upload.files)
     return [send(upload, settings) for upload in [*models, *spaces]]

@@ -28,8 +28,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
 from idiomtune.config import EvaluateSettings, LearnSettings, PushSettings, TrainSettings, check
-from idiomtune.config.command_line import grid_by_name, rewrite_arguments, split_choices, without_cfg
-from idiomtune.config.commented import add_comments
+from idiomtune.config.command_line import grid_by_name, rewrite_arguments, split_choices
 from idiomtune.config.compose import (
     given_options,
     help_text,
@@ -250,9 +249,6 @@ def _main(name: str, config_name: str, words: list[str]) -> None:
             return None
 
     try:
-        if (options := without_cfg(words)) is not None:
-            _show_options(run_task(config_name, lambda config: _show_commented(config, config_name), options))
-            return
         words = rewrite_arguments(words, config_name)
         if rank_of_launch():
             words += follower_arguments()
@@ -272,18 +268,6 @@ def _main(name: str, config_name: str, words: list[str]) -> None:
         if is_hydras_end or (wants_traceback and isinstance(error, Exception)):
             raise
         sys.exit(report_error(_user_error(error, words)))
-
-
-def _show_commented(config: DictConfig, config_name: str) -> str:
-    """The output of `--cfg job`: options with their comments in `conf/`."""
-    return add_comments(config, config_name, HydraConfig.get().runtime.choices)
-
-
-def _show_options(text: str) -> None:
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:  # `| head` has seen enough; Python would complain again as it ends
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _show(result: Any) -> None:

@@ -1,4 +1,4 @@
-"""Benchmarks on users' own files: retrieval, scored pairs, labelled pairs, rankings.
+"""Benchmarks on users' own files: retrieval and scored pairs.
 
 Declared here; read and scored in a module each.
 """
@@ -45,7 +45,6 @@ RETRIEVAL_METRICS = (
     "mrr@10",
 )
 STS_METRICS = ("spearman", "pearson")
-RANKING_METRICS = ("ndcg@1", "ndcg@5", "ndcg@10", "mrr", "map", "r_precision", "spearman")
 
 
 def user_score(benchmark: str, name: str, mode: Mode, metric: str, value: float = 0.0) -> Score:
@@ -68,14 +67,6 @@ def _metrics(names: Sequence[str], compared: Sequence[str], drawn: str = "") -> 
 
 _RETRIEVAL = _metrics(RETRIEVAL_METRICS, ("ndcg@10", "map@100", "recall@100", "mrr@10"), "ndcg@10")
 _STS = [Metric(name, is_drawn=name == STS_METRICS[0], statistic=name) for name in STS_METRICS]
-_PAIRS = [
-    Metric("average_precision", is_drawn=True, statistic="average_precision"),
-    Metric("roc_auc", statistic="roc_auc"),
-    Metric("f1", role="detail"),
-    Metric("accuracy", column="is_right"),
-    *(Metric(name, better="", role="detail") for name in ("f1_threshold", "accuracy_threshold")),
-]
-_RANKING = _metrics(RANKING_METRICS, ("ndcg@10", "map", "mrr", "r_precision", "spearman"), "ndcg@10")
 _FOUND_FIRST = "precision@1"
 _HELD_OUT = [
     Metric("score", role="compared", is_drawn=True),
@@ -238,23 +229,6 @@ class UserTableOptions(UserBenchmarkOptions):
 @_declare("own_sts", "Own scored pairs", "pairs:build", pairs_facts("own_sts"))
 class UserStsOptions(UserTableOptions):
     name: Literal["own_sts"]
-
-
-@_declare(
-    "own_pairs",
-    "Own labelled pairs",
-    "pairs:build",
-    _facts("own_pairs", _PAIRS, hub_task="binary-classification"),
-)
-class UserPairsOptions(UserTableOptions):
-    name: Literal["own_pairs"]
-
-
-@_declare(
-    "own_ranking", "Own rankings", "ranking:build", _facts("own_ranking", _RANKING, hub_task="reranking")
-)
-class UserRankingOptions(UserTableOptions):
-    name: Literal["own_ranking"]
 
 
 @_declare("own_retrieval", "Own retrieval", "retrieval:build", retrieval_facts("own_retrieval"))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from torch import Tensor
 
@@ -25,20 +25,18 @@ from idiomtune.requests import Request, Role
 
 @dataclass(frozen=True)
 class UserQuery:
-    """A query, and the documents or candidates that were judged for it.
+    """A query, and the documents that were judged for it.
 
     Attributes:
-        grades: position of a document, or text of a candidate → its grade.
+        grades: position of a document → its grade; relevant are those above 0.
         group: what it belongs to in a resample; None if it is by itself.
-        relevant_above: documents with a greater grade are relevant.
         left_out: positions of documents that it does not search.
     """
 
     id: str
     text: Request
-    grades: dict[Any, float]
+    grades: dict[int, float]
     group: str | None = None
-    relevant_above: float = 0.0
     left_out: Sequence[int] = ()
 
 

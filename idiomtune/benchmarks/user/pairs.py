@@ -1,4 +1,4 @@
-"""The user's own pairs of sentences, scored or labelled: the cosine of each pair, and metrics of all."""
+"""The user's own scored pairs of sentences: the cosine of each pair, and metrics of all."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from idiomtune.benchmarks import Embed, Result, Score
-from idiomtune.benchmarks.pairs import best_accuracy, best_f1, cosines
+from idiomtune.benchmarks.pairs import cosines
 from idiomtune.benchmarks.user import (
     MODES,
     STS_METRICS,
     HeldOutOptions,
     Mode,
-    UserPairsOptions,
     UserStsOptions,
     held_out_score,
     user_score,
@@ -34,9 +33,9 @@ from idiomtune.benchmarks.user.collections import (
     warn_of_own_texts,
 )
 from idiomtune.benchmarks.user.retrieval import UserRetrievalBenchmark
-from idiomtune.data.user.forms import LABELLED_PAIRS, SPAN_PARTS, STS
+from idiomtune.data.user.forms import SPAN_PARTS, STS
 from idiomtune.data.user.load import user_splits
-from idiomtune.data.user.table import UserRecord, UserTable, as_number, unique
+from idiomtune.data.user.table import UserRecord, UserTable, unique
 from idiomtune.data.user.text_table import UserExamples
 from idiomtune.declarations.dataset import OWN_VAL
 from idiomtune.errors import UserError
@@ -49,16 +48,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_OF_LABELS = ("average_precision", "roc_auc")
-_AT_THRESHOLDS = (("f1", best_f1), ("accuracy", best_accuracy))
-_WORDS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
-
 
 class Pair(NamedTuple):
     """Two sentences.
 
     Attributes:
-        gold: their score; of labelled pairs 1 or 0.
+        gold: their score.
         group: what it belongs to in a resample; None if it is by itself.
     """
 
@@ -69,8 +64,8 @@ class Pair(NamedTuple):
     group: str | None
 
 
-def build(_settings: Any, options: UserStsOptions | UserPairsOptions) -> UserPairBenchmark:
-    """`own_sts` or `own_pairs` on all its files."""
+def build(_settings: Any, options: UserStsOptions) -> UserPairBenchmark:
+    """The benchmark on all named files."""
     paths, reading = options.paths, (options.name, options.columns, options.instruction)
     data = {name: read_pairs(path, *reading) for name, path in paths.items()}
     return UserPairBenchmark(options.name, data, list(paths.values()))
@@ -82,18 +77,17 @@ def read_pairs(
     columns: Mapping[str, str] | None = None,
     instruction: str | None = None,
 ) -> list[Pair]:
-    """Pairs with scores of any range (`own_sts`): the greater, the more alike; or with labels (`own_pairs`).
-
-    A label is 1 (or true, yes) for alike; 0 or -1 (or false, no) for different.
+    """Pairs with scores of any range: the greater, the more alike.
 
     Args:
+        benchmark: whose option `columns` a message names.
         columns: role → column, where the names of the file's columns are not understood as they are.
         instruction: before sentences whose row has none.
 
     Raises:
         UserError: naming file, row and field of all problems.
     """
-    are_labelled, check = benchmark == "own_pairs", unique()
+    check = unique()
 
     def pair(record: UserRecord) -> Pair:
         for role in SPAN_PARTS:
@@ -101,40 +95,18 @@ def read_pairs(
                 raise record.error(role, "of which sentence? Name the column as span1 or span2")
         id_ = check(record, record.name("id") if "id" in record.names else str(record.number))
         first, second = (request_of(record, f"sentence{n}", f"span{n}", instruction) for n in (1, 2))
-        gold = _label(record) if are_labelled else record.number_in("score")
-        return Pair(id_, first, second, gold, record.optional_name("group"))
+        return Pair(id_, first, second, record.number_in("score"), record.optional_name("group"))
 
-    form = LABELLED_PAIRS if are_labelled else STS
-    table = UserTable(path, [form], columns, f"benchmark.{benchmark}.columns")
+    table = UserTable(path, [STS], columns, f"benchmark.{benchmark}.columns")
     pairs = list(table.read(pair))
     table.log_unread()
-    golds = sorted({pair.gold for pair in pairs})
-    if are_labelled and golds not in ([0, 1], [-1, 1]):
-        raise UserError(
-            f"needs the two labels 1 and 0, got {', '.join(f'{gold:g}' for gold in golds)}", file=path
-        )
-    if len(golds) < 2:
-        raise UserError(f"all scores are {golds[0]:g}: there is nothing to correlate with", file=path)
-    return [pair._replace(gold=float(pair.gold == 1)) for pair in pairs] if are_labelled else pairs
-
-
-def _label(record: UserRecord) -> float:
-    value = record.cell("label")
-    number = as_number(int(value) if isinstance(value, bool) else value)
-    if number in (0, -1, 1):
-        return float(number)
-    word = value.strip().lower() if isinstance(value, str) else ""
-    if word not in _WORDS:
-        raise record.error("label", f"must be 1 or 0, true or false, yes or no, got {value!r}")
-    return _WORDS[word]
+    if len({pair.gold for pair in pairs}) < 2:
+        raise UserError(f"all scores are {pairs[0].gold:g}: there is nothing to correlate with", file=path)
+    return pairs
 
 
 class UserPairBenchmark:
-    """Metrics of the cosines of pairs, by whole sentences, and by spans if there are any.
-
-    Scored pairs: do cosines order them as their scores do? Labelled pairs (`own_pairs`): do cosines separate
-    pairs that are alike from the others? F1 and accuracy are those of their best threshold on these very
-    pairs; the records say which are right by the latter.
+    """Do cosines order pairs as their scores do? By whole sentences, and by spans if there are any.
 
     Args:
         name: first part of the score keys.
@@ -171,20 +143,15 @@ class UserPairBenchmark:
         self, name: str, pairs: Sequence[Pair], mode: Mode, predicted: Sequence[float], result: Result
     ) -> None:
         gold = [pair.gold for pair in pairs]
-        are_labelled = self.name == "own_pairs"
-        metrics = _OF_LABELS if are_labelled else STS_METRICS
-        values = {metric: statistic_of(metric, predicted, gold) for metric in metrics}
-        for metric, best in _AT_THRESHOLDS if are_labelled else ():
-            values[metric], values[f"{metric}_threshold"] = best(predicted, gold)
-        result.scores.extend(user_score(self.name, name, mode, metric, v) for metric, v in values.items())
+        for metric in STS_METRICS:
+            value = statistic_of(metric, predicted, gold)
+            result.scores.append(user_score(self.name, name, mode, metric, value))
         for pair, cosine in zip(pairs, predicted, strict=True):
             item = {
                 **{"name": name, "mode": mode, "id": pair.id, "group": pair.group},
                 **{"sentence1": pair.first.text, "sentence2": pair.second.text},
                 **{"predicted": cosine, "gold": pair.gold},
             }
-            if are_labelled:
-                item["is_right"] = (cosine > values["accuracy_threshold"]) == (pair.gold == 1)
             result.per_query.append(item)
 
 
@@ -312,7 +279,7 @@ def _query(examples: UserExamples, row: int, relevant: Sequence[int], same: NDAr
     store, number = examples.store, int(examples.rows[row])
     anchor = int(examples.anchors[row])
     request = Request(store.read_text(anchor), store.span(anchor), "query", store.instruction(number))
-    grades: dict[Any, float] = dict.fromkeys(relevant, 1.0)
+    grades: dict[int, float] = dict.fromkeys(relevant, 1.0)
     left_out = [position for position in np.flatnonzero(same).tolist() if position not in grades]
     return UserQuery(store.name(number), request, grades, store.group(number), left_out=left_out)
 

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
 from idiomtune.benchmarks import Embed, Result
-from idiomtune.benchmarks.retrieval import nearest, tie_note
-from idiomtune.benchmarks.user import RETRIEVAL_METRICS, UserRetrievalOptions
-from idiomtune.benchmarks.user.collections import Collection, in_mode, read_collection, span_note
-from idiomtune.benchmarks.user.ranking import add_rankings
+from idiomtune.benchmarks.retrieval import (
+    average_precision,
+    ndcg_of_gains,
+    nearest,
+    recall,
+    reciprocal_rank,
+    tie_note,
+)
+from idiomtune.benchmarks.user import RETRIEVAL_METRICS, Mode, UserRetrievalOptions, user_score
+from idiomtune.benchmarks.user.collections import Collection, UserQuery, in_mode, read_collection, span_note
 from idiomtune.requests import Request
 
 _DEPTH = 100  # documents that are ranked
+_TOP_SAVED = 10  # documents per query in the per-query results
 
 
 def build(_settings: Any, options: UserRetrievalOptions) -> UserRetrievalBenchmark:
@@ -70,7 +81,6 @@ class UserRetrievalBenchmark:
                 hits = add_rankings(
                     result,
                     (self.name, collection.name, mode),
-                    RETRIEVAL_METRICS,
                     collection.queries,
                     positions.tolist(),
                     collection.shown,
@@ -83,3 +93,60 @@ class UserRetrievalBenchmark:
                 )
             result.notes.extend(span_note(queries, f"{key}/span"))
         return result
+
+
+def add_rankings(
+    result: Result,
+    score_parts: tuple[str, str, Mode],
+    queries: Sequence[UserQuery],
+    ranked: Sequence[Sequence[int]],
+    shown: Callable[[int], Mapping[str, str]],
+) -> Tensor:
+    """Add metrics, which are means over queries, and a record for each query.
+
+    A record's `rank` is that of its first relevant document; one more than are ranked if there is none.
+
+    Args:
+        score_parts: benchmark, name of the data, mode.
+        ranked: positions of each query's documents, the best first; without a grade one is irrelevant.
+        shown: what a record says of such a document.
+
+    Returns:
+        bool (Q, K), whether a document is relevant, by rank.
+    """
+    gains = _pad([[q.grades.get(n, 0.0) for n in row] for q, row in zip(queries, ranked, strict=True)])
+    ideal = _pad([sorted(query.grades.values(), reverse=True) for query in queries])
+    hits, num_relevant = gains > 0, (ideal > 0).sum(1)
+    first = torch.where(hits.any(1), hits.int().argmax(1), hits.shape[1]) + 1
+
+    def metric(name: str) -> list[float]:
+        kind, _, cutoff = name.partition("@")
+        k = int(cutoff)
+        values: list[float] = {
+            "ndcg": lambda: ndcg_of_gains(gains, ideal, k),
+            "map": lambda: average_precision(hits[:, :k], num_relevant),
+            "recall": lambda: recall(hits, num_relevant, k),
+            "precision": lambda: hits[:, :k].double().mean(1),
+            "mrr": lambda: reciprocal_rank(hits, k),
+        }[kind]().tolist()
+        return values
+
+    metrics = {name: metric(name) for name in RETRIEVAL_METRICS}
+    for name, values in metrics.items():
+        result.scores.append(user_score(*score_parts, name, sum(values) / len(values)))
+    for number, (query, of_query) in enumerate(zip(queries, ranked, strict=True)):
+        about = {"name": score_parts[1], "mode": score_parts[2], "id": query.id, "group": query.group}
+        own = {name: values[number] for name, values in metrics.items()} | {"rank": int(first[number])}
+        top = [
+            {**shown(position), "grade": query.grades.get(position, 0.0)}
+            for position in of_query[:_TOP_SAVED]
+            if position not in query.left_out
+        ]
+        result.per_query.append({**about, "query": query.text.text, **own, "top": top})
+    return hits
+
+
+def _pad(rows: Sequence[Sequence[float]]) -> Tensor:
+    """(Q, K), not negative, zeros after a query's own."""
+    tensors = [torch.tensor(row, dtype=torch.float64).clamp(min=0) for row in rows]
+    return pad_sequence(tensors, batch_first=True)

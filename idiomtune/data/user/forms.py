@@ -16,7 +16,7 @@ from pathlib import Path
 SPAN_PARTS = ("span", "span_start", "span_end")
 # Role of a text → that of a span in it.
 SPAN_OF = {
-    **{"text": "span", "anchor": "span", "query": "span", "positive": "positive_span"},
+    **{"text": "span", "anchor": "span", "positive": "positive_span"},
     **{"negative": "negative_span", "sentence1": "span1", "sentence2": "span2"},
 }
 
@@ -135,18 +135,6 @@ def is_annotation(column: str) -> bool:
 
 # What is scored on. A pair's `span` is refused: of which sentence?
 STS = Form("scored pairs", _roles("two sentences", "scored on", "scored pair"), _SCORED)
-LABELLED_PAIRS = Form(
-    "labelled pairs",
-    _roles("two sentences", "scored on", "labelled pair"),
-    ("sentence1", "sentence2", "label"),
-)
-_RANKING = _roles("ranking", "scored on")  # its `row_id` is the query's where it has a row of its own
-RANKINGS = (  # the first that fits counts
-    Form("graded", _RANKING, ("query", "candidates", "grades")),
-    Form("ordered", _RANKING, ("query", "candidates")),
-    Form("relevant", _RANKING, ("query", "positives")),
-    Form("by pair", _RANKING, ("query", "candidate", "grade")),
-)
 DOCUMENTS = Form("documents", _roles("document"), ("id", "text"))
 QUERIES = Form("queries", _roles("query", "scored on"), ("id", "text"))
 JUDGEMENTS = Form("judgements", _roles("judgement"), ("query", "document"))

@@ -27,7 +27,7 @@ T = TypeVar("T")
 Span = tuple[int, int]
 
 _ENTRY = ("text", "title", *SPAN_PARTS, "group", "meaning")  # fields of an object in a list
-_NAMING = ("id", "row_id", "expression")  # roles that name a row in messages
+_NAMING = ("id", "expression")  # roles that name a row in messages
 LABELS = ("group", "meaning", "label", "usage")  # roles whose names may be true and false
 _ENDS = re.compile(r"[\[(]{1,2}\s*(\d+)\s*,\s*(\d+)\s*[\])]{1,2}")  # of a span, as a list or a tuple
 HEAD = 1000  # rows by whose values it is seen what columns mean

@@ -164,7 +164,8 @@ def test_scores_by_hand(tmp_path: Path) -> None:
     }
     assert {metric: scores[metric] for metric in expected} == pytest.approx(expected)
     (record,) = result.per_query
-    assert [top["id"] for top in record["top"]] == ["d3", "d2", "d1"]
+    assert [(top["id"], top["grade"]) for top in record["top"]] == [("d3", 1), ("d2", 0), ("d1", 2)]
+    assert record["rank"] == 1
     assert "1 of 2 queries" in result.notes[0]
 
 

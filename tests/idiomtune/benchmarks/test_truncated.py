@@ -78,12 +78,9 @@ def test_text_without_blanks_and_signs_at_the_end_count(tiny_path: Path) -> None
     assert len(encoder.truncated) == 2
 
 
-@pytest.mark.parametrize(("benchmark", "gold"), [("own_sts", "score"), ("own_pairs", "label")])
-def test_both_sides_of_pairs_are_read_as_queries(
-    tiny_path: Path, tmp_path: Path, benchmark: str, gold: str
-) -> None:
-    file = write(tmp_path / "pairs.csv", f"sentence1,sentence2,{gold}\na b,a c,1\na d,e f,0\n")
-    built = UserPairBenchmark(benchmark, {"mine": read_pairs(file, benchmark)})
+def test_both_sides_of_pairs_are_read_as_queries(tiny_path: Path, tmp_path: Path) -> None:
+    file = write(tmp_path / "pairs.csv", "sentence1,sentence2,score\na b,a c,1\na d,e f,0\n")
+    built = UserPairBenchmark("own_sts", {"mine": read_pairs(file)})
     assert {request.role for request in built.requests} == {"query"}
     with_prompts = load(tiny_path, query_prompt="query: ", document_prompt="passage: ")
     assert any("'query: '" in note for note in Suite([built]).run(with_prompts).notes)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from idiomtune.config.command_line import rewrite_arguments, without_cfg
+from idiomtune.config.command_line import rewrite_arguments
 from idiomtune.config.compose import compose_config, default_choices
 from idiomtune.errors import UserError
 from idiomtune.programs.run import PROGRAMS, read_settings
@@ -88,7 +88,7 @@ def test_a_flag_takes_no_option_for_its_value() -> None:
 
 
 OWN = "+experiment=own | data.train=a.csv"
-STS, LABELS = (f"benchmark=[{b}] | benchmark.{b}.path=a.csv" for b in ("own_sts", "own_pairs"))
+STS = "benchmark=[own_sts] | benchmark.own_sts.path=a.csv"
 TRIPLET, RELEASED = "+experiment=adaptive_triplet", "objective.tuples=released"
 FACTS = "admire/train/caption/rank_difference"
 # Words separated by ` | `, parts of the message separated by `|`.
@@ -170,7 +170,7 @@ TRAIN = [
     ("benchmark=[own_sts]", "benchmark.own_sts"),
     ("benchmark=[own_sts] | benchmark.own_sts.path={a/b:x.csv}", "'a/b'"),
     (f"{STS} | trainer.monitor=own_sts/theirs/spearman", "own_sts/theirs/spearman"),
-    (f"{LABELS} | trainer.monitor=own_pairs/a/f1_threshold", "own_pairs/a/f1_threshold"),
+    ("benchmark=[epsilon] | trainer.monitor=epsilon/pt/C/p_value", "epsilon/pt/C/p_value"),
     ("trainer.invariants=[loss]", "trainer.invariants"),
     ("trainer.no_decay=[embeddings]", "trainer.no_decay"),
     ("retain.interpolation=1.5", "retain.interpolation"),
@@ -229,15 +229,3 @@ def test_what_is_chosen_by_default_is_known() -> None:
     for program in ("config", "evaluate"):
         assert default_choices(program, "benchmark") == list(compose_config(program)["benchmark"])
     assert default_choices("push", "benchmark") == []
-
-
-def test_which_command_lines_ask_for_the_options_of_a_run() -> None:
-    for words, rest in (
-        ("idiolink_ft --cfg job seed=3", "idiolink_ft seed=3"),
-        ("--cfg=job seed=3", "seed=3"),
-        ("-c job", ""),
-        ("--cfg hydra", None),
-        ("--cfg job --resolve", None),
-        ("-m --cfg job", None),
-    ):
-        assert without_cfg(words.split()) == (None if rest is None else rest.split())

@@ -12,7 +12,6 @@ import pytest
 
 from idiomtune.benchmarks.user.collections import read_collection
 from idiomtune.benchmarks.user.pairs import read_pairs
-from idiomtune.benchmarks.user.ranking import read_ranking
 from idiomtune.config.compose import compose_config
 from idiomtune.data.user.load import UserSplits, check_heads
 from idiomtune.declarations.dataset import UserData
@@ -379,7 +378,7 @@ def test_what_may_be_misread_is_warned_of_and_stays(
 
 
 MARKS = ["[MWE]{}[/MWE]", "**{}**", "_{}_", "<i class='x'>{}</i>", "[[{}]]", "__{}__"]
-FORMS = ["sentences", "pairs", "scored", "sts", "ranking", "documents"]
+FORMS = ["sentences", "pairs", "scored", "sts", "documents"]
 
 
 def marked_texts(folder: Path, form: str, texts: list[str], bare: list[str]) -> list[Any]:
@@ -393,14 +392,10 @@ def marked_texts(folder: Path, form: str, texts: list[str], bare: list[str]) -> 
         "pairs": {"anchor": texts, "positive": [f"p{i}" for i in range(NUM)]},
         "scored": {"sentence1": texts, "sentence2": bare, "score": in_turn(1, 0)},
         "sts": {"sentence1": texts, "sentence2": bare, "score": in_turn(1, 0)},
-        "ranking": {"query": texts, "candidates": in_turn('["a", "b"]'), "grades": in_turn("[1, 0]")},
     }[form]
-    if form in ("sts", "ranking"):
-        path = write_table(folder / "mine.csv", rows)
-        requests = (
-            [p.first for p in read_pairs(path)] if form == "sts" else [q.text for q in read_ranking(path)]
-        )
-        return [(request.text, request.span) for request in requests]
+    if form == "sts":
+        pairs = read_pairs(write_table(folder / "mine.csv", rows))
+        return [(pair.first.text, pair.first.span) for pair in pairs]
     store = load(folder, rows).train.store
     return [(store.read_text(text), store.span(text)) for text in store.first[:-1].tolist()]
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from idiomtune.benchmarks.user.collections import read_collection
 from idiomtune.benchmarks.user.pairs import read_pairs
-from idiomtune.benchmarks.user.ranking import read_ranking
 from idiomtune.data.user.load import UserSplits, load_user_data, read_corpus
 from idiomtune.declarations.dataset import UserData
 from idiomtune.encoder.glossary import read_glossary
@@ -38,8 +37,6 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "as scored": lambda path: read(path, form="scored"),
     "mapped": lambda path: read(path, columns={"anchor": "ancor", "negative": "neg"}),
     "sts": read_pairs,
-    "pairs": lambda path: read_pairs(path, "own_pairs"),
-    "ranking": read_ranking,
     "explored": user_corpus,
     "mined": lambda path: read_corpus([str(path)]),
     "glossary": lambda path: read_glossary([path]),
@@ -58,8 +55,6 @@ WEIGHTS = "anchor,positive,weight\na,p,1\n"
 SPANS = "anchor,positive,span,span_start,span_end\na,p,,,\n"
 LIST = '{"query": "a", "pos": ["p"]}\n'
 IDS = "id,sentence1,sentence2,score\n7,a,b,1\n"
-GRADES = "query_id,query,candidate,grade\n1,q,a,1\n"
-GRADED = "query,candidates,grades\n"
 GLOSSARY = "expression,meaning\nred tape,bureaucracy\n"
 D1 = '{"_id": "d1", "text": "A"}\n'
 Q1 = '{"_id": "q1", "text": "a"}\n'
@@ -73,7 +68,6 @@ SPOILED: list[tuple[str, str | None, tuple[str, ...]]] = [
     ("as scored", PAIRS, ("sentence1, sentence2, score",)),
     ("mapped", "anchor,positive,neg\na,p,n\n", ("'ancor'", "'anchor'", "data.columns")),
     ("sts", "sentence1,sentence2,score,span\na,b,1,a\n", ("row 2", "'span'", "span1 or span2")),
-    ("ranking", "query,text2\nq,x\n", ("candidates", "positives", "own_ranking.columns")),
     ("explored", "x,y\n1,2\n", ("text", "x, y")),
     ("glossary", "a,b\n1,2\n", ("expression", "meaning", "a, b")),
     ("corpus", '{"name": "d1", "text": "A"}\n', ("corpus", "id", "name, text")),
@@ -97,11 +91,11 @@ SPOILED: list[tuple[str, str | None, tuple[str, ...]]] = [
     ("trained", LIST + '{"query": "b", "pos": [{"contents": "p"}]}\n', ("row 2", "'pos'", "'text'")),
     ("trained", '{"query": "b", "pos": [{"text": "q", "meaning": 1.5}]}\n', ("row 1", "'pos'", "'meaning'")),
     ("trained", '{"query": "b", "pos": ["p", "q"], "pos_span": "p"}\n', ("row 1", "'pos_span'", "several")),
-    ("ranking", GRADED + 'q,"[""a"", ""b""]",[1]\n', ("row 2", "'grades'", "1 grades of 2")),
-    ("ranking", GRADED + 'q,"[""a"", ""b""]","[1, ""x""]"\n', ("row 2", "'grades'", "'x'")),
-    ("ranking", 'query,candidates\nq,"[""a"", ""a""]"\n', ("row 2", "'candidates'", "twice")),
-    ("ranking", 'query,candidates\nq,"[""a"", 3]"\n', ("row 2", "'candidates'", "3 is not a text")),
-    ("ranking", 'query,candidates\nq,"[""a"","\n', ("row 2", "'candidates'", "not a list")),
+    (
+        "queries",
+        '{"_id": "q1", "text": "a", "excluded_ids": "[1,"}\n',
+        ("row 1", "'excluded_ids'", "not a list"),
+    ),
     # numbers, names and labels
     *(("trained", WEIGHTS + f"b,q,{w}\n", ("row 3", "'weight'", w)) for w in ("-1", "1e+300", "1_0")),
     *(("trained", SCORED + f'c,d,"{s}"\n', ("row 3", "'score'", s)) for s in ("nan", "3,5")),
@@ -111,10 +105,6 @@ SPOILED: list[tuple[str, str | None, tuple[str, ...]]] = [
     ("trained", "text,label\na,x\nb,\n", ("row 3", "'label'", "empty")),
     ("trained", '{"text": "a", "label": "x"}\n{"text": "b", "group": "g"}\n', ("row 2", "'label'")),
     ("trained", '{"text": "a", "group": "g"}\n{"text": "b", "label": "x"}\n', ("row 1", "label")),
-    *(("pairs", LABELS + f"c,d,{label}\n", ("row 3", "'label'", f"'{label}'")) for label in ("maybe", "2")),
-    ("ranking", GRADES + "1,q,b,good\n", ("row 3 (query_id 1)", "'grade'", "'good'")),
-    ("ranking", GRADES + "1,q,a,0\n", ("row 3", "'candidate'", "grades")),
-    ("ranking", GRADES + "1,other,b,0\n", ("row 3", "'query'", "first row of '1'")),
     ("corpus", '{"_id": true, "text": "A"}\n', ("corpus", "row 1", "'_id'", "True")),
     ("qrels", "q1\td1\tyes\n", ("test.tsv", "row 1", "'yes'")),
     # spans
@@ -131,9 +121,6 @@ SPOILED: list[tuple[str, str | None, tuple[str, ...]]] = [
     ("trained", "anchor,positive\na,p\na,q\n", ("the anchor", "one text in all rows")),
     ("trained", "anchor,positive\n1,p\n2,q\n3,r\n", ("the anchor", "number of the row")),
     ("sts", IDS + "8,c,d,1\n", ("all scores are 1",)),
-    ("pairs", LABELS + "c,d,0\ne,f,-1\n", ("two labels", "-1, 0, 1")),
-    ("ranking", "query_id,query,candidate,grade\n1,q,a,0\n1,q,b,0\n", ("no query", "relevant")),
-    ("ranking", LIST.replace("pos", "candidates") + LIST, ("row 2", "'candidates'", "missing")),
     *((part, None, (part,)) for part in PARTS),
     ("qrels", "q1\td1\t1\nq9\td1\t1\n", ("test.tsv", "row 2", "no query 'q9'")),
     ("qrels", "q1\td1\t1\nq1\td9\t1\n", ("test.tsv", "row 2", "no document 'd9'")),
@@ -161,10 +148,6 @@ ROWS: list[tuple[str, dict[str, Any]]] = [
     ("trained", {"text": "a cat", "label": "x", "span_start": 0, "span_end": 1, "usage": "u", "group": 1}),
     ("trained", {"sentence1": "a", "sentence2": "b", "score": 1, "span1": "a", "weight": 1}),
     ("sts", {"id": "1", "sentence1": "a b", "sentence2": "c", "span1": "b", "score": 0.5, "group": "g"}),
-    ("pairs", {"sentence1": "a", "sentence2": "c", "span2_start": 0, "span2_end": 1, "label": 1}),
-    ("ranking", {"id": 1, "query": "q", "candidates": ["a", "b"], "grades": [0, 1], "span": "q"}),
-    ("ranking", {"query": "q", "positives": ["a"], "negatives": "b"}),
-    ("ranking", {"query_id": 1, "query": "q", "candidate": "a", "grade": 1}),
     ("explored", {"text": "a cat", "span": "cat", "usage": "u", "idiom": 3}),
     ("mined", {"text": "a", "title": "b"}),
     ("glossary", {"expression": "red tape", "meaning": "bureaucracy", "literal": "yes", "source": "me"}),

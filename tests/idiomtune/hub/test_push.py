@@ -320,7 +320,7 @@ def test_the_page_is_shown_and_pushed_beside_the_model(
 def test_what_a_page_may_not_show_is_said_before_a_text_is_embedded(
     finished: Path, hub: FakeHub, monkeypatch: Patch
 ) -> None:
-    monkeypatch.setattr("idiomtune.programs.explore.write_space", None)
+    monkeypatch.setattr("idiomtune.programs.explore.page_without_server", None)
     options = {"space": SPACE, "corpus": "/home/me/mails.txt", "license": None, "allow_sample": False}
     said = str(refused(lambda: publish(asked(finished, **options)), "mails.txt", "texts_license="))
     assert " license=" in said

@@ -29,7 +29,7 @@ def test_what_a_run_would_do_is_printed(tmp_path: Path) -> None:
     ):
         assert part in done.stdout + done.stderr
     shown = run("idiomtune", "check", *options, "--cfg", "job", cwd=tmp_path)  # a flag after the options
-    assert (shown.returncode, "\n  batch_size: 10  # " in shown.stdout) == (0, True), shown.stderr
+    assert (shown.returncode, "\n  batch_size: 10\n" in shown.stdout) == (0, True), shown.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["pairs.csv"]
 
 

@@ -14,7 +14,6 @@ import idiomtune as it
 from idiomtune.errors import UserError
 from idiomtune.io.outputs import reserved_output
 from idiomtune.programs import new
-from idiomtune.programs.explore import explore, parse
 from tests.dictionaries import write_extract
 from tests.own_data import write
 from tests.planted_runs import plant
@@ -40,9 +39,6 @@ MAKERS: dict[str, Make] = {
         m, "idiolink", per_query=f / "queries.jsonl", **QUICK, **o
     ),
     "page.html": lambda f, m, _, **o: it.explore(m, corpus="sample", output=f / "page.html", **o),
-    "index.html README.md": lambda f, m, _, **o: explore(
-        parse([f"{m}", "corpus=sample", f"space={f}", *(f"{name}=true" for name in o)])
-    ),
     "idioms.tsv": lambda f, *_, **o: it.glossary("wiktionary", f / "idioms.tsv", path="words.jsonl", **o),
     "idioms.parquet": lambda f, *_, **o: it.glossary(
         "wiktionary", f / "idioms.parquet", path="words.jsonl", **o
@@ -56,14 +52,13 @@ MAKERS: dict[str, Make] = {
     ("program", "words", "module"),
     [
         ("explore", "nowhere output=taken.html", "torch"),
-        ("explore", "nowhere space=taken", "torch"),
         ("report", "nowhere output=taken", "pandas"),
     ],
 )
 def test_a_file_in_the_way_is_told_before_anything_is_imported(
     program: str, words: str, module: str, tmp_path: Path
 ) -> None:
-    for name in ("taken.html", "taken/index.html", "taken/table.csv"):
+    for name in ("taken.html", "taken/table.csv"):
         write(tmp_path / name, "mine")
     code = f"from idiomtune.programs.{program} import main\nimport sys\n"
     code += f"sys.exit(10 * main({words.split()}) + ({module!r} in sys.modules))"

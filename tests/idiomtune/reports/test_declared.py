@@ -115,7 +115,7 @@ def test_a_score_says_what_it_is() -> None:
         "semeval2022/dev_a/pt/idiom/spearman": ("dev_a", "pt/idiom", "", "higher", "compared", False),
         "epsilon/pt/C/p_value/head": ("", "pt/C", "head", "", "detail", False),
         "admire/dev/caption/rank_difference": ("dev", "caption", "", "lower", "headline", False),
-        "own_pairs/accuracy/span/accuracy_threshold": ("accuracy", "span", "", "", "detail", False),
+        "own_sts/pearson/span/pearson": ("pearson", "span", "", "higher", "headline", False),
         "own_val/faq/span/ndcg@10": ("", "faq/span", "", "higher", "headline", False),
         "own_val/score": ("", "", "", "higher", "compared", True),
         "theirs/val/fast/rank_difference": ("val", "fast", "", "lower", "headline", True),

@@ -26,7 +26,7 @@ from idiomtune.reports.runs import read_runs
 from idiomtune.requests import Request, Usage
 from idiomtune.training.embedder import TrainableEmbedder
 from idiomtune.training.objective import build_objective
-from tests.own_data import STS, write, write_collection, write_lines
+from tests.own_data import STS, write, write_collection
 from tests.tiny_runs import KEY, WholeRun, at_loss, composed, metrics, resume, terminate, train
 
 Scores = Callable[..., dict[str, float]]
@@ -229,7 +229,7 @@ def test_meanings_are_left_out_of_the_share_of_texts_that_is_asked_for(tiny: Enc
     assert twice[0] == twice[1]
 
 
-OWN = "benchmark=[own_retrieval,own_sts,own_pairs,own_ranking]"
+OWN = "benchmark=[own_retrieval,own_sts]"
 
 
 @pytest.fixture
@@ -237,13 +237,9 @@ def own_data(tmp_path: Path) -> list[str]:
     """Options that name a small file of each kind, two of them for scored pairs."""
     spans = STS.replace("score", "score,span1", 1).replace(".5\n", ".5,cat\n")
     spans = spans.replace(",0\n", ",0,\n").replace(",2\n", ",2,\n")
-    labels = STS.replace("score", "label").replace("4.5", "1").replace(",2\n", ",1\n")
-    rows = [{"query": "a cat", "candidates": ["A cat sat.", "Rates rose.", "A dog."], "grades": [2, 0, 1]}]
     files = f"mine:{write(tmp_path / 'mine.csv', STS)},spans:{write(tmp_path / 'spans.csv', spans)}"
     return [
         f"benchmark.own_sts.path={{{files}}}",
-        f"benchmark.own_pairs.path={write(tmp_path / 'labels.csv', labels)}",
-        f"benchmark.own_ranking.path={write_lines(tmp_path / 'ranked.jsonl', rows)}",
         f"benchmark.own_retrieval.path={write_collection(tmp_path / 'log')}",
     ]
 
@@ -256,17 +252,15 @@ def test_a_run_is_scored_and_compared_on_own_files(
     best = train(tmp_path / "run", [*chosen, "trainer.monitor=own_sts/mine/spearman"])
     scores = read(tmp_path / "run" / "scores.json")["scores"]
     assert scores["own_sts/mine/spearman"] == best
-    expected = {"own_sts/spans/span/pearson", "own_retrieval/log/ndcg@10", "own_ranking/ranked/spearman"}
-    assert expected | {"own_pairs/labels/f1_threshold"} <= scores.keys()
+    assert {"own_sts/spans/span/pearson", "own_retrieval/log/ndcg@10"} <= scores.keys()
     known = check(TrainSettings, composed("config", *chosen, "trainer.monitor=own_sts/mine/pearson"))
-    thresholds = {"own_pairs/labels/f1_threshold", "own_pairs/labels/accuracy_threshold"}
-    assert set(scores) - thresholds <= set(known.possible_scores(None))
+    assert set(scores) <= set(known.possible_scores(None))
 
     paired = compare(group_runs(read_runs([tmp_path / "run"]))[0])
     problems = {why for d in paired.differences for why, _ in d.problems}
     assert problems <= {"too few pairs for an interval"}, "per-query records give the scores"
     compared = {d.key: d for d in paired.differences}
-    assert {"own_sts/mine/spearman", "own_pairs/labels/roc_auc"} <= compared.keys()
+    assert "own_sts/mine/spearman" in compared
     assert compared["own_retrieval/log/ndcg@10"].p_query is not None
     assert compared["own_retrieval/log/ndcg@10"].clusters.empty, "queries without a group are by themselves"
     assert "own_retrieval/log/ndcg@10" in (tmp_path / "run" / "best" / "README.md").read_text("utf-8")

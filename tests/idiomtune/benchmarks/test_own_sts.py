@@ -1,4 +1,4 @@
-"""The user's own scored and labelled pairs: forms of files, spans, scores by hand, SemEval's as a CSV."""
+"""The user's own scored pairs: forms of files, spans, scores by hand, SemEval's as a CSV."""
 
 import math
 from pathlib import Path
@@ -38,20 +38,6 @@ def test_scores_by_hand(tmp_path: Path) -> None:
     assert records == [("2", "x", 1.0), ("3", "x", 5.0), ("4", "y", 3.0)]
     assert result.notes == []
     assert all(map(math.isnan, benchmark.score(in_turn(embedded([0.5] * 3))).by_key.values()))
-
-
-def test_labels(tmp_path: Path) -> None:
-    path = write(tmp_path / "mine.csv", "text1,text2,is_duplicate\na,b,1\nc,d,0\ne,f,true\ng,h,No\n")
-    pairs = read_pairs(path, "own_pairs")
-    assert [pair.gold for pair in pairs] == [1, 0, 1, 0]
-    benchmark = UserPairBenchmark("own_pairs", {"mine": pairs})
-    result = benchmark.score(in_turn(embedded([0.9, 0.7, 0.5, 0.1])))
-    assert result.by_key["own_pairs/mine/average_precision"] == pytest.approx((1 + 2 / 3) / 2)
-    assert result.by_key["own_pairs/mine/f1_threshold"] == pytest.approx(0.3)
-    assert [record["is_right"] for record in result.per_query] == [True, True, False, True]
-    assert result.by_key["own_pairs/mine/accuracy"] == 0.75
-    signed = write(tmp_path / "signed.csv", "text1,text2,label\na,b,1\nc,d,-1\n")
-    assert [pair.gold for pair in read_pairs(signed, "own_pairs")] == [1, 0]
 
 
 def test_spans_are_a_mode_of_their_own(tmp_path: Path) -> None:
