@@ -146,7 +146,7 @@ def resolve_by_data_size(config: dict[str, Any]) -> dict[str, Any]:
         section[key] = values[size]
         chosen.append(f"{name}.{key}={'null' if values[size] is None else values[size]}")
     if number:
-        rows = f"{number} training rows" if number <= most else f"more than {most} training rows"
+        rows = f"{number} rows of data.train" if number <= most else f"more than {most} rows of data.train"
         log.info("%s, so by default %s", rows, ", ".join(chosen))
     return config
 

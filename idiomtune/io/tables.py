@@ -49,6 +49,10 @@ _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _JSON_LINES = (".jsonl", ".ndjson", ".json")
 # Of an object with one of these names and a list for each, the lists are columns.
 _COLUMNS = {"expression", "idiom", "phrase", "term", "text", "sentence", "anchor", "query", "sentence1"}
+_COLUMNS |= {"mwe", "pie", "multiword_expression"}
+# A dictionary with one of these names is a row, and not expression → meaning.
+_GLOSSARY_ROW = {"expression", "idiom", "meaning", "definition"}
+_GLOSSARIES = ("glossary", "model.glossary", "from", "expressions")  # options
 _SEPARATOR = re.compile(r'"?sep=(\W)"?')
 _QUOTED = re.compile('"(?:[^"]|"")*"')
 _TAGGED = re.compile(r"([^\t\n]+)\t(?:O|(B|I)(?:-\w+)?)\s*")  # a token and its BIO tag
@@ -74,6 +78,11 @@ class Row(NamedTuple):
     values: dict[str, Any]
 
 
+def normalise(column: str) -> str:
+    """A column's name as names are compared: in lower case, with _ between words."""
+    return column.strip().lower().replace("-", "_").replace(" ", "_")
+
+
 @contextmanager
 def inputs_in(folder: Path) -> Iterator[None]:
     """Within this context, data in memory have their files in this folder; else next to the runs."""
@@ -89,8 +98,9 @@ def write_table(data: Any, option: str = "data") -> str:
 
     Args:
         data: a path; rows, each a dictionary; texts; a dictionary expression → meaning (or meanings), or
-            column → values; a frame of pandas or polars; a `datasets.Dataset`. A dictionary with the key
-            `expression` is a row.
+            column → values; a frame of pandas, whose index is a column if it has a name, or of polars; a
+            series of pandas, as texts or with expressions as its index; a `datasets.Dataset`. A dictionary
+            with a key such as `expression` is a row.
         option: that the data are for.
 
     Raises:
@@ -140,31 +150,33 @@ def write_texts(data: Any, option: str, *, takes_rows: bool) -> str:
 def rows_of(data: Any, option: str) -> list[dict[str, Any]]:
     """The rows of data in memory, with the values that JSON has. Raises as :func:`write_table`."""
     records: Any = _rows_of_columns(data, option)
-    is_glossary = isinstance(data, Mapping) and not records and not data.keys() & {"expression", "meaning"}
-    if is_glossary:
+    is_series = option in _GLOSSARIES and hasattr(data, "fillna") and not hasattr(data, "columns")
+    is_mapping = isinstance(data, Mapping) and records is None and not _names(data) & _GLOSSARY_ROW
+    if is_glossary := is_series or is_mapping:
         records = [
             {"expression": expression, "meaning": "" if sense is None else sense}
-            for expression, meaning in data.items()
+            for expression, meaning in (data.fillna("") if is_series else data).items()
             for sense in (meaning if isinstance(meaning, list | tuple) else [meaning]) or [""]
         ]
     elif isinstance(data, Mapping):
-        records = records or [data]
+        records = [data] if records is None else records
     elif hasattr(data, "to_dicts"):  # polars
         records = data.to_dicts()
     elif hasattr(data, "to_list") and hasattr(data, "column_names"):  # datasets
         records = data.to_list()
     elif hasattr(data, "to_dict") and hasattr(data, "columns"):  # pandas
+        levels = [n for n, name in enumerate(data.index.names) if name is not None and name not in data]
+        data = data.reset_index(level=levels, allow_duplicates=True)
         columns = list(data.columns)
         if len(set(columns)) < len(columns):
             raise UserError("has a column twice", option=option, field=str(max(columns, key=columns.count)))
         records = data.to_dict("records")
-    elif (
-        isinstance(data, Iterable) and not isinstance(data, Set | bytes) and getattr(data, "ndim", None) != 0
-    ):
+    elif isinstance(data, Iterable) and not isinstance(data, Set | bytes) and getattr(data, "ndim", 1) != 0:
         records = [{"text": row} if isinstance(row, str) else row for row in data]
     if not records:
         message = "must be a path, rows (dictionaries), texts, expression → meaning, a frame or a Dataset"
-        raise UserError(f"{message}, and not empty; got {describe_type(data)}", option=option)
+        problem = f"{message}; got {describe_type(data)}" if records is None else "has no rows"
+        raise UserError(problem, option=option)
     return [_row(record, option, number, is_glossary) for number, record in enumerate(records, 1)]
 
 
@@ -487,17 +499,22 @@ def _json_document(path: Path) -> list[Any]:
     return content if isinstance(content, list) else _rows_of_columns(content, str(path)) or [content]
 
 
-def _rows_of_columns(data: Any, option: str) -> list[dict[str, Any]]:
-    """The rows of `{"expression": […], "meaning": […]}`, or of `{"expression": {"0": …}, …}`; else none."""
-    if not isinstance(data, Mapping) or not (data.keys() & _COLUMNS or option.startswith("data.")):
-        return []
+def _rows_of_columns(data: Any, option: str) -> list[dict[str, Any]] | None:
+    """The rows of `{"expression": […], "meaning": […]}`, or of `{"expression": {"0": …}, …}`; else None."""
+    if not isinstance(data, Mapping) or not (_names(data) & _COLUMNS or option.startswith("data.")):
+        return None
     columns = [list(value.values()) if isinstance(value, Mapping) else value for value in data.values()]
     if not all(hasattr(column, "__len__") and not isinstance(column, str) for column in columns):
-        return []
+        return None
     lengths = dict(zip(data, map(len, columns), strict=True))
     if len({*lengths.values()}) > 1:
         raise UserError(f"the columns have different numbers of values: {lengths}", option=option)
     return [dict(zip(data, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _names(data: Mapping[Any, Any]) -> set[str]:
+    """The keys, as names of columns are compared."""
+    return {normalise(name) for name in data if isinstance(name, str)}
 
 
 def _object(values: Any, text: str) -> dict[str, Any]:

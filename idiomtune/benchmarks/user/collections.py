@@ -14,12 +14,12 @@ from torch import Tensor
 
 from idiomtune.benchmarks.retrieval import tie_break
 from idiomtune.benchmarks.user import Mode
-from idiomtune.data.user.forms import DOCUMENTS, JUDGEMENTS, QUERIES, Form, normalise
+from idiomtune.data.user.forms import DOCUMENTS, JUDGEMENTS, QUERIES, Form
 from idiomtune.data.user.table import UserRecord, UserTable, unique
 from idiomtune.data.user.text_table import normal_text
 from idiomtune.errors import UserError
 from idiomtune.io.files import is_file, is_folder, list_names, raise_problems
-from idiomtune.io.tables import Row, read_rows, text_lines_of
+from idiomtune.io.tables import Row, normalise, read_rows, text_lines_of
 from idiomtune.requests import Request, Role
 
 

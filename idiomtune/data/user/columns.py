@@ -17,6 +17,7 @@ Span = tuple[int, int]
 _MAX_VALUES = 20  # different ones; a column with more of them has names or texts
 _MAX_NUMBERS = 101  # of whole numbers, such as 0 to 100
 _MAX_LONG = 40  # characters of a value that may be a label
+_USUALLY_TRAINED = ("train", "accept", "true", "yes")  # for the example of a condition alone
 _RESERVED = r"""[|&"'=,{}]"""  # in a condition, or around it on a command line
 
 # How spans are marked; `*…*` and `_…_` count only around whole words.
@@ -101,11 +102,12 @@ class ColumnValues:
     def condition(self, column: str) -> str:
         """A condition for some of the rows, as `answer=accept`: an example of how to write it."""
         (value, num), *others = self.counts.most_common()
+        usual = next((key for key in _USUALLY_TRAINED if key in self.counts), value)
         if self.are_numbers and others:
             half = self.numbers[len(self.numbers) // 2]
             return f"{column}={half:g}" if len(self.numbers) == 2 else f"{column}>={half:g}"
-        sign = "!=" if self.num_empty > num else "="
-        return f"{column}{sign}{'<value>' if re.search(_RESERVED, value) else value}"
+        sign = "!=" if self.num_empty > num and usual == value else "="
+        return f"{column}{sign}{'<value>' if re.search(_RESERVED, usual) else usual}"
 
 
 def read_condition(text: str, option: str) -> list[tuple[str, Callable[[Any], bool]]]:
@@ -116,9 +118,8 @@ def read_condition(text: str, option: str) -> list[tuple[str, Callable[[Any], bo
     """
     tests: list[tuple[str, Callable[[Any], bool]]] = []
     for part in text.split(" & "):
-        column, sign, right = (*(word.strip() for word in re.split("(>=|!=|=)", part, maxsplit=1)), "", "")[
-            :3
-        ]
+        words = [word.strip() for word in re.split("(>=|!=|=)", part, maxsplit=1)]
+        column, sign, right = (*words, "", "")[:3]
         if not right or (sign == ">=" and _number(right) is None):
             advice = "a column and its value, such as label=1, label!=0 or score>=0.5; several between ' & '"
             raise UserError(f"{option} is {advice}; got {text!r}")

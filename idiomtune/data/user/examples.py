@@ -12,20 +12,13 @@ from dataclasses import dataclass
 from itertools import chain, islice
 
 from idiomtune.data.user.columns import ColumnValues, read_condition, value_key
-from idiomtune.data.user.forms import (
-    ASKED_ABOUT,
-    LABELS_AS_SCORES,
-    TRAINED,
-    is_annotation,
-    normalise,
-    number_stem,
-)
+from idiomtune.data.user.forms import ASKED_ABOUT, LABELS_AS_SCORES, TRAINED, is_annotation, number_stem
 from idiomtune.data.user.source import Source
 from idiomtune.data.user.table import HEAD, Span, UserRecord, UserTable, is_empty
 from idiomtune.declarations.options import as_list
 from idiomtune.errors import UserError
 from idiomtune.io.files import list_names
-from idiomtune.io.tables import Row
+from idiomtune.io.tables import Row, normalise
 
 log = logging.getLogger(__name__)
 
@@ -46,9 +39,8 @@ _MEANS = {
 }
 
 ColumnMapping = Mapping[str, str | list[str] | None]
-_QUOTED_WORD = re.compile(
-    r'"(?!(?:null|true|false|nan|inf)")([A-Za-z]\w*)"', re.ASCII
-)  # needs no quotation marks
+# Needs no quotation marks.
+_QUOTED_WORD = re.compile(r'"(?!(?:null|true|false|nan|inf)")([A-Za-z]\w*)"', re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +87,14 @@ class ExampleTable(UserTable):
 
     Args:
         mapping: role → column, as the user says, or a list of columns; `keep` and `positive_if` → condition
-            of a row: other rows are left out, or have negatives of their anchor as positives; `ignore` →
-            columns that are left out, and so is a column → None.
+            of a row: other rows are left out, or have negatives of their anchor as positives, and the rows
+            are pairs; `ignore` → columns that are left out, and so is a column → None. A column in `keep`
+            has its role all the same; one in `positive_if` has none by its name.
         form: the name of the form, as the user says; None = by the columns.
         spellings: name → the first name that differs from it only in case, blanks and the like.
 
     Attributes:
+        named: columns that the user names without a role.
         values: column → its values in the rows that meet the user's conditions.
     """
 
@@ -126,8 +120,13 @@ class ExampleTable(UserTable):
                 chosen |= {f"{role}_{number}": column for number, column in enumerate(columns, 1)}
             elif role not in _CONDITIONS:
                 chosen[role] = columns
+        form = "pairs" if form is None and "positive_if" in self._conditions else form
         super().__init__(source, [f for f in TRAINED if form in (None, f.name)], chosen, _OPTION)
-        self.left_out = {*self._ignored, *(column for column, _ in chain(*self._conditions.values()))}
+        if both := {*self._ignored}.intersection(chosen.values()):
+            raise UserError(f"{_OPTION}: the column {min(both)!r} has a role, and is left out: choose one")
+        judging = {column for column, _ in self._conditions.get("positive_if", ())}
+        self.left_out = {*self._ignored, *judging.difference(chosen.values())}
+        self.named = {*self._ignored, *(column for column, _ in chain(*self._conditions.values()))}
         self._num_read = self._num_kept = self._num_spans = 0
         self._echoes: list[str] = []  # rows with negatives that equal their anchor
         self._parts_of_words: list[str] = []  # spans that begin or end within a word
@@ -190,8 +189,8 @@ class ExampleTable(UserTable):
     def _option_with(self, **more: str | list[str]) -> str:
         """The option with the user's mapping and more, to type in a shell."""
         mapping = {role: columns for role, columns in self._mapping.items() if columns is not None}
-        if self._ignored:
-            mapping["ignore"] = self._ignored
+        if ignored := [*self._ignored, *as_list(more.pop("ignore", []))]:
+            mapping["ignore"] = ignored
         for role in self._conditions.keys() & more:
             more[role] = f"{mapping[role]} & {more[role]}"
         text = f"{_OPTION}={{{_written({**mapping, **more})}}}"
@@ -220,18 +219,20 @@ class ExampleTable(UserTable):
         """Raises UserError if columns may say which rows to train on, or as what, and nobody said how."""
         roles = {c: role for names in self.kinds.values() for role, columns in names.items() for c in columns}
         stems = {stem for column in roles if (stem := number_stem(column))}
-        choices: dict[str, dict[str, str | list[str]]] = {}  # column → what may be typed
+        choices: dict[str, list[dict[str, str]]] = {}  # column → what may be typed
         for column, values in self.values.items():
             role, values.num_rows = roles.get(column), self._num_rows
-            if column in {*self.left_out, *self._chosen.values()} or values.num_distinct < 2 or not roles:
+            is_named = column in self.named | self.left_out
+            is_equal = values.num_distinct < 2  # also by `keep`
+            is_settled = column in self._chosen.values() or (role is None and is_named)
+            if is_settled or (is_equal and not is_named) or not roles:
                 continue
-            few = values.may_sort_rows
+            few = values.may_sort_rows or is_equal
             if role == "label":
                 is_asked = few and "group" in roles.values()
             elif role == "score":
-                are_classes = (
-                    few and not values.have_fractions and (not values.numbers or values.num_distinct > 2)
-                )
+                are_two = bool(values.numbers) and values.num_distinct <= 2 and not is_named
+                are_classes = few and not values.have_fractions and not are_two
                 is_asked = are_classes and normalise(column) in LABELS_AS_SCORES
             elif role is not None or is_annotation(column):
                 continue
@@ -245,44 +246,51 @@ class ExampleTable(UserTable):
 
     def _choices(
         self, column: str, values: ColumnValues, role: str | None, roles: Set[str]
-    ) -> dict[str, str | list[str]]:
-        """What the user may type for a column, by role; the last is that it is ignored."""
-        choices: dict[str, str | list[str]] = dict.fromkeys(self._nearly(column, roles), column)
+    ) -> list[dict[str, str]]:
+        """What the user may type for a column: the first is the example, the last that it is ignored."""
+        near = self._nearly(column, roles)
+        possible, conditions = [*near], list[dict[str, str]]()
         if "group" in roles and "meaning" in self.form.roles and "meaning" not in roles:
-            choices["meaning"] = column
+            possible.append("meaning")
         if role is not None and (role == "label" or values.are_numbers):
-            choices[role] = column
+            possible.append(role)
         if self.form.name == "pairs" and values.are_numbers and "negative" not in roles:
-            choices["score"] = column
-        if values.may_sort_rows or values.are_numbers:
-            choices["keep"] = values.condition(column)
+            possible.append("score")
+        if (values.may_sort_rows or values.are_numbers) and column not in self.named:
+            condition = values.condition(column)
+            conditions.append({"keep": condition} if role is None else {"keep": condition, "ignore": column})
             if self.form.name == "pairs" or role == "score":
-                choices["positive_if"] = choices["keep"]
+                conditions.append({"positive_if": condition})
         elif self.form.name == "pairs":
-            choices["negative"] = column
-        return {**choices, "ignore": column}
+            possible.append("negative")
+        as_role = [{name: column} for name in dict.fromkeys(possible)]
+        ways = [*as_role, *conditions] if role or near else [*conditions, *as_role]
+        return [*ways, {"ignore": column}]
 
     def _nearly(self, column: str, roles: Set[str]) -> list[str]:
         """The name that a column nearly has, of a role that the table lacks."""
         aliases = [alias for role, names in self.form.roles.items() if role not in roles for alias in names]
         return difflib.get_close_matches(normalise(column), aliases, 1, _NEARLY)
 
-    def _question(self, choices: Mapping[str, Mapping[str, str | list[str]]]) -> str:
+    def _question(self, choices: Mapping[str, Sequence[Mapping[str, str]]]) -> str:
         """The message that asks about columns."""
         lines = [
-            f"{column} ({self.values[column]}): " + " or ".join(_written({r: t}) for r, t in options.items())
+            f"{column} ({self.values[column]}): {' or '.join(map(_written, options))}"
             for column, options in choices.items()
         ]
-        every = {role for options in choices.values() for role in options}
+        every = {role for options in choices.values() for option in options for role in option}
         means = "; ".join(f"{role}: {means}" for role, means in _MEANS.items() if role in every)
-        ignored = self._option_with(ignore=[*self._ignored, *choices])
+        ignored = self._option_with(ignore=[*choices])
         if len(choices) > 1:
             problem = f"and {len(choices) - 1} more columns may say which rows are right, or what they are:"
             advice = f"all of them left out is {ignored}"
         else:
-            role, text = next(iter(next(iter(choices.values())).items()))
+            ((example, *_),) = choices.values()
             problem = "may say which rows are right, or what they are:"
-            advice = f"for example {self._option_with(**{role: text})}; left out it is {ignored}"
+            advice = f"for example {self._option_with(**example)}; left out it is {ignored}"
+        if missing := sorted(self.named - self.values.keys()):
+            near = list_names(difflib.get_close_matches(missing[0], self.values, 1) or [*self.values])
+            problem = f"there is no column {missing[0]!r}, which {_OPTION} names (is it {near}?); {problem}"
         return "\n  - ".join([problem, *lines]) + f"\nSay how each is read ({means}): {advice}"
 
     def about(self) -> str:

@@ -13,17 +13,14 @@ from fnmatch import fnmatch
 from functools import cached_property
 from pathlib import Path
 
+from idiomtune.io.tables import normalise
+
 SPAN_PARTS = ("span", "span_start", "span_end")
 # Role of a text → that of a span in it.
 SPAN_OF = {
     **{"text": "span", "anchor": "span", "positive": "positive_span"},
     **{"negative": "negative_span", "sentence1": "span1", "sentence2": "span2"},
 }
-
-
-def normalise(column: str) -> str:
-    """A column's name as names are compared: in lower case, with _ between words."""
-    return column.strip().lower().replace("-", "_").replace(" ", "_")
 
 
 def number_stem(column: str) -> str:

@@ -79,13 +79,13 @@ class _Facts:
     Attributes:
         spellings: name → the first name that differs from it only in case, blanks and the like.
         columns: those of any table.
-        left_out: those that the user names without a role.
+        named: those that the user names without a role.
     """
 
     notes: list[str] = field(default_factory=list)
     spellings: dict[str, str] = field(default_factory=dict)
     columns: set[str] = field(default_factory=set)
-    left_out: set[str] = field(default_factory=set)
+    named: set[str] = field(default_factory=set)
 
 
 def check_heads(data: UserData) -> None:
@@ -101,13 +101,11 @@ def check_heads(data: UserData) -> None:
         files = [name for name in names or [] if not name.startswith("hf:")]
         for source in find_sources(files, f"data.{option}"):
             if option != "negatives.corpus":
-                # Problems are raised after the last row, which is here the first.
-                try:
-                    next(
-                        ExampleTable(source, data.columns, data.form).examples(islice(source.rows(), 1)), None
-                    )
+                first, table = (ExampleTable(source, data.columns, data.form) for _ in range(2))
+                try:  # problems are raised after the last row, which is here the first
+                    next(first.examples(islice(source.rows(), 1)), None)
                 except UserError:
-                    for _ in ExampleTable(source, data.columns, data.form).examples():
+                    for _ in table.examples():
                         pass  # names all of them; or a later row has what the first one lacks
 
 
@@ -164,7 +162,7 @@ def load_user_data(data: UserData, mined: Mined = MappingProxyType({})) -> UserS
             raise UserError(problem, file=val_sources[0].name)
     else:
         train, val = _split(train, data.val_share, notes)
-    if missing := sorted(facts.left_out - facts.columns):
+    if missing := sorted(facts.named - facts.columns):
         near = list_names(difflib.get_close_matches(missing[0], facts.columns) or sorted(facts.columns))
         raise UserError(f"data.columns: no table has the column {missing[0]!r} (is it one of {near}?)")
     train = _without_held_out(train, val, notes)
@@ -194,7 +192,7 @@ def _read(
                 raise UserError(problem, file=source.name)
             store.add(source.name, with_negatives(example, negatives) if negatives else example)
         facts.columns |= table.values.keys()
-        facts.left_out |= table.left_out
+        facts.named |= table.named
         facts.notes.append(table.about())
         if wrong:
             wrong_names = list_names([*wrong], _MAX_NAMED)

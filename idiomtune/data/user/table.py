@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 
 from idiomtune.data.notation import TextCleaner, clean_text
 from idiomtune.data.user.columns import find_marks, remove_marks
-from idiomtune.data.user.forms import SPAN_OF, SPAN_PARTS, Form, normalise
+from idiomtune.data.user.forms import SPAN_OF, SPAN_PARTS, Form
 from idiomtune.data.user.source import Source
 from idiomtune.errors import UserError
 from idiomtune.io.files import list_names, one_line, parse_json, parse_list, read_checked
-from idiomtune.io.tables import Row, has_header, name_row, shown_path
+from idiomtune.io.tables import Row, has_header, name_row, normalise, shown_path
 from idiomtune.requests import find_span
 
 log = logging.getLogger(__name__)

@@ -26,10 +26,10 @@ def test_few_rows_have_defaults_of_their_own(tmp_path: Path, caplog: pytest.LogC
     caplog.set_level("INFO")
     few = write_pairs(tmp_path / "few" / "1.csv", 300)
     assert chosen(f"data.train={few}") == FEW
-    assert "300 training rows, so by default trainer.batch_size=128, " in caplog.text
+    assert "300 rows of data.train, so by default trainer.batch_size=128, " in caplog.text
     assert "trainer.patience=null, eval.every=end" in caplog.text
     assert chosen(f"data.train=[{few},{write_pairs(tmp_path / 'more.csv', 201)}]") == MORE
-    assert "more than 500 training rows, so by default trainer.batch_size=64" in caplog.text
+    assert "more than 500 rows of data.train, so by default trainer.batch_size=64" in caplog.text
     packed = few.with_suffix(".csv.gz")
     packed.write_bytes(gzip.compress(few.read_bytes()))
     assert chosen(f"data.train={few.parent}") == MORE
